@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo test check-models sim estimator bare gcloud hf kills checkpoints verdicts equality workloads scale fuzz audit lint fmt bench speed lock clean help
+.PHONY: demo test check-models sim estimator bare gcloud hf kills page screenshots checkpoints verdicts equality voice workloads scale fuzz audit lint fmt bench bench-scale speed lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
@@ -26,6 +26,7 @@ POINTS ?= 40
 
 sim: $(READY)  ## recovery under a virtual clock: faults and kills by the thousand, every invariant checked
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --fresh $(FRESH) --points $(POINTS)
+	@$(BIN)/python -m pytest -q tests/simulation/test_mutants.py
 
 # Spot histories of your own: TPUJOB_SPOT_TRACES=FOLDER.
 estimator: $(READY)  ## 500 jobs, estimated and then simulated: how often the range holds what they cost; ten minutes
@@ -50,14 +51,24 @@ kills: $(READY)  ## data sync, data pack and the backend, killed at many points;
 	@TPUJOB_KILLS=$(or $(KILLS),30) TPUJOB_RACES=1000 $(BIN)/python -m pytest tests/data/test_kills.py \
 		tests/data/test_kills_sources.py tests/data/test_races.py tests/data/test_pack_kills.py tests/flows/test_kills.py
 
+page: $(READY)  ## the page under load, and a job of the whole stack on it; about twenty minutes
+	@$(BIN)/python -m pytest -m page tests/page
+	@$(BIN)/python -m tests.bench.bench_page
+
 verdicts: $(READY)  ## faults in each layer of a model, on each device of each mesh: whom the replay blames
 	@TPUJOB_VERDICTS=all $(BIN)/python -m pytest tests/workloads/test_blame.py tests/workloads/test_verdicts.py
 
 equality: $(READY)  ## training, interrupted at 20 random steps on one host and on two: equal to the bit; five minutes
 	@$(BIN)/python -m tests.equality --interruptions=$(or $(TIMES),20)
 
-workloads: $(READY)  ## the bundled programs trained until they are as good as docs/workloads.md says; about five minutes
-	@$(BIN)/python -m pytest -m train tests/workloads
+voice: $(READY)  ## hosts that are killed or cut off from each other, on a whole stack; three minutes
+	@$(BIN)/python -m pytest -m voice tests/flows/test_one_voice.py
+
+workloads: $(READY)  ## the bundled programs trained until they are as good as docs/workloads.md says; about eight minutes
+	@XLA_FLAGS= $(BIN)/python -m pytest -m train tests/workloads
+
+screenshots: $(READY)  ## the pictures in docs/page, made anew
+	@TPUJOB_SCREENSHOTS=1 $(BIN)/python -m pytest -m page tests/page/test_screenshots.py
 
 checkpoints: $(READY)  ## damaged checkpoints: 4 ways and FLIPS=24 bits, met by runs of one host and of two
 	@TPUJOB_FLIPS=$(or $(FLIPS),24) $(BIN)/python -m pytest tests/workloads/test_checkpoints.py
@@ -85,20 +96,28 @@ fmt: $(READY)  ## format the code and fix what can be fixed
 	$(BIN)/ruff check --fix-only --quiet
 	$(BIN)/ruff format
 
-bench: $(READY)  ## figures: commands, store, backend, emulated storage, Firestore, SSH, a training step
+bench: $(READY)  ## figures: commands, store, backend, emulated storage, Firestore, SSH, long logs, a training step
 	@$(BIN)/python -m tests.bench.bench_cli
+	@$(BIN)/python -m tests.bench.bench_list
 	@$(BIN)/python -m tests.bench.bench_cost
 	@$(BIN)/python -m tests.bench.bench_bill
 	@$(BIN)/python -m tests.bench.bench_storage
 	@$(BIN)/python -m tests.bench.bench_data
 	@$(BIN)/python -m tests.bench.bench_pack
 	@$(BIN)/python -m tests.bench.bench_firestore
+	@$(BIN)/python -m tests.bench.bench_calls
+	@$(BIN)/python -m tests.bench.bench_costs
 	@$(BIN)/python -m tests.bench.bench_ssh
 	@$(BIN)/python -m tests.bench.bench_redact
+	@$(BIN)/python -m tests.bench.bench_live
+	@$(BIN)/python -m tests.bench.bench_logs
 	@$(BIN)/python -m tests.bench.bench_mlp
 	@$(BIN)/python -m tests.bench.bench_rows
 	@$(BIN)/python -m tests.bench.bench_checkpoint
 	@$(BIN)/python -m tests.bench.bench_step
+
+bench-scale: $(READY)  ## a real backend with JOBS=10000 on hollow hosts: CPU, memory, lists, recovery; half an hour
+	@$(BIN)/python -m tests.bench.scale $(or $(JOBS),10000)
 
 speed: $(READY)  ## figures of training on one GPU, beside PyTorch where it is installed; nine minutes at most
 	@$(BIN)/python -m tests.bench.speed

@@ -23,17 +23,17 @@ fields | while read -r -a flags; do
   }
 done
 
-exempt() { # one line for each field that has no index of its own
+of_fields() { # one line for each field whose own indexes are not the usual ones
   python3 - "$here/firestore.indexes.json" <<'PY'
 import json, sys
 
 for field in json.load(open(sys.argv[1]))["fieldOverrides"]:
-    assert field["indexes"] == [], "only fields without any index are known here"
-    print(field["fieldPath"], f"--collection-group={field['collectionGroup']}")
+    scopes = {"COLLECTION": "collection", "COLLECTION_GROUP": "collection-group"}
+    own = [f"--index=order={i['order'].lower()},query-scope={scopes[i['queryScope']]}" for i in field["indexes"]]
+    print(field["fieldPath"], f"--collection-group={field['collectionGroup']}", *(own or ["--disable-indexes"]))
 PY
 }
 
-exempt | while read -r -a field; do
-  gc firestore indexes fields update "${field[@]}" --database="$database" --disable-indexes --async --format=none \
-    </dev/null
+of_fields | while read -r -a field; do
+  gc firestore indexes fields update "${field[@]}" --database="$database" --async --format=none </dev/null
 done

@@ -24,14 +24,17 @@ SIMULATION = (sys.executable, "-u", "-m", "tests.simulation")
 YIELDING = ("nice", "-n", "5")
 WHEN_IDLE = ("nice", "-n", "15")
 #: the others have targets of their own in the Makefile
-SLOW = "slow and not bare and not gcloud and not train"
+SLOW = "slow and not bare and not gcloud and not train and not voice"
+QUICK = "not slow and not page and not sim"
 #: Leaves behind every test file as pytest rewrites it, which takes most of the time of reading it. Processes that begin
 #: at the same time would each do that.
 COLLECT = (*PYTEST[:3], "-o", "addopts=", "-p", "no:terminal", "--collect-only")
-#: Tests of a file share a stack. The files begin in this order.
+#: Tests of a file share a stack, a server, and what was compiled. The files begin in this order.
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
-#: Folders whose slow tests take longest. They begin first, so that none of them is alone at the end.
-FIRST = ("flows", "workloads")
+#: Folders whose files take longest. They begin first, so that none of them is alone at the end.
+FIRST = ("flows", "workloads", "contracts", "data", "emulator")
+#: Its tests share a browser, and so a process.
+PAGE = Path("tests/page")
 
 
 @dataclass(frozen=True)
@@ -43,30 +46,36 @@ class Stage:
     reports: bool = True
 
 
-def slow_files() -> list[str]:
-    """The files with a slow test: each process of pytest imports all that it is given."""
+def files() -> list[Path]:
+    """With tests, in the order in which they begin."""
 
     def rank(file: Path) -> tuple[int, Path]:
         return (FIRST.index(file.parts[1]) if file.parts[1] in FIRST else len(FIRST)), file
 
-    found = sorted(Path("tests").rglob("test_*.py"), key=rank)
-    return [str(p) for p in found if "mark.slow" in p.read_text("utf-8")]
+    return sorted(Path("tests").rglob("test_*.py"), key=rank)
+
+
+def slow_files() -> list[str]:
+    """The files with a slow test: each process of pytest imports all that it is given."""
+    return [str(file) for file in files() if "mark.slow" in file.read_text("utf-8")]
+
+
+def quick_files() -> list[str]:
+    return [str(file) for file in files() if PAGE not in file.parents]
 
 
 #: the lists run beside each other, the stages of a list one after the other
 LISTS = (
-    (
-        Stage(
-            "slow",
-            (*PYTEST, "-m", SLOW, "-n", "4", *BY_FILE, *slow_files()),
-        ),
-    ),
+    (Stage("slow", (*PYTEST, "-m", SLOW, "-n", "4", *BY_FILE, *slow_files())),),
     (
         Stage("collect", (*YIELDING, *COLLECT), reports=False),
-        Stage("lint", (*YIELDING, "make", "--no-print-directory", "lint"), reports=False),
-        Stage("quick", (*YIELDING, *PYTEST, "-m", "not slow", "-n", "3")),
+        Stage("quick", (*YIELDING, *PYTEST, "-m", QUICK, "-n", "3", *BY_FILE, *quick_files())),
     ),
-    (Stage("seeds", (*WHEN_IDLE, *SIMULATION, "--seeds", "25", "--points", "4")),),
+    (
+        Stage("page", (*YIELDING, *PYTEST, "-m", QUICK, str(PAGE))),
+        Stage("lint", (*YIELDING, "make", "--no-print-directory", "lint"), reports=False),
+    ),
+    (Stage("seeds", (*WHEN_IDLE, *SIMULATION, "--seeds", "6", "--full", "3", "--points", "0")),),
 )
 
 

@@ -25,6 +25,7 @@ import yaml
 from tpujob.config import context as contexts
 from tpujob.config import settings
 from tpujob.doctor.access import TPU_PERMISSIONS
+from tpujob.doctor.quota import LIMITS_TAKE, USE_TAKES
 from tpujob.domain import access
 from tpujob.web import deployed
 
@@ -221,7 +222,8 @@ def test_people_lose_the_keys_of_slices_that_they_once_were_given(done: Desk) ->
 def test_the_role_of_the_backend_is_what_doctor_looks_for() -> None:
     role = yaml.safe_load((DEPLOY / "backend-role.yaml").read_text())
     keys = {"secretmanager.secrets.create", "secretmanager.secrets.list"}
-    assert set(role["includedPermissions"]) == {*TPU_PERMISSIONS, *keys}
+    quotas = {LIMITS_TAKE, USE_TAKES}
+    assert set(role["includedPermissions"]) == {*TPU_PERMISSIONS, *keys, *quotas}
 
 
 def test_a_second_deployment_creates_nothing_again(desk: Desk) -> None:
@@ -259,7 +261,7 @@ def test_every_index_of_the_file_is_created(done: Desk) -> None:
             assert f"field-path={field['fieldPath']},order={field['order'].lower()}" in line
 
 
-def test_every_field_that_needs_no_index_is_left_out_of_all(done: Desk) -> None:
+def test_every_field_gets_the_indexes_that_it_needs_and_no_others(done: Desk) -> None:
     asked = [
         words for words in done.asked() if words[:4] == ["firestore", "indexes", "fields", "update"]
     ]
@@ -268,8 +270,9 @@ def test_every_field_that_needs_no_index_is_left_out_of_all(done: Desk) -> None:
     for field, words in zip(wanted, asked, strict=True):
         assert words[4] == field["fieldPath"]
         assert f"--collection-group={field['collectionGroup']}" in words
-        assert "--disable-indexes" in words
-        assert field["indexes"] == []
+        of_all = "query-scope=collection-group"
+        own = [f"--index=order={i['order'].lower()},{of_all}" for i in field["indexes"]]
+        assert words[6 : 6 + len(own or "-")] == (own or ["--disable-indexes"])
 
 
 @pytest.mark.parametrize("written", ["", "ssh: external\n"])

@@ -100,6 +100,7 @@ def reader(tmp_path: Path) -> Iterator[Lab]:
 
 
 @pytest.mark.slow
+@pytest.mark.gcloud
 @pytest.mark.timeout(400)
 def test_the_commands_shown_can_be_typed_one_after_the_other(reader: Lab) -> None:
     for command, shown in steps():

@@ -138,6 +138,19 @@ def test_a_listener_at_the_port_of_a_lost_connection_does_not_answer_for_it(
         assert sockets._uid_of_tcp(here, ("127.0.0.1", 1)) is None  # pyright: ignore[reportPrivateUsage]
 
 
+def test_a_kernel_that_is_not_asked_over_netlink_says_nothing_of_ports(
+    door: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """macOS has no netlink; neither is a stranger taken for us, nor does anything fail."""
+    assert sockets.tells_peers()
+    monkeypatch.delattr(socket, "AF_NETLINK")
+    assert not sockets.tells_peers()
+    with door, socket.create_connection(door.getsockname()):
+        accepted, _ = door.accept()
+        with accepted:
+            assert sockets.uid_of_peer(accepted) is None
+
+
 @stranger.needed
 def test_another_user_is_told_apart(door: socket.socket) -> None:
     seen: list[int | None] = []

@@ -1,3 +1,19 @@
 """tpujob keeps training jobs alive on Cloud TPUs until they are done."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tpujob.client import Client as Client
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """`tpujob.Client` is imported when it is asked for: no command pays for it."""
+    if name != "Client":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tpujob.client import Client
+
+    return Client

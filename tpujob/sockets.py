@@ -1,5 +1,5 @@
-"""Doors for programs of this machine: Unix sockets that only their owner can open, and who is at the other end of a
-connection. Standard library only.
+"""Doors for programs of this machine: Unix sockets that only their owner can open, ports of loopback, and who is at the
+other end of a connection. Standard library only.
 
 A port of loopback can be connected to by every user of a machine; a token would close it, but no client library of
 Google sends one to an emulator. So the kernel is asked, once for each connection, whose socket the other end is.
@@ -106,12 +106,59 @@ def disk_of(mounts: str, device: str) -> str:
     return ""
 
 
+# Ports of loopback ---------------------------------------------------------------------------------------------------
+
+#: below those that Linux and macOS give to outgoing connections, which would take a port between two runs
+_PORTS = range(20_000, 32_000)
+
+
+def kept_port(kept: Path) -> tuple[socket.socket, int]:
+    """A listening socket of 127.0.0.1 at the port that the file names, so that addresses hold from run to run. Where
+    somebody else has that port, or there is no file, it is another one, which the file names afterwards. With it: the
+    port that was taken, or 0. Raises OSError."""
+    wanted = _port_in(kept)
+    with contextlib.suppress(OSError):
+        if wanted:
+            return socket.create_server(("127.0.0.1", wanted)), 0
+    made = _any_port()
+    kept.write_text(f"{made.getsockname()[1]}\n", encoding="utf-8")
+    return made, wanted
+
+
+def _port_in(kept: Path) -> int:
+    try:
+        found = int(kept.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return 0
+    return found if found in _PORTS else 0
+
+
+def _any_port() -> socket.socket:
+    import secrets  # commands that only connect do without
+
+    for _ in range(20):
+        with contextlib.suppress(OSError):
+            port = _PORTS[secrets.randbelow(len(_PORTS))]
+            return socket.create_server(("127.0.0.1", port))
+    return socket.create_server(("127.0.0.1", 0))
+
+
 # The other end -------------------------------------------------------------------------------------------------------
 
 
 def is_own(connection: _Connected) -> bool:
     """Whether this process and the other end belong to one user. False, too, if the kernel does not say."""
     return uid_of_peer(connection) == os.geteuid()
+
+
+def tells_peers() -> bool:
+    """Whether this kernel says who is at the other end of a connection by a port, as Linux does and macOS does not."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as accepted,
+    ):
+        return is_own(accepted)
 
 
 def uid_of_peer(connection: _Connected) -> int | None:
@@ -156,6 +203,8 @@ _ANY_COOKIE = b"\xff" * 8
 
 def _uid_of_tcp(source: tuple[str, int], destination: tuple[str, int]) -> int | None:
     """Of the socket that is connected from `source` to `destination`. Raises OSError."""
+    if not hasattr(socket, "AF_NETLINK"):
+        return None
     ports = struct.pack("!HH", source[1], destination[1])
     here, there = (
         socket.inet_aton(address).ljust(16, b"\0") for address, _ in (source, destination)

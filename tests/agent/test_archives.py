@@ -31,7 +31,7 @@ def test_an_environment_keeps_its_links_and_loses_its_privileges(tmp_path: Path)
     archive = packed(
         tmp_path / "env.tar",
         ("bin", tarfile.DIRTYPE, ""),
-        ("bin/python", tarfile.SYMTYPE, "/usr/bin/python3"),
+        ("links.json", tarfile.REGTYPE, '[["bin/python", "/usr/bin/python3"]]'),
         ("bin/python3", tarfile.SYMTYPE, "python"),
         ("lib/a.py", tarfile.REGTYPE, "1"),
         ("lib/b.py", tarfile.LNKTYPE, "lib/a.py"),
@@ -54,9 +54,23 @@ def test_an_environment_keeps_its_links_and_loses_its_privileges(tmp_path: Path)
         [("up", tarfile.SYMTYPE, ".."), ("up/link", tarfile.SYMTYPE, "x")],
         [("up", tarfile.SYMTYPE, ".."), ("up/folder", tarfile.DIRTYPE, "")],
         [("pipe", tarfile.FIFOTYPE, "")],
+        [("device", tarfile.CHRTYPE, "")],
+        [("out", tarfile.SYMTYPE, "/etc")],
+        [("out", tarfile.SYMTYPE, "../secret")],
+        [("links.json", tarfile.REGTYPE, '[["../outside", "/etc/passwd"]]')],
+        [("links.json", tarfile.REGTYPE, '[["/tmp/tpujob-outside", "/etc/passwd"]]')],
+        [("links.json", tarfile.REGTYPE, '[["out", ".."], ["out/outside", "/etc/passwd"]]')],
     ],
 )
-def test_nothing_is_written_outside_of_its_folder(tmp_path: Path, entries: list[Entry]) -> None:
+@pytest.mark.parametrize("filters", [True, False])
+def test_nothing_is_written_outside_of_its_folder(
+    tmp_path: Path, entries: list[Entry], filters: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not filters:  # as in a Python of before
+        monkeypatch.delattr(tarfile, "data_filter")
+        monkeypatch.setattr(
+            tarfile.TarFile, "extraction_filter", staticmethod(tarfile.fully_trusted_filter)
+        )
     (tmp_path / "secret").write_text("of the host")
     with pytest.raises(ValueError, match=r"leaves it|neither"):
         unpack(packed(tmp_path / "env.tar", *entries), str(tmp_path / "env"))

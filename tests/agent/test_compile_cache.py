@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from tests.support.agent_host import NO_LIBTPU, Host, until
+from tpujob.agent.ship import SealedFiles
 from tpujob.agent.ship.compile_cache import CompileCache, cache_name
-from tpujob.agent.storage import StorageError
+from tpujob.agent.storage import StorageError, StoredObject
 
 CHECK = {"slice": "s", "chips": 4, "hosts": 1, "coordinator": "", "seconds": 40, "required": False}
 
@@ -35,33 +36,54 @@ def test_types_and_versions_have_separate_caches() -> None:
 
 
 class Shed:
-    """A storage in memory, as the folder's keeper sees it."""
+    """A storage in memory, as the keeper of sealed files sees it."""
 
-    def __init__(self, **objects: bytes) -> None:
-        self.objects = {
-            f"gs://b/x/{name.replace('_', '-')}": data for name, data in objects.items()
-        }
+    def __init__(self) -> None:
+        self.objects: dict[str, tuple[bytes, dict[str, str]]] = {}
         self.away = False
 
-    def names(self, prefix: str) -> dict[str, int]:
+    def list(self, prefix: str) -> list[StoredObject]:
         if self.away:
             raise StorageError("away")
-        return {p[len(prefix) :]: len(d) for p, d in self.objects.items() if p.startswith(prefix)}
+        found = [p for p in self.objects if p.startswith(prefix)]
+        return [
+            StoredObject(p[len(prefix) :], len(self.objects[p][0]), "1", "", self.objects[p][1])
+            for p in found
+        ]
 
-    def read(self, path: str, take: Any) -> None:
-        take(self.objects[path])
+    def read(self, path: str, take: Any, generation: str) -> None:
+        take(self.objects[path][0])
 
-    def put_new(self, path: str, file: str) -> bool:
+    def put_file(self, path: str, file: str, *, metadata: dict[str, str], over: str) -> None:
         if self.away:
             raise StorageError("away")
-        return self.objects.setdefault(path, Path(file).read_bytes()) is not None
+        if (path in self.objects) != (over != "0"):
+            raise StorageError("there is another", 412)
+        self.objects[path] = (Path(file).read_bytes(), metadata)
+
+
+class Storage:
+    def __init__(self, shed: Shed) -> None:
+        self.objects, self.read, self.put_file = shed.list, shed.read, shed.put_file
+
+
+def sealed(shed: Shed, key: str = "k") -> SealedFiles:
+    storage: Any = Storage(shed)
+    return SealedFiles(storage, "gs://b/x/", key)
+
+
+def left(shed: Shed, tmp_path: Path, name: str, data: bytes, key: str = "k") -> None:
+    """A host with that key has left this."""
+    (tmp_path / "left").write_bytes(data)
+    assert sealed(shed, key).put(name, str(tmp_path / "left"))
 
 
 def test_entries_come_and_go_once_and_half_written_ones_stay(tmp_path: Path) -> None:
-    shed, said = Shed(a_cache=b"AAA", notes=b"no entry"), list[str]()
-    kept: Any = shed
+    shed, said = Shed(), list[str]()
+    left(shed, tmp_path, "a-cache", b"AAA")
+    left(shed, tmp_path, "notes", b"no entry")
     folder = tmp_path / "cache"
-    compiled = CompileCache(kept, str(folder), "gs://b/x", said.append)
+    compiled = CompileCache(sealed(shed), str(folder), said.append)
     compiled.fill()
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == {"a-cache": b"AAA"}
     assert said == ["compiled programs fetched from the bucket: 1"]
@@ -73,7 +95,7 @@ def test_entries_come_and_go_once_and_half_written_ones_stay(tmp_path: Path) -> 
     compiled.finish(whole=False)  # the program was killed: what it wrote last may be half
     assert sorted(shed.objects) == ["gs://b/x/a-cache", "gs://b/x/b-cache", "gs://b/x/notes"]
     compiled.finish(whole=True)
-    assert shed.objects["gs://b/x/c-cache"] == b"half"
+    assert shed.objects["gs://b/x/c-cache"][0] == b"half"
     shed.away = True
     (folder / "d-cache").write_bytes(b"D")
     compiled.finish(whole=True)
@@ -82,6 +104,32 @@ def test_entries_come_and_go_once_and_half_written_ones_stay(tmp_path: Path) -> 
         "compiled programs cannot be kept: away",
         "compiled programs cannot be fetched: away",
     ]
+
+
+def test_what_the_owners_hosts_have_not_sealed_is_never_used(tmp_path: Path) -> None:
+    """Programs are code: whoever can write to the bucket could have them run by every host that reads them."""
+    shed, said = Shed(), list[str]()
+    for name in ("a-cache", "b-cache", "c-cache", "d-cache"):
+        left(shed, tmp_path, name, b"ours")
+    objects = shed.objects
+    objects["gs://b/x/a-cache"] = (b"planted", {})
+    objects["gs://b/x/b-cache"] = (b"planted", objects["gs://b/x/b-cache"][1])
+    objects["gs://b/x/c-cache"] = objects["gs://b/x/d-cache"]  # sealed, and for another name
+    del objects["gs://b/x/d-cache"]
+    left(shed, tmp_path, "e-cache", b"planted", key="of somebody else")
+    folder = tmp_path / "cache"
+    compiled = CompileCache(sealed(shed), str(folder), said.append)
+    compiled.fill()
+    assert [p.name for p in folder.iterdir()] == []
+    assert said == ["a compiled program is not used: b-cache is not what was sealed"]
+    for name in ("a-cache", "b-cache", "e-cache"):
+        (folder / name).write_bytes(b"compiled here")
+    compiled.finish(whole=True)
+    again = CompileCache(sealed(shed), str(tmp_path / "other"), said.append)
+    again.fill()
+    kept = {p.name: p.read_bytes() for p in (tmp_path / "other").iterdir()}
+    names = ("a-cache", "b-cache", "e-cache")
+    assert kept == dict.fromkeys(names, b"compiled here"), "what is no good stays in the way"
 
 
 def test_a_later_host_begins_with_what_an_earlier_one_compiled(host: Host) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.agent_host import Host, until
+from tests.support.agent_host import Host, told_json, until
 
 IMAGE = "ghcr.io/lab/train@sha256:" + "0" * 64
 DOCKER = """\
@@ -103,8 +103,8 @@ def test_a_stop_is_told_to_the_container(host: Host, told: Path) -> None:
 
 def test_a_container_gets_secrets_by_a_pipe_that_nothing_keeps(host: Host, told: Path) -> None:
     plan = host.plan("echo it has ${#WANDB_API_KEY}", setup="true", **image())
-    given = json.dumps({"WANDB_API_KEY": "canary-4711"})
-    assert json.loads(host.call("start", plan, "--secrets", input=given).communicate()[0])["ok"]
+    given = told_json(WANDB_API_KEY="canary-4711")
+    assert json.loads(host.call("start", plan, "--told", input=given).communicate()[0])["ok"]
     assert host.ended()["exit_code"] == 0, host.bucket.log()
     assert "it has 11" in host.bucket.log()
     kept = [path for path in host.home.rglob("*") if path.is_file()]
@@ -113,9 +113,9 @@ def test_a_container_gets_secrets_by_a_pipe_that_nothing_keeps(host: Host, told:
 
 
 def test_a_secret_of_several_lines_never_gets_on_a_command_line(host: Host, told: Path) -> None:
-    given = json.dumps({"SSH_KEY": "canary\n4711"})
+    given = told_json(SSH_KEY="canary\n4711")
     plan = host.plan("true", **image())
-    assert json.loads(host.call("start", plan, "--secrets", input=given).communicate()[0])["ok"]
+    assert json.loads(host.call("start", plan, "--told", input=given).communicate()[0])["ok"]
     assert "SSH_KEY has several lines" in host.ended()["error"]
     assert not calls(told, "run")
 

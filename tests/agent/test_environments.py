@@ -183,8 +183,29 @@ def test_the_next_slice_fetches_what_host_0_has_built(host: Host) -> None:
     shutil.rmtree(folder)
     host.bucket.put(kept["name"], host.bucket.read(kept["name"])[:3000])  # cut off
     run(host, 3, "echo in $VIRTUAL_ENV", **plan)
-    assert " is no good: " in notes(host, 3)[0] or "does not run" in notes(host, 3)[0]
     assert notes(host, 3)[-1].startswith(f"{folder.name} was built with uv in ")
+
+
+def test_an_environment_that_somebody_planted_is_neither_unpacked_nor_run(host: Host) -> None:
+    """Whoever can write to the bucket could have its `python` run by every host, or write outside of its folder."""
+    plan = wanted(quick_uv(host), "uv")
+    run(host, 1, "true", **plan)
+    (folder,) = envs(host)
+    (kept,) = until(lambda: host.bucket.list("cache/env/"), "the environment in the bucket")
+    shutil.rmtree(folder)  # as on a new machine
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name in ("../../../.ssh/authorized_keys", "prefix/bin/python", "done.json"):
+            entry = tarfile.TarInfo(name)
+            entry.mode, entry.size = 0o755, 2
+            tar.addfile(entry, io.BytesIO(b"{}"))
+    host.bucket.put(kept["name"], packed.getvalue())
+    run(host, 2, "echo in $VIRTUAL_ENV", **plan)
+    assert notes(host, 2)[-1].startswith(f"{folder.name} was built with uv in ")
+    assert host.bucket.log(2)[-1] == f"in {folder}/prefix"
+    assert not (host.home / ".ssh").exists()
+    seals = until(lambda: host.bucket.list("cache/env/")[0].get("metadata"), "another, sealed")
+    assert set(seals) == {"sha256", "mac"}
 
 
 # What goes wrong -----------------------------------------------------------------------------------------------------

@@ -13,15 +13,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tests.support.agent_host import JOB, PATIENT, Host, patient, until
+from tests.support.agent_host import PATIENT, Host, patient, until
 from tpujob.agent import ending
 from tpujob.agent.ship.evidence import MAX_EVIDENCE, TRACEBACK, pick_lines
-from tpujob.domain.host import reports
-from tpujob.protocol import paths
 
 
 def lines(host: Host) -> tuple[str, ...]:
-    return reports.read_evidence(host.bucket.read(paths.report_path(f"jobs/{JOB}", 1, 0)))
+    return host.bucket.evidence()
 
 
 def test_a_traceback_is_kept_whole_and_in_order(host: Host) -> None:
@@ -83,7 +81,7 @@ class Gate:
                 request = urllib.request.Request(storage + self.path, body, kind)
                 with urllib.request.urlopen(request, timeout=10) as response:
                     answer = response.read()
-                if rb"\"phase\":\"exited\"" in body:
+                if b'"phase":"exited"' in body:
                     reported.set()
                 self.send_response(200)
                 self.end_headers()

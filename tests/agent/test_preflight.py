@@ -29,6 +29,11 @@ def free_address() -> str:
         return f"127.0.0.1:{free.getsockname()[1]}"
 
 
+def two_peers() -> dict[str, list[str]]:
+    """Where the hosts of a pair listen for each other."""
+    return {"peers": [free_address(), free_address()]}
+
+
 def emulated(host: Host) -> Host:
     """JAX works on it, with four devices."""
     host.env.update(JAX_PLATFORMS="cpu", JAX_NUM_CPU_DEVICES="4")
@@ -54,8 +59,9 @@ def pair(host: Host, tmp_path: Path) -> Iterator[tuple[Host, Host]]:
 def together(pair: tuple[Host, Host], attempt: int = 1, **changes: Any) -> list[dict[str, Any]]:
     """The last reports of a pair that is started at once."""
     check = asked(**{"hosts": 2, "chips": 8, "coordinator": free_address(), **changes})
+    voice = two_peers()
     for number, host in enumerate(pair):
-        host.start("echo ran", host=number, hosts=2, attempt=attempt, preflight=check)
+        host.start("echo ran", host=number, hosts=2, attempt=attempt, preflight=check, voice=voice)
     bucket = pair[0].bucket
 
     def ended() -> list[dict[str, Any]] | None:
@@ -99,7 +105,7 @@ def test_a_program_that_needs_jax_is_not_started_without_it(host: Host) -> None:
 
 def test_a_stop_ends_the_check(host: Host) -> None:
     check = asked(hosts=2, coordinator=free_address(), seconds=100)
-    host.start("echo never", host=0, hosts=2, preflight=check)
+    host.start("echo never", host=0, hosts=2, preflight=check, voice=two_peers())
     host.phase("preflight")
     host.agent("stop", "--grace", 1)
     assert host.ended()["exit_code"] == -15
@@ -185,12 +191,12 @@ def test_a_check_that_hangs_is_ended_and_says_where(host: Host) -> None:
 
 
 def test_a_host_that_never_joins_the_check_is_named(host: Host) -> None:
-    check = asked(hosts=2, coordinator=free_address(), seconds=0.5)
-    report = host.run("echo never", host=0, hosts=2, preflight=check)
+    check, voice = asked(hosts=2, coordinator=free_address(), seconds=0.5), two_peers()
+    report = host.run("echo never", host=0, hosts=2, preflight=check, voice=voice)
     assert report["cause"] == "PREFLIGHT"
     assert report["error"].startswith("host 1 did not come to the pre-flight within ")
     assert (report["late"], report["unreached"]) == (True, None), "nothing was found wrong"
-    host.start("echo never", host=1, hosts=2, preflight=check, attempt=2)
+    host.start("echo never", host=1, hosts=2, preflight=check, attempt=2, voice=voice)
     report = until(
         lambda: host.bucket.report(2, 1).get("cause") and host.bucket.report(2, 1), "end"
     )

@@ -141,7 +141,7 @@ def test_py_spy_is_used_where_it_is_installed(
     )
     spy.chmod(0o755)
     spool = str(tmp_path / "spool")
-    log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, spool, 1000, NOTHING)
+    log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, spool, 1000, NOTHING, 300)
     lines = stacks.collect({holder.pid}, True, log, str(tmp_path))
     assert lines[:3] == [
         f"Process {holder.pid}: python",
@@ -150,13 +150,15 @@ def test_py_spy_is_used_where_it_is_installed(
     ]
     assert lines[3].startswith(f"process {holder.pid}: ")
     assert holder.poll() is None, "a process without a handler must not get the signal"
+    assert log.finish(20)
 
 
 def test_a_process_without_a_handler_is_not_sent_a_signal(
     tmp_path: Path, holder: subprocess.Popen[bytes]
 ) -> None:
     spool = str(tmp_path / "spool")
-    log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, spool, 1000, NOTHING)
+    log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, spool, 1000, NOTHING, 300)
     lines = stacks.collect({holder.pid}, True, log, str(tmp_path))
     assert lines[0].startswith("process ")
     assert holder.poll() is None
+    assert log.finish(20)

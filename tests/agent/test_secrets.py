@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.agent_host import Host, until
+from tests.support.agent_host import Host, told_json, until
 from tpujob.agent.ship import Redactor
 from tpujob.protocol.telling import telling
 
@@ -119,7 +119,7 @@ def test_a_program_has_its_secrets_and_nothing_else_does(host: Host) -> None:
     plan = host.plan(
         ["python3", "-c", PROGRAM], env={"HF_TOKEN": told}, setup="echo $WANDB_API_KEY"
     )
-    started = host.call("start", plan, "--secrets", input=json.dumps({"WANDB_API_KEY": CANARY}))
+    started = host.call("start", plan, "--told", input=told_json(WANDB_API_KEY=CANARY))
     assert json.loads(started.communicate(timeout=60)[0])["ok"]
     report = host.ended()
     log = host.bucket.log()
@@ -148,17 +148,19 @@ def holding(host: Host) -> dict[int, str]:
 
 def test_only_the_program_has_them_while_it_runs(host: Host) -> None:
     plan = host.plan("touch ~/up; sleep 1000; true")
-    given = json.dumps({"WANDB_API_KEY": CANARY})
-    daemon = json.loads(host.call("start", plan, "--secrets", input=given).communicate()[0])["pid"]
+    given = told_json(WANDB_API_KEY=CANARY)
+    daemon = json.loads(host.call("start", plan, "--told", input=given).communicate()[0])["pid"]
     until((host.home / "up").exists, "the program")
     until(lambda: set(holding(host).values()) == {"bash", "sleep"}, f"{holding(host)}")
     assert daemon not in holding(host)
     host.agent("stop", "--grace", 1)
 
 
-@pytest.mark.parametrize("given", ["", "[1]", '{"A": 1}', "{"])
+@pytest.mark.parametrize(
+    "given", ["", "[1]", '{"key": "", "cache_key": "", "secrets": {"A": 1}}', '{"key": ""}', "{"]
+)
 def test_secrets_that_did_not_arrive_start_nothing(host: Host, given: str) -> None:
     said: Any = json.loads(
-        host.call("start", host.plan("true"), "--secrets", input=given).communicate()[0]
+        host.call("start", host.plan("true"), "--told", input=given).communicate()[0]
     )
-    assert (said["ok"], said["error"]) == (False, "the secrets did not arrive")
+    assert (said["ok"], said["error"]) == (False, "the keys and secrets did not arrive")

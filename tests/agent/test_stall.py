@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.agent_host import JOB, Host, until
-from tpujob.domain.host import reports
-from tpujob.protocol import paths
+from tests.support.agent_host import Host, until
 
 #: keeps to the contract, makes two steps, and waits for ever
 HANGS = """
@@ -48,7 +46,7 @@ def idle(host: Host, seconds: float) -> dict[str, Any]:
 
 
 def evidence(host: Host) -> tuple[str, ...]:
-    return reports.read_evidence(host.bucket.read(paths.report_path(f"jobs/{JOB}", 1, 0)))
+    return host.bucket.evidence()
 
 
 @pytest.mark.slow
@@ -77,8 +75,8 @@ def test_a_program_that_only_sleeps_is_idle_until_it_speaks(host: Host) -> None:
     until(lambda: any("python3" in line for line in evidence(host)), "the stacks")
     (host.home / "go").touch()
     until(lambda: evidence(host) == (), "a report without the stacks of a stall that is over")
-    until(lambda: "[tpujob] it goes on" in host.bucket.log(), "the word that it goes on")
     host.agent("stop", "--grace", 1)
+    assert "[tpujob] it goes on" in host.bucket.log()
 
 
 def test_a_silent_program_that_works_makes_progress(host: Host) -> None:

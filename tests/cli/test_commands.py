@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from tests.support.commands import Tpujob
-from tests.support.scripted import AT, ScriptedJobs, coming, event_view, job_view, log_line
+from tests.support.scripted import (
+    AT,
+    ScriptedJobs,
+    coming,
+    event_view,
+    job_view,
+    log_line,
+    window_line,
+)
 from tpujob import __version__, errors
 from tpujob.api import HostAccess, JobView, LogPage
 from tpujob.cli.errors import EXIT_CODES
@@ -166,6 +175,7 @@ def test_create_follow_shows_events_and_ends_as_the_job_does(
             base,
             state="failed",
             message="exit code 3 on host 1",
+            why="exit code 3 on host 1",
             next=coming("nothing", "nothing by itself", "tpujob resume 000002"),
         ),
     ]
@@ -191,6 +201,37 @@ def test_list_prints_a_table_and_json_a_list(tpujob: Tpujob, api: ScriptedJobs) 
     assert "old" in tpujob("list", "--all").out
     assert [j["id"] for j in tpujob("list", "--all", "--user", "eve", "--json").json] == ["000043"]
     assert tpujob("list", "--user", "nobody", "--json").json == []
+
+
+def test_what_a_list_is_narrowed_to_reaches_the_backend(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    def asked(*words: str) -> dict[str, Any]:
+        tpujob("list", *words)
+        said = api.named("list")[-1]
+        return {name: value for name, value in said.items() if value and name != "limit"}
+
+    newest: dict[str, Any] = {"order": "id"}
+    assert asked() == {**newest, "active": True}
+    assert asked("--all") == newest
+    assert asked("--state", "failed", "--state", "running") == {
+        **newest,
+        "states": ["failed", "running"],
+    }
+    assert asked("--cause", "OOM_HBM", "--mine") == {**newest, "causes": ["OOM_HBM"], "mine": True}
+    narrowed = asked("--type", "v4-16", "--zone", "us-central2-b", "--text", "llama", "-r")
+    assert narrowed == {
+        **newest,
+        "active": True,
+        "types": ["v4-16"],
+        "zones": ["us-central2-b"],
+        "text": "llama",
+        "reverse": True,
+    }
+    assert asked("--order", "left")["order"] == "left"
+    for n in range(50, 60):
+        api.jobs[f"{n:06d}"] = job_view(f"{n:06d}")
+    assert len(tpujob("list", "--limit", "3", "--json").json) == 3
+    api.jobs.clear()
+    assert tpujob("list", "--zone", "x").out == "No job matches, of 0 jobs in all.\n"
 
 
 def test_an_empty_list_says_how_to_create_a_job(tpujob: Tpujob, api: ScriptedJobs) -> None:
@@ -242,9 +283,8 @@ def test_logs_merge_hosts_with_a_prefix_and_json_is_a_list(
     assert tpujob("logs", "42").out == "0| a\n1| b\n0| c\n"
     assert [line["host"] for line in tpujob("logs", "42", "--json").json] == [0, 1, 0]
     tpujob("logs", "42", "--host", "1", "--attempt", "2", "--tail", "5")
-    first = api.named("logs")[-2]
-    assert (first["host"], first["attempt"], first["tail"]) == (1, 2, 5)
-    assert api.named("logs")[-1]["tail"] is None, "the tail is of the first page"
+    asked = api.named("logs")[-1]
+    assert (asked["host"], asked["attempt"], asked["tail"]) == (1, 2, 5)
     api.pages = []
     assert tpujob("logs", "42").out == ""
     assert tpujob("logs", "42", "--json").json == []
@@ -278,6 +318,74 @@ def test_logs_follow_goes_on_over_silence_until_the_end(
     assert tpujob("logs", "-f", "42").out == "0| a\n0| later\n"
     lines = tpujob("logs", "-f", "42", "--json").out.splitlines()
     assert [json.loads(line)["text"] for line in lines] == ["a", "later"]
+
+
+def test_logs_follow_begins_with_the_last_lines_and_goes_on(
+    tpujob: Tpujob, api: ScriptedJobs
+) -> None:
+    api.pages = [
+        LogPage(lines=[log_line(0, "a")], cursor="", done=False),
+        LogPage(lines=[log_line(0, "b")], cursor="", done=True),
+    ]
+    assert tpujob("logs", "-f", "42", "--tail", "1").out == "0| a\n0| b\n"
+    assert api.named("log_block")[-1]["cursor"] == "1", "it goes on behind the last lines"
+
+
+def test_raw_logs_are_what_the_program_wrote(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    api.pages = [
+        LogPage(lines=[log_line(0, "\x1b[1ma"), log_line(1, "3 4.5")], cursor="", done=True)
+    ]
+    assert tpujob("logs", "42", "--raw").out == "\x1b[1ma\n3 4.5\n"
+
+
+def test_lines_that_are_looked_for_have_their_numbers(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    api.matches["matches"] = [window_line(0, 7, "loss nan"), window_line(1, 123, "\x1b[2Jnan")]
+    api.matches["matching"] = 2
+    assert tpujob("logs", "42", "--grep", "nan").out == "0| 7: loss nan\n1| 123: nan\n"
+    assert tpujob("logs", "42", "--host", "1", "--grep", "nan").out.splitlines()[1] == "123: nan"
+    assert [x["line"] for x in tpujob("logs", "42", "--grep", "nan", "--json").json] == [7, 123]
+    assert tpujob("logs", "42", "--grep", "N.n", "-E", "-i", "--count").out == "2\n"
+    asked = api.named("log_search")[-1]["asked"]
+    assert (asked["text"], asked["regexp"], asked["ignore_case"]) == ("N.n", True, True)
+
+
+def test_a_line_is_shown_with_those_around_it(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    api.window["lines"] = [window_line(1, 7, "x", cut=9)]
+    said = tpujob("logs", "42", "--host", "1", "--line", "7", "--around", "0")
+    assert said.out == "7: x ... 9 bytes more\n"
+    place = api.named("log_window")[-1]["asked"]
+    assert (place["host"], place["of"], place["line"]) == (1, 1, 7)
+    tpujob("logs", "42", "--host", "1", "--line", "7")
+    sides = [(x["asked"]["side"], x["asked"]["lines"]) for x in api.named("log_window")[-2:]]
+    assert sides == [("before", 10), ("after", 10)]
+    assert "host 0 has no line 8" in tpujob("logs", "42", "--line", "8", code=3).err
+
+
+def test_tracebacks_are_shown_by_their_numbers(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    api.matches["matches"] = [window_line(1, 7, "Traceback"), window_line(0, 9, "Traceback")]
+    api.matches["matching"] = 2
+    api.window["lines"] = [window_line(1, 7, "Traceback")]
+    said = tpujob("logs", "42", "--traceback", "1", "--around", "0")
+    assert said.out == "7: Traceback\n"
+    assert "traceback 1 of 2, host 1; the next: --traceback 2" in said.err
+    api.window["lines"] = [window_line(0, 9, "Traceback")]
+    assert "traceback 2 of 2, host 0\n" in tpujob("logs", "42", "--traceback", "-1").err
+    assert "no traceback 3" in tpujob("logs", "42", "--traceback", "3", code=3).err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--grep", "x", "--line", "1"],
+        ["--grep", "x", "-f"],
+        ["--line", "1", "--tail", "3"],
+        ["--raw", "--json"],
+    ],
+)
+def test_options_of_logs_that_contradict_each_other_are_refused(
+    tpujob: Tpujob, words: list[str]
+) -> None:
+    assert "go" in tpujob("logs", "42", *words, code=2).err
 
 
 def test_events(tpujob: Tpujob, api: ScriptedJobs) -> None:
@@ -382,6 +490,8 @@ def test_status_says_what_runs(tpujob: Tpujob) -> None:
     assert found["backend"]["running"]
     assert found["backend"]["url"].startswith("unix:/")
     assert not found["emulator"]["running"]
+    assert found["backend"]["health"]["ok"]
+    assert re.search(r"\nLast pass: \d+[dhms] ago\n", tpujob("status").out)
     lines = tpujob("status").out.splitlines()
     assert next(line for line in lines if "emulator" in line).split()[1] == "down"
 

@@ -83,7 +83,15 @@ def test_the_demo_preempts_once_and_sums_up(
     tpujob: Tpujob, api: ScriptedJobs, asked: list[Any]
 ) -> None:
     story(api)
+    ready = tpujob.state / "run" / "backend.json"
+    page = {"page": "http://127.0.0.1:23456", "page_needs_code": False}
+    ready.write_text(json.dumps(json.loads(ready.read_text()) | page))
     said = tpujob("demo")
+    lines = said.out.splitlines()
+    its_page = "Its page: http://127.0.0.1:23456/jobs/000002"
+    assert its_page in lines[:4], "at the start"
+    assert lines[-1] == its_page, "and at the end"
+    assert max(map(len, lines[:4])) <= 80
     assert [(path, body["target"]) for path, body in asked] == [("/preempt", "000002")]
     assert asked[0][1]["notice_s"] == 5
     for part in ("takes the slice away", "1 preemption", "99.00%", "10 of 1000", "$7.37/h"):

@@ -17,8 +17,8 @@ from tests.support.google_server import GoogleServer
 from tests.support.signed_in import signed_in
 from tests.support.tpu_rig import Cloud, node
 from tpujob.adapters import this_machine
-from tpujob.cli.render.doctor import doctor_page, quota_page
-from tpujob.cli.render.probe import question, result_text
+from tpujob.cli.render.doctor.findings import doctor_page, quota_page
+from tpujob.cli.render.doctor.probe import question, result_text
 from tpujob.cli.render.text import width
 from tpujob.doctor.findings import NotSeen, fail, ok, unknown, warn
 from tpujob.doctor.machine import Software

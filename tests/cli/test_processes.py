@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import Tpujob
-from tests.support.scripted import ScriptedJobs, job_view, log_line
+from tests.support.scripted import ScriptedJobs, action, job_view, log_line
 from tpujob.api import LogPage
 
 
@@ -72,7 +72,7 @@ def test_ctrl_c_says_that_the_job_goes_on(
     api.pages = [LogPage(lines=[], cursor="", done=False)] * 1000
     process = tpujob.popen(*words)
     if words[0] == "logs":
-        until(lambda: api.named("logs"), lambda: "the log is read")
+        until(lambda: api.named("log_block"), lambda: "the log is read")
     else:
         assert api.polling.acquire(timeout=30)
     process.send_signal(signal.SIGINT)
@@ -133,6 +133,8 @@ def test_a_closed_pipe_is_quiet(tpujob: Tpujob, api: ScriptedJobs) -> None:
 
 
 def test_a_person_is_asked_before_a_slice_is_given_back(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    gives_back = action("delete", "gives tj-000042-1 back", "$7.37/h until the slice is gone")
+    api.jobs["000042"] = job_view(actions=[gives_back])
     no = Terminal(tpujob, "delete", "42")
     no.shows("[y/N]")
     no.type("n\n")

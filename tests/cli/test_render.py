@@ -10,18 +10,21 @@ from tests.support.commands import same
 from tests.support.scripted import (
     AT,
     ScriptedJobs,
+    action,
     attempt_view,
     coming,
     event_view,
+    job_row,
     job_view,
     log_line,
     slice_view,
 )
-from tpujob.api import JobView, PlanView
+from tpujob.api import JobPage, JobView, PlanView
 from tpujob.cli.render import answers, job_page, lines, listing, words
 from tpujob.cli.render.summary import shortcomings, steps_lost, summary
-from tpujob.cli.render.text import seconds, width
+from tpujob.cli.render.text import width
 from tpujob.cli.render.why import why_page
+from tpujob.domain.figures import seconds
 from tpujob.domain.text import clean
 
 pytestmark = pytest.mark.usefixtures("utc")
@@ -87,7 +90,7 @@ def test_list() -> None:
         job_view("000044", name="hello", state="succeeded", step=None, zone="us-east1-d"),
     ]
     same(
-        listing.job_table(jobs, 80, NOW),
+        listing.job_table([*map(job_row, jobs)], 80, NOW),
         """
 Job ID User Name     Accelera… Zone           Host0 IP  Status          Step Age
 000042 ada  digits   v4-16     us-central2-b  127.1.0.1 running      480/600  2m
@@ -113,7 +116,7 @@ def test_list_with_hostile_and_long_values_keeps_its_columns() -> None:
         job_view("000044", name="訓練ジョブの名前がとても長い", user="\x1b[31mroot", step=None),
         job_view("000045", name="$(reboot)\u202egpj.exe", user="<script>\n\r"),
     ]
-    text = listing.job_table(jobs, 80, NOW)
+    text = listing.job_table([*map(job_row, jobs)], 80, NOW)
     assert text == clean(text.replace("\n", "|")).replace("|", "\n")
     rows = text.splitlines()
     assert len(rows) == 4
@@ -124,14 +127,37 @@ def test_list_with_hostile_and_long_values_keeps_its_columns() -> None:
 
 def test_list_uses_a_wider_terminal_and_survives_a_narrow_one() -> None:
     jobs = [job_view(name="a-name-of-some-length")]
-    assert "a-name-of-some-length" in listing.job_table(jobs, 140, NOW)
-    assert "Accelerator" in listing.job_table(jobs, 140, NOW)
-    assert "000042" in listing.job_table(jobs, 20, NOW)
+    assert "a-name-of-some-length" in listing.job_table([*map(job_row, jobs)], 140, NOW)
+    assert "Accelerator" in listing.job_table([*map(job_row, jobs)], 140, NOW)
+    assert "000042" in listing.job_table([*map(job_row, jobs)], 20, NOW)
+
+
+def test_a_wide_terminal_says_why_and_what_is_in_the_way() -> None:
+    rows = [
+        job_row(job_view(message="attempt 1 runs on 2 hosts " + "x" * 90)),
+        job_row(job_view("000043", trouble="503 the service is unavailable")),
+    ]
+    same(
+        listing.job_table(rows, 120, NOW),
+        """
+Job ID User Name   Accelerator Zone          Host0 IP  Status     Step Age Why
+000042 ada  digits v4-16       us-central2-b 127.1.0.1 running 480/600  2m attempt 1 runs on 2 hosts xxxxxxxxxxxxxxxxxx…
+000043 ada  digits v4-16       us-central2-b 127.1.0.1 running 480/600  2m 503 the service is unavailable; it is tried …
+""",
+    )
+    assert "Why" not in listing.job_table(rows, 96, NOW)
+
+
+def page_of(**counts: int) -> JobPage:
+    total = sum(counts.values())
+    return JobPage(rows=[], next="", matching=0, total=total, states=counts, revision=1)
 
 
 def test_an_empty_list_says_what_to_do() -> None:
-    assert "tpujob create" in listing.job_table([], 80, NOW, all=True)
-    assert "--all" in listing.job_table([], 80, NOW, all=False)
+    assert "tpujob create" in listing.list_page(page_of(), {"active": True}, 80, NOW)
+    assert "--all" in listing.list_page(page_of(failed=1), {"active": True}, 80, NOW)
+    narrowed = listing.list_page(page_of(failed=2), {"states": ["running"]}, 80, NOW)
+    assert narrowed == "No job matches, of 2 jobs in all."
 
 
 def test_show() -> None:
@@ -205,7 +231,7 @@ def test_several_slices_are_counted_before_their_type() -> None:
     shown = job_page.job_page(job, [], 80, NOW)
     assert "2 x v4-16: 16 chips on 4 hosts, topology 2x2x2" in shown
     assert "spot 2 x v4-16 in us-central2-b" in shown
-    assert "2 x v4-16" in listing.job_table([job], 80, NOW)
+    assert "2 x v4-16" in listing.job_table([job_row(job)], 80, NOW)
 
 
 def test_the_pages_of_a_plan_and_of_a_new_job() -> None:
@@ -304,13 +330,16 @@ def test_fields_that_an_older_backend_does_not_send_are_optional() -> None:
         assert "running" in shown
         assert "Next" not in shown
     assert "Next" not in answers.steered_text(old, 80, NOW)
-    assert len(listing.job_table([old], 80, NOW).splitlines()) == 2
 
 
 def test_a_question_names_the_job_the_slice_and_its_price() -> None:
-    asked = answers.stop_question(job_view(), "Delete", checkpoints=False)
-    assert all(part in asked for part in ("000042", "digits", "tj-000042-1", "$7.37/h"))
-    done = preempted_and_done()
+    stops = action("delete", "gives tj-000042-1 back", "$7.37/h until the slice is gone")
+    asked = answers.stop_question(job_view(actions=[stops]), "Delete", checkpoints=False)
+    assert asked == (
+        "Delete job 000042 (digits)? It gives tj-000042-1 back. It costs $7.37/h until the slice is gone."
+    )
+    cleans = action("clean", "removes its logs", "nothing", "checkpoints")
+    done = cast(JobView, preempted_and_done() | {"actions": [cleans]})
     assert answers.stop_question(done, "Delete", checkpoints=False) == "", "nothing would be lost"
     assert "logs" in answers.stop_question(done, "Clean", checkpoints=False)
     assert "checkpoints" in answers.stop_question(done, "Clean", checkpoints=True)

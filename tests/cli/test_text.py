@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tpujob.cli.render import text
 from tpujob.cli.render.text import clip, clip_middle, pad, width
+from tpujob.domain import figures
 from tpujob.domain.text import clean
 
 
@@ -32,7 +33,7 @@ def test_wide_characters_take_two_columns_and_marks_none() -> None:
     [(0, "0s"), (59.9, "59s"), (130, "2m10s"), (3 * 3600 + 300, "3h05m"), (100 * 3600, "4d04h")],
 )
 def test_spans(given: float, shown: str) -> None:
-    assert text.span(given) == shown
+    assert figures.span(given) == shown
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def test_spans(given: float, shown: str) -> None:
     [(0, "0"), (9999, "9999"), (12000, "12.0k"), (250_000, "250k"), (1_500_000, "1.5M")],
 )
 def test_step_numbers(given: int, shown: str) -> None:
-    assert text.count(given) == shown
+    assert figures.count(given) == shown
 
 
 @pytest.mark.parametrize(
@@ -54,10 +55,10 @@ def test_step_numbers(given: int, shown: str) -> None:
     ],
 )
 def test_money(given: float | None, shown: str) -> None:
-    assert text.usd(given) == shown
+    assert figures.usd(given) == shown
 
 
 def test_an_invalid_time_is_tolerated() -> None:
-    assert text.seconds("yesterday") is None
-    assert text.seconds("2026-01-02T03:04:05Z") == text.seconds("2026-01-02T04:04:05+01:00")
+    assert figures.seconds("yesterday") is None
+    assert figures.seconds("2026-01-02T03:04:05Z") == figures.seconds("2026-01-02T04:04:05+01:00")
     assert text.clock("yesterday") == "--:--:--"

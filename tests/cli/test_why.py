@@ -14,6 +14,7 @@ from tests.support.scripted import (
     budget,
     coming,
     event_view,
+    job_row,
     job_view,
     slice_view,
 )
@@ -21,8 +22,9 @@ from tpujob.api import AttemptView, JobView
 from tpujob.cli.render import words
 from tpujob.cli.render.job_page import job_page
 from tpujob.cli.render.listing import job_table
-from tpujob.cli.render.text import seconds, width
+from tpujob.cli.render.text import width
 from tpujob.cli.render.why import why_page
+from tpujob.domain.figures import seconds
 from tpujob.domain.model import State
 from tpujob.domain.text import clean
 
@@ -301,13 +303,13 @@ Job 000042  digits  provisioning since 03:14:10, 4m55s
 
 
 def test_the_list_says_what_is_billed_beside_the_rows() -> None:
-    rows = job_table([cast(JobView, swapped() | {"slices": []}), job_view("000043")], 80, NOW)
+    rows = job_table([job_row(swapped()), job_row(job_view("000043"))], 80, NOW)
     *_, last, more = rows.splitlines()
     assert f"{last} {more}" == (
         "000042: tj-000042-1 was swapped out as bad and kept until another slice is there; "
         "$7.37/h in all"
     )
-    assert len(job_table([job_view()], 80, NOW).splitlines()) == 2, "only when it is so"
+    assert len(job_table([job_row(job_view())], 80, NOW).splitlines()) == 2, "only when it is so"
 
 
 @pytest.mark.parametrize(

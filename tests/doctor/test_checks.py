@@ -352,13 +352,13 @@ CASES: dict[str, tuple[Finding, Severity, str, str]] = {
     "hosts without a rule": (
         between(rule(ANY), rule("10.128.0.0/20", ports=((8476, 8476),))),
         FAIL,
-        "10.128.0.0/20 from each other on TCP 8080, 8477: slices of more than one host fail",
+        "10.128.0.0/20 from each other on TCP 8080, 8477, 8482: slices of more than one host fail",
         "--allow=tcp --source-ranges=10.128.0.0/20 --project lab",
     ),
     "hosts of another range": (
         between(rule("10.0.0.0/9", **EVERY)),
         FAIL,
-        "8080, 8476, 8477",
+        "8080, 8476, 8477, 8482",
         "firewall-rules create tpujob-hosts --network=default",
     ),
     "hosts that a rule denies": (

@@ -128,6 +128,17 @@ def test_an_event_survives_encoding_and_decoding(event: Event) -> None:
     assert event_from_text("000042", to_text(event)) == event
 
 
+def test_what_the_specs_of_several_jobs_have_in_common_is_in_memory_once() -> None:
+    text = to_text(JOB)
+    first, second = job_from_text("000042", text), job_from_text("000042", text)
+    assert second.spec == SPEC
+    assert to_text(second) == text
+    for part in ("tpu", "run", "recovery", "watch"):
+        assert getattr(first.spec, part) is getattr(second.spec, part), f"two of {part}"
+    other = job_from_text("000042", to_text(replace(JOB, spec=V6E)))
+    assert other.spec == V6E
+
+
 def test_a_document_holds_plain_json_types_only() -> None:
     def check(value: object) -> None:
         assert type(value) in (dict, list, str, int, float, bool, type(None)), repr(value)

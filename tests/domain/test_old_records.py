@@ -25,6 +25,7 @@ LIVES: dict[str, Any] = {
 #: kinds that version 1 did not have
 NEWER = {
     EventKind.SLICE_SUSPENDING,
+    EventKind.WATCHED,
     EventKind.BUDGET_WARNED,
     EventKind.BUDGET_CHANGED,
     EventKind.COPY_STARTED,

@@ -183,6 +183,7 @@ def listed(path: str, reasons: dict[str, str]) -> bool:
 # The commands ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.gcloud
 def test_gcloud_shows_and_deletes_queued_resources(stage: Stage) -> None:
     client, gcloud = stage.cloud.client(), stage.gcloud
     result(client.create_queued_resource(queued("q", "v4-8")))
@@ -199,6 +200,7 @@ def test_gcloud_shows_and_deletes_queued_resources(stage: Stage) -> None:
     assert "NOT_FOUND" in gcloud(*QUEUED, "describe", "q", IN_ZONE, code=1)
 
 
+@pytest.mark.gcloud
 def test_gcloud_makes_stops_starts_and_deletes_a_tpu_vm(stage: Stage) -> None:
     gcloud = stage.gcloud
     what = ("--type=v4", "--topology=2x2x1", f"--version={RUNTIME}", "--labels=team=blue")
@@ -216,6 +218,7 @@ def test_gcloud_makes_stops_starts_and_deletes_a_tpu_vm(stage: Stage) -> None:
     assert node_state(stage.cloud.client(), "vm") == ""
 
 
+@pytest.mark.gcloud
 def test_gcloud_lists_what_a_zone_offers(stage: Stage) -> None:
     gcloud = stage.gcloud
     assert "v4-32" in gcloud(*NODES, "accelerator-types", "list", IN_ZONE).split()

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.stage import Stage
+from tpujob.domain.decide import active
+from tpujob.domain.host import keys
 from tpujob.domain.model import Job, State
+from tpujob.domain.money.looks import LASTS
 from tpujob.domain.observations import Present, Seen, Silence, SliceState, Unknown
-from tpujob.engine.observer import PROBE_AFTER, PROBE_EVERY, Live
-
-EVERY = 15.0  #: seconds between two reports
+from tpujob.engine.observer import PROBE_AFTER, PROBE_EVERY, PROBED, Live
 
 
 @pytest.fixture
@@ -45,17 +46,30 @@ def heard(stage: Stage, job: Job, *hosts: int) -> None:
 def test_hosts_are_probed_over_ssh_only_when_their_reports_stop(stage: Stage, job: Job) -> None:
     stage.hosts.dead = {0, 1, 2}
     heard(stage, job, 0, 1, 2)
-    assert look(stage, job, after=PROBE_AFTER * EVERY).silent == {}
+    assert look(stage, job, after=PROBE_AFTER).silent == {}
     assert stage.hosts.asked == 0
     heard(stage, job, 0)
-    seen = look(stage, job, after=1)
+    seen = look(stage, job, after=LASTS)
     assert seen.silent == {1: Silence(0.0, 1), 2: Silence(0.0, 1)}, "host 0 has just reported"
     assert stage.hosts.asked == 1
 
 
+def test_most_ticks_go_on_while_the_hosts_of_many_jobs_are_probed(stage: Stage, job: Job) -> None:
+    """Reports of all jobs are late when the storage is, and a host that does not answer takes ten seconds."""
+    observer, asked = stage.reconciler.observer, stage.hosts.asked
+    stage.clock.sleep(PROBE_AFTER + 1)
+    for _ in range(PROBED):
+        assert observer._probing.acquire(blocking=False)
+    assert look(stage, job).silent == {}
+    assert stage.hosts.asked == asked, "as many as may be are asked at the moment"
+    observer._probing.release()
+    look(stage, job)
+    assert stage.hosts.asked == asked + 1, "and it has its turn at the next look"
+
+
 def test_silent_hosts_are_probed_from_time_to_time(stage: Stage, job: Job) -> None:
     stage.hosts.dead = {1}
-    pause = PROBE_EVERY * EVERY
+    pause = PROBE_EVERY
     heard(stage, job, 0, 2)
     assert look(stage, job, after=100).silent[1] == Silence(0.0, 1)
     assert look(stage, job, after=pause - 1).silent[1] == Silence(pause - 1, 1), (
@@ -73,7 +87,7 @@ def test_a_host_that_has_ended_or_reports_again_is_not_silent(stage: Stage, job:
     stage.report(job.id, 0, phase="exited", exit_code=0)
     assert set(look(stage, job, after=100).silent) == {1, 2}
     heard(stage, job, 1)
-    assert set(look(stage, job, after=1).silent) == {2}
+    assert set(look(stage, job, after=LASTS).silent) == {2}
 
 
 # Reports -------------------------------------------------------------------------------------------------------------
@@ -85,13 +99,26 @@ def test_the_time_since_reports_are_readable_starts_after_the_last_outage(
     since = look(stage, job).readable_for
     assert look(stage, job, after=60).readable_for == since + 60
     stage.faults.broken.add("blobs")
-    broken = look(stage, job)
+    broken = look(stage, job, after=LASTS)
     assert isinstance(broken.reports, Unknown)
     assert broken.readable_for == 0
     assert broken.silent == {}
     stage.faults.broken.clear()
     assert look(stage, job, after=60).readable_for == 0
     assert look(stage, job, after=5).readable_for == 5
+
+
+def test_a_host_that_started_after_the_look_is_not_called_silent(stage: Stage, job: Job) -> None:
+    """Two backends: this one looked just before the other started the next attempt, and that look is still served. It
+    has read the reports of this job for an hour: none of the new hosts has been silent for so long."""
+    look(stage, job, after=3600.0)
+    now = stage.clock.now()
+    next_attempt = replace(job.attempts[-1], number=2, started_at=now, running_at=now)
+    restarted = replace(job, attempts=(*job.attempts, next_attempt))
+    seen = look(stage, restarted, after=1.0)
+    assert [report.age for report in seen.heard] == [1.0, 1.0, 1.0]
+    assert seen.silent == {}
+    assert active.running(restarted, seen, stage.clock.now()).event is None
 
 
 def test_when_the_step_moved_is_remembered_until_the_next_attempt(stage: Stage, job: Job) -> None:
@@ -106,6 +133,7 @@ def test_when_the_step_moved_is_remembered_until_the_next_attempt(stage: Stage, 
     assert live(stage, job).moved_at == moved, "it stands"
     assert job.attempt is not None
     again = replace(job, attempts=(*job.attempts, replace(job.attempt, number=2)))
+    stage.bucket.pens[job.workdir, 2] = stage.hosts.key(keys.of_attempt(again))
     stage.bucket.report(job.workdir, 2, 0, phase="running", step=9)
     look(stage, again, after=9)
     assert (live(stage, job).moved_at, live(stage, job).attempt) == (None, 2)

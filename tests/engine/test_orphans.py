@@ -14,7 +14,7 @@ from tests.support.world import orphans
 from tpujob.api import LeakView
 from tpujob.doctor.probe.spend import LEFT_OVER, PROBE_JOB
 from tpujob.domain.decide import SUSPENDED_WITHIN
-from tpujob.domain.model import Slice
+from tpujob.domain.model import Job, Slice
 from tpujob.engine import zones
 from tpujob.errors import Refused, Transient
 from tpujob.ports import Owned
@@ -99,7 +99,7 @@ def test_a_job_whose_record_is_damaged_may_claim_its_slices(stage: Stage, tmp_pa
     job_id = stage.create()
     stage.running(job_id)
     damage(tmp_path, job_id)
-    assert stage.api.list() == []
+    assert stage.api.list()["rows"] == []
     assert leaks(stage) == [], "what nobody can know is not called a leak"
     (broken,) = stage.api.fsck()
     assert (broken["rule"], broken["job"]) == ("I6", job_id)
@@ -116,6 +116,28 @@ def test_the_sweep_leaves_what_a_damaged_record_may_claim_and_takes_the_rest(
     stage.clock.sleep(HOUR)
     assert [o.name for o in stage.sweep().deleted] == ["tj-000077-1"]
     assert list(stage.cloud.machines) == ["tj-000001-1"], "a healthy slice was deleted unseen"
+
+
+def test_a_sweep_reads_no_record_but_those_that_it_is_about_to_conclude_from(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.running(stage.create())
+    read: list[str] = []
+    real = stage.store.get
+
+    def get(job_id: str) -> Job:
+        read.append(job_id)
+        return real(job_id)
+
+    monkeypatch.setattr(stage.store, "get", get)
+    monkeypatch.setattr(stage.store, "damaged", lambda: pytest.fail("every record is read"))
+    stage.sweep()
+    assert read == [], "all is as the live jobs say"
+    leftover(stage, "tj-000077-1", "us-central2-b", job_id="000077")
+    leftover(stage, "tj-probe-1", "us-central2-b", job_id="probe")
+    stage.hosts.keys.add("tj-000066-1")
+    stage.sweep()
+    assert sorted(read) == ["000066", "000077"]
 
 
 def test_a_zone_that_cannot_be_listed_keeps_no_other_from_being_swept(

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.stage import SPEC, Stage
 from tests.support.world import NoLoop, service
+from tpujob.api import ListAsked
 from tpujob.domain.model import Job, State, Wish
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
 from tpujob.ports import Store
@@ -48,15 +49,20 @@ def test_a_job_that_does_not_exist_is_not_found(stage: Stage, asked: str) -> Non
         stage.api.get(asked)
 
 
-def test_a_list_is_of_live_jobs_unless_all_are_asked_for(stage: Stage) -> None:
+def listed(stage: Stage, asked: ListAsked | None = None) -> list[str]:
+    return [row["id"] for row in stage.api.list(asked)["rows"]]
+
+
+def test_a_list_is_of_all_jobs_of_those_that_go_on_or_of_those_that_have_ended(
+    stage: Stage,
+) -> None:
     first, second = stage.create(), stage.create()
     stage.api.delete(first)
     stage.until(first, State.CANCELLED)
-    assert [j["id"] for j in stage.api.list()] == [second]
-    assert [j["id"] for j in stage.api.list(all=True)] == [second, first]
-    assert stage.api.list(user="eve", all=True) == []
-    (short,) = stage.api.list()
-    assert (short["spec"], short["slices"], short["waiting"]) == ({}, [], ""), "a line of a table"
+    assert listed(stage, {"active": True}) == [second]
+    assert listed(stage, {"active": False}) == [first]
+    assert listed(stage) == listed(stage, {}) == [second, first]
+    assert listed(stage, {"user": "eve"}) == []
 
 
 def test_events_come_in_order_from_where_the_reader_stopped(stage: Stage) -> None:

@@ -72,14 +72,16 @@ def test_the_machine_that_a_replay_names_is_remembered_across_jobs(stage: Stage)
 
 
 def test_a_job_that_meets_suspects_again_and_again_takes_what_it_gets(stage: Stage) -> None:
-    for rack in range(90):
+    for n in range(180):
+        rack, owner = divmod(n, 2)
         stage.store.reputation.accuse(
             [f"us-central2-b-{rack:02}"],
             zone="us-central2-b",
             weight=1.0,
             reason="a drill",
-            op_id=f"drill:{rack}",
+            op_id=f"drill:{n}",
             at=stage.clock.now(),
+            owner=f"uid:{owner}",
         )
     job_id = stage.create()
     job = stage.running(job_id, attempt=4)

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.support.local_stack import LocalStack
+from tests.support.warm import IN_HASTE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -15,7 +16,11 @@ PLAIN = {"preflight": False}
 MLP = {
     "name": "digits",
     "tpu": {"type": "v4-16"},
-    "run": {"workload": "mlp", "args": {"steps": 120, "checkpoint_every": 20}},
+    "run": {
+        "workload": "mlp",
+        "args": {"steps": 120, "checkpoint_every": 20},
+        "env": {"XLA_FLAGS": IN_HASTE},
+    },
 }
 
 
@@ -61,6 +66,6 @@ def test_a_bad_host_is_found_swapped_and_remembered(stack: LocalStack) -> None:
     assert "us-central2-b-h001" not in second["physical"]
     (suspect,) = stack.json("hosts")
     assert suspect["physical"] == "us-central2-b-h001"
-    assert suspect["refused"]
+    assert (suspect["refused"], suspect["accusers"]) == (False, 1), "to whose job met it"
     stack.run("emulator", "break-host", "us-central2-b-h001", "--mend")
     stack.run("hosts", "clear", "us-central2-b-h001")

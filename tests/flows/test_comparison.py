@@ -7,7 +7,7 @@ seen makes the table in `docs/recovery.md`, and a figure that changes fails here
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from tpujob.domain.observations import Present, SliceSeen, SliceState
 from tpujob.emulator.faults import inject
 from tpujob.emulator.tpu.refusals import CallFault, Faults
 from tpujob.errors import Transient
+from tpujob.ports import Survey
 
 DOC = Path(__file__).parents[2] / "docs" / "recovery.md"
 DAY = 24 * 3600.0
@@ -59,11 +60,14 @@ class RealCloud:
             )
         return seen
 
+    def survey(self, zones: Collection[str], *, timeout: float) -> Survey:
+        return self._slices.survey(zones, timeout=timeout)
+
     def create(self, slice: Slice, **more: Any) -> None:
         self._slices.create(slice, **more)
 
-    def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
-        self._slices.delete(slice, timeout=timeout, even_suspending=even_suspending)
+    def delete(self, slice: Slice, **given: Any) -> None:
+        self._slices.delete(slice, **given)
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Any]:
         return list(self._slices.list_all(zones, timeout=timeout))

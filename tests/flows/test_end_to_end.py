@@ -41,6 +41,29 @@ def test_a_command_runs_on_all_hosts_and_its_logs_are_merged(stack: LocalStack) 
     assert view["usd_spent"] > 0
 
 
+NOTEBOOK = """
+import tpujob
+
+lab = tpujob.Client()
+job = lab.create("hello.yaml").wait(timeout=120)
+print(job.state, job.logs(host=0)[-1]["text"])
+print(job.events()[0]["kind"], lab.jobs(mine=True, limit=1)[0]["id"] == job.id)
+print(job._repr_html_()[:16])
+"""
+
+
+def test_a_notebook_submits_a_job_waits_for_it_and_shows_it(stack: LocalStack) -> None:
+    spec = {"name": "nb", "tpu": {"type": "v4-8"}, "run": {"command": "echo hello"}}
+    (stack.folder / "hello.yaml").write_text(yaml.safe_dump(spec))
+    words = [sys.executable, "-c", NOTEBOOK]
+    done = subprocess.run(
+        words, env=stack.env, cwd=stack.folder, capture_output=True, text=True, timeout=200
+    )
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["succeeded hello", "created True"], done.stderr
+    assert lines[2].startswith("<iframe srcdoc="), done.stdout
+
+
 def test_a_preempted_job_gets_another_slice_and_nothing_of_the_old_one_lives(
     stack: LocalStack,
 ) -> None:
@@ -63,6 +86,7 @@ def test_several_slices_run_one_program_and_are_lost_as_one(stack: LocalStack) -
     view = stack.until(job_id, "running")
     assert (view["tpu_slices"], view["hosts"], view["chips"]) == (2, 4, 16)
     assert view["usd_per_hour"] == pytest.approx(14.744), "of both"
+    assert view["attempt"] == 1, stack.run("why", job_id)
     assert "2 x v4-16" in stack.run("list", "--all")
     shown = stack.run("emulator", "status")
     assert f"tj-{job_id}-1-0" in shown
@@ -272,7 +296,7 @@ def test_hosts_behind_a_firewall_are_told_from_bad_hardware(stack: LocalStack) -
     stack.run("emulator", "cut", "--off")
     (attempt,) = view["attempts"]
     assert (attempt["cause"], attempt["host"]) == ("SETUP", 1)
-    assert attempt["unreached"] == {"source": 1, "target": 0, "port": 8477}
+    assert attempt["unreached"] == {"source": 1, "target": 0, "port": 8482}
     assert len(view["slices"]) == 1, "other hardware was not asked for"
     assert "`tpujob doctor` prints the missing rule" in " ".join(stack.run("why", job_id).split())
     assert stack.json("hosts") == [], "no machine is suspected"

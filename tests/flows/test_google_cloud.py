@@ -4,6 +4,7 @@ and the Cloud TPU API against ours, SSH to its hosts. Only addresses differ from
 from __future__ import annotations
 
 import http.client
+import signal
 import socket
 import subprocess
 import sys
@@ -120,7 +121,7 @@ def cloud_run(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Edge]:
 
 
 def test_a_deployed_backend_knows_who_asks_and_ends_a_job_only_while_it_is_called(
-    lab: Lab, cloud_run: Edge
+    lab: Lab, cloud_run: Edge, request: pytest.FixtureRequest
 ) -> None:
     """As on Cloud Run with no instance kept: Cloud Scheduler calls, and nothing happens in between. Two people sign in
     at Google's accounts, one of whom may only look; the keys of the issuer change meanwhile."""
@@ -142,6 +143,12 @@ def test_a_deployed_backend_knows_who_asks_and_ends_a_job_only_while_it_is_calle
         assert ada.job(job_id)["state"] == "queued", "nobody has called yet"
         assert ben.json("show", job_id)["state"] == "queued"
         assert "needs the role" in ben.run("delete", job_id, "--yes", code=77)
+        page = ben.popen("open", "--print")
+        request.addfinalizer(page.kill)
+        assert page.stdout is not None
+        address = page.stdout.readline().strip()
+        status, shown = http_get(f"{address}?who=everyone")
+        assert (status, "hello" in shown, "ben@example.org" in shown) == (200, True, True), shown
         issuer.rotate()
         ends = time.monotonic() + PATIENCE
         while ada.job(job_id)["state"] != "succeeded":
@@ -162,12 +169,29 @@ def test_a_deployed_backend_knows_who_asks_and_ends_a_job_only_while_it_is_calle
             time.sleep(0.5)
         ada.run("members", "remove", "ben@example.org")
         assert ask(cloud_run, "GET", "/v1/jobs", as_ben)[0] == 403, "it takes effect at once"
+        status, shown = http_get(address)
+        assert (status, "is not a member" in shown) == (403, True), "and on the page that is open"
+        page.send_signal(signal.SIGINT)
+        said_by_page = page.communicate(timeout=30)
+        assert page.returncode == 0, said_by_page
         assert "Nobody is signed in" in ada.run("logout")
         assert "tpujob login" in ada.run("list", code=77)
     said = log.read_text()
     assert "refused: 'GET /v1/jobs'" in said
     for token in (renewed, *issuer.revoked):
         assert all(len(part) < 20 or part not in said for part in token.split("."))
+
+
+def http_get(address: str) -> tuple[int, str]:
+    """As a browser on this machine asks for a page."""
+    url = urlsplit(address)
+    connection = http.client.HTTPConnection(url.netloc, timeout=90)
+    try:
+        connection.request("GET", f"{url.path}?{url.query}", headers={"Accept": "text/html"})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
 
 
 def tick(edge: Edge, token: str) -> None:

@@ -119,7 +119,9 @@ def test_a_refused_deletion_is_reported_and_repeated_until_it_works(stage: Stage
     stage.running(job_id)
     delete = stage.cloud.delete
 
-    def refuse(slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
+    def refuse(
+        slice: Slice, *, timeout: float, even_suspending: bool = False, seen: object = None
+    ) -> None:
         raise Refused("tpu.nodes.delete is not granted", cause="PERMISSION")
 
     stage.cloud.delete = refuse

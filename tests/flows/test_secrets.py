@@ -147,7 +147,7 @@ def test_variables_of_a_job_are_named_and_their_values_are_not_given_back(stage:
         ("run.env.LR", "set", "changed"),
         ("run.env.WANDB_API_KEY", "set", "changed"),
     ]
-    everything = [stage.api.list(), stage.api.events(one), found, stage.api.get(other)]
+    everything = [stage.api.list()["rows"], stage.api.events(one), found, stage.api.get(other)]
     assert CANARY not in json.dumps(everything)
     warned = stage.api.plan({**SPEC, "run": run})["warnings"]
     assert [w for w in warned if "tpujob secret set WANDB_API_KEY" in w]

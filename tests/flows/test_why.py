@@ -7,9 +7,9 @@ import json
 import pytest
 
 from tests.support.stage import Stage, bad_device
-from tpujob.cli.render.text import seconds
 from tpujob.cli.render.why import why_page
 from tpujob.domain.codec import job_from_text, to_json, to_text
+from tpujob.domain.figures import seconds
 from tpujob.domain.lifecycle import PROVEN
 from tpujob.domain.model import State
 
@@ -24,7 +24,7 @@ def test_trouble_is_shown_with_its_time_and_forgotten_when_it_is_over(
     job_id = stage.create()
     stage.running(job_id)
     assert stage.api.get(job_id)["trouble"] == ""
-    stage.faults.broken.add("look")
+    stage.faults.broken |= {"look", "list"}
     stage.step(job_id)
     since = stage.api.get(job_id)["trouble_since"]
     for _ in range(5):
@@ -105,7 +105,7 @@ def test_a_swap_is_shown_with_its_verdict_and_what_is_billed_meanwhile(stage: St
     stage.running(job_id)
     bad_device(stage, job_id)
     stage.until(job_id, State.PROVISIONING)
-    (listed,) = stage.api.list()
+    (listed,) = stage.api.list()["rows"]
     assert listed["condemned"] == ["tj-000001-1"]
     assert listed["usd_per_hour"] == pytest.approx(8 * 0.9215, abs=1e-3), "it is billed still"
     view = stage.api.get(job_id)

@@ -13,15 +13,26 @@ from tpujob.domain.failures.host_reputation import THRESHOLD
 from tpujob.domain.model import State
 from tpujob.errors import BadRequest, NotFound
 
+
+def accuse(stage: Stage, machine: str, weight: float, owner: str) -> None:
+    stage.store.reputation.accuse(
+        [machine],
+        zone="z",
+        weight=weight,
+        reason="r",
+        op_id=f"{machine}:{owner}",
+        at=stage.clock.now(),
+        owner=owner,
+    )
+
+
 # Machines ------------------------------------------------------------------------------------------------------------
 
 
 def test_machines_are_shown_with_their_score_as_it_has_faded(stage: Stage) -> None:
-    now = stage.clock.now()
-    for name, weight in (("a", 0.8), ("b", 2.0), ("c", THRESHOLD / 2)):
-        stage.store.reputation.accuse(
-            [name], zone="z", weight=weight, reason="r", op_id=name, at=now
-        )
+    for name, weight in (("a", 0.4), ("b", 1.0), ("c", THRESHOLD / 4)):
+        accuse(stage, name, weight, "uid:1")
+        accuse(stage, name, weight, "uid:2")
     stage.api.pin_host("d", "bad")
     told = stage.api.hosts()
     assert [(h["physical"], h["refused"]) for h in told] == [
@@ -32,14 +43,14 @@ def test_machines_are_shown_with_their_score_as_it_has_faded(stage: Stage) -> No
     ], "the worst first"
     stage.clock.sleep(14 * 86400)
     faded = {h["physical"]: (h["score"], h["refused"]) for h in stage.api.hosts()}
-    assert faded["b"] == (0.5, True)
+    assert faded["b"] == (0.5, False)
     assert faded["a"] == (0.2, False)
     assert faded["d"] == (0.0, True), "a person's word does not fade"
 
 
 def test_a_persons_word_counts_until_it_is_taken_back(stage: Stage) -> None:
-    now = stage.clock.now()
-    stage.store.reputation.accuse(["a"], zone="z", weight=2.0, reason="r", op_id="x", at=now)
+    accuse(stage, "a", 2.0, "uid:1")
+    accuse(stage, "a", 2.0, "uid:2")
     assert stage.api.pin_host("a", "good")["refused"] is False
     assert stage.api.pin_host("a", "")["refused"] is True
     assert stage.api.pin_host("never seen", "")["pinned"] == ""

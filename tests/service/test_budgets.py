@@ -70,7 +70,10 @@ def test_what_is_left_and_until_when_is_shown(stage: Stage) -> None:
     assert (own["warned"], own["used_up"], own["anew_at"]) == (True, False, None)
     assert 41_280_000 <= own["used_micros"] <= 41_310_000
     assert own["reached_at"]
-    assert stage.api.list()[0]["spending"] == stage.api.get(job_id)["spending"]
+    assert stage.api.list()["rows"][0]["warned"] == [own.get("said")]
+    assert own.get("said", "").startswith(
+        "$41.30 of $50.00 spent (83%), $7.37/h now: lasts until 1970-01-12 "
+    )
 
 
 def test_a_budget_that_pays_for_no_slice_is_refused(stage: Stage) -> None:
@@ -78,7 +81,7 @@ def test_a_budget_that_pays_for_no_slice_is_refused(stage: Stage) -> None:
         stage.api.plan({**SPEC, "budget": {"usd": 1}})
     with pytest.raises(BadSpec, match=r"\$1.00 left"):
         stage.create(budget={"usd": 1})
-    assert stage.api.list(all=True) == []
+    assert stage.api.list()["rows"] == []
 
 
 def test_a_price_that_nobody_knows_is_refused(stage: Stage) -> None:

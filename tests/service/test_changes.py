@@ -15,7 +15,7 @@ from tests.support.stores import a_job, an_event
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.model import Job
 from tpujob.errors import StoreError
-from tpujob.service.changes import Changes
+from tpujob.service.changes import Changes, Failing
 
 LONG = 30.0  #: no test waits so long, unless it is about to fail
 
@@ -85,7 +85,7 @@ def test_a_poke_wakes_a_listener_before_the_next_look(store: Counted) -> None:
 def test_changes_made_meanwhile_are_reported_at_once(store: Counted) -> None:
     job = store.create(a_job(), an_event())
     watch = Changes(store, interval=0.01)
-    cursor = watch.wait(job.id, 0, LONG)
+    cursor = watch.wait(job.id, 0, 3600)  # pytest's own limit of time is shorter
     assert cursor > 0
     moved(store, job)
     newer = watch.wait(job.id, cursor, LONG)
@@ -159,3 +159,58 @@ def test_a_store_that_fails_for_a_while_only_delays(store: Counted) -> None:
         store.broken = False
         moved(store, job)
         assert waiting.result(timeout=LONG) > start
+
+
+def test_whoever_looks_because_of_the_follower_asks_the_store_nothing(store: Counted) -> None:
+    changes = Changes(store)
+    before, asked = changes.now(), store.asked
+    store.create(a_job(), an_event())
+    with changes.followed():
+        assert changes.now() == before, "the follower has not seen it"
+    assert store.asked == asked
+    assert changes.now() > before
+
+
+# A store that fails --------------------------------------------------------------------------------------------------
+
+
+def test_since_when_a_store_fails_is_kept_until_it_answers(store: Counted) -> None:
+    now = 100.0
+    watch = Changes(store, interval=0.01, clock=lambda: now)
+    start = watch.now()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(watch.wait, None, start, LONG)
+        eventually(lambda: store.asked > 3, "the store is followed")
+        assert watch.failing is None
+        store.broken = True
+        eventually(lambda: watch.failing is not None, "it is noticed")
+        now, asked = 200.0, store.asked
+        eventually(lambda: store.asked > asked + 3, "it is asked again")
+        assert watch.failing == Failing(since=100.0, answered=100.0)
+        store.broken = False
+        eventually(lambda: watch.failing is None, "it answers again")
+        store.create(a_job(), an_event())
+        assert waiting.result(LONG) > start
+
+
+def test_a_read_that_does_not_come_back_is_a_failure(store: Counted) -> None:
+    now, hanging = 100.0, threading.Event()
+    watch = Changes(store, interval=0.01, clock=lambda: now)
+    start = watch.now()
+
+    def hang(after: int) -> tuple[int, list[str]]:
+        store.asked += 1
+        hanging.wait(LONG)
+        return after, []
+
+    store.changes = hang  # pyright: ignore[reportAttributeAccessIssue]
+    asked = store.asked
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(watch.wait, None, start, 0.5)
+        eventually(lambda: store.asked > asked, "it is asked")
+        assert watch.failing is None, "it may be slow"
+        now = 105.0
+        assert watch.failing == Failing(since=100.0, answered=None)
+        hanging.set()
+        eventually(lambda: watch.failing is None, "it answers after all")
+        waiting.result(LONG)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
+from typing import Any
 
 import pytest
 
+from tests.page import lab
 from tests.support.stage import Stage
-from tpujob.domain.model import Grant, State
+from tpujob.domain import money
+from tpujob.domain.model import Grant, Job, State
 from tpujob.errors import BadRequest
+from tpujob.service.money.ended import Ended
 
 
 @pytest.fixture
@@ -43,6 +48,46 @@ def test_a_program_that_tells_no_steps_was_productive_when_it_succeeded(
     assert hours["productive"] == pytest.approx(8.0, rel=0.01)
     assert total["goodput"]
     assert 0.9 < total["goodput"] < 1.0
+
+
+def test_a_report_says_what_all_records_say_whatever_becomes_of_jobs(stage: Stage) -> None:
+    """What has ended is summed once: jobs end, come, change and go, money runs on, grants are shared."""
+    dice, store, clock = Random(11), stage.store, stage.clock
+    clock.time = lab.NOW
+    kept = Ended(store, stage.api.board)
+
+    def add(count: int) -> None:
+        for _ in range(count):
+            of = lab.job_in(dice.choice([*State]), dice.randrange(50))
+            grants = tuple(Grant("v4", "us-central2-b", "spot", chips) for chips in (16, 40))
+            lab.store_jobs(store, [replace(of, grants=dice.choice(((), grants[:1], grants[1:])))])
+
+    add(40)
+    for turn in range(30):
+        job = dice.choice(store.list())
+        match dice.randrange(4):
+            case 0:
+                store.remove(job.id, lease=None)
+            case 1:
+                add(1)
+            case 2 if not job.state.final:
+                over = {"state": State.SUCCEEDED, "finished_at": clock.now()}
+                gone = (replace(one, gone_at=one.gone_at or clock.now()) for one in job.slices)
+                change(stage, job, slices=tuple(gone), **over)
+            case _:
+                change(stage, job, message=f"turn {turn}")
+        clock.sleep(dice.uniform(0, 5000))
+        by, user = dice.choice(money.GROUPS), dice.choice(("", "ada", "bob"))
+        jobs = store.list()
+        wanted = [one for one in jobs if user in ("", one.user)]
+        expected = money.report(wanted, clock.now(), by, money.covered(jobs))
+        found, _ = kept.report(by, user, clock.now())
+        assert found == expected, f"turn {turn}, by {by}, of {user or 'all'}"
+
+
+def change(stage: Stage, job: Job, **changes: Any) -> None:
+    to = replace(job, **changes)
+    stage.store.commit(to, None, expected_version=job.version, op_id=f"{job.version}", lease=None)
 
 
 def test_only_one_user_or_job(stage: Stage, done: str) -> None:

@@ -9,39 +9,14 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from tests.support.records import a_job
+from tests.support.shelf import Shelf, reader
 from tpujob.api import LogLine, LogPage
 from tpujob.domain.model import Job, State
 from tpujob.errors import BadRequest, NotFound, Transient
-from tpujob.ports import Blob
-from tpujob.protocol import paths
-from tpujob.service import logs
-
-
-@dataclass
-class Shelf:
-    """As much of the port Blobs as a reader needs, over a dictionary."""
-
-    objects: dict[str, bytes] = field(default_factory=dict)
-    most_read: int = 0
-
-    def list(self, prefix: str, *, after: str = "", timeout: float) -> list[Blob]:
-        found = sorted(p for p in self.objects if p.startswith(prefix) and p > after)
-        return [Blob(p, len(self.objects[p]), 1, 0.0, {}) for p in found]
-
-    def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
-        if path not in self.objects:
-            raise NotFound(path)
-        data = self.objects[path][start:end]
-        self.most_read = max(self.most_read, len(data))
-        return data
-
-    def write(
-        self, host: int, *lines: tuple[float, str], segment: int = 1, attempt: int = 2
-    ) -> None:
-        """Append to a segment."""
-        path = paths.log_path("gs://shed/jobs/000042", attempt, host, segment)
-        text = "".join(f"{at:.3f} {line}\n" for at, line in lines)
-        self.objects[path] = self.objects.get(path, b"") + text.encode()
+from tpujob.service.logs import log as logs
+from tpujob.service.logs.cursor import Cursor
+from tpujob.service.logs.forward import Forward
+from tpujob.service.logs.pieces import Pieces, Until
 
 
 @dataclass
@@ -55,14 +30,12 @@ class Follower:
 
     def page(self, **asked: int | None) -> LogPage:
         wanted = {"host": None, "attempt": None, "tail": None, **self.asked, **asked}
-        page = logs.read(
-            self.shelf,  # pyright: ignore[reportArgumentType]
+        page = reader(self.shelf).page(
             self.job,
             host=wanted["host"],
             attempt=wanted["attempt"],
             cursor=self.cursor,
             tail=wanted["tail"],
-            timeout=10,
         )
         self.cursor = page["cursor"]
         return page
@@ -85,7 +58,7 @@ def test_hosts_are_merged_by_time() -> None:
     shelf.write(1, (2.0, "b"), (4.0, "d"))
     page = Follower(shelf, a_job()).page()
     assert [line["text"] for line in page["lines"]] == list("abcde")
-    assert page["lines"][1] == {"host": 1, "at": "1970-01-01T00:00:02.000Z", "text": "b"}
+    assert page["lines"][1] == {"host": 1, "at": "1970-01-01T00:00:02.000Z", "text": "b", "line": 1}
     assert not page["done"], "the job goes on"
 
 
@@ -136,7 +109,7 @@ def test_the_last_page_says_that_nothing_more_will_come() -> None:
     assert Follower(shelf, job).page(attempt=1)["done"]
     assert not Follower(shelf, job).page(attempt=2)["done"]
     assert Follower(shelf, replace(final, attempts=())).page() == LogPage(
-        lines=[], cursor="", done=True
+        lines=[], cursor="", done=True, attempt=0
     )
 
 
@@ -225,7 +198,7 @@ def test_many_hosts_have_a_short_cursor_and_none_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    "cursor", ["x", "2~", "2~0.1", "9", "0", "2~0.1.-5", "2~0.1.5\n", "1" * 50]
+    "cursor", ["x", "2~", "2~0.1", "9", "0", "2~0.1.5", "2~0.1.-5.2", "2~0.1.5.2\n", "1" * 50]
 )
 def test_an_invalid_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(BadRequest, match="cursor"):
@@ -242,12 +215,55 @@ def test_an_unknown_host_or_attempt_is_refused() -> None:
 
 def test_reading_ends_by_its_deadline() -> None:
     with pytest.raises(Transient):
-        logs.read(
-            Shelf(),  # pyright: ignore[reportArgumentType]
-            a_job(),
-            host=None,
-            attempt=None,
-            cursor="",
-            tail=None,
-            timeout=0,
-        )
+        reader(Shelf(), answer=0).page(a_job())
+
+
+def test_blocks_of_several_hosts_have_the_lines_of_the_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logs, "BLOCK_BYTES", 40_000)
+    chance = random.Random(7)
+    shelf, at = Shelf(), 1_700_000_000.0
+    for host in range(2):
+        first, number, when = 1, 1, at
+        while first < 2_000:
+            lines = [b"%d of %d" % (first + i, host) for i in range(chance.randrange(1, 400))]
+            when = shelf.ship(host, first, lines, number=number, at=when, every=chance.random())
+            first, number = first + len(lines), number + 1
+    told, cursor, more = b"", "", True
+    while more:
+        block = reader(shelf).block(a_job(), cursor=cursor)
+        told, cursor, more = told + block.data, block.cursor, block.more
+    pages = Follower(shelf, a_job()).lines()
+    assert [line.split(b" ", 2)[::2] for line in told.splitlines()] == [
+        [b"%d" % line["host"], line["text"].encode()] for line in pages
+    ]
+    shelf.write(1, (at + 5_000, "late"), segment=9_000)
+    assert reader(shelf).block(a_job(), cursor=cursor).data == b"1 1700005000.000 late\n"
+
+
+def test_a_thousand_pieces_without_a_line_end_are_passed() -> None:
+    shelf = Shelf()
+    for number in range(1, 1_200):
+        shelf.append(0, b"x" * 8_193, segment=number)
+    shelf.write(0, (1.0, "at last"), segment=1_200)
+    pieces, until = Pieces(shelf), Until(10)  # pyright: ignore[reportArgumentType]
+    segments = pieces.segments(a_job(), 2, 0, until, {})
+    page = Forward(pieces, until).page(segments, Cursor(2), 1, 10)
+    assert [line.raw for line in page.lines] == [b"at last"]
+
+
+def test_no_more_pieces_are_listed_than_a_log_can_have_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("pieces", "notes"):
+        monkeypatch.setattr(f"tpujob.service.logs.{name}.MOST_SEGMENTS", 3)
+    shelf = Shelf()
+    for number in range(1, 6):
+        shelf.ship(0, number, [b"line %d" % number], number=number)
+    window = reader(shelf).window(a_job(), {"host": 0})
+    assert window["total"] == 3
+    assert any("only the first 3 pieces" in note for note in window["notes"])
+    assert len(Follower(shelf, a_job(), {"host": 0}).texts()) == 5, "page by page it is read whole"
+    ended = replace(a_job(), state=State.SUCCEEDED)
+    assert len(Follower(shelf, ended, {"host": 0}).texts()) == 5

@@ -9,7 +9,8 @@ import logging
 import secrets
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +51,8 @@ class Summary:
     days: float
     seconds: float
     detected: dict[str, list[float]] = field(default_factory=dict)
+    job_hours: float = 0.0
+    calls: Counter[str] = field(default_factory=Counter)
 
 
 def summary(seed: Seed) -> Summary:
@@ -57,21 +60,28 @@ def summary(seed: Seed) -> Summary:
     violation = str(r.violation) if r.violation else ""
     c = r.counts
     return Summary(
-        seed, violation, c.effects, r.faults, c.kills, c.pauses, r.days, r.seconds, r.detected
-    )
+        seed, violation, c.effects, r.faults, c.kills, c.pauses, r.days, r.seconds, r.detected,
+        r.job_hours, c.calls,
+    )  # fmt: skip
 
 
-def seeds(count: int, first: int, fresh: float) -> list[Seed]:
-    """So many, after those that showed a bug once; no seed twice, and the long ones first."""
+def seeds(count: int, first: int, fresh: float, full: int | None = None) -> list[Seed]:
+    """So many, after those that showed a bug once; no seed twice, and the long ones first. `full`: of those that
+    showed a bug in full, only the first ones."""
     fixed = count - int(count * fresh)
     base = 1_000_000 + secrets.randbelow(1_000_000_000)
     numbers = (*range(first, first + fixed), *range(base, base + count - fixed))
-    return sorted(dict.fromkeys([*known(), *map(_seed, numbers)]), key=lambda seed: seed.short)
+    return sorted(dict.fromkeys([*known(full), *map(_seed, numbers)]), key=lambda seed: seed.short)
 
 
-def known() -> list[Seed]:
+def known(full: int | None = None) -> list[Seed]:
     lines = [line.partition(" ") for line in KNOWN.read_text().splitlines()]
-    return [Seed(int(number), bool(short)) for number, _, short in lines if number not in ("", "#")]
+    every = [
+        Seed(int(number), bool(short)) for number, _, short in lines if number not in ("", "#")
+    ]
+    return [seed for seed in every if not seed.short][:full] + [
+        seed for seed in every if seed.short
+    ]
 
 
 def _seed(number: int) -> Seed:
@@ -111,6 +121,26 @@ def figures(done: Sequence[Summary]) -> str:
         f"{kills:,} kills, {pauses:,} pauses, {bad} violations; for each seed {faults / n:,.0f} faults, "
         f"{kills / n:.0f} kills, {cpu / n:.1f} s"
     )
+
+
+#: what an effect of a backend costs in the cloud
+BILLED: Mapping[str, Mapping[str, int]] = {
+    "class A": {"objects": 1, "copy": 1},
+    "class B": {"get": 1, "stat": 1},
+    "calls of Cloud TPU": {"look": 2, "survey": 2, "list": 2, "create": 1, "delete": 2},
+    "writes of the store": {"submit": 1, "commit": 1, "lease": 1, "release": 1, "remove": 1, "accuse": 1},
+}  # fmt: skip
+
+
+def operations(done: Sequence[Summary]) -> str:
+    """Of the backends, which look less often here at what goes well (`SimReconciler`)."""
+    hours = sum(r.job_hours for r in done) or 1.0
+    calls = sum((r.calls for r in done), Counter[str]())
+    words = (
+        f"{sum(calls[name] * each for name, each in effects.items()) / hours:.0f} {what}"
+        for what, effects in BILLED.items()
+    )
+    return f"for each of {hours:,.0f} job-hours: {', '.join(words)}"
 
 
 def detection(done: Sequence[Summary]) -> str:
@@ -172,6 +202,9 @@ def main() -> int:
     parser.add_argument(
         "--seeds", type=int, default=100, help="how many, besides those of seeds.txt (100)"
     )
+    parser.add_argument(
+        "--full", type=int, help="of those of seeds.txt that are played in full, the first (all)"
+    )
     parser.add_argument("--first", type=int, default=0, help="the first of those played always")
     parser.add_argument("--fresh", type=float, default=0.0, help="the part that is new each time")
     parser.add_argument("--points", type=int, default=240, help="of each story, at most (240)")
@@ -191,11 +224,12 @@ def main() -> int:
     if given.point:
         return replay_point(given.point)
     logging.disable(logging.CRITICAL)
-    wanted = seeds(given.seeds, given.first, given.fresh)
+    wanted = seeds(given.seeds, given.first, given.fresh, given.full)
     done = many("seeds", summary, wanted, given.processes)
     fresh = [r.seed.number for r in done if r.seed.number >= 1_000_000]
     print(figures(done))
     print(detection(done))
+    print(operations(done))
     if fresh:
         print(f"fresh seeds: --first {min(fresh)} --seeds {len(fresh)}")
     points, bad_points = play_points(given.points, given.processes)

@@ -7,16 +7,18 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.sim import Process, Sim, Task, Violation
 from tests.simulation.world import ZONES, World
-from tests.support.world import SecretsInMemory
+from tests.support.world import Inline, SecretsInMemory
 from tpujob.api import HostAccess
 from tpujob.domain.lifecycle import IllegalEvent
 from tpujob.engine.loop import Loop
+from tpujob.engine.notify import Sender, Setup
 from tpujob.engine.orphans import Orphans, Swept
 from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import TpujobError
 from tpujob.service.admin import Admin
 from tpujob.service.jobs import Jobs
 from tpujob.service.members import Membership
+from tpujob.service.notify import Notifications
 
 if TYPE_CHECKING:
     from tests.simulation.monitor import Monitor
@@ -132,6 +134,7 @@ class Backend:
             secrets=SecretsInMemory(),
             owner=name,
             reputation=store.reputation,
+            report_every=60.0,
         )
         self.reconciler.world, self.reconciler.monitor = world, world.monitor
         orphans = SimOrphans(store, play.slices, play.hosts, clock, zones=lambda: ZONES)
@@ -139,10 +142,13 @@ class Backend:
             self.reconciler,
             store,
             clock,
-            sweep=orphans.sweep,
+            sweep=lambda: (orphans.sweep(), self.reconciler.tidy()),
             wakeup=SimCondition(sim),  # type: ignore[arg-type]
             pool=SimPool(sim, self.process),  # type: ignore[arg-type]
         )
+        setup, outbox = Setup(), store.real.outbox  # no channels: nothing is ever sent
+        sender = Sender(outbox, setup, clock, owner=name, pool=Inline())
+        told = Notifications(outbox, setup, sender, self.reconciler.secrets, clock)
         self.api = Jobs(
             store,
             play.bucket,
@@ -154,6 +160,7 @@ class Backend:
             access=_no_access,
             loop=loop,
             changes=NobodyWatches(),
+            notifications=told,
             live=self.reconciler.live,
             circuits=self.reconciler.circuits,
         )

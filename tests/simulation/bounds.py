@@ -31,8 +31,6 @@ CONDEMNED = 30 * 60.0
 TOLD, ENDED = 300.0, 240.0
 #: hosts or agents that say nothing more: silence by two signals, or a launch that never ends
 SILENT, NEVER_BEGUN = 25 * 60.0, 45 * 60.0
-#: that a host is silent is known to the backend that watches it: one that lives for less long cannot tell
-WATCHES = 300.0
 #: a hang: beside its own limit
 HANG = 300.0
 #: a job with a slice is looked at by somebody: a lease, a resync, a patient look
@@ -131,14 +129,9 @@ class Bounds:
         if kind != self._named.get(job.id):
             self._ages.pop(("L2", job.id), None)
         self._named[job.id] = kind
-        if kind in ("dead", "silent") and not self._watched(now):
-            return
         if self._age("L2", job.id, bool(kind), most * self._patience):
             age = self._ages["L2", job.id]
             self.broken("L2", job.id, f"{kind}, and nothing came of it for {age:.0f} s")
-
-    def _watched(self, now: float) -> bool:
-        return any(p.alive and now - p.born > WATCHES for p in self.processes())
 
     def _trouble(self, job: Job, now: float) -> tuple[str, float]:
         """What is wrong with the newest attempt and can be seen by now, and how long that may take."""

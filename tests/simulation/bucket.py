@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 
 from tests.simulation.effects import Outage
 from tests.simulation.machines import Machine
-from tests.simulation.programs import Program
+from tests.simulation.programs import Run
 from tests.simulation.sim import Sim
 from tests.simulation.world import World
 from tests.support.world import Bucket as PlainBucket
 from tests.support.world import Faults
 from tpujob.errors import NotFound
 from tpujob.ports import Blob
-from tpujob.protocol import paths
+from tpujob.protocol import paths, signing
+from tpujob.protocol.slice_report import Word, pack
 
 
 class StorageClock:
@@ -35,15 +37,26 @@ class Bucket(PlainBucket):
         self.world, self.sim, self.effect = world, world.sim, world.effects
         self.outage = Outage(world.sim, world.effects, "blobs_outage", longest=700)
 
-    def list(self, prefix: str, *, after: str = "", timeout: float) -> list[Blob]:
+    def list(
+        self, prefix: str, *, after: str = "", most: int | None = None, timeout: float
+    ) -> list[Blob]:
         def do() -> list[Blob]:
             self.outage.check("list objects")
-            written = self._refresh(prefix)
-            if "/attempts/" in prefix:  # no look through all that there is
-                return [self.objects[p][1] for p in written if p in self.objects]
-            return super(Bucket, self).list(prefix, after=after, timeout=timeout)
+            if prefix.endswith("/reports/"):  # no look through all that there is
+                return self._reported(prefix)
+            return super(Bucket, self).list(prefix, after=after, most=most, timeout=timeout)
 
         return self.effect("objects", prefix[-24:], do, timeout=timeout, before="blobs")
+
+    def stat(self, path: str, *, timeout: float) -> Blob:
+        def do() -> Blob:
+            self.outage.check("look at object")
+            for run in self._newest():
+                if path.startswith(paths.reports_prefix(run.workdir, run.attempt)):
+                    run.advance(self.sim.now)
+            return super(Bucket, self).stat(path, timeout=timeout)
+
+        return self.effect("stat", path[-24:], do, timeout=timeout, before="blobs")
 
     def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
         def do() -> bytes:
@@ -65,29 +78,51 @@ class Bucket(PlainBucket):
 
         self.effect("wipe", path[-24:], do, timeout=timeout, before="blobs", after="blobs")
 
-    def _refresh(self, prefix: str) -> list[str]:
-        """Where the agents of that attempt, or of all, have written by now."""
-        job, _, rest = prefix.split("/jobs/")[1].partition("/")
-        attempt = rest.removeprefix("attempts/").partition("/")[0]
-        return [
-            self._write(machine, program, self.sim.now)
-            for machine in self.world.of_job.get(job, ())
-            for run in machine.runs
-            if not attempt or str(run.attempt) == attempt
-            for program in run.programs.values()
-        ]
+    # Who may write to the bucket, and has no key
 
-    def _write(self, machine: Machine, program: Program, now: float) -> str:
-        at, run = program.last_write(now, machine.blocked), program.run
-        path = paths.report_path(program.workdir, run.attempt, program.host)
-        if at is None or program.wrote == at:
-            return path
-        program.wrote = at
-        updated = at + self._clock.time - now
-        said = {"v": 1, "job": run.job, "attempt": run.attempt, "host": program.host}
+    def forge(self, machine: Machine, fields: dict[str, object]) -> None:
+        """In the place of all reports of its newest run."""
+        run = machine.runs[-1]
+        for program in run.programs.values():
+            path = paths.report_path(program.workdir, run.attempt, program.host)
+            said = {"v": 1, "job": run.job, "attempt": run.attempt, "host": program.host}
+            text = json.dumps(said | {"seq": 10**15} | fields)
+            self._replace(path, {"report": text, "mac": signing.sign("", "report", text)})
+
+    def put_back(self, machine: Machine) -> None:
+        """The reports of its newest run, as if they were new."""
+        run = machine.runs[-1]
+        for program in run.programs.values():
+            path = paths.report_path(program.workdir, run.attempt, program.host)
+            if path in self.objects:
+                self._replace(path, self.objects[path][1].metadata)
+
+    def _replace(self, path: str, metadata: Mapping[str, str]) -> None:
+        body, old = self.objects.get(path, (b"", Blob(path, 0, 0, 0.0, {})))
+        fresh = Blob(path, len(body), old.generation + 1, self._clock.time, metadata)
+        self.objects[path] = (body, fresh)
+
+    def _reported(self, root: str) -> list[Blob]:
+        """What the agents of newest attempts have written by now, of all jobs."""
+        newest = [*self._newest()]
+        for run in newest:
+            run.advance(self.sim.now)
+        places = [
+            paths.report_path(run.workdir, run.attempt, h) for run in newest for h in run.programs
+        ]
+        return [self.objects[p][1] for p in places if p in self.objects and p.startswith(root)]
+
+    def _newest(self) -> Iterator[Run]:
+        """Newest attempts."""
+        for machines in self.world.of_job.values():
+            for machine in machines[-2:]:  # a condemned one beside it at most
+                yield from machine.runs[-1:]
+
+    def spoken(self, run: Run, host: int, words: list[Word], at: float) -> None:
+        """A host of it has written that, then."""
+        path = paths.report_path(run.workdir, run.attempt, host)
+        updated = at + self._clock.time - self.sim.now
+        metadata, body = pack(words, by=host, at=updated, key=run.key)
         old = self.objects.get(path)
         generation = old[1].generation + 1 if old else 1
-        body = json.dumps({"lines": program.lines}).encode() if at >= program.exit_at else b""
-        text = {"report": json.dumps(said | program.report(at))}
-        self.objects[path] = (body, Blob(path, len(body), generation, updated, text))
-        return path
+        self.objects[path] = (body, Blob(path, len(body), generation, updated, metadata))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tests.simulation.faults import SliceFaults
 from tests.simulation.machines import Machine
 from tests.simulation.world import World
 from tpujob.domain.model import Cause, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
+from tpujob.engine.slice_listing import LAG
 from tpujob.errors import Refused, Transient
-from tpujob.ports import Owned
+from tpujob.ports import Owned, Survey
 
 
 class Cloud:
@@ -20,6 +21,7 @@ class Cloud:
     def __init__(self, world: World) -> None:
         self.world, self.sim, self.effect = world, world.sim, world.effects
         self.faults = SliceFaults(world)
+        self.surveys = world.sim.random("surveys")
 
     def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
         try:
@@ -45,6 +47,9 @@ class Cloud:
             machine.found, machine.absent = False, (now, now + self.effect.random.uniform(1, 40))
             return Absent()
         machine.found = True
+        return self._present(machine, now)
+
+    def _present(self, machine: Machine, now: float) -> Present:
         state = machine.state(now)
         cause = Cause.STOCKOUT if state is SliceState.FAILED else None
         suspending = state is SliceState.PREEMPTED and machine.suspending(now)
@@ -55,6 +60,41 @@ class Cloud:
             cause,
             suspending=suspending,
         )
+
+    def survey(self, zones: Collection[str], *, timeout: float) -> Survey:
+        try:
+            return self.effect(
+                "survey", ",".join(zones), lambda: self._survey(zones), timeout=timeout,
+                before="look_unknown", after="look_unknown",
+            )  # fmt: skip
+        except Transient as error:
+            return Survey({}, dict.fromkeys(zones, str(error)), 1)
+
+    def _survey(self, zones: Collection[str]) -> Survey:
+        """Late, and not whole: a zone is missed, a slice is left out, or shown without one of its nodes."""
+        self.world.cloud_outage.check("survey")
+        hit, chance, at = self.effect.hits, self.surveys, self.sim.now
+        if hit("survey_lags"):
+            at -= chance.uniform(5, LAG - 10)
+        misses, torn = hit("survey_misses"), hit("survey_torn")
+        missed = {zone for zone in zones if misses and chance.random() < 0.4}
+        seen: dict[str, SliceSeen] = {}
+        machines = [*self.world.machines.values(), *self.world.past[-20:]]
+        for machine in machines:
+            there = machine.ours and machine.zone in zones and machine.zone not in missed
+            listed = max(machine.created, machine.listed_at) <= at < machine.gone_at
+            left_out = misses and chance.random() < 0.4
+            left_out |= machine.left_out[0] <= at < machine.left_out[1]
+            split = torn and chance.random() < 0.5
+            split |= machine.torn[0] <= at < machine.torn[1]
+            if there and listed and not left_out:
+                seen[machine.name] = self._listed(machine, at, torn=split)
+        return Survey(seen, dict.fromkeys(missed, "503 the zone could not be reached"), 2)
+
+    def _listed(self, machine: Machine, at: float, *, torn: bool) -> Present:
+        if torn:
+            return Present(SliceState.PREEMPTED, detail="node 1 of 2 is not there any more")
+        return self._present(machine, at)
 
     def create(
         self, slice: Slice, *, job_id: str, public_key: str, timeout: float, folder: str = ""
@@ -92,7 +132,14 @@ class Cloud:
         self.faults.begin(machine)
         world.monitor.created(machine)
 
-    def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
+    def delete(
+        self,
+        slice: Slice,
+        *,
+        timeout: float,
+        even_suspending: bool = False,
+        seen: Present | None = None,
+    ) -> None:
         self.effect(
             "delete", slice.name, lambda: self._delete(slice, even_suspending), timeout=timeout,
             before="cloud_before", after="cloud_after",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -15,7 +16,19 @@ from tpujob.errors import Transient
 T = TypeVar("T")
 #: effects that change nothing: whoever dies there dies as well before the next one that does
 READS = frozenset(
-    {"look", "objects", "get", "list", "jobs", "damaged", "suspects", "alive", "probe"}
+    {
+        "look",
+        "survey",
+        "objects",
+        "stat",
+        "get",
+        "list",
+        "jobs",
+        "damaged",
+        "suspects",
+        "alive",
+        "probe",
+    }
 )
 HOUR = 3600.0
 
@@ -26,6 +39,7 @@ class Counts:
     faults: dict[str, int] = field(default_factory=dict)
     kills: int = 0
     pauses: int = 0
+    calls: Counter[str] = field(default_factory=Counter[str])  #: of backends, by effect
 
     def add(self, fault: str) -> None:
         self.faults[fault] = self.faults.get(fault, 0) + 1
@@ -70,6 +84,8 @@ class Effects:
         number = counts.effects
         if name not in READS and sim.me.process is not None:
             self.writes.append(number)
+        if sim.me.process is not None:
+            counts.calls[name] += 1
         if number in self.at:
             self.at[number]()
         deadline = sim.now + timeout

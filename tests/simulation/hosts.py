@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.simulation.machines import Machine
+from tests.simulation.programs import key_for
 from tests.simulation.sim import Violation
 from tests.simulation.world import World
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice
 from tpujob.errors import Refused, Transient
+from tpujob.ports import Listening
 
 
 class Hosts:
@@ -20,6 +22,15 @@ class Hosts:
 
     def public_key(self, slice: Slice) -> str:
         return f"ssh-ed25519 KEY-{slice.name}"
+
+    def key(self, purpose: Sequence[str]) -> str:
+        self.sim.check_alive()
+        return key_for(*purpose)
+
+    def listen(
+        self, slice: Slice, host: int, *, job: str, attempt: int, timeout: float
+    ) -> Listening:
+        raise Transient("nobody follows programs that are only imagined")
 
     def forget(self, slice: Slice) -> None:
         self.sim.check_alive()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from tests.simulation.programs import BEAT, Program, Run
+from tests.simulation.programs import Program, Run
+from tests.simulation.voices import Cut
 from tpujob.domain.decide.active import LAUNCH_DEADLINE
 from tpujob.domain.failures.stall import QUIET
 from tpujob.domain.model import Endpoint
@@ -35,7 +36,9 @@ class Machine:
     suspended_at: float = 0.0  #: until then the cloud is suspending it
     stopped_at: float = math.inf  #: by a person
     repair: tuple[float, float] = (math.inf, math.inf)
-    absent: tuple[float, float] = (0.0, 0.0)  #: lists miss it
+    absent: tuple[float, float] = (0.0, 0.0)  #: looks at it miss it
+    left_out: tuple[float, float] = (0.0, 0.0)  #: lists of all slices miss it
+    torn: tuple[float, float] = (0.0, 0.0)  #: they show it without one of its nodes
     found: bool = False  #: seen since they did
     survives: int = 0  #: so many deletions are accepted and fail, while looks miss it for a moment
     deleting_at: float = math.inf
@@ -43,6 +46,7 @@ class Machine:
     down: dict[int, float] = field(default_factory=dict)  #: host -> unreachable over SSH until
     lost: dict[int, float] = field(default_factory=dict)  #: host -> dead since, for ever
     blocked: list[tuple[float, float]] = field(default_factory=list)  #: no report gets through
+    cuts: list[Cut] = field(default_factory=list)  #: of the network between its hosts
     runs: list[Run] = field(default_factory=list)
     idle_since: float = 0.0
     unclaimed_since: float | None = None
@@ -116,8 +120,8 @@ class Machine:
 
     def _cut_off(self, program: Program, now: float) -> bool:
         """Neither a report nor an answer over SSH: nobody can tell it from a dead one."""
-        wrote = program.last_write(now, self.blocked)
+        program.run.advance(now)
         unreachable = max(
             self.down.get(program.host, 0.0), self.repair[1] if self.repair[0] <= now else 0.0
         )
-        return unreachable > now - 60 and now - (wrote or 0.0) > QUIET * BEAT
+        return unreachable > now - 60 and now - program.wrote > QUIET

@@ -14,10 +14,14 @@ from tpujob.domain.actions import Copied
 from tpujob.domain.decide import active, condemned, copying
 from tpujob.domain.events import EventKind
 from tpujob.domain.failures import host_reputation, nonfinite, stall, told
+from tpujob.domain.host.hearing import Hearing
 from tpujob.domain.model import Cause
+from tpujob.domain.money import looks
 from tpujob.domain.observations import Silence
 from tpujob.domain.placement import circuits as capacity
 from tpujob.domain.placement import datasets
+from tpujob.engine import observer
+from tpujob.protocol import signing
 
 
 def condemned_slice_is_never_deleted() -> Patch:
@@ -60,8 +64,8 @@ def silence_alone_is_death() -> Patch:
     """A host that does not report is dead, although it answers over SSH."""
 
     def make(real: Any) -> Any:
-        def silent(reports: Any, unreachable: Any, *more: Any) -> Any:
-            return real(reports, {r.host: Silence(1e6, 99) for r in reports}, *more)
+        def silent(reports: Any, unreachable: Any, *more: Any, **given: Any) -> Any:
+            return real(reports, {r.host: Silence(1e6, 99) for r in reports}, *more, **given)
 
         return silent
 
@@ -73,7 +77,10 @@ def hang_by_looks_alone() -> Patch:
 
 
 def hang_by_the_clock_alone() -> Patch:
-    return mock.patch.object(stall, "LOOKS", 0)
+    def make(real: Any) -> Any:
+        return lambda limit, reports: real(limit, [replace(r, looks=99) for r in reports])
+
+    return replaced(stall, "hung", make)
 
 
 def hang_by_one_host() -> Patch:
@@ -174,6 +181,45 @@ def one_round_makes_a_copy_whole() -> Patch:
     return everywhere(copying.follow_up, make)
 
 
+def silence_is_forgotten() -> Patch:
+    """Each backend finds out anew how long there has been no word of a host."""
+
+    def take_over(self: Any, job: Any, now: float) -> None:
+        self.readable_since = now if self.readable_since is None else self.readable_since
+
+    return mock.patch.object(observer.Live, "take_over", take_over)
+
+
+def old_watches_count() -> Patch:
+    """However long nobody looked since."""
+    return mock.patch.object(observer, "WATCH_LASTS", 1e9)
+
+
+def reports_are_not_verified() -> Patch:
+    return mock.patch.object(signing, "verify", return_value=True)
+
+
+def old_listings_serve() -> Patch:
+    """What hosts said is looked at every quarter of an hour, for all jobs."""
+    stack = contextlib.ExitStack()
+    for name in ("LASTS", "LONGEST", "BY_NAME_LASTS"):
+        stack.enter_context(mock.patch.object(looks, name, 900.0))
+    return stack
+
+
+def old_reports_count() -> Patch:
+    """Whatever was said before."""
+
+    def make(real: Any) -> Any:
+        def hear(self: Any, *given: Any, **more: Any) -> Any:
+            self.words.clear()
+            return real(self, *given, **more)
+
+        return hear
+
+    return replaced(Hearing, "hear", make)
+
+
 MUTANTS: Mapping[str, Callable[[], Patch]] = {
     made.__name__: made
     for made in (
@@ -184,6 +230,7 @@ MUTANTS: Mapping[str, Callable[[], Patch]] = {
         circuits_are_ignored, half_open_lets_everybody_through, suspicion_counts_twice,
         all_beside_a_bad_machine_are_called_bad, maths_is_held_against_machines,
         suspects_are_never_taken, exit_code_0_is_success, slices_do_not_wait_for_data,
-        one_round_makes_a_copy_whole, checkpoints_do_not_follow,
+        one_round_makes_a_copy_whole, checkpoints_do_not_follow, silence_is_forgotten, old_watches_count,
+        reports_are_not_verified, old_reports_count, old_listings_serve,
     )
 }  # fmt: skip

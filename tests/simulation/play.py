@@ -23,7 +23,7 @@ from tests.simulation.store import SimStore
 from tests.simulation.users import User
 from tests.simulation.world import ZONES, World
 from tests.support.stores import in_memory
-from tpujob.domain.model import State
+from tpujob.domain.model import Job, State
 
 #: after the last fault, in virtual seconds, for everything to come to its end
 CALM = 6 * HOUR
@@ -40,6 +40,7 @@ class Result:
     now: float  #: when it ended, or was violated
     seconds: float
     detected: dict[str, list[float]]  #: what was wrong -> seconds until that was decided
+    job_hours: float  #: from the submits to the ends
 
     @property
     def days(self) -> float:
@@ -68,6 +69,7 @@ class Play:
         self.bucket = Bucket(self.world)
         self.world.put = lambda path, data: self.bucket.put(path, data, timeout=1)
         self.world.is_there = lambda path: path in self.bucket.objects
+        self.world.spoken = self.bucket.spoken
         self.copies = Copies(self.bucket)
         self.real = in_memory()
         self.monitor = Monitor(self.sim, self.world, self.real)
@@ -98,8 +100,12 @@ class Play:
         assert process is not None
         if process not in [b.process for b in self.backends]:
             return
+        self.end(process, self.random.uniform(5, 120))
+
+    def end(self, process: Process, back_in: float) -> None:
+        """A backend dies, and another one is started in its place."""
         process.alive = False
-        self.sim.after(self.random.uniform(5, 120), lambda: self._restart(process))
+        self.sim.after(back_in, lambda: self._restart(process))
 
     def _restart(self, process: Process) -> None:
         self.backends = [self._backend() if b.process is process else b for b in self.backends]
@@ -181,4 +187,9 @@ def play(
         it.sim.now,
         seconds,
         it.monitor.bounds.detected,
+        sum(_lived(job, it.sim.now) for job in it.monitor.jobs.values()) / HOUR,
     )
+
+
+def _lived(job: Job, now: float) -> float:
+    return (job.state_since if job.state.final else now) - job.created_at

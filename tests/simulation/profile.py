@@ -53,6 +53,16 @@ _FIRST: dict[str, tuple[float, float]] = {
 #: drawn after all else, so that seeds that are known keep their histories
 _LATER: dict[str, tuple[float, float]] = {
     "suspending": (0.3, 1.0),  #: of each preemption: the cloud takes its time to suspend the slice
+    "survey_lags": (
+        0.1,
+        0.8,
+    ),  #: of each list of all slices: it shows what was there up to a minute ago
+    "survey_misses": (
+        0.05,
+        0.5,
+    ),  #: it could not reach a zone, and says so; or a page of it is missing, unsaid
+    "survey_torn": (0.02, 0.3),  #: a slice looks as one whose nodes are on a page that is missing
+    "links_cut": (0.1, 2.0),  #: of each hour, for one slice: between two hosts, one way or both
 }
 RATES = _FIRST | _LATER
 

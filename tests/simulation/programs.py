@@ -7,12 +7,21 @@ befalls it cuts that short.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-BEAT = 15.0  #: seconds between reports
+from tpujob.protocol import signing
+
 STEP = 10.0  #: seconds that a step takes
 EVERY = 6  #: steps between checkpoints
+
+
+@cache
+def key_for(*purpose: str) -> str:
+    """What the backends derive from the secret that they share."""
+    return signing.derive(b"a secret of the simulation", *purpose)
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,12 @@ class Run:
     tainted: bool = False  #: what it resumed from held numbers that are not finite
     kept: int = 0  #: the newest step that is in the ledger of checkpoints
     workdir: str = ""  #: that it saves in
+    key: str = ""  #: that its hosts were told
+    every: float = 60.0  #: seconds between two reports while nothing happens
+    stall: Mapping[str, float] = field(default_factory=dict)  #: when its agents take it for hung
+    advance: Callable[[float], object] = lambda now: (
+        None
+    )  #: lets its hosts say what they have to say until then
 
     def over(self) -> float:
         """When it stops going on: it hangs, or a host is missing."""
@@ -126,7 +141,7 @@ class Program:
     silent_at: float = math.inf  #: its agent is gone, and it runs on
     told_at: float = math.inf  #: a notice was seen
     saved_in: float | None = None
-    wrote: float = -1.0  #: when its newest report was written that somebody listed
+    wrote: float = -1.0  #: when its newest word was said that is in the bucket
     stopped_by: str = ""
 
     def alive(self, now: float) -> bool:
@@ -166,23 +181,3 @@ class Program:
             kept = run.step(at) if at >= run.saved_at() else max(newest, run.resumed)
             said["checkpoint"] = kept or None
         return said
-
-    def last_write(self, now: float, blocked: list[tuple[float, float]]) -> float | None:
-        """When it last could write its report; None: never."""
-        until = min(now, self.died_at, self.silent_at)
-        marks = [self.started, self.setup_at, self.running_at, self.told_at, self.exit_at]
-        run = self.run
-        if run.frozen:
-            marks.append(run.pause[1])
-            if run.pause[0] <= until < run.pause[1]:
-                until = run.pause[0]
-        beat = until - (until - self.started) % BEAT
-        if until > self.exit_at:
-            # the last report is its end; a blocked one is tried again and again
-            beat = self.exit_at
-            marks = [self.exit_at]
-        last = max([beat, *(m for m in marks if m <= until)])
-        for start, end in blocked:
-            if start <= last < end:
-                last = end if end <= until else start - 0.001
-        return last if last >= self.started else None

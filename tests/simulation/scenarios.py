@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.simulation.faults import SliceFaults
 from tests.simulation.machines import Machine
 from tests.simulation.plans import Work
 from tests.simulation.play import Play
 from tests.simulation.profile import RATES, Profile
-from tests.simulation.programs import BEAT
 from tests.simulation.sim import EPOCH, Process, Violation
 from tests.simulation.users import spec
-from tpujob.domain.model import State
+from tests.simulation.voices import Cut
+from tpujob.domain.model import Slice, State
+from tpujob.domain.observations import SliceSeen
+from tpujob.errors import Transient
 from tpujob.ports import BucketPlace
 from tpujob.service.jobs import Jobs
 
@@ -84,8 +87,8 @@ def tell(
 def _to_the_end(play: Play) -> None:
     while play.sim.now < EPOCH + LONG:
         play.sim.run_until(play.sim.now + 120)
-        job = play.monitor.jobs.get(JOB)
-        if job and job.state.final and not [m for m in play.world.machines.values() if m.ours]:
+        every = [job.state.final for job in play.monitor.jobs.values()]
+        if every and all(every) and not [m for m in play.world.machines.values() if m.ours]:
             break
     play.monitor.finish()
 
@@ -176,6 +179,23 @@ def _stockout(play: Play) -> None:
     play.world.scarce["us-east5-a"] = math.inf
 
 
+def _two_wait(play: Play) -> None:
+    """For the same, of which there is none for a while; and the cloud takes its time to say so."""
+    wanted, create = spec(2, play.sim.random("another")) | {"tpu": EAST}, play.slices.create
+    play.world.scarce |= dict.fromkeys(("us-east5-a", "us-east5-b"), EPOCH + 600)
+    play.world.work["000002"] = Work()
+    ask(play, lambda api: api.create(wanted, idempotency_key="another"))
+
+    def creates(slice: Slice, *, timeout: float, **given: Any) -> None:
+        until = play.sim.now + timeout
+        play.sim.sleep(20)
+        if play.sim.now > until:
+            raise Transient("create: deadline exceeded")
+        create(slice, timeout=until - play.sim.now, **given)
+
+    play.slices.create = creates
+
+
 def _preempted(play: Play, machine: Machine) -> None:
     SliceFaults(play.world).preempt(machine)
 
@@ -205,6 +225,39 @@ def _dead_ready(play: Play, machine: Machine) -> None:
         program.died_at, program.told_at = play.sim.now, math.inf
 
 
+def _short_lives(play: Play, machine: Machine) -> None:
+    """Of backends: half a minute each, as of one that is only called now and then."""
+    for backend in play.backends:
+        play.end(backend.process, 1.0)
+    play.sim.after(30, lambda: _short_lives(play, machine))
+
+
+def _nobody_and_nothing(play: Play, machine: Machine) -> None:
+    """Its hosts cannot write, and no backend lives but at the begin and for the last seconds of that."""
+    now = play.sim.now
+    machine.blocked.append((now, now + 1300))
+    play.sim.after(200, lambda: play.end(play.backends[0].process, 1090))
+
+
+def _forged(play: Play, machine: Machine) -> None:
+    """Somebody who may write to the bucket says that it is done, again and again."""
+    play.bucket.forge(machine, {"phase": "exited", "exit_code": 0})
+    if play.sim.now < EPOCH + 600:
+        play.sim.after(4, lambda: _forged(play, machine))
+
+
+def _hidden(play: Play, machine: Machine) -> None:
+    """It is dead, and somebody puts its old reports back, again and again."""
+    _dead_ready(play, machine)
+    _put_back(play, machine)
+
+
+def _put_back(play: Play, machine: Machine) -> None:
+    play.bucket.put_back(machine)
+    if play.sim.now < EPOCH + LONG - 3600:
+        play.sim.after(10, lambda: _put_back(play, machine))
+
+
 def _hangs(play: Play, machine: Machine) -> None:
     for run in machine.runs:
         run.hangs = play.sim.now
@@ -220,12 +273,10 @@ def _half_done(play: Play, machine: Machine) -> None:
 
 
 def _frozen(play: Play, machine: Machine) -> None:
-    """Its hosts stand still, agents and all, for longer than its program may; and thaw just after a report was due, so
-    that the next look finds them idle for long, and looked at once."""
+    """Its hosts stand still, agents and all, for longer than its program may; what they report as they thaw finds them
+    idle for long, and looked at once."""
     for run in machine.runs:
-        since = min(p.started for p in run.programs.values())
-        beats = (play.sim.now + 270 - since) // BEAT
-        thaws = since + beats * BEAT + 1
+        thaws = play.sim.now + 100
         run.pause, run.frozen = (play.sim.now, thaws), True
         for program in run.programs.values():
             program.exit_at += thaws - play.sim.now
@@ -243,10 +294,62 @@ def _cut_off(play: Play, machine: Machine) -> None:
     machine.survives = 1
 
 
+def _apart(*ways: tuple[int, int], lasts: float) -> Callable[[Play, Machine], object]:
+    """From these hosts nothing gets to those, and both live and may write."""
+
+    def cut(play: Play, machine: Machine) -> None:
+        now = play.sim.now
+        machine.cuts += [Cut(source, target, now, now + lasts) for source, target in ways]
+
+    return cut
+
+
+def _dies_for_ever(play: Play, machine: Machine) -> None:
+    """Its second host; the first one waits for it."""
+    machine.lost[1] = play.sim.now
+    for program in machine.running(play.sim.now):
+        if program.host:
+            program.died_at = play.sim.now
+        else:
+            program.exit_at = math.inf
+
+
+def _left_out(play: Play, machine: Machine) -> None:
+    machine.left_out = (play.sim.now, math.inf)
+
+
+def _cancelled_meanwhile(play: Play) -> None:
+    """Its slice is missing, as the cloud was away when it was asked for. While the backend that sees it is held up, the
+    job is cancelled, and another backend carries that out."""
+    away, look, callers = EPOCH + 30, play.slices.look, iter([True])
+    play.world.cloud_outage.until = away
+
+    def looks(slice: Slice, *, timeout: float) -> SliceSeen:
+        seen = look(slice, timeout=timeout)
+        if play.sim.now > away and next(callers, False):
+            ask(play, lambda api: api.cancel(JOB))
+            play.sim.sleep(40)
+        return seen
+
+    play.slices.look = looks
+
+
+def _torn(play: Play, machine: Machine) -> None:
+    """And for a while its hosts cannot write, so that they do not contradict the lists."""
+    machine.torn = (play.sim.now, math.inf)
+    machine.blocked.append((play.sim.now + 100, play.sim.now + 180))
+
+
+def _deleted_unseen(play: Play, machine: Machine) -> None:
+    """By a person, when it is too old for looks of its own; and lists had not shown it before, either."""
+    machine.left_out = (play.sim.now, math.inf)
+    play.sim.after(120, lambda: play.world.vanish(machine))
+
+
 def _missed_twice(play: Play, machine: Machine) -> None:
     """For a moment, and five minutes later again; the cloud does not answer in between."""
     now, away = play.sim.now, play.world.cloud_outage
-    machine.absent = (now, now + 20)
+    machine.absent, machine.left_out = (now, now + 20), (now, math.inf)
 
     def later() -> None:
         away.until, machine.absent = now + 300, (now + 300, now + 320)
@@ -280,7 +383,14 @@ def _dies_unseen(play: Play, machine: Machine) -> None:
 
 def _suspected(play: Play) -> None:
     first = play.world.free["us-east5-a"][0]
-    given = {"zone": "us-east5-a", "weight": 2.0, "reason": "known", "op_id": "x", "at": EPOCH}
+    given = {
+        "zone": "us-east5-a",
+        "weight": 2.0,
+        "reason": "known",
+        "op_id": "x",
+        "at": EPOCH,
+        "owner": "",
+    }
     play.real.reputation.accuse([first], **given)
 
 
@@ -308,6 +418,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     for s in (
         Scenario("happy", nothing),
         Scenario("stockout, then the next zone", _stockout),
+        Scenario("two jobs wait for the same", _two_wait),
         Scenario("preempted while running", at(_S.RUNNING, _preempted, then=70.0)),
         Scenario("preempted, and its program ends with 0", at(_S.RUNNING, _ends_with_0, then=70.0)),
         Scenario("preempted while it is prepared", at(_S.PREPARING, _preempted)),
@@ -315,6 +426,32 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("preempted, and suspended late", at(_S.RUNNING, _suspended_late)),
         Scenario("preempted, and never suspended", at(_S.RUNNING, _never_suspended)),
         Scenario("dead, and called ready", at(_S.RUNNING, _dead_ready)),
+        Scenario(
+            "dead, under backends that live for half a minute",
+            both(at(_S.RUNNING, _dead_ready), at(_S.RUNNING, _short_lives)),
+        ),
+        Scenario(
+            "nobody looks while its hosts cannot write",
+            at(_S.RUNNING, _nobody_and_nothing),
+            work=_LONG,
+        ),
+        Scenario(
+            "its hosts are cut off from each other",
+            at(_S.RUNNING, _apart((0, 1), (1, 0), lasts=1500), then=100),
+            work=_LONG,
+        ),
+        Scenario(
+            "its first host hears the second, and not the other way round",
+            at(_S.RUNNING, _apart((0, 1), lasts=1500), then=100),
+            work=_LONG,
+        ),
+        Scenario("its second host dies", at(_S.RUNNING, _dies_for_ever)),
+        Scenario(
+            "its second host dies, under backends that live for half a minute",
+            both(at(_S.RUNNING, _dies_for_ever), at(_S.RUNNING, _short_lives)),
+        ),
+        Scenario("somebody forges its end", at(_S.RUNNING, _forged)),
+        Scenario("dead, and somebody puts its old reports back", at(_S.RUNNING, _hidden)),
         Scenario("two slices in a row are bad", _bad_machines, work=Work(120, contract=True)),
         Scenario("dead, and the cloud is away", at(_S.RUNNING, _dies_unseen)),
         Scenario("a machine makes wrong numbers", _bad_machine, work=Work(120, contract=True)),
@@ -329,13 +466,20 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         Scenario("cut off, and its deletion fails unseen", at(_S.RUNNING, _cut_off)),
         Scenario("missed twice, minutes apart", at(_S.RUNNING, _missed_twice), work=Work(120)),
+        Scenario("lists leave it out", at(_S.RUNNING, _left_out), work=Work(400)),
+        Scenario("lists show it in part", at(_S.RUNNING, _torn), work=Work(400)),
+        Scenario(
+            "deleted by a person, and lists had left it out",
+            at(_S.RUNNING, _deleted_unseen),
+            work=Work(400),
+        ),
         Scenario("hangs", at(_S.RUNNING, _hangs)),
         Scenario("a host ends, and the others wait for it", at(_S.RUNNING, _half_done)),
         Scenario(
             "frozen, and thaws",
-            at(_S.RUNNING, _frozen, then=60.0),
+            at(_S.RUNNING, _frozen, then=3.0),
             work=Work(60, contract=False),
-            stall="2m",
+            stall="1m",
         ),
         Scenario("crashes once", at(_S.RUNNING, _crashes)),
         Scenario("a host dies", at(_S.RUNNING, lambda p, m: SliceFaults(p.world).kill_host(m))),
@@ -344,6 +488,13 @@ SCENARIOS: Mapping[str, Scenario] = {
             user(_S.PROVISIONING, lambda a: a.cancel(JOB)),
             ends=_CANCELLED,
             late=_SUCCEEDED,
+        ),
+        Scenario(
+            "cancelled between a look and a request",
+            _cancelled_meanwhile,
+            ends=_CANCELLED,
+            late=_SUCCEEDED,
+            backends=2,
         ),
         Scenario(
             "cancelled while it is prepared",

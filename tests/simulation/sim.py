@@ -91,6 +91,10 @@ class Sim:
         """A stream of its own for each purpose, so that leaving one fault out does not shift the others much."""
         return Random(f"{self.seed}:{name}")
 
+    def runs_here(self) -> bool:
+        """Whether the calling thread runs one of its tasks."""
+        return threading.current_thread() in self._workers
+
     def note(self, text: str) -> None:
         who = self.me.process.name if self.me.process else "world"
         self.log.append(f"{self.now - EPOCH:11.3f} {who:5} {text}")

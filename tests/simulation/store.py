@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.effects import Outage
@@ -10,7 +10,7 @@ from tests.simulation.world import World
 from tpujob.adapters.sqlite import store
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job, Suspect
-from tpujob.ports import Lease
+from tpujob.ports import EventKey, Lease
 
 if TYPE_CHECKING:
     from tests.simulation.monitor import Monitor
@@ -68,6 +68,9 @@ class SimStore:
             "jobs", "", lambda: self.real.list(user=user, name=name, live=live), writes=False
         )
 
+    def walk(self) -> Iterator[Job]:
+        return self.real.walk()
+
     def damaged(self) -> list[tuple[str, str]]:
         return self._effect("damaged", "", self.real.damaged, writes=False)
 
@@ -92,6 +95,9 @@ class SimStore:
 
     def events(self, job_id: str, *, after: int = 0) -> list[Event]:
         return self.real.events(job_id, after=after)
+
+    def recent(self, *, before: EventKey | None = None, limit: int) -> list[tuple[str, Event]]:
+        return self.real.recent(before=before, limit=limit)
 
     def remove(self, job_id: str, *, lease: Lease | None) -> None:
         def do() -> None:
@@ -118,6 +124,9 @@ class SimStore:
         if self._waking is None:
             self._waking = self.real.due(FOR_EVER)
         return [job_id for job_id in self._waking if self._read(job_id).wake <= now]
+
+    def newest(self) -> int:
+        return self.real.newest()
 
     def changes(self, after: int) -> tuple[int, list[str]]:
         return self.real.changes(after)

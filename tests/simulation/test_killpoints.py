@@ -11,7 +11,7 @@ from tests.simulation.scenarios import SCENARIOS, tell
 
 pytestmark = pytest.mark.timeout(300)
 
-TAKEN = 2  #: of each story
+TAKEN = 1  #: of each story
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

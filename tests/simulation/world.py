@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,11 @@ from tests.simulation.effects import HOUR, Effects, Outage
 from tests.simulation.machines import Machine
 from tests.simulation.programs import Checkpoint, Program, Run
 from tests.simulation.sim import Sim
+from tests.simulation.voices import Voices
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice
 from tpujob.domain.placement.offers import region_of
+from tpujob.protocol.slice_report import Word
 
 if TYPE_CHECKING:
     from tests.simulation.monitor import Monitor
@@ -35,6 +38,9 @@ class World:
         self.monitor: Monitor
         self.put: Callable[[str, bytes], object]  #: into the bucket, and whether it is there
         self.is_there: Callable[[str], bool]
+        self.spoken: Callable[
+            [Run, int, list[Word], float], None
+        ]  #: a host has written for its slice
         self.stirred: Callable[[str], None] = lambda job: None  #: something about a job changed
         self.fate = sim.random("fate")
         self.cloud_outage = Outage(sim, effects, "cloud_outage", longest=1500)
@@ -120,7 +126,8 @@ class World:
         document, now, host = host_plan.document, self.sim.now, host_plan.host
         job, attempt = str(document["job"]), int(document["attempt"])
         run = machine.run_of(attempt) or self._run(machine, job, attempt, document["context"])
-        run.workdir = str(document["workdir"])
+        run.workdir, run.key = str(document["workdir"]), host_plan.key
+        run.stall, run.every = document["stall"], float(document["report_every"])
         fate = self.sim.random(f"{job}:{attempt}:{host}")
         setup = now + 2 + fate.uniform(0, 40)
         physical = machine.physical[host] if machine.physical and not machine.nameless else ""
@@ -151,6 +158,10 @@ class World:
             work.steps, tainted=not newest.good, kept=newest.step,
         )  # fmt: skip
         machine.runs.append(run)
+        voices = Voices(
+            run, machine, self.sim.random(f"{job}:{attempt}:clocks"), self.monitor.broken
+        )
+        run.advance = lambda now: voices.advance(now, partial(self.spoken, run))
         self.monitor.resumed(run, newest, self.saved.get(job, []))
         return run
 
@@ -197,6 +208,8 @@ class World:
         if len(mine) != 1 or mine[0].run is None or mine[0].absent[1] > now:
             return 0.0
         (machine,), run = mine, mine[0].run
+        if max(machine.left_out[1], machine.torn[1]) > now:
+            return 0.0
         whole = machine.healthy(now, run.attempt) and machine.repair[1] <= now
         calm = whole and not (machine.blocked and machine.blocked[-1][1] > now - 60)
         return run.next_change(now) if calm and run.stepped(now) else 0.0

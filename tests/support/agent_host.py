@@ -18,16 +18,22 @@ import time
 import urllib.parse
 import urllib.request
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from tpujob.adapters.ssh.agent_archive import packed
+from tpujob.domain.host import reports
 from tpujob.emulator.storage import StorageServer
-from tpujob.protocol import paths
+from tpujob.ports import Blob
+from tpujob.protocol import paths, segment, slice_report
+from tpujob.service.logs import stored
 
 JOB = "000042"
+KEY, CACHE_KEY = "0a" * 32, "0b" * 32  #: of the attempt, and of its owner
+#: of a report: None and missing are the same
+MAY_BE_NONE = ("exit_code", "cause", "unreached", "saved_in", "verdict", "maintenance")
 #: without anything that is installed
 AGENT = (sys.executable, "-S", "-E")
 
@@ -88,6 +94,12 @@ class MetadataServer:
         self._server.server_close()
 
 
+def _blob(found: Mapping[str, Any]) -> Blob:
+    """Of what the JSON API says of an object."""
+    about = int(found["size"]), int(found["generation"]), 0.0, found.get("metadata", {})
+    return Blob(f"gs://shed/{found['name']}", *about)
+
+
 class Bucket:
     """The emulated storage, with one bucket, as another client of it sees it."""
 
@@ -127,16 +139,42 @@ class Bucket:
         )
 
     def log(self, attempt: int = 1) -> list[str]:
-        """The shipped lines without their times."""
-        prefix = f"jobs/{JOB}/attempts/{attempt}/host-0/log-"
-        text = b"".join(self.read(o["name"]) for o in self.list(prefix)).decode(errors="replace")
+        """The stored lines of host 0, whoever wrote them, without their times."""
+        found = self.list(f"jobs/{JOB}/attempts/{attempt}/")
+        blobs = [_blob(o) for o in found if o["name"].endswith(paths.LOG_SUFFIX)]
+        pieces = stored.segments(f"gs://shed/jobs/{JOB}", attempt, blobs).get(0, [])
+        text = b"".join(self._piece(one) for one in pieces).decode(errors="replace")
         return [line.partition(" ")[2] for line in text.splitlines()]
 
+    def _piece(self, one: stored.Segment) -> bytes:
+        return self.read(one.path.removeprefix("gs://shed/"))[one.offset :][: one.size]
+
+    def segments(self, attempt: int = 1) -> list[tuple[str, segment.SegmentFacts | None]]:
+        """The names of the shipped segments, in order, with what they say of their lines."""
+        prefix = f"jobs/{JOB}/attempts/{attempt}/host-0/log-"
+        return [(o["name"], segment.read(o.get("metadata", {}))) for o in self.list(prefix)]
+
     def report(self, attempt: int = 1, host: int = 0) -> dict[str, Any]:
-        """What the agent says; empty: nothing yet."""
-        path = paths.report_path(f"jobs/{JOB}", attempt, host)
-        found = self.list(path)
-        return json.loads(found[0]["metadata"]["report"]) if found else {}
+        """What the agent of a host has said last, whoever wrote it; empty: nothing yet."""
+        spoken = [self.spoken(o["name"]) for o in self.list(self.report_name(attempt)[:-1])]
+        said = [w.said for body in spoken for w in body.words if w.host == host]
+        newest = max(said, key=lambda one: one.get("seq", 0), default=None)
+        return {**dict.fromkeys(MAY_BE_NONE), **newest} if newest else {}
+
+    def spoken(self, name: str) -> slice_report.Body:
+        """What a host has written for its slice."""
+        found = slice_report.read_body(self.read(name), KEY)
+        assert found is not None, f"{name} is not signed"
+        return found
+
+    def report_name(self, attempt: int = 1, by: int = 0) -> str:
+        path = paths.report_path(f"gs://shed/jobs/{JOB}", attempt, by)
+        return path.removeprefix("gs://shed/")
+
+    def evidence(self, attempt: int = 1) -> tuple[str, ...]:
+        """The lines that the agent of host 0 has kept."""
+        found = self.spoken(self.report_name(attempt))
+        return reports.read_evidence(found.words[0].evidence)
 
     def _ask(self, method: str, where: str, data: bytes | None = None) -> bytes:
         request = urllib.request.Request(self.url + where, data, method=method)
@@ -205,16 +243,16 @@ class Host:
                 stderr=subprocess.STDOUT,
             )
 
-    def agent(self, *words: object) -> dict[str, Any]:
+    def agent(self, *words: object, input: str = "") -> dict[str, Any]:
         """The answer to one command."""
-        said = self.call(*words).communicate(timeout=90)[0]
+        said = self.call(*words, input=input).communicate(timeout=90)[0]
         try:
             return json.loads(said)
         except ValueError:
             raise AssertionError(f"agent {words} said {said.decode(errors='replace')}") from None
 
     def start(self, command: str | list[str], **changes: Any) -> dict[str, Any]:
-        answer = self.agent("start", self.plan(command, **changes))
+        answer = self.agent("start", self.plan(command, **changes), "--told", input=told_json())
         assert answer["ok"], answer
         return answer
 
@@ -264,6 +302,11 @@ class Host:
             return not self.processes()
 
         until(all_gone, "the end of the host's processes")
+
+
+def told_json(*, key: str = KEY, cache_key: str = CACHE_KEY, **secrets: str) -> str:
+    """What the agent is told by standard input."""
+    return json.dumps({"key": key, "cache_key": cache_key, "secrets": secrets})
 
 
 def archive(*members: tarfile.TarInfo | tuple[str, str]) -> bytes:

@@ -30,3 +30,21 @@ class TokenDoor:
         if not hmac.compare_digest(bearer(headers).encode(), self._token):
             raise Unauthorized("the token is missing or wrong", hint="show the right one")
         return self._who
+
+
+class NamedDoor:
+    """Whoever says a name in the header `x-test-name` is that principal; whoever says none is the first. For tests of
+    pages, where a browser has no token to show."""
+
+    def __init__(self, *people: Principal) -> None:
+        self._people = {who.name: who for who in people}
+        self._first = people[0]
+
+    def forget(self, name: str) -> None:
+        del self._people[name]
+
+    async def principal(self, scope: Scope, headers: Headers) -> Principal:
+        name = headers.get("x-test-name", self._first.name)
+        if name not in self._people:
+            raise Unauthorized("nobody is signed in", hint="`tpujob open` opens the page")
+        return self._people[name]

@@ -7,6 +7,7 @@ import os
 import socket
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,35 +22,50 @@ from tests.support.callers import ADA
 from tests.support.estimates import compare_view, estimate_view
 from tpujob import sockets
 from tpujob.api import (
+    ActionView,
     BrokenView,
     BudgetView,
     CallerView,
+    ChannelView,
     CodeGiven,
+    CodeView,
     CompareAsked,
     CompareView,
     CostPartView,
     CostRowView,
     CostView,
+    DeliveryView,
     DiffSide,
     DiffView,
     EstimateSaid,
     EstimateView,
     EventView,
     HostAccess,
+    JobPage,
+    JobRow,
     JobsApi,
     JobView,
     LeakView,
     LedgerView,
+    ListAsked,
+    LogBlock,
     LogLine,
+    LogMatches,
     LogPage,
+    LogWindow,
     MemberView,
+    MetricsView,
     NextView,
+    PatchView,
     PlanView,
+    SearchAsked,
     SecretView,
     SliceView,
     SpendingView,
     SuspectView,
     SweptView,
+    WindowAsked,
+    WindowLine,
 )
 from tpujob.errors import BadRequest, IllegalInState, NotFound
 from tpujob.web.api import create_app
@@ -115,6 +131,14 @@ def coming(action: str, text: str, *commands: str, at: str | None = None) -> Nex
     return cast(NextView, {"action": action, "at": at, "text": text, "commands": shown})
 
 
+def action(
+    name: str, does: str, costs: str = "nothing: it holds no slice", *asks: str
+) -> ActionView:
+    """What a person can do with a job, and may say with it."""
+    said = [{"name": ask, "does": f"says its {ask}", "needed": False} for ask in asks]
+    return cast(ActionView, {"name": name, "does": does, "costs": costs, "asks": said})
+
+
 def job_view(job_id: str = "000042", **more: Any) -> JobView:
     view = {
         "id": job_id,
@@ -169,8 +193,24 @@ def job_view(job_id: str = "000042", **more: Any) -> JobView:
         "slices": [slice_view(f"tj-{job_id}-1")],
         "attempts": [attempt_view(1)],
         "spec": {"name": "digits"},
+        "actions": [],
+        "refused": [],
+        "timeline": [],
+        "on_hosts": [],
     }
-    return cast(JobView, view | more)
+    view |= more
+    waits = view["waiting"] if view["state"] == "queued" else ""
+    return cast(JobView, {"why": waits or view["message"], **view})
+
+
+FINAL = ("succeeded", "failed", "cancelled")
+
+
+def job_row(job: JobView) -> JobRow:
+    """The row of a job, as a list has it."""
+    known = {"mine": True, "preemptions": 0, "warned": []}
+    view = {"steps_per_s": None, "left_s": None, **known, **job}
+    return cast(JobRow, {name: view[name] for name in JobRow.__annotations__})
 
 
 TRAIN_DIFF = "--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-one\n+two\n"
@@ -188,6 +228,10 @@ def _side(job: JobView) -> DiffSide:
 
 def event_view(seq: int, state: str, text: str, kind: str = "created") -> EventView:
     return EventView(seq=seq, kind=kind, at=AT, state=state, text=text, by="")
+
+
+def window_line(host: int, line: int, text: str, cut: int = 0) -> WindowLine:
+    return WindowLine(host=host, line=line, at=AT, text=text, cut=cut, marks=[])
 
 
 def log_line(host: int, text: str) -> LogLine:
@@ -250,6 +294,41 @@ def leak_view(name: str, **more: Any) -> LeakView:
     return cast(LeakView, view | more)
 
 
+def delivery_view(**more: Any) -> DeliveryView:
+    view = {
+        "id": "msg_1700000000000_lab_1",
+        "channel": "lab",
+        "at": AT,
+        "kind": "failed",
+        "state": "failed",
+        "headline": "digits (000042) failed: CRASH",
+        "lines": ["digits (000042) of ada: it crashed"],
+        "jobs": ["000042"],
+        "count": 1,
+        "tries": [{"at": AT, "error": "HTTP 404: no_service"}],
+        "due": None,
+    }
+    return cast(DeliveryView, view | more)
+
+
+def channel_view(**more: Any) -> ChannelView:
+    view = {
+        "name": "lab",
+        "kind": "slack",
+        "to": "the webhook in SLACK_LAB",
+        "rules": [{"users": [], "on": []}],
+        "quiet": "",
+        "daily": "",
+        "state": "failing",
+        "muted_until": None,
+        "disabled_at": None,
+        "disabled_why": "",
+        "waiting": 0,
+        "last": delivery_view(),
+    }
+    return cast(ChannelView, view | more)
+
+
 class ScriptedJobs:
     """Answers from what the test put in; remembers every call. `script` is a story: the views that `get` gives, the
     next one at each look of somebody who follows."""
@@ -260,9 +339,24 @@ class ScriptedJobs:
         self.turn = 0
         self.happened: dict[str, list[EventView]] = {}
         self.pages: list[LogPage] = []
+        self.window = LogWindow(
+            attempt=1,
+            began_at=AT,
+            lines=[],
+            before=0,
+            total=0,
+            hosts=[],
+            notes=[],
+            cursor="",
+            done=True,
+        )
+        self.matches = LogMatches(
+            matches=[], first=1, matching=0, previous=None, complete=True, searched=0, bytes=0
+        )
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.created: dict[str, JobView] = {}
         self.raises: Exception | None = None
+        self.troubles: list[dict[str, str]] = []
         self.changed = threading.Event()
         self.changes = 0
         self.polling = threading.Semaphore(0)  #: released once for each poll that waits
@@ -275,7 +369,10 @@ class ScriptedJobs:
         self.spending: list[SpendingView] = []
         self.ledger_view = LedgerView(at=0, owner="local", jobs=[])
         self.kept: dict[str, str] = {}  #: secrets
+        self.curves = MetricsView(charts=[], attempts=[], left_out=0, unread=[], why="")
         self.warnings: list[str] = []  #: of every plan
+        self.told: list[ChannelView] = [channel_view()]
+        self.messages: list[DeliveryView] = [delivery_view()]
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
         self._call("plan", spec=spec)
@@ -306,6 +403,11 @@ class ScriptedJobs:
     def whoami(self) -> CallerView:
         self._call("whoami")
         return CallerView(id=ADA.id, name=ADA.name, role=str(ADA.role))
+
+    def health(self) -> dict[str, Any]:
+        """The part that commands read."""
+        self._call("health")
+        return {"ok": not self.troubles, "troubles": self.troubles, "loop": {"passed_at": AT}}
 
     def put_bundle(self, sha256: str, data: bytes | IO[bytes], *, bucket: str) -> str:
         data = data if isinstance(data, bytes) else data.read()
@@ -342,15 +444,24 @@ class ScriptedJobs:
         if self.kept.pop(name, None) is None:
             raise NotFound(f"no secret {name} is set")
 
-    def list(
-        self, *, user: str = "", all: bool = False, before: str = "", limit: int = 0
-    ) -> list[JobView]:
-        self._call("list", user=user, all=all)
-        final = ("succeeded", "failed", "cancelled")
-        found = [j for j in self.jobs.values() if all or j["state"] not in final]
-        ids = [j["id"] for j in found]
-        older = found[ids.index(before) + 1 :] if before in ids else found
-        return [j for j in older if not user or j["user"] == user][: limit or None]
+    def list(self, asked: ListAsked | None = None) -> JobPage:
+        """Newest first, as the rest of what a list is asked is the board's."""
+        asked = asked or {}
+        self._call("list", **asked)
+        active, user = asked.get("active"), asked.get("user", "")
+        whose = [j for j in self.jobs.values() if user in ("", j["user"])]
+        found = [j for j in whose if active is None or active is (j["state"] not in FINAL)]
+        begin = int(asked.get("after") or 0)
+        end = begin + asked["limit"] if asked.get("limit") else len(found)
+        return JobPage(
+            rows=[job_row(j) for j in found[begin:end]],
+            next=str(end) if end < len(found) else "",
+            first=begin + 1,
+            matching=len(found),
+            total=len(self.jobs),
+            states=dict(Counter(j["state"] for j in whose)),
+            revision=self.changes,
+        )
 
     def get(self, job: str) -> JobView:
         self._call("get", job=job)
@@ -363,6 +474,11 @@ class ScriptedJobs:
         self._call("events", job=job, after=after)
         found = self.happened.get(self._find(job)["id"], [])
         return [e for e in found if e["seq"] > after][: limit or None]
+
+    def metrics(self, job: str, *, attempt: int | None = None) -> MetricsView:
+        self._call("metrics", job=job, attempt=attempt)
+        self._find(job)
+        return self.curves
 
     def diff(self, a: str, b: str) -> DiffView:
         self._call("diff", a=a, b=b)
@@ -391,6 +507,32 @@ class ScriptedJobs:
             return LogPage(lines=[], cursor=cursor, done=True)
         page = self.pages[number]
         return LogPage(lines=page["lines"], cursor=str(number + 1), done=page["done"])
+
+    def log_block(
+        self, job: str, *, host: int | None = None, attempt: int | None = None, cursor: str = ""
+    ) -> LogBlock:
+        self._call("log_block", job=job, host=host, attempt=attempt, cursor=cursor)
+        number = int(cursor or 0)
+        if number >= len(self.pages):
+            return LogBlock(b"", cursor, done=True, more=False)
+        page = self.pages[number]
+        lines = [f"{x['host']} 1767323045.000 {x['text']}\n" for x in page["lines"]]
+        data, done = "".join(lines).encode(), page["done"]
+        return LogBlock(data, str(number + 1), done=done, more=bool(lines) and not done)
+
+    def log_window(self, job: str, asked: WindowAsked | None = None) -> LogWindow:
+        self._call("log_window", job=job, asked=asked)
+        return self.window
+
+    def log_search(self, job: str, asked: SearchAsked) -> LogMatches:
+        self._call("log_search", job=job, asked=asked)
+        return self.matches
+
+    def patch(self, job: str) -> PatchView:
+        self._call("patch", job=job)
+        self._find(job)
+        code = CodeView(commit="c0ffee", branch="main", dirty=True, diff="gs://b/x.diff")
+        return PatchView(code=code, text=TRAIN_DIFF)
 
     def cost(self, *, by: str = "job", user: str = "", job: str = "") -> CostView:
         self._call("cost", by=by, user=user, job=job)
@@ -455,6 +597,31 @@ class ScriptedJobs:
         self._call("clear_host", physical=physical)
         if self.suspects.pop(physical, None) is None:
             raise NotFound(f"nothing is held against a machine {physical!r}")
+
+    def channels(self) -> Sequence[ChannelView]:
+        self._call("channels")
+        return self.told
+
+    def deliveries(
+        self, *, channel: str = "", before: str = "", limit: int = 50
+    ) -> Sequence[DeliveryView]:
+        self._call("deliveries", channel=channel, before=before, limit=limit)
+        return self.messages
+
+    def test_channel(self, channel: str) -> DeliveryView:
+        self._call("test_channel", channel=channel)
+        return self.messages[0]
+
+    def replay(self, delivery: str) -> DeliveryView:
+        self._call("replay", delivery=delivery)
+        return self.messages[0]
+
+    def mute_channel(self, channel: str, hours: float) -> ChannelView:
+        self._call("mute_channel", channel=channel, hours=hours)
+        return self.told[0]
+
+    def set_channel_secret(self, name: str, value: str) -> None:
+        self._call("set_channel_secret", secret=name, value=value)
 
     def members(self) -> Sequence[MemberView]:
         self._call("members")

@@ -24,10 +24,12 @@ from tests.support.world import (
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.model import Job, State
 from tpujob.domain.money.shared import SharedBudget
+from tpujob.engine.notify import Setup
 from tpujob.engine.orphans import Swept
 from tpujob.engine.reconciler import Reconciler
 from tpujob.protocol import paths
 from tpujob.service.jobs import Jobs
+from tpujob.service.overview import Quotas
 
 SPEC = {
     "name": "digits",
@@ -40,10 +42,16 @@ class Stage:
     """A backend, its world, and the verbs that the stories are told in."""
 
     def __init__(
-        self, folder: Path, *, hosts: int = 2, budgets: Sequence[SharedBudget] = ()
+        self,
+        folder: Path,
+        *,
+        hosts: int = 2,
+        budgets: Sequence[SharedBudget] = (),
+        clock: Clock | None = None,
+        report_every: float = 15.0,
     ) -> None:
-        self.budgets = budgets
-        self.clock, self.faults = Clock(), Faults()
+        self.budgets, self.report_every = budgets, report_every
+        self.clock, self.faults = clock or Clock(), Faults()
         self.cloud = Cloud(self.clock, self.faults, hosts=hosts)
         self.bucket = Bucket(self.clock, self.faults)
         self.copies = CopiesOfBucket(self.bucket, self.faults)
@@ -51,6 +59,8 @@ class Stage:
         self.folder, self.secrets = folder, SecretsInMemory()
         self.store = SqliteStore(folder / "tpujob.db")
         self._backends = 0
+        self.setup = Setup()  #: of notifications
+        self.quotas: Quotas | None = None
         self.reconciler = self.new_backend()
 
     def new_backend(self) -> Reconciler:
@@ -65,6 +75,7 @@ class Stage:
             owner=owner,
             reputation=self.store.reputation,
             budgets=self.budgets,
+            report_every=self.report_every,
         )
 
     def sweep(self, *zones: str) -> Swept:
@@ -73,7 +84,7 @@ class Stage:
 
     @property
     def api(self) -> Jobs:
-        return service(self.reconciler)
+        return service(self.reconciler, setup=self.setup, quotas=self.quotas)
 
     def create(self, **changes: object) -> str:
         return self.api.create({**SPEC, **changes})["id"]

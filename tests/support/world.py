@@ -6,7 +6,8 @@ It keeps a ledger that the code under test cannot see: what was created, what ru
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
@@ -16,15 +17,29 @@ from tpujob.domain.actions import HostPlan
 from tpujob.domain.copies import Copy, CopyProgress
 from tpujob.domain.model import Endpoint, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
+from tpujob.engine import Pulse
+from tpujob.engine.notify import Sender, Setup
 from tpujob.engine.orphans import Orphans, zones
 from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import BadRequest, Conflict, NotFound, Refused, Transient
-from tpujob.ports import Blob, BucketPlace, Comparison, KeptSecret, Owned, Store
-from tpujob.protocol import paths
+from tpujob.ports import (
+    Blob,
+    BucketPlace,
+    Comparison,
+    KeptSecret,
+    Listening,
+    Owned,
+    Store,
+    Survey,
+)
+from tpujob.protocol import paths, signing
 from tpujob.service.admin import Admin
+from tpujob.service.backend import Process
 from tpujob.service.changes import Changes
 from tpujob.service.jobs import Jobs
 from tpujob.service.members import Membership
+from tpujob.service.notify import Notifications
+from tpujob.service.overview import Quotas
 from tpujob.service.submission import Offered, nobody_knows
 
 
@@ -89,6 +104,9 @@ class Cloud:
         self.folders: dict[str, str] = {}  #: of the users whom slices were asked for, by slice
         self.full: set[str] = set()  #: zones without capacity
         self.queues: set[str] = set()  #: zones in which a request only waits
+        self.unlisted: set[str] = (
+            set()
+        )  #: zones that lists cannot reach, and slices that they leave out
         self.created: list[str] = []  #: every create that made something, in order
         self.most_alive = 0
 
@@ -96,14 +114,23 @@ class Cloud:
         if "look" in self.faults.broken:
             return Unknown("503 the service is unavailable")
         machine = self.machines.get(slice.name)
-        if machine is None:
-            return Absent()
+        return self._seen(machine) if machine else Absent()
+
+    def survey(self, zones: Collection[str], *, timeout: float) -> Survey:
+        if "list" in self.faults.broken:
+            return Survey({}, dict.fromkeys(zones, "503 the service is unavailable"), 1)
+        there = [m for m in self.machines.values() if m.zone in set(zones) - self.unlisted]
+        seen = {m.name: self._seen(m) for m in there if m.name not in self.unlisted}
+        return Survey(seen, dict.fromkeys(self.unlisted & {*zones}, "not reached"), 2)
+
+    def _seen(self, machine: Machine) -> Present:
         if (
             machine.state is SliceState.CREATING
             and self.clock.time - machine.created_at >= self.ready_after
         ):
             machine.state = SliceState.READY
-        endpoints = tuple(Endpoint(i, f"10.0.{slice.k}.{i}") for i in range(machine.hosts))
+        k = machine.name.rpartition("-")[2]
+        endpoints = tuple(Endpoint(i, f"10.0.{k}.{i}") for i in range(machine.hosts))
         return Present(machine.state, endpoints if machine.state is SliceState.READY else ())
 
     def create(
@@ -121,7 +148,7 @@ class Cloud:
         if slice.name in self.machines:
             return
         taken = {rack for m in self.machines.values() for rack in m.racks}
-        free = (f"{slice.zone}-{n:02}" for n in range(100))
+        free = (f"{slice.zone}-{n:02}" for n in range(1000))
         racks = [rack for rack in free if rack not in taken][: self.hosts]  # the lowest first
         state = SliceState.WAITING if slice.zone in self.queues else SliceState.CREATING
         self.machines[slice.name] = Machine(
@@ -130,7 +157,14 @@ class Cloud:
         self.created.append(slice.name)
         self.most_alive = max(self.most_alive, len(self.machines))
 
-    def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
+    def delete(
+        self,
+        slice: Slice,
+        *,
+        timeout: float,
+        even_suspending: bool = False,
+        seen: Present | None = None,
+    ) -> None:
         self.faults.effect("delete", lambda: self.machines.pop(slice.name, None))
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
@@ -157,6 +191,9 @@ class HostsOfCloud:
         self.keys.add(slice.name)
         return f"ssh-ed25519 KEY-{slice.name}"
 
+    def key(self, purpose: Sequence[str]) -> str:
+        return signing.derive(b"a secret of the tests", *purpose)
+
     def start(self, slice: Slice, plans: Sequence[HostPlan], *, timeout: float) -> None:
         machine = self.cloud.machines.get(slice.name)
         if machine is None or machine.state is not SliceState.READY:
@@ -166,6 +203,7 @@ class HostsOfCloud:
 
     def _start(self, machine: Machine, plan: HostPlan) -> None:
         attempt = plan.document["attempt"]
+        self.bucket.pens[plan.document["workdir"], attempt] = plan.key
         if machine.programs.get(plan.host) == attempt:
             return
         rack = machine.racks[plan.host]
@@ -189,6 +227,11 @@ class HostsOfCloud:
         machine = self.cloud.machines.get(slice.name)
         return frozenset(set(range(machine.hosts)) - self.dead) if machine else frozenset()
 
+    def listen(
+        self, slice: Slice, host: int, *, job: str, attempt: int, timeout: float
+    ) -> Listening:
+        raise Transient("nobody follows programs that are only imagined")
+
     def forget(self, slice: Slice) -> None:
         self.keys.discard(slice.name)
 
@@ -205,6 +248,8 @@ class Bucket:
         self.places: dict[str, BucketPlace] = {}  #: those that are not made on demand
         self.get_takes = 0.0  #: seconds
         self.gets = 0
+        self.pens: dict[tuple[str, int], str] = {}  #: workdir and attempt -> the key of its agents
+        self._count = 0  #: reports
 
     def put(
         self,
@@ -237,11 +282,20 @@ class Bucket:
             raise NotFound(path)
         return self.objects[path][0][start:end]
 
-    def list(self, prefix: str, *, after: str = "", timeout: float) -> list[Blob]:
+    def stat(self, path: str, *, timeout: float) -> Blob:
+        if "blobs" in self.faults.broken:
+            raise Transient("the bucket: 503")
+        if path not in self.objects:
+            raise NotFound(path)
+        return self.objects[path][1]
+
+    def list(
+        self, prefix: str, *, after: str = "", most: int | None = None, timeout: float
+    ) -> list[Blob]:
         if "blobs" in self.faults.broken:
             raise Transient("the bucket: 503")
         found = sorted(p for p in self.objects if p.startswith(prefix) and p > after)
-        return [self.objects[p][1] for p in found]
+        return [self.objects[p][1] for p in found[:most]]
 
     def touch(self, path: str, *, timeout: float) -> None:
         if path not in self.objects:
@@ -271,8 +325,11 @@ class Bucket:
         path = paths.report_path(workdir, attempt, host)
         old = json.loads(self.objects[path][1].metadata["report"]) if path in self.objects else {}
         job = workdir.rsplit("/", 1)[1]
+        self._count += 1
         record = {"v": 1, "job": job, "attempt": attempt, "host": host, **old, **fields}
-        self.put(path, b"", metadata={"report": json.dumps(record)}, timeout=1)
+        text = json.dumps({**record, "seq": self._count})
+        mac = signing.sign(self.pens.get((workdir, attempt), ""), "report", text)
+        self.put(path, b"", metadata={"report": text, "mac": mac}, timeout=1)
 
 
 class SecretsInMemory:
@@ -360,11 +417,23 @@ class NoLoop:
         self.poked: list[str] = []
         self.attended: list[tuple[str, float]] = []
 
+    def pulse(self) -> Pulse:
+        return Pulse()
+
     def poke(self, job_id: str) -> None:
         self.poked.append(job_id)
 
     def attend(self, job_id: str, seconds: float) -> None:
         self.attended.append((job_id, seconds))
+
+
+class Inline(Executor):
+    """Does each call at once."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
 
 
 def orphans(
@@ -377,6 +446,7 @@ def orphans(
         backend.hosts,
         backend.clock,
         zones=lambda: of_site or zones(store),
+        counters=backend.counters,
     )
 
 
@@ -386,8 +456,11 @@ def service(
     *,
     loop: NoLoop | None = None,
     offered: Offered = nobody_knows,
+    setup: Setup | None = None,
+    quotas: Quotas | None = None,
 ) -> Jobs:
-    """The way in to a backend over this world. `store`: another one than its own, such as one that is not watched."""
+    """The way in to a backend over this world. `store`: another one than its own, such as one that is not watched.
+    `setup`: of notifications; left out: there are no channels. `quotas`: left out: there is none to read."""
 
     def access(slice: Slice, host: int, key: str, holder: str) -> HostAccess:
         """Where it is; there is no certificate, as nothing here is reached over SSH."""
@@ -408,6 +481,9 @@ def service(
         )
 
     store = store or backend.store
+    setup = setup or Setup()
+    sender = Sender(store.outbox, setup, backend.clock, owner="way in", pool=Inline())
+    told = Notifications(store.outbox, setup, sender, backend.secrets, backend.clock)
     return Jobs(
         store,
         backend.blobs,
@@ -420,9 +496,13 @@ def service(
         access=access,
         loop=loop or NoLoop(),
         changes=Changes(store),
+        notifications=told,
         live=backend.live,
         circuits=backend.circuits,
         funds=backend.spending.of,
         accounts=backend.spending.accounts,
         offered=offered,
+        counters=backend.counters,
+        quotas=quotas,
+        process=Process("tests", "sqlite", started_at=backend.clock.now()),
     )

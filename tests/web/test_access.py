@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fastapi.routing import APIRoute
@@ -18,14 +18,16 @@ from starlette.types import Scope
 
 from tests.support.callers import ADA, caller
 from tests.support.http import ask
-from tests.support.scripted import listening
+from tests.support.scripted import LIMITLESS, listening
 from tests.support.stage import SPEC, Stage
 from tpujob.api import JobsApi
 from tpujob.domain import access
-from tpujob.domain.access import SCHEDULER, Principal, Role
+from tpujob.domain.access import BACKEND, SCHEDULER, Principal, Role
 from tpujob.domain.members import Member
 from tpujob.domain.model import State
 from tpujob.errors import BadRequest, Conflict, Forbidden, NotFound, TpujobError
+from tpujob.service import Membership
+from tpujob.service.jobs import Jobs
 from tpujob.web.api import create_app
 from tpujob.web.guard import OPEN_PATHS
 
@@ -36,13 +38,20 @@ ROLES = (None, Role.VIEWER, Role.SUBMITTER, Role.ADMIN)
 EVERYBODY = ("viewer", "viewer")
 MATRIX: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("whoami", "plan", "estimate", "compare", "list", "cost", "ledger"), EVERYBODY),
-    **dict.fromkeys(("budgets", "get", "events", "follow"), EVERYBODY),
+    **dict.fromkeys(
+        ("budgets", "happened", "capacity", "get", "events", "metrics", "follow"), EVERYBODY
+    ),
+    **dict.fromkeys(("health", "backend_metrics"), EVERYBODY),
     **dict.fromkeys(("put_bundle", "create"), ("submitter", "submitter")),
     **dict.fromkeys(("secrets", "set_secret", "remove_secret"), ("submitter", "submitter")),
-    **dict.fromkeys(("logs", "diff"), ("viewer", "admin")),
+    **dict.fromkeys(("logs", "log_block", "log_window", "diff", "patch"), ("viewer", "admin")),
+    **dict.fromkeys(("log_search",), ("viewer", "admin")),
     **dict.fromkeys(("access", "cancel", "resume", "delete", "clean"), ("submitter", "admin")),
     **dict.fromkeys(("hosts", "pin_host", "clear_host", "leaks", "sweep"), ("admin", "admin")),
     **dict.fromkeys(("fsck", "tick"), ("admin", "admin")),
+    **dict.fromkeys(("channels", "deliveries"), EVERYBODY),
+    **dict.fromkeys(("test_channel", "replay", "mute_channel"), ("admin", "admin")),
+    "set_channel_secret": ("admin", "admin"),
     **dict.fromkeys(("members", "give_role", "remove_member"), ("admin", "admin")),
 }
 METHODS = sorted(
@@ -61,12 +70,17 @@ CALLS: dict[str, Callable[[Any, str], Any]] = {
     "set_secret": lambda api, _: api.set_secret("HF_TOKEN", "x"),
     "remove_secret": lambda api, _: api.remove_secret("HF_TOKEN"),
     "diff": lambda api, job: api.diff(job, job),
+    "log_search": lambda api, job: api.log_search(job, {"text": "x"}),
     "access": lambda api, job: api.access(job, key="ssh-ed25519 AAAA"),
     "pin_host": lambda api, _: api.pin_host("rack-1", "bad"),
     "clear_host": lambda api, _: api.clear_host("rack-1"),
     "follow": lambda api, job: next(iter(api.follow(job, timeout=0))),
     "give_role": lambda api, _: api.give_role("zoe", "viewer"),
     "remove_member": lambda api, _: api.remove_member("zoe"),
+    "test_channel": lambda api, _: api.test_channel("lab"),
+    "replay": lambda api, _: api.replay("msg_1700000000000_lab_1"),
+    "mute_channel": lambda api, _: api.mute_channel("lab", 1.0),
+    "set_channel_secret": lambda api, _: api.set_channel_secret("SLACK_LAB", "x"),
 }
 ABOUT_A_JOB = {n for n in METHODS if "job" in inspect.signature(getattr(JobsApi, n)).parameters}
 ABOUT_A_JOB = (ABOUT_A_JOB | {"diff"}) - {"cost"}
@@ -201,7 +215,7 @@ def test_others_see_a_job_without_what_its_owner_keeps_to_himself(stage: Stage) 
         (replace(EVE, role=Role.VIEWER), False),
     ):
         api = stage.api.acting_for(who)
-        shown = json.dumps([api.get(job), *api.list()])
+        shown = json.dumps([api.get(job), *api.list()["rows"]])
         assert ("secret.py" in shown) is sees, who
         assert ("/jobs/" in shown) is sees, who
         assert api.get(job)["spec"]["tpu"] == stage.api.get(job)["spec"]["tpu"]
@@ -229,8 +243,6 @@ def test_every_wish_says_by_whom(stage: Stage) -> None:
 def test_whoever_is_removed_is_a_stranger_at_once_and_nobody_takes_their_place(
     stage: Stage,
 ) -> None:
-    from tpujob.service.members import Membership
-
     lab = Membership(stage.store.members)
     ada = stage.api.acting_for(ADA)
     with pytest.raises(Forbidden, match=r"bob@example\.org is not a member"):
@@ -246,6 +258,38 @@ def test_whoever_is_removed_is_a_stranger_at_once_and_nobody_takes_their_place(
     with pytest.raises(Forbidden):
         lab.recognise("google:7", "bob@example.org")
     assert ada.members() == []
+
+
+def test_whoever_watches_is_recognised_again_from_one_list_for_all(stage: Stage) -> None:
+    now, read = 1000.0, 0
+
+    class Counted:
+        """How often the list is read."""
+
+        def __getattr__(self, name: str) -> Any:
+            nonlocal read
+            read += name in ("all", "find", "with_id")
+            return getattr(stage.store.members, name)
+
+    lab = Membership(cast("Any", Counted()), clock=lambda: now)
+    elsewhere = Membership(stage.store.members)  # another process of this backend
+    people = [f"p{n}@example.org" for n in range(20)]
+    for n, name in enumerate(people):
+        elsewhere.give(BACKEND, name, "submitter")
+        lab.recognise(f"google:{n}", name)
+    read = 0
+    for n, name in enumerate(people):
+        assert lab.recognise(f"google:{n}", name, again=True).name == name
+    assert read == 1
+    elsewhere.remove(BACKEND, people[0])
+    elsewhere.give(BACKEND, people[1], "viewer")
+    now += 10
+    with pytest.raises(Forbidden):
+        lab.recognise("google:0", people[0], again=True)
+    assert lab.recognise("google:1", people[1], again=True).role is Role.VIEWER
+    lab.remove(BACKEND, people[2])
+    with pytest.raises(Forbidden):
+        lab.recognise("google:2", people[2], again=True)
 
 
 @pytest.mark.parametrize(
@@ -291,32 +335,85 @@ class ByHeader:
 #: by path and verb, the one method that each route asks for
 ROUTES = {
     "GET /v1/jobs": "list", "POST /v1/jobs": "create", "GET /v1/cost": "cost", "GET /v1/ledger": "ledger",
+    "GET /v1/events": "happened", "GET /v1/capacity": "capacity",
     "GET /v1/budgets": "budgets", "POST /v1/plan": "plan", "POST /v1/estimate": "estimate",
     "GET /v1/secrets": "secrets", "PUT /v1/secrets/{name}": "set_secret",
     "DELETE /v1/secrets/{name}": "remove_secret", "POST /v1/compare": "compare",
     "PUT /v1/bundles/{sha256}": "put_bundle", "GET /v1/jobs/{job}": "get",
     "GET /v1/jobs/{job}/events": "events", "GET /v1/jobs/{job}/logs": "logs", "GET /v1/diff": "diff",
+    "GET /v1/jobs/{job}/logs/block": "log_block", "GET /v1/jobs/{job}/logs/window": "log_window",
+    "GET /v1/jobs/{job}/logs/search": "log_search",
+    "GET /v1/jobs/{job}/metrics": "metrics", "GET /v1/jobs/{job}/patch": "patch",
     "POST /v1/jobs/{job}/access": "access", "POST /v1/jobs/{job}/cancel": "cancel",
     "POST /v1/jobs/{job}/resume": "resume", "POST /v1/jobs/{job}/delete": "delete",
     "POST /v1/jobs/{job}/clean": "clean", "GET /v1/hosts": "hosts", "POST /v1/hosts/pin": "pin_host",
     "POST /v1/hosts/clear": "clear_host", "GET /v1/members": "members", "PUT /v1/members": "give_role",
     "DELETE /v1/members": "remove_member", "GET /v1/leaks": "leaks", "POST /v1/sweep": "sweep",
     "GET /v1/fsck": "fsck", "GET /v1/follow": "follow", "POST /v1/tick": "tick", "GET /v1/whoami": "whoami",
+    "GET /v1/channels": "channels", "GET /v1/deliveries": "deliveries",
+    "POST /v1/channels/{name}/test": "test_channel", "POST /v1/channels/{name}/mute": "mute_channel",
+    "POST /v1/deliveries/{id}/replay": "replay", "PUT /v1/channel-secrets/{name}": "set_channel_secret",
+    # pages, and their twins
+    "GET /jobs/{job}/logs": "log_window", "GET /jobs/{job}/logs.json": "log_window",
+    "GET /jobs/{job}/logs.txt": "log_block", "GET /jobs/{job}/logs.txt.gz": "log_block",
+    "GET /": "list", "GET /jobs.json": "list",
+    **{f"GET /jobs/{{job}}{below}{twin}": method
+       for below, method in (("", "get"), ("/metrics", "metrics"), ("/spec", "get"), ("/code", "patch"))
+       for twin in ("", ".json")},
+    "GET /diff": "diff", "GET /diff.json": "diff", "POST /hosts": "pin_host",
+    **{f"GET /{page}{twin}": method
+       for page, method in (("capacity", "capacity"), ("hosts", "hosts"), ("spend", "cost"), ("events", "happened"))
+       for twin in ("", ".json")},
+    **{f"{verb} /jobs/{{job}}/{action}": action.removesuffix(".json")
+       for name in ("cancel", "resume", "delete", "clean")
+       for verb, action in (("GET", name), ("GET", f"{name}.json"), ("POST", name))},
+    "GET /backend": "health", "GET /backend.json": "health", "GET /v1/health": "health",
+    "GET /metrics": "backend_metrics", "GET /v1/metrics": "backend_metrics",
+    "GET /notifications": "channels", "GET /notifications.json": "channels",
+    "POST /notifications/test": "test_channel", "POST /notifications/replay": "replay",
 }  # fmt: skip
+#: pages about many jobs at once: a role that may not do it to any is refused, each job says for itself why not
+MANY = {
+    f"{verb} /{path}/{action}{twin}": action
+    for action in ("cancel", "resume", "delete", "clean")
+    for verb, path, twin in (
+        ("GET", "confirm", ""),
+        ("GET", "confirm", ".json"),
+        ("POST", "do", ""),
+    )
+}
 #: that everybody who is known at all may ask
-FREE = {"GET /v1/version", "GET /docs", "HEAD /docs", "GET /openapi.json", "HEAD /openapi.json"}
+FREE = {
+    "GET /v1/version", "GET /docs", "HEAD /docs", "GET /openapi.json", "HEAD /openapi.json",
+    "GET /static/{name}",
+}  # fmt: skip
 BODIES: dict[str, Any] = {
     "create": {"spec": SPEC}, "plan": {"spec": SPEC}, "estimate": {"spec": SPEC}, "compare": {"spec": SPEC},
     "pin_host": {"physical": "x", "verdict": "bad"}, "clear_host": {"physical": "x"},
     "give_role": {"name": "zoe", "role": "viewer"}, "set_secret": {"value": "x"},
+    "set_channel_secret": {"value": "x"},
     "access": {"key": "ssh-ed25519 AAAA"},
 }  # fmt: skip
 
 
+#: what a page sends
+FORM = b"channel=lab&id=msg_1700000000000_lab_1"
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[tuple[Callable[[Jobs], None], str]]:
+    """One server for all that is asked, and what gives it the jobs of the test that runs."""
+    now: list[Jobs] = []
+    app = create_app(lambda caller: now[-1].acting_for(caller), ByHeader(), limits=LIMITLESS)
+    with listening(app) as url:
+        yield now.append, url
+
+
 @pytest.fixture
-def url(stage: Stage) -> Iterator[str]:
-    with listening(create_app(stage.api.acting_for, ByHeader())) as url:
-        yield url
+def url(stage: Stage, backend: tuple[Callable[[Jobs], None], str]) -> str:
+    serve, url = backend
+    serve(stage.api)
+    return url
 
 
 def test_every_route_asks_for_one_method_of_the_table() -> None:
@@ -327,9 +424,15 @@ def test_every_route_asks_for_one_method_of_the_table() -> None:
         for verb in getattr(route, "methods", ())
         if getattr(route, "path", "") not in OPEN_PATHS
     }
-    assert found - FREE == set(ROUTES), "a new route is closed until it is in this list"
+    assert found - FREE - set(MANY) == set(ROUTES), "a new route is closed until it is in this list"
     assert any(isinstance(route, APIRoute) for route in app.routes)
     assert set(ROUTES.values()) == set(MATRIX)
+
+
+def kind_of(path: str) -> str:
+    """What is sent there: pages take forms."""
+    form = not path.startswith("/v1/")
+    return "application/x-www-form-urlencoded" if form else "application/json"
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -339,23 +442,37 @@ def test_each_route_lets_in_whom_the_matrix_lets_in(
     method = ROUTES[route]
     verb, path = route.split(" ")
     path = path.replace("{job}", job).replace("{sha256}", SHA).replace("{name}", "HF_TOKEN")
+    path = path.replace("{id}", "msg_1700000000000_lab_1")
     query = {
         "diff": f"?a={job}&b={job}",
         "follow": f"?job={job}&timeout=0",
         "put_bundle": "?bucket=gs://tpujob-us-central2",
         "remove_member": "?name=zoe",
+        "mute_channel": "?hours=1",
     }.get(method, "")
     body = DATA if method == "put_bundle" else json.dumps(BODIES.get(method, {})).encode()
+    body = body if path.startswith("/v1") else FORM
     for role, own in itertools.product(ROLES, (True, False)):
         who = replace(BOB if own else EVE, role=role)
         headers = {
             "X-Who": json.dumps({"id": who.id, "name": who.name, "role": who.role}),
-            "Content-Type": "application/json",
+            "Content-Type": kind_of(path),
         }
         status, _, answer = ask(url, verb, path + query, headers, body if verb != "GET" else None)
         let_in = expected(method, role, own=own) == "let in"
         assert (status != 403) is let_in, (route, role, own, status, answer)
         assert status < 500, (route, status, answer)
+
+
+@pytest.mark.parametrize("route", MANY)
+def test_whoever_may_steer_no_job_steers_no_list_of_them(url: str, route: str) -> None:
+    verb, path = route.split(" ")
+    form = {"Content-Type": "application/x-www-form-urlencoded"} if verb == "POST" else {}
+    for role in ("viewer", None):
+        who = {"X-Who": json.dumps({"id": "test:eve", "name": "eve", "role": role})}
+        asked = ("", b"job=1") if verb == "POST" else ("?job=1", None)
+        status, _, _ = ask(url, verb, path + asked[0], who | form, asked[1])
+        assert status == 403, (route, role)
 
 
 def test_the_scheduler_may_make_passes_and_nothing_else(stage: Stage, url: str) -> None:
@@ -364,9 +481,11 @@ def test_the_scheduler_may_make_passes_and_nothing_else(stage: Stage, url: str) 
         verb, path = route.split(" ")
         body = json.dumps(BODIES.get(method, {})).encode()
         path = (
-            path.replace("{job}", "1").replace("{sha256}", SHA) + "?a=1&b=1&bucket=gs://b&name=zoe"
+            path.replace("{job}", "1").replace("{sha256}", SHA)
+            + "?a=1&b=1&bucket=gs://b&name=zoe&hours=1"
         )
-        headers = who | {"Content-Type": "application/json"}
+        body = body if path.startswith("/v1") else FORM
+        headers = who | {"Content-Type": kind_of(path)}
         status, _, _ = ask(url, verb, path, headers, body if verb != "GET" else None)
         assert (status == 403) is (method != "tick"), (route, status)
 

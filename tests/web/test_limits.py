@@ -17,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tests.support.http import ask, connection_to
 from tests.support.scripted import ScriptedJobs, listening, on_socket, scripted_app
-from tpujob.adapters import remote
+from tpujob.adapters import backend_calls
 from tpujob.adapters.remote import RemoteJobs
 from tpujob.api import JobsApi
 from tpujob.domain.access import Principal, Role
@@ -58,6 +58,7 @@ def test_buckets_of_callers_that_are_long_gone_are_forgotten() -> None:
         ("PUT", "/v1/bundles/0", Kind.UPLOAD),
         ("GET", "/v1/follow", Kind.STREAM),
         ("GET", "/docs", Kind.DOCS),
+        ("GET", "/live", Kind.LIVE),
     ],
 )
 def test_every_request_is_of_one_kind(method: str, path: str, kind: Kind) -> None:
@@ -250,13 +251,13 @@ def test_the_command_line_waits_and_asks_again(monkeypatch: pytest.MonkeyPatch) 
                 raise Busy("too much", retry_after=3)
             return super().sweep(dry_run=dry_run)
 
-    monkeypatch.setattr(remote.time, "sleep", sleep)
+    monkeypatch.setattr(backend_calls.time, "sleep", sleep)
     with on_socket(scripted_app(OnceBusy())) as url:
         client = RemoteJobs(url)
         assert client.sweep()["deleted"] == []
         assert waited == [3]
         busy.set()
-        monkeypatch.setattr(remote, "PATIENCE", 2)
+        monkeypatch.setattr(backend_calls, "PATIENCE", 2)
         with pytest.raises(Busy, match="too much"):
             client.sweep()
         assert waited == [3]

@@ -83,7 +83,8 @@ def test_another_user_comes_in_under_the_name_and_role_of_the_list_alone(
 ) -> None:
     asked: list[tuple[str, str]] = []
 
-    def recognise(id: str, name: str) -> Principal:
+    def recognise(id: str, name: str, *, again: bool = False) -> Principal:
+        assert not again, "a request is recognised anew"
         asked.append((id, name))
         if not known:
             raise Forbidden(f"{name} is not a member", hint="An admin adds members.")

@@ -17,6 +17,7 @@ from tests.support.scripted import (
     Front,
     ScriptedJobs,
     event_view,
+    job_row,
     job_view,
     leak_view,
     log_line,
@@ -25,8 +26,9 @@ from tests.support.scripted import (
     unix_socket,
 )
 from tpujob import __version__, errors
+from tpujob.adapters import remote as remote_module
 from tpujob.adapters.remote import RemoteJobs
-from tpujob.api import BrokenView, HostAccess, JobsApi, LogPage
+from tpujob.api import BrokenView, HostAccess, JobsApi, ListAsked, LogPage
 from tpujob.domain import pages
 from tpujob.errors import BackendGone, BadRequest, NotFound, Transient
 from tpujob.web.routes import following
@@ -56,11 +58,17 @@ def test_every_call_arrives_and_its_answer_comes_back(
         zone="us-central2-b",
         project="p",
     )
-    assert checked.list() == [job]
+    assert checked.list()["rows"] == [job_row(job)]
     assert checked.get("42") == job
     assert checked.events("digits", after=1) == [event_view(2, "running", "runs")]
     assert checked.logs("42", host=0, attempt=1, tail=0)["lines"] == [log_line(0, "a")]
     assert api.named("logs")[0] == {"job": "42", "host": 0, "attempt": 1, "cursor": "", "tail": 0}
+    block = checked.log_block("42", host=0, cursor="")
+    assert (block.data, block.cursor, block.done) == (b"0 1767323045.000 a\n", "1", False)
+    assert checked.log_window("42", {"part": 0.0, "lines": 5}) == api.window
+    assert api.named("log_window")[0]["asked"] == {"part": 0.0, "lines": 5}
+    assert checked.log_search("42", {"text": "a b&c", "regexp": True}) == api.matches
+    assert api.named("log_search")[0]["asked"] == {"text": "a b&c", "regexp": True}
     assert checked.access("42", host=1, key="ssh-ed25519 AAAA") == api.host_access
     assert api.named("access") == [{"job": "42", "host": 1, "key": "ssh-ed25519 AAAA"}]
     assert checked.plan({"name": "x"})["spec"] == {"name": "x"}
@@ -83,6 +91,16 @@ def test_admin_calls_arrive_and_their_answers_come_back(
     api.swept["kept"] = [leak_view("tj-000042-1"), leak_view("tj-000007-3", usd_per_hour=None)]
     api.swept["unlisted"] = {"us-east5-b": "503"}
     api.broken = [BrokenView(rule="I2", job="000042", text="tj-000042-1 is owned by nobody")]
+    assert checked.channels() == api.told
+    assert checked.deliveries(channel="lab", before="msg_1", limit=5) == api.messages
+    assert api.named("deliveries") == [{"channel": "lab", "before": "msg_1", "limit": 5}]
+    assert checked.test_channel("ä?#%2F") == api.messages[0]
+    assert api.named("test_channel") == [{"channel": "ä?#%2F"}]
+    assert checked.replay("msg_1")["id"] == api.messages[0]["id"]
+    assert checked.mute_channel("lab", 1.5) == api.told[0]
+    assert api.named("mute_channel") == [{"channel": "lab", "hours": 1.5}]
+    checked.set_channel_secret("SLACK_LAB", "https://x")
+    assert api.named("set_channel_secret") == [{"secret": "SLACK_LAB", "value": "https://x"}]
     assert checked.hosts() == api.hosts()
     assert checked.leaks() == api.swept
     assert checked.fsck() == api.broken
@@ -146,7 +164,7 @@ def test_every_error_comes_back_as_it_was(
     error: errors.TpujobError,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tpujob.adapters.remote.PATIENCE", 0)
+    monkeypatch.setattr("tpujob.adapters.backend_calls.PATIENCE", 0)
     api.raises = error
     with pytest.raises(errors.TpujobError) as caught:
         remote.get("42")
@@ -174,7 +192,7 @@ def test_a_refusal_by_a_backend_of_another_version_names_both(
     with pytest.raises(NotFound, match="there is no /v1/newer") as told:
         deployed._get("/newer")
     assert versions in told.value.hint
-    monkeypatch.setattr("tpujob.adapters.remote.__version__", "0.0.test")
+    monkeypatch.setattr("tpujob.adapters.backend_calls.__version__", "0.0.test")
     with pytest.raises(NotFound, match="there is no /v1/newer") as told:
         deployed._get("/newer")
     assert "version" not in told.value.hint
@@ -218,7 +236,7 @@ def test_where_a_backend_went_is_asked_once_and_only_before_the_first_answer(lef
             return url if asked == 1 else gone
 
         remote = RemoteJobs(gone, look_again=look_again)
-        assert remote.list() == []
+        assert remote.members() == []
         assert remote.url == url
         remote.close()
         nowhere = RemoteJobs(gone, look_again=look_again)
@@ -273,8 +291,8 @@ EMPTY_LIST = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: application
 def test_a_question_is_asked_again_once_when_a_kept_connection_turns_out_closed() -> None:
     with answering(EMPTY_LIST, EMPTY_LIST) as (url, heard):
         remote = RemoteJobs(url)
-        assert remote.list() == []
-        assert remote.list() == []
+        assert remote.members() == []
+        assert remote.members() == []
         remote.close()
     assert len([h for h in heard if h]) == 3, "the second was sent on the old, then on a new one"
 
@@ -282,7 +300,7 @@ def test_a_question_is_asked_again_once_when_a_kept_connection_turns_out_closed(
 def test_a_create_without_a_key_is_never_sent_twice() -> None:
     with answering(EMPTY_LIST) as (url, heard):
         remote = RemoteJobs(url)
-        assert remote.list() == []
+        assert remote.members() == []
         with pytest.raises(BackendGone):
             remote.create({"name": "x"})
     assert len([h for h in heard if b"POST" in h]) == 1
@@ -375,7 +393,7 @@ def test_followers_beyond_the_limit_poll_and_leave_room_for_others(
     one_more = RemoteJobs(url)
     hints = one_more.follow(timeout=25)
     next(hints), next(hints), next(hints)
-    assert one_more.list() == list(api.jobs.values()), "short calls are served"
+    assert one_more.list()["matching"] == len(api.jobs), "short calls are served"
     api.changes += 1
     for thread in threads:
         while thread.is_alive():
@@ -426,18 +444,40 @@ def test_a_poll_does_not_keep_the_backend_from_stopping(api: ScriptedJobs) -> No
 def test_a_long_list_comes_in_pages_and_is_whole(
     api: ScriptedJobs, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Newest first; each page asks for what is older than the last one."""
     monkeypatch.setattr(pages, "PAGE", 3)
-    api.jobs = {f"{n:06d}": job_view(f"{n:06d}") for n in range(8, 0, -1)}
+    monkeypatch.setattr(remote_module, "PAGE", 3)
+    ids = [f"{n:06d}" for n in range(8, 0, -1)]
+    api.jobs = {id: job_view(id) for id in ids}
     api.happened["000001"] = [event_view(n, "queued", "created") for n in range(1, 8)]
     remote = RemoteJobs(url)
-    assert [job["id"] for job in remote.list()] == [f"{n:06d}" for n in range(8, 0, -1)]
+    whole = remote.list()
+    assert ([row["id"] for row in whole["rows"]], whole["next"]) == (ids, "")
     assert len(api.named("list")) == 3
-    assert [job["id"] for job in remote.list(before="000006", limit=4)] == [
-        f"{n:06d}" for n in (5, 4, 3, 2)
-    ]
+    some = remote.list({"limit": 4})
+    assert [row["id"] for row in some["rows"]] == ids[:4]
+    rest = remote.list({"limit": 5, "after": some["next"]})
+    assert ([row["id"] for row in rest["rows"]], rest["next"]) == (ids[4:], "")
     assert [event["seq"] for event in remote.events("1")] == [*range(1, 8)]
     assert [event["seq"] for event in remote.events("1", after=2, limit=2)] == [3, 4]
+
+
+def test_what_a_list_is_asked_arrives_as_it_was_said(api: ScriptedJobs, url: str) -> None:
+    said: ListAsked = {
+        "user": "ada & eve",
+        "mine": True,
+        "states": ["running", "queued"],
+        "causes": ["PREEMPTED"],
+        "types": ["v4-16"],
+        "zones": ["us-central2-b"],
+        "text": "llama+1b",
+        "order": "left",
+        "reverse": True,
+        "fields": ["name"],
+    }
+    for active in (True, False):
+        RemoteJobs(url).list({**said, "active": active, "limit": 7})
+        arrived = {name: value for name, value in api.named("list")[-1].items() if value != ""}
+        assert arrived == {**said, "active": active, "limit": 7}
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "limit=-1"])

@@ -58,7 +58,8 @@ class Members:
     def __init__(self) -> None:
         self.roles, self.ids = dict(MEMBERS), dict[str, str]()
 
-    def __call__(self, id: str, name: str) -> Principal:
+    def __call__(self, id: str, name: str, *, again: bool = False) -> Principal:
+        del again
         if name not in self.roles:
             raise Forbidden(f"{name} is not a member")
         if self.ids.setdefault(name, id) != id:
@@ -484,6 +485,24 @@ def test_behind_iap_a_page_of_another_origin_changes_nothing(
     backend = Backend(issuer, "iap")
     assert backend.status(iap(issuer), *headers.items(), route=("POST", "/v1/jobs")) == status
     assert backend.status(iap(issuer)) == 200, "reading changes nothing"
+
+
+def test_behind_iap_a_browser_comes_back_from_googles_sign_in_to_a_page(issuer: Issuer) -> None:
+    """As it comes by a link in a chat: shown by itself, and it changes nothing."""
+    backend, back = Backend(issuer, "iap"), {"sec-fetch-site": "cross-site"}
+    back |= {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+
+    def came(*route: str, **more: str) -> int:
+        headers = [*back.items(), *((name.replace("_", "-"), to) for name, to in more.items())]
+        return backend.status(iap(issuer), *headers, route=(route[0], route[1]))
+
+    assert came("GET", "/jobs/000042") == 200
+    assert came("GET", "/v1/jobs") == 403
+    assert came("POST", "/jobs/000042/cancel") == 403
+    assert came("GET", "/jobs/000042", sec_fetch_dest="iframe") == 403
+    assert came("GET", "/jobs/000042", origin="https://evil.example") == 403
+    backend.members.roles.clear()
+    assert came("GET", "/jobs/000042") == 403, "whoever is no member is none here"
 
 
 # The keys ------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,12 +10,20 @@ from pathlib import Path
 import jax
 import pytest
 
-from tests.support.warm import Warm
+from tests.support.warm import IN_HASTE, Warm
 from tests.support.workload_rig import Job
 
 #: All modules that use JAX in the process of the tests share its devices, which cannot be chosen twice.
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 4)
+
+
+@pytest.fixture(scope="package", autouse=True)
+def _in_haste() -> Iterator[None]:
+    """Of this process and of what it starts, where nobody has said otherwise: `make workloads` trains for long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XLA_FLAGS", os.environ.get("XLA_FLAGS", IN_HASTE))
+        yield
 
 
 @pytest.fixture(scope="session")

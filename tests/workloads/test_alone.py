@@ -25,21 +25,21 @@ def _mlp(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_the_mlp_learns_the_digits_and_a_second_run_has_nothing_left_to_do(tmp_path: Path) -> None:
-    first = _mlp(tmp_path, "--steps=400", "--log-every=100")
+    first = _mlp(tmp_path, "--steps=120", "--log-every=30")
     assert first.returncode == Exit.DONE, first.stderr
     lines = first.stdout.splitlines()
     assert lines[0].startswith("mlp 64-1024-512-10 on digits; 1 cpu devices on 1 host")
     assert [line.split("/")[0] for line in lines if line.startswith("step") and "/" in line] == [
-        "step 100",
-        "step 200",
-        "step 300",
-        "step 400",
+        "step 30",
+        "step 60",
+        "step 90",
+        "step 120",
     ]
     assert _accuracy(first.stdout) >= 98
 
-    again = _mlp(tmp_path, "--steps=400")
+    again = _mlp(tmp_path, "--steps=120")
     assert again.returncode == Exit.DONE, again.stderr
-    assert "going on from the checkpoint of step 400" in again.stdout
+    assert "going on from the checkpoint of step 120" in again.stdout
     assert _accuracy(again.stdout) == _accuracy(first.stdout)
 
 

@@ -33,6 +33,7 @@ def _saved(job: Job) -> list[int]:
     return sorted(int(folder.name) for folder in folders if folder.name.isdigit())
 
 
+@pytest.mark.train
 def test_a_bad_device_is_named_by_both_hosts_and_the_next_attempt_begins_before_it(
     job: Job,
 ) -> None:

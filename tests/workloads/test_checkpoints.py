@@ -273,6 +273,7 @@ def together(tmp_path_factory: pytest.TempPathFactory, cache: Path, warm: Warm |
     return _saved(2, tmp_path_factory.mktemp("together"), cache, warm)
 
 
+@pytest.mark.train
 @pytest.mark.parametrize("hosts", ["alone", "together"] if THOROUGH else ["together"])
 @pytest.mark.parametrize(
     "damage",

@@ -22,12 +22,13 @@ from workloads.frame.mesh import AXES, mesh_of
 from workloads.frame.program import Program
 from workloads.frame.workload import adamw
 from workloads.lm import LmConfig
-from workloads.lm.attention import attention, blocks, plain, splash
+from workloads.lm.attention import attention, blocks, cudnn, plain, splash
 from workloads.lm.layout import looked_up, spread
 from workloads.lm.loss import cross_entropy, plain_cross_entropy
 from workloads.lm.model import Llama
 from workloads.lm.presets import PRESETS
 from workloads.lm.workload import LmWorkload, counted
+from workloads.vit.model import attention_kernel
 
 pytestmark = pytest.mark.slow
 
@@ -86,12 +87,22 @@ def test_each_way_to_compute_attention_agrees_with_its_definition(
 
 
 def test_attention_is_chosen_by_the_devices_of_the_mesh_and_not_by_those_of_this_machine() -> None:
-    tpu = jax.sharding.AbstractMesh((1,) * 4, AXES, axis_types=(AxisType.Auto,) * 4)
-    device = jax.sharding.AbstractDevice(device_kind="TPU v4", num_cores=1, platform="tpu")
-    with jax.sharding.use_abstract_mesh(tpu.update(abstract_device=device)):
+    with described("tpu"):
         assert attention("auto") is splash
+    with described("cuda"):
+        assert attention("auto") is cudnn
+        assert attention_kernel("bfloat16", 64) == "cudnn"
+        assert attention_kernel("float32", 64) is attention_kernel("bfloat16", 12) is None
     with jax.set_mesh(mesh(*ONE)):
         assert attention("auto") is blocks
+        assert attention_kernel("bfloat16", 64) is None
+
+
+def described(platform: str) -> Any:
+    """A mesh of one device of that platform, which this machine need not have."""
+    one = jax.sharding.AbstractMesh((1,) * 4, AXES, axis_types=(AxisType.Auto,) * 4)
+    device = jax.sharding.AbstractDevice(device_kind="described", num_cores=1, platform=platform)
+    return jax.sharding.use_abstract_mesh(one.update(abstract_device=device))
 
 
 # The loss ------------------------------------------------------------------------------------------------------------
@@ -226,6 +237,7 @@ def test_norms_do_not_decay_not_even_those_of_all_layers_in_one_array() -> None:
     }
 
 
+@pytest.mark.train
 def test_a_step_is_the_same_however_it_is_split_over_devices() -> None:
     def losses(shape: tuple[int, ...]) -> list[float]:
         program = Program(Bytes(config(stacked=shape != ONE, loss_chunk=8)), mesh(*shape))

@@ -40,7 +40,11 @@ def undisturbed(
 
 
 @pytest.mark.parametrize(
-    ("how", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, Exit.INTERRUPTED)]
+    ("how", "code"),
+    [
+        pytest.param(signal.SIGKILL, -signal.SIGKILL, marks=pytest.mark.train),
+        (signal.SIGTERM, Exit.INTERRUPTED),
+    ],
 )
 def test_an_interrupted_run_goes_on_bit_for_bit(
     job: Job, undisturbed: dict[int, tuple[float, float]], how: signal.Signals, code: int

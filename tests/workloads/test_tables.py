@@ -20,6 +20,8 @@ def played(folder: Path, config: TablesConfig, host: int = 0) -> list[dict]:
     return events_of(folder, partial(report.run, config), host=host)
 
 
+@pytest.mark.slow
+@pytest.mark.train
 def test_a_run_prints_every_table_and_tells_every_ratio(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

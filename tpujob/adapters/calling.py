@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
-from tpujob.errors import Refused, Transient
+from tpujob.errors import NotFound, Refused, TpujobError, Transient
 
 T = TypeVar("T")
 
@@ -23,6 +23,28 @@ _CLOCK_AGE = 60.0  #: seconds for which the offset between two clocks is trusted
 
 class Missing(Refused):
     """What was asked for is positively not there."""
+
+
+#: told of each call that was made: its method, and `done`, `absent`, `transient` or `refused`
+Count = Callable[[str, str], None]
+
+
+def uncounted(method: str, outcome: str) -> None:
+    """Nobody wants to know."""
+    del method, outcome
+
+
+def outcome_of(error: TpujobError | None) -> str:
+    """How a call is counted; None: it succeeded."""
+    match error:
+        case None:
+            return "done"
+        case Missing() | NotFound():
+            return "absent"
+        case Transient():
+            return "transient"
+        case _:
+            return "refused"
 
 
 class Deadline:

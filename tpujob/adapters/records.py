@@ -17,12 +17,43 @@ R = TypeVar("R")
 
 #: how many commits back a repeat is recognised, for each job; an older one fails the version check
 REMEMBERED = 16
-#: decoded records kept; a job of 64 hosts takes about 30 kB
+#: decoded records kept of jobs that have ended; one of 64 hosts takes about 30 kB
 CACHED = 4096
+#: records that a walk over all of them reads at once
+WALKED = 200
 
 
 def event_text(event: Event, seq: int) -> str:
     return to_text(replace(event, seq=seq))
+
+
+class Decoded:
+    """The newest version of each job that was read: of all that go on, as a tick reads its job several times, and of
+    some that have ended. For one thread at a time, or for a caller who can bear to read a job again."""
+
+    def __init__(self) -> None:
+        self._live: dict[str, Job] = {}
+        self._ended: dict[str, Job] = {}
+
+    def get(self, job_id: str) -> Job | None:
+        return self._live.get(job_id) or self._ended.get(job_id)
+
+    def keep(self, job: Job) -> None:
+        if not job.state.final:
+            self._live[job.id] = job
+            return
+        if len(self._ended) >= CACHED:
+            self._ended.clear()
+        self._ended[job.id] = job
+        self._live.pop(job.id, None)
+
+    def drop(self, job_id: str) -> None:
+        self._live.pop(job_id, None)
+        self._ended.pop(job_id, None)
+
+    def clear(self) -> None:
+        self._live.clear()
+        self._ended.clear()
 
 
 class Reader(Generic[R]):
@@ -32,20 +63,24 @@ class Reader(Generic[R]):
         self._decode, self._id_of = decode, id_of
         self._named: set[tuple[str, str]] = set()
 
-    def sift(self, rows: Iterable[R]) -> tuple[list[Job], list[tuple[str, str]]]:
-        """The jobs of these rows, and the ids of those that cannot be decoded, each with the reason."""
+    def sift(
+        self, rows: Iterable[R], decode: Callable[[R], Job] | None = None
+    ) -> tuple[list[Job], list[tuple[str, str]]]:
+        """The jobs of these rows, and the ids of those that cannot be decoded, each with the reason. `decode`: in
+        another way than usual."""
+        decode = decode or self._decode
         jobs: list[Job] = []
         damaged: list[tuple[str, str]] = []
         for row in rows:
             try:
-                jobs.append(self._decode(row))
+                jobs.append(decode(row))
             except StoreError as error:
                 damaged.append((self._id_of(row), error.message))
         return jobs, damaged
 
-    def readable(self, rows: Iterable[R]) -> list[Job]:
+    def readable(self, rows: Iterable[R], decode: Callable[[R], Job] | None = None) -> list[Job]:
         """The jobs that can be decoded; the log names each of the others once."""
-        jobs, damaged = self.sift(rows)
+        jobs, damaged = self.sift(rows, decode)
         for one in damaged:
             if one not in self._named:
                 self._named.add(one)
@@ -72,3 +107,9 @@ def moved_on(job_id: str, version: int, expected: int) -> Conflict:
 
 def fenced(job_id: str, owner: str) -> Fenced:
     return Fenced(f"job {job_id} is led by {owner} now", hint="another backend acts for it")
+
+
+def no_message(id: str) -> NotFound:
+    return NotFound(
+        f"there is no message {id[:80]!r}", hint="`tpujob notifications` lists the newest"
+    )

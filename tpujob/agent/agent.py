@@ -1,7 +1,9 @@
-"""The commands of the agent: `start PLAN [--secrets]`, `stop --grace S [--ask]` and `status` print one line of JSON and
-end. With `--secrets`, values come by standard input: they are in memory alone, and in no file of this host.
+"""The commands of the agent: `start PLAN [--told]`, `stop --grace S [--ask]` and `status` print one line of JSON and
+end; `live JOB ATTEMPT` prints many, while somebody reads. With `--told`, keys and secrets come by standard input: they
+are in memory alone, and in no file of this host.
 
-The work of an attempt is done by its daemon, which `start` detaches.
+The work of an attempt is done by its daemon, which `start` detaches. Python compiles the archive at each command, which
+takes most of its time: a command imports what it alone needs when it is given.
 """
 
 from __future__ import annotations
@@ -11,20 +13,26 @@ import contextlib
 import json
 import os
 import sys
-from typing import Dict, Generator
+from typing import Any, Generator, cast
 
 from tpujob.agent.attempts import ask_others, other_attempts, read_state, restartable, stop_others
-from tpujob.agent.base import Failure, Record, parse_json, read_json, take_lock
-from tpujob.agent.daemon import spawn
-from tpujob.agent.folders import ATTEMPTS, COMMAND_LOCK, AttemptFolder, folder_of_attempt
+from tpujob.agent.base import Failure, Record, Told, parse_json, read_json, take_lock
+from tpujob.agent.folders import (
+    ATTEMPTS,
+    COMMAND_LOCK,
+    CONTAINERS,
+    AttemptFolder,
+    folder_of_attempt,
+)
 from tpujob.agent.processes import end_all, family, free_devices
-from tpujob.agent.setup import remove_containers
 from tpujob.protocol import check_plan
 
 
-def start(path: str, secrets: Dict[str, str]) -> Record:
+def start(path: str, told: Told) -> Record:
     """Make this host look like the plan's attempt. Answers once its daemon is there; safe to repeat: an attempt whose
-    program was once started is never started again. `secrets`: variables that the plan does not hold."""
+    program was once started is never started again."""
+    from tpujob.agent.daemon import spawn
+
     try:
         plan = check_plan(read_json(path))
     except ValueError as error:
@@ -38,7 +46,7 @@ def start(path: str, secrets: Dict[str, str]) -> Record:
         state = read_state(folder)
         if state and not restartable(state, folder):
             return {"ok": True, "state": "already", "attempt": attempt, "pid": state["pid"]}
-        pid = spawn(plan, folder, secrets)
+        pid = spawn(plan, folder, told)
     return {"ok": True, "state": "started", "attempt": attempt, "pid": pid}
 
 
@@ -49,7 +57,10 @@ def stop(grace: float) -> Record:
     asked = stop_others(grace)
     if end_all(lambda: family(ATTEMPTS), 0 if asked else grace):
         raise Failure("processes of an attempt do not end", "TPU_BUSY")
-    remove_containers()
+    if os.path.isdir(CONTAINERS):
+        from tpujob.agent.setup import remove_containers
+
+        remove_containers()
     free_devices(grace)
     ended = [read_json(AttemptFolder(s["folder"]).state) for s in asked]
     kept = ("job", "attempt", "exit_code")
@@ -78,12 +89,15 @@ def _command_lock() -> Generator[None, None, None]:
         os.close(descriptor)
 
 
-def _secrets() -> Dict[str, str]:
-    """What standard input holds, by name. Raises Failure."""
-    found = parse_json(sys.stdin.buffer.read())
-    if not found or not all(isinstance(value, str) for value in found.values()):
-        raise Failure("the secrets did not arrive")
-    return found
+def _told() -> Told:
+    """What standard input holds. Raises Failure."""
+    said = parse_json(sys.stdin.buffer.read())
+    secrets: Any = said.get("secrets")
+    given = [said.get("key"), said.get("cache_key")]
+    given += list(cast(Record, secrets).values()) if isinstance(secrets, dict) else [None]
+    if not all(isinstance(value, str) for value in given):
+        raise Failure("the keys and secrets did not arrive")
+    return Told(said["key"], said["cache_key"], secrets)
 
 
 def main() -> int:
@@ -91,17 +105,25 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     starting = commands.add_parser("start")
     starting.add_argument("plan")
-    starting.add_argument("--secrets", action="store_true")
+    starting.add_argument("--told", action="store_true")
     stopping = commands.add_parser("stop")
     stopping.add_argument("--grace", type=float, default=30.0)
     stopping.add_argument("--ask", action="store_true")
     commands.add_parser("status")
+    living = commands.add_parser("live")
+    living.add_argument("job")
+    living.add_argument("attempt", type=int)
     given = parser.parse_args()
     try:
         if given.command == "start":
-            answer = start(given.plan, _secrets() if given.secrets else {})
+            answer = start(given.plan, _told() if given.told else Told())
         elif given.command == "stop":
             answer = (ask_to_stop if given.ask else stop)(given.grace)
+        elif given.command == "live":
+            from tpujob.agent.live import show
+
+            show(folder_of_attempt(given.job, given.attempt))
+            return 0
         else:
             answer = {"ok": True, "attempts": other_attempts()}
     except Failure as failure:

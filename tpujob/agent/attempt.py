@@ -9,10 +9,11 @@ import contextlib
 import os
 import signal
 import threading
-from typing import Any, Callable, Dict, List, Optional, cast
+from typing import Any, Callable, List, Optional, cast
 
+from tpujob.agent import live
 from tpujob.agent.attempts import AttemptState
-from tpujob.agent.base import Failure, Stopped, read_json, write_json
+from tpujob.agent.base import Failure, Stopped, Told, read_json, write_json
 from tpujob.agent.folders import AttemptFolder
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.runtimes import Runtime
@@ -25,6 +26,7 @@ from tpujob.agent.ship import (
     ReportWriter,
 )
 from tpujob.agent.storage import Storage
+from tpujob.agent.voice import Followed, Pile, Voice
 from tpujob.agent.wake import Wake
 from tpujob.agent.watch import Notices, Supervision
 from tpujob.protocol import Phase, Plan, ReportDocument, limits, paths
@@ -36,6 +38,8 @@ SAID = (
     "job", "attempt", "phase", "exit_code", "error", "cause", "late", "unreached", "notice", "physical", "saved_in",
     "verdict", "versions",
 )  # fmt: skip
+WORDS = 5.0  #: seconds, at most, between two reports to the host that speaks for the slice
+UNASKED = 1.1  #: times as long as the speaker takes to ask for its lines a host waits
 #: those that a daemon hears; SIGCHLD only wakes it, the last two are no reason to end
 SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 
@@ -43,11 +47,12 @@ SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP, signal
 class HostAttempt:
     """One attempt on this host. Its methods are for the main thread."""
 
-    def __init__(self, plan: Plan, folder: AttemptFolder, secrets: Dict[str, str]) -> None:
-        """Signals are heard from now on. `secrets`: variables of set-up and the program; they are in no file."""
-        self.plan, self.folder, self.secrets = plan, folder, secrets
+    def __init__(self, plan: Plan, folder: AttemptFolder, told: Told) -> None:
+        """Signals are heard from now on. What it was told is in no file."""
+        self.plan, self.folder, self.secrets = plan, folder, dict(told.secrets)
+        self.key, self.cache_key = told.key, told.cache_key
         #: what is to be told of neither set-up nor the program
-        self.redactor = Redactor({**telling(os.environ), **telling(plan["env"]), **secrets})
+        self.redactor = Redactor({**telling(os.environ), **telling(plan["env"]), **self.secrets})
         self.state: AttemptState = {
             "job": plan["job"], "attempt": plan["attempt"], "pid": os.getpid(), "phase": Phase.FETCHING,
             "exit_code": None, "error": "", "cause": None, "late": False, "unreached": None, "notice": "",
@@ -74,17 +79,30 @@ class HostAttempt:
         self.storage = Storage(self.metadata)
         self.shipped_to = paths.host_folder(*where)
         spool = self.folder.spool
+        ship_every = min(limits.LOG_EVERY, limits.LOG_PER_REPORT * plan["report_every"])
+        self.voice = Voice(plan, self.storage, self.key)
+        pile = Pile(plan, self.storage, self.voice, ship_every) if self.voice.links else None
         self.log = Log(
             self.storage,
             lambda n: paths.log_path(*where, n),
             spool,
             plan["log_bytes"],
             self.redactor,
+            ship_every * UNASKED if pile else ship_every,
+            pile.ship if pile else None,
         )
+        sign = paths.followed_path(*where[:2])
+        if pile:
+            pile.asked = self.log.ship
+            Followed(self.storage, sign, pile.speaks, pile.ask)
+        else:
+            Followed(self.storage, sign, lambda: True, self.log.ship)
         said: ReportDocument = {"v": 1, "host": plan["host"], **self.said()}
-        path, every = paths.report_path(*where), plan["report_every"]
-        self.reporter = ReportWriter(self.storage, path, every, said, self._vitals, self.redactor)
+        live.Server(self.folder, plan["host"], self.log, self.voice)
+        every = min(WORDS, plan["report_every"])
         self.progress = ProgressReader(os.path.join(self.folder.out, EVENTS))
+        more = self.progress.series.line if plan["host"] == 0 else bytes
+        self.reporter = ReportWriter(self.voice.put, every, said, self._vitals, self.redactor, more)
         self.notices = Notices(self.metadata, self.progress)
 
     # What it reports
@@ -131,6 +149,7 @@ class HostAttempt:
             if asked or self._stop_signalled:  # on a full disk `stop` cannot write its file
                 grace = asked.get("grace", self.plan["grace"])
                 self.grace, self.state["stopped"] = float(grace), True
+                self.log.ship()
         urgent = self.progress.look()
         if self.outputs is not None:
             safe = self.outputs.told(self.progress.told)
@@ -146,6 +165,7 @@ class HostAttempt:
         if notice and self.state["notice"] != notice:
             self.notices.heard()
             self.state["notice"], self.warned = notice, True
+            self.log.ship(doomed=True)
             self.reporter.update({"notice": notice})
         if self.state["saved_in"] is None and self.notices.saved_in() is not None:
             self.state["saved_in"] = took = self.notices.saved_in()

@@ -7,7 +7,8 @@ import fcntl
 import json
 import os
 import time
-from typing import Any, Callable, Dict, Mapping, Optional, cast
+from types import MappingProxyType
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, cast
 
 from tpujob.protocol import AgentCause, UnreachedDocument
 
@@ -16,6 +17,14 @@ Note = Callable[[str], None]  #: takes a line for the attempt's log
 Check = Callable[[], None]  #: raises Stopped once the attempt is told to stop
 #: Calls a function on another thread and returns its result; raises Stopped as soon as the attempt is told to stop.
 Aside = Callable[..., Any]
+
+
+class Told(NamedTuple):
+    """What came by standard input: it is in memory alone, and in no file of this host."""
+
+    key: str = ""  #: of the attempt: signs what this host says
+    cache_key: str = ""  #: of the job's owner: seals what later hosts find in the bucket
+    secrets: Mapping[str, str] = MappingProxyType({})  #: variables of set-up and the program
 
 
 class Failure(Exception):

@@ -15,6 +15,7 @@ from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.folders import on_this_host
 from tpujob.agent.processes import Find, end_all, family
 from tpujob.agent.runtimes import Runtime
+from tpujob.agent.voice import open_files
 from tpujob.agent.watch import Supervision
 from tpujob.protocol import Phase, Plan
 from workloads.contract import OUT, PREFIX
@@ -151,6 +152,7 @@ def _start(
         raise
     finally:
         os.close(writer)
+    open_files.as_before(child.pid)
     return child, reader
 
 

@@ -7,10 +7,10 @@ import os
 import select
 import signal
 import traceback
-from typing import Dict, Optional
+from typing import Optional
 
 from tpujob.agent.attempt import HostAttempt
-from tpujob.agent.base import Failure, Stopped, remove_file, take_lock
+from tpujob.agent.base import Failure, Stopped, Told, remove_file, take_lock
 from tpujob.agent.commands import run_program
 from tpujob.agent.ending import blame_memory, finish
 from tpujob.agent.folders import AttemptFolder
@@ -21,7 +21,7 @@ from tpujob.protocol import Phase, Plan
 # How it is started ---------------------------------------------------------------------------------------------------
 
 
-def spawn(plan: Plan, folder: AttemptFolder, secrets: Dict[str, str]) -> int:
+def spawn(plan: Plan, folder: AttemptFolder, told: Told) -> int:
     """Start the attempt's daemon; returns its pid once it has its lock and its record. Raises Failure."""
     reader, writer = os.pipe()
     if os.fork() == 0:
@@ -29,7 +29,7 @@ def spawn(plan: Plan, folder: AttemptFolder, secrets: Dict[str, str]) -> int:
         try:
             os.setsid()
             if os.fork() == 0:
-                _be_daemon(plan, folder, secrets, writer)
+                _be_daemon(plan, folder, told, writer)
             code = 0
         except BaseException:
             traceback.print_exc()
@@ -50,7 +50,7 @@ def spawn(plan: Plan, folder: AttemptFolder, secrets: Dict[str, str]) -> int:
     return int(answer)
 
 
-def _be_daemon(plan: Plan, folder: AttemptFolder, secrets: Dict[str, str], answer: int) -> None:
+def _be_daemon(plan: Plan, folder: AttemptFolder, told: Told, answer: int) -> None:
     """What the detached process does, for all its life."""
     try:
         os.makedirs(folder.path, mode=0o700, exist_ok=True)
@@ -59,7 +59,7 @@ def _be_daemon(plan: Plan, folder: AttemptFolder, secrets: Dict[str, str], answe
         lock = take_lock(folder.lock, 10)
         if lock is None:
             raise OSError("%s is in use" % folder.path)
-        attempt = HostAttempt(plan, folder, secrets)
+        attempt = HostAttempt(plan, folder, told)
         attempt.save()
         os.write(answer, b"%d\n" % os.getpid())
     except OSError as error:

@@ -62,6 +62,7 @@ def finish(attempt: HostAttempt, code: Optional[int]) -> None:
         attempt.keeping.join(FINAL_PATIENCE)
     if not flushed:
         attempt.log.finish(FINAL_PATIENCE)
+    attempt.voice.close()
 
 
 def _verdict(attempt: HostAttempt) -> Optional[VerdictDocument]:

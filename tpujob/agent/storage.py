@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import calendar
 import contextlib
 import hashlib
 import http.client
@@ -14,7 +15,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from email.utils import parsedate_to_datetime
-from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from tpujob.agent.metadata import DIRECT, MetadataClient
 
@@ -45,7 +46,12 @@ class StoredObject(NamedTuple):
     size: int
     generation: str
     md5: str  #: base64; empty: the storage has none, as for an object that was composed of others
-    link: str  #: an empty object that stands for a symbolic link: where the link leads
+    metadata: Mapping[str, str]
+
+    @property
+    def link(self) -> str:
+        """Of an empty object that stands for a symbolic link: where the link leads."""
+        return self.metadata.get(LINK, "")
 
     @property
     def is_path(self) -> bool:
@@ -94,11 +100,18 @@ class Storage:
         self._lock = threading.Lock()
         #: seconds that this host's clock is ahead of the storage's
         self.skew: Optional[float] = None
+        self._ahead: Optional[float] = None  #: the same of the clock that never goes back
 
     def put(
-        self, path: str, data: bytes, metadata: Optional[Dict[str, str]] = None, md5: str = ""
+        self,
+        path: str,
+        data: bytes,
+        metadata: Optional[Dict[str, str]] = None,
+        md5: str = "",
+        over: str = "",
     ) -> None:
-        """Write whole or not at all. `md5`: the storage refuses other bytes. Raises StorageError."""
+        """Write whole or not at all. `md5`: the storage refuses other bytes; `over`: only over that generation, `0`:
+        if there is none. Raises StorageError, with status 412 when there is another."""
         bucket, name = _bucket_and_name(path)
         facts: Dict[str, Any] = {"name": name, "contentType": "text/plain"}
         if metadata:
@@ -110,36 +123,26 @@ class Storage:
         head = "--%s\r\nContent-Type: application/json\r\n\r\n%s\r\n--%s\r\n\r\n"
         body = (head % (line, json.dumps(facts), line)).encode() + data
         kind = "multipart/related; boundary=%s" % line
-        where = "/upload/storage/v1/b/%s/o?uploadType=multipart" % bucket
+        where = "/upload/storage/v1/b/%s/o?uploadType=multipart" % bucket + _only_over(over)
         with self._open("POST", where, body + ("\r\n--%s--" % line).encode(), kind):
             pass
 
-    def put_new(self, path: str, file: str) -> bool:
-        """Write a file's content whole or not at all, unless there is an object already; whether it was written. Raises
-        StorageError, OSError."""
-        bucket, name = _bucket_and_name(path)
-        asked = {"uploadType": "media", "name": name, "ifGenerationMatch": "0"}
-        where = "/upload/storage/v1/b/%s/o?%s" % (bucket, urllib.parse.urlencode(asked))
-        size = os.path.getsize(file)
-        try:
-            with open(file, "rb") as content:
-                body = content if size else b""
-                with self._open("POST", where, body, "application/octet-stream", size):
-                    return True
-        except StorageError as error:
-            if error.status == 412:
-                return False
-            raise
-
-    def put_file(self, path: str, file: str, md5: str) -> None:
-        """Write a file whose MD5, in base64, the storage compares before the object is there: a file that has changed
-        since is refused. Raises StorageError, OSError."""
+    def put_file(
+        self,
+        path: str,
+        file: str,
+        md5: str = "",
+        metadata: Optional[Dict[str, str]] = None,
+        over: str = "",
+    ) -> None:
+        """Write a file; the rest as `put`. The storage compares its MD5, in base64, before the object is there: a file
+        that has changed since is refused. Raises StorageError, OSError."""
         size = os.path.getsize(file)
         with open(file, "rb") as content:
             if size <= UPLOAD_PIECE:
-                self.put(path, content.read(size), md5=md5)
+                self.put(path, content.read(size), metadata, md5, over)
                 return
-            session = self._session(path, md5)
+            session = self._session(path, md5, metadata, over)
             for start in range(0, size, UPLOAD_PIECE):
                 end = min(start + UPLOAD_PIECE, size)
                 piece = content.read(end - start)
@@ -148,10 +151,13 @@ class Storage:
                 said = "bytes %d-%d/%d" % (start, end - 1, size)
                 self._send_piece(session, piece, said, last=end == size)
 
-    def _session(self, path: str, md5: str) -> str:
+    def _session(self, path: str, md5: str, metadata: Optional[Dict[str, str]], over: str) -> str:
         bucket, name = _bucket_and_name(path)
-        body = json.dumps({"name": name, "md5Hash": md5}).encode()
-        where = "/upload/storage/v1/b/%s/o?uploadType=resumable" % bucket
+        facts: Dict[str, Any] = {"name": name, "metadata": metadata or {}}
+        if md5:
+            facts["md5Hash"] = md5
+        body = json.dumps(facts).encode()
+        where = "/upload/storage/v1/b/%s/o?uploadType=resumable" % bucket + _only_over(over)
         with self._open("POST", where, body, "application/json") as response:
             return str(response.headers.get("Location") or "")
 
@@ -167,10 +173,6 @@ class Storage:
         """Write an empty object that stands for a symbolic link. Raises StorageError."""
         self.put(path, b"", {LINK: target})
 
-    def names(self, prefix: str) -> Dict[str, int]:
-        """The objects whose path begins with `prefix`, by what follows it, with their bytes. Raises StorageError."""
-        return {one.name: one.size for one in self.objects(prefix)}
-
     def objects(self, prefix: str) -> Iterator[StoredObject]:
         """The objects whose path begins with `prefix`, one page of 1,000 after the other. Raises StorageError."""
         bucket, start = _bucket_and_name(prefix)
@@ -183,9 +185,9 @@ class Storage:
             except (OSError, ValueError, http.client.HTTPException) as error:
                 raise StorageError("listing %s: %s" % (prefix, error)) from error
             for one in page.get("items", []):
-                name, link = str(one["name"])[len(start) :], one.get("metadata", {}).get(LINK, "")
+                name, metadata = str(one["name"])[len(start) :], one.get("metadata", {})
                 md5, generation = str(one.get("md5Hash", "")), str(one["generation"])
-                yield StoredObject(name, int(one["size"]), generation, md5, link)
+                yield StoredObject(name, int(one["size"]), generation, md5, metadata)
             if not page.get("nextPageToken"):
                 return
             asked["pageToken"] = page["nextPageToken"]
@@ -198,6 +200,21 @@ class Storage:
         except StorageError as error:
             if error.status != 404:
                 raise
+
+    def age(self, path: str) -> Optional[float]:
+        """Seconds since an object was written, by the storage's clock; None: there is none. Raises StorageError."""
+        where = "/storage/v1/b/%s/o/%s?fields=updated" % _quoted(path)
+        try:
+            with self._open("GET", where) as response:
+                said = str(json.loads(response.read())["updated"])
+            written = calendar.timegm(time.strptime(said[:19], "%Y-%m-%dT%H:%M:%S"))
+            return (self.time() or time.time()) - written
+        except StorageError as error:
+            if error.status == 404:
+                return None
+            raise
+        except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException) as error:
+            raise StorageError("reading about %s: %s" % (path, error)) from error
 
     def read(
         self,
@@ -254,7 +271,12 @@ class Storage:
 
     def _compare_clocks(self, date: Optional[str]) -> None:
         with contextlib.suppress(TypeError, ValueError, IndexError):
-            self.skew = time.time() - parsedate_to_datetime(date or "").timestamp()
+            there = parsedate_to_datetime(date or "").timestamp()
+            self.skew, self._ahead = time.time() - there, time.monotonic() - there
+
+    def time(self) -> Optional[float]:
+        """The storage's own, to a second, whatever the clock of this host says; None: it has not answered as yet."""
+        return None if self._ahead is None else time.monotonic() - self._ahead
 
     def _bearer(self) -> str:
         """Empty for an emulator, and on a host without an account. Raises StorageError when the metadata server is
@@ -287,6 +309,10 @@ class Storage:
 def _bucket_and_name(path: str) -> Tuple[str, str]:
     bucket, _, name = path[len("gs://") :].partition("/")
     return bucket, name
+
+
+def _only_over(generation: str) -> str:
+    return "&ifGenerationMatch=" + generation if generation else ""
 
 
 def _quoted(path: str) -> Tuple[str, str]:

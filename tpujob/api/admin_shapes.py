@@ -29,7 +29,10 @@ class SuspectView(TypedDict):
     physical: str
     zone: str
     score: float  #: faded to now
-    refused: bool  #: programs are kept off it
+    refused: bool  #: programs of everybody are kept off it
+    accusers: NotRequired[
+        int
+    ]  #: owners whose own programs are kept off it, as their jobs have met it
     pinned: str  #: empty, `good` or `bad`
     reasons: list[str]
     updated_at: str

@@ -24,6 +24,7 @@ class SpendingView(TypedDict):
     used_up: bool  #: its slices are being given back
     reached_at: str | None  #: when that begins, at the present rate; None: nothing is billed
     anew_at: str | None  #: when its period ends, and another begins; None: it has none
+    said: NotRequired[str]  #: all of it in one line
 
 
 class CostPartView(TypedDict):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NotRequired
+
 # pydantic reads `typing.TypedDict` from Python 3.12 on only
 from typing_extensions import TypedDict
 
@@ -48,3 +50,4 @@ class CopyView(TypedDict):
     left_s: float | None  #: at the speed so far; None: not known
     usd: float  #: so far
     since: str
+    said: NotRequired[str]  #: all of it in one line

@@ -6,18 +6,32 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, Protocol
 
 from tpujob.api.admin_shapes import BrokenView, CallerView, MemberView, SuspectView, SweptView
+from tpujob.api.backend_shapes import HealthView
 from tpujob.api.cost_shapes import CostView, EstimateSaid, EstimateView, LedgerView, SpendingView
 from tpujob.api.forecast_shapes import CompareAsked, CompareView
+from tpujob.api.job_shapes import MetricsView
+from tpujob.api.list_shapes import JobPage, ListAsked
+from tpujob.api.log_shapes import (
+    LogBlock,
+    LogMatches,
+    LogPage,
+    LogWindow,
+    SearchAsked,
+    WindowAsked,
+)
+from tpujob.api.notify_shapes import ChannelView, DeliveryView
+from tpujob.api.overview_shapes import CapacityReport, EventsPage
 from tpujob.api.shapes import (
     CodeGiven,
     DiffView,
     EventView,
     HostAccess,
     JobView,
-    LogPage,
+    PatchView,
     PlanView,
     SecretView,
 )
+from tpujob.domain.pages import EVENTS
 
 
 class JobsApi(Protocol):
@@ -65,18 +79,46 @@ class JobsApi(Protocol):
         """Raises NotFound; IllegalInState while a job that goes on names it."""
         ...
 
-    def list(
-        self, *, user: str = "", all: bool = False, before: str = "", limit: int = 0
-    ) -> list[JobView]:
-        """Jobs, newest first, final ones only with `all`: those that were submitted before the job of the id `before`,
-        and at most `limit` of them; 0: every one. `attempts`, `slices`, `budgets`, `capacity`, `waiting` and
-        `spec` are empty."""
+    def list(self, asked: ListAsked | None = None) -> JobPage:
+        """A page of rows out of all jobs, those that `asked` wants in its order; left out: all, the newest first. From
+        page to page (`after`) each job that matches comes once, also when jobs change meanwhile; after a restart of the
+        backend, one whose place has changed may come twice or not. Jobs without a value in the column of the order
+        come last, whichever way round. Raises BadRequest."""
         ...
 
     def get(self, job: str) -> JobView: ...
 
     def events(self, job: str, *, after: int = 0, limit: int = 0) -> list[EventView]:
         """What happened to it, oldest first, with `seq > after`; at most `limit`, 0: all."""
+        ...
+
+    def happened(
+        self, *, before: str = "", kinds: Sequence[str] = (), limit: int = EVENTS
+    ) -> EventsPage:
+        """What happened to all jobs, the newest first: events of these kinds (none: of all), those that come after
+        `before`, which is the `next` of another page. A page may have fewer than `limit` and yet a `next`: where few
+        match, so much is read at once and no more. Raises BadRequest."""
+        ...
+
+    def capacity(self) -> CapacityReport:
+        """The hardware that all jobs hold and ask for, how requests fared within the last day, and what the cloud
+        refuses just now. Asks the cloud nothing; but whoever comes when quota was read some minutes ago begins
+        another reading, and gets the one before."""
+        ...
+
+    def health(self) -> HealthView:
+        """How the backend that answers is doing, and what of it is not as it should be. Never raises for an error of
+        the store: that is one of the things it says."""
+        ...
+
+    def backend_metrics(self) -> str:
+        """What Prometheus reads of a backend, in its text format: jobs, recovery, goodput, money, calls, errors. The
+        counters are of the process that answers."""
+        ...
+
+    def metrics(self, job: str, *, attempt: int | None = None) -> MetricsView:
+        """The curves of what its program told of its steps, in one attempt or in the newest ones; also after the slice
+        is gone. What could not be read just now is named, and why."""
         ...
 
     def logs(
@@ -87,10 +129,33 @@ class JobsApi(Protocol):
         attempt: int | None = None,
         cursor: str = "",
         tail: int | None = None,
-    ) -> LogPage: ...
+    ) -> LogPage:
+        """The output after the cursor, all hosts merged by time, each line once. Without a cursor: from the beginning
+        of the newest attempt, or its last `tail` lines. Without `attempt`, later pages go on to later attempts."""
+        ...
+
+    def log_block(
+        self, job: str, *, host: int | None = None, attempt: int | None = None, cursor: str = ""
+    ) -> LogBlock:
+        """As `logs`, some mebibytes in one piece, as the program wrote them: not made harmless for a terminal."""
+        ...
+
+    def log_window(self, job: str, asked: WindowAsked | None = None) -> LogWindow:
+        """Some lines at any place of an attempt's output: as many as there is room for in 48 KiB, one at least. Raises
+        BadRequest, NotFound."""
+        ...
+
+    def log_search(self, job: str, asked: SearchAsked) -> LogMatches:
+        """Where an attempt's output has a text, matches a pattern or shows a traceback; how often, exactly. Raises
+        BadRequest, also for a pattern that takes too long."""
+        ...
 
     def diff(self, a: str, b: str) -> DiffView:
         """What differs between two jobs: spec, outcome, and the files of their bundles."""
+        ...
+
+    def patch(self, job: str) -> PatchView:
+        """What was shipped with it beside its commit. Raises NotFound when there is no such thing."""
         ...
 
     def cost(self, *, by: str = "job", user: str = "", job: str = "") -> CostView:
@@ -148,6 +213,35 @@ class JobsApi(Protocol):
 
     def clear_host(self, physical: str) -> None:
         """Forget a machine's score, pin and reasons. Raises NotFound."""
+        ...
+
+    def channels(self) -> Sequence[ChannelView]:
+        """Where people are told what happened, in the order of the context, with rules and without secrets."""
+        ...
+
+    def deliveries(
+        self, *, channel: str = "", before: str = "", limit: int = 50
+    ) -> Sequence[DeliveryView]:
+        """Messages that were made, newest first, of one channel or all: those older than the one with the id `before`,
+        at most `limit`, up to 1,000. Raises NotFound, BadRequest."""
+        ...
+
+    def test_channel(self, channel: str) -> DeliveryView:
+        """Send a message that says it is a test, at once, and say what came of it. A channel that its receiver has
+        disabled is enabled by that. Raises NotFound."""
+        ...
+
+    def replay(self, delivery: str) -> DeliveryView:
+        """Send a message again, at once, with the same id, however it had ended. Raises NotFound, BadRequest;
+        Transient while it is being tried."""
+        ...
+
+    def mute_channel(self, channel: str, hours: float) -> ChannelView:
+        """Tell nothing there for that long; it is told after that. 0: tell it now. Raises NotFound, BadRequest."""
+        ...
+
+    def set_channel_secret(self, name: str, value: str) -> None:
+        """Keep a value that channels name, over an older one; the next try uses it. Raises BadRequest."""
         ...
 
     def members(self) -> Sequence[MemberView]:

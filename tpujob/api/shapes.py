@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from tpujob.api.cost_shapes import SpendingView
 from tpujob.api.data_shapes import CopyView, DataView
+from tpujob.api.job_shapes import ActionView, HostView, RefusedView, SpanView
 
 
 class EventView(TypedDict):
@@ -88,6 +89,13 @@ class AttemptView(TypedDict):
     versions: dict[str, str]  #: python, jax, jaxlib, libtpu, as far as known
 
 
+class IgnoredView(TypedDict):
+    """Objects in the place of reports of the newest attempt that were not believed, since this backend was started."""
+
+    unverified: int  #: not signed by its hosts, or about something else
+    replayed: int  #: signed, and older than what was heard before
+
+
 class SecretView(TypedDict):
     """A secret of the caller's. Nothing gives its value back."""
 
@@ -111,6 +119,13 @@ class CodeView(TypedDict):
     branch: str
     dirty: bool
     diff: str  #: object path of the diff; empty: there is none
+
+
+class PatchView(TypedDict):
+    """What was shipped beside a commit."""
+
+    code: CodeView
+    text: str  #: a unified diff, from the commit to what was shipped; cut at a size
 
 
 class ChangeView(TypedDict):
@@ -218,6 +233,7 @@ class JobView(TypedDict):
     state: str
     wish: str
     message: str  #: why it is in its state; `trouble` is not in it
+    why: NotRequired[str]  #: the same, or what it waits for just now
     next: NotRequired[NextView]
     trouble: str  #: what fails just now and is tried again, in one line; empty: nothing
     trouble_since: str | None
@@ -226,6 +242,7 @@ class JobView(TypedDict):
     copying: NotRequired[CopyView | None]  #: None: it waits for no copy
     usd_copies: NotRequired[float]  #: of all copies that were made for it, by list price
     maintenance: NotRequired[MaintenanceView | None]  #: None: none is announced
+    ignored: NotRequired[IgnoredView | None]  #: None: every report was believed
     outcome: str | None
     cause: str | None
     type: str
@@ -244,6 +261,8 @@ class JobView(TypedDict):
     phase: str
     step: int | None
     steps: int | None
+    steps_per_s: NotRequired[float | None]  #: as the program says, or as its steps were seen to go
+    left_s: NotRequired[float | None]  #: until its last step, at that rate
     progress_at: str | None  #: when the step last changed, as far as is known; while it runs
     stall_s: (
         float | None
@@ -268,6 +287,10 @@ class JobView(TypedDict):
     slices: list[SliceView]
     attempts: list[AttemptView]
     spec: dict[str, Any]
+    actions: NotRequired[list[ActionView]]  #: what the caller can do with it now
+    refused: NotRequired[list[RefusedView]]  #: what not, and why
+    timeline: NotRequired[list[SpanView]]  #: its time, oldest first
+    on_hosts: NotRequired[list[HostView]]  #: of the slice that serves it
 
 
 class PlanView(TypedDict):
@@ -294,18 +317,6 @@ class PlanView(TypedDict):
     data: NotRequired[list[DataView]]
     warnings: list[str]  #: what is allowed, and may surprise later
     spec: dict[str, Any]
-
-
-class LogLine(TypedDict):
-    host: int
-    at: str
-    text: str
-
-
-class LogPage(TypedDict):
-    lines: list[LogLine]
-    cursor: str  #: pass it back for what comes after
-    done: bool  #: nothing more will come
 
 
 class HostAccess(TypedDict):

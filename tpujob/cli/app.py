@@ -24,7 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("stack", "up"),
     "down": ("stack", "down"),
     "status": ("stack", "status"),
-    "serve": ("serve", "serve"),
+    "serve": ("stack", "serve"),
     "init": ("contexts", "init"),
     "use": ("contexts", "use"),
     "login": ("signing_in", "login"),
@@ -37,9 +37,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "create": ("create", "create"),
     "list": ("jobs", "list_jobs"),
     "show": ("jobs", "show"),
+    "open": ("opening", "open_page"),
     "why": ("jobs", "why"),
     "logs": ("logs", "logs"),
-    "events": ("logs", "events"),
+    "events": ("overview", "events"),
     "diff": ("diff", "diff"),
     "cost": ("cost.group", "app"),
     "wait": ("jobs", "wait"),
@@ -50,6 +51,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ssh": ("jobs", "ssh"),
     "whoami": ("members", "whoami"),
     "members": ("members", "members"),
+    "notifications": ("notifications.group", "app"),
+    "capacity": ("overview", "capacity"),
     "hosts": ("admin", "hosts"),
     "leaks": ("admin", "leaks"),
     "sweep": ("admin", "sweep"),
@@ -67,6 +70,13 @@ class _InOrder(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         del ctx
         return [name for name in COMMANDS if name in self.commands]
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Whole sentences: what is too long for its line goes on in the next one, where click would cut it."""
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [(name, each.get_short_help_str(200)) for name, each in found if each]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 def build(names: Iterable[str] = tuple(COMMANDS), *, outline: bool = False) -> typer.Typer:

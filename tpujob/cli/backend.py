@@ -78,6 +78,13 @@ def say_where() -> None:
         note(f"tpujob: in the context {now.context}")
 
 
+def page_of(job_id: str) -> str:
+    """Where the page of a job is, or the command that opens it; empty: there is none."""
+    from tpujob.wiring import client
+
+    return client.way_to_page(current_settings(), job_id)
+
+
 def died() -> str:
     """What to do about processes of this machine that died; empty: none did."""
     from tpujob.config import stack

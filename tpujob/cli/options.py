@@ -13,7 +13,7 @@ def complete_job(incomplete: str) -> list[tuple[str, str]]:
 
     try:
         api = running()
-        jobs = api.list(all=True)[:200] if api else []
+        jobs = api.list({"limit": 200, "fields": ["name", "state"]})["rows"] if api else []
     except Exception:
         return []  # a half-typed line is no place for an error
     found = [(job["id"], f"{job['name']}, {job['state']}") for job in jobs]
@@ -40,5 +40,6 @@ JobRef = Annotated[
         metavar="JOB", help="Its id (42 or 000042) or unique name.", autocompletion=complete_job
     ),
 ]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

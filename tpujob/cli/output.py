@@ -57,6 +57,15 @@ def say(text: str, *, end: str = "\n", flush: bool = False) -> None:
         raise _lost(error) from None
 
 
+def say_bytes(data: bytes) -> None:
+    """To standard output, as they are. Raises as `say` does."""
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+    except OSError as error:
+        raise _lost(error) from None
+
+
 def flush() -> None:
     """Write out what is buffered. Raises as `say` does."""
     try:

@@ -34,7 +34,7 @@ class Settings:
     user: str  #: who submits: small letters, digits, `-` and `_`
     project: str  #: the cloud project; the emulator takes any name
     context: str = LOCAL  #: or the name of one that has a file
-    report_every: float = 2.0  #: seconds between two reports of a host; in the cloud each costs
+    report_every: float = 2.0  #: seconds between two reports of a slice; in the cloud each costs
 
     store: str = "sqlite"  #: where jobs are: `sqlite`, a file, or `firestore`, of `project`
     database: str = "(default)"  #: of Firestore
@@ -47,6 +47,8 @@ class Settings:
     tunnel: str = "gcloud"  #: the program that carries SSH through IAP, with its first words
     service: str = ""  #: of Cloud Run, which this process is an instance of; empty: it is none
     socket: str = ""  #: of `tpujob serve`
+    page: bool = True  #: whether the backend on this machine shows its page at a port of loopback
+    page_url: str = ""  #: the URL under which the status page is known, for links in notifications
     port: int = 0  #: where Cloud Run's requests come in; 0: any
     only_called: bool = False  #: jobs are looked after only while a request is being answered
 
@@ -95,6 +97,10 @@ class Settings:
     @property
     def secrets(self) -> Path:
         return self.home / "secrets"  #: of the local stack's users
+
+    @property
+    def page_port(self) -> Path:
+        return self.run / "page.port"  #: of loopback, kept from run to run
 
     @property
     def emulator_state(self) -> Path:
@@ -147,7 +153,7 @@ def load(
         project=env.get("TPUJOB_PROJECT") or "tpujob-local",
         context=context,
         report_every=_number(env, "TPUJOB_REPORT_EVERY", 1, 60)
-        or (2.0 if context == LOCAL else 15.0),
+        or (2.0 if context == LOCAL else 60.0),
         store=_store(env),
         database=env.get("TPUJOB_DATABASE") or "(default)",
         firestore_emulator=env.get("FIRESTORE_EMULATOR_HOST", ""),
@@ -159,6 +165,7 @@ def load(
         tunnel=env.get("TPUJOB_TUNNEL") or "gcloud",
         service=env.get("K_SERVICE", ""),
         socket=env.get("TPUJOB_SOCKET", ""),
+        page=_page(env),
         port=int(_number(env, "PORT", 1, 65535)) if env.get("K_SERVICE") else 0,
     )
 
@@ -223,6 +230,13 @@ def _store(env: Mapping[str, str]) -> str:
             f"TPUJOB_STORE is {given!r}", hint="it can be sqlite (also when unset) or firestore"
         )
     return given
+
+
+def _page(env: Mapping[str, str]) -> bool:
+    given = env.get("TPUJOB_PAGE", "")
+    if given not in ("", "off"):
+        raise BadRequest(f"TPUJOB_PAGE is {given!r}", hint="it can be off, or unset")
+    return not given
 
 
 def _keys_in(env: Mapping[str, str]) -> str:

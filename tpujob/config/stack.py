@@ -33,6 +33,9 @@ class Access(NamedTuple):
 
     url: str
     pid: int
+    page: str = ""  #: the address of its page on this machine; empty: it shows none
+    page_needs_code: bool = False  #: a browser there needs a one-time code
+    shared: bool = False  #: `tpujob serve`: for all users of this machine
 
 
 class StackProcess(NamedTuple):
@@ -106,7 +109,13 @@ def running_backend(settings: Settings) -> Access | None:
     ready = _ready(settings, "backend")
     if ready is None or _outdated(settings, ready):
         return None
-    return Access(str(ready.get("url")), ready["pid"])
+    return Access(
+        str(ready.get("url")),
+        ready["pid"],
+        str(ready.get("page", "")),
+        bool(ready.get("page_needs_code")),
+        bool(ready.get("shared")),
+    )
 
 
 def status(settings: Settings, stack: Sequence[StackProcess] | None = None) -> list[Status]:

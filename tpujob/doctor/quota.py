@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from tpujob.api import AllowanceView
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
 
@@ -23,6 +24,9 @@ Scope = Literal["zone", "region", "project"]
 
 #: Of generations with two quotas: the one for slices of one host. v2 and v3 call it a device, v5e serving.
 ONE_HOST = "one host"
+
+#: what it takes to read limits, and what Cloud Monitoring knows of their use (Google's reference of the methods)
+LIMITS_TAKE, USE_TAKES = "serviceusage.quotas.get", "monitoring.timeSeries.list"
 
 #: generations of which it is not known whether a quota counts chips or cores
 DOUBTFUL = ("v4", "v5p")
@@ -132,6 +136,24 @@ def kind_of(type: str, pricing: str) -> Kind:
     found = accelerators.find(type)
     two = found.generation in ("v2", "v3", "v5e")
     return Kind(found.generation, pricing, ONE_HOST if two and found.hosts == 1 else "")
+
+
+def allowance_view(row: Allowance) -> AllowanceView:
+    """As it is sent and printed."""
+    return AllowanceView(
+        type=row.kind.generation,
+        part=row.kind.part,
+        pricing=row.kind.pricing,
+        zone=row.zone,
+        known=row.known,
+        limit=row.limit,
+        zone_limit=row.zone_limit,
+        region_limit=row.region_limit,
+        unit=row.unit,
+        used=row.used,
+        used_by=row.used_by,
+        granted_chips=row.granted,
+    )
 
 
 def allowances(

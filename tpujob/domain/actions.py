@@ -55,6 +55,9 @@ class HostPlan:
     document: Plan
     #: variables of set-up and the program that are told to the host over SSH, and written nowhere
     secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    #: with which the host signs what it says, and what it leaves for later hosts; told as the secrets are
+    key: str = field(default="", repr=False)
+    cache_key: str = field(default="", repr=False)
 
 
 Action = MakeCopy | CreateSlice | DeleteSlice | StartProgram | StopProgram | WipeJob

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tpujob.domain.copies import CopyProgress, Saved
-from tpujob.domain.model import Cause, End, Endpoint, Pricing, Progress, State
+from tpujob.domain.model import Cause, End, Endpoint, Pricing, Progress, State, Watch
 from tpujob.errors import Scope
 
 
@@ -22,6 +22,7 @@ class EventKind(StrEnum):
     SLICE_READY = "slice_ready"
     ATTEMPT_RUNNING = "attempt_running"
     PROGRESSED = "progressed"
+    WATCHED = "watched"  #: there is no word of some hosts
     SLICE_MISSING = "slice_missing"  #: absent at first sight; a second look decides
     SLICE_FOUND = "slice_found"
     ATTEMPT_ENDED = "attempt_ended"  #: and the slice is given back
@@ -116,6 +117,11 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
+class Watched:
+    watch: Watch
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptEnded:
     end: End
     then: State  #: where the release of the slice leads
@@ -185,6 +191,7 @@ Payload = (
     | AboutSlice
     | AttemptRunning
     | Progressed
+    | Watched
     | AttemptEnded
     | AttemptRepeated
     | SliceHeld
@@ -206,6 +213,7 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.SLICE_READY: SliceReady,
     EventKind.ATTEMPT_RUNNING: AttemptRunning,
     EventKind.PROGRESSED: Progressed,
+    EventKind.WATCHED: Watched,
     EventKind.SLICE_MISSING: AboutSlice,
     EventKind.SLICE_FOUND: AboutSlice,
     EventKind.SLICE_SUSPENDING: AboutSlice,

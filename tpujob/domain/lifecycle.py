@@ -33,6 +33,7 @@ from tpujob.domain.events import (
     SliceHeld,
     SliceReady,
     SliceRequested,
+    Watched,
 )
 from tpujob.domain.failures.nonfinite import resume_before
 from tpujob.domain.model import (
@@ -64,6 +65,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     (_S.PROVISIONING, _E.SLICE_READY): _S.PREPARING,
     (_S.PREPARING, _E.ATTEMPT_RUNNING): _S.RUNNING,
     **{(s, _E.PROGRESSED): s for s in (_S.RUNNING, _S.HOLDING)},
+    **{(s, _E.WATCHED): s for s in _WITH_PROGRAM},
     **{(s, _E.ATTEMPT_ENDED): _S.RELEASING for s in _WITH_PROGRAM},
     **{(s, _E.ATTEMPT_RETRIED): _S.PREPARING for s in _WITH_PROGRAM},
     **{(s, _E.ATTEMPT_CONDEMNED): _S.QUEUED for s in _WITH_PROGRAM},
@@ -137,6 +139,7 @@ PROVEN = 20
 _QUIET = frozenset(
     {
         _E.PROGRESSED,
+        _E.WATCHED,
         _E.CONDEMNED_STOPPED,
         _E.DELETE_ASKED,
         _E.SLICE_GONE,
@@ -174,6 +177,8 @@ def _folded(job: Job, happened: Event) -> Job:
         case Progressed(progress, first):
             noted = {"first_step_at": at, "first_step": progress.step} if first else {}
             return _change_attempt(job, progress=progress, progress_at=at, **noted)
+        case Watched(watch):
+            return _change_attempt(job, watch=watch)
         case AttemptEnded(end, then, budget):
             return _leaving(_end_attempt(job, at, end), then, end.cause, budget, reason)
         case AttemptRepeated(end, delay, budget):
@@ -296,6 +301,7 @@ def _new_attempt(job: Job, at: float) -> Job:
         slice=job.slice.name,
         started_at=at,
         resume_before=resume_before(job),
+        signed=True,
     )
     older, newer = job.attempts[:-PROVEN], job.attempts[-PROVEN:]
     earlier = (*(replace(a, evidence=()) for a in older), *newer)

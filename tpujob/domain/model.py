@@ -18,7 +18,7 @@ from tpujob.protocol.paths import owner_folder
 Json = Any  #: what `json.loads` gives
 Pricing = Literal["spot", "on-demand", "reserved"]
 
-#: of the records; `records_v1.py` reads those of version 1. What knows 2 alone would drop a job's budget
+#: of the records; `codec/records_v1.py` reads those of version 1. What knows 2 alone would drop a job's budget
 SCHEMA_VERSION = 4
 
 
@@ -174,6 +174,24 @@ class Proof:
 
 
 @dataclass(frozen=True, slots=True)
+class Unanswered:
+    """A host that does not answer over SSH."""
+
+    host: int
+    since: float
+    probes: int  #: how often it was asked in that time
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What looks at an attempt have found, of which hosts say nothing: for the next backend, which goes on from it."""
+
+    since: float  #: since when every look could read the reports
+    at: float  #: of the newest look that was stored
+    unanswered: tuple[Unanswered, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One start of the program on one slice. `outcome` and `cause`, once set, are never overwritten."""
 
@@ -202,6 +220,8 @@ class Attempt:
     )
     first_step: int | None = None  #: that step
     idle: float | None = None  #: it ended in a hang, after so many seconds without progress
+    signed: bool = False  #: its hosts sign what they say; False: of before they did
+    watch: Watch | None = None  #: the newest; None: there was always word of every host
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,3 +371,5 @@ class Suspect:
     updated_at: float
     pinned: Literal["", "good", "bad"] = ""  #: a person's word, which the score does not change
     reasons: tuple[str, ...] = ()  #: the newest last
+    #: whose jobs have made which part of the score; empty: made before that was noted
+    owners: Mapping[str, float] = field(default_factory=dict[str, float])

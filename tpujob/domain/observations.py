@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tpujob.domain.model import Cause, Endpoint, Job, Progress, Slice, Unreached, Verdict
+from tpujob.domain.model import Cause, Endpoint, Job, Progress, Slice, Unreached, Verdict, Watch
 from tpujob.domain.prices import LIST, PriceList
 from tpujob.errors import Scope
 from tpujob.protocol import Phase
@@ -92,6 +92,8 @@ class Report:
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
     #: lines that the agent kept of a bad end or of a stall; read only when they are needed
     evidence: tuple[str, ...] = ()
+    seq: int = 0  #: grows with each report of a host
+    proven: str = ""  #: the hash of the evidence, which was signed with the report; or OF_SLICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +149,10 @@ class Seen:
 
     slices: Mapping[str, SliceSeen] = field(default_factory=dict[str, SliceSeen])  #: by slice name
     reports: tuple[Report, ...] | Unknown = ()  #: of the newest attempt only
+    disturbed: bool = False  #: where hosts report, somebody else has written
     readable_for: float = 0.0  #: seconds for which reports could be read without a break
     silent: Mapping[int, Silence] = field(default_factory=dict[int, Silence])  #: over SSH, by host
+    watch: Watch | None = None  #: to be remembered; None: there is word of every host
     report_every: float = 15.0  #: seconds between two reports of a host
     leaving: frozenset[str] = frozenset()  #: slices that were seen being deleted, by name
     circuits: Mapping[str, Circuit] = field(
@@ -156,6 +160,7 @@ class Seen:
     )  #: by `capacity.key`
     prices: PriceList = LIST  #: at which a slice is asked for
     funds: Funds = NO_FUNDS
+    listed: bool = False  #: a slice is seen as a list showed it some seconds ago
 
     def of(self, one: Slice) -> SliceSeen:
         return self.slices.get(one.name, Unknown("not looked at"))

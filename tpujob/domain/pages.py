@@ -7,6 +7,8 @@ from typing import TypeVar
 
 #: records that one answer of the backend has at most; whoever wants more asks for the next page
 PAGE = 1000
+#: events of all jobs of one answer, unless more or fewer are asked for
+EVENTS = 100
 
 T = TypeVar("T")
 
@@ -20,3 +22,16 @@ def all_of(page: Callable[[int, T | None], list[T]], limit: int = 0) -> list[T]:
         found += more
         if len(more) < most or len(found) == limit:
             return found
+
+
+def newest(page: Callable[[int, str], tuple[list[T], str]], limit: int) -> list[T]:
+    """The newest `limit`, the oldest first. `page` is asked for so many at most, before that key (empty: the newest),
+    and gives the key of the next page with them; empty: there is nothing older."""
+    found: list[T] = []
+    before = ""
+    while len(found) < limit:
+        more, before = page(min(limit - len(found), PAGE), before)
+        found += more
+        if not before:
+            break
+    return found[::-1]

@@ -33,9 +33,31 @@ def clean(text: str, *, tabs: bool = False) -> str:
     return text if tabs else text.expandtabs(4)
 
 
+def harmless(text: str) -> str:
+    """As `clean`, but what has several lines keeps them: for a page, where nothing else moves what stands beside it."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _HARMFUL.sub("", _ESCAPES.sub("", text))
+
+
 def one_line(text: str, limit: int) -> str:
     """Clean words with one space between them, at most `limit` characters."""
     return " ".join(clean(text[: limit * 4]).split())[:limit]
+
+
+def within(text: str, size: int) -> str:
+    """As `one_line`, of at most `size` bytes in JSON as UTF-8; `…` stands for what is cut."""
+    line = one_line(text, size + 1)
+    if len(line) <= size and line.isascii() and '"' not in line and "\\" not in line:
+        return line  # nearly always
+    sizes = [2 if letter in '"\\' else len(letter.encode()) for letter in line]
+    if sum(sizes) <= size:
+        return line
+    taken, room = 0, size - len("…".encode())
+    while room >= sizes[taken]:
+        room -= sizes[taken]
+        taken += 1
+    return f"{line[:taken].rstrip()}…"
 
 
 def duration(seconds: float) -> str:

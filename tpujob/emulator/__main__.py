@@ -18,9 +18,12 @@ from typing import Any
 
 from tpujob.emulator import environment
 from tpujob.emulator import ready as ready_file
+from tpujob.emulator.billed import Billed
 from tpujob.emulator.control import ControlServer
 from tpujob.emulator.driver import Driver
 from tpujob.emulator.farm_client import FarmApi, FarmClient, FarmError, NoFarm
+from tpujob.emulator.hollow.beside import Beside
+from tpujob.emulator.hollow.farm import HollowFarm
 from tpujob.emulator.storage import StorageServer
 from tpujob.emulator.tpu.refusals import Faults
 from tpujob.emulator.tpu.rest import RestServer
@@ -49,10 +52,17 @@ def running(args: argparse.Namespace) -> Generator[dict[str, Any]]:
     args.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         faults = Faults()
-        storage = StorageServer(args.state, args.storage_port, faults.storage)
+        billed = Billed()
+        storage = StorageServer(args.state, args.storage_port, faults.storage, billed)
         stack.callback(storage.stop)
-        world = World(time.time, faults=faults, host_env=environment.of_storage(storage.url))
-        driver = Driver(world, _farm(args.farm_ready))
+        env = environment.of_storage(storage.url)
+        world = World(time.time, faults=faults, host_env=env, billed=billed)
+        farm = _farm(args.farm_ready)
+        hollow = HollowFarm(storage, farm.ssh_port) if isinstance(farm, FarmClient) else None
+        if hollow is not None:
+            stack.callback(hollow.close)
+            farm = Beside(farm, hollow)
+        driver = Driver(world, farm)
         driver.start()
         stack.callback(driver.stop)
         tpu = TpuServer(world, args.state)
@@ -60,7 +70,7 @@ def running(args: argparse.Namespace) -> Generator[dict[str, Any]]:
         stack.callback(tpu.stop)
         rest = RestServer(world, args.tpu_rest_port)
         stack.callback(rest.stop)
-        control = ControlServer(world, args.state)
+        control = ControlServer(world, args.state, hollow.count if hollow else None)
         stack.callback(control.stop)
         yield {
             "tpu": tpu.address,

@@ -24,6 +24,7 @@ def status(world: World, plan: dict[str, Any] | None) -> dict[str, Any]:
         "script": plan,
         "profile": world.image,
         "cut": world.cut,
+        "billed": {"operations": world.billed.counts(), "calls": dict(sorted(world.calls.items()))},
         "recent": [{"at": round(at, 3), "text": text} for at, text in world.history],
     }
 

@@ -1,12 +1,23 @@
 """What happens by itself: the loop that ticks, the tick of one job, what it observes, and the sweep of orphans.
 
-Effects only: what to do next is decided in `domain/decide/`; who is asked is a port in `ports.py`.
+Effects only: what to do next is decided in `domain/decide/`; who is asked is a port in `ports/`.
 """
 
 from tpujob.engine.bundles import Bundles
-from tpujob.engine.loop import Loop
+from tpujob.engine.counters import Counters, Times
+from tpujob.engine.loop import Loop, Pulse
 from tpujob.engine.observer import Live
 from tpujob.engine.orphans import Orphans, zones
 from tpujob.engine.reconciler import Reconciler
 
-__all__ = ["Bundles", "Live", "Loop", "Orphans", "Reconciler", "zones"]
+__all__ = [
+    "Bundles",
+    "Counters",
+    "Live",
+    "Loop",
+    "Orphans",
+    "Pulse",
+    "Reconciler",
+    "Times",
+    "zones",
+]

@@ -7,12 +7,17 @@ called has no such thread: it makes one pass for each call.
 
 from __future__ import annotations
 
+import heapq
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from typing import TypeVar
 
+from tpujob import logged
 from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import TpujobError
 from tpujob.ports import Clock, Store
@@ -30,6 +35,22 @@ PASS = 45.0
 LINGER = 5.0
 #: seconds between ticks of a job that somebody follows
 ATTENDED = 1.0
+#: seconds until the tick of a job whose hosts have said something
+HEARD = 0.2
+#: seconds until a job whose tick failed is ticked again: twice as many each time in a row, up to the most
+AGAIN, SELDOM = 4.0, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """How the loop is doing."""
+
+    started_at: float | None = None  #: its thread was; None: it makes passes when it is called
+    passed_at: float | None = None  #: it last looked at what is due; None: never
+    pass_s: float = 0.0  #: how long a call's pass took, with its ticks
+    due: int = 0  #: jobs whose tick is late, and not begun
+    ticking: int = 0  #: jobs that are being ticked
+    longest_s: float = 0.0  #: for how long one of them has been
 
 
 class Loop:
@@ -49,16 +70,37 @@ class Loop:
         self._sweep = sweep
         self._wakeup = wakeup or threading.Condition()
         self._when: dict[str, float] = {}  #: when each job is next ticked
-        self._busy: set[str] = set()
+        #: the same as a heap, with times that do not count any more: a wake-up costs the same for any number of jobs
+        self._order: list[tuple[float, str]] = []
+        self._waits_until = math.inf  #: when the thread wakes up by itself
+        self._busy: dict[str, float] = {}  #: jobs that are being ticked, since when
+        self._started_at: float | None = None
+        self._passed_at: float | None = None
+        self._pass_s = 0.0
         self._again: set[str] = set()  #: poked while busy
         self._attended: dict[str, float] = {}  #: until when somebody follows it
+        self._pauses: dict[str, float] = {}  #: of jobs whose last tick failed, what comes after it
         self._change: int | None = None  #: the newest change that was read; None: none yet
         self._stopping = False
         self._pool = pool or ThreadPoolExecutor(workers, thread_name_prefix="tick")
+        reconciler.observer.listing.news = self._heard
+        reconciler.observer.slice_listing.news = self._heard
         self._thread = threading.Thread(target=self.run, name="loop", daemon=True)
 
     def start(self) -> None:
+        self._started_at = self._clock.now()
         self._thread.start()
+
+    def pulse(self) -> Pulse:
+        """How it is doing now. Waits for no tick."""
+        now = self._clock.now()
+        with self._wakeup:
+            due = sum(when <= now for when in self._when.values())
+            busy = [*self._busy.values()]
+        longest = max((now - since for since in busy), default=0.0)
+        return Pulse(
+            self._started_at, self._passed_at, self._pass_s, due, len(busy), max(0.0, longest)
+        )
 
     def stop(self) -> None:
         """Return when the running ticks have ended; what is still to do is left to the next backend."""
@@ -74,8 +116,9 @@ class Loop:
         For a backend whose own thread does not run. Safe to repeat, beside that thread and from two callers: leases
         decide who acts. Returns the number of ticks, and the seconds until the next is due; None: never.
         """
-        end, ticks = self._clock.now() + PASS, 0
-        self._resync(self._clock.now())
+        began, ticks = self._clock.now(), 0
+        end = began + PASS
+        self._resync(began)
         while self._clock.now() < end and not self._stopping:
             under_way = self._dispatch(self._clock.now())
             ticks += len(under_way)
@@ -86,13 +129,15 @@ class Loop:
             self._clock.sleep(min(nearest, max(0.0, end - self._clock.now())))
         if sweep:
             self._guarded(self._sweep)
+        self._passed_at = self._clock.now()
+        self._pass_s = self._passed_at - began
         return ticks, self._nearest()
 
     def _nearest(self) -> float | None:
         """Seconds until the next job is due, not counting those that are being ticked."""
         with self._wakeup:
-            when = min(self._when.values(), default=None)
-        return None if when is None else max(0.0, when - self._clock.now())
+            when = self._first()
+        return None if when == math.inf else max(0.0, when - self._clock.now())
 
     def poke(self, job_id: str) -> None:
         """Tick this job now."""
@@ -112,12 +157,28 @@ class Loop:
             if when < self._when.get(job_id, when):
                 self._schedule(job_id, when)
 
+    def _heard(self, job_id: str) -> None:
+        """Hosts of this job have said something, or the cloud has of its slice: look at it within a second, not in the
+        middle of another tick."""
+        self.hasten(job_id, self._clock.now() + HEARD)
+
     def _schedule(self, job_id: str, when: float) -> None:
         if job_id in self._busy:
             self._again.add(job_id)
             return
+        self._set(job_id, when)
+        if when < self._waits_until:
+            self._wakeup.notify_all()
+
+    def _set(self, job_id: str, when: float) -> None:
         self._when[job_id] = when
-        self._wakeup.notify_all()
+        heapq.heappush(self._order, (when, job_id))
+
+    def _first(self) -> float:
+        """When the next job is due; infinity: never."""
+        while self._order and self._when.get(self._order[0][1]) != self._order[0][0]:
+            heapq.heappop(self._order)
+        return self._order[0][0] if self._order else math.inf
 
     def run(self) -> None:
         """Tick jobs as they become due, until `stop`; what `start` gives to a thread."""
@@ -131,6 +192,7 @@ class Loop:
                 self._pool.submit(self._guarded, self._sweep)
                 next_sweep = now + SWEEP_EVERY
             self._dispatch(now)
+            self._passed_at = self._clock.now()
             self._wait(min(next_resync, next_sweep))
 
     def _resync(self, now: float) -> None:
@@ -140,10 +202,10 @@ class Loop:
         with self._wakeup:
             for job_id in due:
                 if job_id not in self._when and job_id not in self._busy:
-                    self._when[job_id] = now
+                    self._set(job_id, now)
             for job_id in moved:
                 if self._when.get(job_id, 0.0) > now + RESYNC:
-                    self._when[job_id] = now
+                    self._set(job_id, now)
 
     def _moved(self) -> list[str]:
         """Ids of the jobs that any backend changed since the last call."""
@@ -154,33 +216,30 @@ class Loop:
         return moved
 
     def _dispatch(self, now: float) -> list[Future[None]]:
+        ready: list[str] = []
         with self._wakeup:
-            ready = [job_id for job_id, when in self._when.items() if when <= now]
-            for job_id in ready:
+            while self._first() <= now:
+                job_id = heapq.heappop(self._order)[1]
                 del self._when[job_id]
-                self._busy.add(job_id)
+                self._busy[job_id] = now
+                ready.append(job_id)
         return [self._pool.submit(self._tick, job_id) for job_id in ready]
 
     def _wait(self, at_latest: float) -> None:
         with self._wakeup:
             if self._stopping:
                 return
-            nearest = min([at_latest, *self._when.values()])
-            timeout = nearest - self._clock.now()
+            self._waits_until = min(at_latest, self._first())
+            timeout = self._waits_until - self._clock.now()
             if timeout > 0:
                 self._wakeup.wait(timeout)
+            self._waits_until = math.inf
 
     def _tick(self, job_id: str) -> None:
-        wake_in: float | None = 30.0  # after a bug or a broken store: not at once, and not never
-        try:
-            wake_in = self._reconciler.tick(job_id)
-        except TpujobError as error:
-            log.warning("job %s: %s; looking again in 30 s", job_id, error)
-        except Exception:
-            log.exception("job %s: the tick failed", job_id)
+        wake_in = self._ticked(job_id)
         now = self._clock.now()
         with self._wakeup:
-            self._busy.discard(job_id)
+            self._busy.pop(job_id, None)
             if job_id in self._again:
                 self._again.discard(job_id)
                 wake_in = 0.0
@@ -190,6 +249,28 @@ class Loop:
             if self._attended.get(job_id, 0.0) > now:
                 wake_in = min(wake_in, ATTENDED)
             self._schedule(job_id, now + wake_in)
+
+    def _ticked(self, job_id: str) -> float | None:
+        began, outcome = time.monotonic(), "failed"
+        with logged.about(job=job_id):
+            try:
+                wake_in = self._reconciler.tick(job_id)
+                self._pauses.pop(job_id, None)
+                outcome = "done"
+            except TpujobError as error:
+                wake_in = self._after_failure(job_id)
+                log.warning("job %s: %s; looking again in %.0f s", job_id, error, wake_in)
+            except Exception:
+                wake_in = self._after_failure(job_id)
+                log.exception("job %s: the tick failed", job_id)
+        self._reconciler.counters.time("tick", time.monotonic() - began, outcome)
+        return wake_in
+
+    def _after_failure(self, job_id: str) -> float:
+        """Soon, as a reply that was lost may have been about the end of a slice; ever later, to spare who is away."""
+        pause = self._pauses.get(job_id, AGAIN)
+        self._pauses[job_id] = min(2 * pause, SELDOM)
+        return pause
 
     def _guarded(self, call: Callable[[], T]) -> T | None:
         try:

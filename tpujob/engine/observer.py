@@ -6,13 +6,17 @@ Reads only. Never raises for an error of a cloud or a host: what could not be se
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tpujob.domain.decide import best_progress
-from tpujob.domain.failures import triage
+from tpujob.domain.failures import stall, triage
+from tpujob.domain.failures.stall import WATCH_LASTS
+from tpujob.domain.host import keys
 from tpujob.domain.host import reports as host_reports
-from tpujob.domain.model import Job, Progress, State
+from tpujob.domain.host.hearing import Hearing
+from tpujob.domain.model import Job, Progress, State, Unanswered, Watch
 from tpujob.domain.observations import (
     NO_FUNDS,
     Circuit,
@@ -27,9 +31,11 @@ from tpujob.domain.observations import (
     Unknown,
 )
 from tpujob.domain.prices import LIST, PriceList
+from tpujob.engine.listing import ReportListing
+from tpujob.engine.slice_listing import SliceListing
 from tpujob.errors import NotFound, Refused, Transient
 from tpujob.ports import Blobs, Clock, Hosts, Slices
-from tpujob.protocol import Phase, limits, paths
+from tpujob.protocol import Phase
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +43,12 @@ log = logging.getLogger(__name__)
 LOOK = 10.0
 #: seconds, at most, for reading the evidence of failed hosts; the number of hosts that are read
 EVIDENCE, WITNESSES = 5.0, 8
-#: missing reports after which a host is asked over SSH; reports between two questions; seconds to wait for an answer
-PROBE_AFTER, PROBE_EVERY, PROBE_TIME = 4, 2, 10.0
+#: seconds without a word of a host after which it is asked over SSH; between two questions; to wait for an answer
+PROBE_AFTER, PROBE_EVERY, PROBE_TIME = 75.0, 20.0, 10.0
+#: jobs whose hosts are asked at once: when reports of all jobs are late, the others must have their ticks
+PROBED = 4
+#: bytes of the body of a slice's object that are read: 256 hosts with evidence are less
+BODY = 8 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -47,9 +57,14 @@ class Live:
 
     progress: Progress = field(default_factory=Progress)
     attempt: int = 0
+    hearing: Hearing = field(default_factory=lambda: Hearing(0))  #: of the newest attempt
+    reports: tuple[Report, ...] = ()  #: of the hosts, as they were read last
+    heard_at: float = 0.0  #: when that was
     maintenance: Maintenance | None = None  #: the first that is announced for a host
     moved_at: float | None = None  #: when the step was last seen to change
-    readable_since: float | None = None  #: since when every read of the reports has worked
+    #: since when every read of the reports has worked, in this process or in those before it; None: not now
+    readable_since: float | None = None
+    unread_at: float = 0.0  #: when one last failed in this process
     trouble: str = ""  #: what is being retried, in one line
     trouble_since: float | None = None
     looking: bool = False  #: the trouble is with observing, not with an action
@@ -66,6 +81,22 @@ class Live:
         elif self.looking is looking:
             self.trouble = ""
 
+    def take_over(self, job: Job, now: float) -> None:
+        """The reports could be read: go on from what another process has stored, unless this one knows better."""
+        stored = job.attempt.watch if job.attempt else None
+        if stored is None or now - stored.at > WATCH_LASTS:
+            stored = None
+        elif stored.at > self.probed_at:
+            self.dead = {u.host: (u.since, u.probes) for u in stored.unanswered}
+        if self.readable_since is None:
+            goes_on = stored is not None and stored.at > self.unread_at
+            self.readable_since = stored.since if stored and goes_on else now
+
+    def watch(self, now: float) -> Watch:
+        """What the next process is to go on from."""
+        dead = (Unanswered(host, since, n) for host, (since, n) in sorted(self.dead.items()))
+        return Watch(now if self.readable_since is None else self.readable_since, now, tuple(dead))
+
     def watch_leaving(self, slices: Mapping[str, SliceSeen]) -> None:
         """A slice that was seen DELETING counts as such until it is seen in another state."""
         for name, seen in slices.items():
@@ -74,6 +105,11 @@ class Live:
             elif isinstance(seen, Present):
                 self.leaving.discard(name)
         self.leaving &= slices.keys()
+
+
+def _quiet(report: Report, every: float) -> bool:
+    """Whether there has been no word of a host for a while."""
+    return report.age > PROBE_AFTER * stall.pace(every) and report.phase != Phase.EXITED
 
 
 #: states in which the newest attempt's reports say something
@@ -99,7 +135,10 @@ class Observer:
         self.slices, self.hosts, self.blobs, self.clock = slices, hosts, blobs, clock
         self.circuits, self.prices, self.funds = circuits, prices, funds
         self.report_every = report_every
+        self.listing = ReportListing(blobs, clock, prices)
+        self.slice_listing = SliceListing(slices, clock)
         self.live: dict[str, Live] = {}
+        self._probing = threading.Semaphore(PROBED)
 
     def live_of(self, job_id: str) -> Live:
         """What is known of it; nothing as yet, if it was never looked at."""
@@ -108,10 +147,18 @@ class Observer:
             found = self.live[job_id] = Live()
         return found
 
-    def look(self, job: Job) -> Seen:
-        """Everything that a decision about this job depends on."""
+    def look(self, job: Job, *, by_name: bool = False) -> Seen:
+        """Everything that a decision about this job depends on. `by_name`: its slices as the cloud shows each of them
+        now, and not as its newest list does."""
         held = [s for s in job.slices if s.gone_at is None]
-        slices: dict[str, SliceSeen] = {s.name: self.slices.look(s, timeout=LOOK) for s in held}
+        steady = self._steady(job)
+        looks = {
+            s.name: self.slice_listing.look(
+                s, timeout=LOOK, job_id=job.id, by_name=by_name, steady=steady
+            )
+            for s in held
+        }
+        slices: dict[str, SliceSeen] = {name: seen for name, (seen, _) in looks.items()}
         reports = self._reports(job) if job.state in _REPORTING and job.attempt else ()
         unseen = [s.error for s in (*slices.values(), reports) if isinstance(s, Unknown)]
         live = self.live_of(job.id)
@@ -120,17 +167,32 @@ class Observer:
         since = now if live.readable_since is None else live.readable_since
         live.watch_leaving(slices)
         silent = self._probe(job, reports, live) if reports and job.slice else {}
+        waits = not isinstance(reports, Unknown) and self._waits(job, reports)
         return Seen(
             slices=slices,
+            listed=any(listed for _, listed in looks.values()),
             reports=reports,
             readable_for=now - since,
+            disturbed=live.hearing.disturbed,
             silent=silent,
+            watch=live.watch(now) if waits else None,
             report_every=self.report_every,
             leaving=frozenset(live.leaving),
             circuits=self.circuits() if job.state in _ASKING else {},
             prices=self.prices,
             funds=NO_FUNDS if job.state.final else self.funds(job),
         )
+
+    def _steady(self, job: Job) -> bool:
+        """Whether its program runs, and no host has said anything else."""
+        reports = self.live_of(job.id).reports
+        ending = any(r.phase != Phase.RUNNING or r.notice for r in reports)
+        return job.state is State.RUNNING and not ending
+
+    def _waits(self, job: Job, reports: Sequence[Report]) -> bool:
+        """Whether there is no word of some host."""
+        heard = [r for r in reports if not _quiet(r, self.report_every)]
+        return job.attempt is not None and len(heard) < job.hosts
 
     def _probe(
         self, job: Job, reports: Sequence[Report] | Unknown, live: Live
@@ -140,9 +202,13 @@ class Observer:
         if isinstance(reports, Unknown) or job.slice is None:
             return {}
         now, every = self.clock.now(), self.report_every
-        quiet = {r.host for r in reports if r.age > PROBE_AFTER * every and r.phase != Phase.EXITED}
-        if quiet and now - live.probed_at >= PROBE_EVERY * every:
-            answered = self.hosts.alive(job.slice, timeout=PROBE_TIME)
+        quiet = {r.host for r in reports if _quiet(r, every)}
+        due = quiet and now - live.probed_at >= PROBE_EVERY * stall.pace(every)
+        if due and self._probing.acquire(blocking=False):
+            try:
+                answered = self.hosts.alive(job.slice, timeout=PROBE_TIME)
+            finally:
+                self._probing.release()
             live.probed_at = now
             dead = {host: live.dead.get(host, (now, 0)) for host in quiet - answered}
             live.dead = {host: (since, n + 1) for host, (since, n) in dead.items()}
@@ -150,17 +216,31 @@ class Observer:
         return {host: Silence(now - since, n) for host, (since, n) in found.items()}
 
     def _reports(self, job: Job) -> tuple[Report, ...] | Unknown:
-        """Every host's report of the newest attempt, by one list call; also remembers its progress."""
+        """Every host's report of the newest attempt; also remembers its progress."""
+        known = self.live_of(job.id).hearing.known(job, self.report_every)
         try:
-            blobs = self.blobs.list(host_reports.reports_prefix(job), timeout=LOOK)
-            storage_now = self.blobs.clock(timeout=LOOK)
+            blobs, storage_now = self.listing.of(job, timeout=LOOK, known=known)
+            signed = job.attempt is not None and job.attempt.signed
+            key = self.hosts.key(keys.of_attempt(job)) if signed else None
         except (Transient, Refused) as error:
-            self.live_of(job.id).readable_since = None
+            live = self.live_of(job.id)
+            live.readable_since, live.unread_at = None, self.clock.now()
             return Unknown(str(error))
         live = self.live_of(job.id)
-        if live.readable_since is None:
-            live.readable_since = self.clock.now()
-        found = host_reports.read_reports(job, blobs, now=storage_now)
+        if job.attempt and live.hearing.attempt != job.attempt.number:
+            live.hearing, live.dead = Hearing(job.attempt.number), {}
+        live.take_over(job, self.clock.now())
+        found = live.hearing.hear(job, blobs, key=key, now=storage_now)
+        if live.hearing.unread and key is not None:
+            self._read_bodies(job, live.hearing, key)
+            found = live.hearing.reports(storage_now)
+        if job.state is State.RUNNING and job.attempt:  # whoever runs has reported
+            missed = set(range(job.hosts)) - {r.host for r in found}
+            # a listing may be older than the attempt: another backend may have started it some seconds ago
+            began = job.attempt.running_at or job.attempt.started_at
+            age = self.clock.now() - max(live.readable_since or 0.0, began)
+            lost = (Report(host, job.attempt.number, Phase.RUNNING, age) for host in missed)
+            found = tuple(sorted((*found, *lost), key=lambda r: r.host))
         if found and job.attempt:
             progress = best_progress(found)
             if live.attempt != job.attempt.number:
@@ -168,26 +248,43 @@ class Observer:
             elif progress.step != live.progress.step:
                 live.moved_at = self.clock.now()
             live.progress, live.attempt = progress, job.attempt.number
+            live.reports, live.heard_at = found, self.clock.now()
             announced = (r.maintenance for r in found if r.maintenance)
             live.maintenance = min(announced, key=lambda one: one.starts, default=None)
         return found
+
+    def _read_bodies(self, job: Job, hearing: Hearing, key: str) -> None:
+        """Of objects that have more to say than their metadata. One that cannot be read is not heard as yet."""
+        for blob in hearing.unread:
+            try:
+                body = self.blobs.get(blob.path, end=BODY, timeout=LOOK)
+            except (Transient, Refused, NotFound) as error:
+                log.info("job %s: %s is read later: %s", job.id, blob.path, error)
+                continue
+            hearing.read(job, blob, body, key=key)
 
     def with_evidence(self, job: Job, seen: Seen) -> Seen:
         """The same with the evidence of failed hosts, as far as it can be read in time. It may name a better cause."""
         if isinstance(seen.reports, Unknown) or job.attempt is None:
             return seen
         until = self.clock.now() + EVIDENCE
-        kept: dict[int, tuple[str, ...]] = {}
-        for report in triage.witnesses(seen.reports)[:WITNESSES]:
+        words = self.live_of(job.id).hearing.words
+        asked = triage.witnesses(seen.reports)[:WITNESSES]
+        paths = {r.host: words[r.host].path for r in asked if r.host in words}
+        bodies: dict[str, bytes] = {}
+        for path in dict.fromkeys(paths.values()):
             left = until - self.clock.now()
             if left <= 0:
                 break
-            path = paths.report_path(job.workdir_of(report.attempt), report.attempt, report.host)
             try:
-                body = self.blobs.get(path, end=limits.MAX_EVIDENCE_READ, timeout=left)
+                bodies[path] = self.blobs.get(path, end=BODY, timeout=left)
             except (Transient, Refused, NotFound) as error:
-                log.info("job %s: no evidence of host %d: %s", job.id, report.host, error)
-                continue
-            kept[report.host] = host_reports.read_evidence(body)
+                log.info("job %s: no evidence from %s: %s", job.id, path, error)
+        key = self.hosts.key(keys.of_attempt(job)) if job.attempt.signed else ""
+        kept = {
+            r.host: host_reports.evidence_of(r, bodies[paths[r.host]], key)
+            for r in asked
+            if paths.get(r.host) in bodies
+        }
         reports = tuple(replace(r, evidence=kept.get(r.host, ())) for r in seen.reports)
         return replace(seen, reports=reports)

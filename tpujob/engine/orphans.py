@@ -14,7 +14,8 @@ from tpujob.domain import invariants
 from tpujob.domain.decide import SUSPENDED_WITHIN
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job, Slice
-from tpujob.errors import Refused, TpujobError, Transient
+from tpujob.engine.counters import Counters
+from tpujob.errors import NotFound, Refused, StoreError, TpujobError, Transient
 from tpujob.ports import Clock, Hosts, Owned, Slices, Store
 
 log = logging.getLogger(__name__)
@@ -53,9 +54,13 @@ class Orphans:
         clock: Clock,
         *,
         zones: Callable[[], Sequence[str]],
+        leaked: Callable[[Sequence[Owned]], None] = lambda _: None,
+        counters: Counters | None = None,
     ) -> None:
+        """`leaked`: told of what is about to be deleted; never raises."""
         self.store, self.slices, self.hosts, self.clock = store, slices, hosts, clock
-        self.zones = zones
+        self.zones, self.leaked = zones, leaked
+        self._counters = counters or Counters()
         #: since when this process has seen the cloud suspend an orphan: no record says it, and one that starts later
         #: waits a little longer
         self._suspending: dict[str, float] = {}
@@ -69,18 +74,37 @@ class Orphans:
         names = self._keys(swept)
         found = self._listed(swept)
         now, jobs = self.clock.now(), self.store.list(live=True)
-        damaged = {job_id for job_id, _ in self.store.damaged()}
-        for orphan in unclaimed(found, jobs, damaged):
-            if now - orphan.created_at <= grace(orphan):
-                swept.kept.append(orphan)
-            elif dry_run:
-                swept.deleted.append(orphan)
-            else:
+        lost, unused = unclaimed(found, jobs), unused_keys(names, found, jobs)
+        damaged = self._damaged({*(o.job_id for o in lost), *map(_job_of, unused)})
+        lost = [o for o in lost if o.job_id not in damaged]
+        old = [orphan for orphan in lost if now - orphan.created_at > grace(orphan)]
+        swept.kept.extend(o for o in lost if now - o.created_at <= grace(o))
+        if dry_run:
+            swept.deleted.extend(old)
+        else:
+            self.leaked(old)
+            for orphan in old:
                 self._delete(orphan, swept)
-        for name in () if swept.unlisted else unused_keys(names, found, jobs, damaged):
+        for name in () if swept.unlisted else unused:
+            if _job_of(name) in damaged:
+                continue
             if dry_run or self._forget(name):
                 swept.keys.append(name)
         return swept
+
+    def _damaged(self, job_ids: Collection[str]) -> set[str]:
+        """Those whose record is there and cannot be read: it may claim any slice of its own. Only these are read, as
+        reads are billed."""
+        damaged: set[str] = set()
+        for job_id in filter(str.isdecimal, job_ids):
+            try:
+                self.store.get(job_id)
+            except NotFound:
+                continue
+            except StoreError as error:
+                log.warning("sweep: %s", error.message)
+                damaged.add(job_id)
+        return damaged
 
     def _keys(self, swept: Swept) -> list[str]:
         try:
@@ -120,8 +144,10 @@ class Orphans:
         except (Transient, Refused) as error:
             log.warning("sweep: %s: %s", orphan.name, error)
             swept.failed.append((orphan, error.message))
+            self._counters.count("leaks", "failed")
         else:
             swept.deleted.append(orphan)
+            self._counters.count("leaks", "deleted")
 
     def _overdue(self, orphan: Owned) -> bool:
         """Whether the cloud has been suspending it for too long to wait for."""
@@ -145,21 +171,22 @@ def grace(orphan: Owned) -> float:
     return LEFT_OVER if orphan.job_id == PROBE_JOB else GRACE
 
 
-def unclaimed(found: Sequence[Owned], jobs: Sequence[Job], damaged: Collection[str]) -> list[Owned]:
-    """Those of `found` that none of these live jobs expects to be there. A job whose record is `damaged` may claim
-    any slice of its own."""
+def unclaimed(found: Sequence[Owned], jobs: Sequence[Job]) -> list[Owned]:
+    """Those of `found` that none of these live jobs expects to be there."""
     lost = set(invariants.unclaimed((o.name for o in found), jobs))
-    return [o for o in found if o.name in lost and o.job_id not in damaged]
+    return [o for o in found if o.name in lost]
 
 
-def unused_keys(
-    names: Sequence[str], found: Sequence[Owned], jobs: Sequence[Job], damaged: Collection[str]
-) -> list[str]:
+def unused_keys(names: Sequence[str], found: Sequence[Owned], jobs: Sequence[Job]) -> list[str]:
     """Those of `names`, slices that there are keys for, that are not in the cloud and that no live job holds."""
     there = {owned.name for owned in found}
     free = set(invariants.unclaimed(names, jobs)) - there
-    unreadable = tuple(f"tj-{job_id}-" for job_id in damaged)
-    return [name for name in names if name in free and not name.startswith(unreadable)]
+    return [name for name in names if name in free]
+
+
+def _job_of(name: str) -> str:
+    """The id in the name of a slice (`tj-000042-1`); empty: there is none."""
+    return name.partition("-")[2].partition("-")[0]
 
 
 def as_slice(orphan: Owned) -> Slice:

@@ -7,13 +7,16 @@ most one job for at most one lease. When ticks happen is in `engine/loop.py`.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from tpujob import logged
 from tpujob.domain.actions import (
     Action,
     Copied,
     CreateSlice,
+    Decision,
     DeleteSlice,
     Denied,
     Done,
@@ -27,16 +30,18 @@ from tpujob.domain.decide import decide, follow_up
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.failures import host_reputation, nonfinite
 from tpujob.domain.failures.retry import POLICIES
-from tpujob.domain.host import plan
+from tpujob.domain.host import keys, plan
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Cause, Job, Slice
 from tpujob.domain.money.shared import SharedBudget
-from tpujob.domain.observations import Seen
+from tpujob.domain.observations import Present, Seen
 from tpujob.domain.placement import datasets
 from tpujob.domain.prices import LIST, PriceList
 from tpujob.engine.bundles import Bundles
 from tpujob.engine.circuits import CircuitBreaker
+from tpujob.engine.counters import RECOVERY, Counters, recovered
 from tpujob.engine.observer import LOOK, Observer
+from tpujob.engine.slice_listing import NAMED
 from tpujob.engine.spending import Spending
 from tpujob.errors import (
     Conflict,
@@ -67,6 +72,10 @@ PATIENCE = 10.0
 
 #: the events that give an attempt its cause
 _ENDS = frozenset({EventKind.ATTEMPT_ENDED, EventKind.ATTEMPT_RETRIED, EventKind.ATTEMPT_CONDEMNED})
+#: what comes often, and neither ends, deletes nor asks for anything
+_OFTEN = frozenset({EventKind.PROGRESSED, EventKind.WATCHED, EventKind.COPY_ADVANCED})
+#: how each is counted
+_RESULTS = {Done: "done", Copied: "done", NotYet: "not_yet", Denied: "denied"}
 _PREFLIGHTS = POLICIES[Cause.PREFLIGHT].budget
 
 
@@ -87,10 +96,12 @@ class Reconciler:
         changed: Callable[[], None] = lambda: None,
         prices: PriceList = LIST,
         budgets: Sequence[SharedBudget] = (),
+        counters: Counters | None = None,
     ) -> None:
         self.store, self.slices, self.hosts, self.blobs = store, slices, hosts, blobs
         self.clock, self.reputation, self.copies = clock, reputation, copies
         self.secrets, self.bundles = secrets, Bundles(store, blobs)
+        self.counters = counters or Counters()
         self.owner = owner  #: unique among all backends, ever
         self.report_every = report_every
         self.changed = changed  #: called after every commit, so that whoever follows looks again
@@ -121,9 +132,14 @@ class Reconciler:
             except NotFound:
                 self._forget(job_id)
                 return None
+            logged.note(attempt=str(job.attempt.number) if job.attempt else "")
             looked = self.clock.now()
             seen = self.observer.look(job)
             decision = decide(job, seen, looked)
+            if seen.listed and not _light(decision):
+                looked = self.clock.now()
+                seen = self.observer.look(job, by_name=True)
+                decision = decide(job, seen, looked)
             if decision.event and decision.event.kind in _ENDS:
                 seen = self.observer.with_evidence(job, seen)
                 decision = decide(job, seen, looked)
@@ -137,6 +153,10 @@ class Reconciler:
             if not moved:
                 break
         return None if self._finished(job_id) else max(wake_in, 0.2)
+
+    def tidy(self) -> None:
+        """Remove reports of attempts that are over; from time to time. Raises StoreError."""
+        self.observer.listing.tidy(self.store.list(live=True))
 
     def _finished(self, job_id: str) -> bool:
         try:
@@ -166,7 +186,10 @@ class Reconciler:
             if happened:
                 self._accuse(apply(job, happened), seen)
             current = self._commit(job, happened, lease) if happened else self._unchanged(job)
-            result = self._act(current, action, lease) if action else Done()
+            young = seen if not seen.listed and self.clock.now() - looked < NAMED else None
+            result = self._act(current, action, lease, young) if action else Done()
+            if action:
+                self.counters.count("actions", type(action).__name__, _RESULTS[type(result)])
             after = follow_up(current, action, result, self.clock.now()) if action else None
             self._note(job.id, Done() if after else result)
             if after:
@@ -191,6 +214,7 @@ class Reconciler:
         # first: a commit whose reply is lost may have been written
         self.spending.note(job, after, happened)
         self.breaker.note(job, after, happened)
+        began = time.monotonic()
         stored = self.store.commit(
             after,
             happened,
@@ -198,9 +222,21 @@ class Reconciler:
             op_id=f"{self.owner}:{lease.token}:{job.version + 1}",
             lease=lease,
         )
+        self._count(job, stored, happened, time.monotonic() - began)
         log.info("job %s: %s, %s: %s", job.id, stored.state, happened.kind, happened.text)
         self.changed()
         return stored
+
+    def _count(self, before: Job, after: Job, happened: Event, seconds: float) -> None:
+        self.counters.time("commit", seconds)
+        self.counters.count("events", happened.kind)
+        open_ones = {one.number for one in before.attempts if one.ended_at is None}
+        for one in after.attempts:
+            if one.number in open_ones and one.ended_at is not None:
+                self.counters.count("ends", one.outcome or "", one.cause or "")
+        if found := recovered(before, after):
+            cause, waited = found
+            self.counters.time("recovery", waited, cause, bounds=RECOVERY)
 
     # Suspects --------------------------------------------------------------------------------------------------------
 
@@ -217,6 +253,7 @@ class Reconciler:
                     reason=found.reason,
                     op_id=found.op_id,
                     at=self.clock.now(),
+                    owner=job.owner,
                 )
                 self._accused.add(found.op_id)
 
@@ -224,7 +261,7 @@ class Reconciler:
         """The machines that the program is kept off; none for a job that was refused too many of them."""
         if job.spent.get(_PREFLIGHTS, 0) >= host_reputation.REFUSALS:
             return []
-        return host_reputation.avoided(self.reputation.suspects(), self.clock.now())
+        return host_reputation.avoided(self.reputation.suspects(), self.clock.now(), job.owner)
 
     def _note(self, job_id: str, result: Result) -> None:
         """Remember what is in the way: the error of an action that is tried again, or was refused without effect."""
@@ -242,11 +279,12 @@ class Reconciler:
                 return None
         return action
 
-    def _act(self, job: Job, action: Action, lease: Lease) -> Result:
+    def _act(self, job: Job, action: Action, lease: Lease, seen: Seen | None) -> Result:
+        """`seen`: what looks by name have just shown; None: there were none."""
         try:
             if isinstance(action, MakeCopy):
                 return self._copy(job, action, lease)
-            self._do(job, action, lease)
+            self._do(job, action, lease, seen)
         except Refused as error:
             return Denied(Cause(error.cause), str(error), error.scope)
         except HostKeyChanged as error:
@@ -264,7 +302,7 @@ class Reconciler:
             raise Transient("the lease ran out before anything was done")
         return left
 
-    def _do(self, job: Job, action: Action, lease: Lease) -> None:
+    def _do(self, job: Job, action: Action, lease: Lease, seen: Seen | None) -> None:
         match action:
             case CreateSlice():
                 slice = _serving(job)
@@ -275,14 +313,19 @@ class Reconciler:
                 )
             case DeleteSlice(name, even_suspending):
                 slice = next(s for s in job.slices if s.name == name)
-                left = self._left(lease)
-                self.slices.delete(slice, timeout=left, even_suspending=even_suspending)
+                left, look = self._left(lease), seen.slices.get(name) if seen else None
+                there = look if isinstance(look, Present) else None
+                self.slices.delete(slice, timeout=left, even_suspending=even_suspending, seen=there)
                 self.hosts.forget(slice)
             case StartProgram():
                 avoid = self._avoided(job)
                 plans = plan.plans(job, report_every=self.report_every, avoid=avoid)
-                secrets = self._secrets(job)
-                plans = [replace(one, secrets=secrets) for one in plans]
+                told = {
+                    "secrets": self._secrets(job),
+                    "key": self.hosts.key(keys.of_attempt(job)),
+                    "cache_key": self.hosts.key(keys.of_caches(job)),
+                }
+                plans = [replace(one, **told) for one in plans]
                 self.hosts.start(_serving(job), plans, timeout=self._left(lease))
                 if job.attempt:
                     self._started[job.id] = (job.attempt.number, self.clock.now())
@@ -316,8 +359,12 @@ class Reconciler:
         the next tick goes on. Data sets stay: other jobs read them, too."""
         until = self.clock.now() + self._left(lease)
         for workdir in job.workdirs:
-            for blob in self.blobs.list(workdir + "/", timeout=LOOK):
-                kept = blob.path[len(workdir) + 1 :].startswith(paths.KEPT)
+            said = f"{paths.reports_root(workdir)}{job.id}/"
+            for blob in (
+                *self.blobs.list(said, timeout=LOOK),
+                *self.blobs.list(workdir + "/", timeout=LOOK),
+            ):
+                kept = blob.path.removeprefix(workdir + "/").startswith(paths.KEPT)
                 if job.wipe_checkpoints or not kept:
                     if self.clock.now() > until:
                         raise Transient("cleaning takes long; going on in a moment")
@@ -331,6 +378,14 @@ class Reconciler:
 def _ttl(job: Job, action: Action | None) -> float:
     """Long enough for the action: a program that is stopped gets the grace that its spec promises."""
     return LEASE + job.spec.stop_grace if isinstance(action, StopProgram) else LEASE
+
+
+def _light(decision: Decision) -> bool:
+    """Whether it may rest on what a list showed some seconds ago."""
+    event, action = decision.event, decision.action
+    return (event is None or event.kind in _OFTEN) and isinstance(
+        action, None | StartProgram | MakeCopy
+    )
 
 
 def _whole(result: Result) -> bool:

@@ -11,5 +11,12 @@ MAX_METRICS = 32
 MAX_EVIDENCE, MAX_EVIDENCE_READ = 8 * 1024, 16 * 1024
 MAX_EVIDENCE_LINES, MAX_EVIDENCE_LINES_READ = 60, 80
 
+#: seconds for which the rest neither ends nor goes on after a host has ended with success
+LEFT_BEHIND = 40.0
+#: seconds between two reports, at most, while a host that got a notice may still be saving
+SAVING = 10.0
+
 LONGEST_LINE = 64 * 1024  #: bytes of a line of log; a longer line becomes several
 LAST_SEGMENT = 99_999  #: of a log: five digits, so that names sort as numbers do
+LOG_EVERY = 300.0  #: seconds that a line of log waits to be shipped, at most
+LOG_PER_REPORT = 5  #: the same as so many times between two reports, where that is less

@@ -19,6 +19,10 @@ MEMORY = "/dev/shm"  # noqa: S108, a host works for one job
 
 _SEGMENT = re.compile(r"/attempts/(\d+)/host-(\d{1,6})/log-(\d{5,9})" + re.escape(LOG_SUFFIX))
 
+_SHARED = re.compile(r"/attempts/(\d+)/logs/(\d{5,6})-(\d{5,9})" + re.escape(LOG_SUFFIX))
+
+_REPORT = re.compile(r"([A-Za-z0-9_-]{1,64})/([1-9][0-9]{0,8})/host-(0|[1-9][0-9]{0,5})")
+
 
 def owner_folder(bucket: str, folder: str) -> str:
     """What all objects of one user lie below; without a folder, those of before there were owners."""
@@ -30,14 +34,35 @@ def attempt_folder(workdir: str, attempt: int) -> str:
     return f"{workdir}/attempts/{attempt}"
 
 
+def reports_root(workdir: str) -> str:
+    """What the reports about all jobs of an owner lie below: one list call observes them all. They are removed once the
+    attempt is over."""
+    return workdir.rpartition("/jobs/")[0] + "/reports/"
+
+
 def reports_prefix(workdir: str, attempt: int) -> str:
-    """What all report paths of an attempt begin with; the host's number follows. One list call observes all hosts."""
-    return attempt_folder(workdir, attempt) + "/reports/host-"
+    """What all report paths of an attempt begin with; the host's number follows."""
+    return f"{reports_root(workdir)}{workdir.rpartition('/')[2]}/{attempt}/host-"
 
 
 def report_path(workdir: str, attempt: int, host: int) -> str:
-    """The one object with what a host says."""
+    """The one object with what a host says, while the attempt lasts."""
     return f"{reports_prefix(workdir, attempt)}{host}"
+
+
+def read_report_path(root: str, path: str) -> tuple[str, int, int] | None:
+    """Job, attempt and host of a report below `root`; None: the path is none of a report."""
+    found = _REPORT.fullmatch(path[len(root) :]) if path.startswith(root) else None
+    return (found[1], int(found[2]), int(found[3])) if found else None
+
+
+def kept_report_path(workdir: str, attempt: int, host: int) -> str:
+    """Where the last report of an attempt is kept; agents that do not sign also wrote it there while it lasted."""
+    return f"{kept_reports_prefix(workdir, attempt)}{host}"
+
+
+def kept_reports_prefix(workdir: str, attempt: int) -> str:
+    return attempt_folder(workdir, attempt) + "/reports/host-"
 
 
 def hosts_prefix(workdir: str, attempt: int) -> str:
@@ -74,3 +99,23 @@ def read_log_path(workdir: str, path: str) -> tuple[int, int, int] | None:
     """Attempt, host and number of a log segment; None: the path is none of a segment in that workdir."""
     found = _SEGMENT.fullmatch(path[len(workdir) :]) if path.startswith(workdir) else None
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+def shared_log_prefix(workdir: str, attempt: int) -> str:
+    """What the paths of objects begin with that hold lines of many hosts."""
+    return attempt_folder(workdir, attempt) + "/logs/"
+
+
+def shared_log_path(workdir: str, attempt: int, by: int, number: int) -> str:
+    """One of them, numbered from 1 for each host that writes them."""
+    return f"{shared_log_prefix(workdir, attempt)}{by:05d}-{number:05d}{LOG_SUFFIX}"
+
+
+def is_shared_log(workdir: str, attempt: int, path: str) -> bool:
+    found = _SHARED.fullmatch(path[len(workdir) :]) if path.startswith(workdir) else None
+    return found is not None and int(found[1]) == attempt
+
+
+def followed_path(workdir: str, attempt: int) -> str:
+    """Written again and again while somebody follows the log whom its hosts cannot tell anything."""
+    return attempt_folder(workdir, attempt) + "/followed"

@@ -67,6 +67,12 @@ class StageOrder(TypedDict):
     to: str  #: a folder of its own, which may begin with `~` or `paths.MEMORY`
 
 
+class VoiceOrder(TypedDict):
+    """How the hosts of a slice find each other, to speak with one voice."""
+
+    peers: list[str]  #: `address:port` of each host, by host
+
+
 class _Needed(TypedDict):
     v: int  #: 1; another number is refused
     job: str
@@ -81,7 +87,7 @@ class _Needed(TypedDict):
     env: dict[str, str]
     context: dict[str, str | int]  #: fields of `workloads.contract.ProgramContext`
     grace: float  #: seconds between SIGTERM and SIGKILL
-    report_every: float  #: seconds
+    report_every: float  #: seconds between two reports in the bucket while nothing happens
     log_bytes: int  #: of output that is kept; of more, the middle is dropped
 
 
@@ -98,6 +104,7 @@ class Plan(_Needed, total=False):
     ]  #: variables of the program that name a folder of the host, as `to` does
     #: folders below the program's that are kept in the bucket, and are there again in the next attempt
     outputs: list[str]
+    voice: VoiceOrder
     type: str  #: of the TPU; part of where compiled programs are kept
     shared: str  #: a `gs://` folder that all jobs share
 

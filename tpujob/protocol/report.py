@@ -1,7 +1,9 @@
 """What one host says of its attempt, as JSON. The agent writes it; `domain/host/reports.py` decides what to believe.
 
-It is in the metadata of the object `paths.report_path`, so that a list call reads it; the evidence is the body:
-`{"v": 1, "lines": [...]}`.
+Those of all hosts of a slice are in one object (`slice_report.py`). Agents that do not know this write one for each
+host: the report in the metadata of `paths.report_path`, as `report`; the evidence in the body: `{"v": 1, "lines":
+[...]}`, and of host 0 a second line after it, of `series.py`. `mac` beside the report signs its text with the key of
+the attempt (`signing.py`).
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ class ReportDocument(TypedDict, total=False):
     job: str
     attempt: int
     host: int
-    at: float  #: by the host's clock, which is not trusted
+    seq: int  #: grows with each report of this host; also when its agent was started anew
+    evidence: str  #: the SHA-256 of the first line of the body, in hex; from agents that report for one host alone
     phase: str  #: a Phase
     #: once it has exited; negative: killed by that signal; None: it was not started
     exit_code: int | None

@@ -37,6 +37,7 @@ class Admin:
         self._prices = prices
         self._store, self._orphans = store, orphans
         self._reputation, self._clock = reputation, clock
+        self.suspects = reputation.suspects  #: as they are recorded
 
     # Machines --------------------------------------------------------------------------------------------------------
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Callable
 from typing import Any
 
+from tpujob import logged
 from tpujob.domain import access
 from tpujob.domain.access import Principal
 from tpujob.domain.model import Job
@@ -30,22 +32,22 @@ class Allowed:
         return getattr(self._jobs, method)
 
 
-def find_job(store: Store, who: Principal, method: str, job: str) -> Job:
-    """Anybody's by its id, the caller's own by its name, for that method. Raises NotFound, BadRequest; Forbidden when
-    the caller may not call it for that job."""
+def find_job(
+    store: Store,
+    who: Principal,
+    method: str,
+    job: str,
+    get: Callable[[str], Job] | None = None,
+) -> Job:
+    """Anybody's by its id, the caller's own by its name, for that method. `get`: left out, the store's. Raises
+    NotFound, BadRequest; Forbidden when the caller may not call it for that job."""
     if re.fullmatch(r"[0-9]{1,6}", job):
-        found = store.get(job.zfill(6))
+        found = (get or store.get)(job.zfill(6))
     else:
         found = _named(store, who, job, any_state=method in _LOSES)
+    logged.note(job=found.id)
     access.check_owner(who, method, found.id, found.owner)
     return found
-
-
-def number_of(job: str) -> int:
-    """Of a job's id. Raises BadRequest."""
-    if not re.fullmatch(r"[0-9]{1,9}", job):
-        raise BadRequest(f"{job[:80]!r} is no id of a job", hint="such as 000042")
-    return int(job)
 
 
 def own_key(who: Principal, key: str) -> str:

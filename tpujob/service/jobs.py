@@ -3,57 +3,68 @@
 from __future__ import annotations
 
 import copy
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import IO, Any, cast
 
 from tpujob.api import (
     CallerView,
+    ChannelView,
     CodeGiven,
+    DeliveryView,
     DiffView,
     EventView,
     HostAccess,
+    HostView,
+    JobPage,
     JobsApi,
     JobView,
+    ListAsked,
+    LogBlock,
+    LogMatches,
     LogPage,
+    LogWindow,
     MemberView,
+    MetricsView,
+    PatchView,
     PlanView,
+    SearchAsked,
     SecretView,
     SpendingView,
+    WindowAsked,
 )
 from tpujob.domain import access
 from tpujob.domain.access import BACKEND, Principal
-from tpujob.domain.events import BudgetChanged, CleanRequested, EventKind
-from tpujob.domain.lifecycle import apply, event
-from tpujob.domain.model import Job, Slice, State, Wish
+from tpujob.domain.model import Job, Slice, State
 from tpujob.domain.money import Surroundings
 from tpujob.domain.money import budget as money
 from tpujob.domain.observations import NO_FUNDS, Account, Circuit, Funds
 from tpujob.domain.placement import EVERYWHERE, Site
-from tpujob.domain.placement import circuits as capacity
-from tpujob.domain.text import dollars
-from tpujob.engine import Bundles, Live, Loop
+from tpujob.engine import Bundles, Counters, Live, Loop
 from tpujob.errors import Conflict, IllegalInState, NotFound
 from tpujob.ports import Blobs, Clock, Copies, Secrets, Store
-from tpujob.service import logs as log_reader
+from tpujob.service import actions, details
 from tpujob.service.admin import Admin
-from tpujob.service.allowed import Allowed, find_job, number_of, own_key
-from tpujob.service.changes import Changes
+from tpujob.service.allowed import Allowed, find_job, own_key
+from tpujob.service.backend import Itself, Process
+from tpujob.service.board import Board
+from tpujob.service.changes import Changes, Records
+from tpujob.service.code import patch
 from tpujob.service.diff import compare
+from tpujob.service.known import Knowledge
+from tpujob.service.logs import Live as LiveLogs
+from tpujob.service.logs import Logs, hosts_up_to
 from tpujob.service.members import Membership
+from tpujob.service.metrics import Curves
 from tpujob.service.money import budgets
 from tpujob.service.money.comparison import Comparisons
 from tpujob.service.money.cost import Costs
 from tpujob.service.money.estimate import Estimates
+from tpujob.service.notify import Notifications
+from tpujob.service.overview import Overview, Quotas
 from tpujob.service.secrets import OwnSecrets
+from tpujob.service.steering import Steering
 from tpujob.service.submission import Offered, Submission, nobody_knows
 from tpujob.service.views import event_view, job_view
-
-#: seconds to read the next page of a log
-ANSWER = 15.0
-#: how often a user's command is written again when the reconciler wrote first
-TRIES = 8
 
 
 class Jobs:
@@ -76,6 +87,7 @@ class Jobs:
         trust: Callable[[Slice], str] = lambda _: "",
         loop: Loop,
         changes: Changes,
+        notifications: Notifications,
         live: Mapping[str, Live],
         circuits: Callable[[], Mapping[str, Circuit]] = dict,
         funds: Callable[[Job], Funds] = lambda _: NO_FUNDS,
@@ -83,24 +95,44 @@ class Jobs:
         offered: Offered = nobody_knows,
         owner: str = "local",
         around: Surroundings = Surroundings(),  # noqa: B008
+        quotas: Quotas | None = None,
+        counters: Counters | None = None,
+        process: Process = Process(),  # noqa: B008
+        live_logs: LiveLogs | None = None,
     ) -> None:
         """`who`: for whom; `acting_for` makes one for somebody else. `live`: what the reconciler knows of each job
         beyond its record. `circuits`: the offers that were refused lately, for all jobs. `funds`: what budgets depend
         on beside a job's record. `accounts`: of the budgets that are shared. `offered`: what a zone lists; left out:
         nobody can be asked. `access`: lets the holder of a public key in at a host. `trust`: why the keys of a slice's
-        hosts are trusted. `owner`: what slices are labelled with. `around`: what the context adds to the bill."""
+        hosts are trusted. `owner`: what slices are labelled with. `around`: what the context adds to the bill.
+        `quotas`: what the project may hold; left out: there is none to read. `counters`: of the process, which is
+        `process`. `live_logs`: what running hosts print that is not stored yet."""
         self._who = who
         self._store, self._blobs, self._clock = store, blobs, clock
         self._access, self._trust, self._loop, self._changes = access, trust, loop, changes
-        self._live, self._circuits = live, circuits
-        self._funds, self._accounts = funds, accounts
+        self._funds, self._accounts, self._live = funds, accounts, live
+        self._records = Records(store, changes)
+        self._logs = Logs(blobs, live_logs)
         self._prices = site.prices
+        self._knowledge = Knowledge(live, circuits, funds, site.prices)
+        self.board = Board(store, changes, clock, self._knowledge)
+        self._steering = Steering(store, clock, site.prices, funds, self._tell)
         self._secrets, self._bundles = OwnSecrets(store, secrets), Bundles(store, blobs)
         self._submission = Submission(blobs, copies, clock, site, offered, funds)
         self.hosts, self.pin_host, self.clear_host = admin.hosts, admin.pin_host, admin.clear_host
-        self._members = members
-        costs = Costs(store, clock, owner)
+        self._curves = Curves(blobs, clock)
+        self._members, self._suspects = members, admin.suspects
+        self._notifications = notifications
+        self.set_channel_secret = notifications.set_channel_secret
+        overview = Overview(store, clock, circuits, self.board, quotas)
+        self.happened, self.capacity = overview.happened, overview.capacity
+        costs = Costs(store, clock, self.board, owner)
         self.cost, self.ledger = costs.cost, costs.ledger
+        counters = counters or Counters()
+        self.itself = itself = Itself(
+            store, clock, self.board, loop, counters, notifications, circuits, costs, process
+        )
+        self.health, self.backend_metrics = itself.health, itself.backend_metrics
         placed = self._submission.placed
         self._estimates = estimates = Estimates(
             store, clock, site, placed, around, self._submission.to_copy
@@ -118,6 +150,29 @@ class Jobs:
     def whoami(self) -> CallerView:
         return CallerView(id=self._who.id, name=self._who.name, role=self._who.role or "")
 
+    # Be told ---------------------------------------------------------------------------------------------------------
+
+    def channels(self) -> Sequence[ChannelView]:
+        return self._notifications.channels(self._who)
+
+    def deliveries(
+        self, *, channel: str = "", before: str = "", limit: int = 50
+    ) -> Sequence[DeliveryView]:
+        return self._notifications.deliveries(
+            self._who, channel=channel, before=before, limit=limit
+        )
+
+    def test_channel(self, channel: str) -> DeliveryView:
+        return self._notifications.test_channel(self._who, channel)
+
+    def replay(self, delivery: str) -> DeliveryView:
+        return self._notifications.replay(self._who, delivery)
+
+    def mute_channel(self, channel: str, hours: float) -> ChannelView:
+        return self._notifications.mute_channel(self._who, channel, hours)
+
+    # Members ---------------------------------------------------------------------------------------------------------
+
     def members(self) -> Sequence[MemberView]:
         return self._members.list()
 
@@ -132,6 +187,7 @@ class Jobs:
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
         placed = self._submission.placed(spec)
         self._secrets.check(self._who, placed.spec)
+        self._notifications.check(placed.spec)
         found = self._submission.plan(placed)
         self._estimates.within_budget(placed)
         return found
@@ -149,6 +205,7 @@ class Jobs:
     ) -> JobView:
         placed = self._submission.placed(spec)
         self._secrets.check(self._who, placed.spec)
+        self._notifications.check(placed.spec)
         job, created = self._submission.first_record(placed, self._who, bundles, code)
         self._estimates.within_budget(placed)
         self._bundles.check(job)
@@ -160,7 +217,7 @@ class Jobs:
                 hint="Use a new key for a new job.",
             )
         self._bundles.hold(stored)
-        self._tell(stored.id)
+        self._tell(stored)
         return self._view(stored)
 
     # Secrets ---------------------------------------------------------------------------------------------------------
@@ -176,23 +233,25 @@ class Jobs:
 
     # Look ------------------------------------------------------------------------------------------------------------
 
-    def list(
-        self, *, user: str = "", all: bool = False, before: str = "", limit: int = 0
-    ) -> list[JobView]:
-        jobs = self._store.list(user=user, live=None if all else True)
-        older = [job for job in jobs if not before or int(job.id) < number_of(before)]
-        return [self._view(job, full=False) for job in older[: limit or None]]
+    def list(self, asked: ListAsked | None = None) -> JobPage:
+        return self.board.page(self._who, asked or {})
 
     def get(self, job: str) -> JobView:
         return self._view(self._find("get", job))
 
     def events(self, job: str, *, after: int = 0, limit: int = 0) -> list[EventView]:
-        found = self._store.events(self._find("events", job).id, after=after)
+        found = self._records.events(self._find("events", job).id, after)
         return [event_view(e) for e in found[: limit or None]]
+
+    def metrics(self, job: str, *, attempt: int | None = None) -> MetricsView:
+        return self._curves.metrics(self._find("metrics", job), attempt)
 
     def diff(self, a: str, b: str) -> DiffView:
         both = self._find("diff", a), self._find("diff", b)
         return compare(*both, self._blobs, self._clock.now())
+
+    def patch(self, job: str) -> PatchView:
+        return patch(self._find("patch", job), self._blobs)
 
     def logs(
         self,
@@ -204,9 +263,19 @@ class Jobs:
         tail: int | None = None,
     ) -> LogPage:
         found = self._find("logs", job)
-        return log_reader.read(
-            self._blobs, found, host=host, attempt=attempt, cursor=cursor, tail=tail, timeout=ANSWER
-        )
+        return self._logs.page(found, host=host, attempt=attempt, cursor=cursor, tail=tail)
+
+    def log_block(
+        self, job: str, *, host: int | None = None, attempt: int | None = None, cursor: str = ""
+    ) -> LogBlock:
+        found = self._find("log_block", job)
+        return self._logs.block(found, host=host, attempt=attempt, cursor=cursor)
+
+    def log_window(self, job: str, asked: WindowAsked | None = None) -> LogWindow:
+        return self._logs.window(self._find("log_window", job), asked or {}, self._who.id)
+
+    def log_search(self, job: str, asked: SearchAsked) -> LogMatches:
+        return self._logs.search(self._find("log_search", job), asked, self._who.id)
 
     def access(self, job: str, *, host: int = 0, key: str) -> HostAccess:
         found = self._find("access", job)
@@ -217,7 +286,7 @@ class Jobs:
                 hint=f"`tpujob why {found.id}` says why; `tpujob logs {found.id}` has its output.",
             )
         if not 0 <= host < len(serving.endpoints):
-            had = log_reader.hosts_up_to(len(serving.endpoints))
+            had = hosts_up_to(len(serving.endpoints))
             raise NotFound(f"job {found.id} has {had}, no host {host}")
         return self._access(serving, host, key, f"{self._who.name} for job {found.id}")
 
@@ -231,8 +300,11 @@ class Jobs:
             after = self._changes.wait(job_id, after, timeout)
 
     def budgets(self) -> Sequence[SpendingView]:
-        now, live = self._clock.now(), self._store.list(live=True)
-        own = ((job.id, money.account(job, now, self._funds(job).granted)) for job in live)
+        now, live = self._clock.now(), self.board.split()[0]
+        own = (
+            (job.id, money.account(job, now, self._funds(job).granted))
+            for job in sorted(live, key=lambda job: job.id, reverse=True)
+        )
         return [
             *(budgets.view(money.at(known, now)) for known in self._accounts()),
             *(budgets.view(known, job_id) for job_id, known in own if known),
@@ -241,154 +313,47 @@ class Jobs:
     # Steer -----------------------------------------------------------------------------------------------------------
 
     def cancel(self, job: str, *, release: bool = False) -> JobView:
-        kind = EventKind.RELEASE_REQUESTED if release else EventKind.CANCEL_REQUESTED
-        text = "cancel requested, with release of the slice" if release else "cancel requested"
-        return self._view(
-            self._wish(
-                "cancel", job, kind, text, lambda j: _keep_final(j) or _already(j, release=release)
-            )
-        )
+        return self._view(self._steering.cancel(self._who, job, release=release))
 
     def delete(self, job: str) -> JobView:
-        def settled(j: Job) -> bool:
-            return _keep_final(j) or _already(j, release=True)
-
-        return self._view(
-            self._wish("delete", job, EventKind.RELEASE_REQUESTED, "delete requested", settled)
-        )
+        return self._view(self._steering.delete(self._who, job))
 
     def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
-        def settled(j: Job) -> bool:
-            return j.wish is Wish.CLEAN and j.wipe_checkpoints == checkpoints
-
-        text = "clean requested" + (", with its checkpoints" if checkpoints else "")
-        return self._view(
-            self._wish(
-                "clean", job, EventKind.CLEAN_REQUESTED, text, settled, CleanRequested(checkpoints)
-            )
-        )
+        return self._view(self._steering.clean(self._who, job, checkpoints=checkpoints))
 
     def resume(self, job: str, *, budget: float | None = None) -> JobView:
-        def settled(j: Job) -> bool:
-            _check_resumable(j)
-            going = j.wish is Wish.RUN and not j.state.final
-            if not going:
-                budgets.check_resume(j, self._funds(j), self._prices, self._clock.now())
-            return going
+        return self._view(self._steering.resume(self._who, job, budget=budget))
 
-        if budget is not None:
-            self._change_budget(job, budget)
-        return self._view(
-            self._wish("resume", job, EventKind.RESUME_REQUESTED, "resume requested", settled)
-        )
-
-    def _change_budget(self, job: str, usd: float) -> None:
-        limit = budgets.limit(usd)
-
-        def known(j: Job) -> bool:
-            _check_resumable(j)
-            changed = replace(j, spend_limit=limit)
-            budgets.check_resume(changed, self._funds(j), self._prices, self._clock.now())
-            return money.limit(j) == limit
-
-        text = f"the budget is {dollars(limit)}"
-        self._wish("resume", job, EventKind.BUDGET_CHANGED, text, known, BudgetChanged(limit))
-
-    def _wish(
-        self,
-        method: str,
-        job: str,
-        kind: EventKind,
-        text: str,
-        settled: Callable[[Job], bool],
-        payload: CleanRequested | BudgetChanged | None = None,
-    ) -> Job:
-        """Write the user's wish into the record, trying again when another write was first. A wish that is settled
-        already changes nothing."""
-        for _ in range(TRIES):
-            found = self._find(method, job)
-            if settled(found):
-                return found
-            asked = event(found, kind, self._clock.now(), text, payload, by=self._who.name)
-            try:
-                stored = self._store.commit(
-                    apply(found, asked),
-                    asked,
-                    expected_version=found.version,
-                    op_id=uuid.uuid4().hex,
-                    lease=None,
-                )
-            except Conflict:
-                continue
-            self._tell(stored.id)
-            return stored
-        raise Conflict(
-            f"job {job} could not be changed: other changes came first, {TRIES} times in a row",
-            hint="Try again in a moment.",
-        )
-
-    def _tell(self, job_id: str) -> None:
+    def _tell(self, job: Job) -> None:
+        self.board.note(job)
         self._changes.poke()
-        self._loop.poke(job_id)
+        self._loop.poke(job.id)
 
     def _find(self, method: str, job: str) -> Job:
-        return find_job(self._store, self._who, method, job)
+        return find_job(self._store, self._who, method, job, self._records.get)
 
-    def _view(self, job: Job, *, full: bool = True) -> JobView:
-        live = self._live.get(job.id)
-        current = (
-            live is not None and job.attempt is not None and live.attempt == job.attempt.number
-        )
-        use = (
-            live.progress
-            if live and current and job.attempt and job.attempt.ended_at is None
-            else None
-        )
-        now, funds = self._clock.now(), self._funds(job)
-        return job_view(
+    def _view(self, job: Job) -> JobView:
+        now = self._clock.now()
+        known, private = self._knowledge.of(job, now), access.sees_all(self._who, job.owner)
+        view = job_view(
             job,
             now=now,
-            progress=use,
-            moved_at=live.moved_at if live and use else None,
-            maintenance=live.maintenance if live and use else None,
-            trouble=live.trouble if live else "",
-            trouble_since=live.trouble_since if live else None,
-            wait=self._wait(job) if full else None,
-            funds=funds,
-            unpaid=budgets.waits_for(job, funds, self._prices, now),
-            full=full,
-            private=access.sees_all(self._who, job.owner),
-            host_keys=self._trust(job.slice) if full and job.slice and job.slice.endpoints else "",
+            known=known,
+            private=private,
+            host_keys=self._trust(job.slice) if job.slice and job.slice.endpoints else "",
         )
-
-    def _wait(self, job: Job) -> capacity.Wait | None:
-        asks = job.state in _ASKING and capacity.refusals(job)
-        return capacity.wait(job, self._circuits()) if asks else None
-
-
-#: states in which a job waits for a slice
-_ASKING = (State.QUEUED, State.PROVISIONING, State.RELEASING)
-
-
-def _check_resumable(job: Job) -> None:
-    """Raises IllegalInState for a job that is done for good."""
-    if job.state is State.SUCCEEDED:
-        raise IllegalInState(
-            f"job {job.id} has succeeded; there is nothing to resume",
-            hint="`tpujob create` starts a new one.",
+        done = known.progress or (job.attempt.progress if job.attempt else None)
+        view["actions"], view["refused"] = actions.offered(
+            job, self._who, now, done=done, funds=known.funds, prices=self._prices
         )
-    if job.wish is Wish.CLEAN:
-        raise IllegalInState(
-            f"job {job.id} is being cleaned", hint="`tpujob create` starts a new one."
-        )
+        view["timeline"] = details.spans(job, now, known.progress)
+        view["on_hosts"] = self._on_hosts(job, now, private=private)
+        return view
 
-
-def _keep_final(job: Job) -> bool:
-    """A job that has ended stays as it ended."""
-    return job.state.final
-
-
-def _already(job: Job, *, release: bool) -> bool:
-    return job.wish in (
-        (Wish.RELEASE, Wish.CLEAN) if release else (Wish.CANCEL, Wish.RELEASE, Wish.CLEAN)
-    )
+    def _on_hosts(self, job: Job, now: float, *, private: bool) -> list[HostView]:
+        """Of a job that is not the caller's, without what is held against its machines."""
+        live = self._live.get(job.id) or Live()
+        known = any(report.physical for report in live.reports)
+        suspects = (self._suspects() if known else ()) if private else None
+        silent = {host: since for host, (since, _) in live.dead.items()}
+        return details.hosts(job, live.reports, live.heard_at, silent, suspects, now)

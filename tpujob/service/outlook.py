@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from tpujob.api import BudgetView, CapacityView, CommandView, CopyView, NextAction, NextView
 from tpujob.domain.failures import retry
 from tpujob.domain.model import Cause, Job, Progress, State, Wish
 from tpujob.domain.money import budget
-from tpujob.domain.placement import datasets
+from tpujob.domain.placement import circuits, datasets
 from tpujob.domain.placement.circuits import Wait
-from tpujob.domain.text import rfc3339
+from tpujob.domain.text import amount_of_bytes, dollars, duration, rfc3339
+
+
+def why(job: Job, wait: Wait | None, unpaid: str, now: float) -> str:
+    """Why it is in its state; while it waits for data, for capacity or for money, that wait as it is now."""
+    if job.state is not State.QUEUED:
+        return job.message
+    copy = copying(job, now)
+    if copy:
+        return copy.get("said", "")
+    return (circuits.told(wait, now) if wait else unpaid) or job.message
 
 
 def what_next(job: Job, done: Progress, wait: Wait | None, now: float) -> NextView:
     """What happens next, by itself or by a command. `done` is how far the program has come."""
     from_step = f" from checkpoint {done.checkpoint}" if done.checkpoint is not None else ""
     if job.state.final:
-        return _after_end(job, from_step)
+        return _after_end(job, done)
     if job.state is State.RELEASING and job.then in _ENDED and job.wish is not Wish.CLEAN:
         return _next("end", f"when the slice is seen to be gone, the job has {job.then}")
     if job.wish is not Wish.RUN:
@@ -86,18 +98,29 @@ def _on_its_way_out(job: Job) -> NextView:
             return _next("stop_program", text)
 
 
-def _after_end(job: Job, from_step: str) -> NextView:
+def _after_end(job: Job, done: Progress) -> NextView:
     if job.wish is Wish.CLEAN:
         return _next("remove_record", "its logs and its record are being removed")
     if job.state is State.SUCCEEDED:
         return _next("nothing", "nothing: it is done", _command(job, "logs", "prints its output"))
-    does = f"goes on{from_step}" if from_step else "starts it again"
-    own = job.cause is Cause.BUDGET and budget.limit(job) is not None
-    again = _command(job, "resume", does, *(("--budget USD",) if own else ()))
+    options = ("--budget USD",) if needs_budget(job) else ()
+    again = _command(job, "resume", goes_on(job, done), *options)
     if job.cause is Cause.BAD_SPEC:  # a spec never changes, so the same would come of it
         does = "submits the corrected job file as a new job"
         again = CommandView(command="tpujob create FILE", does=does)
     return _next("nothing", "nothing happens by itself", again)
+
+
+def goes_on(job: Job, done: Progress) -> str:
+    """What a resume comes to: `goes on from checkpoint 480`."""
+    if done.checkpoint is not None:
+        return f"goes on from checkpoint {done.checkpoint}"
+    return "starts it again" if job.state.final else "goes on"
+
+
+def needs_budget(job: Job) -> bool:
+    """Whether it has used up its own budget of money, so that a resume must give it more."""
+    return job.cause is Cause.BUDGET and budget.limit(job) is not None
 
 
 def _next(
@@ -134,7 +157,7 @@ def copying(job: Job, now: float) -> CopyView | None:
     total, took = progress.total_bytes, now - copy.started_at
     known = total is not None and progress.bytes > 0 and took > 0
     left = max(0, (total or 0) - progress.there) / (progress.bytes / took) if known else None
-    return CopyView(
+    found = CopyView(
         name=copy.name,
         region=copy.region,
         source=copy.source,
@@ -145,6 +168,16 @@ def copying(job: Job, now: float) -> CopyView | None:
         usd=copy.micros / 1e6,
         since=rfc3339(copy.started_at),
     )
+    found["said"] = _said(found)
+    return found
+
+
+def _said(copy: CopyView) -> str:
+    total, there = copy["total_bytes"], amount_of_bytes(copy["bytes"])
+    size = f"{there} of {amount_of_bytes(total)}" if total is not None else there
+    left = "" if copy["left_s"] is None else f", {duration(copy['left_s'])} left"
+    cost = f", {dollars(ceil(copy['usd'] * 1e6))} so far" if copy["usd"] else ""
+    return f"waits for {copy['name']} to reach {copy['region']}: {size} are there{left}{cost}"
 
 
 def capacity(wait: Wait) -> CapacityView:

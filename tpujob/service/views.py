@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from tpujob.api import (
     AttemptView,
     CodeView,
     EventView,
+    IgnoredView,
     JobView,
     LeakView,
     MaintenanceView,
@@ -21,9 +22,10 @@ from tpujob.api import (
 from tpujob.domain.events import Event
 from tpujob.domain.failures import host_reputation, stall
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.host.hearing import Hearing
 from tpujob.domain.model import Attempt, Code, Job, Progress, Slice, State, Suspect
-from tpujob.domain.money import free, usd_of_job, usd_of_slice
-from tpujob.domain.observations import NO_FUNDS, Funds, Maintenance, Report
+from tpujob.domain.money import free, pace, usd_of_job, usd_of_slice
+from tpujob.domain.observations import Maintenance, Report
 from tpujob.domain.placement import circuits
 from tpujob.domain.prices import LIST, PriceList
 from tpujob.domain.spec import dump
@@ -32,38 +34,58 @@ from tpujob.errors import BadSpec
 from tpujob.ports import Owned
 from tpujob.protocol import Phase
 from tpujob.service import outlook
+from tpujob.service.known import NOTHING, Known
 from tpujob.service.money import budgets
+
+
+class Hardware(NamedTuple):
+    """What a job holds, last held, or asks for first."""
+
+    facts: accelerators.Accelerator  #: of one TPU slice
+    tpu_slices: int
+    chips: int  #: of all of them, as are the hosts
+    hosts: int
+    zone: str
+    runtime_version: str
+
+
+def hardware(job: Job) -> Hardware:
+    shown = job.slice or (job.slices[-1] if job.slices else None)
+    facts = accelerators.find(shown.type if shown else job.spec.tpu.types[0])
+    n = shown.tpu_slices if shown else job.tpu_slices
+    return Hardware(
+        facts,
+        n,
+        chips=facts.chips * n,
+        hosts=facts.hosts * n if facts.known else job.hosts or facts.hosts * n,
+        zone=shown.zone if shown else next(iter(job.spec.tpu.zones), ""),
+        runtime_version=shown.runtime_version if shown else facts.runtime_version,
+    )
+
+
+def speed(job: Job, done: Progress, moved_at: float | None) -> float | None:
+    """Steps a second, while it runs."""
+    if job.state is not State.RUNNING or job.attempt is None:
+        return None
+    return pace.steps_per_second(job.attempt, done, moved_at)
 
 
 def job_view(
     job: Job,
     *,
     now: float,
-    progress: Progress | None = None,
-    moved_at: float | None = None,
-    maintenance: Maintenance | None = None,
-    trouble: str = "",
-    trouble_since: float | None = None,
-    wait: circuits.Wait | None = None,
-    funds: Funds = NO_FUNDS,
-    unpaid: str = "",
-    full: bool = True,
+    known: Known = NOTHING,
     private: bool = True,
     host_keys: str = "",
 ) -> JobView:
-    """`job` at `now`. `progress` is what its reports say just now, `moved_at` when its step last changed,
-    `maintenance` what the cloud announces for its hosts, `trouble` what is being retried, `wait` the hardware that the
-    cloud refused, `funds` what its budgets depend on, `unpaid` for which of them it waits, `host_keys` why those
-    of its slice are trusted. Without `full`, `budgets`,
-    `slices`, `attempts` and `spec` stay empty; without `private`, so does what its owner keeps to himself: workdir,
-    code, bundles, evidence, and what the program is and how it is started."""
-    trouble = "" if job.state.final else trouble
-    serving, attempt = job.slice, job.attempt
-    shown = serving or (job.slices[-1] if job.slices else None)
+    """`job` at `now`. `host_keys`: why those of its slice are trusted. Without `private`, what its owner keeps to
+    himself stays empty: workdir, code, bundles, evidence, and what the program is and how it is started. `actions`,
+    `refused`, `timeline` and `on_hosts` are left to the caller."""
+    trouble = "" if job.state.final else known.trouble
+    progress, moved_at = known.progress, known.moved_at
+    serving, attempt, shown = job.slice, job.attempt, hardware(job)
     done = progress or (attempt.progress if attempt else Progress())
-    kind = shown.type if shown else job.spec.tpu.types[0]
-    facts = accelerators.find(kind)
-    tpu_slices = shown.tpu_slices if shown else job.tpu_slices
+    rate = speed(job, done, moved_at)
     return JobView(
         id=job.id,
         name=job.name,
@@ -71,25 +93,27 @@ def job_view(
         state=job.state,
         wish=job.wish,
         message=job.message,
-        next=outlook.what_next(job, done, wait, now),
+        next=outlook.what_next(job, done, known.wait, now),
+        why=outlook.why(job, known.wait, known.unpaid, now),
         trouble=trouble,
-        trouble_since=_maybe(trouble_since) if trouble else None,
-        waiting=circuits.told(wait, now) if wait else unpaid,
-        capacity=outlook.capacity(wait) if wait else None,
+        trouble_since=_maybe(known.trouble_since) if trouble else None,
+        waiting=circuits.told(known.wait, now) if known.wait else known.unpaid,
+        capacity=outlook.capacity(known.wait) if known.wait else None,
         copying=outlook.copying(job, now),
         usd_copies=sum(copy.micros for copy in job.copies) / 1e6,
-        maintenance=_maintenance_view(maintenance, now),
+        maintenance=_maintenance_view(known.maintenance, now),
+        ignored=_ignored_view(known.hearing),
         outcome=job.outcome,
         cause=job.cause,
-        type=facts.type,
-        tpu_slices=tpu_slices,
-        chips=facts.chips * tpu_slices,
-        hosts=facts.hosts * tpu_slices if facts.known else job.hosts or facts.hosts * tpu_slices,
-        topology=facts.topology,
-        zone=shown.zone if shown else next(iter(job.spec.tpu.zones), ""),
+        type=shown.facts.type,
+        tpu_slices=shown.tpu_slices,
+        chips=shown.chips,
+        hosts=shown.hosts,
+        topology=shown.facts.topology,
+        zone=shown.zone,
         pricing=job.spec.tpu.pricing,
-        runtime_version=shown.runtime_version if shown else facts.runtime_version,
-        usd_per_hour=_billed_now(job),
+        runtime_version=shown.runtime_version,
+        usd_per_hour=billed_now(job),
         usd_spent=usd_of_job(job, now),
         condemned=[s.name for s in job.condemned],
         host0_ip=serving.endpoints[0].address if serving and serving.endpoints else "",
@@ -97,8 +121,10 @@ def job_view(
         phase=done.phase if job.state is State.RUNNING else "",
         step=done.step,
         steps=done.steps,
+        steps_per_s=rate,
+        left_s=pace.seconds_left(done, rate),
         progress_at=_maybe(_progress_at(job, moved_at)),
-        stall_s=_stall(job, done) if full else None,
+        stall_s=_stall(job, done),
         loss=done.loss,
         checkpoint=done.checkpoint,
         metrics=dict(done.metrics),
@@ -111,20 +137,22 @@ def job_view(
         finished_at=_maybe(job.finished_at),
         hold_until=_maybe(job.hold_until),
         wake_at=_maybe(job.wake if job.state in _WAITING and job.wake > now else None),
-        spending=budgets.views(job, funds, now),
+        spending=budgets.views(job, known.funds, now),
         spent=dict(job.spent),
-        budgets=outlook.budgets(job) if full else [],
+        budgets=outlook.budgets(job),
         slices=[
             slice_view(job, s, now=now, host_keys=host_keys if s is serving else "")
-            for s in (job.slices if full else ())
+            for s in job.slices
         ],
         attempts=[
             attempt_view(a, live=progress if a is attempt else None, private=private)
             for a in job.attempts
-        ]
-        if full
-        else [],
-        spec=_spec(job, private=private) if full else {},
+        ],
+        spec=_spec(job, private=private),
+        actions=[],
+        refused=[],
+        timeline=[],
+        on_hosts=[],
     )
 
 
@@ -151,6 +179,12 @@ def _maintenance_view(coming: Maintenance | None, now: float) -> MaintenanceView
         kind=coming.kind,
         status=coming.status,
     )
+
+
+def _ignored_view(hearing: Hearing | None) -> IgnoredView | None:
+    if hearing is None or not hearing.unverified + hearing.replayed:
+        return None
+    return IgnoredView(unverified=hearing.unverified, replayed=hearing.replayed)
 
 
 def code_view(code: Code | None) -> CodeView | None:
@@ -218,6 +252,7 @@ def suspect_view(suspect: Suspect, *, now: float) -> SuspectView:
         zone=suspect.zone,
         score=round(host_reputation.score(suspect, now), 3),
         refused=host_reputation.refused(suspect, now),
+        accusers=len(host_reputation.accusers(suspect, now)),
         pinned=suspect.pinned,
         reasons=list(suspect.reasons),
         updated_at=rfc3339(suspect.updated_at),
@@ -263,7 +298,7 @@ def _stall(job: Job, done: Progress) -> float | None:
     return float(stall.limit(after, [running])) if after else None
 
 
-def _billed_now(job: Job) -> float | None:
+def billed_now(job: Job) -> float | None:
     """The sum over slices that are ready and not gone; None when one of them has no known price."""
     billed = [s.usd_per_hour for s in job.slices if s.ready_at is not None and s.gone_at is None]
     return None if None in billed else round(sum(filter(None, billed)), 4)

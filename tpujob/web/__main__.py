@@ -1,6 +1,7 @@
 """A backend process on a person's machine or a login node: `python -m tpujob.web --ready FILE --state DIR`.
 
-It serves on a unix socket and looks after the context's jobs: for its user alone, or with `--socket` for every member.
+It serves on a unix socket and looks after the context's jobs: for its user alone, with the page at a port of loopback,
+or with `--socket` for every member.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from tpujob.domain.access import Principal, Role
 from tpujob.errors import TpujobError
 from tpujob.web.api import create_app
 from tpujob.web.log import log_to_stderr
+from tpujob.web.page_door import PageDoor, Sessions, page_at
 from tpujob.web.peer_door import PeerDoor
 from tpujob.web.serving import Listener, serve
 from tpujob.wiring import backend
@@ -56,10 +58,18 @@ def _serve_own(settings: Settings, ready: Path) -> None:
     parts = backend.backend(settings)
     prepare(settings)
     path = sockets.place(settings.run, "backend.sock")
-    door = PeerDoor(_own(settings.user))
+    own = _own(settings.user)
     try:
         said = {"url": f"unix:{path}", "context": stamp}
-        _serve(Listener(sockets.listen(path), door), parts, ready, said)
+        listeners = [Listener(sockets.listen(path), PeerDoor(own))]
+        sessions = Sessions() if settings.page else None
+        if sessions:
+            kernel_says = sockets.tells_peers()
+            page, address = page_at(settings)
+            door = PageDoor(own, sessions, kernel_says=kernel_says)
+            listeners.append(Listener(page, door, loopback=True))
+            said |= {"page": address, "page_needs_code": not kernel_says}
+        _serve(listeners, parts, ready, said, sessions)
     finally:
         sockets.remove(path)
 
@@ -75,7 +85,7 @@ def _serve_all(settings: Settings, ready: Path, path: Path, members: Path | None
     door = PeerDoor(own, parts.members.recognise)
     try:
         said = {"url": f"unix:{path}", "shared": True}
-        _serve(Listener(sockets.listen(path, 0o666), door), parts, ready, said)
+        _serve([Listener(sockets.listen(path, 0o666), door)], parts, ready, said)
     finally:
         path.unlink(missing_ok=True)
         ready.unlink(missing_ok=True)
@@ -85,13 +95,25 @@ def _own(name: str) -> Principal:
     return Principal(f"uid:{os.geteuid()}", name, Role.ADMIN)
 
 
-def _serve(listener: Listener, parts: Backend, ready: Path, said: Mapping[str, Any]) -> None:
+def _serve(
+    listeners: Sequence[Listener],
+    parts: Backend,
+    ready: Path,
+    said: Mapping[str, Any],
+    sessions: Sessions | None = None,
+) -> None:
     serve(
-        [listener],
+        listeners,
         lambda door, stopping: create_app(
-            parts.api.acting_for, door, watch=parts.changes.now, stopping=stopping
+            parts.api.acting_for,
+            door,
+            watch=parts.changes.now,
+            changes=parts.changes,
+            stopping=stopping,
+            sessions=sessions,
+            itself=parts.api.itself,
         ),
-        parts.loop,
+        parts,
         started=lambda: _announce(ready, said),
     )
 

@@ -12,11 +12,18 @@ from fastapi.routing import APIRoute
 from tpujob import __version__
 from tpujob.api import JobsApi
 from tpujob.domain.access import Principal
-from tpujob.web import errors, schemas
+from tpujob.service import Changes
+from tpujob.service.backend import Itself
+from tpujob.web import errors, page_door, schemas
 from tpujob.web.door import Door
 from tpujob.web.guard import Guard
 from tpujob.web.limits import Limiter, Limits
-from tpujob.web.routes import backend, following, one_job, upkeep
+from tpujob.web.live import Views
+from tpujob.web.live import routes as live
+from tpujob.web.live.hub import Pace
+from tpujob.web.page_door import Sessions
+from tpujob.web.pages import every, frame
+from tpujob.web.routes import backend, following, notifications, one_job, overview, upkeep
 from tpujob.web.routes import jobs as jobs_routes
 
 
@@ -25,34 +32,49 @@ def create_app(
     door: Door,
     *,
     watch: Callable[[], int] | None = None,
+    changes: Changes | None = None,
+    pace: Pace = Pace(),  # noqa: B008
     stopping: Callable[[], bool] = lambda: False,
     version: str = __version__,
     hosts: Iterable[str] = (),
     make_pass: Callable[[bool], tuple[int, float | None]] | None = None,
     limits: Limits | None = None,
+    sessions: Sessions | None = None,
+    itself: Itself | None = None,
 ) -> FastAPI:
     """The backend's app: `jobs` is what a caller may ask, once `door` has recognised them. `watch` gives the number of
     the newest change of any job, so that a client that follows all jobs misses none between two polls. Once
     `stopping()` is true, every long poll ends within `LOOK_EVERY`. The backend answers under the names in `hosts` and
     the loopback ones. `make_pass` runs one tick of every job that is due. `limits`: left
-    out, those of every backend."""
+    out, those of every backend. `changes` of the store keep pages live, at that `pace`; left out, they are not.
+    `sessions`: of the page at a port of this machine, if there is one. `itself`: counts requests and says whether the
+    backend is alive; left out, it is as long as it answers."""
 
     def routed(app: FastAPI) -> FastAPI:
-        for part in (jobs_routes, one_job, upkeep):
+        for part in (jobs_routes, one_job, overview, notifications, upkeep):
             part.add(app)
         following.add(app, watch, stopping)
-        backend.add(app, version)
+        backend.add(app, version, itself.alive if itself else lambda: True)
         backend.add_tick(app, make_pass)
+        if sessions:
+            page_door.add(app, sessions)
         return app
 
     app = _app(version)
     app.router.route_class = _Undescribed
-    app.state.jobs = jobs
+    app.state.jobs, app.state.views = jobs, Views(jobs)
+    if changes:
+        hub = live.add(app, changes, stopping, pace)
+        if itself:
+            itself.streams = lambda: hub.viewers
     app.add_middleware(Limiter, limits=limits)
-    app.add_middleware(Guard, door=door, hosts=tuple(hosts))
-    errors.add_handlers(app)
+    counters = itself.counters if itself else None
+    app.add_middleware(Guard, door=door, hosts=tuple(hosts), counters=counters)
+    errors.add_handlers(app, frame.problem)
     app.openapi = cache(lambda: routed(_app(version)).openapi())
-    return routed(app)
+    routed(app)
+    every.add(app)
+    return app
 
 
 def _app(version: str) -> FastAPI:
@@ -62,6 +84,8 @@ def _app(version: str) -> FastAPI:
         description="Training jobs on Cloud TPUs, kept alive until they are done.",
         redoc_url=None,
         docs_url=None,  # its page would load scripts from another server
+        root_path_in_servers=False,  # it may be a session
+        redirect_slashes=False,  # to an absolute address, which would leave the session, and TLS
         responses={"default": {"model": schemas.ErrorReply, "description": "An error"}},
     )
 

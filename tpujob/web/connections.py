@@ -9,6 +9,7 @@ import resource
 import socket
 from asyncio import TimerHandle, Transport
 from collections import Counter, OrderedDict
+from collections.abc import Container
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -17,7 +18,8 @@ from tpujob import sockets
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.web.errors import error_body
 
-PEER = "peer"  #: in the state of a request that came by a unix socket: the uid of who sent it
+PEER = "peer"  #: in the state of a request: the uid of who sent it, where the kernel is asked
+LINE = "line"  #: in the state of each request: its connection
 MOST = 512  #: connections at once
 EACH = (
     128  #: of one user of this machine; the peer of a TCP connection may be a proxy for everybody
@@ -25,6 +27,8 @@ EACH = (
 HEADERS_S = 10.0  #: seconds for the headers of a request, and for the first byte of the first
 HEADERS = 100  #: of a request
 HEADER_BYTES = 64 << 10  #: of its first line and all of its headers
+#: bytes that the system keeps for the reader of a stream; beyond them the stream learns that it is slow
+NARROW = 64 << 10
 RESERVE = 512  #: file descriptors that stay for the backend's own files and calls
 FILES = 4096  #: file descriptors that are asked for; a system grants 1,024 unless it is asked
 
@@ -44,7 +48,16 @@ class Connections:
     """Those of one server. One more than allowed takes the place of the one that has been silent for longest; where
     each is being answered, it is closed."""
 
-    def __init__(self, most: int, each: int = EACH, headers_s: float = HEADERS_S) -> None:
+    def __init__(
+        self,
+        most: int,
+        each: int = EACH,
+        headers_s: float = HEADERS_S,
+        *,
+        ports: Container[int] = (),
+    ) -> None:
+        """`ports`: of this machine's users alone, so that the kernel is asked who connects, as at a unix socket."""
+        self.ports = ports
         self._most, self._each, self.headers_s = most, each, headers_s
         self._silent = OrderedDict[Connection, None]()  # without a request, the longest first
         self._busy = set[Connection]()
@@ -92,24 +105,33 @@ class Connection(HttpToolsProtocol):
         self._all = all
         self._timer: TimerHandle | None = None
         self._count, self._bytes, self._in_headers = 0, 0, True
-        self.peer: int | None = None  #: the uid at the other end of a unix socket
+        self.peer: int | None = None  #: the uid at the other end, if the kernel says so
 
     def drop(self) -> None:
         """Close it without an answer."""
         self._all.closed(self)
         self.transport.abort()
 
+    def narrow(self) -> None:
+        """It serves a stream of small events from here on: a reader that stands still shall not fill much memory."""
+        if self.transport.is_closing():
+            return
+        connection: socket.socket = self.transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, NARROW)
+
     def connection_made(self, transport: Transport) -> None:
         super().connection_made(transport)
+        self.app_state: dict[str, Any] = {**self.app_state, LINE: self}
         self._know_peer(transport.get_extra_info("socket"))
         self._wait_for_headers()
         self._all.opened(self)
 
     def _know_peer(self, connection: socket.socket) -> None:
-        """Put the kernel's word on who is at the other end of a unix socket into the state of each request."""
-        if connection.family == socket.AF_UNIX:
+        """Put the kernel's word on who is at the other end into the state of each request, where only users of this
+        machine can be."""
+        if connection.family == socket.AF_UNIX or connection.getsockname()[1] in self._all.ports:
             self.peer = sockets.uid_of_peer(connection)
-            self.app_state: dict[str, Any] = {**self.app_state, PEER: self.peer}
+            self.app_state = {**self.app_state, PEER: self.peer}
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._headers_are_there()

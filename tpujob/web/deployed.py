@@ -24,7 +24,7 @@ from tpujob.config.sign_in import DOORS, DoorKind
 from tpujob.domain.access import BACKEND, Role
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.web.api import create_app
-from tpujob.web.log import log_to_stderr
+from tpujob.web.log import Json, log_to_stderr
 from tpujob.web.serving import Listener, serve
 from tpujob.web.sign_in.door import Policy, SignInDoor
 from tpujob.web.sign_in.google import GCLOUD
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 def main(words: Sequence[str] | None = None) -> None:
     """Serve until SIGTERM; exit with one sentence when an argument or a file is wrong."""
     options = _options(words)
-    log_to_stderr()
+    log_to_stderr(formatter=Json())
     try:
         _serve(options)
     except TpujobError as error:
@@ -72,8 +72,10 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
 
 def _serve(options: argparse.Namespace) -> None:
     settings, here = prepared(options.state, options.context_file)
-    settings = replace(settings, only_called=options.only_called)
+    log_to_stderr(formatter=Json(here.project))
     urls: list[str] = options.url
+    page = urls[0] if urls else ""
+    settings = replace(settings, only_called=options.only_called, page_url=page)
     hosts = hosts_of(urls)
     policy = policy_of(settings, here, urls, door=options.door, tick_account=options.tick_account)
     if settings.google_endpoint:
@@ -89,11 +91,13 @@ def _serve(options: argparse.Namespace) -> None:
             parts.api.acting_for,
             door,
             watch=parts.changes.now,
+            changes=parts.changes,
             stopping=stopping,
             hosts=hosts,
-            make_pass=lambda sweep: parts.loop.make_pass(sweep=sweep),
+            make_pass=lambda sweep: parts.make_pass(sweep=sweep),
+            itself=parts.api.itself,
         ),
-        parts.loop,
+        parts,
         with_loop=not options.only_called,
     )
 

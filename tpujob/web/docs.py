@@ -30,7 +30,7 @@ def page(document: Document) -> str:
         [
             f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>',
             f"<style>{STYLE}</style><h1>{title}</h1><p>{escape(info.get('description', ''))}</p>",
-            '<p>The same for programs: <a href="/openapi.json">/openapi.json</a></p>',
+            '<p>The same for programs: <a href="openapi.json">/openapi.json</a></p>',
             *_routes(document["paths"]),
             "<h2>Shapes</h2>",
             *(part for name, shape in sorted(shapes.items()) for part in _shape(name, shape)),

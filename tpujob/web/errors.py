@@ -1,16 +1,19 @@
-"""How an error leaves the backend: one form in JSON, whoever raised it."""
+"""How an error leaves the backend: one form in JSON, whoever raised it; where a person looks, a page that says the
+same."""
 
 from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import Scope
 
 from tpujob.errors import BadRequest, Forbidden, NotFound, TpujobError
 
@@ -29,13 +32,34 @@ def error_body(error: TpujobError) -> dict[str, dict[str, str | int]]:
     return {"error": told | ({"cause": str(cause)} if cause else {})}
 
 
-def add_handlers(app: FastAPI) -> None:
-    """Every error that a request raises is answered in that form."""
-    app.add_exception_handler(TpujobError, _explained)
-    app.add_exception_handler(RequestValidationError, _malformed)
-    app.add_exception_handler(HTTPException, _no_route)
-    app.add_exception_handler(ClientDisconnect, _cut)
-    app.add_exception_handler(RecursionError, _too_deep)
+#: shows an error as a page, with that status
+Shown = Callable[[Request, TpujobError, int], Response]
+
+
+def add_handlers(app: FastAPI, shown: Shown) -> None:
+    """Every error that a request raises is answered in that form, or `shown` where a browser asks for a page."""
+
+    def answer(request: Request, error: Exception) -> Response:
+        known, status = _known(request, error)
+        if wants_page(request.scope):
+            return shown(request, known, status)
+        return reply(known, status)
+
+    for kind in (
+        TpujobError,
+        RequestValidationError,
+        HTTPException,
+        ClientDisconnect,
+        RecursionError,
+    ):
+        app.add_exception_handler(kind, answer)
+
+
+def wants_page(scope: Scope) -> bool:
+    """Whether a browser shows the answer to a person."""
+    path, headers = scope["path"], dict(scope["headers"])
+    asks = b"text/html" in headers.get(b"accept", b"")
+    return asks and not path.startswith("/v1/") and not path.endswith(".json")
 
 
 def reply(error: TpujobError, status: int = 0) -> JSONResponse:
@@ -45,18 +69,23 @@ def reply(error: TpujobError, status: int = 0) -> JSONResponse:
     return JSONResponse(error_body(error), status or error.http_status, headers)
 
 
-def _explained(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, TpujobError)
+def _known(request: Request, error: Exception) -> tuple[TpujobError, int]:
+    """As one of ours, with the status of its answer."""
     if isinstance(error, Forbidden):
-        asked = ascii(f"{request.method} {request.url.path}"[:200])
+        asked = ascii(f"{request.method} {request.scope['path']}"[:200])
         who = request.scope.get("state", {}).get("principal")
         log.warning("refused: %s by %s: %s", asked, ascii(who), ascii(error.message)[:300])
-    return reply(error)
-
-
-def _malformed(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
-    return reply(BadRequest("; ".join(map(_sentence, error.errors()[:5]))))
+    match error:
+        case TpujobError():
+            return error, error.http_status
+        case RequestValidationError():
+            return BadRequest("; ".join(map(_sentence, error.errors()[:5]))), 400
+        case HTTPException():
+            return _no_route(request, error), error.status_code
+        case RecursionError():
+            return BadRequest("the request is nested too deeply"), 400
+        case _:
+            return BadRequest("the request was cut off"), 400
 
 
 def _sentence(problem: Any) -> str:
@@ -64,18 +93,9 @@ def _sentence(problem: Any) -> str:
     return f"{where}: {problem['msg']}"[:300]
 
 
-def _no_route(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
+def _no_route(request: Request, error: HTTPException) -> TpujobError:
     if error.status_code == 404:
-        return reply(NotFound(f"there is no {request.url.path[:200]}", hint="see /docs"))
+        return NotFound(f"there is no {request.scope['path'][:200]}", hint="see /docs")
     if error.status_code == 405:
-        return reply(BadRequest(f"{request.method} is not allowed here", hint="see /docs"), 405)
-    return reply(BadRequest(str(error.detail)[:300]), error.status_code)
-
-
-def _cut(_: Request, _error: Exception) -> JSONResponse:
-    return reply(BadRequest("the request was cut off"))
-
-
-def _too_deep(_: Request, _error: Exception) -> JSONResponse:
-    return reply(BadRequest("the request is nested too deeply"))
+        return BadRequest(f"{request.method} is not allowed here", hint="see /docs")
+    return BadRequest(str(error.detail)[:300])

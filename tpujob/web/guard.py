@@ -7,23 +7,35 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
+import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from functools import partial
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tpujob import logged
+from tpujob.engine import Counters
 from tpujob.errors import BadRequest, Forbidden, TpujobError
-from tpujob.web.door import Door
-from tpujob.web.errors import error_body
+from tpujob.web import plain
+from tpujob.web.connections import PEER
+from tpujob.web.door import AGAIN, Door
 from tpujob.web.limits import body_limit
 from tpujob.web.log import of
+from tpujob.web.page_door import loggable, within_session
 
 log = logging.getLogger(__name__)
 
-OPEN_PATHS = frozenset({"/health", "/healthz"})  #: the only ones that answer anybody
+OPEN_PATHS = frozenset({"/health", "/healthz"})  #: the only ones of a backend that answer anybody
+WHO = "who"  #: in the state of a request: asks the door once more who sends it
+#: the one `cache-control` that an answer may have beside `no-store`: of a file whose address changes with its content
+FOR_GOOD = "private, max-age=31536000, immutable"
+#: that are counted by their name
+_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE"})
+#: of a request on Cloud Run, before a slash
+_TRACE = re.compile(r"[0-9a-f]{32}(?=/|$)")
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 #: how much of a refused body is still read, and for how many seconds: a client that is still sending would otherwise
 #: see a closed connection instead of the reason
@@ -36,9 +48,20 @@ class Guard:
     its body is not too large; the app finds the principal in the state of the request. Answers in the API's error form
     otherwise, and when the app raises."""
 
-    def __init__(self, app: ASGIApp, *, door: Door, hosts: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        door: Door,
+        hosts: Iterable[str] = (),
+        counters: Counters | None = None,
+        open_paths: Collection[str] = OPEN_PATHS,
+    ) -> None:
+        """`counters`: of requests. `open_paths`: those that answer anybody, but not where the kernel is asked who
+        connects."""
+        self._counters = counters or Counters()
         self.app = app
-        self._door = door
+        self._door, self._open = door, open_paths
         self._hosts = LOOPBACK | {h.lower() for h in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -50,26 +73,36 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path, headers = scope["path"], Headers(scope=scope)
-        exchange = _Exchange(receive, send, path, body_limit(scope["method"], path))
+        scope = within_session(scope)
+        headers = Headers(scope=scope)
+        exchange = _Exchange(scope, receive, send, self._counters)
+        with logged.about(request=exchange.id, trace=_trace(headers)):
+            await self._answer(exchange, scope, headers)
+
+    async def _answer(self, exchange: _Exchange, scope: Scope, headers: Headers) -> None:
+        path = scope["path"]
         if _host(headers) not in self._hosts:
             await exchange.refuse(BadRequest("this backend does not answer under that host name"))
             return
-        if _foreign(headers):
+        if _foreign(headers) and not _follows_a_link(scope, headers):
             await exchange.refuse(Forbidden("this backend takes no request of another site's page"))
             return
-        if path not in OPEN_PATHS:
+        if path not in self._open or PEER in scope.get("state", {}):
             try:
                 who = await self._door.principal(scope, headers)
             except TpujobError as error:
-                said = ascii(f"{scope['method']} {path}"[:200])
+                said = ascii(f"{scope['method']} {loggable(path)}"[:200])
                 told = ascii(error.message[:200])
                 log.warning(
                     "%s: refused: %s: %s", exchange.id, said, told, extra=of(_address(scope))
                 )
                 await exchange.refuse(error, {"www-authenticate": 'Bearer realm="tpujob"'})
                 return
-            scope["state"] = {**scope.get("state", {}), "principal": who}
+            state = scope.get("state", {})
+            again = partial(
+                self._door.principal, {**scope, "state": {**state, AGAIN: True}}, headers
+            )
+            scope["state"] = {**state, "principal": who, WHO: again}
         if exchange.announced_too_much(headers):
             await exchange.refuse_size()
         else:
@@ -79,9 +112,10 @@ class Guard:
 class _Exchange:
     """One request and its answer: counts what comes in, marks what goes out."""
 
-    def __init__(self, receive: Receive, send: Send, path: str, limit: int) -> None:
-        self.id = secrets.token_hex(8)
-        self._receive, self._send, self._path, self._limit = receive, send, path, limit
+    def __init__(self, scope: Scope, receive: Receive, send: Send, counters: Counters) -> None:
+        self.id, self._counters = secrets.token_hex(8), counters
+        self._scope, self._receive, self._send = scope, receive, send
+        self._limit = body_limit(scope["method"], scope["path"])
         self._received = 0
         self._more = True  #: of the body, as far as is known
         self._started = False
@@ -92,9 +126,8 @@ class _Exchange:
             await app(scope, self.receive, self.send)
         except Exception:
             if not self._too_large:
-                log.exception(
-                    "%s: %s failed", self.id, ascii(f"{scope['method']} {self._path}"[:200])
-                )
+                said = f"{scope['method']} {loggable(scope['path'])}"
+                log.exception("%s: %s failed", self.id, ascii(said[:200]))
                 if self._started:
                     raise
                 await self.refuse(_lost(self.id))
@@ -118,14 +151,23 @@ class _Exchange:
             return  # the app answers to a cut body; the real reason is sent instead
         if message["type"] == "http.response.start":
             self._started = True
+            self._count(message["status"])
             self._mark(MutableHeaders(scope=message))
         await self._send(message)
 
+    def _count(self, status: int) -> None:
+        """By the template of its path: what was asked for is anybody's choice, and there are few templates."""
+        method = self._scope["method"]
+        route = getattr(self._scope.get("route"), "path", "")
+        known = method if method in _METHODS else "other"
+        self._counters.count("requests", known, route, str(status))
+
     def _mark(self, headers: MutableHeaders) -> None:
-        headers["cache-control"] = "no-store"
+        if headers.get("cache-control") != FOR_GOOD:
+            headers["cache-control"] = "no-store"
         headers["x-content-type-options"] = "nosniff"
         headers["x-frame-options"] = "DENY"
-        headers["referrer-policy"] = "no-referrer"
+        headers.setdefault("referrer-policy", "no-referrer")
         headers["x-request-id"] = self.id
         headers.setdefault("content-security-policy", "default-src 'none'; frame-ancestors 'none'")
 
@@ -138,21 +180,13 @@ class _Exchange:
     ) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._drain(), DRAIN_SECONDS)
-        body = json.dumps(error_body(error)).encode()
-        sent = {"content-type": "application/json", "content-length": str(len(body))}
+        said = plain.answer(self._scope, error, status)
         # what is left of the body is not read, so this connection cannot serve another request
-        sent |= {"connection": "close"} | (headers or {})
-        start = MutableHeaders(headers=sent)
-        self._mark(start)
+        said.headers.update({"connection": "close"} | (headers or {}))
+        self._mark(said.headers)
         self._started = True
-        await self._send(
-            {
-                "type": "http.response.start",
-                "status": status or error.http_status,
-                "headers": start.raw,
-            }
-        )
-        await self._send({"type": "http.response.body", "body": body})
+        self._count(said.status_code)
+        await said(self._scope, self._receive, self._send)
 
     async def _drain(self) -> None:
         while self._more and self._received < self._limit + DRAIN_LIMIT:
@@ -179,6 +213,24 @@ def _foreign(headers: Headers) -> bool:
     return site not in ("same-origin", "none") or any(
         origin.lower() not in (f"http://{own}", f"https://{own}") for origin in origins
     )
+
+
+def _follows_a_link(scope: Scope, headers: Headers) -> bool:
+    """Whether somebody opens a page of ours from elsewhere, such as from a chat, or comes back from a sign-in. It is
+    shown by itself, and changes nothing."""
+    return (
+        scope["method"] == "GET"
+        and not scope["path"].startswith("/v1/")
+        and headers.getlist("sec-fetch-mode") == ["navigate"]
+        and headers.getlist("sec-fetch-dest") == ["document"]
+        and "origin" not in headers
+    )
+
+
+def _trace(headers: Headers) -> str:
+    """The id by which Cloud Run finds all lines of one request; empty: it says none."""
+    found = _TRACE.match(headers.get("x-cloud-trace-context", ""))
+    return found[0] if found else ""
 
 
 def _address(scope: Scope) -> str:

@@ -1,6 +1,6 @@
 """How much one caller may take of the backend, and all of them together: requests in a second and at once, bytes that
-are being received, time to send a body, long polls. One ASGI layer inside the guard; connections and the sizes of
-headers are in `connections.py`; the guard counts the bytes of a body.
+are being received, time to send a body, long polls, live pages. One ASGI layer inside the guard; connections and the
+sizes of headers are in `connections.py`; the guard counts the bytes of a body.
 
 A caller is the principal of the request; where there is none, the address that it comes from.
 """
@@ -8,6 +8,7 @@ A caller is the principal of the request; where there is none, the address that 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping
@@ -17,6 +18,7 @@ from enum import Enum
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tpujob.errors import BadRequest, Busy
+from tpujob.web import plain
 from tpujob.web.errors import reply
 
 DOCS_PATHS = frozenset({"/docs", "/openapi.json"})
@@ -29,6 +31,7 @@ class Kind(Enum):
     WRITE = "write"
     UPLOAD = "upload"
     STREAM = "stream"  #: a long poll
+    LIVE = "live"  #: the stream of a live page
     DOCS = "docs"
 
 
@@ -48,6 +51,7 @@ class Limits:
             Kind.WRITE: Rate(10, 50),
             Kind.UPLOAD: Rate(2, 20),
             Kind.STREAM: Rate(50, 200),
+            Kind.LIVE: Rate(10, 60),
             Kind.DOCS: Rate(1, 10),
         }
     )
@@ -55,6 +59,9 @@ class Limits:
     #: Long polls of one caller, and of all. The pool has 40 threads, the others stay for short calls.
     streams_each: int = 5
     streams: int = 16
+    #: Live pages of one caller, and of all. They take no thread; each takes one of the connections.
+    lives_each: int = 24
+    lives: int = 300
     #: bytes of bodies that are being received or worked on, of all callers together: two of the largest bundles
     in_flight: int = 2 * BUNDLE_LIMIT + (32 << 20)
     body_s: float = 30.0  #: seconds for a body
@@ -71,6 +78,8 @@ def kind_of(method: str, path: str) -> Kind:
         return Kind.DOCS
     if path == "/v1/follow":
         return Kind.STREAM
+    if path == "/live":
+        return Kind.LIVE
     if method in ("GET", "HEAD"):
         return Kind.READ
     return Kind.UPLOAD if body_limit(method, path) == BUNDLE_LIMIT else Kind.WRITE
@@ -115,6 +124,7 @@ class Limiter:
         self._buckets = {kind: Buckets(rate) for kind, rate in self._limits.rates.items()}
         self._at_once = Counter[Hashable]()
         self._streams = Counter[Hashable]()
+        self._lives = Counter[Hashable]()
         self._in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -125,12 +135,16 @@ class Limiter:
         size = _size(scope)
         refusal = self._refusal(kind, caller, size)
         if refusal:
-            await reply(refusal)(scope, receive, send)
+            again_s = math.ceil(refusal.retry_after)
+            await plain.answer(scope, refusal, again_s=again_s)(scope, receive, send)
             return
         self._in_flight += size
         try:
             if kind is Kind.STREAM:
                 await self._stream(caller, scope, receive, send)
+            elif kind is Kind.LIVE:
+                with _Counted(self._lives, caller):
+                    await self.app(scope, receive, send)
             else:
                 await self._short(kind, caller, scope, receive, send)
         finally:
@@ -141,10 +155,22 @@ class Limiter:
         if wait:
             rate = self._limits.rates[kind].per_second
             return Busy(f"more than {rate:g} {kind.value} requests in a second", retry_after=wait)
+        if kind is Kind.LIVE:
+            return self._live_refusal(caller)
         if kind is not Kind.STREAM and self._at_once[caller] >= self._limits.at_once:
             return Busy(f"more than {self._limits.at_once} requests at once", retry_after=1)
         if self._in_flight + size > self._limits.in_flight:
             return Busy("the backend is receiving as much as it can", retry_after=2)
+        return None
+
+    def _live_refusal(self, caller: Hashable) -> Busy | None:
+        most = self._limits
+        if self._lives[caller] >= most.lives_each:
+            return Busy(f"more than {most.lives_each} live pages at once", retry_after=10)
+        if self._lives.total() >= most.lives:
+            return Busy(
+                "as many live pages are open as the backend keeps up to date", retry_after=10
+            )
         return None
 
     async def _stream(self, caller: Hashable, scope: Scope, receive: Receive, send: Send) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
+from tpujob import logged
 from tpujob.domain.text import clean
 from tpujob.web.limits import Buckets, Rate
 
@@ -22,13 +25,14 @@ LARGEST = 10 * 1024**2  #: bytes of a log file; the one before it is kept beside
 STRANGERS = Rate(per_second=1, burst=20)
 
 
-def log_to_stderr(file: Path | None = None) -> None:
+def log_to_stderr(file: Path | None = None, *, formatter: logging.Formatter | None = None) -> None:
     """Log to standard error, without the lines that libraries write about every call. `file`: where that leads to, if
-    it leads to a file; it is begun anew at `LARGEST` bytes, and the old one becomes `.log.1`."""
+    it leads to a file; it is begun anew at `LARGEST` bytes, and the old one becomes `.log.1`. `formatter`: left out:
+    lines for people. Called again, it takes the place of what was set up before."""
     handler = _Rotated(file)
-    handler.setFormatter(OneLine(FORMAT))
+    handler.setFormatter(formatter or OneLine(FORMAT))
     handler.addFilter(Strangers())
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     for noisy in ("paramiko", "google", "uvicorn.access", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
@@ -39,11 +43,44 @@ def of(source: Hashable) -> dict[str, Hashable]:
 
 
 class OneLine(logging.Formatter):
-    """A record begins one line; what else it has, such as a traceback, follows behind bars."""
+    """For people. A record begins one line, which ends with what it is about: `[job=000042 attempt=2]`. What else it
+    has, such as a traceback, follows behind bars."""
 
     def format(self, record: logging.LogRecord) -> str:
         first, *more = (clean(line[:LONGEST]) for line in super().format(record).splitlines())
+        about = " ".join(f"{name}={clean(value)}" for name, value in _about().items())
+        first += f" [{about}]" * bool(about)
         return "\n".join([first, *(f"    | {line}" for line in more[:MOST_LINES])])
+
+
+class Json(logging.Formatter):
+    """For machines: a record is one line, an object with `time`, `severity`, `logger`, `message`, and with `job`,
+    `attempt` and `request` where it is about one. Google Cloud reads `time`, `severity` and the trace as its own."""
+
+    def __init__(self, project: str = "") -> None:
+        """`project`: of the trace, by which Cloud Logging shows all lines of a request together."""
+        super().__init__()
+        self._project = project
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        lines = [line[:LONGEST] for line in super().format(record).splitlines()]
+        said: dict[str, str] = {
+            "time": at.replace("+00:00", "Z"),
+            "severity": record.levelname,
+            "logger": record.name,
+            "message": "\n".join(lines[: MOST_LINES + 1]),
+        }
+        about = _about()
+        trace = about.pop("trace", "")
+        if trace and self._project:
+            said["logging.googleapis.com/trace"] = f"projects/{self._project}/traces/{trace}"
+        return json.dumps(said | about)
+
+
+def _about() -> dict[str, str]:
+    known = logged.known()
+    return {name: known[name] for name in logged.NAMES if known.get(name)}
 
 
 class Strangers(logging.Filter):

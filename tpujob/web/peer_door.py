@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-from collections.abc import Callable
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
@@ -13,9 +12,7 @@ from starlette.types import Scope
 from tpujob.domain.access import Principal
 from tpujob.errors import Forbidden, Unauthorized
 from tpujob.web.connections import PEER
-
-#: an id and a login name become a principal; raises Forbidden for whoever is not on the list
-Recognise = Callable[[str, str], Principal]
+from tpujob.web.door import AGAIN, Recognise
 
 
 class PeerDoor:
@@ -35,12 +32,13 @@ class PeerDoor:
             raise Forbidden(
                 f"this backend works for {self._own.name} alone", hint="tpujob up starts your own"
             )
-        return await run_in_threadpool(self._member, uid, self._recognise)
+        again = AGAIN in scope["state"]
+        return await run_in_threadpool(self._member, uid, self._recognise, again)
 
-    def _member(self, uid: int, recognise: Recognise) -> Principal:
+    def _member(self, uid: int, recognise: Recognise, again: bool) -> Principal:
         """May ask other machines: one for the account's name, one for the list of members."""
         try:
-            return recognise(f"uid:{uid}", login_name(uid))
+            return recognise(f"uid:{uid}", login_name(uid), again=again)
         except Forbidden as error:
             error.hint = f"{error.hint} {self._own.name} runs this backend.".lstrip()
             raise

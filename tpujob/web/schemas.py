@@ -6,7 +6,7 @@ What it sends of jobs are the TypedDicts of `api/shapes.py`, which pydantic read
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -94,6 +94,38 @@ class AccessAsked(_Taken):
 
     host: int = Field(default=0, ge=0, description="its number in the job")
     key: str = Field(max_length=1000, description="the public half, of type ssh-ed25519")
+
+
+class _LogAsked(BaseModel):
+    """What the queries of both have; left out where nothing is said."""
+
+    attempt: int | None = Field(default=None, ge=0, le=1_000_000)
+    host: int | None = Field(default=None, ge=0, le=1_000_000)
+    line: int | None = Field(default=None, ge=0, le=10**12, description="its number")
+    of: int | None = Field(default=None, ge=0, le=1_000_000, description="the host of that line")
+    width: int | None = Field(default=None, ge=1, description="bytes of a line that are shown")
+    text: str | None = Field(default=None, max_length=4000)
+    regexp: bool | None = None
+    ignore_case: bool | None = None
+
+    def given(self) -> dict[str, Any]:
+        return self.model_dump(exclude_none=True)
+
+
+class LogPlace(_LogAsked):
+    """The query of `GET /v1/jobs/{job}/logs/window`."""
+
+    part: float | None = Field(default=None, ge=0, le=1, description="of the whole log")
+    side: Literal["around", "after", "before"] | None = None
+    lines: int | None = Field(default=None, ge=1, description="at most")
+
+
+class LogQuery(_LogAsked):
+    """The query of `GET /v1/jobs/{job}/logs/search`."""
+
+    traceback: bool | None = None
+    after: bool | None = Field(default=None, description="the line, without that line itself")
+    limit: int | None = Field(default=None, ge=1, description="matches at most")
 
 
 class Machine(_Taken):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import uvicorn
 from fastapi import FastAPI
@@ -13,7 +13,6 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from tpujob.domain.access import Principal
-from tpujob.engine import Loop
 from tpujob.web.connections import Connections, most_connections
 from tpujob.web.door import Door
 
@@ -26,6 +25,17 @@ class Listener(NamedTuple):
 
     socket: socket.socket
     door: Door
+    loopback: bool = False  #: a port at which the kernel is asked who connects
+
+
+class Work(Protocol):
+    """What a backend does by itself."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None:
+        """Returns when what was begun is done."""
+        ...
 
 
 class Doors:
@@ -41,25 +51,27 @@ class Doors:
 def serve(
     listeners: Sequence[Listener],
     make_app: Callable[[Door, Callable[[], bool]], FastAPI],
-    loop: Loop,
+    work: Work,
     *,
     started: Callable[[], None] = lambda: None,
     with_loop: bool = True,
 ) -> None:
-    """Serve on those sockets until SIGTERM; then finish the running ticks and return. `make_app` gets the door and a
-    function that tells whether the server is stopping; `started` is called when connections are accepted."""
+    """Serve on those sockets until SIGTERM; then finish the running ticks and return; `work` goes on meanwhile.
+    `make_app` gets the door and a function that tells whether the server is stopping; `started` is called when
+    connections are accepted."""
     app = make_app(Doors(listeners), lambda: server.should_exit)
-    server = uvicorn.Server(config_of(app, Connections(most_connections())))
+    ports = {each.socket.getsockname()[1] for each in listeners if each.loopback}
+    server = uvicorn.Server(config_of(app, Connections(most_connections(), ports=ports)))
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn raises again what has ended it: nothing below would be done if that killed the process
         signal.signal(number, server.handle_exit)
     if with_loop:
-        loop.start()
+        work.start()
     started()
     try:
         server.run(sockets=[each.socket for each in listeners])
     finally:
-        loop.stop()
+        work.stop()
 
 
 def config_of(app: object, connections: Connections) -> uvicorn.Config:

@@ -20,18 +20,22 @@ from tpujob.errors import BackendGone
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tpujob.adapters.calling import Count
     from tpujob.adapters.cloud_tpu import CloudTpuSlices
     from tpujob.adapters.firestore import FirestoreStore
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.sqlite import SqliteStore
     from tpujob.adapters.ssh import KeyStore, SshHosts
     from tpujob.config.context import Context
+    from tpujob.config.notify import Notifications
     from tpujob.domain.money import Surroundings
     from tpujob.domain.money.shared import SharedBudget
     from tpujob.domain.placement import Site
-    from tpujob.engine import Loop
+    from tpujob.engine import Counters, Loop
+    from tpujob.engine.notify import Notifier
     from tpujob.ports import Copies, Secrets
     from tpujob.service import Changes, Jobs, Membership
+    from tpujob.service.logs import Live
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,26 @@ class Backend:
     loop: Loop
     changes: Changes
     members: Membership
+    notifier: Notifier
+    listening: Live
+
+    def start(self) -> None:
+        """Look after jobs, and tell people, from here on."""
+        self.loop.start()
+        self.notifier.start()
+
+    def stop(self) -> None:
+        """Return when the ticks that run have ended. Hosts are heard no more."""
+        self.loop.stop()
+        self.notifier.stop()
+        self.listening.close()
+
+    def make_pass(self, *, sweep: bool) -> tuple[int, float | None]:
+        """Look after all jobs once, then tell people: for a backend that only runs while it is called."""
+        try:
+            return self.loop.make_pass(sweep=sweep)
+        finally:
+            self.notifier.make_pass()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +80,7 @@ class World:
     project: str
     suffix: str  #: of the names of its slices: the backend's own word, with a hyphen before it
     around: Surroundings  #: what it adds to the bill of its jobs
+    notifications: Notifications
     budgets: tuple[SharedBudget, ...] = ()
 
 
@@ -65,13 +90,28 @@ def backend(settings: Settings) -> Backend:
     import secrets
     import socket
 
-    from tpujob.engine import Loop, Orphans, Reconciler, zones
+    from tpujob.engine import Counters, Loop, Orphans, Reconciler, zones
+    from tpujob.engine.notify import Notifier
     from tpujob.service import Admin, Changes, Jobs, Membership
+    from tpujob.service.backend import Process
+    from tpujob.service.logs import Live
+    from tpujob.service.notify import Notifications
+    from tpujob.service.overview import Quotas
+    from tpujob.service.overview.quotas import EVERY
+    from tpujob.wiring import doctor, notify
 
-    found = world(settings)
+    counters = Counters()
+    found = world(settings, counters=counters)
     clock, store = SystemClock(), found.store
     changes = Changes(store)
     members = Membership(store.members)
+    owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+    setup = notify.setup(found.notifications, found.secrets, clock, settings.page_url)
+
+    def changed() -> None:
+        changes.poke()
+        notifier.poke()
+
     reconciler = Reconciler(
         store,
         found.slices,
@@ -80,17 +120,38 @@ def backend(settings: Settings) -> Backend:
         clock,
         copies=found.copies,
         secrets=found.secrets,
-        owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",
+        owner=owner,
         reputation=store.reputation,
         report_every=settings.report_every,
-        changed=changes.poke,
+        changed=changed,
         prices=found.site.prices,
         budgets=found.budgets,
+        counters=counters,
+    )
+    notifier = Notifier(
+        store,
+        store.outbox,
+        setup,
+        clock,
+        owner=owner,
+        accounts=reconciler.spending.accounts,
     )
     orphans = Orphans(
-        store, found.slices, found.hosts, clock, zones=lambda: zones(store, found.site.zones)
+        store,
+        found.slices,
+        found.hosts,
+        clock,
+        zones=lambda: zones(store, found.site.zones),
+        leaked=notifier.leaked,
+        counters=counters,
     )
-    loop = Loop(reconciler, store, clock, sweep=orphans.sweep)
+
+    def sweep() -> None:
+        orphans.sweep()
+        reconciler.tidy()
+
+    loop = Loop(reconciler, store, clock, sweep=sweep)
+    listening = Live(found.hosts)
     api = Jobs(
         store,
         found.blobs,
@@ -104,6 +165,7 @@ def backend(settings: Settings) -> Backend:
         trust=found.hosts.trust,
         loop=loop,
         changes=changes,
+        notifications=Notifications(store.outbox, setup, notifier.sender, found.secrets, clock),
         live=reconciler.live,
         circuits=reconciler.circuits,
         offered=found.slices.catalog.types,
@@ -111,14 +173,51 @@ def backend(settings: Settings) -> Backend:
         around=found.around,
         funds=reconciler.spending.of,
         accounts=reconciler.spending.accounts,
+        # of the emulator it costs nothing, and faults are tried out there
+        quotas=Quotas(
+            lambda: doctor.quotas(settings), clock, every=5.0 if settings.local else EVERY
+        ),
+        counters=counters,
+        process=Process(
+            context=settings.context,
+            store=store.KIND,
+            started_at=clock.now(),
+            called=settings.only_called,
+            schemas=_schemas(store),
+        ),
+        live_logs=listening,
     )
-    return Backend(api, loop, changes, members)
+    return Backend(api, loop, changes, members, notifier, listening)
 
 
-def world(settings: Settings, *, keys: KeyStore | None = None, wait: float | None = None) -> World:
+def world(
+    settings: Settings,
+    *,
+    keys: KeyStore | None = None,
+    wait: float | None = None,
+    counters: Counters | None = None,
+) -> World:
     """The context's adapters. `keys`: instead of the backend's; `wait`: seconds that a request may wait in the cloud's
-    queue. Raises as `backend` does."""
-    return _emulated(settings, keys, wait) if settings.local else _google(settings, keys, wait)
+    queue; `counters`: of their calls. Raises as `backend` does."""
+    count = _counting(counters)
+    made = _emulated if settings.local else _google
+    return made(settings, keys, wait, count)
+
+
+def _counting(counters: Counters | None) -> Callable[[str], Count]:
+    """Makes what an adapter of that service tells of its calls."""
+    from tpujob.adapters.calling import uncounted
+
+    if counters is None:
+        return lambda _: uncounted
+    return lambda service: lambda method, outcome: counters.count("calls", service, method, outcome)
+
+
+def _schemas(store: SqliteStore | FirestoreStore) -> dict[str, int]:
+    """The versions of what this backend writes."""
+    from tpujob.domain.model import SCHEMA_VERSION
+
+    return {"records": SCHEMA_VERSION} | ({"tables": store.TABLES} if store.TABLES else {})
 
 
 def signing_keys(settings: Settings) -> Callable[[str], tuple[bytes, float]]:
@@ -142,20 +241,31 @@ def open_store(settings: Settings) -> SqliteStore | FirestoreStore:
     return SqliteStore(settings.db)
 
 
-def _emulated(settings: Settings, keys: KeyStore | None, wait: float | None) -> World:
+def _emulated(
+    settings: Settings,
+    keys: KeyStore | None,
+    wait: float | None,
+    count: Callable[[str], Count],
+) -> World:
     from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.secret_files import SecretFiles
     from tpujob.adapters.ssh import SshHosts
+    from tpujob.config.notify import of_local_stack
     from tpujob.domain.money import Surroundings
     from tpujob.domain.placement import EVERYWHERE
 
     emulator, farm = _ready(settings.emulator_ready), _ready(settings.farm_ready)
-    slices = CloudTpuSlices(settings.project, endpoint=emulator["tpu"], options=Options(wait=wait))
+    slices = CloudTpuSlices(
+        settings.project,
+        endpoint=emulator["tpu"],
+        options=Options(wait=wait),
+        count=count("tpu"),
+    )
     return World(
         open_store(settings),
         slices,
-        GcsBlobs(settings.project, endpoint=emulator["storage"]),
+        GcsBlobs(settings.project, endpoint=emulator["storage"], count=count("storage")),
         _copies(emulator["storage"]),
         SecretFiles(settings.secrets),
         SshHosts(
@@ -168,10 +278,16 @@ def _emulated(settings: Settings, keys: KeyStore | None, wait: float | None) -> 
         settings.project,
         suffix="",
         around=Surroundings(),
+        notifications=of_local_stack(settings),
     )
 
 
-def _google(settings: Settings, keys: KeyStore | None, wait: float | None) -> World:
+def _google(
+    settings: Settings,
+    keys: KeyStore | None,
+    wait: float | None,
+    count: Callable[[str], Count],
+) -> World:
     from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options, Throttle
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.google.secret_manager import SecretManager
@@ -198,13 +314,14 @@ def _google(settings: Settings, keys: KeyStore | None, wait: float | None) -> Wo
             wait=wait,
         ),
         throttle=Throttle(here.calls_per_minute),
+        count=count("tpu"),
     )
     return World(
         open_store(
             replace(settings, project=here.project, store=here.store, database=here.database)
         ),
         slices,
-        GcsBlobs(here.project, endpoint=settings.storage_endpoint),
+        GcsBlobs(here.project, endpoint=settings.storage_endpoint, count=count("storage")),
         _copies(settings.storage_endpoint),
         GoogleSecrets(lambda: SecretManager(here.project, endpoint=settings.google_endpoint)),
         SshHosts(
@@ -220,6 +337,7 @@ def _google(settings: Settings, keys: KeyStore | None, wait: float | None) -> Wo
         here.project,
         suffix=f"-{owner}",
         around=_around(settings, here),
+        notifications=here.notifications,
         budgets=context.budgets(here),
     )
 

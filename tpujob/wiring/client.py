@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpujob.adapters.gcs import GcsBlobs
+    from tpujob.adapters.relay import Relay
     from tpujob.adapters.remote import RemoteJobs
+    from tpujob.adapters.way import Way
     from tpujob.api import CallerView, JobsApi
     from tpujob.config.context import Context
     from tpujob.config.stack import Access
@@ -41,13 +43,68 @@ def running_client(settings: Settings) -> RemoteJobs | None:
     if there := deployed(settings):
         from tpujob.adapters.remote import RemoteJobs
 
-        if there.backend.startswith("unix:"):
-            return RemoteJobs(there.backend, uid=there.backend_uid)
-        from tpujob.wiring import sign_in
-
-        return RemoteJobs(there.backend, sign=sign_in.headers(settings, there))
+        way = _way_to(settings, there)
+        return RemoteJobs(way.url, uid=way.uid, sign=way.sign)
     here = stack.running_backend(settings)
     return _remote_here(settings, here) if here else None
+
+
+def page(settings: Settings) -> Access | None:
+    """The backend on this machine, if it shows its page there; None: the page of this context comes through a relay.
+    Raises BadRequest if its page is switched off; BackendGone."""
+    from tpujob.config import stack
+
+    if deployed(settings):
+        return None
+    found = stack.ensure_backend(settings)
+    if found.page or found.shared:
+        return found if found.page else None
+    why = "it was started without" if settings.page else "TPUJOB_PAGE is off"
+    raise BadRequest(
+        f"the backend of {settings.context} shows no page: {why}",
+        hint="without TPUJOB_PAGE in the environment: tpujob down, then tpujob up",
+    )
+
+
+def behind_iap(settings: Settings) -> str:
+    """The URL of a backend behind Identity-Aware Proxy, where a browser signs in by itself; empty: it is not."""
+    found = deployed(settings)
+    return found.backend.rstrip("/") if found and found.door == "iap" else ""
+
+
+def page_code(settings: Settings) -> str:
+    """A code that opens the page of the backend on this machine in one browser, within a minute."""
+    return client(settings).page_code()
+
+
+def way_to_page(settings: Settings, job: str = "") -> str:
+    """The address of the page, or of a job's, in a browser on this machine, or the command that opens it; empty: there
+    is no page. Reads what is known, and asks nobody."""
+    from tpujob.config import stack
+
+    path = f"/jobs/{job}" if job else "/"
+    if url := behind_iap(settings):
+        return url + path
+    command = f"tpujob open {job}".rstrip()
+    if deployed(settings):
+        return command
+    here = stack.running_backend(settings)
+    if here is None or not (here.page or here.shared):
+        return ""
+    return here.page + path if here.page and not here.page_needs_code else command
+
+
+def relay(settings: Settings) -> Relay:
+    """The way in for the page of a backend that is deployed, or that somebody serves on this machine. Raises
+    BackendGone."""
+    from tpujob.adapters.relay import Relay
+    from tpujob.adapters.way import Way
+
+    if there := deployed(settings):
+        return Relay(_way_to(settings, there))
+    from tpujob.config import stack
+
+    return Relay(Way(stack.ensure_backend(settings).url))
 
 
 def up(settings: Settings) -> None:
@@ -146,6 +203,16 @@ def usual_project() -> str:
     from tpujob.adapters.google import defaults
 
     return defaults.usual_project()
+
+
+def _way_to(settings: Settings, there: Context) -> Way:
+    from tpujob.adapters.way import Way
+
+    if there.backend.startswith("unix:"):
+        return Way(there.backend, there.backend_uid)
+    from tpujob.wiring import sign_in
+
+    return Way(there.backend, sign=sign_in.headers(settings, there))
 
 
 def _not_elsewhere(settings: Settings) -> None:

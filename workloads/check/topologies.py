@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any
 
 from workloads.frame.config import ConfigError
+from workloads.frame.peaks import TPU_CHIPS
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,12 @@ _LITE = _sizes(_2D, 1, 4, 8, 16, 32, 64, 128, 256)
 CHIPS = {
     chip.name: chip
     for chip in (
-        Chip("v2", 2, True, _sizes(_2D, 4, 16, 64, 128, 256), 7.48, 45, 700, 62, 0),
-        Chip("v3", 2, True, _sizes(_2D, 4, 16, 32, 64, 128, 256, 512, 1024), 15.48, 123, 900, 100, 0),
-        Chip("v4", 1, True, _3D, 30.75, 275, 1200, 45, 6.25),
-        Chip("v5e", 1, False, _LITE, 15.75, 197, 819, 50, 3.125),
-        Chip("v5p", 1, True, _3D, 95.74, 459, 2765, 100, 6.25),
-        Chip("v6e", 1, False, _LITE, 31.25, 918, 1638, 100, 6.25),
+        Chip("v2", 2, True, _sizes(_2D, 4, 16, 64, 128, 256), 7.48, TPU_CHIPS["v2"], 700, 62, 0),
+        Chip("v3", 2, True, _sizes(_2D, 4, 16, 32, 64, 128, 256, 512, 1024), 15.48, TPU_CHIPS["v3"], 900, 100, 0),
+        Chip("v4", 1, True, _3D, 30.75, TPU_CHIPS["v4"], 1200, 45, 6.25),
+        Chip("v5e", 1, False, _LITE, 15.75, TPU_CHIPS["v5e"], 819, 50, 3.125),
+        Chip("v5p", 1, True, _3D, 95.74, TPU_CHIPS["v5p"], 2765, 100, 6.25),
+        Chip("v6e", 1, False, _LITE, 31.25, TPU_CHIPS["v6e"], 1638, 100, 6.25),
     )
 }  # fmt: skip
 

@@ -22,6 +22,8 @@ class ProgressLog:
     config: TrainConfig
     speaks: bool
     clock: Callable[[], float] = time.perf_counter  #: in seconds
+    tokens: int = 0  #: of one step, on all hosts; 0: its rows have none
+    least_seconds: float = 0.0  #: of a step at the peak of all devices; 0: not known
     since_line: list[float] = field(default_factory=list[float])  #: seconds of each step
 
     def line(self, text: str) -> None:
@@ -56,6 +58,9 @@ class ProgressLog:
         now = self.clock()
         seconds, self._last = now - self._last, now
         self.since_line.append(seconds)
+        rate = {"tokens_per_second": round(self.tokens / seconds, 1)} if self.tokens else {}
+        if self.least_seconds:
+            rate["mfu"] = round(self.least_seconds / seconds, 4)
         self.reporter.event(
             "step",
             step=step,
@@ -64,6 +69,7 @@ class ProgressLog:
             gradient_norm=_finite(gradient_norm),
             ms=round(seconds * 1000, 2),
             wait_ms=round(waited_ms, 3),
+            **rate,
         )
         if step % self.config.log_every == 0 or not math.isfinite(loss):
             each = fmean(self.since_line)

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
+from jax.sharding import Mesh
 
 from workloads.checkpoints.saving import Checkpoints
 from workloads.contract import Exit, ProgramContext, Reporter, faults
@@ -32,6 +33,7 @@ from workloads.frame import cache_stats
 from workloads.frame.config import ConfigError, TrainConfig
 from workloads.frame.log import ProgressLog
 from workloads.frame.mesh import mesh_of
+from workloads.frame.peaks import peak
 from workloads.frame.program import Program, StepOutcome
 from workloads.frame.resume import restore
 from workloads.frame.signals import Watcher
@@ -56,7 +58,13 @@ def train(
     config = workload.config
     mesh = mesh_of(config, slices=context.slices)
     injection = Injection(faults.parse(context.fault))
-    progress = ProgressLog(reporter, config, speaks=context.host == 0)
+    progress = ProgressLog(
+        reporter,
+        config,
+        speaks=context.host == 0,
+        tokens=config.batch * workload.tokens_per_row,
+        least_seconds=_least_seconds(workload, mesh),
+    )
     progress.line(f"{workload.title}; {_devices(context)}, mesh {dict(mesh.shape)}")
     dataset = workload.dataset()
     feed = Feed(dataset, config.batch, config.seed, jax.process_index(), jax.process_count())
@@ -241,6 +249,12 @@ class SaveTimes:
         self._asks_at = step + max(1, (step - self._from) // 8)
         has_passed = self._clock() - self._begun >= minutes * 60
         return bool(self._answer_of_first(np.array(has_passed)))
+
+
+def _least_seconds(workload: Workload[Any], mesh: Mesh) -> float:
+    """A step at the peak of all devices; 0: not known."""
+    peaks = sum(peak(device.device_kind) for device in mesh.devices.flat)
+    return workload.config.batch * workload.flops_per_row / peaks if peaks else 0.0
 
 
 def _compare(identity: Mapping[str, Any]) -> None:

@@ -72,6 +72,14 @@ def spec_of(names: Sequence[str | None] | None, shape: Sequence[int], mesh: Mesh
     return PartitionSpec(*divided)
 
 
+def platform() -> str:
+    """Of the devices of the mesh that is in force: `tpu`, `gpu` or `cpu`; `cpu` where none is. They may be described
+    ones, which another machine has: what this machine has does not count."""
+    device = jax.sharding.get_abstract_mesh().abstract_device
+    name = device.platform if device else "cpu"
+    return "gpu" if name == "cuda" else name
+
+
 def row_parts(mesh: Mesh) -> int:
     """Over how many units (a device, or some that share rows) the rows of a batch are split."""
     return math.prod(mesh.shape[axis] for axis in ROWS)

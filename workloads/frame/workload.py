@@ -83,6 +83,12 @@ class Workload(ABC, Generic[Config]):
         """For the compile check, which then speaks of tokens a second. 0: a row is counted as one."""
         return 0
 
+    @property
+    def flops_per_row(self) -> float:
+        """Operations of a training step on one row, without what is computed again: six for each weight that a token
+        meets, and what attention adds. 0: nobody has counted them, and no MFU is told."""
+        return 0.0
+
     def row_layout(self) -> dict[str, jax.ShapeDtypeStruct]:
         """Shape and type of what one row has in a batch, by name. Looks at the first row to train on; override it
         where that takes long, or where the data is on the TPU's hosts only."""

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from workloads.frame.mesh import ROWS
+from workloads.frame.mesh import ROWS, platform
 
 #: Queries that `blocks` takes at a time: the fewer, the less is computed that the mask then hides. Measured on CPU.
 _BLOCK = 128
@@ -29,14 +29,8 @@ Attention = Callable[[jax.Array, jax.Array, jax.Array, jax.Array | None], jax.Ar
 
 
 def attention(kind: str) -> Attention:
-    """The function of that name; `auto`: the best one for the devices of the mesh that is in force.
-
-    The mesh may be of described devices, which another machine has: what this machine has does not count.
-    """
-    if kind != "auto":
-        return _KINDS[kind]
-    device = jax.sharding.get_abstract_mesh().abstract_device
-    return _KINDS[_BEST.get(device.platform if device else "cpu", "plain")]
+    """The function of that name; `auto`: the best one for the devices of the mesh that is in force."""
+    return _KINDS[_BEST.get(platform(), "plain") if kind == "auto" else kind]
 
 
 def plain(q: jax.Array, k: jax.Array, v: jax.Array, segments: jax.Array | None) -> jax.Array:
@@ -135,4 +129,4 @@ _KINDS: dict[str, Any] = {
     "splash": splash,
 }
 #: By the platform of a device.
-_BEST = {"tpu": "splash", "gpu": "cudnn", "cuda": "cudnn", "cpu": "blocks"}
+_BEST = {"tpu": "splash", "gpu": "cudnn", "cpu": "blocks"}

@@ -43,6 +43,13 @@ class Shape(BaseModel):
         layer = attention + 3 * self.dim * self.ff + 2 * self.dim
         return self.layers * layer + self.vocab * self.dim * (1 if self.tied else 2) + self.dim
 
+    def flops_per_token(self, sequence: int) -> float:
+        """Of a training step: two for each weight that a token meets, forwards, and twice that backwards; of the scores
+        the half that the mask leaves."""
+        attention = 2 * self.dim * (self.heads + self.kv_heads) * self.head
+        weights = self.layers * (attention + 3 * self.dim * self.ff) + self.vocab * self.dim
+        return 6.0 * (weights + self.layers * sequence * self.dim)
+
 
 #: What all models of Llama 3 have in common.
 _LLAMA_3: dict[str, Any] = {

@@ -38,6 +38,10 @@ class LmWorkload(Workload[LmConfig]):
     def tokens_per_row(self) -> int:
         return self.config.sequence
 
+    @property
+    def flops_per_row(self) -> float:
+        return self.config.sequence * self.config.flops_per_token(self.config.sequence)
+
     def row_layout(self) -> dict[str, jax.ShapeDtypeStruct]:
         row = jax.ShapeDtypeStruct((self.config.sequence + 1,), jnp.int32)
         return {"tokens": row, **({"segments": row} if self.config.segments else {})}

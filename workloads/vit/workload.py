@@ -35,6 +35,13 @@ class VitWorkload(Workload[VitConfig]):
     def dataset(self) -> Dataset:
         return self._dataset
 
+    @property
+    def flops_per_row(self) -> float:
+        c = self.config
+        patches = (c.size // c.patch) ** 2 + (c.pooling == "token")
+        weights = c.depth * (4 * c.dim**2 + 2 * c.dim * c.mlp) + c.patch**2 * c.channels * c.dim
+        return 6.0 * patches * weights + 12.0 * c.depth * patches**2 * c.dim
+
     def row_layout(self) -> dict[str, jax.ShapeDtypeStruct]:
         c = self.config
         image, number = (c.size, c.size, c.channels), jax.ShapeDtypeStruct((), jnp.int32)

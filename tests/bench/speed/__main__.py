@@ -21,7 +21,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tests.bench.speed.rows import LLAMA, ROWS, TINY, Row, peak
+from tests.bench.speed.rows import LLAMA, ROWS, TINY, Row
+from workloads.frame.peaks import peak
 from workloads.measure import text
 
 GEMM_S = 20.0

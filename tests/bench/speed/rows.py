@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from workloads.lm.presets import Shape
+
 
 @dataclass(frozen=True)
 class Size:
@@ -25,12 +27,9 @@ class Size:
 
     @property
     def flops_per_token(self) -> float:
-        """Of a training step: two for each weight that a token meets, forwards, and twice that backwards. Of the
-        scores the half that the mask leaves is counted."""
-        attention = 2 * self.dim * (self.heads + self.kv_heads) * self.head
-        weights = self.layers * (attention + 3 * self.dim * self.ff) + self.vocab * self.dim
-        scores = self.layers * self.sequence * self.dim
-        return 6.0 * (weights + scores)
+        """Of a training step."""
+        sizes = ("layers", "dim", "heads", "kv_heads", "ff", "vocab")
+        return Shape(**{name: getattr(self, name) for name in sizes}).flops_per_token(self.sequence)
 
 
 LLAMA = Size()
@@ -70,11 +69,3 @@ ROWS = (
     Row("flag-2", "autotuning level 0", env={"XLA_FLAGS": "--xla_gpu_autotune_level=0"}),
     Row("flag-3", "no command buffers", env={"XLA_FLAGS": "--xla_gpu_enable_command_buffer="}),
 )  # fmt: skip
-
-#: bf16 multiply-adds without sparsity, from the makers' data sheets, in FLOP/s.
-PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40": 181e12, "B200": 2250e12}
-
-
-def peak(device: str) -> float:
-    """Of a device by its name; 0: not known."""
-    return next((peak for name, peak in PEAKS.items() if name in device), 0.0)

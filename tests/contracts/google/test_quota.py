@@ -13,12 +13,14 @@ from tests.contracts.slices.tpu_slices import fail
 from tests.support import google_server as g
 from tests.support.google_server import WANTS, GoogleServer, changed
 from tests.support.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node, queued, queued_state, until
+from tpujob.adapters import emulated_quota
 from tpujob.adapters.cloud_tpu import Usage, count_usage
 from tpujob.adapters.google import quota
 from tpujob.adapters.google.quota import kind_of_metric
 from tpujob.adapters.google.rest import GoogleRest
 from tpujob.doctor.quota import ONE_HOST, Held, Kind, Limit, Overview, Reported
 from tpujob.emulator.faults import inject
+from tpujob.emulator.status import status
 from tpujob.errors import Refused, TpujobError, Transient
 
 NOW = 1_750_000_000.0
@@ -203,7 +205,9 @@ def test_without_monitoring_usage_is_counted_and_marked_so(
     google.answers[g.SERIES] = g.DENIED
     found = overview()
     assert {one.used_by for one in found.rows} == {"nodes"}
-    assert found.notes == ["Cloud Monitoring: The caller does not have permission"]
+    assert found.notes == [
+        "Cloud Monitoring: The caller does not have permission (monitoring.timeSeries.list)"
+    ]
 
 
 def test_zones_that_could_not_be_counted_are_one_note(cloud: Cloud, overview: Any) -> None:
@@ -213,11 +217,28 @@ def test_zones_that_could_not_be_counted_are_one_note(cloud: Cloud, overview: An
     assert [(one.used, one.used_by) for one in found.rows] == [(None, ""), (8, "monitoring")]
 
 
+@pytest.mark.parametrize("where", ["Google Cloud", "the emulator"])
+def test_the_emulator_answers_as_google_does(
+    google: GoogleServer, cloud: Cloud, overview: Any, where: str
+) -> None:
+    """What may be held and what is, in the quota's own unit, whoever holds it."""
+    spot = node("v4-16", scheduling_config={"spot": True})
+    cloud.client().create_node(parent=PARENT, node_id="mine", node=spot)
+    google.answers[g.QUOTAS] = {"metrics": [g.metric("tpu-v4s-preemptible", "cores", {ZONE: 24})]}
+    google.answers[g.SERIES] = {}
+    inject.quota(cloud.world, ZONE, "v4", 24, "spot")
+    found = overview() if where == "Google Cloud" else emulated_quota.overview(status(cloud.world, None))  # fmt: skip
+    (row,) = [one for one in found.rows if one.zone == ZONE]
+    assert row.kind == Kind("v4", "spot")
+    assert (row.known, row.limit, row.used, row.unit) == (True, 24, 16, "cores")
+    assert (row.used_by, row.chips) == ("nodes", 12)
+
+
 @pytest.mark.parametrize(
     ("answer", "kind", "message", "hint"),
     [
         (g.disabled("serviceusage.googleapis.com"), Refused, "has not been used", "gcloud services enable"),
-        (g.DENIED, Refused, "The caller does not have permission", ""),
+        (g.DENIED, Refused, "The caller does not have permission (serviceusage.quotas.get)", ""),
         (g.EXPIRED, Transient, "the credentials are refused", "gcloud auth application-default login"),
         (g.UNAVAILABLE, Transient, "serviceusage.googleapis.com: The service is", ""),
     ],

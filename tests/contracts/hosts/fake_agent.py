@@ -1,10 +1,12 @@
 """A stand-in for the agent, so that the port Hosts is tested without one: the same answers, and orders in the plan.
 
 `refuse: {error, cause}` says no; `hang: true` never answers; `flood: true` prints without end; else `command` runs.
+`live` counts for attempt 1 until nobody listens, is silent for attempt 2, ends for attempt 3, has nothing of others.
 """
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -25,7 +27,7 @@ def running() -> dict:
 
 
 def start(plan: dict) -> dict:
-    if "--secrets" in sys.argv:
+    if "--told" in sys.argv:
         (FOLDER / "told").write_text(sys.stdin.read())
     with (FOLDER / "calls").open("a") as calls:
         calls.write("start\n")
@@ -60,8 +62,23 @@ def stop() -> dict:
     return {"ok": True, "state": "stopped"}
 
 
+def live(job: str, attempt: int) -> None:
+    if attempt > 3:
+        sys.exit(print(json.dumps({"ok": False, "error": "nothing can be followed here"})))
+    (FOLDER / "listened").write_text(str(os.getpid()))
+    for number in range(10**6):
+        print(json.dumps({"kind": "count", "job": job, "number": number}), flush=True)
+        if attempt == 3 and number == 2:
+            return
+        left = 600 if attempt == 2 else 0.02
+        if select.select([sys.stdin], [], [], left)[0] and not sys.stdin.buffer.read(1):
+            return
+
+
 print("a login shell may print something first")
 verb = sys.argv[1]
+if verb == "live":
+    sys.exit(live(sys.argv[2], int(sys.argv[3])))
 answer = start(json.loads(Path(sys.argv[2]).read_text())) if verb == "start" else stop()
 print(json.dumps(answer))
 sys.exit(0 if answer["ok"] else 1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from tpujob.adapters.ssh.agent_calls import plan_name
 from tpujob.adapters.ssh.keys import HostKey, host_label
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice
-from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
+from tpujob.errors import HostKeyChanged, NotFound, Refused, TpujobError, Transient
 
 AGENT = Path(__file__).parent / "fake_agent.py"
 SLEEP = ["sleep", "1000"]
@@ -98,10 +99,11 @@ def test_files_on_a_host_are_readable_by_their_owner_only(rig: Rig):
 def test_secrets_are_told_to_the_agent_and_lie_in_no_file_of_the_host(rig: Rig):
     slice = rig.slice(hosts=2)
     canary = 'canary "4711"\nä $(touch x)'
-    plans = [HostPlan(host, _plan(host).document, {"HF_TOKEN": canary}) for host in range(2)]
+    told = {"key": "canary 1", "cache_key": "canary 2", "secrets": {"HF_TOKEN": canary}}
+    plans = [HostPlan(host, _plan(host).document, **told) for host in range(2)]
     rig.hosts.start(slice, plans, timeout=60)
     for host in range(2):
-        assert json.loads(rig.look(slice, host, "cat ~/.tpujob/told")) == {"HF_TOKEN": canary}
+        assert json.loads(rig.look(slice, host, "cat ~/.tpujob/told")) == told
         assert rig.look(slice, host, "rm ~/.tpujob/told; grep -rl canary ~ || true") == ""
     rig.hosts.stop(slice, grace=5, timeout=60)
 
@@ -204,9 +206,59 @@ def test_stop_reaches_the_rest_when_one_host_is_gone(rig: Rig):
 def test_a_host_that_rejects_the_key_is_no_contact(rig: Rig, tmp_path: Path):
     slice = rig.slice(hosts=1)
     stranger = SshHosts(tmp_path / "other-keys", port=rig.farm.ssh_port, agent=AGENT)
+    stranger.public_key(slice)
     with pytest.raises(Transient, match="does not accept the key"):
         stranger.stop(slice, grace=1, timeout=30)
     stranger.close()
+
+
+# Listening -----------------------------------------------------------------------------------------------------------
+
+
+def _listener(rig: Rig, slice: Slice) -> int:
+    """The pid of the agent that tells; 0: there is none."""
+    pid = int(rig.look(slice, 0, "cat ~/.tpujob/listened 2> /dev/null") or 0)
+    return pid if alive(pid) else 0
+
+
+def test_what_an_agent_tells_comes_as_it_is_said_until_somebody_closes_the_stream(rig: Rig):
+    slice = rig.slice(hosts=1)
+    with contextlib.closing(rig.hosts.listen(slice, 0, job="42", attempt=1, timeout=30)) as stream:
+        said = list(islice(stream, 5))
+        assert [(x["job"], x["number"]) for x in said] == [("42", n) for n in range(5)]
+        assert _listener(rig, slice)
+    until(lambda: not _listener(rig, slice), "the agent's end")
+    ended = rig.hosts.listen(slice, 0, job="42", attempt=3, timeout=30)
+    assert [x["number"] for x in ended] == [0, 1, 2], "it ends when the agent does"
+    ended.close()
+
+
+def test_a_silent_stream_is_closed_from_another_thread_at_once(rig: Rig):
+    slice = rig.slice(hosts=1)
+    stream = rig.hosts.listen(slice, 0, job="42", attempt=2, timeout=30)
+    said = iter(stream)
+    assert next(said)["number"] == 0
+    threading.Timer(0.2, stream.close).start()
+    with contextlib.suppress(Transient):
+        assert list(said) == []
+    stream.close()
+
+
+def test_a_stream_from_where_nothing_can_be_followed_is_no_contact(rig: Rig):
+    slice = rig.slice(hosts=2)
+    with (
+        contextlib.closing(rig.hosts.listen(slice, 1, job="42", attempt=9, timeout=30)) as stream,
+        pytest.raises(Transient, match="nothing can be followed here"),
+    ):
+        list(stream)
+    with contextlib.closing(rig.hosts.listen(slice, 0, job="42", attempt=2, timeout=30)) as stream:
+        said = iter(stream)
+        next(said)
+        rig.farm.call("POST", f"/slices/{slice.name}/preempt", {"notice_s": 0})
+        with contextlib.suppress(Transient):
+            assert list(said) == [], "the host was switched off"
+    with pytest.raises(Transient):
+        rig.hosts.listen(slice, 0, job="42", attempt=1, timeout=10)
 
 
 # Alive ---------------------------------------------------------------------------------------------------------------
@@ -231,18 +283,20 @@ def test_a_host_that_was_alive_is_seen_to_be_dead(rig: Rig):
 def test_a_host_that_takes_connections_and_is_silent_is_not_alive(rig: Rig, tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0), backlog=8) as silent:
         hosts = SshHosts(tmp_path, port=silent.getsockname()[1], agent=AGENT)
-        assert hosts.alive(slice_at("tj-000009-1", "127.0.0.1"), timeout=2) == frozenset()
+        hosts.public_key(slice := slice_at("tj-000009-1", "127.0.0.1"))
+        assert hosts.alive(slice, timeout=2) == frozenset()
         hosts.close()
 
 
 def test_a_host_that_lets_nobody_do_anything_is_not_alive(rig: Rig, tmp_path: Path):
     with StrangeServer() as server:
         hosts = SshHosts(tmp_path, port=server.port, agent=AGENT)
-        slice = slice_at("tj-000009-1", "127.0.0.1")
+        hosts.public_key(slice := slice_at("tj-000009-1", "127.0.0.1"))
         assert hosts.alive(slice, timeout=20) == frozenset()
         assert "session" in server.seen, "it was not asked to carry out a command"
     stranger = SshHosts(tmp_path / "other-keys", port=rig.farm.ssh_port, agent=AGENT)
-    assert stranger.alive(rig.slice(hosts=1), timeout=20) == frozenset(), "its key is not let in"
+    stranger.public_key(slice := rig.slice(hosts=1))
+    assert stranger.alive(slice, timeout=20) == frozenset(), "its key is not let in"
     stranger.close()
     hosts.close()
 
@@ -273,6 +327,7 @@ def test_the_first_contact_pins_the_key(tmp_path: Path):
     slice = slice_at("tj-000009-1", "127.0.0.1")
     with StrangeServer() as server:
         hosts = SshHosts(tmp_path, port=server.port, agent=AGENT)
+        hosts.public_key(slice)
         with pytest.raises(TpujobError):
             hosts.start(slice, [_plan(0)], timeout=20)
         port = server.port
@@ -286,11 +341,13 @@ def test_the_first_contact_pins_the_key(tmp_path: Path):
 
 
 def test_the_key_pair_is_made_once_and_kept_to_ourselves(tmp_path: Path):
-    hosts, slice = SshHosts(tmp_path / "a" / "keys", agent=AGENT), slice_at("tj-000003-1")
+    hosts = SshHosts(tmp_path / "a" / "keys", agent=AGENT)
+    slice = slice_at("tj-000003-1", "127.0.0.1")
     with ThreadPoolExecutor(8) as pool:
         lines = set(pool.map(lambda _: hosts.public_key(slice), range(16)))
     assert len(lines) == 1, "two callers made two keys"
-    assert lines.pop().startswith("ssh-ed25519 AAAA")
+    public = lines.pop()
+    assert public.startswith("ssh-ed25519 AAAA")
     folder = tmp_path / "a" / "keys" / slice.name
     assert [p.name for p in folder.iterdir()] == ["id_ed25519"]
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -298,6 +355,19 @@ def test_the_key_pair_is_made_once_and_kept_to_ourselves(tmp_path: Path):
     hosts.forget(slice)
     hosts.forget(slice)
     assert not folder.exists()
+    late: dict[str, Callable[[], object]] = {
+        "listen": lambda: hosts.listen(slice, 0, job="3", attempt=1, timeout=5),
+        "start": lambda: hosts.start(slice, [_plan(0)], timeout=5),
+        "stop": lambda: hosts.stop(slice, grace=1, timeout=5),
+        "run": lambda: hosts.run(slice, "true", timeout=5),
+        "access": lambda: hosts.access(slice, 0, public, "ada"),
+    }
+    for what, call in late.items():
+        with pytest.raises(NotFound, match="the key of tj-000003-1 is gone"):
+            call()
+        assert not folder.exists(), f"{what} has made a key of a slice that is gone"
+    assert hosts.alive(slice, timeout=5) == frozenset()
+    assert hosts.kept() == []
     with pytest.raises(ValueError, match="not the name of a slice"):
         hosts.forget(slice_at("../keys"))
     hosts.close()

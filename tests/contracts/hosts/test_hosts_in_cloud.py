@@ -73,8 +73,9 @@ class World:
         """Two hosts of a node whose metadata is what we ask for, unless said otherwise."""
         name = f"tj-000001-{next(self.numbers)}"
         bare = replace(slice_at(name), zone=ZONE)
+        own = self.hosts().public_key(bare)
         both = {
-            "ssh-keys": f"tpujob:{key or self.hosts().public_key(bare)}",
+            "ssh-keys": f"tpujob:{key or own}",
             "enable-guest-attributes": "TRUE",
             **{k.replace("_", "-"): v for k, v in metadata.items()},
         }
@@ -319,6 +320,7 @@ def test_tunnels_are_bounded(world: World, tmp_path: Path):
     names = tuple(Guest(f"w-{i}") for i in range(16))
     slice = slice_at("tj-000098-1", *[f"10.0.0.{i}" for i in range(16)])
     hosts = world.hosts(reach="iap", tunnel=[sys.executable, str(program)], guests=lambda *_: names)
+    hosts.public_key(slice)
     with pytest.raises(Transient, match=r"host 0 .*host 15 "):
         hosts.start(slice, _plans(slice), timeout=120)
     most = max(int(path.name.split("-")[1]) for path in tmp_path.glob("seen-*"))

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.hosts.secret_manager import Refusal, SecretServer
-from tpujob.adapters.ssh import FileKeys, KeyStore, SecretKeys
+from tests.support.farm_rig import slice_at
+from tpujob.adapters.ssh import FileKeys, KeyStore, SecretKeys, SshHosts
 from tpujob.adapters.ssh.keys import HostKey, public_line
 from tpujob.adapters.ssh.secret_manager import LIFETIME
-from tpujob.errors import HostKeyChanged, Refused, Transient
+from tpujob.errors import HostKeyChanged, NotFound, Refused, Transient
 
 SLICE, OTHER = "tj-000007-1", "tj-000007-2"
 A, B = HostKey("ssh-ed25519", "AAAA"), HostKey("ssh-ed25519", "BBBB", published=True)
@@ -95,6 +96,17 @@ def test_forgotten_keys_are_gone(opened: Open):
     assert opened().private_key(SLICE) != before, "the old key came back"
 
 
+def test_a_forgotten_key_is_not_made_again_for_who_only_wants_to_use_it(opened: Open):
+    """Else a reader of logs would leave a key behind for a slice that is gone."""
+    store = opened()
+    made = store.private_key(SLICE)
+    assert opened().private_key(SLICE, make=False) == made
+    store.forget(SLICE)
+    with pytest.raises(NotFound, match=f"the key of {SLICE} is gone"):
+        store.private_key(SLICE, make=False)
+    assert store.names() == []
+
+
 def test_a_name_that_leads_elsewhere_is_refused(opened: Open):
     store = opened()
     for call in (store.private_key, store.pinned, store.forget):
@@ -132,6 +144,18 @@ def test_a_pin_truncated_by_a_full_disk_does_not_count(tmp_path: Path):
     keys.pin(SLICE, {"h3": B})
     keys.pin(SLICE, {"h2": B})
     assert FileKeys(tmp_path).pinned(SLICE) == {"h1": A, "h2": B, "h3": B}
+
+
+def test_keys_of_what_hosts_say_come_from_one_secret_that_no_sweep_takes(opened: Open):
+    """Backends that share a store of keys make the same ones, at once, also after a restart."""
+    hosts = [SshHosts(opened()) for _ in range(3)]
+    with ThreadPoolExecutor(8) as pool:
+        made = set(pool.map(lambda i: hosts[i % 3].key(("attempt", "000007", "1")), range(24)))
+    assert len(made) == 1
+    assert hosts[0].key(("attempt", "000007", "2")) not in made
+    assert SshHosts(opened()).key(("attempt", "000007", "1")) in made
+    hosts[0].public_key(slice_at(SLICE, "10.0.0.1"))
+    assert hosts[0].kept() == [SLICE], "the secret is no slice's"
 
 
 # Secret Manager ------------------------------------------------------------------------------------------------------

@@ -262,6 +262,7 @@ def test_no_certificate_lets_in_when(rig: Rig, null: int, why: str):
     hosts = rig.asked_at(at)
     key = new_private_key() if "another key" in why else rig.key
     slice = slice_at("tj-000002-1", "127.0.0.1") if "another slice" in why else rig.host
+    hosts.public_key(slice)
     certificate = hosts.access(slice, 0, public_line(rig.key), "eve")["certificate"]
     user = "root" if "another login" in why else "tpujob"
     access: HostAccess = {

@@ -96,7 +96,7 @@ CLOSED = "europe-north1-a"
 SILENCES: dict[Method, tuple[Callable[[CloudTpuSlices, float], None], str]] = {
     "get_queued_resource": (_look, ""),
     "get_node": (_look, ""),
-    "list_nodes": (_look, ""),
+    "list_nodes": (_list, ""),
     "list_queued_resources": (_list, ""),
     "create_queued_resource": (_create, ""),
     "delete_queued_resource": (_delete, "queued resource"),

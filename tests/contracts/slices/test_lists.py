@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.contracts.slices.tpu_slices import SLICE, ask, fail, look
-from tests.support.tpu_rig import PROJECT, ZONE, Cloud
+from tests.support.tpu_rig import PROJECT, ZONE, Cloud, queued
 from tpujob.adapters.cloud_tpu import CloudTpuSlices, Throttle, count_usage
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.observations import Absent, Unknown
@@ -122,3 +122,13 @@ def test_what_is_held_of_a_quota_is_counted_by_the_same_lists(
     unreachable(cloud)
     used = count_usage(PROJECT, EVERYWHERE, timeout=10, endpoint=cloud.tpu.address)
     assert list(used.closed) == [EAST]
+
+
+def test_what_is_held_is_counted_of_a_request_that_names_its_topology(cloud: Cloud) -> None:
+    asked = queued("wide")
+    spec = asked["queued_resource"]["tpu"]["node_spec"][0]["node"]
+    del spec["accelerator_type"]
+    spec["accelerator_config"] = {"type_": "V4", "topology": "2x2x2"}
+    cloud.client().create_queued_resource(asked)
+    used = count_usage(PROJECT, [ZONE], timeout=10, endpoint=cloud.tpu.address)
+    assert [one.chips for one in used.held] == [8]

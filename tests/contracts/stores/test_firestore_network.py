@@ -7,18 +7,21 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
 import grpc
 import pytest
 
+from tests.support.boards import Desk
+from tests.support.callers import ADA
 from tests.support.firestore_network import LOSE, Network
 from tests.support.stores import DAMAGE, a_job, a_slice, an_event
 from tpujob.adapters.firestore import Firestore, FirestoreStore
 from tpujob.adapters.firestore.calls import Patience
 from tpujob.adapters.firestore.errors import REFUSALS
-from tpujob.domain.model import Job, Suspect
+from tpujob.domain.model import Job, State, Suspect
 from tpujob.errors import Fenced, NotFound, StoreError, Transient
 from tpujob.ports import Lease
 from tpujob.service.changes import Changes
@@ -143,7 +146,9 @@ def test_every_write_whose_reply_is_lost_happens_once(
     assert second
     assert second.token > first.token
     with failing(network, "Commit", LOSE):
-        store.reputation.accuse(["h1"], zone="z", weight=2.0, reason="r", op_id="x", at=0.0)
+        store.reputation.accuse(
+            ["h1"], zone="z", weight=2.0, reason="r", op_id="x", at=0.0, owner="o"
+        )
     assert [s.score for s in store.reputation.suspects()] == [2.0]
     with failing(network, "Commit", LOSE):
         store.remove(job.id, lease=second)
@@ -324,16 +329,18 @@ def test_a_follower_hears_of_another_opener_at_once(
 def test_a_stream_that_breaks_is_begun_again_where_it_ended(
     store: FirestoreStore, network: Network, job: Job
 ) -> None:
-    heard = threading.Event()
+    heard = threading.Semaphore(0)
     broken: list[grpc.StatusCode] = [grpc.StatusCode.UNAVAILABLE]
     network.fault = lambda method, _: broken.pop() if method == "Listen" and broken else None
-    stop = store.follow(heard.set)
+    stop = store.follow(heard.release)
     assert stop
-    hears(heard, "the second stream works")
+    for told in ("that it broke: whoever looks now asks the store itself", "the second one works"):
+        assert heard.acquire(timeout=LONG), told
     stream: Callable[[], Any] = store._follower._stream._call.cancel  # type: ignore[union-attr]
     stream()
     moved(store, job)
-    hears(heard, "a commit while there was no stream")
+    for told in ("that it broke", "a commit while there was no stream"):
+        assert heard.acquire(timeout=LONG), told
     stop()
     assert threads() == 0
 
@@ -420,6 +427,28 @@ def test_a_backend_looks_at_its_jobs_from_memory_and_hears_of_others(
     with pytest.raises(NotFound):
         backend.peek(two.id)
     assert silent(network, backend, one.id)
+
+
+def test_a_board_over_a_mirror_reads_each_record_once_and_then_nothing(
+    backend: FirestoreStore, other: FirestoreStore, network: Network, tmp_path: Path
+) -> None:
+    jobs = [other.create(a_job(state=state), an_event()) for state in (State.QUEUED, State.FAILED)]
+    eventually(lambda: silent(network, backend, jobs[0].id), "the mirror is up to date")
+    board = Desk(tmp_path).new_board(backend)
+    before = len(network.seen)
+    assert board.page(ADA, {})["total"] == 2
+    assert [method for method, *_ in network.seen[before:]] == ["RunQuery"] * 2, (
+        "a page, and the end"
+    )
+    before = len(network.seen)
+    for _ in range(5):
+        board.page(ADA, {"order": "spent", "limit": 1})
+    moved(other, jobs[0])
+    versions = lambda: [row["version"] for row in board.page(ADA, {})["rows"]]  # noqa: E731
+    eventually(lambda: versions() == [1, 2], "a commit of another process")
+    assert len(network.seen) == before, "and nothing was asked"
+    other.remove(jobs[1].id, lease=None)
+    eventually(lambda: board.states() == {"queued": 1}, "a removal")
 
 
 def test_while_its_stream_is_broken_a_backend_asks(

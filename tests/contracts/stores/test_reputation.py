@@ -19,10 +19,21 @@ def reputation(store: Store) -> Reputation:
 
 
 def accuse(
-    reputation: Reputation, *physicals: str, op: str, weight: float = 1.0, at: float = 1000.0
+    reputation: Reputation,
+    *physicals: str,
+    op: str,
+    weight: float = 1.0,
+    at: float = 1000.0,
+    owner: str = "uid:1",
 ) -> None:
     reputation.accuse(
-        physicals, zone="us-central2-b", weight=weight, reason=f"by {op}", op_id=op, at=at
+        physicals,
+        zone="us-central2-b",
+        weight=weight,
+        reason=f"by {op}",
+        op_id=op,
+        at=at,
+        owner=owner,
     )
 
 
@@ -33,13 +44,20 @@ def scores(reputation: Reputation) -> dict[str, float]:
 def test_an_accusation_is_remembered_with_its_reason(place: Place, reputation: Reputation) -> None:
     assert reputation.suspects() == []
     accuse(reputation, "h1", "h2", op="a", weight=0.8)
-    accuse(reputation, "h2", op="b", weight=2.0)
+    accuse(reputation, "h2", op="b", weight=2.0, owner="uid:2")
     for each in (reputation, place.open().reputation):
         worst, other = each.suspects()
-        assert worst == Suspect("h2", "us-central2-b", 2.8, 1000.0, reasons=("by a", "by b")), (
-            "the highest score first"
+        assert worst == Suspect(
+            "h2",
+            "us-central2-b",
+            2.8,
+            1000.0,
+            reasons=("by a", "by b"),
+            owners={"uid:1": 0.8, "uid:2": 2.0},
+        ), "the highest score first"
+        assert other == Suspect(
+            "h1", "us-central2-b", 0.8, 1000.0, reasons=("by a",), owners={"uid:1": 0.8}
         )
-        assert other == Suspect("h1", "us-central2-b", 0.8, 1000.0, reasons=("by a",))
 
 
 def test_a_score_has_faded_when_the_next_accusation_adds_to_it(reputation: Reputation) -> None:
@@ -92,7 +110,9 @@ def test_only_the_newest_reasons_are_kept(reputation: Reputation) -> None:
 
 def test_a_record_of_a_suspect_is_written_over(reputation: Reputation) -> None:
     accuse(reputation, "h1", op="a")
-    pinned = Suspect("h1", "us-east5-b", 0.25, 5.0, "bad", ("a person's word", "\u202e'; --"))
+    pinned = Suspect(
+        "h1", "us-east5-b", 0.25, 5.0, "bad", ("a person's word", "\u202e'; --"), {"\u202e'": 0.25}
+    )
     reputation.put(pinned)
     assert reputation.suspects() == [pinned]
     accuse(reputation, "h1", op="b", at=5.0)

@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.stores import a_job, an_event
+from tpujob.adapters import records
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.adapters.sqlite.file import APPLICATION, SqliteFile
 from tpujob.adapters.sqlite.tables import SCRIPTS
 from tpujob.domain.codec import to_json
-from tpujob.domain.model import Slice
+from tpujob.domain.model import Slice, State
 from tpujob.errors import StoreError
 
 ROOT = Path(__file__).parents[3]
@@ -112,8 +113,8 @@ def test_a_file_of_an_older_version_opens_and_has_everything_afterwards(
             db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
             asked = {"kind": "slice_requested", "data": {"zone": zone or None}}
             event = (job.id, 1, json.dumps(asked))
-            db.execute("INSERT INTO events VALUES (?, ?, ?)", event)
-        db.execute("INSERT INTO events VALUES ('000003', 2, 'not JSON')")
+            db.execute("INSERT INTO events (job_id, seq, document) VALUES (?, ?, ?)", event)
+        db.execute("INSERT INTO events (job_id, seq, document) VALUES ('000003', 2, 'not JSON')")
         db.execute("INSERT INTO changes VALUES ('000001', 3)")
         if version > 1:  # which kept the zones by itself
             db.execute("INSERT INTO zones VALUES ('us-east5-b'), ('us-west4-a')")
@@ -125,7 +126,9 @@ def test_a_file_of_an_older_version_opens_and_has_everything_afterwards(
         assert [job_id for job_id, _ in store.damaged()] == ["000002"]
         assert store.zones() == ["us-east5-b", "us-west4-a"], "of the damaged one by its events"
         assert store.reputation.suspects() == []
-    stores[0].reputation.accuse(["h1"], zone="z", weight=1.0, reason="r", op_id="a", at=1.0)
+    stores[0].reputation.accuse(
+        ["h1"], zone="z", weight=1.0, reason="r", op_id="a", at=1.0, owner="o"
+    )
     assert [s.physical for s in SqliteStore(path).reputation.suspects()] == ["h1"]
     assert stores[0].create(a_job(), an_event()).id == "000004"
 
@@ -252,3 +255,54 @@ def test_a_full_disk_is_reported_and_nothing_acknowledged_is_lost(tmp_path: Path
         replace(job, message="room again"), None, expected_version=1, op_id="x", lease=None
     )
     assert again.version == 2
+
+
+def test_a_job_that_goes_on_is_decoded_once_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each tick reads its job several times: to decode it costs ten times what reading does."""
+    monkeypatch.setattr(records, "CACHED", 3)
+    store = SqliteStore(tmp_path / "jobs.db")
+    going = [store.create(a_job(), an_event()).id for _ in range(8)]
+    ended = [store.create(a_job(state=State.FAILED), an_event()).id for _ in range(8)]
+    seen = {job_id: store.peek(job_id) for job_id in (*going, *ended)}
+    assert all(store.peek(job_id) is seen[job_id] for job_id in going)
+    assert sum(store.peek(job_id) is seen[job_id] for job_id in ended) <= 3
+    job = seen[going[0]]
+    other = SqliteStore(tmp_path / "jobs.db")
+    other.commit(replace(job, message="new"), None, expected_version=1, op_id="x", lease=None)
+    assert store.peek(job.id).message == "new", "what another process has written is seen"
+
+
+def test_whoever_asks_for_all_jobs_reads_no_document_that_was_read_before(tmp_path: Path) -> None:
+    """Of 10,000 jobs the documents are 30 MB, and they are asked for every 30 s."""
+    store = SqliteStore(tmp_path / "jobs.db")
+    ids = [store.create(a_job(wake=1.0), an_event()).id for _ in range(3)]
+    seen = [store.peek(job_id) for job_id in ids]
+    db = sqlite3.connect(tmp_path / "jobs.db")
+    with db:
+        db.execute("UPDATE jobs SET document = 'not read'")
+    assert store.due(2.0) == ids
+    assert all(one is known for one, known in zip(store.list(live=True), seen[::-1], strict=True))
+    assert all(one is known for one, known in zip(store.walk(), seen[::-1], strict=True))
+    assert store.damaged() == []
+    with db:
+        db.execute("UPDATE jobs SET version = version + 1")
+    db.close()
+    assert [job_id for job_id, _ in store.damaged()] == ids, "a new version is read again"
+
+
+def test_a_lease_costs_no_sync_of_the_disk_and_what_is_written_after_it_does(
+    tmp_path: Path,
+) -> None:
+    file = SqliteFile(tmp_path / "x.db", ["CREATE TABLE things (name TEXT)"])
+    with file.writing(durable=False) as db:
+        assert db.execute(SYNCHRONOUS).fetchone() == (1,), "1 is NORMAL"
+    with pytest.raises(StoreError), file.writing(durable=False):
+        raise StoreError("no")
+    with file.writing() as db:
+        assert db.execute(SYNCHRONOUS).fetchone() == (2,), "2 is FULL"
+    file.close()
+
+
+SYNCHRONOUS = "PRAGMA synchronous"

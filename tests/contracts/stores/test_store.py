@@ -12,10 +12,12 @@ import pytest
 
 from tests.contracts.stores.place import Place, go
 from tests.support.stores import a_job, a_slice, an_event, count_up
+from tpujob.adapters import records
+from tpujob.adapters.sqlite import store as sqlite_store
 from tpujob.domain.events import AboutSlice, EventKind
 from tpujob.domain.model import Job, State, Wish
 from tpujob.errors import Conflict, Fenced, NotFound, StoreError
-from tpujob.ports import Store
+from tpujob.ports import EventKey, Store
 
 
 def moved(store: Store, job: Job, op: str = "", **fields: object) -> Job:
@@ -47,6 +49,25 @@ def test_what_an_event_carries_comes_back(store: Store) -> None:
     assert store.events(job.id)[1] == replace(gone, seq=2)
 
 
+def test_events_of_all_jobs_come_newest_first_in_pages(store: Store) -> None:
+    """Also those of one moment: the id of the job and the number of the event tell them apart."""
+    jobs = [store.create(a_job(), replace(an_event(), at=5.0)) for _ in range(3)]
+    for at, job in ((7.0, jobs[1]), (6.0, jobs[0]), (7.0, jobs[2])):
+        happened = replace(an_event(f"at {at:g}"), at=at)
+        store.commit(job, happened, expected_version=1, op_id="x", lease=None)
+    expected = [(7.0, "000003"), (7.0, "000002"), (6.0, "000001")]
+    expected += [(5.0, "000003"), (5.0, "000002"), (5.0, "000001")]
+    assert [(event.at, job_id) for job_id, event in store.recent(limit=99)] == expected
+    pages, before = [], None
+    while page := store.recent(before=before, limit=2):
+        job_id, last = page[-1]
+        pages += page
+        before = EventKey(last.at, job_id, last.seq)
+    assert [(event.at, job_id) for job_id, event in pages] == expected
+    store.remove("000002", lease=None)
+    assert {job_id for job_id, _ in store.recent(limit=99)} == {"000001", "000003"}
+
+
 def test_an_unknown_job_is_not_found(store: Store) -> None:
     with pytest.raises(NotFound, match="no job 000009"):
         store.get("000009")
@@ -63,6 +84,25 @@ def test_another_opener_sees_the_same_jobs(place: Place, store: Store, job: Job)
     assert other.get(job.id) == job
     newer = moved(other, job, message="seen by both")
     assert store.get(job.id) == newer
+
+
+def test_a_walk_comes_to_every_job_once_a_few_at_a_time_and_newest_first(
+    place: Place, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (records, sqlite_store):
+        monkeypatch.setattr(module, "WALKED", 2)
+    assert [*store.walk()] == []
+    jobs = [store.create(a_job(f"job-{n}"), an_event()) for n in range(5)]
+    ended = moved(store, jobs[2], state=State.FAILED)
+    store.remove(jobs[0].id, lease=None)
+    expected = [jobs[4], jobs[3], ended, jobs[1]]
+    assert [*store.walk()] == expected == [*place.open().walk()]
+    walking = store.walk()
+    assert next(walking) == jobs[4]
+    new = store.create(a_job("new"), an_event())
+    store.remove(jobs[1].id, lease=None)
+    assert [*walking] == [jobs[3], ended], "what is new is told as a change"
+    assert new.id in [job.id for job in store.walk()]
 
 
 def test_list_is_newest_first_and_takes_filters(store: Store) -> None:
@@ -317,6 +357,17 @@ def test_a_follower_hears_of_every_change_once(place: Place, store: Store) -> No
     assert store.changes(cursor) == (cursor, [])
 
 
+def test_nothing_has_changed_after_the_newest_and_what_comes_next_has(
+    place: Place, store: Store
+) -> None:
+    job = store.create(a_job(), an_event())
+    newest = store.newest()
+    assert store.changes(newest)[1] == []
+    assert place.open().newest() >= store.changes(0)[0]
+    moved(place.open(), job)
+    assert store.changes(newest)[1] == [job.id]
+
+
 def test_change_numbers_never_go_back(store: Store, job: Job) -> None:
     before, _ = store.changes(0)
     store.remove(job.id, lease=None)
@@ -340,6 +391,7 @@ def test_a_damaged_record_is_named_and_keeps_nobody_from_the_others(
         caplog.clear()
         assert [job.id for job in each.list()] == ["000002"]
         assert [job.id for job in each.list(live=True, name="mlp")] == ["000002"]
+        assert [job.id for job in each.walk()] == ["000002"]
         assert each.due(9) == ["000002"]
         said = [r.getMessage() for r in caplog.records if "000001" in r.getMessage()]
         assert len(said) == 1, f"the log names it once: {said}"

@@ -126,25 +126,60 @@ def test_machines_that_nobody_can_name_are_not_accused() -> None:
     assert nonfinite.accusations(job(attempt(1, cause=Cause.BAD_HOST, host=0)), ()) == []
 
 
+ADA, BOB = "uid:1", "uid:2"
+
+
+def accused(suspect: Suspect, owner: str, at: float = NOW, weight: float = 2.0) -> Suspect:
+    return host_reputation.accused(suspect, weight, f"by {owner}", at, owner)
+
+
+NOBODYS = Suspect("a", "z", 0.0, 0.0)
+
+
 def test_a_suspicion_fades_and_a_persons_word_does_not() -> None:
-    fresh = host_reputation.accused(
-        Suspect("a", "z", 0.0, 0.0), host_reputation.NAMED, "job 1", NOW
-    )
+    fresh = accused(accused(NOBODYS, ADA), BOB)
     assert host_reputation.refused(fresh, NOW)
-    assert (
-        host_reputation.score(fresh, NOW + host_reputation.HALF_LIFE) == host_reputation.NAMED / 2
-    )
+    assert host_reputation.score(fresh, NOW + host_reputation.HALF_LIFE) == 2.0
     assert not host_reputation.refused(fresh, NOW + 3 * host_reputation.HALF_LIFE)
-    assert host_reputation.avoided([fresh, replace(fresh, physical="b", pinned="good")], NOW) == [
-        "a"
-    ]
-    assert host_reputation.refused(
-        replace(fresh, pinned="bad"), NOW + 100 * host_reputation.HALF_LIFE
+    good = replace(fresh, physical="b", pinned="good")
+    assert host_reputation.avoided([fresh, good], NOW, "uid:3") == ["a"]
+    late = NOW + 100 * host_reputation.HALF_LIFE
+    assert host_reputation.refused(replace(fresh, pinned="bad"), late)
+
+
+def test_what_one_owners_jobs_say_keeps_only_their_own_off_a_machine() -> None:
+    """A program can say anything of the machine below it, as often as it likes."""
+    said = accused(accused(accused(NOBODYS, ADA), ADA), ADA)
+    assert host_reputation.avoided([said], NOW, ADA) == ["a"]
+    assert host_reputation.avoided([said], NOW, BOB) == []
+    assert not host_reputation.refused(said, NOW)
+    both = accused(said, BOB)
+    assert host_reputation.avoided([both], NOW, "uid:3") == ["a"]
+    week = host_reputation.HALF_LIFE
+    assert not host_reputation.refused(accused(said, BOB, NOW + 4 * week), NOW + 4 * week), (
+        "what the first one said has faded"
     )
+
+
+def test_a_score_of_before_owners_were_noted_counts_as_it_did() -> None:
+    old = Suspect("a", "z", 2.0, NOW, reasons=("job 000001 attempt 1",))
+    assert host_reputation.refused(old, NOW)
+    assert host_reputation.avoided([old], NOW, BOB) == ["a"]
+    more = accused(old, ADA)
+    assert host_reputation.refused(more, NOW), "whoever made the score before was somebody else"
+    assert more.score == 4.0
+
+
+def test_no_number_of_owners_makes_the_record_grow_without_end() -> None:
+    many = NOBODYS
+    for n in range(3 * host_reputation.MOST_OWNERS):
+        many = accused(many, f"uid:{n}", weight=1.0 + n)
+    assert len(many.owners) == host_reputation.MOST_OWNERS
 
 
 def test_a_second_accusation_adds_to_what_is_left_of_the_first() -> None:
-    first = host_reputation.accused(Suspect("a", "z", 0.0, 0.0), 1.0, "one", NOW)
-    second = host_reputation.accused(first, 1.0, "two", NOW + host_reputation.HALF_LIFE)
+    first = accused(NOBODYS, ADA, weight=1.0)
+    second = accused(first, BOB, NOW + host_reputation.HALF_LIFE, weight=1.0)
     assert second.score == 1.5
-    assert second.reasons == ("one", "two")
+    assert second.reasons == ("by uid:1", "by uid:2")
+    assert second.owners == {ADA: 0.5, BOB: 1.0}

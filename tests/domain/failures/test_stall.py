@@ -143,8 +143,8 @@ def test_silence_alone_is_not_enough_a_second_signal_is() -> None:
     assert stall.silent(silent(400), {}, 15) is None, "SSH was not asked, or answers"
     assert stall.silent(silent(400), {1: Silence(60, 2)}, 15) is None, "asked too seldom"
     assert stall.silent(silent(100), {1: Silence(400, 9)}, 15) is None, "it has just reported"
-    assert stall.silent(silent(400), {1: Silence(179, 5)}, 15) is None, "asked for too short a time"
-    end = stall.silent(silent(400), {1: Silence(180, 3)}, 15)
+    assert stall.silent(silent(400), {1: Silence(59, 5)}, 15) is None, "asked for too short a time"
+    end = stall.silent(silent(400), {1: Silence(60, 3)}, 15)
     assert end is not None
     assert (end.outcome, end.cause, end.host) == (Outcome.INTERRUPTED, Cause.LOST_CONTACT, 1)
     assert end.message == "host 1 has not reported for 7 min and does not answer over SSH"

@@ -56,6 +56,7 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
         "environment": None,
         "mounts": [],
         "outputs": [],
+        "voice": {"peers": ["10.0.1.0:8482", "10.0.1.1:8482"]},
         "stage": [],
         "folders": {},
         "type": "v4-16",

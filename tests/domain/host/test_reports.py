@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tests.support.records import ENDPOINTS, NOW, a_job, job_in
+from tests.support.records import ENDPOINTS, NOW, job_in
 from tpujob.domain.decide import decide
 from tpujob.domain.host import reports
 from tpujob.domain.model import Cause, Progress, State, Unreached, Verdict
@@ -25,13 +25,6 @@ OF_0_1 = (
     '"jaxlib":"0.6.0","libtpu":"","python":"3.10.12"},"metrics":{"test_accuracy":0.9},"steps":20,"step":7,'
     '"loss":null,"checkpoint":6,"resumed_from":3,"program_phase":"train","at":1764000000.123,"idle":1.5,"looks":1}'
 )
-
-
-@dataclass
-class Object:
-    path: str
-    updated: float = 100.0
-    metadata: dict[str, str] = field(default_factory=dict)
 
 
 def said(host: int = 0, **fields: Any) -> str:
@@ -158,25 +151,6 @@ _KEYS = some.sampled_from(
 def test_no_report_raises_an_error(fields: dict[str, Any]) -> None:
     report = reports.read_report(0, said(**fields), age=1.0)
     assert report is None or report.phase in Phase
-
-
-def test_reports_are_those_of_the_newest_attempt_by_host() -> None:
-    job = a_job()
-    prefix = reports.reports_prefix(job)
-    assert prefix == "gs://shed/jobs/000042/attempts/2/reports/host-"
-    objects = [
-        Object(prefix + "10", metadata={"report": said(10)}),
-        Object(prefix + "2", 103.0, {"report": said(2)}),
-        Object(prefix + "3", metadata={"report": said(3, attempt=1)}),
-        Object(prefix + "4", metadata={"report": said(4, job="000041")}),
-        Object(prefix + "5", metadata={"report": said(6)}),
-        Object(prefix + "6"),
-        Object(prefix + "07", metadata={"report": said(7)}),
-        Object(prefix + "8/x", metadata={"report": said(8)}),
-        Object("gs://shed/other/host-9", metadata={"report": said(9)}),
-    ]
-    found = reports.read_reports(job, objects, now=102.0)
-    assert [(r.host, r.age) for r in found] == [(2, 0.0), (10, 2.0)]
 
 
 def test_a_report_of_an_agent_of_0_1_is_understood() -> None:

@@ -44,15 +44,13 @@ def test_a_v4_8_costs_12_88_an_hour() -> None:
     assert line(found, "v4-8").list_micros == 12_880_000
     assert line(found, "boot disks").list_micros == 5_404  # 100 GiB x $0.0394524 / 730 h
     assert line(found, "external addresses").list_micros == 5_000
-    assert line(found, "reports").list_micros == 1_200  # 240 x $0.005 / 1,000
-    assert line(found, "logs").list_micros == 9_000
-    assert line(found, "looks").list_micros == 1_800
-    assert (
-        found.list_micros == found.pay_micros == 12_880_000 + 5_404 + 5_000 + 1_200 + 9_000 + 1_800
-    )
+    assert line(found, "reports").list_micros == 300  # 60 x $0.005 / 1,000
+    assert line(found, "logs").list_micros == 60
+    assert line(found, "looks").list_micros == 144  # 360 x $0.0004 / 1,000
+    assert found.list_micros == found.pay_micros == 12_880_000 + 5_404 + 5_000 + 300 + 60 + 144
     assert (
         sums(found)
-        == "$12.88 slices + $0.01 operations + $0.01 machines = $12.90, and more that is not known"
+        == "$12.88 slices + $0.01 machines + $0.0005 operations = $12.89, and more that is not known"
     )
 
 

@@ -99,6 +99,7 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
         "hold": "15m",
         "stop_grace": "30s",
         "budget": None,
+        "notify": [],
     }
 
 
@@ -173,7 +174,10 @@ def test_the_json_form_loses_nothing(data: dict[str, Any]) -> None:
         (with_line("budget: {usd: true}"), "budget.usd: must be a number of US dollars"),
         (with_line("budget: {eur: 3}"), "budget.eur: no such key. Allowed in budget: usd"),
         (with_line("budget: {}"), "budget.usd: is missing, and required"),
-        (with_line("notify: [slack]"), "job.yaml:6: notify: not supported yet. Allowed in a job"),
+        (
+            with_line("notify: [Lab!]"),
+            "job.yaml:6: notify: must be the name of a channel: 2 to 40 of a-z, 0-9 and -, not 'Lab!'",
+        ),
         (
             with_line("finish_by: 2026-12-01"),
             "finish_by: not supported yet. Allowed in a job file:",

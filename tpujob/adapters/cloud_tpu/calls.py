@@ -12,7 +12,7 @@ import threading
 from collections.abc import Generator, Iterator
 from typing import Any, Literal
 
-from tpujob.adapters.calling import Deadline, Missing, status_of
+from tpujob.adapters.calling import Count, Deadline, Missing, outcome_of, status_of, uncounted
 from tpujob.adapters.cloud_tpu import errors
 from tpujob.adapters.cloud_tpu.throttle import Throttle
 from tpujob.errors import Refused, TpujobError, Transient
@@ -57,8 +57,17 @@ class ServiceOff(Refused):
 class Api:
     """The service behind one connection, made at the first use. Threads may share it."""
 
-    def __init__(self, project: str, *, endpoint: str = "", throttle: Throttle | None = None):
-        """`endpoint`: an emulator's address as gRPC takes it, such as `unix:/path` or `host:port`."""
+    def __init__(
+        self,
+        project: str,
+        *,
+        endpoint: str = "",
+        throttle: Throttle | None = None,
+        count: Count = uncounted,
+    ) -> None:
+        """`endpoint`: an emulator's address as gRPC takes it, such as `unix:/path` or `host:port`. `count`: told of
+        each call."""
+        self._count = count
         self._project = project
         self._endpoint = endpoint
         self._throttle = throttle or Throttle()
@@ -87,10 +96,17 @@ class Api:
         """One request, answered by `deadline`. `doing` begins the message of an error. Raises Missing, Exists,
         ZoneClosed, Refused or Transient."""
         self._throttle.take(deadline.left(doing=doing))
-        with self._translated(doing):
-            client = self._client(version)
-            # the library would repeat until the time is up; here the caller decides
-            return getattr(client, method)(request, retry=None, timeout=deadline.left(doing=doing))
+        failed: TpujobError | None = None
+        try:
+            with self._translated(doing):
+                client, left = self._client(version), deadline.left(doing=doing)
+                # the library would repeat until the time is up; here the caller decides
+                return getattr(client, method)(request, retry=None, timeout=left)
+        except TpujobError as error:
+            failed = error
+            raise
+        finally:
+            self._count(method, outcome_of(failed))
 
     def pages(
         self, method: Method, request: dict[str, Any], deadline: Deadline, *, doing: str

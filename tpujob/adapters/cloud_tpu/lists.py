@@ -3,6 +3,9 @@
 All zones (`locations/-`) take two calls and not two a zone. That both lists have it is seen in `gcloud --zone=-` and,
 of nodes, in public code; it is not documented. So a refusal of it, and each zone that its answer calls unreachable,
 lead to the zones' own lists. A list that is not complete is an error of its zone, never an empty one.
+
+How long a page may be is documented nowhere. So PAGE is asked for, and whatever comes is taken: services that are built
+alike (Memorystore, Filestore) document a thousand, public code asks this one for 500 (probe: none).
 """
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -10,6 +13,9 @@ lead to the zones' own lists. A list that is not complete is an error of its zon
 from __future__ import annotations
 
 import logging
+import threading
+import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,14 +24,18 @@ from typing import Any
 
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.cloud_tpu.calls import Api, Method
-from tpujob.adapters.cloud_tpu.messages import id_of
+from tpujob.adapters.cloud_tpu.messages import id_of, raw
 from tpujob.errors import Refused, TpujobError, Transient
 
 _log = logging.getLogger(__name__)
 
 ALL_ZONES = "-"
+#: what is asked for: resources on a page
+PAGE = 1000
 #: zones that are listed at once, one by one: there are 40, and a list takes some tenths of a second
 AT_ONCE = 8
+#: seconds for which a zone's list serves whoever asks whether a slice is gone: many may at once
+SHARED = 1.0
 
 _LISTS: tuple[tuple[Method, str], ...] = (
     ("list_queued_resources", "queued_resources"),
@@ -35,7 +45,7 @@ _LISTS: tuple[tuple[Method, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class ZoneList:
-    """Everything in one zone, as messages of the API."""
+    """Everything in one zone, as messages of the API without the library's wrapper."""
 
     queued: list[Any] = field(default_factory=list[Any])
     nodes: list[Any] = field(default_factory=list[Any])
@@ -47,6 +57,9 @@ class Lists:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._all_refused = False  #: this API has no list of all zones
+        self.calls = 0  #: so far
+        self._shared: dict[str, tuple[float, ZoneList]] = {}  #: by zone, and when it was begun
+        self._locks = defaultdict[str, threading.Lock](threading.Lock)
 
     def zone(self, zone: str, deadline: Deadline) -> ZoneList:
         """Raises Transient, also for a list that is not complete; ZoneClosed, Refused."""
@@ -54,6 +67,25 @@ class Lists:
         if missed:
             raise Transient(f"listing {zone}: the list is not complete")
         return found
+
+    def shared(self, zone: str, deadline: Deadline) -> ZoneList:
+        """As `zone`, perhaps begun a moment ago for another thread."""
+        lock = self._locks[zone]
+        if not lock.acquire(timeout=deadline.left(doing=f"listing {zone}")):
+            raise Transient(f"listing {zone}: no answer in time")
+        try:
+            at, known = self._shared.get(zone, (0.0, None))
+            began = time.monotonic()
+            if known is None or began - at >= SHARED:
+                known = self.zone(zone, deadline)
+                self._shared[zone] = began, known
+            return known
+        finally:
+            lock.release()
+
+    def forget(self, zone: str) -> None:
+        """Something is asked for there: an older list does not show it."""
+        self._shared.pop(zone, None)
 
     def zones(
         self, zones: Sequence[str], deadline: Deadline
@@ -99,12 +131,13 @@ class Lists:
 
     def _pages(self, zone: str, deadline: Deadline) -> tuple[ZoneList, set[str]]:
         """What the lists hold, and the zones that they could not reach."""
-        api, request = self._api, {"parent": self._api.parent(zone)}
+        api, request = self._api, {"parent": self._api.parent(zone), "page_size": PAGE}
         doing = "listing all zones" if zone == ALL_ZONES else f"listing {zone}"
         pages = {
-            field: list(api.pages(method, request, deadline, doing=doing))
+            field: [page_of(page) for page in api.pages(method, request, deadline, doing=doing)]
             for method, field in _LISTS
         }
+        self.calls += sum(map(len, pages.values()))
         found = {
             field: [one for page in listed for one in getattr(page, field)]
             for field, listed in pages.items()
@@ -113,6 +146,11 @@ class Lists:
             id_of(z) for listed in pages.values() for page in listed for z in page.unreachable
         }
         return ZoneList(found["queued_resources"], found["nodes"]), missed
+
+
+def page_of(pager: Any) -> Any:
+    """The page that the library's pager stands on, without its wrapper."""
+    return raw(next(pager.pages))
 
 
 def zone_of(name: str) -> str:

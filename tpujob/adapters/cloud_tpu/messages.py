@@ -16,8 +16,17 @@ def id_of(name: str) -> str:
     return name.rpartition("/")[2]
 
 
+def raw(message: Any) -> Any:
+    """Without the library's wrapper, which is slow, and warns of enum values that it does not know."""
+    return type(message).pb(message) if hasattr(type(message), "pb") else message
+
+
 def queued_seen(queued: Any) -> QueuedSeen:
-    raw = type(queued).pb(queued)  # the wrapper warns of enum values that it does not know
+    """`queued`, and `node` below: with the library's wrapper, or without."""
+    return _queued_seen(raw(queued))
+
+
+def _queued_seen(raw: Any) -> QueuedSeen:
     specs = raw.tpu.node_spec
     error = raw.state.failed_data.error
     return QueuedSeen(
@@ -38,7 +47,10 @@ def queued_seen(queued: Any) -> QueuedSeen:
 
 
 def node_seen(node: Any) -> NodeSeen:
-    raw = type(node).pb(node)
+    return _node_seen(raw(node))
+
+
+def _node_seen(raw: Any) -> NodeSeen:
     return NodeSeen(
         state=_word(raw, "state"),
         endpoints=tuple(

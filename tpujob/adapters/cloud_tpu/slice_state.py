@@ -54,13 +54,11 @@ def slice_state(
     there = [node for node in nodes if node is not None]
     if queued is None:
         return _together(nodes) if there else None
+    if by_itself := without_nodes(queued):
+        return by_itself
     state = QUEUED_STATES.get(queued.state)
     if state is None:
         return Unknown(f"the queued resource is in state {queued.state}")
-    if state is SliceState.DELETING:
-        return Present(state, detail=f"the queued resource is {queued.state}")
-    if state is SliceState.FAILED:
-        return _failed(queued)
     if state is SliceState.PREEMPTED:
         return _suspended(queued, there)
     if any(map(_preempted, there)):
@@ -70,6 +68,18 @@ def slice_state(
             return Unknown("the queued resource is ACTIVE, but its node is not found")
         return _together(nodes)
     return Present(state, detail=queued.state)
+
+
+def without_nodes(queued: QueuedSeen) -> Present | None:
+    """The state of a slice whose queued resource tells it, whatever its nodes do; None: it depends on these."""
+    state, detail = QUEUED_STATES.get(queued.state), f"the queued resource is {queued.state}"
+    if state is SliceState.DELETING:
+        return Present(state, detail=detail)
+    if state is SliceState.FAILED:
+        return _failed(queued)
+    if state is SliceState.PREEMPTED and INITIATORS.get(queued.initiator) is False:
+        return Present(state, detail=detail, suspending=queued.suspending)
+    return None
 
 
 def _failed(queued: QueuedSeen) -> Present:
@@ -83,12 +93,9 @@ def _suspended(queued: QueuedSeen, nodes: Sequence[NodeSeen]) -> Present | Unkno
     detail, suspending = f"the queued resource is {queued.state}", queued.suspending
     if any(map(_preempted, nodes)):
         return Present(SliceState.PREEMPTED, detail=detail, suspending=suspending)
-    by_person = INITIATORS.get(queued.initiator)
-    if by_person is None:
+    if queued.initiator not in INITIATORS:
         return Unknown(f"{detail}, by {queued.initiator}")
-    if by_person:
-        return Present(SliceState.STOPPED, detail=f"{detail}, by a person", suspending=suspending)
-    return Present(SliceState.PREEMPTED, detail=detail, suspending=suspending)
+    return Present(SliceState.STOPPED, detail=f"{detail}, by a person", suspending=suspending)
 
 
 def _preempted(node: NodeSeen) -> bool:

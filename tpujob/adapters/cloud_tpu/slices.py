@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tpujob.adapters.calling import Deadline, Missing
+from tpujob.adapters.calling import Count, Deadline, Missing, uncounted
 from tpujob.adapters.cloud_tpu.calls import Api, Exists, Method, ZoneClosed, refusal
 from tpujob.adapters.cloud_tpu.catalog import Catalog
 from tpujob.adapters.cloud_tpu.guest_attributes import GuestAttributes
@@ -29,12 +30,17 @@ from tpujob.adapters.cloud_tpu.request import (
     request_id,
     slice_of,
 )
-from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen, slice_state
+from tpujob.adapters.cloud_tpu.slice_state import (
+    NodeSeen,
+    QueuedSeen,
+    slice_state,
+    without_nodes,
+)
 from tpujob.adapters.cloud_tpu.throttle import Throttle
 from tpujob.domain.model import Cause, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, Unknown
 from tpujob.errors import Refused, TpujobError, Transient
-from tpujob.ports import Owned
+from tpujob.ports import Owned, Survey
 from tpujob.protocol import JOB_LABEL, LABEL, OWNER_LABEL
 
 _log = logging.getLogger(__name__)
@@ -51,15 +57,20 @@ class CloudTpuSlices:
         owner: str = "local",
         options: Options | None = None,
         throttle: Throttle | None = None,
+        count: Count = uncounted,
     ) -> None:
         """`endpoint`: `host:port` of an emulator. `owner`: a label value that distinguishes this backend's slices from
-        those of another backend in the project. `throttle`: shared by the project; without it calls are unlimited."""
+        those of another backend in the project. `throttle`: shared by the project; without it calls are unlimited.
+        `count`: told of each call."""
         self._project = project
         self.owner = owner
         self._options = options or Options()
-        self.api = Api(project, endpoint=endpoint, throttle=throttle)
+        self.api = Api(project, endpoint=endpoint, throttle=throttle, count=count)
         self.guest_attributes = GuestAttributes(self.api)
         self._lists = Lists(self.api)
+        self._known: set[str] = (
+            set()
+        )  #: slices whose queued resource was there and ours at the last look
         self.catalog = Catalog(self.api)
 
     def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
@@ -76,19 +87,30 @@ class CloudTpuSlices:
             options = replace(options, service_account=own)
         of = {"project": self._project, "owner": self.owner, "job_id": job_id}
         request = queued_request(slice, options, **of, public_key=public_key)
+        self._lists.forget(slice.zone)
         try:
             self._ask(slice, request, deadline)
         except Exists:
             self._adopt(slice, job_id, deadline)
 
-    def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
+    def delete(
+        self,
+        slice: Slice,
+        *,
+        timeout: float,
+        even_suspending: bool = False,
+        seen: Present | None = None,
+    ) -> None:
         deadline = Deadline(timeout)
         doing = f"deleting {slice.name}"
         with contextlib.suppress(Missing):
-            if queued := self._queued(slice, deadline, doing):
-                self._check_ours(slice, queued.marks)
-                if queued.suspending and not even_suspending:
-                    raise Transient(f"{doing}: waiting until the cloud has suspended it")
+            there = seen if slice.name in self._known else None
+            self._known.discard(slice.name)
+            if there is None and (there := self._queued(slice, deadline, doing)):
+                self._check_ours(slice, there.marks)
+            if there and there.suspending and not even_suspending:
+                raise Transient(f"{doing}: waiting until the cloud has suspended it")
+            if there:
                 request = {"name": self._queued_name(slice), "force": True}
                 self._call("delete_queued_resource", request, deadline, doing)
                 return
@@ -111,6 +133,16 @@ class CloudTpuSlices:
                     raise error
         return found
 
+    def survey(self, zones: Collection[str], *, timeout: float) -> Survey:
+        """A slice that others have a part of, or whose nodes are not all on the lists, is left to a look by name."""
+        before, seen, missed = self._lists.calls, dict[str, SliceSeen](), dict[str, str]()
+        for zone, there in self._lists.zones([*zones], Deadline(timeout)).items():
+            if isinstance(there, ZoneList):
+                seen |= self._surveyed(there)
+            else:
+                missed[zone] = there.message
+        return Survey(seen, missed, self._lists.calls - before)
+
     def close(self) -> None:
         """Close the connection, if there is one; a later call opens another."""
         self.api.close()
@@ -119,22 +151,31 @@ class CloudTpuSlices:
 
     def _look(self, slice: Slice, deadline: Deadline) -> SliceSeen:
         doing = f"looking at {slice.name}"
-        queued, nodes = self._queued(slice, deadline, doing), self._nodes(slice, deadline, doing)
+        queued = self._queued(slice, deadline, doing)
         our_queued = queued if queued and self._ours(queued.marks) else None
+        (self._known.add if our_queued else self._known.discard)(slice.name)
+        if our_queued and (told := without_nodes(our_queued)):
+            return self._noted(slice, told, queued)
+        nodes = self._nodes(slice, deadline, doing)
         our_nodes = [node if node and self._ours(node.marks) else None for node in nodes]
         seen = slice_state(our_queued, our_nodes)
         if seen is None and (queued or any(nodes)):
             return Absent()  # the name is somebody else's, so ours is positively not there
         if seen is None:
             return self._agreed_absent(slice, deadline)
+        return self._noted(slice, seen, queued, *nodes)
+
+    def _noted(
+        self, slice: Slice, seen: SliceSeen, *parts: QueuedSeen | NodeSeen | None
+    ) -> SliceSeen:
         if isinstance(seen, Present) and seen.cause is not None:
-            _log.info("%s: %r %r", slice.name, queued, nodes)
+            _log.info("%s: %s", slice.name, parts)
         return seen
 
     def _agreed_absent(self, slice: Slice, deadline: Deadline) -> SliceSeen:
         """Gone only if the zone's own lists agree, all pages of them."""
         names = {slice.name, *node_ids(slice)}
-        there = self._lists.zone(slice.zone, deadline)
+        there = self._lists.shared(slice.zone, deadline)
         if any(id_of(one.name) in names for one in (*there.queued, *there.nodes)):
             return Unknown(f"{slice.name} is not found, but is still listed")
         return Absent()
@@ -173,6 +214,22 @@ class CloudTpuSlices:
             if page.unreachable:
                 raise Transient(f"{doing}: the list of nodes is not complete")
             found |= {id_of(node.name): node_seen(node) for node in page.nodes}
+        return found
+
+    def _surveyed(self, there: ZoneList) -> dict[str, SliceSeen]:
+        """Those that have a queued resource, by name."""
+        nodes = defaultdict[str, dict[int, NodeSeen]](dict)
+        for message in there.nodes:
+            name, place = slice_of(id_of(message.name))
+            nodes[name][place] = node_seen(message)
+        found = dict[str, SliceSeen]()
+        for message in there.queued:
+            name, queued = id_of(message.name), queued_seen(message)
+            parts = [nodes[name].get(place) for place in range(queued.nodes)]
+            whole = self._ours(queued.marks) and all(self._ours(n.marks) for n in parts if n)
+            seen = slice_state(queued, parts) if whole else None
+            if seen is not None:
+                found[name] = seen
         return found
 
     def _owned(self, zone: str, there: ZoneList) -> list[Owned]:

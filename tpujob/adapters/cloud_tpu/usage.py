@@ -12,7 +12,7 @@ from typing import Any
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.cloud_tpu.calls import Api
 from tpujob.adapters.cloud_tpu.lists import Lists, ZoneList
-from tpujob.adapters.cloud_tpu.messages import node_seen, queued_seen
+from tpujob.adapters.cloud_tpu.messages import node_seen, queued_seen, raw
 from tpujob.doctor.findings import NotSeen
 from tpujob.doctor.quota import Held, Kind, kind_of
 from tpujob.domain.hardware import accelerators
@@ -70,9 +70,9 @@ def _held(node: Any, zone: str, pricing: str) -> Iterator[Held]:
         except BadSpec:
             return
     elif node.accelerator_config.topology:
-        raw = type(node).pb(node).accelerator_config
-        chips = math.prod(map(int, raw.topology.split("x")))
-        enums = raw.DESCRIPTOR.fields_by_name["type"].enum_type.values_by_number
+        config = raw(node).accelerator_config
+        chips = math.prod(map(int, config.topology.split("x")))
+        enums = config.DESCRIPTOR.fields_by_name["type_"].enum_type.values_by_number
         for generation in accelerators.GENERATIONS.values():
-            if raw.type in enums and enums[raw.type].name == generation.api_enum:
+            if config.type_ in enums and enums[config.type_].name == generation.api_enum:
                 yield Held(Kind(generation.name, pricing), zone, chips)

@@ -111,6 +111,8 @@ class _Stream:
                 log.exception("following again after an error")
             finally:
                 self._mirror.broken()
+            if not self._closing.is_set():
+                self._tell()  # whoever looks now asks the store itself, and learns whether it answers
             failures = 1 if self._works else failures + 1
             self._closing.wait(BACKOFF.pause(failures))
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from tpujob.adapters.firestore import records
 from tpujob.adapters.firestore.calls import Docs, Firestore
 from tpujob.adapters.firestore.values import Put, Remove
-from tpujob.domain.codec import to_json
 from tpujob.domain.failures import host_reputation
 from tpujob.domain.model import Suspect
 
@@ -28,6 +27,7 @@ class FirestoreReputation:
         reason: str,
         op_id: str,
         at: float,
+        owner: str,
     ) -> None:
         made = f"accusations/{records.digest(op_id)}"
         accused = {_path(physical): physical for physical in physicals}
@@ -40,8 +40,8 @@ class FirestoreReputation:
                 doc = docs[path]
                 known = records.suspect(doc) if doc else Suspect(physical, zone, 0.0, at)
                 known = replace(known, zone=zone or known.zone)
-                more = host_reputation.accused(known, weight, reason, at)
-                puts.append(Put(path, to_json(more)))
+                more = host_reputation.accused(known, weight, reason, at, owner)
+                puts.append(Put(path, records.suspect_fields(more)))
             return None, puts
 
         self._db.change(f"accuse {', '.join(physicals)}", [made, *accused], plan)
@@ -51,7 +51,7 @@ class FirestoreReputation:
         return host_reputation.worst_first(map(records.suspect, docs))
 
     def put(self, suspect: Suspect) -> None:
-        put = Put(_path(suspect.physical), to_json(suspect))
+        put = Put(_path(suspect.physical), records.suspect_fields(suspect))
         self._db.change(f"pin {suspect.physical}", [], lambda _: (None, [put]))
 
     def remove(self, physical: str) -> None:

@@ -21,7 +21,7 @@ class Mirror:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._jobs: dict[str, Job] = {}
+        self._jobs = store_records.Decoded()
         #: for each job, a version and when that is due; None: never
         self._wakes: dict[str, tuple[int, float | None]] = {}
         self._gone: set[str] = set()  #: removed; an id never comes back
@@ -55,6 +55,11 @@ class Mirror:
             new = sorted((n, job_id) for job_id, n in self._numbers.items() if n > after)
         return (new[-1][0] if new else after), [job_id for _, job_id in new]
 
+    def newest(self) -> int | None:
+        """As the port says; None: not known."""
+        with self._lock:
+            return max(self._numbers.values(), default=self._floor) if self._current else None
+
     # Tell ------------------------------------------------------------------------------------------------------------
 
     def keep(self, job: Job) -> Job:
@@ -63,9 +68,7 @@ class Mirror:
             known = self._wakes.get(job.id, (0, None))[0]
             if job.id in self._gone or job.version < known:
                 return job
-            if len(self._jobs) >= store_records.CACHED:
-                self._jobs.clear()
-            self._jobs[job.id] = job
+            self._jobs.keep(job)
             self._wakes[job.id] = (job.version, store_records.waking(job))
         return job
 
@@ -78,13 +81,22 @@ class Mirror:
             return known
         return self.keep(records.job(doc))
 
+    def pass_by(self, doc: Found) -> Job:
+        """As `read`; a job that has ended is not kept."""
+        with self._lock:
+            known = self._jobs.get(doc.id)
+        if known and known.version == doc.fields.get("version"):
+            return known
+        job = records.job(doc)
+        return job if job.state.final else self.keep(job)
+
     def removed(self, job_id: str) -> None:
         with self._lock:
             self._gone.add(job_id)
             self._drop(job_id)
 
     def _drop(self, job_id: str) -> None:
-        self._jobs.pop(job_id, None)
+        self._jobs.drop(job_id)
         self._wakes.pop(job_id, None)
 
     # Told by the stream ----------------------------------------------------------------------------------------------

@@ -14,13 +14,14 @@ of it and its id is never used again.
 from __future__ import annotations
 
 import hashlib
+import json
 import zlib
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
 from tpujob.adapters import records
 from tpujob.adapters.firestore.values import Found, Put, Value
-from tpujob.domain.codec import SCHEMA_VERSION, job_from_text, suspect_from_json, to_text
+from tpujob.domain.codec import SCHEMA_VERSION, job_from_text, suspect_from_json, to_json, to_text
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job, Suspect
 from tpujob.errors import StoreError
@@ -29,7 +30,7 @@ from tpujob.ports import Lease
 T = TypeVar("T")
 
 COUNTER = "counters/jobs"
-NUMBER, WAKE = "number", "wake"  #: fields that queries are ordered by
+NUMBER, WAKE, AT = "number", "wake", "at"  #: fields that queries are ordered by
 TOMBSTONE: Mapping[str, Value | None] = {"removed": True}
 
 #: longer text is compressed; shorter text stays readable in the console
@@ -95,7 +96,12 @@ def remembered(ops: Mapping[str, int], op_id: str, version: int) -> list[str]:
 def event_put(job: Job, event: Event) -> Put:
     text = records.event_text(event, job.version)
     packed = _packed(f"an event of job {job.id}", text)
-    return Put(f"jobs/{job.id}/events/{event_id(job.version)}", {"document": packed})
+    path = event_path(job.id, job.version)
+    return Put(path, {"document": packed, AT: float(event.at)})
+
+
+def event_path(job_id: str, seq: int) -> str:
+    return f"jobs/{job_id}/events/{event_id(seq)}"
 
 
 def event_id(seq: int) -> str:
@@ -124,9 +130,18 @@ def check_lease(doc: Found, held: Found | None, lease: Lease) -> None:
 # Suspects ------------------------------------------------------------------------------------------------------------
 
 
+def suspect_fields(suspect: Suspect) -> dict[str, Any]:
+    """Whose jobs accuse it is one text: fields hold no mappings here."""
+    return {**to_json(suspect), "owners": json.dumps(dict(suspect.owners))}
+
+
 def suspect(doc: Found) -> Suspect:
     """Raises StoreError when it is damaged."""
-    return suspect_from_json({**doc.fields})
+    try:
+        owners: Any = json.loads(field(doc, "owners", str)) if "owners" in doc.fields else {}
+    except ValueError as error:
+        raise _damaged(doc, f"`owners` is no JSON: {error}") from error
+    return suspect_from_json({**doc.fields, "owners": owners})
 
 
 def digest(text: str) -> str:

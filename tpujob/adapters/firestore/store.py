@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tpujob.adapters import records as store_records
@@ -21,11 +21,12 @@ from tpujob.adapters.firestore.follower import STAMPED_BEFORE, Follower
 from tpujob.adapters.firestore.host_reputation import FirestoreReputation
 from tpujob.adapters.firestore.members import FirestoreMembers
 from tpujob.adapters.firestore.mirror import Mirror
+from tpujob.adapters.firestore.outbox import FirestoreOutbox
 from tpujob.adapters.firestore.values import CHANGED, NAME, Found, Put, Remove, Time, Where
 from tpujob.domain.codec import event_from_text
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job
-from tpujob.ports import Lease
+from tpujob.ports import EventKey, Lease
 
 #: events removed in one commit
 REMOVED = 400
@@ -35,12 +36,15 @@ class FirestoreStore:
     """Implements `ports.Store`. Every call may also raise Transient (Firestore did not answer in time, or many wrote
     the same at once; nothing is lost by repeating) or StoreError (it said no; the hint says what to do)."""
 
+    KIND, TABLES = "firestore", 0  #: it has no tables
+
     def __init__(self, firestore: Firestore, *, mirrored: bool = False) -> None:
         """`mirrored`: answer `peek`, `due` and `changes` from memory, which a stream of changes keeps up to date. For a
         backend, which looks at every job every few seconds."""
         self._db = firestore
         self.reputation = FirestoreReputation(firestore)
         self.members = FirestoreMembers(firestore)
+        self.outbox = FirestoreOutbox(firestore)
         self._creating = threading.Lock()  #: one process does not race itself for the next id
         self._zones: set[str] = set()  #: zones that are known to be stored
         self._mirror = Mirror()
@@ -92,6 +96,20 @@ class FirestoreStore:
         )
         return self._mirror.reader.readable(found)
 
+    def walk(self) -> Iterator[Job]:
+        """As the port says. Costs one read for each job; what has ended is not kept in memory."""
+        where: list[Where] = []
+        while found := self._db.select(
+            "list jobs",
+            "jobs",
+            where=where,
+            order=records.NUMBER,
+            newest_first=True,
+            limit=store_records.WALKED,
+        ):
+            yield from self._mirror.reader.readable(found, self._mirror.pass_by)
+            where = [(records.NUMBER, "<=", int(found[-1].id) - 1)]
+
     def commit(
         self,
         job: Job,
@@ -137,6 +155,20 @@ class FirestoreStore:
         found = self._db.select(doing, below, where=where, below=below)
         texts = [records.document(each) for each in found]
         return [event_from_text(job_id, text) for text in texts]
+
+    def recent(self, *, before: EventKey | None = None, limit: int) -> list[tuple[str, Event]]:
+        place = (before.at, records.event_path(before.job_id, before.seq)) if before else None
+        found = self._db.select(
+            "read the events of all jobs",
+            "events",
+            order=records.AT,
+            newest_first=True,
+            limit=limit,
+            everywhere=True,
+            after=place,
+        )
+        of = [(doc.path.split("/")[1], records.document(doc)) for doc in found]
+        return [(job_id, event_from_text(job_id, text)) for job_id, text in of]
 
     def remove(self, job_id: str, *, lease: Lease | None) -> None:
         """As the port says. A call that dies halfway leaves unreachable events; a repeat removes them."""
@@ -217,6 +249,11 @@ class FirestoreStore:
         where: list[Where] = [(records.WAKE, "<=", float(now))]
         found = self._db.select("list due jobs", "jobs", where=where, order=records.WAKE)
         return [job.id for job in self._mirror.reader.readable(found)]
+
+    def newest(self) -> int:
+        """As the port says. Costs one read; from the mirror, none."""
+        known = self._follow().newest() if self._mirrored else None
+        return self._db.now("follow the jobs") if known is None else known
 
     def changes(self, after: int) -> tuple[int, list[str]]:
         """As the port says. Costs one read for each job that was changed since shortly before `after`. From the mirror

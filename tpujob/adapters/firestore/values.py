@@ -89,13 +89,17 @@ def query(
     limit: int = 0,
     only: str = "",
     below: str = "",
+    everywhere: bool = False,
+    after: tuple[Value, str] | None = None,
 ) -> Any:
-    """The vendor's query. `only`: fetch just this field. A `where` on NAME compares ids below the path `below`."""
+    """The vendor's query. `only`: fetch just this field. A `where` on NAME compares ids below the path `below`.
+    `everywhere`: all collections of that name, below any document. `after`: begin behind the document that has this
+    value of the field `order`, and this path."""
     from google.cloud.firestore_v1.types import StructuredQuery
 
     direction = "DESCENDING" if newest_first else "ASCENDING"
     made: dict[str, Any] = {
-        "from_": [{"collection_id": collection}],
+        "from_": [{"collection_id": collection, "all_descendants": everywhere}],
         "order_by": [{"field": {"field_path": order}, "direction": direction}],
     }
     filters = [
@@ -112,6 +116,11 @@ def query(
     ]
     if filters:
         made["where"] = {"composite_filter": {"op": "AND", "filters": filters}}
+    if after:
+        value, path = after
+        made["order_by"].append({"field": {"field_path": NAME}, "direction": direction})
+        place = [_vendor(value), {"reference_value": f"{root}/{path}"}]
+        made["start_at"] = {"values": place, "before": False}
     if limit:
         made["limit"] = {"value": limit}
     if only:

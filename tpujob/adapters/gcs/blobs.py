@@ -10,9 +10,10 @@ from __future__ import annotations
 import builtins
 import uuid
 from collections.abc import Mapping
+from datetime import datetime
 from typing import IO, Any
 
-from tpujob.adapters.calling import Deadline
+from tpujob.adapters.calling import Count, Deadline, uncounted
 from tpujob.adapters.gcs import bucket as gcs_bucket
 from tpujob.adapters.gcs.calls import Calls, FileUntil, Until
 from tpujob.errors import BadRequest, NotFound, Transient
@@ -31,8 +32,9 @@ class GcsBlobs:
     not: a late repeat could undo somebody else's. After a wrong checksum any call is repeated once.
     """
 
-    def __init__(self, project: str, endpoint: str = "") -> None:
-        self._calls = Calls(project, endpoint)  # no endpoint: Google Cloud's
+    def __init__(self, project: str, endpoint: str = "", *, count: Count = uncounted) -> None:
+        """`count`: told of each call."""
+        self._calls = Calls(project, endpoint, count)  # no endpoint: Google Cloud's
 
     def put(
         self,
@@ -111,7 +113,19 @@ class GcsBlobs:
 
         return self._calls.repeat(f"read {path}", deadline, once)
 
-    def list(self, prefix: str, *, after: str = "", timeout: float) -> list[Blob]:
+    def stat(self, path: str, *, timeout: float) -> Blob:
+        bucket, name = split_path(path)
+
+        def once(left: float, _: int) -> Blob:
+            blob = self._calls.client().bucket(bucket).blob(name)
+            blob.reload(timeout=left, retry=None)
+            return _blob(bucket, blob)
+
+        return self._calls.repeat(f"look at {path}", Deadline(timeout), once)
+
+    def list(
+        self, prefix: str, *, after: str = "", most: int | None = None, timeout: float
+    ) -> list[Blob]:
         bucket, start = split_path(prefix, empty=True)
         deadline = Deadline(timeout)
         root = f"gs://{bucket}/"
@@ -134,8 +148,8 @@ class GcsBlobs:
             blobs, pages = self._calls.repeat(f"list {prefix}", deadline, page)
             found += [_blob(bucket, blob) for blob in blobs]
             token = pages.next_page_token
-            if not token:
-                return [blob for blob in found if blob.path > after]
+            if not token or (most is not None and len(found) > most):  # `after` itself may be there
+                return [blob for blob in found if blob.path > after][:most]
 
     def touch(self, path: str, *, timeout: float) -> None:
         bucket, name = split_path(path)
@@ -255,12 +269,13 @@ def split_path(path: str, *, empty: bool = False) -> tuple[str, str]:
 
 
 def _blob(bucket: str, blob: Any) -> Blob:
-    metadata = {k: v for k, v in (blob.metadata or {}).items() if k != _WRITE_ID}
+    said = blob._properties
+    metadata = {k: v for k, v in (said.get("metadata") or {}).items() if k != _WRITE_ID}
     return Blob(
-        path=f"gs://{bucket}/{blob.name}",
-        size=int(blob.size),
-        generation=int(blob.generation),
-        updated=blob.updated.timestamp(),
+        path=f"gs://{bucket}/{said['name']}",
+        size=int(said["size"]),
+        generation=int(said["generation"]),
+        updated=datetime.fromisoformat(said["updated"]).timestamp(),
         metadata=metadata,
-        touched=int(blob.metageneration),
+        touched=int(said["metageneration"]),
     )

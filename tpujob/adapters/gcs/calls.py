@@ -13,9 +13,17 @@ import threading
 from collections.abc import Callable
 from typing import IO, Any, TypeVar
 
-from tpujob.adapters.calling import Backoff, Deadline, ServerClock, repeated
+from tpujob.adapters.calling import (
+    Backoff,
+    Count,
+    Deadline,
+    ServerClock,
+    outcome_of,
+    repeated,
+    uncounted,
+)
 from tpujob.adapters.gcs.errors import Corrupted, translated
-from tpujob.errors import Transient
+from tpujob.errors import TpujobError, Transient
 
 T = TypeVar("T")
 
@@ -25,7 +33,8 @@ _BACKOFF = Backoff(first=0.1, longest=5.0)
 class Calls:
     """One connection pool for a project. Safe to use from several threads."""
 
-    def __init__(self, project: str, endpoint: str) -> None:
+    def __init__(self, project: str, endpoint: str, count: Count = uncounted) -> None:
+        self._count = count  #: of each try
         self._project = project
         self._endpoint = endpoint  # empty: Google Cloud's
         self._lock = threading.Lock()
@@ -43,12 +52,19 @@ class Calls:
         self, doing: str, deadline: Deadline, call: Callable[[float, int], T], *, safe: bool = True
     ) -> T:
         """`call(seconds left, failures so far)` until it succeeds. Raises this project's errors only. `safe`: doing it
-        twice is the same as once."""
+        twice is the same as once. `doing`: begins with the verb under which the tries are counted."""
         corrupted = 0
 
         def once(left: float, failures: int) -> T:
-            with translated(doing):
-                return call(left, failures)
+            failed: TpujobError | None = None
+            try:
+                with translated(doing):
+                    return call(left, failures)
+            except TpujobError as error:
+                failed = error
+                raise
+            finally:
+                self._count(doing.partition(" ")[0], outcome_of(failed))
 
         def worth_it(error: Transient) -> bool:
             nonlocal corrupted

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tpujob.adapters.cloud_tpu import Usage, count_usage
 from tpujob.adapters.google import identity as google_identity
 from tpujob.adapters.google.rest import GoogleRest, part, parts
+from tpujob.doctor import quota
 from tpujob.doctor.access import NoIdentity
 from tpujob.doctor.findings import NotSeen, listed
 from tpujob.doctor.quota import (
@@ -87,7 +88,12 @@ def limits(google: GoogleRest, project: str) -> list[Limit]:
     """Every quota of Cloud TPU. Raises as `GoogleRest.get` does."""
     path = f"v1beta1/projects/{project}/services/{SERVICE}/consumerQuotaMetrics"
     found = google.pages(
-        "serviceusage.googleapis.com", path, "metrics", view="FULL", pageSize="200"
+        "serviceusage.googleapis.com",
+        path,
+        "metrics",
+        takes=quota.LIMITS_TAKE,
+        view="FULL",
+        pageSize="200",
     )
     return [limit for metric in found for limit in _of_metric(metric)]
 
@@ -98,6 +104,7 @@ def reported(google: GoogleRest, project: str, now: float) -> list[Reported]:
         "monitoring.googleapis.com",
         f"v3/projects/{project}/timeSeries",
         "timeSeries",
+        takes=quota.USE_TAKES,
         filter=(
             'metric.type="serviceruntime.googleapis.com/quota/allocation/usage" AND '
             f'resource.type="consumer_quota" AND resource.labels.service="{SERVICE}"'

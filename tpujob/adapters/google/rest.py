@@ -21,6 +21,10 @@ PATIENCE = 15
 MOST_PAGES = 200
 
 
+#: reasons of 403 by which a permission is missing; others are that an API or the billing is off
+_DENIED = ("", "IAM_PERMISSION_DENIED", "forbidden")
+
+
 class HttpError(Exception):
     """The answer that an error of ours was made from: its `__cause__`."""
 
@@ -54,12 +58,15 @@ class GoogleRest:
         """As `get`, for questions that are a POST at Google."""
         return self.call("POST", host, path, body=body)
 
-    def pages(self, host: str, path: str, field: str, **params: str) -> Iterator[Any]:
-        """Every element of a list, over all its pages. Raises as `get` does, also between two elements."""
+    def pages(
+        self, host: str, path: str, field: str, *, takes: str = "", **params: str
+    ) -> Iterator[Any]:
+        """Every element of a list, over all its pages. Raises as `get` does, also between two elements. `takes`: the
+        permission that it takes, which the error names when it is missing."""
         token = ""
         for _ in range(MOST_PAGES):
             more = {"pageToken": token} if token else {}
-            page = self.get(host, path, **params, **more)
+            page = self.call("GET", host, path, params={**params, **more}, takes=takes)
             yield from page.get(field) or ()
             token = str(page.get("nextPageToken") or "")
             if not token:
@@ -77,6 +84,7 @@ class GoogleRest:
         *,
         params: Mapping[str, str | Sequence[str]] | None = None,
         body: Mapping[str, Any] | None = None,
+        takes: str = "",
     ) -> dict[str, Any]:
         from google.auth.exceptions import GoogleAuthError
         from requests.exceptions import RequestException
@@ -92,12 +100,12 @@ class GoogleRest:
             raise Transient(f"{host} {_trouble(error)}") from error
         if answer.status_code != 200:
             status = int(answer.status_code)
-            raise self._error(host, status, found) from HttpError(status)
+            raise self._error(host, status, found, takes) from HttpError(status)
         if not isinstance(found, dict):
             raise Transient(f"{host} sent an answer that is not a JSON object")
         return cast("dict[str, Any]", found)
 
-    def _error(self, host: str, status: int, found: Any) -> TpujobError:
+    def _error(self, host: str, status: int, found: Any, takes: str) -> TpujobError:
         """Our error for an answer: `google.rpc.Status` in JSON, or the older form of Compute Engine and Storage."""
         error = part(found, "error")
         said = first_line(error.get("message") or f"{host} answers {status}")
@@ -108,6 +116,8 @@ class GoogleRest:
         if status == 429 or status >= 500:
             return Transient(f"{host}: {said}")
         cause = Cause.PERMISSION if status == 403 else Cause.BAD_SPEC
+        if status == 403 and takes and takes not in said and _reason(error)[0] in _DENIED:
+            said = f"{said} ({takes})"
         return Refused(said, cause=cause, hint=self._hint(host, error))
 
     def _hint(self, host: str, error: Mapping[str, Any]) -> str:

@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import threading
 from collections.abc import Generator, Sequence
 from pathlib import Path
+from typing import Any
 
 from tpujob.adapters.calling import Backoff, Deadline, repeated
 from tpujob.errors import StoreError, TpujobError, Transient
 
 APPLICATION = 0x74706A62  #: `tpjb` in the header; another program's database is left alone
 BUSY = 10.0  #: seconds to wait for another writer; a transaction of ours takes milliseconds
+#: KiB of pages that a connection keeps, of a quarter as many as usual: there are dozens, and the system keeps the file
+CACHE = 512
+_DURABLE = "PRAGMA synchronous = FULL"
 
 
 class SqliteFile:
@@ -22,6 +27,7 @@ class SqliteFile:
         """`scripts`: each leads from one version of the tables to the next, the first from an empty file. The file's
         header holds its version: the number of scripts that it has been through."""
         self._idle: list[sqlite3.Connection] = []
+        self._turn = threading.Lock()
         self.path = path
         self._scripts = scripts
         with self._explained():
@@ -43,22 +49,46 @@ class SqliteFile:
         with self._transaction("BEGIN") as db:
             yield db
 
-    @contextlib.contextmanager
-    def writing(self) -> Generator[sqlite3.Connection]:
-        """The block's changes are all on disk when it ends; none are when it raises."""
-        with self._transaction("BEGIN IMMEDIATE") as db:
-            yield db
-
-    @contextlib.contextmanager
-    def _transaction(self, begin: str) -> Generator[sqlite3.Connection]:
+    def value(self, query: str, *given: object) -> Any:
+        """What one statement finds first, as a view of its own; None: nothing."""
         with self._explained():
             db = self._taken()
             try:
+                row = db.execute(query, given).fetchone()
+            except BaseException:
+                db.close()
+                raise
+            self._idle.append(db)
+        return row[0] if row else None
+
+    @contextlib.contextmanager
+    def writing(self, *, durable: bool = True) -> Generator[sqlite3.Connection]:
+        """The block's changes are all on disk when it ends; none are when it raises. Not `durable`: after a power cut
+        they may be missing, unless a later change that is durable was written."""
+        # the threads of this process queue up here: SQLite's own way to wait is to sleep and try again
+        if not self._turn.acquire(timeout=BUSY):
+            raise Transient(f"{self.path} has too much to do", hint="try again")
+        try:
+            with self._transaction("BEGIN IMMEDIATE", durable=durable) as db:
+                yield db
+        finally:
+            self._turn.release()
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str, *, durable: bool = True) -> Generator[sqlite3.Connection]:
+        with self._explained():
+            db = self._taken()
+            try:
+                if not durable:
+                    db.execute("PRAGMA synchronous = NORMAL")
                 db.execute(begin)
                 yield db
                 db.execute("COMMIT")
+                if not durable:
+                    db.execute(_DURABLE)
             except TpujobError:
                 db.execute("ROLLBACK")
+                db.execute(_DURABLE)
                 self._idle.append(db)
                 raise
             except BaseException:
@@ -86,7 +116,8 @@ class SqliteFile:
     def _prepare(self, db: sqlite3.Connection) -> None:
         # FULL: an intent must be on disk before its effect. After a power cut a slice that nobody knows of would cost
         # money, and there are too few commits for a sync of a few milliseconds to matter.
-        db.execute("PRAGMA synchronous = FULL")
+        db.execute(_DURABLE)
+        db.execute(f"PRAGMA cache_size = -{CACHE}")
         current = (APPLICATION, len(self._scripts))
         if self._header(db) == current:
             return

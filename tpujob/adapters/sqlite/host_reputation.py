@@ -12,7 +12,7 @@ from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.domain.failures import host_reputation
 from tpujob.domain.model import Suspect
 
-_COLUMNS = "physical, zone, score, updated_at, pinned, reasons"
+_COLUMNS = "physical, zone, score, updated_at, pinned, reasons, owners"
 
 
 class SqliteReputation:
@@ -30,13 +30,14 @@ class SqliteReputation:
         reason: str,
         op_id: str,
         at: float,
+        owner: str,
     ) -> None:
         with self._file.writing() as db:
             if db.execute("INSERT OR IGNORE INTO accusations VALUES (?)", (op_id,)).rowcount:
                 for physical in dict.fromkeys(physicals):
                     known = _find(db, physical) or Suspect(physical, zone, 0.0, at)
                     known = replace(known, zone=zone or known.zone)
-                    _put(db, host_reputation.accused(known, weight, reason, at))
+                    _put(db, host_reputation.accused(known, weight, reason, at, owner))
 
     def suspects(self) -> list[Suspect]:
         with self._file.reading() as db:
@@ -59,11 +60,12 @@ def _find(db: Connection, physical: str) -> Suspect | None:
 
 
 def _put(db: Connection, suspect: Suspect) -> None:
-    *values, reasons = astuple(suspect)  # in the order of _COLUMNS
-    row = (*values, json.dumps(reasons))
-    db.execute("INSERT OR REPLACE INTO suspects VALUES (?, ?, ?, ?, ?, ?)", row)
+    *values, reasons, owners = astuple(suspect)  # in the order of _COLUMNS
+    row = (*values, json.dumps(reasons), json.dumps(owners))
+    db.execute("INSERT OR REPLACE INTO suspects VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def _suspect(row: tuple[Any, ...]) -> Suspect:
-    physical, zone, score, updated_at, pinned, reasons = row
-    return Suspect(physical, zone, score, updated_at, pinned, tuple(json.loads(reasons)))
+    physical, zone, score, updated_at, pinned, reasons, owners = row
+    told = (tuple(json.loads(reasons)), json.loads(owners))
+    return Suspect(physical, zone, score, updated_at, pinned, *told)

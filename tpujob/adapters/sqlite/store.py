@@ -7,36 +7,46 @@ lock at its start, so writers queue up instead of failing halfway. Opening, pool
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import builtins
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from sqlite3 import Connection
 
 from tpujob.adapters import records
-from tpujob.adapters.records import CACHED, REMEMBERED, Reader
+from tpujob.adapters.records import REMEMBERED, WALKED, Decoded, Reader
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.host_reputation import SqliteReputation
 from tpujob.adapters.sqlite.members import SqliteMembers
+from tpujob.adapters.sqlite.outbox import SqliteOutbox
 from tpujob.adapters.sqlite.tables import SCRIPTS
 from tpujob.domain.codec import event_from_text, job_from_text, to_text
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job
-from tpujob.ports import Lease
+from tpujob.ports import EventKey, Lease
 
-_Row = tuple[str, int, str]  #: id, version, document
+#: id, version, document; or the record, which was read before
+_Row = tuple[str, int, str] | Job
 
 
 class SqliteStore:
     """Implements `ports.Store`. Every call may also raise StoreError (the file cannot be used; the hint says what
     to do) or Transient (another process kept the file locked for too long)."""
 
+    KIND, TABLES = "sqlite", len(SCRIPTS)  #: and the version of its tables
+
     def __init__(self, path: Path) -> None:
         """Creates the file and its folder if needed, readable by their owner alone."""
         self._file = SqliteFile(path, SCRIPTS)
         self.reputation = SqliteReputation(self._file)
         self.members = SqliteMembers(self._file)
-        self._decoded: dict[str, Job] = {}  #: the newest version of each that was read
-        self._reader = Reader[_Row](lambda row: self._decode(*row), lambda row: row[0])
+        self.outbox = SqliteOutbox(self._file)
+        self._decoded = Decoded()
+        self._reader = Reader[_Row](
+            lambda row: row if isinstance(row, Job) else self._decode(*row),
+            lambda row: row.id if isinstance(row, Job) else row[0],
+        )
 
     def close(self) -> None:
         self._file.close()
@@ -64,17 +74,29 @@ class SqliteStore:
         return self._decode(job_id, *row)
 
     def peek(self, job_id: str) -> Job:
-        """The newest version: reading it is cheap."""
+        """The newest version; of one that was read before, only its number is read."""
+        known = self._decoded.get(job_id)
+        if known is not None and self._file.value(_VERSION, job_id) == known.version:
+            return known
         return self.get(job_id)
 
     def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
         wanted = {"user = ?": user or None, "name = ?": name or None, "live = ?": live}
         given = {clause: value for clause, value in wanted.items() if value is not None}
         where = f"WHERE {' AND '.join(given)}" if given else ""
-        query = f"SELECT id, version, document FROM jobs {where} ORDER BY number DESC"  # noqa: S608, ours
-        with self._file.reading() as db:
-            rows = db.execute(query, tuple(given.values())).fetchall()
+        rows = self._rows(f"{where} ORDER BY number DESC", *given.values())
         return self._reader.readable(rows)
+
+    def walk(self) -> Iterator[Job]:
+        """As the port says. What has ended is not kept in memory."""
+        before = 1 << 62
+        while rows := self._rows("WHERE number < ? ORDER BY number DESC LIMIT ?", before, WALKED):
+            yield from self._reader.readable(
+                rows,
+                lambda row: row if isinstance(row, Job) else self._decode(*row, ended=False),
+            )
+            last = rows[-1]
+            before = int(last.id if isinstance(last, Job) else last[0])
 
     def commit(
         self,
@@ -97,6 +119,7 @@ class SqliteStore:
                 raise records.moved_on(job.id, version, expected_version)
             stored = replace(job, version=version + 1)
             _write(db, stored, event, op_id)
+        self._decoded.keep(stored)
         return stored
 
     def events(self, job_id: str, *, after: int = 0) -> list[Event]:
@@ -106,6 +129,15 @@ class SqliteStore:
             rows = db.execute(query, (job_id, after)).fetchall()
         return [event_from_text(job_id, text) for (text,) in rows]
 
+    def recent(self, *, before: EventKey | None = None, limit: int) -> list[tuple[str, Event]]:
+        query = (
+            "SELECT job_id, document FROM events WHERE at IS NOT NULL AND (at, job_id, seq) < (?, ?, ?) "
+            "ORDER BY at DESC, job_id DESC, seq DESC LIMIT ?"
+        )
+        with self._file.reading() as db:
+            rows = db.execute(query, (*(before or (math.inf, "", 0)), limit)).fetchall()
+        return [(job_id, event_from_text(job_id, text)) for job_id, text in rows]
+
     def remove(self, job_id: str, *, lease: Lease | None) -> None:
         with self._file.writing() as db:
             _check_lease(db, job_id, lease)
@@ -113,12 +145,10 @@ class SqliteStore:
                 for table in ("events", "ops", "keys", "leases"):
                     db.execute(f"DELETE FROM {table} WHERE job_id = ?", (job_id,))  # noqa: S608, ours
                 _changed(db, job_id)
-        self._decoded.pop(job_id, None)
+        self._decoded.drop(job_id)
 
     def damaged(self) -> list[tuple[str, str]]:
-        with self._file.reading() as db:
-            rows = db.execute("SELECT id, version, document FROM jobs ORDER BY number").fetchall()
-        return self._reader.sift(rows)[1]
+        return self._reader.sift(self._rows("ORDER BY number"))[1]
 
     def zones(self) -> list[str]:
         with self._file.reading() as db:
@@ -127,8 +157,9 @@ class SqliteStore:
     # Leases ----------------------------------------------------------------------------------------------------------
 
     def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
-        """As the port says; a job that is not there has no lease to give."""
-        with self._file.writing() as db:
+        """As the port says; a job that is not there has no lease to give. A lease need not outlive a power cut, which
+        ends its holder, too; what is written under it takes it along."""
+        with self._file.writing(durable=False) as db:
             if not db.execute("SELECT 1 FROM jobs WHERE id = ?", (job_id,)).fetchone():
                 return None
             held: tuple[str, int, float] = db.execute(
@@ -142,17 +173,19 @@ class SqliteStore:
         return lease
 
     def release(self, lease: Lease) -> None:
-        with self._file.writing() as db:  # the row stays: its token must go on growing
+        with self._file.writing(durable=False) as db:  # the row stays: its token must go on growing
             ended = "UPDATE leases SET until = 0 WHERE job_id = ? AND token = ?"
             db.execute(ended, (lease.job_id, lease.token))
 
     # When to look ----------------------------------------------------------------------------------------------------
 
     def due(self, now: float) -> list[str]:
-        with self._file.reading() as db:
-            query = "SELECT id, version, document FROM jobs WHERE wake <= ? ORDER BY wake"
-            rows = db.execute(query, (now,)).fetchall()
+        rows = self._rows("WHERE wake <= ? ORDER BY wake", now)
         return [job.id for job in self._reader.readable(rows)]
+
+    def newest(self) -> int:
+        with self._file.reading() as db:
+            return _newest(db)
 
     def changes(self, after: int) -> tuple[int, list[str]]:
         with self._file.reading() as db:
@@ -167,17 +200,32 @@ class SqliteStore:
 
     # Decoding --------------------------------------------------------------------------------------------------------
 
-    def _decode(self, job_id: str, version: int, text: str) -> Job:
-        """Called outside transactions where possible: decoding takes longer than reading."""
+    def _rows(self, which: str, *given: object) -> builtins.list[_Row]:
+        """The jobs that a clause of ours selects; documents are read only of those that were not read before: all of
+        them at once would be most of this process's memory."""
+        with self._file.reading() as db:
+            query = f"SELECT id, version FROM jobs {which}"  # noqa: S608, ours
+            return [
+                known
+                if (known := self._decoded.get(job_id)) and known.version == version
+                else (job_id, *_row(db, job_id))
+                for job_id, version in db.execute(query, given).fetchall()
+            ]
+
+    def _decode(self, job_id: str, version: int, text: str, *, ended: bool = True) -> Job:
+        """Called outside transactions where possible: decoding takes longer than reading. `ended`: keep also a job that
+        has ended."""
         known = self._decoded.get(job_id)
         if known and known.version == version:
             return known
         job = job_from_text(job_id, text)
-        if len(self._decoded) >= CACHED:
-            self._decoded.clear()
-        self._decoded[job_id] = job
+        if job.state.final and not ended:
+            return job
+        self._decoded.keep(job)
         return job
 
+
+_VERSION = "SELECT version FROM jobs WHERE id = ?"
 
 # Steps of a transaction ----------------------------------------------------------------------------------------------
 
@@ -207,7 +255,8 @@ def _write(db: Connection, job: Job, event: Event | None, op_id: str = "") -> No
     )
     if event:
         document = records.event_text(event, job.version)
-        db.execute("INSERT INTO events VALUES (?, ?, ?)", (job.id, job.version, document))
+        row = (job.id, job.version, document, event.at)
+        db.execute("INSERT INTO events VALUES (?, ?, ?, ?)", row)
     if op_id:
         db.execute("INSERT INTO ops VALUES (?, ?, ?, ?)", (job.id, job.version, op_id, text))
         db.execute(

@@ -48,4 +48,32 @@ _MEMBERS = """
 CREATE TABLE members (name TEXT PRIMARY KEY, role TEXT, id TEXT) WITHOUT ROWID;
 """
 
-SCRIPTS = (_JOBS, _SUSPECTS, _MEMBERS)
+#: NULL: the document cannot be read
+_TIMES = """
+ALTER TABLE events ADD COLUMN at REAL;
+UPDATE events SET at = json_extract(iif(json_valid(document), document, '{}'), '$.at');
+CREATE INDEX events_by_time ON events (at, job_id, seq) WHERE at IS NOT NULL;
+"""
+
+_OUTBOX = """
+CREATE TABLE notes (
+    channel TEXT, key TEXT, open INTEGER, at REAL, until REAL, document TEXT,
+    PRIMARY KEY (channel, key)) WITHOUT ROWID;
+CREATE INDEX notes_open ON notes (channel, at) WHERE open;
+CREATE INDEX notes_by_end ON notes (until);
+CREATE TABLE messages (
+    id TEXT PRIMARY KEY, channel TEXT, version INTEGER,
+    due REAL,                                   -- NULL: there is no further try
+    until REAL, document TEXT) WITHOUT ROWID;
+CREATE INDEX messages_due ON messages (due) WHERE due IS NOT NULL;
+CREATE INDEX messages_of ON messages (channel, id);
+CREATE INDEX messages_by_end ON messages (until);
+CREATE TABLE channels (name TEXT PRIMARY KEY, version INTEGER, document TEXT) WITHOUT ROWID;
+CREATE TABLE progress (name TEXT PRIMARY KEY, change INTEGER, since REAL) WITHOUT ROWID;
+"""
+
+_ACCUSERS = """
+ALTER TABLE suspects ADD COLUMN owners TEXT DEFAULT '{}';  -- a JSON object: whose jobs made which part of the score
+"""
+
+SCRIPTS = (_JOBS, _SUSPECTS, _MEMBERS, _TIMES, _OUTBOX, _ACCUSERS)

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,15 @@ from typing import Any
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.ssh.agent_archive import packed
 from tpujob.adapters.ssh.connection import Connection, Output
+from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Cause
 from tpujob.domain.text import one_line
 from tpujob.errors import Refused, Transient
+from tpujob.protocol import live
 from tpujob.protocol.paths import HOST_FOLDER
+
+SILENCE = 4 * live.BEAT  #: seconds without a word, after which a stream is given up
+LONGEST = 2 * 1024 * 1024  #: bytes of a message
 
 #: what a host answers when the agent must be uploaded first
 _NEED = "tpujob: no agent"
@@ -73,15 +78,12 @@ class AgentCalls:
         on: Connection,
         document: Mapping[str, Any],
         deadline: Deadline,
-        secrets: Mapping[str, str],
+        told: bytes,
     ) -> Mapping[str, Any]:
-        """Start the program of an uploaded plan. Secrets travel as input of the command: no file and no command line of
-        the host has them."""
-        words = ["start", f"{HOST_FOLDER}/{plan_name(document)}"]
-        if not secrets:
-            return _parsed(self._call(on, words, deadline))
-        told = json.dumps(dict(secrets)).encode()
-        return _parsed(self._call(on, [*words, "--secrets"], deadline, stdin=told))
+        """Start the program of an uploaded plan. `told`, keys and secrets, travels as input of the command: no file and
+        no command line of the host has it."""
+        words = ["start", f"{HOST_FOLDER}/{plan_name(document)}", "--told"]
+        return _parsed(self._call(on, words, deadline, stdin=told))
 
     def stop(
         self, on: Connection, grace: float, deadline: Deadline, *, ask: bool = False
@@ -90,17 +92,39 @@ class AgentCalls:
         words = ["stop", "--grace", f"{grace:g}", *(["--ask"] if ask else [])]
         output = self._call(on, words, deadline)
         if _NEED in output.text:
-            make_folder = _script('umask 077; cd && mkdir -p "$1"', [HOST_FOLDER])
-            _check_written(on.run(make_folder, deadline))
-            self._carry_agent(on, deadline)
+            self._install(on, deadline)
             output = self._call(on, words, deadline)
         return _parsed(output)
+
+    def listen(
+        self, on: Connection, job: str, attempt: int, deadline: Deadline
+    ) -> Iterator[Mapping[str, Any]]:
+        """What the daemon of that attempt tells, as it comes (`protocol/live.py`)."""
+        words = [f"{HOST_FOLDER}/{self._name}", self._size, "live", job, str(attempt)]
+        for _ in range(2):
+            needed = False
+            for line in _lines(on.stream(_script(_CALL, words), deadline, silence=SILENCE)):
+                needed = needed or _NEED.encode() in line
+                said = _object(line)
+                if said and "ok" in said:
+                    raise Transient(one_line(str(said.get("error")), 500))
+                if said:
+                    yield said
+            if not needed:
+                return
+            self._install(on, deadline)
 
     def _call(
         self, on: Connection, words: Sequence[str], deadline: Deadline, *, stdin: bytes = b""
     ) -> Output:
         command = _script(_CALL, [f"{HOST_FOLDER}/{self._name}", self._size, *words])
         return on.run(command, deadline, stdin=stdin)
+
+    def _install(self, on: Connection, deadline: Deadline) -> None:
+        """On a host that may never have had one."""
+        make_folder = _script('umask 077; cd && mkdir -p "$1"', [HOST_FOLDER])
+        _check_written(on.run(make_folder, deadline))
+        self._carry_agent(on, deadline)
 
     def _carry_agent(self, on: Connection, deadline: Deadline) -> None:
         on.put(f"{HOST_FOLDER}/{self._name}", self._bytes, deadline)
@@ -116,6 +140,12 @@ class AgentCalls:
     @cached_property
     def _bytes(self) -> bytes:
         return packed() if self._archive is None else self._archive.read_bytes()
+
+
+def told_of(plan: HostPlan) -> bytes:
+    """What a host is told and keeps in memory alone."""
+    told = {"key": plan.key, "cache_key": plan.cache_key, "secrets": dict(plan.secrets)}
+    return json.dumps(told).encode()
 
 
 def plan_name(document: Mapping[str, Any]) -> str:
@@ -158,8 +188,23 @@ def _parsed(output: Output) -> Mapping[str, Any]:
 
 
 def _answer(line: str) -> dict[str, Any] | None:
+    found = _object(line)
+    return found if found and "ok" in found else None
+
+
+def _object(line: str | bytes) -> dict[str, Any] | None:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) and "ok" in value else None  # pyright: ignore[reportUnknownVariableType]
+    return value if isinstance(value, dict) else None  # pyright: ignore[reportUnknownVariableType]
+
+
+def _lines(stream: Iterator[bytes]) -> Iterator[bytes]:
+    """Raises Transient for one that is too long."""
+    rest = b""
+    for data in stream:
+        *lines, rest = (rest + data).split(b"\n")
+        yield from lines
+        if len(rest) > LONGEST:
+            raise Transient(f"the agent has sent more than {LONGEST >> 20} MiB in one message")

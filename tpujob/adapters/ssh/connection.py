@@ -14,7 +14,7 @@ import io
 import logging
 import secrets
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +112,17 @@ class Connection:
         if code < 0:
             raise Transient("the connection broke, or the command was killed")
         return Output(code, text)
+
+    def stream(self, command: str, deadline: Deadline, *, silence: float) -> Iterator[bytes]:
+        """What a line of shell prints, as it comes, to its end, or until the connection is closed; its input stays open
+        as long. Raises Transient when the connection breaks, or nothing comes for `silence` seconds."""
+        with self._translated(), contextlib.closing(self.channel(deadline)) as channel:
+            channel.set_combine_stderr(True)
+            channel.settimeout(silence)
+            # each caller has quoted its words
+            channel.exec_command(command)  # nosec B601
+            while data := channel.recv(256 * 1024):
+                yield data
 
     def channel(self, deadline: Deadline) -> paramiko.Channel:
         return self._ssh.open_session(timeout=deadline.left(CONNECT_TIMEOUT))

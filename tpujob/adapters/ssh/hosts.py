@@ -6,12 +6,12 @@ Connections last for one call. What is sent to the agent on one host is in `agen
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tpujob.adapters.calling import Deadline
-from tpujob.adapters.ssh.agent_calls import AgentCalls
+from tpujob.adapters.ssh.agent_calls import AgentCalls, told_of
 from tpujob.adapters.ssh.certificates import LIFETIME, authority_line, sign
 from tpujob.adapters.ssh.connection import Connection, Login, NoLogin, Output
 from tpujob.adapters.ssh.host_keys import HostKeys, Unpublished
@@ -31,8 +31,12 @@ from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Cause, Endpoint, Slice
 from tpujob.domain.text import duration, rfc3339
 from tpujob.errors import Refused, TpujobError, Transient
-from tpujob.ports import Guest
+from tpujob.ports import Guest, Listening
+from tpujob.protocol import signing
 
+#: where the key store keeps the secret that keys are derived from. It looks like a slice's name, as rights go by that,
+#: and is none: jobs are numbered
+ROOT = "tj-signing"
 LOGIN_PATIENCE = 300.0  #: seconds of a slice in which its hosts may lack our key, or may not have published theirs
 GUESTS_TIMEOUT = 15.0
 
@@ -76,19 +80,22 @@ class SshHosts:
     def public_key(self, slice: Slice) -> str:
         return public_line(self._keys.private_key(slice.name))
 
+    def key(self, purpose: Sequence[str]) -> str:
+        return signing.derive(self._keys.private_key(ROOT).encode(), *purpose)
+
     def start(self, slice: Slice, plans: Sequence[HostPlan], *, timeout: float) -> None:
         reserve = min(15.0, timeout / 3)  # to undo a half-done start and still answer in time
         everything, doing = Deadline(timeout), Deadline(timeout - reserve)
         plan_of = {plan.host: plan.document for plan in plans}
-        authority = authority_line(self.public_key(slice))
-        secrets_of = {plan.host: plan.secrets for plan in plans}
+        authority = authority_line(public_line(self._key(slice)))
+        told = {plan.host: told_of(plan) for plan in plans}
         with self._session(slice, list(plan_of), doing) as session:
             ready = session.each(
                 lambda host, on: self._agent.carry(on, plan_of[host], doing, authority), doing
             )
             session.insist(self._judged(slice, ready, doing))  # nothing has been started up to here
             answers = session.each(
-                lambda host, on: self._agent.start(on, plan_of[host], doing, secrets_of[host]),
+                lambda host, on: self._agent.start(on, plan_of[host], doing, told[host]),
                 doing,
             )
             if any(isinstance(answer, TpujobError) for answer in answers.values()):
@@ -124,6 +131,18 @@ class SshHosts:
         assert isinstance(answer, Output)
         return answer
 
+    def listen(
+        self, slice: Slice, host: int, *, job: str, attempt: int, timeout: float
+    ) -> Listening:
+        deadline = Deadline(timeout)
+        session = self._session(slice, [host], deadline)
+        try:
+            connection = session.opened(host, deadline)
+        except BaseException:
+            session.close()
+            raise
+        return _Stream(session, self._agent.listen(connection, job, attempt, deadline))
+
     def pinned(self, slice: Slice) -> Mapping[str, HostKey]:
         """The host keys that were met, by address."""
         return self._keys.pinned(slice.name)
@@ -139,13 +158,13 @@ class SshHosts:
         self._keys.forget(slice.name)
 
     def kept(self) -> list[str]:
-        return self._keys.names()
+        return [name for name in self._keys.names() if name != ROOT]
 
     def access(self, slice: Slice, host: int, key: str, holder: str) -> HostAccess:
         """What `tpujob ssh` needs to reach a host with the private half of that public key. `holder`: who has it, for
         the host's log. Nothing is asked of the host. Raises BadRequest for what is no key, Transient while the host has
         no address."""
-        now, own = self._now(), self._keys.private_key(slice.name)
+        now, own = self._now(), self._key(slice)
         certificate = sign(own, key, user=self._user, holder=holder, now=now)
         guests = self._ask(slice, GUESTS_TIMEOUT) if self._reach == "iap" else ()
         login = self._login(slice, host, guests, key="")
@@ -189,9 +208,12 @@ class SshHosts:
             session.each(lambda _, on: self._agent.stop(on, grace, deadline, ask=True), deadline)
         return session.each(lambda _, on: self._agent.stop(on, grace, deadline), deadline)
 
+    def _key(self, slice: Slice) -> str:
+        """That was made before the slice was asked for. Raises NotFound once it was forgotten."""
+        return self._keys.private_key(slice.name, make=False)
+
     def _session(self, slice: Slice, hosts: Sequence[int], deadline: Deadline) -> SliceSession:
-        name = slice.name
-        key, pinned = self._keys.private_key(name), self._keys.pinned(name)
+        name, key, pinned = slice.name, self._key(slice), self._keys.pinned(slice.name)
         labels = (host_label(address(e, self._reach), self._port) for e in slice.endpoints)
         guests: Sequence[Guest] = ()
         if self._reach == "iap" or any(label not in pinned for label in labels):
@@ -238,6 +260,19 @@ class SshHosts:
             why = self._obstacle(slice, seconds) if self._obstacle is not None else ""
             judged |= dict.fromkeys(shut, _shut_out(self._user, age, why))
         return judged
+
+
+class _Stream:
+    """Implements `ports.Listening`."""
+
+    def __init__(self, session: SliceSession, said: Iterator[Mapping[str, Any]]) -> None:
+        self._session, self._said = session, said
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return self._said
+
+    def close(self) -> None:
+        self._session.close()
 
 
 def _shut_out(user: str, age: float, why: str) -> Refused:

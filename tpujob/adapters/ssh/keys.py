@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from tpujob.errors import HostKeyChanged
+from tpujob.errors import HostKeyChanged, NotFound
 
 _NAME = re.compile(r"[a-z][-a-z0-9]{0,62}")
 #: the comment of a pin that the cloud has confirmed
@@ -45,8 +45,9 @@ class KeyStore(Protocol):
     """Keys by the name of a slice. Threads and processes may share it. Raises ValueError for an invalid name, Transient
     when the store does not answer, Refused when it refuses."""
 
-    def private_key(self, slice: str) -> str:
-        """The private half, as OpenSSH writes it; the first of any number of callers creates the pair."""
+    def private_key(self, slice: str, *, make: bool = True) -> str:
+        """The private half, as OpenSSH writes it; the first of any number of callers creates the pair. Without `make`
+        none is created: raises NotFound."""
         ...
 
     def pinned(self, slice: str) -> dict[str, HostKey]: ...
@@ -70,12 +71,18 @@ class FileKeys:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._known: dict[str, str] = {}  #: keys that were read; a key never changes
 
-    def private_key(self, slice: str) -> str:
-        path = self._key_path(slice)
-        if not path.exists():
-            self._make(path)
-        return path.read_text(encoding="ascii")
+    def private_key(self, slice: str, *, make: bool = True) -> str:
+        if slice not in self._known:
+            path = self._key_path(slice)
+            if make and not path.exists():
+                self._make(path)
+            try:
+                self._known[slice] = path.read_text(encoding="ascii")
+            except FileNotFoundError:
+                raise no_key(slice) from None
+        return self._known[slice]
 
     def pinned(self, slice: str) -> dict[str, HostKey]:
         try:
@@ -94,6 +101,7 @@ class FileKeys:
             file.write(write_pins(unpinned(read_pins(whole), keys)))
 
     def forget(self, slice: str) -> None:
+        self._known.pop(slice, None)
         shutil.rmtree(self._folder(slice), ignore_errors=True)
 
     def names(self) -> list[str]:
@@ -120,6 +128,11 @@ class FileKeys:
 
 
 # Keys ----------------------------------------------------------------------------------------------------------------
+
+
+def no_key(slice: str) -> NotFound:
+    """There is none, and none is to be made: nobody may connect to a slice that was given back."""
+    return NotFound(f"the key of {slice} is gone")
 
 
 def new_private_key() -> str:

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TypeVar
 
+from tpujob import logged
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.ssh.connection import Connection, Login
 from tpujob.adapters.ssh.host_keys import HostKeys
@@ -78,8 +79,7 @@ class SliceSession:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for connection in self._connections.values():
-            connection.abort()
+        self.close()
         self._pool.give_back(self._kept)
         self._kept = 0
 
@@ -97,7 +97,7 @@ class SliceSession:
                 done[host] = self._one(host, work, deadline)
 
         lanes = min(self._pool.bounds.share, len(todo))
-        futures = [self._pool.threads.submit(lane) for _ in range(lanes)]
+        futures = [self._pool.threads.submit(logged.carried(lane)) for _ in range(lanes)]
         wait(futures, timeout=deadline.remaining())
         todo.clear()
         for future in futures:
@@ -109,6 +109,18 @@ class SliceSession:
             outcomes[host] = Transient("no answer in time")
         self._pin(self._host_keys.take_met())
         return dict(sorted(outcomes.items()))
+
+    def opened(self, host: int, deadline: Deadline) -> Connection:
+        """The connection to one host, for a caller that closes the session itself. Raises as `Connection.open` does."""
+        connection = self._connections[host]
+        connection.open(deadline)
+        self._pin(self._host_keys.take_met())
+        return connection
+
+    def close(self) -> None:
+        """Safe to repeat, from any thread."""
+        for connection in self._connections.values():
+            connection.abort()
 
     def insist(self, outcomes: Outcomes[T], *, afterword: str = "") -> None:
         """Raise the worst kind of error there is, naming every host with it: HostKeyChanged, then Refused, then

@@ -18,6 +18,7 @@ from tpujob.adapters.ssh.keys import (
     Pins,
     checked_name,
     new_private_key,
+    no_key,
     read_pins,
     unpinned,
     write_pins,
@@ -43,10 +44,13 @@ class SecretKeys:
         self._pins: dict[str, dict[str, HostKey]] = {}
         self._renewed: dict[str, float] = {}
 
-    def private_key(self, slice: str) -> str:
+    def private_key(self, slice: str, *, make: bool = True) -> str:
         name = self._secret(slice)
         if slice not in self._keys:
-            self._keys[slice] = self._found(name) or self._make(name)
+            found = self._found(name)
+            if not found and not make:
+                raise no_key(slice)
+            self._keys[slice] = found or self._make(name)
         self._renew(slice)
         return self._keys[slice]
 

@@ -18,10 +18,11 @@ from tpujob.agent.base import Failure, Record, read_json, remove_file
 from tpujob.agent.commands import injected_fault, run_before
 from tpujob.agent.folders import ROOT
 from tpujob.agent.preflight.cache import is_fresh, key_of, save
-from tpujob.agent.preflight.meeting import meet
+from tpujob.agent.preflight.meeting import Meetings
 from tpujob.agent.preflight.reach import closed_port, first_closed
 from tpujob.agent.processes import command_of, device_files, free_devices, hidden_holders, holders
 from tpujob.agent.storage import StorageError
+from tpujob.agent.voice import addresses
 from tpujob.protocol import VERSIONS, PreflightOrder, VerdictDocument, paths
 from tpujob.protocol.limits import MAX_VERDICT_TEXT
 from workloads.contract import faults
@@ -43,6 +44,7 @@ class Preflight:
         self._said: Dict[str, str] = {}
         self._key: Record = {}
         self._skipped = False
+        self._meetings = _meetings(attempt)
         #: of Python and what belongs to JAX, where the program runs
         self.versions: Dict[str, str] = {}
 
@@ -146,7 +148,7 @@ class Preflight:
         word: Record = {"host": self._plan["host"], "versions": versions, "bundles": bundles}
         word.update(usable=usable, fresh=fresh, closed=self._aside(self._closed))
         words = [word]
-        if self._plan["hosts"] > 1:
+        if self._meetings is not None:
             before = time.monotonic()
             words = self._meet(word, ARRIVAL * float(self._asked["seconds"]))
             self._started += time.monotonic() - before  # to wait for others is no check
@@ -167,14 +169,14 @@ class Preflight:
         answers."""
         if self._plan["host"] == 0:
             return None
-        name = self._asked["coordinator"].rpartition(":")[0].strip("[]")
-        return closed_port(name, self._asked.get("ports", ()), self._attempt.check_stop)
+        name, _, port = self._asked["coordinator"].rpartition(":")
+        ports = [int(port), *self._asked.get("ports", ())]
+        return closed_port(name.strip("[]"), ports, self._attempt.check_stop)
 
     def _meet(self, word: Record, patience: float) -> List[Record]:
-        plan, address, hosts = self._plan, self._asked["coordinator"], self._plan["hosts"]
-        said = dict(word, job=plan["job"], attempt=plan["attempt"], host=plan["host"])
-        check_stop = self._attempt.check_stop
-        return list(self._aside(lambda: meet(address, said, hosts, patience, check_stop)))
+        assert self._meetings is not None
+        meet, check_stop = self._meetings.meet, self._attempt.check_stop
+        return list(self._aside(lambda: meet(word, patience, check_stop)))
 
     def _may_skip(self, words: List[Record]) -> bool:
         """Whether the devices need not be asked. Decided from the messages of all hosts alone, so that all decide
@@ -199,7 +201,7 @@ class Preflight:
         found = self._ask(max(QUICK, self._left()))
         self._aside(lambda: free_devices(0), whole=True)
         words: List[Record] = [{"host": self._plan["host"], **found}]
-        if self._plan["hosts"] > 1:
+        if self._meetings is not None:
             words = self._meet(found, max(0.0, self._left()) + SETTLE)
         counts = (found.get("devices"), found.get("kind"), found.get("total"))
         worst = min(
@@ -269,6 +271,14 @@ class Preflight:
     def _note(self, check: str, text: str) -> None:
         self._said[check] = text
         self._attempt.log.note("pre-flight: %s: %s" % (check, text))
+
+
+def _meetings(attempt: HostAttempt) -> Optional[Meetings]:
+    """None: this host is the only one."""
+    links = attempt.voice.links
+    if links is None:
+        return None
+    return Meetings(attempt.plan["host"], addresses(attempt.plan), attempt.voice, links)
 
 
 class BadDevice(Failure):

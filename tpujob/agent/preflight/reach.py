@@ -7,7 +7,7 @@ import socket
 from typing import Iterable, List, Optional
 
 from tpujob.agent.base import Check, Failure, Record
-from tpujob.agent.preflight.routes import Address, way_to
+from tpujob.agent.routes import Address, way_to
 from tpujob.protocol import UnreachedDocument
 
 CONNECT = 5.0  #: seconds for one connection: inside a network it takes milliseconds
@@ -15,7 +15,7 @@ TRIES = 2  #: before a port counts as closed: packets get lost, and each try sen
 SILENT = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH})
 
 
-def is_silent(error: OSError) -> bool:
+def _is_silent(error: OSError) -> bool:
     """Whether nothing answered. A port on which nobody listens refuses a connection, and that is an answer."""
     return isinstance(error, socket.timeout) or error.errno in SILENT
 
@@ -34,7 +34,7 @@ def _answers(address: Address, check_stop: Check) -> bool:
     try:
         socket.create_connection(way_to(address), timeout=CONNECT).close()
     except OSError as error:
-        return not is_silent(error)
+        return not _is_silent(error)
     return True
 
 

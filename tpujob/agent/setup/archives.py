@@ -1,81 +1,110 @@
-"""Keeps environments in the bucket, one archive for each key, for other hosts and later slices. Whoever may write there
-may choose what jobs of that bucket run anyway.
+"""Keeps environments in the bucket, one archive for each key, for other hosts and later slices of the same owner: only
+what they have sealed is unpacked (`ship/sealed.py`).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tarfile
 import threading
-from typing import Iterator, Optional
+from typing import Iterator, List, Optional, Tuple
 
 from tpujob.agent.base import Aside, Note, Record, remove_file
 from tpujob.agent.folders import ENVS, make_empty
 from tpujob.agent.runtimes import MARKER, BuiltEnvironment
-from tpujob.agent.storage import Storage, StorageError
+from tpujob.agent.ship import SealedFiles
+from tpujob.agent.storage import StorageError
 
 MAX_KEPT = 8 * 1024**3  #: bytes of an environment that is kept in the bucket
 MAX_FILES = 500_000  #: of one
 ROOM = 4 * 1024**3  #: bytes of the disk that stay free when it is packed for that
 
 
-def fetch(storage: Storage, where: str, built: BuiltEnvironment, note: Note) -> bool:
+#: the member that names the links which lead out of the environment, as one to the host's Python does
+LINKS = "links.json"
+
+
+def fetch(files: SealedFiles, name: str, built: BuiltEnvironment, note: Note) -> bool:
     """Whether the bucket has it and it runs here; if not, its folder may hold anything."""
     make_empty(built.folder)
     archive = built.folder + ".tar"
     try:
-        with open(archive, "wb") as file:
-            storage.read(where, file.write)
+        found = next((one for one in files.list(name) if one.name == name), None)
+        if found is None:
+            return False
+        files.fetch(found, archive)
         unpack(archive, built.folder)
     except StorageError as error:
-        if error.status != 404:
-            note("environment: %s cannot be fetched: %s" % (where, error))
+        note("environment: %s cannot be fetched: %s" % (name, error))
         return False
     except (OSError, tarfile.TarError, EOFError, ValueError) as error:
-        note("environment: %s is no good: %s" % (where, error))
+        note("environment: %s is no good: %s" % (name, error))
         return False
     finally:
         remove_file(archive)
     if built.is_marked() and built.works():
         return True
-    note("environment: %s does not run on this host" % where)
+    note("environment: %s does not run on this host" % name)
     return False
 
 
 def unpack(archive: str, folder: str) -> None:
-    """Everything, links that lead out of the folder too, as an environment has some; but nothing is written outside of
-    it, over such a link either, whatever the Python. Raises OSError, TarError, EOFError, ValueError."""
-    inside = os.path.realpath(folder) + os.sep
-
-    def checked(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-        room, count = MAX_KEPT, 0
-        for member in tar:
-            room, count = room - member.size, count + 1
-            if room < 0 or count > MAX_FILES:
-                raise ValueError("it is too large")
-            for name in (member.name, member.linkname if member.islnk() else ""):
-                path = os.path.join(folder, name)
-                real = os.path.realpath(os.path.dirname(path) if member.issym() else path)
-                if (
-                    os.path.isabs(name)
-                    or ".." in name.split("/")
-                    or not (real + os.sep).startswith(inside)
-                ):
-                    raise ValueError("%r leaves it" % name)
-            if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
-                raise ValueError("%r is neither file, folder nor link" % member.name)
-            member.mode &= 0o777
-            yield member
-
+    """Everything, each member below the folder, whatever the Python; then the links that lead out of it, over nothing
+    and through none of each other. Raises OSError, TarError, EOFError, ValueError."""
+    known = hasattr(tarfile, "data_filter")  # late in the life of 3.8
+    filtered: Record = {"filter": "data"} if known else {}
     with tarfile.open(archive) as tar:
-        known = hasattr(tarfile, "data_filter")
-        trusting: Record = {"filter": "fully_trusted"} if known else {}
-        tar.extractall(folder, members=checked(tar), **trusting)  # noqa: S202, each was checked
+        tar.extractall(folder, members=_checked(tar, folder), **filtered)  # noqa: S202, each was checked
+    for name, target in _links_out(os.path.join(folder, LINKS)):
+        path = os.path.join(folder, name)
+        if not _stays(name) or not _is_below(os.path.dirname(path), folder):
+            raise ValueError("%r leaves it" % name)
+        os.symlink(target, path)
+
+
+def _checked(tar: tarfile.TarFile, folder: str) -> Iterator[tarfile.TarInfo]:
+    room, count = MAX_KEPT, 0
+    for member in tar:
+        room, count = room - member.size, count + 1
+        if room < 0 or count > MAX_FILES:
+            raise ValueError("it is too large")
+        if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+            raise ValueError("%r is neither file, folder nor link" % member.name)
+        path, target = os.path.join(folder, member.name), member.linkname
+        real = os.path.dirname(path) if member.issym() else path
+        leads = os.path.join(os.path.dirname(path) if member.issym() else folder, target)
+        stays = _stays(member.name) and _is_below(real, folder)
+        if member.issym() or member.islnk():
+            stays = stays and not os.path.isabs(target) and _is_below(leads, folder)
+        if not stays:
+            raise ValueError("%r leaves it" % member.name)
+        member.mode &= 0o777
+        yield member
+
+
+def _stays(name: str) -> bool:
+    return bool(name) and not os.path.isabs(name) and ".." not in name.split("/")
+
+
+def _is_below(path: str, folder: str) -> bool:
+    """Whether it, with all links followed, is the folder or below it."""
+    inside = os.path.realpath(folder) + os.sep
+    return (os.path.realpath(path) + os.sep).startswith(inside)
+
+
+def _links_out(path: str) -> List[Tuple[str, str]]:
+    """Raises ValueError, OSError."""
+    if not os.path.exists(path):
+        return []
+    with open(path, "rb") as file:
+        said = json.load(file)
+    return [(str(name), str(target)) for name, target in said]
 
 
 def keep(
-    storage: Storage, where: str, built: BuiltEnvironment, note: Note, aside: Aside
+    files: SealedFiles, name: str, built: BuiltEnvironment, note: Note, aside: Aside
 ) -> Optional[threading.Thread]:
     """Pack it before anybody changes it, then put it into the bucket on the thread that is returned. None: it is not
     kept, as the log says. Raises Stopped."""
@@ -94,7 +123,7 @@ def keep(
 
     def put() -> None:
         try:
-            storage.put_new(where, archive)
+            files.put(name, archive)
         except (OSError, StorageError) as error:
             note("environment: it is not kept in the bucket: %s" % error)
         finally:
@@ -112,6 +141,21 @@ def _size_of(folder: str) -> int:
 
 def _pack(folder: str, archive: str) -> None:
     """Everything, the marker last: an archive that was cut off has none."""
+    out: List[Tuple[str, str]] = []
+
+    def inside(member: tarfile.TarInfo) -> Optional[tarfile.TarInfo]:
+        leads = os.path.join(folder, os.path.dirname(member.name), member.linkname)
+        if member.issym() and (os.path.isabs(member.linkname) or not _is_below(leads, folder)):
+            out.append((member.name, member.linkname))
+            return None
+        return member
+
+    links = os.path.join(folder, LINKS)
     with tarfile.open(archive, "w") as tar:
-        for name in sorted(os.listdir(folder), key=lambda name: (name == MARKER, name)):
+        for name in sorted(os.listdir(folder)):
+            if name not in (MARKER, LINKS):
+                tar.add(os.path.join(folder, name), name, filter=inside)
+        with open(links, "w", encoding="utf-8") as file:
+            json.dump(out, file)
+        for name in (LINKS, MARKER):
             tar.add(os.path.join(folder, name), name)

@@ -22,6 +22,7 @@ from tpujob.agent.setup.archives import fetch, keep
 from tpujob.agent.setup.host_python import shortcoming
 from tpujob.agent.setup.installers import Installer
 from tpujob.agent.setup.sources import FORMAT, key_of, read_sources
+from tpujob.agent.ship import SealedFiles
 from tpujob.protocol import EnvironmentOrder
 
 
@@ -81,8 +82,9 @@ class Builder:
 
     def _get(self, built: BuiltEnvironment, local: bool, hashed: bool) -> None:
         began, attempt = time.monotonic(), self._attempt
-        where = "%s/env/%s.tar" % (attempt.plan.get("shared"), built.key)
-        if attempt.aside(lambda: fetch(attempt.storage, where, built, self._note)):
+        place, name = "%s/env/" % attempt.plan.get("shared"), built.key + ".tar"
+        files = SealedFiles(attempt.storage, place, attempt.cache_key)
+        if attempt.aside(lambda: fetch(files, name, built, self._note)):
             how = "fetched from the bucket"
         else:
             make_empty(built.folder)
@@ -90,6 +92,6 @@ class Builder:
             built.mark(FORMAT)
             how = "built with %s" % built.kind
             if attempt.plan["host"] == 0:
-                attempt.keeping = keep(attempt.storage, where, built, self._note, attempt.aside)
+                attempt.keeping = keep(files, name, built, self._note, attempt.aside)
         took = time.monotonic() - began
         self._note("environment: %s was %s in %.1f s" % (built.key, how, took))

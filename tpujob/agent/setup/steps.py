@@ -29,7 +29,7 @@ from tpujob.agent.setup.environments import Builder
 from tpujob.agent.setup.mounts import folder_of, mount_all, unmount_all
 from tpujob.agent.setup.packages import may_install, wait_for_others
 from tpujob.agent.setup.staging import Staging
-from tpujob.agent.ship import OUTPUTS_PATIENCE, CompileCache, Outputs, cache_name
+from tpujob.agent.ship import OUTPUTS_PATIENCE, CompileCache, Outputs, SealedFiles, cache_name
 from tpujob.agent.storage import StorageError
 from tpujob.protocol import Phase, paths
 
@@ -178,7 +178,8 @@ def fetch_compile_cache(attempt: HostAttempt) -> None:
     name = cache_name(type or "", attempt.state["versions"])
     if name and type:
         folder, where = os.path.join(CACHES, *name.split("/")), "%s/%s" % (shared, name)
-        attempt.compile_cache = CompileCache(attempt.storage, folder, where, attempt.log.note)
+        files = SealedFiles(attempt.storage, where + "/", attempt.cache_key)
+        attempt.compile_cache = CompileCache(files, folder, attempt.log.note)
         attempt.aside(attempt.compile_cache.fill)
         if plan["host"] == 0:
             attempt.compile_cache.follow()

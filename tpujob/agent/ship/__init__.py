@@ -10,8 +10,9 @@ from tpujob.agent.ship.outputs import PATIENCE as OUTPUTS_PATIENCE
 from tpujob.agent.ship.outputs import Outputs
 from tpujob.agent.ship.redact import Redactor
 from tpujob.agent.ship.reports import ProgressReader, ReportWriter, number
+from tpujob.agent.ship.sealed import BrokenSeal, SealedFiles
 
 __all__ = [
-    "OUTPUTS_PATIENCE", "CompileCache", "Log", "Outputs", "ProgressReader", "Redactor", "ReportWriter", "cache_name",
-    "first_lines", "number", "pick_lines",
+    "OUTPUTS_PATIENCE", "BrokenSeal", "CompileCache", "Log", "Outputs", "ProgressReader", "Redactor", "ReportWriter",
+    "SealedFiles", "cache_name", "first_lines", "number", "pick_lines",
 ]  # fmt: skip

@@ -2,7 +2,8 @@
 
 JAX writes `gs://` paths itself only where more packages are installed, and then waits for the bucket when it compiles;
 so JAX gets a folder. It is filled before the program starts, and what host 0 adds goes to the bucket while the program
-runs: JAX writes from its first process alone, and all hosts read the same. (On CPU, as emulated hosts have it, the
+runs: JAX writes from its first process alone, and all hosts read the same. What has no seal of the owner's hosts is not
+fetched, as it is code (`sealed.py`). (On CPU, as emulated hosts have it, the
 names differ by host with jax 0.10.2, so that only host 0 finds its own.) Entries are named by their content's key
 and never change. The folder is one for each TPU type and each pair of versions of jax and libtpu.
 """
@@ -17,7 +18,8 @@ import time
 from typing import Set
 
 from tpujob.agent.base import Note, Record, remove_file
-from tpujob.agent.storage import Storage, StorageError
+from tpujob.agent.ship.sealed import BrokenSeal, SealedFiles
+from tpujob.agent.storage import StorageError, StoredObject
 
 MAX_BYTES = 4 * 1024**3  #: that are fetched before a program; the rest is compiled again
 MAX_ENTRY = 1024**3  #: bytes of an entry that is put into the bucket
@@ -38,10 +40,9 @@ def cache_name(type: str, versions: Record) -> str:
 class CompileCache:
     """The folder of one attempt's entries."""
 
-    def __init__(self, storage: Storage, folder: str, where: str, note: Note) -> None:
-        """`folder` on this host, `where` in the bucket."""
-        self.folder, self._where = folder, where.rstrip("/") + "/"
-        self._storage, self._note = storage, note
+    def __init__(self, kept: SealedFiles, folder: str, note: Note) -> None:
+        """`kept` in the bucket, `folder` on this host."""
+        self.folder, self._files, self._note = folder, kept, note
         self._kept: Set[str] = set()  #: those that the bucket has
         self._done = threading.Event()
         self._lock = threading.Lock()
@@ -51,29 +52,30 @@ class CompileCache:
         """Fetch what the bucket has, as far as there is time; what is not fetched is compiled again."""
         until, count, room = time.monotonic() + PATIENCE, 0, MAX_BYTES
         try:
-            for name, size in self._storage.names(self._where).items():
-                if not _is_entry(name) or size > MAX_ENTRY:
+            for one in self._files.list():
+                if not _is_entry(one.name) or one.size > MAX_ENTRY:
                     continue
-                self._kept.add(name)
-                path, room = os.path.join(self.folder, name), room - size
-                if os.path.exists(path) or room < 0 or time.monotonic() > until:
-                    continue
-                self._fetch(name, path, size)
-                count += 1
+                path, room = os.path.join(self.folder, one.name), room - one.size
+                absent = not os.path.exists(path) and room >= 0 and time.monotonic() <= until
+                try:
+                    count += absent and self._fetch(one, path)
+                    self._kept.add(one.name)
+                except BrokenSeal as error:
+                    self._note("a compiled program is not used: %s" % error)
         except (OSError, StorageError) as error:
             self._note("compiled programs cannot be fetched: %s" % error)
         if count:
             self._note("compiled programs fetched from the bucket: %d" % count)
 
-    def _fetch(self, name: str, path: str, size: int) -> None:
-        with tempfile.NamedTemporaryFile(dir=self.folder, prefix=".", delete=False) as file:
-            try:
-                self._storage.read(self._where + name, file.write)
-                file.flush()
-                if file.tell() == size:
-                    os.replace(file.name, path)
-            finally:
-                remove_file(file.name)
+    def _fetch(self, one: StoredObject, path: str) -> bool:
+        descriptor, part = tempfile.mkstemp(dir=self.folder, prefix=".")
+        os.close(descriptor)
+        try:
+            self._files.fetch(one, part)
+            os.replace(part, path)
+        finally:
+            remove_file(part)
+        return True
 
     def follow(self) -> None:
         """Put new entries into the bucket from now on, until `finish`."""
@@ -97,7 +99,7 @@ class CompileCache:
                     about = os.stat(path)
                     if time.time() - about.st_mtime < settled or about.st_size > MAX_ENTRY:
                         continue
-                    self._storage.put_new(self._where + name, path)
+                    self._files.put(name, path)
                     self._kept.add(name)
             except (OSError, StorageError) as error:
                 self._note("compiled programs cannot be kept: %s" % error)

@@ -1,4 +1,4 @@
-"""Ships the output of an attempt to the bucket, in numbered segments."""
+"""The output of an attempt: its lines are numbered, kept for a while, and shipped to the bucket, many at once."""
 
 from __future__ import annotations
 
@@ -7,47 +7,32 @@ import contextlib
 import os
 import threading
 import time
-from typing import Callable, Deque, List, Optional
+from bisect import bisect_right
+from typing import Callable, Deque, List, Optional, Tuple
 
 from tpujob.agent.ship.evidence import TAIL, TAIL_WIDTH
 from tpujob.agent.ship.redact import Redactor
-from tpujob.agent.storage import Storage, StorageError
-from tpujob.protocol.limits import LAST_SEGMENT, LONGEST_LINE
+from tpujob.agent.ship.segments import Segments, time_of
+from tpujob.agent.ship.spool import Chunk, Spool
+from tpujob.agent.storage import Storage
+from tpujob.protocol import live
+from tpujob.protocol.limits import LONGEST_LINE
+from tpujob.protocol.live import Tail
+from tpujob.protocol.segment import SegmentFacts
 
-CHUNK = 1024 * 1024  #: bytes of log that are shipped at once, at most
-SMALL_SEGMENT = 256 * 1024  #: bytes up to which the newest log segment is written again, longer
-SHIP_EVERY = 2.0  #: seconds that a line waits, at most
-IN_MEMORY = 4  #: chunks that wait for the storage in memory; more wait on disk
+CHUNK = 4 * 1024 * 1024  #: bytes that are shipped as soon as they wait
+CHUNKS = 8  #: that the limit of a log is, at least, so that it can be cut between two
+SMALL = 512 * 1024  #: bytes that another host may ship with its own, at most
+SOON = 5.0  #: seconds that a line waits, at most, once the host is about to be taken away
 
 Hear = Callable[[List[bytes]], None]
-
-
-class Chunk:
-    """Whole lines that wait to be shipped, in memory or in a file."""
-
-    def __init__(self, data: bytes, lines: int, head: bool) -> None:
-        self.data, self.size, self.lines, self.head = data, len(data), lines, head
-        self.file = ""
-        self.condemned = False  #: dropped while it was on its way
-
-    def content(self) -> bytes:
-        if not self.file:
-            return self.data
-        try:
-            with open(self.file, "rb") as file:
-                return file.read()
-        except OSError:
-            return b""
-
-    def discard(self) -> None:
-        if self.file:
-            with contextlib.suppress(OSError):
-                os.unlink(self.file)
+#: ships lines and what is said of them; is told whether it is urgent, and when to give up; whether they are stored
+Together = Callable[[bytes, SegmentFacts, bool, Callable[[], bool]], bool]
 
 
 class Log:
-    """The output of an attempt, each line with its time. The program never waits for it: what the storage does not take
-    yet waits on disk, and of more than `limit` bytes the middle is dropped."""
+    """Each line with its time and its number. The program never waits for it: what the storage does not take yet waits
+    on disk, and of more than `limit` bytes the middle is dropped."""
 
     def __init__(
         self,
@@ -56,28 +41,26 @@ class Log:
         folder: str,
         limit: int,
         redactor: Redactor,
+        every: float,
+        pile: Optional[Together] = None,
     ) -> None:
-        """`path_of` gives the path of a segment. What `redactor` knows is in no line."""
-        self._storage, self._path_of, self._folder = storage, path_of, folder
-        self.redactor = redactor
-        self._half = limit // 2
-        os.makedirs(folder, exist_ok=True)
+        """`path_of` gives the path of a segment; `every`: seconds that a line waits to be shipped, at most; `pile`:
+        what brings little to the bucket together with what other hosts have. What `redactor` knows is in no line."""
+        self.redactor, self._every, self._pile = redactor, every, pile
+        self._chunk = min(CHUNK, max(1, limit // CHUNKS))
+        self._segments = Segments(storage, path_of)
         self._change = threading.Condition()
+        self._spool = Spool(folder, limit)
         self._tail: Deque[bytes] = collections.deque(maxlen=TAIL)
         self.count = 0  #: lines so far
-        self._buffer: List[bytes] = []
-        self._buffered = self._buffered_lines = self._spilled = 0
-        self._last_cut = time.monotonic()
-        self._queue: Deque[Chunk] = collections.deque()
-        self._flying: Optional[Chunk] = None  #: out of the queue, and not yet in a segment
-        self._head_bytes = self._tail_bytes = 0
-        self._shipped: Deque[List[int]] = collections.deque()  #: of the tail: number, bytes, lines
-        self._doomed: List[int] = []  #: segments to be deleted
-        self._dropped = self._marked = 0  #: lines; those that the marker counts
-        self._marker = self._number = 0
-        self._newest = b""  #: content of the newest segment while it may grow
-        self._time = self._marker_time = 0.0
-        self._closing = False
+        self._buffer: List[Tuple[int, int, bytes]] = []  #: first line, lines, and they
+        self._buffered = 0  #: bytes
+        self._since = self._time = 0.0  #: of the buffer, monotonic; of the newest line
+        self._asked = self._closing = False  #: what waits is to be shipped now
+        self._doomed = False  #: the host is about to be taken away: it depends on no other
+        self._closed = False
+        self._begun = os.path.join(folder, "begun")
+        self._go_on()
         self._done = threading.Event()
         threading.Thread(target=self._ship, name="ship", daemon=True).start()
 
@@ -96,6 +79,33 @@ class Log:
             fresh = min(self.count - count, len(self._tail))
             return list(self._tail)[len(self._tail) - fresh :]
 
+    def pending(self, host: int, after: int, most: int = live.MOST) -> Tail:
+        """The lines after that number which are not in the bucket yet, about `most` bytes of them."""
+        with self._change:
+            chunks = self._spool.waiting
+            fresh = self._buffer[0][0] if self._buffer else self.count + 1
+            settled = (chunks[0].first if chunks else fresh) - 1
+            after = max(after, settled)
+            begin = max(0, bisect_right(self._buffer, (after + 1, self.count + 1)) - 1)
+            buffer: List[Tuple[int, int, bytes]] = []
+            size = 0
+            for first, lines, data in self._buffer[begin:]:
+                if size < most and first + lines > after + 1:
+                    buffer.append((first, lines, data))
+                    size += len(data)
+        for chunk in chunks:
+            if chunk.first + chunk.lines > after + 1:
+                line, lines, data = _after(chunk.content(), chunk.first, after, most)
+                if lines:  # else it is gone since
+                    return Tail(host, after, line, lines, settled, data)
+        parts: List[bytes] = []
+        line, count = max(after + 1, fresh), 0
+        for first, _, data in buffer:
+            _, more, data = _after(data, first, after, most)
+            parts.append(data)
+            count += more
+        return Tail(host, after, line, count, settled, b"".join(parts))
+
     def follow(
         self, descriptor: int, tag: bytes = b"", hear: Optional[Hear] = None
     ) -> threading.Thread:
@@ -103,6 +113,14 @@ class Log:
         thread = threading.Thread(target=self._pump, args=(descriptor, tag, hear), daemon=True)
         thread.start()
         return thread
+
+    def ship(self, doomed: bool = False) -> None:
+        """What there is goes to the bucket now, and if the host is `doomed`, what comes later soon after."""
+        with self._change:
+            self._asked = True
+            if doomed:
+                self._doomed, self._every = True, min(self._every, SOON)
+            self._change.notify_all()
 
     def finish(self, patience: float) -> bool:
         """Ship the rest, as nothing more comes. False: not in time; it goes on."""
@@ -149,66 +167,26 @@ class Log:
         with self._change:
             self._time = max(self._time, time.time())
             stamp = b"%.3f " % self._time + tag
+            if not self._buffer:
+                self._since = time.monotonic()
+                self._change.notify_all()
+            data = stamp + (b"\n" + stamp).join(lines) + b"\n"
+            self._buffer.append((self.count + 1, len(lines), data))
             self.count += len(lines)
             self._tail.extend([tag + line[:TAIL_WIDTH] for line in lines[-TAIL:]])
-            self._buffer.append(stamp + (b"\n" + stamp).join(lines) + b"\n")
-            self._buffered += len(self._buffer[-1])
-            self._buffered_lines += len(lines)
-            if self._buffered >= CHUNK:
+            self._buffered += len(data)
+            if self._buffered >= self._chunk:
                 self._cut()
         return lines
 
     def _cut(self) -> None:
-        """Turn the buffer into a chunk in the queue; beyond the limit the oldest of the tail is dropped."""
-        if not self._buffer:
-            return
-        head = self._head_bytes < self._half
-        chunk = Chunk(b"".join(self._buffer), self._buffered_lines, head)
-        self._buffer, self._buffered, self._buffered_lines = [], 0, 0
-        self._last_cut = time.monotonic()
-        if len(self._queue) >= IN_MEMORY and not self._spill(chunk):
-            self._dropped += chunk.lines
-            return
-        self._queue.append(chunk)
-        if head:
-            self._head_bytes += chunk.size
-        else:
-            self._tail_bytes += chunk.size
-            while self._tail_bytes > self._half and self._drop_oldest():
-                pass
-        self._change.notify_all()
-
-    def _spill(self, chunk: Chunk) -> bool:
-        self._spilled += 1
-        chunk.file = os.path.join(self._folder, "%d" % self._spilled)
-        try:
-            with open(chunk.file, "wb") as file:
-                file.write(chunk.data)
-        except OSError:  # no space: the program goes on
-            chunk.discard()
-            return False
-        chunk.data = b""
-        return True
-
-    def _drop_oldest(self) -> bool:
-        if self._shipped:
-            number, size, lines = self._shipped.popleft()
-            self._doomed.append(number)
-            if number == self._number:
-                self._newest = b""
-            self._tail_bytes -= size
-            self._dropped += lines
-            return True
-        flying = self._flying
-        if flying is not None and not flying.head and not flying.condemned:
-            flying.condemned = True  # older than what is in the queue
-            self._count_out(flying)
-            return True
-        chunk = next((c for c in self._queue if not c.head), None)
-        if chunk is not None:
-            self._queue.remove(chunk)
-            self._forget(chunk)
-        return chunk is not None
+        """What is in the buffer waits to be shipped."""
+        if self._buffer:
+            first = self._buffer[0][0]
+            data = b"".join(data for _, _, data in self._buffer)
+            self._buffer, self._buffered = [], 0
+            self._spool.add(data, first, self.count - first + 1)
+            self._change.notify_all()
 
     def _ship(self) -> None:
         while True:
@@ -221,85 +199,76 @@ class Log:
             if closed:
                 return self._done.set()
 
-    def _next(self) -> Optional[Chunk]:
-        """The next chunk, as soon as there is one or the buffer is old enough; None now and then, and at the end."""
-        left = self._last_cut + SHIP_EVERY - time.monotonic()
-        if not self._queue and not self._closing:
-            self._change.wait(max(0.05, left) if self._buffer else SHIP_EVERY)
-        old = time.monotonic() - self._last_cut >= SHIP_EVERY
-        if not self._queue and (old or self._closing):
-            self._cut()
-            self._last_cut = time.monotonic()
-        self._flying = self._queue.popleft() if self._queue else None
-        return self._flying
-
     def _place(self, chunk: Chunk) -> None:
-        """Ship one chunk: to the end of the newest segment while that is small, else as a new one."""
+        together = self._ship_together(chunk)
+        number = 0 if together else self._segments.write(chunk)
+        with self._change:
+            if together or number:
+                self._spool.shipped(number)
+            else:
+                self._spool.give_up()
+        with contextlib.suppress(OSError), open(self._begun, "w") as file:
+            file.write("%d %d" % (chunk.first + chunk.lines - 1, self._segments.number))
+
+    def _go_on(self) -> None:
+        """Behind what an agent of this attempt had shipped that was started before this one."""
+        with contextlib.suppress(OSError, ValueError), open(self._begun) as file:
+            self.count, number = map(int, file.read().split())
+            self._segments.go_on(self.count + 1, number)
+
+    def _ship_together(self, chunk: Chunk) -> bool:
+        """Whether it is in the bucket with what others print. What may be dropped one day is not among that."""
+        if self._pile is None or not chunk.head or chunk.size > SMALL or self._doomed:
+            return False
         data = chunk.content()
-        with self._change:
-            if not self._marker and not chunk.head:
-                self._reserve_marker(float(data.partition(b" ")[0] or 0))
-            grows = bool(self._newest) and len(self._newest) + len(data) <= SMALL_SEGMENT
-            if not grows and self._number >= LAST_SEGMENT:
-                self._flying = None
-                if not chunk.condemned:
-                    self._forget(chunk)
-                return
-            self._number += 0 if grows else 1
-            self._newest = self._newest + data if grows else data
-            number, content = self._number, self._newest
-        self._insist(lambda: self._storage.put(self._path_of(number), content))
-        chunk.discard()
-        with self._change:
-            self._flying = None
-            if chunk.head:
-                return
-            if chunk.condemned:
-                self._doomed.append(number)
-                self._newest = b"" if number == self._number else self._newest
-            elif not grows:
-                self._shipped.append([number, chunk.size, chunk.lines])
-            elif self._shipped and self._shipped[-1][0] == number:
-                self._shipped[-1][1] += chunk.size
-                self._shipped[-1][2] += chunk.lines
-            else:  # the segment was given up while it grew
-                self._forget(chunk)
+        facts = SegmentFacts(chunk.first, chunk.lines, time_of(data) or self._time, not chunk.last)
+        if data.count(b"\n") != chunk.lines:
+            return False
+        if not self._pile(data, facts, self._closing, lambda: self._doomed):
+            return False
+        self._segments.passed(chunk)
+        return True
 
-    def _forget(self, chunk: Chunk) -> None:
-        chunk.discard()
-        self._count_out(chunk)
+    def _next(self) -> Optional[Chunk]:
+        """The oldest chunk, as soon as there is one or the buffer is old enough; None now and then, and at the end."""
+        if not len(self._spool) and not self._due():
+            left = self._since + self._every - time.monotonic()
+            self._change.wait(max(0.05, left) if self._buffer else self._every)
+        if not len(self._spool) and self._due():
+            self._cut()
+        self._asked = self._asked and bool(self._buffer)
+        if self._closing and self.count and not self._buffer and not self._closed:
+            self._closed = True  # the end of a log says that it is one
+            self._spool.close(self.count + 1)
+        return self._spool.take()
 
-    def _count_out(self, chunk: Chunk) -> None:
-        self._dropped += chunk.lines
-        self._tail_bytes -= 0 if chunk.head else chunk.size
-
-    def _reserve_marker(self, at: float) -> None:
-        """Between head and tail, so that the number of dropped lines has its place."""
-        self._number += 1
-        self._marker, self._marker_time, self._newest = self._number, at, b""
+    def _due(self) -> bool:
+        """Whether what is in the buffer is to be shipped."""
+        old = bool(self._buffer) and time.monotonic() - self._since >= self._every
+        return old or self._asked or self._closing
 
     def _tidy(self, last: bool) -> None:
-        """Delete what was dropped, then say how much: one marker line stands for it."""
+        """Delete what was dropped, then say how much."""
         with self._change:
-            doomed, self._doomed = self._doomed, []
-            dropped, due = self._dropped, self._dropped > self._marked and (last or not self._queue)
-            if due and not self._marker:
-                self._reserve_marker(self._time)
-            text = "%.3f [tpujob] %d lines were dropped here\n" % (self._marker_time, dropped)
+            doomed, self._spool.doomed = self._spool.doomed, []
+            dropped, due = self._spool.dropped, last or not len(self._spool)
         for number in doomed:
-            self._insist(lambda number=number: self._storage.delete(self._path_of(number)))
+            self._segments.delete(number)
         if due:
-            self._insist(lambda: self._storage.put(self._path_of(self._marker), text.encode()))
-            self._marked = dropped
+            self._segments.mark(dropped, self._time)
 
-    def _insist(self, do: Callable[[], None]) -> None:
-        delay = 0.5
-        while True:
-            try:
-                return do()
-            except StorageError:
-                time.sleep(delay)
-                delay = min(delay * 2, 5)
+
+def _after(data: bytes, first: int, after: int, most: int) -> Tuple[int, int, bytes]:
+    """Of whole lines, the first with that number, those after a line, about `most` bytes: number of the first, how
+    many, and they."""
+    begin = 0
+    for _ in range(max(0, after - first + 1)):
+        begin = data.find(b"\n", begin) + 1
+    end = len(data)
+    if end - begin > most:
+        end = data.find(b"\n", begin + most) + 1
+    data = data[begin:end]
+    return max(first, after + 1), data.count(b"\n"), data
 
 
 def _visible(line: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Reads what the program says of itself, and writes the host's report to the bucket."""
+"""Reads what the program says of itself, and puts the host's report together."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import json
 import os
 import threading
 import time
-from typing import Any, Callable, Tuple
+from typing import Any, Callable, Tuple, cast
 
 from tpujob.agent.base import parse_json
 from tpujob.agent.ship.redact import Redactor
-from tpujob.agent.storage import Storage, StorageError
+from tpujob.agent.ship.series import Series
+from tpujob.agent.storage import StorageError
 from tpujob.protocol import ReportDocument
-from tpujob.protocol.limits import MAX_METADATA, MAX_METRICS
+from tpujob.protocol.limits import MAX_METRICS
 
 Vitals = Callable[[], ReportDocument]
+#: takes a report, the evidence, curves, and whether it is the last one, which is in the bucket when it returns; raises
+#: StorageError when it is not
+Put = Callable[[ReportDocument, bytes, bytes, bool], None]
 
 LONGEST_EVENT = 64 * 1024  #: bytes
 
@@ -28,6 +32,7 @@ class ProgressReader:
         self.held = False  #: a checkpoint counts once it is confirmed: the bucket gets it later
         self.told: Any = None  #: the newest checkpoint that the program told
         self.signs = 0  #: phases, steps and checkpoints so far
+        self.series = Series()  #: how the numbers of its steps went
 
     def look(self) -> bool:
         """Read what is new. Whether a phase, a checkpoint or a resume is among it."""
@@ -53,6 +58,12 @@ class ProgressReader:
             self.facts["checkpoint"] = checkpoint
         return new
 
+    def saw(self, step: int) -> None:
+        """Its output names this step."""
+        if step != self.facts.get("step"):
+            self.facts["step"] = step
+            self.series.step(step, time.time(), {})
+
     def _take(self, line: bytes) -> bool:
         event, facts = parse_json(line), self.facts
         kind, step = event.get("kind"), number(event.get("step"))
@@ -60,6 +71,7 @@ class ProgressReader:
             facts["steps"] = number(event["steps"])
         if kind == "step":
             facts.update(step=step, loss=number(event.get("loss")))
+            self.series.step(step, number(event.get("t")) or time.time(), event)
         elif kind == "checkpoint":
             self.told = step
             if not self.held:
@@ -72,6 +84,7 @@ class ProgressReader:
             name, metrics = str(event.get("name"))[:60], facts.get("metrics", {})
             if name in metrics or len(metrics) < MAX_METRICS:
                 facts["metrics"] = {**metrics, name: number(event.get("value"))}
+                self.series.metric(name, event.get("value"))
         self.signs += kind in ("phase", "step", "checkpoint")
         return kind in ("phase", "checkpoint", "resume", "verdict")
 
@@ -83,26 +96,25 @@ def number(value: Any) -> Any:
 
 
 class ReportWriter:
-    """Keeps the host's report in the bucket up to date: periodically, and soon after each change."""
+    """Keeps what the host says up to date: periodically, and soon after each change."""
 
     def __init__(
         self,
-        storage: Storage,
-        path: str,
+        put: Put,
         every: float,
         said: ReportDocument,
         vitals: Vitals,
         redactor: Redactor,
+        more: Callable[[], bytes] = bytes,
     ) -> None:
-        """`said`: the first report. `vitals`: facts that change all the time; asked for when a report is written.
-        What `redactor` knows is in no report."""
-        self._vitals, self._redactor = vitals, redactor
-        self._storage, self._path, self._every = storage, path, max(1.0, every)
+        """`said`: the first report. `vitals`: facts that change all the time; asked for when a report is put, as is
+        `more`, the curves. What `redactor` knows is in none of it."""
+        self._put, self._vitals, self._every, self._more = put, vitals, max(1.0, every), more
+        self._redactor = redactor
         self._said: ReportDocument = {**said}
         self._change = threading.Condition()
         self._urgent, self._last, self._hurry = True, False, False
         self._body = b""
-        self._kept: Tuple[ReportDocument, bytes] = ({}, b"")  #: the newest object
         self._written = threading.Event()
         threading.Thread(target=self._write, name="report", daemon=True).start()
 
@@ -141,25 +153,23 @@ class ReportWriter:
             with self._change:
                 self._change.wait_for(lambda: self._urgent or self._last, timeout=self._every)
                 last, self._urgent = self._last, False
-                text, body = self._text(), self._body
-                written: Tuple[ReportDocument, bytes] = ({**self._said}, body)
+                said, evidence, more = self._now()
             try:
-                if not last or written != self._kept:  # the same again would only look younger
-                    self._storage.put(self._path, self._redactor.redact(body), {"report": text})
-                self._kept, delay = written, 1.0
+                self._put(said, evidence, more, last)
+                delay = 1.0
                 if last:
                     return self._written.set()
             except StorageError:
                 delay = min(delay * 2, 10)
                 with self._change:
                     self._urgent = True
-            with self._change:  # one object takes one write a second
+            with self._change:
                 self._change.wait_for(lambda: self._hurry, timeout=delay)
                 self._hurry = False
 
-    def _text(self) -> str:
-        said: ReportDocument = {**self._said, "at": round(time.time(), 3), **self._vitals()}
-        text = json.dumps(said, separators=(",", ":"))
-        if len(text) > MAX_METADATA:
-            text = json.dumps({**said, "metrics": {}}, separators=(",", ":"))
-        return self._redactor.redact_text(text)
+    def _now(self) -> Tuple[ReportDocument, bytes, bytes]:
+        """Report, evidence and curves, without secrets."""
+        said = json.dumps({**self._said, **self._vitals()})
+        clean = parse_json(self._redactor.redact_text(said).encode())
+        redact = self._redactor.redact
+        return cast(ReportDocument, clean), redact(self._body), redact(self._more())

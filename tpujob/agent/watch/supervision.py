@@ -42,7 +42,7 @@ class Supervision:
         """Take in what the program did since the last look."""
         self._watch.look()
         if self._watch.progress and self._watch.step is not None:
-            self._progress.facts["step"] = self._watch.step
+            self._progress.saw(self._watch.step)
         self._idle.look()
         if not self._idle.stalled(self._stall, min(EARLY, self._stall["seconds"] / 5)):
             if self._collected:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpujob.cli.backend import RetryingClient, connect, current_settings, say_where
+from tpujob.cli.backend import RetryingClient, connect, current_settings, page_of, say_where
 from tpujob.cli.errors import goes_on, on_interrupt
 from tpujob.cli.options import Json
 from tpujob.cli.output import Screen, note, say, say_json, screen
@@ -90,7 +90,9 @@ def create(
     with on_interrupt(*unsure):
         job = _submit(api, given, bundle, plan["bucket"], key)
     if not as_json:
-        say(created_text(job, on.columns, plan["usd_per_hour"], color=on.color), flush=True)
+        page = page_of(job["id"])
+        text = created_text(job, on.columns, plan["usd_per_hour"], color=on.color, page=page)
+        say(text, flush=True)
     if follow:
         return _follow(job, plan["usd_per_hour"], on, as_json=as_json)
     if as_json:

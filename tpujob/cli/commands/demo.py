@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpujob.cli.backend import RetryingClient, current_settings, running
+from tpujob.cli.backend import RetryingClient, current_settings, page_of, running
 from tpujob.cli.errors import goes_on, on_interrupt
 from tpujob.cli.output import note, say, screen
 from tpujob.errors import BadRequest, TpujobError
@@ -34,11 +34,16 @@ def demo(
     was_running = running() is not None
     job, plan = _submit()
     code = _watch(job, plan, preempt)
+    page = page_of(job["id"])
     if code == 0 and not (keep or was_running):
         from tpujob.config import stack
 
         stack.down(current_settings())
-        say("The local stack is stopped again; any command starts it.")
+        where = f" at\n{page}" if page.startswith("http") else "."
+        command = f"`tpujob open {job['id']}`"
+        say(f"The local stack is stopped. {command} starts it and shows the job{where}")
+    elif page:
+        say(f"Its page: {page}")
     return code
 
 
@@ -77,11 +82,15 @@ def _submit() -> tuple[JobView, PlanView]:
 def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
     from tpujob.cli.live.follow import follow, sink_for
     from tpujob.cli.render.summary import shortcomings, summary
+    from tpujob.cli.render.text import wrap
 
     on = screen()
     attempts = 2 if preempt else 1
     what = "a spot slice that is taken away in mid-training" if preempt else "a spot slice"
-    say(f"Job {job['id']} is configs/quickstart.yaml on {what}. Ctrl-C leaves it running.")
+    told = f"Job {job['id']} is configs/quickstart.yaml on {what}. Ctrl-C leaves it running."
+    say("\n".join(wrap(told, on.columns)))
+    if page := page_of(job["id"]):
+        say(f"Its page: {page}")
     with on_interrupt(*goes_on(job["id"])):
         sink = sink_for(on, list_price=plan["usd_per_hour"])
         done = follow(RetryingClient(), job["id"], sink, each=Preemption(wanted=preempt))

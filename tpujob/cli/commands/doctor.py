@@ -58,7 +58,7 @@ def doctor(
     if as_json:
         say_json([asdict(one) for one in found])
     else:
-        from tpujob.cli.render.doctor import doctor_page
+        from tpujob.cli.render.doctor.findings import doctor_page
 
         on = screen()
         say(doctor_page(now.context, found, on.columns, color=on.color))
@@ -81,7 +81,7 @@ def quota(
     if as_json:
         say_json(_as_json(found))
         return
-    from tpujob.cli.render.doctor import quota_page
+    from tpujob.cli.render.doctor.findings import quota_page
 
     on = screen()
     say(quota_page(found, on.columns, color=on.color, everywhere=everywhere))
@@ -89,25 +89,11 @@ def quota(
 
 def _as_json(found: Any) -> dict[str, Any]:
     """A limit that does not exist is null, and so is an unknown use."""
+    from tpujob.doctor.quota import allowance_view
+
     return {
         "of": found.of,
-        "rows": [
-            {
-                "type": row.kind.generation,
-                "part": row.kind.part,
-                "pricing": row.kind.pricing,
-                "zone": row.zone,
-                "known": row.known,
-                "limit": row.limit,
-                "zone_limit": row.zone_limit,
-                "region_limit": row.region_limit,
-                "unit": row.unit,
-                "used": row.used,
-                "used_by": row.used_by,
-                "granted_chips": row.granted,
-            }
-            for row in found.rows
-        ],
+        "rows": [allowance_view(row) for row in found.rows],
         "others": [
             {"metric": one.metric, "scope": one.scope, "place": one.place, "limit": one.limit}
             for one in found.others

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -15,37 +16,107 @@ from tpujob.cli.output import note, say, say_json, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import next_commands, steered_text, stop_question
 from tpujob.cli.render.job_page import job_page
-from tpujob.cli.render.listing import job_table
+from tpujob.cli.render.listing import list_page
+from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
-    from tpujob.api import JobsApi, JobView
+    from tpujob.api import JobsApi, JobView, ListAsked
+
+
+def _only(name: str, metavar: str, text: str) -> typer.models.OptionInfo:
+    return typer.Option(f"--{name}", metavar=metavar, show_default=False, help=f"Only {text}.")
+
+
+_States = Annotated[list[str] | None, _only("state", "STATE", "in this state, or several")]
+_Causes = Annotated[list[str] | None, _only("cause", "CAUSE", "that met this, such as OOM_HBM")]
+_Types = Annotated[list[str] | None, _only("type", "TYPE", "on this hardware")]
+_Zones = Annotated[list[str] | None, _only("zone", "ZONE", "in this zone")]
 
 
 def list_jobs(
     all_jobs: Annotated[bool, typer.Option("--all", "-a", help="Also those that ended.")] = False,
     user: Annotated[str, typer.Option(metavar="NAME", help="Only this user's.")] = "",
+    mine: Annotated[bool, typer.Option("--mine", "-m", help="Only your own.")] = False,
+    state: _States = None,
+    cause: _Causes = None,
+    type_: _Types = None,
+    zone: _Zones = None,
+    text: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only with this in id, name or user.")
+    ] = "",
+    order: Annotated[
+        str, typer.Option(metavar="COLUMN", help="By this, such as step, left or spent.")
+    ] = "",
+    reverse: Annotated[bool, typer.Option("--reverse", "-r", help="The other way round.")] = False,
+    limit: Annotated[
+        int, typer.Option(min=0, metavar="N", show_default=False, help="At most so many.")
+    ] = 0,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it, live.")] = False,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write them as a page that needs no server."),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """List jobs, newest first."""
+    said = {"user": user, "mine": mine, "text": text, "order": order, "reverse": reverse}
+    several = {"states": state, "causes": cause, "types": type_, "zones": zone}
+    ended = all_jobs or state or cause
+    given = {**said, **several, "active": not ended, "limit": limit}
+    asked = cast("ListAsked", {name: value for name, value in given.items() if value})
+    if html:
+        return _write_page(html, asked, watch=watch, as_json=as_json)
     if watch:
         from tpujob.cli.live.watching import watch_list
 
-        return watch_list(user, all_jobs, as_json=as_json)
-    api = connect()
-    jobs = api.list(user=user, all=all_jobs)
-    if as_json:
-        say_json(jobs)
-        return 0
+        return watch_list(asked, as_json=as_json)
+    page = connect().list(asked)
     on = screen()
-    none_at_all = not jobs and (all_jobs or not api.list(user=user, all=True))
-    say(job_table(jobs, on.columns, time.time(), color=on.color, all=none_at_all, user=user))
+    if as_json:
+        say_json(page["rows"])
+    else:
+        say(list_page(page, asked, on.columns, time.time(), color=on.color))
     return 0
 
 
-def show(job: JobRef, as_json: Json = False) -> int:
+def _write_page(file: Path, asked: ListAsked, *, watch: bool, as_json: bool) -> int:
+    """The same list as the page has it."""
+    from urllib.parse import urlencode
+
+    from tpujob.wiring import client
+
+    if watch or as_json:
+        raise BadRequest("--html goes without --watch and --json", hint="`tpujob open` is live.")
+    if asked.get("limit"):
+        raise BadRequest("--html goes without --limit", hint="A page has 50 jobs.")
+    names = {"states": "state", "causes": "cause", "types": "type", "zones": "zone", "text": "q"}
+    same = ("user", "order", "states", "causes", "types", "zones", "text")
+    query: dict[str, object] = {names.get(k, k): v for k, v in asked.items() if k in same}
+    whose = "mine" if asked.get("mine") else "everyone"
+    query |= {"who": whose, "show": "" if asked.get("active") else "all"}
+    query |= {"reverse": "1"} if asked.get("reverse") else {}
+    connect()
+    text = client.client(current_settings()).html(f"/?{urlencode(query, doseq=True)}")
+    file.write_text(text, encoding="utf-8")
+    say(f"Wrote {file}.")
+    return 0
+
+
+def show(
+    job: JobRef,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="Also how loss and speed went, step by step.")
+    ] = False,
+    as_json: Json = False,
+) -> int:
     """Show everything about a job, and what happens next."""
-    return _one_page(job, as_json, job_page)
+    code = _one_page(job, as_json, job_page)
+    if plot and not as_json:
+        from tpujob.cli.render.plot import plot_page
+
+        on = screen()
+        say("\n" + plot_page(connect().metrics(job), on.columns, color=on.color))
+    return code
 
 
 def why(job: JobRef, as_json: Json = False) -> int:

@@ -1,26 +1,60 @@
-"""The commands that print what a job said and what happened to it."""
+"""`tpujob logs`: what a program wrote, whole or as it comes, or a part of it that is looked for."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tpujob.cli.backend import RetryingClient
 from tpujob.cli.errors import goes_on, on_interrupt
-from tpujob.cli.options import JobRef, Json
-from tpujob.cli.output import flush, say, say_json_line, say_json_list, screen
-from tpujob.cli.render import words
-from tpujob.cli.render.lines import event_line, event_lines, log_line
+from tpujob.cli.options import Follow, JobRef, Json
+from tpujob.cli.output import flush, note, say, say_bytes, say_json_line, say_json_list, screen
+from tpujob.cli.render.lines import log_line, log_text, numbered_line
+from tpujob.domain import log_text as blocks
+from tpujob.domain.text import many
+from tpujob.errors import BadRequest, NotFound
 
 if TYPE_CHECKING:
-    from tpujob.api import EventView, JobsApi, LogLine, LogPage
+    from tpujob.api import JobsApi, LogBlock, LogLine, LogPage, SearchAsked, WindowAsked, WindowLine
 
 POLL = 1.0  #: seconds between looks for new output
+MOST_TAIL = 5000  #: lines that the backend gives at once
+AROUND = 10  #: lines that are shown before and after one that is looked for
+WIDTH = 64 * 1024  #: bytes of a line: no agent writes longer ones
 
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")]
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What is read, and by whom."""
+
+    retrying: RetryingClient
+    job: str
+    host: int | None
+    attempt: int | None
+
+    def page(self, cursor: str, tail: int | None = None) -> LogPage:
+        def ask(api: JobsApi) -> LogPage:
+            return api.logs(
+                self.job, host=self.host, attempt=self.attempt, cursor=cursor, tail=tail
+            )
+
+        return self.retrying.ask(ask)
+
+    def block(self, cursor: str) -> LogBlock:
+        def ask(api: JobsApi) -> LogBlock:
+            return api.log_block(self.job, host=self.host, attempt=self.attempt, cursor=cursor)
+
+        return self.retrying.ask(ask)
+
+    def asked(self) -> dict[str, int]:
+        given = {"host": self.host, "attempt": self.attempt}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 def logs(
@@ -36,89 +70,238 @@ def logs(
     tail: Annotated[
         int | None, typer.Option("--tail", min=0, metavar="N", help="Only the last N lines.")
     ] = None,
+    grep: Annotated[
+        str, typer.Option("--grep", metavar="TEXT", help="Only lines with this text, numbered.")
+    ] = "",
+    regexp: Annotated[
+        bool, typer.Option("--regexp", "-E", help="TEXT is a pattern, as in Python's `re`.")
+    ] = False,
+    ignore_case: Annotated[
+        bool, typer.Option("--ignore-case", "-i", help="Small letters are capital ones, too.")
+    ] = False,
+    count: Annotated[
+        bool, typer.Option("--count", "-c", help="Only how many lines have it.")
+    ] = False,
+    line: Annotated[
+        int | None,
+        typer.Option("--line", min=1, metavar="N", help="Line N of host K, else of host 0."),
+    ] = None,
+    traceback: Annotated[
+        int | None,
+        typer.Option("--traceback", metavar="N", help="The N-th traceback; -1: the last."),
+    ] = None,
+    around: Annotated[
+        int,
+        typer.Option("--around", min=0, metavar="N", help="Lines around --line, --traceback."),
+    ] = AROUND,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="As it was written, with its escape sequences.")
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Print a job's output, all hosts merged."""
+    _check(follow=follow, tail=tail, sought=[grep or None, line, traceback], raw=raw, json=as_json)
     retrying = RetryingClient()
     job_id = retrying.ask(lambda api: api.get(job))["id"]
-
-    def read(cursor: str) -> Callable[[JobsApi], LogPage]:
-        first = tail if not cursor else None
-        return lambda api: api.logs(job_id, host=host, attempt=attempt, cursor=cursor, tail=first)
-
-    lines = (line for page in _pages(retrying, read, follow) for line in page)
+    read = Read(retrying, job_id, host, attempt)
+    if grep:
+        asked: SearchAsked = {"text": grep, "regexp": regexp, "ignore_case": ignore_case}
+        return _count(read, asked) if count else _grep(read, asked, as_json=as_json)
+    if line is not None:
+        return _line(read, host or 0, line, around, as_json=as_json)
+    if traceback is not None:
+        return _traceback(read, traceback, around, as_json=as_json)
     with on_interrupt(*goes_on(job_id)):
-        _print(lines, follow=follow, prefix=host is None, as_json=as_json)
+        if as_json:
+            _print_json(_pages(read, follow, tail), follow=follow)
+        else:
+            _print(read, follow=follow, tail=tail, raw=raw)
     return 0
 
 
-def _pages(
-    retrying: RetryingClient, read: Callable[[str], Callable[[JobsApi], LogPage]], follow: bool
-) -> Iterator[list[LogLine]]:
-    """Page after page, to the end of the output so far; when following, until the job has ended."""
+def _check(*, follow: bool, tail: int | None, sought: list[object], raw: bool, json: bool) -> None:
+    """Raises BadRequest for options that contradict each other."""
+    looked_for = sum(one is not None for one in sought)
+    if looked_for > 1:
+        raise BadRequest("--grep, --line and --traceback do not go together", hint="Choose one.")
+    if looked_for and (follow or tail is not None or raw):
+        raise BadRequest("--grep, --line and --traceback go without --follow, --tail and --raw")
+    if raw and (json or tail is not None):
+        raise BadRequest("--raw goes without --json and --tail")
+
+
+# All of it -----------------------------------------------------------------------------------------------------------
+
+
+def _print(read: Read, *, follow: bool, tail: int | None, raw: bool) -> None:
+    color, prefix, cursor = screen().color, read.host is None, ""
+    if tail is not None:
+        page = read.page("", tail)
+        for one in page["lines"]:
+            say(log_line(one, prefix=prefix, color=color))
+        if len(page["lines"]) == MOST_TAIL < tail:
+            note(f"tpujob: only the last {MOST_TAIL:,} lines were shown, not {tail:,}")
+        cursor = page["cursor"]
+        if page["done"] or not follow:
+            return
+    for data in _blocks(read, follow, cursor):
+        if raw:
+            say_bytes(blocks.raw(data))
+        else:
+            say(log_text(data, prefix=prefix, color=color), end="")
+        if follow:
+            flush()
+
+
+def _blocks(read: Read, follow: bool, cursor: str) -> Iterator[bytes]:
+    """Block after block, to the end of the output so far; when following, until the job has ended. The next one is
+    fetched while one is printed."""
+    ahead, told = _Ahead(read), ""
+    ahead.ask(cursor)
+    while True:
+        block = ahead.block()
+        if block.more:
+            ahead.ask(block.cursor)
+        if block.data:
+            yield block.data
+        if block.note not in ("", told):
+            told = block.note
+            note(f"tpujob: {told}")
+        if block.done or not (block.more or follow):
+            return
+        if not block.more:
+            flush()
+            time.sleep(POLL)
+            ahead.ask(block.cursor)
+
+
+class _Ahead:
+    """Reads blocks on a thread of its own."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._cursors = SimpleQueue[str]()
+        self._got = SimpleQueue["LogBlock | Exception"]()
+        threading.Thread(target=self._work, daemon=True).start()
+
+    def ask(self, cursor: str) -> None:
+        self._cursors.put(cursor)
+
+    def block(self) -> LogBlock:
+        """What was asked for. Raises what reading it has raised."""
+        got = self._got.get()
+        if isinstance(got, Exception):
+            raise got
+        return got
+
+    def _work(self) -> None:
+        while True:
+            try:
+                self._got.put(self._read.block(self._cursors.get()))
+            except Exception as error:
+                self._got.put(error)
+
+
+def _pages(read: Read, follow: bool, tail: int | None) -> Iterator[LogLine]:
     cursor = ""
     while True:
-        page = retrying.ask(read(cursor))
+        page = read.page(cursor, None if cursor else tail)
         cursor = page["cursor"]
-        yield page["lines"]
+        yield from page["lines"]
         if page["done"] or not (page["lines"] or follow):
             return
         if not page["lines"]:
             time.sleep(POLL)
 
 
-def _print(lines: Iterator[LogLine], *, follow: bool, prefix: bool, as_json: bool) -> None:
-    if as_json and not follow:
+def _print_json(lines: Iterator[LogLine], *, follow: bool) -> None:
+    if not follow:
         say_json_list(lines)
         return
-    color = screen().color
     for line in lines:
-        if as_json:
-            say_json_line(line)
-        else:
-            say(log_line(line, prefix=prefix, color=color))
-            if follow:
-                flush()
+        say_json_line(line)
 
 
-def events(job: JobRef, follow: Follow = False, as_json: Json = False) -> int:
-    """Print what happened to a job, oldest first."""
-    retrying = RetryingClient()
-    job_id = retrying.ask(lambda api: api.get(job))["id"]
-    if not follow:
-        found = retrying.ask(lambda api: api.events(job_id))
-        if as_json:
-            say_json_list(found)
-        else:
-            _say_events(found)
-        return 0
-    with on_interrupt(*goes_on(job_id)):
-        for fresh in _events(retrying, job_id):
-            if as_json:
-                for event in fresh:
-                    say_json_line(event)
-            else:
-                _say_events(fresh)
+# What is looked for --------------------------------------------------------------------------------------------------
+
+
+def _search(read: Read, asked: SearchAsked) -> Iterator[tuple[list[WindowLine], int]]:
+    """Matches as they are found, and how many there are in all."""
+    wanted: SearchAsked = {"limit": 1000, "width": WIDTH, **asked, **read.asked()}  # pyright: ignore[reportAssignmentType]
+    while True:
+        found = read.retrying.ask(lambda api, now=wanted: api.log_search(read.job, now))
+        if not found["complete"]:  # asking again goes on
+            done, size = found["searched"] >> 20, found["bytes"] >> 20
+            note(f"tpujob: searched {done:,} of {size:,} MiB")
+            continue
+        yield found["matches"], found["matching"]
+        if not found["matches"] or found["first"] + len(found["matches"]) > found["matching"]:
+            return
+        last = found["matches"][-1]
+        wanted = {**wanted, "of": last["host"], "line": last["line"], "after": True}
+
+
+def _count(read: Read, asked: SearchAsked) -> int:
+    _, matching = next(_search(read, {**asked, "limit": 1}))
+    say(str(matching))
     return 0
 
 
-def _say_events(found: list[EventView]) -> None:
-    on = screen()
-    for event in found:
-        if on.tty:
-            say(event_lines(event, on.columns, color=on.color))
-        else:
-            say(event_line(event))
-    flush()
+def _grep(read: Read, asked: SearchAsked, *, as_json: bool) -> int:
+    found = (line for matches, _ in _search(read, asked) for line in matches)
+    if as_json:
+        say_json_list(found)
+        return 0
+    color, prefix = screen().color, read.host is None
+    for line in found:
+        say(numbered_line(line, prefix=prefix, hit=True, color=color))
+    return 0
 
 
-def _events(retrying: RetryingClient, job_id: str) -> Iterator[list[EventView]]:
-    after = 0
-    for _ in retrying.follow(job_id, timeout=10):
-        job = retrying.ask(lambda api: api.get(job_id))
-        seen = after
-        fresh = retrying.ask(lambda api: api.events(job_id, after=seen))  # noqa: B023 asked at once
-        after = max([after, *(event["seq"] for event in fresh)])
-        yield fresh
-        if job["state"] in words.FINAL:
-            return
+def _line(read: Read, of: int, number: int, around: int, *, as_json: bool) -> int:
+    """A line of a host, with those around it: of that host, or of all when none was named."""
+    place: WindowAsked = {"of": of, "line": number, "width": WIDTH, **read.asked()}  # pyright: ignore[reportAssignmentType]
+
+    def window(side: str, lines: int) -> list[WindowLine]:
+        asked: WindowAsked = {**place, "side": side, "lines": lines}  # pyright: ignore[reportAssignmentType]
+        return read.retrying.ask(lambda api: api.log_window(read.job, asked))["lines"]
+
+    here = [x for x in window("around", 3) if (x["host"], x["line"]) == (of, number)]
+    if not here:
+        raise NotFound(f"host {of} has no line {number:,}: it was dropped, or is not written yet")
+    found = [*_some(window, "before", around), *here, *_some(window, "after", around)]
+    if as_json:
+        say_json_list(iter(found))
+        return 0
+    color = screen().color
+    for line in found:
+        hit = (line["host"], line["line"]) == (of, number)
+        say(numbered_line(line, prefix=read.host is None, hit=hit, color=color))
+    return 0
+
+
+def _some(
+    window: Callable[[str, int], list[WindowLine]], side: str, lines: int
+) -> list[WindowLine]:
+    return window(side, lines) if lines else []
+
+
+def _traceback(read: Read, wanted: int, around: int, *, as_json: bool) -> int:
+    """That traceback, and what its host wrote around it."""
+    found: list[WindowLine] = []
+    matching = 0
+    for matches, total in _search(read, {"traceback": True}):
+        found, matching = found + matches, total
+        if 0 < wanted <= len(found):
+            break
+    if not matching:
+        note("tpujob: there is no traceback")
+        return 0
+    if not 1 <= abs(wanted) <= matching:
+        raise NotFound(f"there are {many(matching, 'traceback')}, no traceback {wanted}")
+    number = wanted if wanted > 0 else matching + 1 + wanted
+    at = found[number - 1]
+    following = f"; the next: --traceback {number + 1}" if number < matching else ""
+    note(f"tpujob: traceback {number} of {matching:,}, host {at['host']}{following}")
+    only = Read(read.retrying, read.job, at["host"], read.attempt)
+    return _line(only, at["host"], at["line"], around, as_json=as_json)

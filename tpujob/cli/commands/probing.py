@@ -15,7 +15,7 @@ import typer
 from tpujob.cli.backend import current_settings, local_stack
 from tpujob.cli.errors import FOUND
 from tpujob.cli.output import note, say, say_json, screen
-from tpujob.cli.render.probe import end_text, question, result_text
+from tpujob.cli.render.doctor.probe import end_text, question, result_text
 from tpujob.errors import BadRequest, Refused, Transient
 
 if TYPE_CHECKING:

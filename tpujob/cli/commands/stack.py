@@ -1,14 +1,24 @@
-"""The commands about tpujob itself: its local stack, the schema of job files, its version."""
+"""The commands about tpujob itself: its processes on this machine, the schema of job files, its version."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from tpujob.cli.backend import current_settings, runs_here
 from tpujob.cli.options import Json
-from tpujob.cli.output import say, say_json, screen
-from tpujob.cli.render.listing import stack_page
+from tpujob.cli.output import note, say, say_json, screen
+from tpujob.cli.render.listing import health_lines, stack_page
+from tpujob.errors import TpujobError
+
+if TYPE_CHECKING:
+    from tpujob.api import HealthView
+    from tpujob.config.settings import Settings
 
 
 def up(as_json: Json = False) -> int:
@@ -33,34 +43,92 @@ def down() -> int:
     return 0
 
 
+def serve(
+    context: Annotated[
+        str, typer.Option(metavar="NAME", help="Where jobs run; default: the current context.")
+    ] = "",
+    socket: Annotated[
+        str,
+        typer.Option(
+            metavar="PATH",
+            help="Default: $TPUJOB_SOCKET, or /run/tpujob/backend.sock if its folder is yours.",
+        ),
+    ] = "",
+    members: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Who may use it: `LOGIN: ROLE` in each line, and nobody else."
+        ),
+    ] = None,
+) -> int:
+    """Run one backend for all users of this machine, until Ctrl-C.
+
+    The kernel says who connects: you are admin, others are what `tpujob members` says. They run `tpujob use PATH` once.
+    """
+    from tpujob.config import settings, shared_socket, stack
+    from tpujob.wiring import client
+
+    now = settings.load(context=context)
+    path = shared_socket.where(socket or now.socket)
+    if now.local:
+        note(
+            "warning: programs of all members run as you on this machine; nothing keeps them apart"
+        )
+    client.make_way(now)
+    words = [*stack.parts(now)[-1].command, "--socket", str(path)]
+    words += ["--members", str(members.absolute())] if members else []
+    note(f"tpujob: others use this backend with: tpujob use {path}")
+    os.execve(words[0], words, settings.for_processes())  # noqa: S606, in the foreground and under this pid
+
+
 def status(as_json: Json = False) -> int:
     """Show the processes of tpujob on this machine."""
     from tpujob.config import stack
     from tpujob.wiring import client
 
     now = current_settings()
+    said = _said(now)
     if url := client.deployed_at(now):
-        found = [{"name": "backend", "running": None, "pid": None, "url": url, "log": ""}]
-        say_json(found) if as_json else say(f"{now.context}: the backend is deployed at {url}")
-        return 0
-    found = [
-        {
-            "name": process.name,
-            "running": process.ready is not None,
-            "pid": process.pid,
-            "url": _address(process.ready),
-            "log": str(process.log),
-        }
-        for process in stack.status(now)
-    ]
+        found = [
+            {"name": "backend", "running": None, "pid": None, "url": url, "page": "", "log": ""}
+        ]
+        text = f"{now.context}: the backend is deployed at {url}"
+    else:
+        found = [
+            {
+                "name": process.name,
+                "running": process.ready is not None,
+                "pid": process.pid,
+                "url": _address(process.ready),
+                "page": str((process.ready or {}).get("page", "")),
+                "log": str(process.log),
+            }
+            for process in stack.status(now)
+        ]
+        on = screen()
+        text = "" if now.local else f"Context {now.context}:\n"
+        text += stack_page(found, on.columns, color=on.color)
     if as_json:
-        say_json(found)
+        say_json([{**one, "health": said} if one["name"] == "backend" else one for one in found])
         return 0
-    on = screen()
-    if not now.local:
-        say(f"Context {now.context}:")
-    say(stack_page(found, on.columns, color=on.color))
+    page = client.way_to_page(now)
+    say(
+        "\n".join(
+            [text, "", *health_lines(said, time.time()), *([f"Page: {page}"] if page else [])]
+        ).rstrip()
+    )
     return 0
+
+
+def _said(now: Settings) -> HealthView | dict[str, str] | None:
+    """What the backend says of itself, or why it says nothing; None: it does not run."""
+    from tpujob.wiring import client
+
+    try:
+        there = client.running_client(now)
+        return there.health() if there else None
+    except TpujobError as error:
+        return {"error": error.message, "hint": error.hint}
 
 
 def _address(ready: Mapping[str, Any] | None) -> str:

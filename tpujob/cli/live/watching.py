@@ -9,44 +9,44 @@ from typing import TYPE_CHECKING
 
 from tpujob.cli.backend import RetryingClient
 from tpujob.cli.output import Screen, flush, say, say_json_line, screen
-from tpujob.cli.render.listing import job_table
+from tpujob.cli.render.listing import list_page
 
 if TYPE_CHECKING:
-    from tpujob.api import JobView
+    from tpujob.api import JobPage, ListAsked
 
 EVERY = 2.0  #: seconds, at the latest: ages and steps change without a hint
 
 
-def watch_list(user: str, all_jobs: bool, *, as_json: bool) -> int:
+def watch_list(asked: ListAsked, *, as_json: bool) -> int:
     """Until Ctrl-C. On a terminal in place; elsewhere the table, or a line of JSON, at each change."""
     retrying = RetryingClient()
     on = screen()
     shown = ""
     with _in_place() if on.tty and not as_json else nullcontext():
         for _ in retrying.follow(None, timeout=EVERY):
-            jobs = retrying.ask(lambda api: api.list(user=user, all=all_jobs))
+            page = retrying.ask(lambda api: api.list(asked))
             if on.tty and not as_json:
-                _redraw(jobs, screen(), all_jobs, user)
+                _redraw(page, screen(), asked)
             elif as_json:
-                if str(jobs) != shown:
-                    say_json_line(jobs)
-                shown = str(jobs)
+                if str(page["rows"]) != shown:
+                    say_json_line(page["rows"])
+                shown = str(page["rows"])
             else:
-                shown = _again(jobs, on, all_jobs, user, shown)
+                shown = _again(page, on, asked, shown)
     return 0
 
 
-def _again(jobs: list[JobView], on: Screen, all_jobs: bool, user: str, shown: str) -> str:
+def _again(page: JobPage, on: Screen, asked: ListAsked, shown: str) -> str:
     """Print the table when more than ages has changed."""
-    facts = str([(j["id"], j["state"], j["step"], j["host0_ip"], j["zone"]) for j in jobs])
+    rows = page["rows"]
+    facts = str([(j["id"], j["state"], j["step"], j["host0_ip"], j["zone"]) for j in rows])
     if facts != shown:
-        table = job_table(jobs, on.columns, time.time(), all=all_jobs, user=user)
-        say(table + "\n", flush=True)
+        say(list_page(page, asked, on.columns, time.time()) + "\n", flush=True)
     return facts
 
 
-def _redraw(jobs: list[JobView], on: Screen, all_jobs: bool, user: str) -> None:
-    table = job_table(jobs, on.columns, time.time(), color=on.color, all=all_jobs, user=user)
+def _redraw(page: JobPage, on: Screen, asked: ListAsked) -> None:
+    table = list_page(page, asked, on.columns, time.time(), color=on.color)
     lines = table.splitlines()
     room = max(2, on.rows - 1)
     if len(lines) > room:

@@ -6,11 +6,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import age, clip_middle, rate, wrap
+from tpujob.cli.render.text import clip_middle, wrap
+from tpujob.domain.figures import age, rate
 from tpujob.domain.text import clean, many
 
 if TYPE_CHECKING:
-    from tpujob.api import BrokenView, LeakView, MemberView, SuspectView, SweptView
+    from tpujob.api import (
+        BrokenView,
+        LeakView,
+        MemberView,
+        SuspectView,
+        SweptView,
+    )
 
 NO_HOSTS = "No machine is suspected of wrong numbers, and none is pinned."
 NO_LEAKS = "Nothing is left over: every slice in the cloud belongs to a job."
@@ -57,13 +64,19 @@ def hosts_table(found: Sequence[SuspectView], columns: int, *, color: bool = Fal
             clean(one["physical"]),
             clean(one["zone"]) or "-",
             f"{one['score']:.2f}",
-            "yes" if one["refused"] else "no",
+            _refused(one),
             clean(one["pinned"]) or "-",
             clean(one["reasons"][-1]) if one["reasons"] else "-",
         )
         for one in found
     ]
     return table(_HOSTS, rows, columns, color=color)
+
+
+def _refused(one: SuspectView) -> str:
+    if one["refused"]:
+        return "yes"
+    return "to one" if one.get("accusers") else "no"
 
 
 def host_text(one: SuspectView) -> str:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from tpujob.cli.render import words
 from tpujob.cli.render.data.where import data_words
 from tpujob.cli.render.lines import STATE_STYLE, labelled
-from tpujob.cli.render.text import paint, rate
+from tpujob.cli.render.text import paint
+from tpujob.domain.figures import rate
 from tpujob.domain.text import clean, many
 
 if TYPE_CHECKING:
@@ -49,8 +50,10 @@ def _program(command: str) -> list[tuple[str, str]]:
     return [("" if n else "Program", line) for n, line in enumerate(lines)]
 
 
-def created_text(job: JobView, columns: int, list_price: float | None, *, color: bool) -> str:
-    """What `tpujob create` says: the id, what was asked for, its price, and the next commands."""
+def created_text(
+    job: JobView, columns: int, list_price: float | None, *, color: bool, page: str = ""
+) -> str:
+    """What `tpujob create` says: the id, what was asked for, its price, its page, and the next commands."""
     name = paint(f"{job['id']}  {clean(job['name'])}", "bold", color)
     asked = (
         f"{job['pricing']} {words.kind(job)}: {many(job['hosts'], 'host')}, {many(job['chips'], 'chip')}, "
@@ -60,6 +63,7 @@ def created_text(job: JobView, columns: int, list_price: float | None, *, color:
         [
             f"Created job {name}",
             *labelled("Asked for", clean(asked), columns, color),
+            *labelled("Page", page, columns, color),
             *next_commands(job["id"], ("show", "logs -f", "cancel")),
         ]
     )
@@ -80,17 +84,16 @@ def steered_text(job: JobView, columns: int, now: float, *, color: bool = False)
 
 def stop_question(job: JobView, verb: str, *, checkpoints: bool) -> str:
     """What a person is asked before a job is deleted or cleaned; empty: nothing would be lost."""
-    held = [s for s in job["slices"] if not s["gone_at"]]
+    held = any(not s["gone_at"] for s in job["slices"])
     if not held and not (job["attempts"] and verb == "Clean") and not checkpoints:
         return ""
-    out = [f"{verb} job {clean(job['id'])} ({clean(job['name'])})?"]
-    if held:
-        each = (f"{s['name']}, a {words.kind(s)} at {rate(s['usd_per_hour'])}" for s in held)
-        out.append(f"It gives back {clean(', and '.join(each))}.")
-    if verb == "Clean":
-        what = "logs, record and checkpoints" if checkpoints else "logs and record"
-        out.append(f"Its {what} are removed for good.")
-    return " ".join(out)
+    out = f"{verb} job {clean(job['id'])} ({clean(job['name'])})?"
+    for one in job.get("actions", ()):
+        if one["name"] == verb.lower():
+            out += f" It {clean(one['does'])}. It costs {clean(one['costs'])}."
+            asks = [ask for ask in one["asks"] if checkpoints and ask["name"] == "checkpoints"]
+            out += "".join(f" It {clean(ask['does'])}." for ask in asks)
+    return out
 
 
 NEXT = {

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import clip_middle, dollars, paint, wrap
-from tpujob.domain.text import clean
+from tpujob.cli.render.text import clip_middle, paint, wrap
+from tpujob.domain.text import clean, dollars
 
 if TYPE_CHECKING:
     from tpujob.fit import Finding

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import age, span
+from tpujob.domain.figures import age, span
 from tpujob.domain.text import clean, many
 
 _SLICES = (
@@ -54,6 +54,12 @@ def status_page(found: Mapping[str, Any], columns: int, *, color: bool = False) 
         parts.append("Hosts are cut off from each other.")
     if found.get("profile", "default") != "default":
         parts.append(f"New hosts are {clean(found['profile'])}.")
+    if billed := found.get("billed"):
+        a, b = (f"{billed['operations'][letter]:,} of class {letter}" for letter in "AB")
+        calls = sum(billed["calls"].values())
+        parts.append(
+            f"The cloud would have billed {a} and {b}; Cloud TPU was called {calls:,} times."
+        )
     if found["script"]:
         parts.append("\n".join(plan_lines(found["script"])))
     return "\n\n".join(parts)

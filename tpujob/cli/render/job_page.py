@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import elapsed, event_line, job_title, labelled, progress_line
-from tpujob.cli.render.text import clip, clock, number, paint, rate, seconds, span, usd, wrap
+from tpujob.cli.render.text import clip, clock, paint, wrap
+from tpujob.domain.figures import number, rate, seconds, span, usd
 from tpujob.domain.text import clean, many
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
     return [
         ("Now", words.now(job)),
         ("Trouble", words.trouble(job)),
+        ("Ignored", words.ignored(job)),
         ("Upcoming", words.maintenance(job, now)),
         ("Next", words.what_next(job, now)),
         ("Swap", words.condemned(job)),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from tpujob.cli.render.text import clip, clock, number, pad, paint, seconds, wrap
-from tpujob.domain.text import clean
+from tpujob.cli.render.text import clip, clock, pad, paint, wrap
+from tpujob.domain.figures import number, seconds, span
+from tpujob.domain.log_text import FRONT
+from tpujob.domain.text import clean, many
 
 if TYPE_CHECKING:
-    from tpujob.api import EventView, JobView, LogLine
+    from tpujob.api import EventView, JobEventView, JobView, LogLine, WindowLine
 
 STATE_STYLE = {
     "queued": "yellow",
@@ -22,6 +25,8 @@ STATE_STYLE = {
     "cancelled": "dim",
 }
 HOST_STYLES = ("cyan", "green", "magenta", "yellow", "blue")
+#: what is not printed as it is
+_STRANGE = re.compile(r"[^\n -~]")
 LABEL = 10  #: columns of the labels of `show`
 
 
@@ -34,6 +39,15 @@ def event_line(event: EventView, columns: int = 0, *, color: bool = False) -> st
 def event_lines(event: EventView, columns: int, *, color: bool = False) -> str:
     """As `event_line`, but wrapped instead of cut."""
     return _beside(event, wrap(clean(event["text"]), _room(columns)), color)
+
+
+def job_event_line(event: JobEventView, columns: int, *, color: bool = False) -> str:
+    """One event of any job, on one line: its day and time, its job, the state it caused, what happened."""
+    when = f"{event['at'][5:10]} {clock(event['at'])}"
+    state = paint(pad(clean(event["state"]), 12), STATE_STYLE.get(event["state"], ""), color)
+    text = clean(event["text"])
+    room = max(20, columns - 40)
+    return f"{when}  {clean(event['job'])}  {state}  {clip(text, room) if columns else text}"
 
 
 def _room(columns: int) -> int:
@@ -54,6 +68,34 @@ def log_line(line: LogLine, *, prefix: bool, color: bool) -> str:
     return f"{paint(f'{host}|', HOST_STYLES[host % len(HOST_STYLES)], color)} {text}"
 
 
+def log_text(data: bytes, *, prefix: bool, color: bool) -> str:
+    """A block of a log as lines of output, each as `log_line` has it. Plain text, as most of it is, is not looked at
+    line by line."""
+    text = data.decode("utf-8", "replace")
+    if not color and not _STRANGE.search(text):
+        return FRONT.sub(r"\1| " if prefix else "", text)
+    return "".join(_told(line, prefix, color) for line in text.split("\n")[:-1])
+
+
+def _told(stored: str, prefix: bool, color: bool) -> str:
+    found = FRONT.match(stored)
+    host, text = (int(found[1]), stored[found.end() :]) if found else (0, stored)
+    return log_line({"host": host, "at": "", "text": text}, prefix=prefix, color=color) + "\n"
+
+
+def numbered_line(line: WindowLine, *, prefix: bool, hit: bool, color: bool) -> str:
+    """A line with its number, as `grep -n` has it: `:` behind the number of a line that is looked for, `-` behind those
+    of the lines around it."""
+    front = f"{line['line']}{':' if hit else '-'}"
+    text = f"{paint(front, 'bold' if hit else 'dim', color)} {clean(line['text'])}"
+    if line["cut"]:
+        text += f" ... {many(line['cut'], 'byte')} more"
+    host = line["host"]
+    if not prefix:
+        return text
+    return f"{paint(f'{host}|', HOST_STYLES[host % len(HOST_STYLES)], color)} {text}"
+
+
 def progress_line(job: JobView, *, bar: int = 20) -> str:
     """Step, loss and checkpoint in one line, with a bar when the end is known."""
     parts: list[str] = []
@@ -63,6 +105,10 @@ def progress_line(job: JobView, *, bar: int = 20) -> str:
         parts.append(f"[{'=' * filled}{' ' * (bar - filled)}] {100 * done // of}%")
     if done is not None:
         parts.append(f"step {done}" + (f" of {of}" if of else ""))
+    if speed := job.get("steps_per_s"):
+        parts.append(f"{number(speed)} steps/s")
+    if (left := job.get("left_s")) is not None:
+        parts.append(f"{span(left)} left")
     if job["loss"] is not None:
         parts.append(f"loss {number(job['loss'])}")
     if job["checkpoint"] is not None:

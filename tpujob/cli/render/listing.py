@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import STATE_STYLE, elapsed
-from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import age, clip_middle, count, rate, wrap
-from tpujob.domain.text import clean
+from tpujob.cli.render.table import Column, space, table
+from tpujob.cli.render.text import clip_middle, wrap
+from tpujob.domain.figures import age, count, rate, seconds
+from tpujob.domain.text import clean, many
 
 if TYPE_CHECKING:
-    from tpujob.api import JobView
+    from tpujob.api import JobPage, JobRow, ListAsked
 
 NO_JOBS = """\
 No jobs. Make the first one:
@@ -32,21 +34,30 @@ _JOB_COLUMNS = (
     Column("Step", floors=(11, 11, 5), right=True),
     Column("Age", right=True),
 )
+#: where that many columns are left
+_WHY, LEAST_WHY = Column("Why", floors=(24,)), 24
 
 
-def job_table(
-    jobs: Sequence[JobView],
-    columns: int,
-    now: float,
-    *,
-    color: bool = False,
-    all: bool = True,
-    user: str = "",
+def list_page(
+    page: JobPage, asked: ListAsked, columns: int, now: float, *, color: bool = False
 ) -> str:
-    """`tpujob list`: one line for each job; for an empty list what that means, and how to make a first job."""
-    if not jobs:
-        return _none(all=all, user=clean(user))
-    rows = [
+    """`tpujob list`; for an empty list what that means, and how to make a first job."""
+    if page["rows"]:
+        return job_table(page["rows"], columns, now, color=color)
+    if asked.keys() & {"mine", "states", "causes", "types", "zones", "text"}:
+        return f"No job matches, of {many(page['total'], 'job')} in all."
+    user, others = clean(asked.get("user", "")), any(page["states"].values())
+    whose, option = (f" of {user}", f" --user {user}") if user else ("", "")
+    if not others:
+        return f"There is no job{whose}." if user else NO_JOBS
+    return (
+        f"No job{whose} is going on. `tpujob list --all{option}` also shows those that have ended."
+    )
+
+
+def job_table(rows: Sequence[JobRow], columns: int, now: float, *, color: bool = False) -> str:
+    """One line for each job, and below it what is billed beside a row, or nearly spent."""
+    cells = [
         (
             clean(job["id"]),
             clean(job["user"]),
@@ -58,40 +69,32 @@ def job_table(
             step(job),
             age(elapsed(job["created_at"], now)),
         )
-        for job in jobs
+        for job in rows
     ]
-    out = [table(_JOB_COLUMNS, rows, columns, color=color)]
-    out += [line for job in jobs if job["condemned"] for line in _condemned(job, columns)]
-    out += [line for job in jobs if _warned(job) for line in _spent(job, columns)]
+    shown = _JOB_COLUMNS
+    if space(shown, cells, columns) >= LEAST_WHY:
+        shown = (*(replace(column, floors=()) for column in shown), _WHY)
+        cells = [(*line, _why(job)) for line, job in zip(cells, rows, strict=True)]
+    out = [table(shown, cells, columns, color=color)]
+    for job in rows:
+        if job["condemned"]:
+            billed = f"{rate(job['usd_per_hour'])} in all"
+            out += _below(job, f"{words.swapped_out(job['condemned'])}; {billed}", columns)
+        if job["warned"]:
+            out += _below(job, "; ".join(job["warned"]), columns)
     return "\n".join(out)
 
 
-def _warned(job: JobView) -> bool:
-    return job["state"] not in words.FINAL and any(one["warned"] for one in job.get("spending", ()))
+def _why(job: JobRow) -> str:
+    return clean(f"{job['trouble']}; it is tried again" if job["trouble"] else job["why"])
 
 
-def _spent(job: JobView, columns: int) -> list[str]:
-    """A line for a job of whose budgets little is left."""
-    told = [words.one_budget(one) for one in job.get("spending", ()) if one["warned"]]
-    return wrap(clean(f"{job['id']}: {'; '.join(told)}"), max(20, columns))
+def _below(job: JobRow, text: str, columns: int) -> list[str]:
+    """A line below the table: of what a job is billed beside its row, or of budgets of which little is left."""
+    return wrap(clean(f"{job['id']}: {text}"), max(20, columns))
 
 
-def _none(*, all: bool, user: str) -> str:
-    whose, option = (f" of {user}", f" --user {user}") if user else ("", "")
-    if all:
-        return f"There is no job{whose}." if user else NO_JOBS
-    return (
-        f"No job{whose} is going on. `tpujob list --all{option}` also shows those that have ended."
-    )
-
-
-def _condemned(job: JobView, columns: int) -> list[str]:
-    """A line for a job that is billed for more than the slice in its row."""
-    text = f"{job['id']}: {words.condemned(job)}; {rate(job['usd_per_hour'])} in all"
-    return wrap(clean(text), max(20, columns))
-
-
-def step(job: JobView) -> str:
+def step(job: JobRow) -> str:
     """How far it is: `480/600`, `480` or `-`."""
     if job["step"] is None:
         return "-"
@@ -112,3 +115,20 @@ def stack_page(processes: Sequence[Mapping[str, Any]], columns: int, *, color: b
         for p in processes
     ]
     return table(titles, rows, columns, color=color)
+
+
+def health_lines(said: Mapping[str, Any] | None, now: float) -> list[str]:
+    """`tpujob status`: when the backend last looked at its jobs, and what is not as it should be; of `HealthView`, of
+    an error with its hint, or nothing of one that does not run."""
+    if said is None:
+        return []
+    if "error" in said:
+        return [
+            f"Last pass: not known: {clean(said['error'])}",
+            *filter(None, [clean(said["hint"])]),
+        ]
+    loop = said["loop"]
+    passed = seconds(loop["passed_at"])
+    ago = "not yet" if passed is None else f"{age(max(0.0, now - passed))} ago"
+    troubles = (f"{one['text']}. {one['hint']}" for one in said["troubles"])
+    return [f"Last pass: {ago}", *(clean(text[:1].upper() + text[1:]) for text in troubles)]

@@ -17,7 +17,8 @@ from rich.text import Text
 from tpujob.cli.output import Screen
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import STATE_STYLE
-from tpujob.cli.render.text import clock, number, rate, seconds, span, usd
+from tpujob.cli.render.text import clock
+from tpujob.domain.figures import number, rate, seconds, span, usd
 from tpujob.domain.text import clean
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.answers import next_commands
-from tpujob.cli.render.text import clip, clock, pad, paint, rate, seconds, span, usd
+from tpujob.cli.render.text import clip, clock, pad, paint
+from tpujob.domain.figures import rate, seconds, span, usd
 from tpujob.domain.text import clean, many
 
 if TYPE_CHECKING:

@@ -36,6 +36,11 @@ def table(
     return "\n".join(lines)
 
 
+def space(columns: Sequence[Column], rows: Sequence[Sequence[str]], columns_wide: int) -> int:
+    """How wide one more column could be if none of these were cut."""
+    return columns_wide - sum(_natural(columns, rows)) - GAP * len(columns)
+
+
 def _line(
     columns: Sequence[Column], cells: Sequence[str], widths: Sequence[int], color: bool
 ) -> str:
@@ -50,10 +55,7 @@ def _line(
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], available: int) -> list[int]:
-    widths = [
-        max(width(column.title), *(width(row[i]) for row in rows), 0)
-        for i, column in enumerate(columns)
-    ]
+    widths = _natural(columns, rows)
     over = sum(widths) + GAP * (len(columns) - 1) - available
     for turn in range(max((len(c.floors) for c in columns), default=0)):
         for i, column in enumerate(columns):
@@ -64,3 +66,10 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], available:
                 widths[i] -= given
                 over -= given
     return widths
+
+
+def _natural(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [
+        max(width(column.title), *(width(row[i]) for row in rows), 0)
+        for i, column in enumerate(columns)
+    ]

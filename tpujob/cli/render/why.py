@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from tpujob.cli.render import words
 from tpujob.cli.render.job_page import proof
 from tpujob.cli.render.lines import LABEL, elapsed, event_line, job_title, labelled, progress_line
-from tpujob.cli.render.text import clock, paint, rate, span, usd
+from tpujob.cli.render.text import clock, paint
+from tpujob.domain.figures import rate, span, usd
 
 if TYPE_CHECKING:
     from tpujob.api import AttemptView, EventView, JobView

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tpujob.cli.render.text import clock, rate, seconds, span, usd
-from tpujob.domain.text import amount_of_bytes, clean, dollars
+from tpujob.cli.render.text import clock
+from tpujob.domain.figures import rate, seconds, span
+from tpujob.domain.text import clean, many
 
 if TYPE_CHECKING:
     from tpujob.api import (
         AttemptView,
         CodeView,
         EstimateView,
+        JobRow,
         JobView,
         PlanView,
         SliceView,
@@ -26,24 +29,16 @@ EXIT_OF_STATE = {"succeeded": 0, "failed": 1, "cancelled": 5}
 
 def now(job: JobView) -> str:
     """Why the job is in its state; while it waits for data or for capacity, the wait as it is now."""
-    if job["state"] != "queued":
-        return job["message"]
-    return copying(job) or job["waiting"] or job["message"]
+    return job.get("why") or job["message"]
 
 
 def copying(job: JobView) -> str:
     """What of its data a job waits for before it asks for a slice; empty: nothing."""
     waits = job.get("copying")
-    if not waits:
-        return ""
-    total, there = waits["total_bytes"], amount_of_bytes(waits["bytes"])
-    size = f"{there} of {amount_of_bytes(total)}" if total is not None else there
-    left = "" if waits["left_s"] is None else f", {span(waits['left_s'])} left"
-    cost = f", {usd(waits['usd'])} so far" if waits["usd"] else ""
-    return f"waits for {waits['name']} to reach {waits['region']}: {size} are there{left}{cost}"
+    return waits.get("said", "") if waits else ""
 
 
-def kind(of: JobView | PlanView | SliceView | EstimateView) -> str:
+def kind(of: JobView | JobRow | PlanView | SliceView | EstimateView) -> str:
     """The type of the hardware, and the number of slices when there are several."""
     if of["tpu_slices"] == 1:
         return of["type"]
@@ -61,33 +56,28 @@ def topology(of: JobView | PlanView) -> str:
 
 def condemned(job: JobView) -> str:
     """What a job is billed for beside the slice that it works on; empty: nothing."""
-    if not job["condemned"]:
-        return ""
-    names = ", ".join(job["condemned"])
-    were = "was" if len(job["condemned"]) == 1 else "were"
     prices = [s["usd_per_hour"] for s in job["slices"] if s["name"] in job["condemned"]]
     known = [price for price in prices if price is not None]
     cost = f", at {rate(sum(known) if len(known) == len(prices) else None)}," if prices else ""
-    return f"{names} {were} swapped out as bad and kept{cost} until another slice is there"
+    return swapped_out(job["condemned"], cost)
+
+
+def swapped_out(names: Sequence[str], cost: str = "") -> str:
+    if not names:
+        return ""
+    were = "was" if len(names) == 1 else "were"
+    return (
+        f"{', '.join(names)} {were} swapped out as bad and kept{cost} until another slice is there"
+    )
 
 
 def spending(job: JobView) -> str:
     """How much of its budgets is spent, and until when they last; empty: it has none."""
-    return "; ".join(one_budget(one) for one in job.get("spending", ()))
+    return "; ".join(filter(None, map(one_budget, job.get("spending", ()))))
 
 
 def one_budget(one: SpendingView) -> str:
-    """`$41.20 of $50.00 spent (82%), $8.50 an hour: lasts until 14:05`."""
-    whose = "" if one["whose"] == "job" else f"{clean(one['whose'])}: "
-    spent, limit = one["used_micros"], one["limit_micros"]
-    said = f"{whose}{dollars(spent)} of {dollars(limit)} spent ({spent / limit:.0%})"
-    if one["unpriced"]:
-        return f"{said}; nobody knows the price of {clean(one['unpriced'])}"
-    if one["used_up"]:
-        return f"{said}; used up, with {dollars(one['reserve_micros'])} for the way out"
-    if one["reached_at"]:
-        return f"{said}, {rate(one['micros_per_hour'] / 1e6)} now: lasts until {_utc(one['reached_at'])} UTC"
-    return said
+    return clean(one.get("said", ""))
 
 
 def what_next(job: JobView, now: float) -> str:
@@ -107,6 +97,19 @@ def trouble(job: JobView) -> str:
     """What is in the way just now, and since when; empty: nothing."""
     since = f", since {clock(job['trouble_since'])}" if job["trouble_since"] else ""
     return f"{job['trouble']}{since}; it is tried again" if job["trouble"] else ""
+
+
+def ignored(job: JobView) -> str:
+    """What lies in the bucket in the place of reports and was not believed; empty: nothing."""
+    found = job.get("ignored")
+    if not found:
+        return ""
+    counts = [
+        f"{many(found['unverified'], 'report')} that its hosts have not signed",
+        f"{many(found['replayed'], 'report')} that they had signed earlier",
+    ]
+    said = [text for text, n in zip(counts, found.values(), strict=True) if n]
+    return f"{' and '.join(said)}: somebody else writes where its hosts report"
 
 
 def maintenance(job: JobView, now: float) -> str:

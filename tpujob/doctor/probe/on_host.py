@@ -106,15 +106,20 @@ def storage(about: Facts) -> Facts:
             raise RuntimeError("no token is used here")
         client._token, client._token_until = "refused", time.monotonic() + 3600
         try:
-            client.names(about["workdir"] + "/probe/")
+            list(client.objects(about["workdir"] + "/probe/"))
         except module.StorageError:
-            client.names(about["workdir"] + "/probe/")
+            list(client.objects(about["workdir"] + "/probe/"))
 
     steps = (
         ("multipart", lambda: client.put(path, data, {"tpujob": "probe"})),
         ("read", lambda: client.read(path, back.append)),
         ("same", lambda: _check(b"".join(back) == data)),
-        ("listed", lambda: _check("multipart" in client.names(about["workdir"] + "/probe/"))),
+        (
+            "listed",
+            lambda: _check(
+                "multipart" in [o.name for o in client.objects(about["workdir"] + "/probe/")]
+            ),
+        ),
         ("resumable", lambda: _resumable(client, about["workdir"] + "/probe/resumable", data)),
         ("renewed", renewed),
         ("deleted", lambda: client.delete(path)),

@@ -1,4 +1,4 @@
-"""What a probe comes to: data only, rendered in `cli/render/probe.py`."""
+"""What a probe comes to: data only, rendered in `cli/render/doctor/probe.py`."""
 
 from __future__ import annotations
 

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from tpujob.domain.actions import Decision, StartProgram, StopProgram, soon
 from tpujob.domain.decide import holding, releasing, spending
 from tpujob.domain.decide.attempt_end import best_progress, end_attempt, number, slice_name
-from tpujob.domain.events import AttemptRunning, EventKind, Progressed
+from tpujob.domain.events import AttemptRunning, EventKind, Progressed, Watched
 from tpujob.domain.failures import stall, told, triage
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, End, Job, Outcome, Progress, Proof, Wish
 from tpujob.domain.observations import Absent, Present, Report, Seen, SliceState, Unknown
 from tpujob.domain.text import duration, list_hosts, many
 from tpujob.protocol import Phase
+from tpujob.protocol.limits import SAVING
 
 #: hosts that never reported their agent: the slice is given back after this many seconds
 LAUNCH_DEADLINE = 30 * 60.0
@@ -43,7 +44,7 @@ def running(job: Job, seen: Seen, now: float) -> Decision:
     if isinstance(seen.reports, Unknown):
         return Decision()
     over = _ended(job, seen.reports, now) or _stalled(job, seen, seen.reports, now)
-    return over or _go_on(job, seen.reports, now)
+    return over or _watched(job, seen, now) or _go_on(job, seen.reports, now)
 
 
 # While it goes well --------------------------------------------------------------------------------------------------
@@ -57,15 +58,16 @@ def _start(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decis
         )
         return Decision(event(job, _E.ATTEMPT_RUNNING, now, text, running), wake_in=1)
     if len(reports) == job.hosts:
-        late = _late(job, reports, now)
-        return late or _stalled(job, seen, reports, now) or Decision(wake_in=2)
+        over = _late(job, reports, now) or _stalled(job, seen, reports, now)
+        return over or _watched(job, seen, now) or Decision(wake_in=2)
     waited = now - max(job.attempt.started_at, job.wake) if job.attempt else 0.0
     if waited > LAUNCH_DEADLINE and _in_touch(job, seen):
         unheard = sorted(set(range(job.hosts)) - {r.host for r in reports})
         message = f"no word from {list_hosts(unheard)} in {duration(LAUNCH_DEADLINE)}"
         lost = End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, unheard[0], message)
         return _over(job, lost, reports, now)
-    return Decision(action=StartProgram(), wake_in=max(2.0, soon(job, now)))
+    start = Decision(action=StartProgram(), wake_in=max(2.0, soon(job, now)))
+    return (_watched(job, seen, now) if waited > LAUNCH_DEADLINE else None) or start
 
 
 def _go_on(job: Job, reports: Sequence[Report], now: float) -> Decision:
@@ -134,7 +136,7 @@ def _lost_slice(job: Job, look: Present, reports: Sequence[Report]) -> End:
 
 def _still_saving(seen: Seen) -> bool:
     """A preempted host that still reports is still saving: it is not cut off."""
-    alive = seen.report_every + LATE
+    alive = min(seen.report_every, SAVING) + LATE
     return any(r.phase != Phase.EXITED and r.age < alive for r in seen.heard)
 
 
@@ -170,11 +172,27 @@ def _stalled(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Dec
         return None
     heard = _in_touch(job, seen)
     end = (
-        (stall.silent(reports, seen.silent, seen.report_every) if heard else None)
+        (_silent(seen, reports) if heard else None)
         or stall.left_behind(reports, job.hosts)
         or stall.hung(job.spec.recovery.stall, reports)
     )
     return _over(job, end, reports, now) if end else None
+
+
+def _silent(seen: Seen, reports: Sequence[Report]) -> End | None:
+    return stall.silent(reports, seen.silent, seen.report_every, disturbed=seen.disturbed)
+
+
+def _watched(job: Job, seen: Seen, now: float) -> Decision | None:
+    """How long there is no word of some hosts is stored, now and then: the backend that would give them up may be
+    another one."""
+    fresh, stored = seen.watch, job.attempt.watch if job.attempt else None
+    if fresh is None or (stored and fresh.at - stored.at < stall.WATCH_EVERY):
+        return None
+    quiet = [host.host for host in fresh.unanswered]
+    ssh = f"; {list_hosts(quiet)} not over SSH either" if quiet else ""
+    text = f"there is no word of every host of attempt {number(job)}{ssh}"
+    return Decision(event(job, _E.WATCHED, now, text, Watched(fresh)), wake_in=1)
 
 
 def _in_touch(job: Job, seen: Seen) -> bool:

@@ -1,19 +1,25 @@
 """How much a physical machine is suspected of wrong numbers: what an accusation weighs, how it fades, when it counts.
 
-Pure. The records are kept by the store; who is accused is decided in `nonfinite.py`.
+What a program says of its machine is believed by its owner's other jobs; everybody's are kept off a machine after two
+owners have met it, or by a person's word. Pure. The records are kept by the store; who is accused is decided in
+`nonfinite.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tpujob.domain.model import Suspect
 
 #: a score halves in this many seconds: hardware is mended, and most of what goes wrong once never comes back
 HALF_LIFE = 7 * 86400.0
-#: programs are kept off a machine from this score on
+#: programs of an owner are kept off a machine from this score on, in so far as that owner's jobs have made it
 THRESHOLD = 0.4
+#: owners whose jobs say so, after which programs of all are kept off it
+OWNERS = 2
+#: whose part is noted of each machine, at most: those with the highest
+MOST_OWNERS = 16
 #: what an accusation weighs: of the machine that a replay has named, and of each one of several that it may have been
 NAMED, ONE_OF_SEVERAL = 2.0, 0.8
 #: reasons that a record keeps, the newest
@@ -24,19 +30,29 @@ REFUSALS = 3
 
 def score(suspect: Suspect, now: float) -> float:
     """The score as it has faded by `now`."""
-    return suspect.score * 0.5 ** (max(0.0, now - suspect.updated_at) / HALF_LIFE)
+    return suspect.score * _left(suspect, now)
 
 
-def refused(suspect: Suspect, now: float) -> bool:
-    """Whether programs are kept off it: a person's word first, then the score."""
-    return suspect.pinned == "bad" or (
-        suspect.pinned != "good" and score(suspect, now) >= THRESHOLD
-    )
+def refused(suspect: Suspect, now: float, owner: str | None = None) -> bool:
+    """Whether programs of this owner are kept off it; None: those of everybody. A person's word first, then the
+    scores."""
+    if suspect.pinned:
+        return suspect.pinned == "bad"
+    if not suspect.owners:  # of before it was noted whose jobs had made it
+        return score(suspect, now) >= THRESHOLD
+    against = accusers(suspect, now)
+    return len(against) >= OWNERS or owner in against
 
 
-def avoided(suspects: Iterable[Suspect], now: float) -> list[str]:
-    """The machines that programs are kept off."""
-    return sorted(s.physical for s in suspects if refused(s, now))
+def accusers(suspect: Suspect, now: float) -> frozenset[str]:
+    """The owners whose jobs say, as of now, that it is bad."""
+    left = _left(suspect, now)
+    return frozenset(owner for owner, part in suspect.owners.items() if part * left >= THRESHOLD)
+
+
+def avoided(suspects: Iterable[Suspect], now: float, owner: str) -> list[str]:
+    """The machines that programs of this owner are kept off."""
+    return sorted(s.physical for s in suspects if refused(s, now, owner))
 
 
 def worst_first(suspects: Iterable[Suspect]) -> list[Suspect]:
@@ -46,11 +62,25 @@ def worst_first(suspects: Iterable[Suspect]) -> list[Suspect]:
     return sorted(found, key=lambda s: (-score(s, newest), s.physical))
 
 
-def accused(suspect: Suspect, weight: float, reason: str, at: float) -> Suspect:
-    """The record after one more accusation."""
+def accused(suspect: Suspect, weight: float, reason: str, at: float, owner: str) -> Suspect:
+    """The record after one more accusation, by a job of this owner."""
     return replace(
         suspect,
         score=score(suspect, at) + weight,
         updated_at=at,
         reasons=(*suspect.reasons, reason)[-REASONS:],
+        owners=_owners(suspect, weight, at, owner),
     )
+
+
+def _owners(suspect: Suspect, weight: float, at: float, owner: str) -> Mapping[str, float]:
+    before = suspect.owners or ({"": suspect.score} if suspect.score else {})
+    left = _left(suspect, at)
+    parts = {one: part * left for one, part in before.items()}
+    parts[owner] = parts.get(owner, 0.0) + weight
+    highest = sorted(parts, key=lambda one: (one != owner, -parts[one], one))[:MOST_OWNERS]
+    return {one: parts[one] for one in sorted(highest)}
+
+
+def _left(suspect: Suspect, now: float) -> float:
+    return 0.5 ** (max(0.0, now - suspect.updated_at) / HALF_LIFE)

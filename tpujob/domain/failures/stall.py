@@ -16,6 +16,7 @@ from tpujob.domain.model import Cause, End, Outcome, Proof
 from tpujob.domain.observations import Report, Silence
 from tpujob.domain.text import duration, list_hosts
 from tpujob.protocol import Phase, StallRule
+from tpujob.protocol.limits import LEFT_BEHIND
 
 #: phases of a host in which the others have to wait for it
 ON_THE_WAY = frozenset({Phase.FETCHING, Phase.SETUP, Phase.CLEARING, Phase.PREFLIGHT})
@@ -23,13 +24,22 @@ ON_THE_WAY = frozenset({Phase.FETCHING, Phase.SETUP, Phase.CLEARING, Phase.PREFL
 LOOKS = 5
 #: seconds, at least, until the first step: compiling may take long
 FIRST_STEP = 30 * 60.0
-#: seconds for which the rest neither ends nor goes on after a host has ended with success
-LEFT_BEHIND = 40.0
-#: lost contact, in times between two reports (15 s): no report for QUIET (5 min), no answer over SSH for UNREACHABLE
-#: (3 min) and to PROBES tries
-QUIET, UNREACHABLE, PROBES = 20, 12, 3
-#: in the same unit: no report for so long (15 min) from a host that answers over SSH means that its agent is gone
-SILENCE = 60
+#: lost contact: no word of a host for QUIET seconds, no answer over SSH for UNREACHABLE seconds and to PROBES tries
+QUIET, UNREACHABLE, PROBES = 150.0, 60.0, 3
+#: no word for so many seconds of a host that answers over SSH: its agent is gone
+SILENCE = 900.0
+#: seconds between two reports, up to which all of these are counted in seconds
+USUAL = 15.0
+#: seconds between two looks that are stored while there is no word of some hosts
+WATCH_EVERY = 60.0
+#: what was stored longer ago says nothing of now; less than QUIET: no outage in between explains that much silence
+WATCH_LASTS = 140.0
+
+
+def pace(every: float) -> float:
+    """What limits of silence are multiplied with: less than 1 where hosts report more often than usual, as in
+    rehearsals."""
+    return min(1.0, every / USUAL)
 
 
 def limit(stall: float, running: Sequence[Report]) -> float:
@@ -85,21 +95,27 @@ def left_behind(reports: Sequence[Report], hosts: int) -> End | None:
 
 
 def silent(
-    reports: Sequence[Report], unreachable: Mapping[int, Silence], every: float
+    reports: Sequence[Report],
+    unreachable: Mapping[int, Silence],
+    every: float,
+    *,
+    disturbed: bool = False,
 ) -> End | None:
     """A host that reported once and no more. Two signals are asked for before it is given up: its reports stay away,
     and it does not answer over SSH. One that answers has lost its agent, and the slice is not to blame. `every`: the
-    seconds between two reports."""
-    for report in (r for r in reports if r.phase != Phase.EXITED and r.age > QUIET * every):
+    seconds between two reports. `disturbed`: somebody else writes where hosts report, so that the silence of one that
+    answers over SSH says nothing."""
+    short = pace(every)
+    for report in (r for r in reports if r.phase != Phase.EXITED and r.age > QUIET * short):
         quiet = proof(report.host, f"has not reported for {duration(report.age)}")
         dead = unreachable.get(report.host)
-        if dead and dead.seconds >= UNREACHABLE * every and dead.probes >= PROBES:
+        if dead and dead.seconds >= UNREACHABLE * short and dead.probes >= PROBES:
             message = f"host {report.host} {quiet.text} and does not answer over SSH"
             tried = proof(report.host, f"{dead.probes} tries over SSH in {duration(dead.seconds)}")
             return End(
                 Outcome.INTERRUPTED, Cause.LOST_CONTACT, report.host, message, (tried, quiet)
             )
-        if dead is None and report.age > SILENCE * every:
+        if dead is None and report.age > SILENCE * short and not disturbed:
             message = f"host {report.host} {quiet.text}, but answers over SSH: its agent is gone"
             return End(Outcome.FAILED, Cause.CRASH, report.host, message, (quiet,))
     return None

@@ -20,6 +20,8 @@ from workloads.contract import ProgramContext
 COORDINATOR_PORT = 8476
 #: the same for the check before the program, which may still be going down when the program starts
 PREFLIGHT_PORT = 8477
+#: where each host listens to the others of its slice
+VOICE_PORT = 8482
 #: where the first host lets the slices of a Multislice find each other, for libtpu
 MEGASCALE_PORT = 8080
 #: bytes of output that an attempt may leave per host; more, and the middle is dropped
@@ -65,6 +67,7 @@ def _plan(
         "stage": data.stage_orders(job),
         "folders": data.folders(job),
         "outputs": list(spec.outputs),
+        "voice": {"peers": [f"{one.internal_ip}:{VOICE_PORT}" for one in endpoints]},
         "type": job.slice.type if job.slice else "",
         "shared": _cache(job),
     }

@@ -5,17 +5,36 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Protocol, cast, get_args
 
-from tpujob.domain.model import Cause, Job, Progress, Unreached, Verdict
+from tpujob.domain.model import Attempt, Cause, Job, Progress, Unreached, Verdict
 from tpujob.domain.observations import Maintenance, Report
 from tpujob.domain.text import clean, one_line
-from tpujob.protocol import NOTICES, VERSIONS, Phase, ReportDocument, VerdictDocument, limits, paths
+from tpujob.protocol import (
+    NOTICES,
+    VERSIONS,
+    Phase,
+    ReportDocument,
+    VerdictDocument,
+    limits,
+    paths,
+    signing,
+    slice_report,
+)
 from workloads.contract import Blame
+
+#: such a word, or what the object of a slice says of the phases or notices of all hosts
+_TURNS = re.compile(
+    rf'"(?:{"|".join((Phase.STOPPING, Phase.EXITED, *filter(None, NOTICES)))})"'
+    r'|"(?:phase|notice)":\{[^{}]*(?:\{[^{}]*\})?[^{}]*\}'
+)
+
+#: the `proven` of a report from the object of a slice, whose body has a signature of its own
+OF_SLICE = "slice"
 
 _PHASES = {phase.value: phase for phase in Phase}
 
@@ -26,6 +45,8 @@ class ReportObject(Protocol):
     @property
     def path(self) -> str: ...
     @property
+    def generation(self) -> int: ...
+    @property
     def updated(self) -> float: ...
     @property
     def metadata(self) -> Mapping[str, str]: ...
@@ -34,22 +55,47 @@ class ReportObject(Protocol):
 def reports_prefix(job: Job) -> str:
     """What the report paths of the newest attempt begin with."""
     assert job.attempt is not None, f"job {job.id} has no attempt in state {job.state}"
-    return paths.reports_prefix(job.workdir, job.attempt.number)
+    prefix = paths.reports_prefix if job.attempt.signed else paths.kept_reports_prefix
+    return prefix(job.workdir, job.attempt.number)
 
 
-def read_reports(job: Job, blobs: Iterable[ReportObject], *, now: float) -> tuple[Report, ...]:
-    """The reports among these objects that are about the newest attempt of `job`, by host. `now` is the storage's
-    own time. What is not a report, or speaks of another job, attempt or host, is passed over."""
-    prefix, newest = reports_prefix(job), job.attempt.number if job.attempt else None
-    found: dict[int, Report] = {}
-    for blob in blobs:
-        number = blob.path.removeprefix(prefix)
-        if not blob.path.startswith(prefix) or not re.fullmatch(r"0|[1-9][0-9]{0,5}", number):
-            continue
-        said, report = _read(int(number), blob.metadata.get("report", ""))
-        if report and report.attempt == newest and said == job.id:
-            found[report.host] = replace(report, age=max(0.0, now - blob.updated))
-    return tuple(found[host] for host in sorted(found))
+def report_path(job: Job, attempt: Attempt, host: int) -> str:
+    """Where a host of that attempt reports."""
+    path = paths.report_path if attempt.signed else paths.kept_report_path
+    return path(job.workdir_of(attempt.number), attempt.number, host)
+
+
+def turns(metadata: Mapping[str, str]) -> tuple[str, ...]:
+    """The words in it that may call for a decision, whoever wrote them: a hint, so that a job is looked at earlier."""
+    return tuple(word for text in metadata.values() for word in _TURNS.findall(text))
+
+
+def host_of(job: Job, path: str) -> int | None:
+    """The host whose report lies there; None: it is no place for a report of the newest attempt."""
+    prefix = reports_prefix(job)
+    number = path.removeprefix(prefix)
+    fits = path.startswith(prefix) and re.fullmatch(r"0|[1-9][0-9]{0,5}", number)
+    return int(number) if fits else None
+
+
+def read_signed(job: Job, host: int, metadata: Mapping[str, str], key: str | None) -> Report | None:
+    """The report in an object's metadata; None when it is not of that host of the newest attempt, or not signed with
+    `key` (None: an agent that does not sign). Its age is not known here."""
+    text = metadata.get("report", "")
+    if key is not None and not signing.verify(key, metadata.get("mac"), "report", text):
+        return None
+    said, report = _read(host, text)
+    newest = job.attempt.number if job.attempt else None
+    return report if report and report.attempt == newest and said == job.id else None
+
+
+def report_of(job: Job, host: int, said: Mapping[str, object]) -> Report | None:
+    """The report in a document whose signature was verified; None when it is not of that host of the newest attempt."""
+    report = _report(host, cast(ReportDocument, said))
+    newest = job.attempt.number if job.attempt else None
+    if report is None or report.attempt != newest or said.get("job") != job.id:
+        return None
+    return replace(report, proven=OF_SLICE)
 
 
 def read_report(host: int, text: str, *, age: float) -> Report | None:
@@ -90,6 +136,8 @@ def _report(host: int, said: ReportDocument) -> Report | None:
         verdict=_verdict(said.get("verdict")),
         physical=_text(said.get("physical")),
         versions=_versions(said.get("versions")),
+        seq=_whole(said.get("seq")) or 0,
+        proven=_text(said.get("evidence")),
     )
 
 
@@ -135,13 +183,27 @@ def _maintenance(value: object) -> Maintenance | None:
     )
 
 
-def read_evidence(body: bytes) -> tuple[str, ...]:
-    """The lines that an agent kept of a bad end, from the body of its report; empty when it kept none."""
-    text = body[: limits.MAX_EVIDENCE_READ].decode("utf-8", "replace")
+def read_evidence(body: bytes, signed: str = "") -> tuple[str, ...]:
+    """The lines that an agent kept of a bad end, from the body of its report; empty when it kept none, or when these
+    are not those whose hash is `signed`. Curves follow (`series.py`)."""
+    first = body[: limits.MAX_EVIDENCE_READ].partition(b"\n")[0]
+    if signed and signing.digest(first) != signed:
+        return ()
+    text = first.decode("utf-8", "replace")
     given = _loads(text).get("lines")
     lines = cast(list[object], given) if isinstance(given, list) else []
     found = [clean(line[: limits.MAX_TEXT]).rstrip() for line in lines if isinstance(line, str)]
     return tuple(line for line in found if line)[-limits.MAX_EVIDENCE_LINES_READ :]
+
+
+def evidence_of(report: Report, body: bytes, key: str) -> tuple[str, ...]:
+    """The lines of one host from the body of the object that had its report; empty when it has none, or older ones."""
+    found = slice_report.read_body(body, key)
+    if found is None:
+        return read_evidence(body, report.proven)
+    words = (w for w in found.words if w.host == report.host)
+    fresh = (w.evidence for w in words if (_whole(w.said.get("seq")) or 0) >= report.seq)
+    return read_evidence(next(fresh, b""))
 
 
 def _progress(said: ReportDocument) -> Progress:

@@ -19,7 +19,7 @@ from tpujob.domain.money.goodput import Part, Span, spans
 from tpujob.domain.money.grants import chips, covered, in_use
 from tpujob.domain.money.ledger import Bill, bill, free, moment, rate, usd_of_job, usd_of_slice
 from tpujob.domain.money.length import Length, Said, length, told_steps
-from tpujob.domain.money.report import GROUPS, Group, Report, Row, report
+from tpujob.domain.money.report import GROUPS, Group, Report, Row, joined, report
 
 __all__ = [
     "GROUPS",
@@ -43,6 +43,7 @@ __all__ = [
     "estimate",
     "free",
     "in_use",
+    "joined",
     "length",
     "moment",
     "rate",

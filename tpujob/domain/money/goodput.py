@@ -52,7 +52,7 @@ def spans(job: Job, now: float) -> list[Span]:
     Of each slice, the spans that are billed fill the time from ready to gone, without a gap or an overlap. A condemned
     slice runs beside the one that replaces it."""
     found = list(_waiting(job, now))
-    kept = _kept(job)
+    kept = steps_kept(job)
     for one in job.slices:
         found += _of_slice(one, [a for a in job.attempts if a.slice == one.name], kept, now)
     return [span for span in found if span.end > span.start]
@@ -157,7 +157,7 @@ def _without_steps(attempt: Attempt) -> Part:
     return Part.PRODUCTIVE if attempt.outcome is Outcome.SUCCEEDED else Part.UNTOLD
 
 
-def _kept(job: Job) -> dict[int, int | None]:
+def steps_kept(job: Job) -> dict[int, int | None]:
     """The step up to which an attempt's work counts, by its number: later attempts went on from there. None: nobody
     says. Attempts of which every step counts so far are left out: the one that runs, and one that succeeded."""
     found: dict[int, int | None] = {}

@@ -10,6 +10,7 @@ import heapq
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Grant, Job, Slice
@@ -33,7 +34,18 @@ def chips(slice: Slice) -> int:
     return accelerators.find(slice.type).chips * slice.tpu_slices
 
 
-def covered(jobs: Iterable[Job]) -> frozenset[Key]:
+class Granted(Protocol):
+    """What of a job says which of its slices a grant pays for."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def grants(self) -> tuple[Grant, ...]: ...
+    @property
+    def slices(self) -> tuple[Slice, ...]: ...
+
+
+def covered(jobs: Iterable[Granted]) -> frozenset[Key]:
     """The slices that a grant pays for. In the order in which they became ready: a slice is covered whole, for as long
     as it lives, if it fits beside those that are covered already. One that comes later takes nothing from it."""
     asking: dict[Where, list[tuple[float, str, str, Slice, int]]] = defaultdict(list)

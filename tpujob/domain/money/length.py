@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Literal
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job, Slice, State
 from tpujob.domain.money import ledger
-from tpujob.domain.money.forecast.met import seconds_per_step
 from tpujob.domain.money.goodput import Part, spans
 from tpujob.domain.money.ledger import HOUR
+from tpujob.domain.money.pace import seconds_per_step
 from tpujob.domain.text import duration, many
 
 if TYPE_CHECKING:

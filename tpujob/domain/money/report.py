@@ -6,7 +6,7 @@ micro-dollar and the microsecond. Rows of days end at midnight, UTC.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -90,9 +90,21 @@ def report(
             _add(row, span, rates[span.slice.name] if span.slice else bare)
             if by == "job":
                 row.name = job.name
-    by_price = sorted(rows.values(), key=lambda r: (-r.list, -r.chip_time, r.key))
+    return _report(by, rows.values())
+
+
+def joined(by: Group, rows: Mapping[str, Row], more: Iterable[Row]) -> Report:
+    """Of two lots of jobs that have none in common; `rows` by their keys. Neither is changed."""
+    both = dict(rows)
+    for row in more:
+        both[row.key] = _sum(row.key, (rows[row.key], row), row.name) if row.key in rows else row
+    return _report(by, both.values())
+
+
+def _report(by: Group, rows: Iterable[Row]) -> Report:
+    by_price = sorted(rows, key=lambda r: (-r.list, -r.chip_time, r.key))
     ordered = sorted(by_price, key=lambda r: r.key) if by == "day" else by_price
-    return Report(by, tuple(ordered), _sum(ordered))
+    return Report(by, tuple(ordered), _sum("total", ordered))
 
 
 class _Rate(NamedTuple):
@@ -143,8 +155,8 @@ def _add(row: Row, span: Span, rate: _Rate) -> None:
         row.unsure += between(rate.micros, rate.ready, since, span.end)
 
 
-def _sum(rows: Sequence[Row]) -> Row:
-    total = Row("total")
+def _sum(key: str, rows: Iterable[Row], name: str = "") -> Row:
+    total = Row(key, name)
     for row in rows:
         total.jobs |= row.jobs
         total.slices |= row.slices

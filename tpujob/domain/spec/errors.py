@@ -22,7 +22,7 @@ MAX_SHOWN = 20
 
 #: Keys that are planned and have no effect yet: refused by name, so that nobody relies on them.
 NOT_YET: Mapping[KeyPath, Collection[str]] = {
-    (): {"finish_by", "notify"},
+    (): {"finish_by"},
 }
 
 #: In a path of `Allowed`: any item of a list, or of a mapping with keys of the user's own.

@@ -356,6 +356,16 @@ Secrets = Annotated[
         {"anyOf": [_SECRET, {"type": "array", "items": _SECRET, "maxItems": secrets.MOST}]}
     ),
 ]
+CHANNEL = r"[a-z][-a-z0-9]{0,38}[a-z0-9]"
+channel = matching(CHANNEL, "the name of a channel: 2 to 40 of a-z, 0-9 and -")
+_CHANNEL = {"type": "string", "pattern": f"^{CHANNEL}$"}
+Channels = Annotated[
+    tuple[str, ...],
+    BeforeValidator(names("a channel", channel)),
+    WithJsonSchema(
+        {"anyOf": [_CHANNEL, {"type": "array", "items": _CHANNEL, "maxItems": MAX_ITEMS}]}
+    ),
+]
 Command = Annotated[str | None, BeforeValidator(optional(text(MAX_TEXT)))]
 Folder = Annotated[str | None, BeforeValidator(optional(text(1024)))]
 Preemptions = Annotated[int, BeforeValidator(count(10_000)), _whole(10_000)]

@@ -220,6 +220,11 @@ class JobSpec(kinds.Part):
     budget: JobBudget | None = Field(
         None, description="The most that the job may cost. Left out: there is no limit."
     )
+    notify: kinds.Channels = Field(
+        (),
+        description="Channels on which to tell how the job ends, and what it needs a person for "
+        "(`tpujob notifications` lists them).",
+    )
 
 
 _ALLOWED: Allowed = {

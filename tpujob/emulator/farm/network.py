@@ -1,7 +1,7 @@
 """The network between hosts: open, or as behind a firewall that drops what hosts send each other.
 
 All hosts are on this machine's loopback, which no rule can close without root. So each host has a file of routes, which
-the agent heeds where it meets the agents of other hosts (`tpujob/agent/preflight/routes.py`): what goes to those
+the agent heeds where it meets the agents of other hosts (`tpujob/agent/routes.py`): what goes to those
 addresses goes to a socket that never answers. Nothing else heeds it: the program's own connections arrive.
 """
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import unquote
 
+from tpujob.emulator.billed import kind_of
 from tpujob.emulator.http import FilePart, Handler, Request, Response
 from tpujob.emulator.storage.model import StorageApiError
 
@@ -27,7 +28,6 @@ STATUSES = {
     503: "backendError",
 }
 
-_LIST = re.compile(r"/storage/v1/b/[^/]+/o/?|/storage/v1/b/?|/[^/]*/?")
 _UPLOAD = re.compile(r"/(?:resumable/)?upload/.*")
 
 
@@ -67,7 +67,7 @@ class StorageFaults:
         if not (faults := self.all()):
             return None
         text = await _subject(request, whole=any(fault.path for fault in faults))
-        kind = _kind(request)
+        kind = kind_of(request)
         with self._lock:
             for at, fault in enumerate(self._faults):
                 if fault.method in ("*", kind) and fault.path in text:
@@ -102,12 +102,6 @@ def failing(
         return refuse(error)
 
     return handle
-
-
-def _kind(request: Request) -> str:
-    if request.method in ("GET", "HEAD"):
-        return "LIST" if _LIST.fullmatch(request.path) else "GET"
-    return request.method
 
 
 async def _subject(request: Request, *, whole: bool) -> str:

@@ -7,11 +7,22 @@ decompressive transcoding, the XML API but for multipart uploads.
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-from tpujob.emulator.http import Handler, HttpThread, Request, Response, TooLarge, json_response
+from tpujob.emulator.billed import Billed
+from tpujob.emulator.http import (
+    Body,
+    Handler,
+    HttpThread,
+    Request,
+    Response,
+    TooLarge,
+    json_response,
+)
 from tpujob.emulator.storage.batch import handle_batch
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.faults import StorageFaults, failing
@@ -23,6 +34,7 @@ from tpujob.emulator.storage.upload import Uploads
 #: None: not a path of this API
 _Api = Callable[[Request], Awaitable[Response | None]]
 
+_LINE = "tpujob-part"  #: between the parts of an upload of this process
 _log = logging.getLogger(__name__)
 _ONLY_JSON = (
     "There is nothing here: the emulator serves the JSON API of Cloud Storage, and of its XML API the "
@@ -37,18 +49,36 @@ class StorageServer:
     TpujobError when another server uses the folder, OSError when the port is taken.
     """
 
-    def __init__(self, state: Path, port: int = 0, faults: StorageFaults | None = None) -> None:
+    def __init__(
+        self,
+        state: Path,
+        port: int = 0,
+        faults: StorageFaults | None = None,
+        billed: Billed | None = None,
+    ) -> None:
         self._disk = ObjectStore(state)
         self._uploads = Uploads(self._disk)
         self._parts = PartUploads(self._disk)
         apis = (self._uploads.handle, self._parts.handle, JsonApi(self._disk).handle)
-        handler = _handler(apis, faults or StorageFaults())
+        handler = _handler(apis, faults or StorageFaults(), billed or Billed())
         try:
             self._http = HttpThread(handler, port, name="storage")
         except OSError:
             self._disk.close()
             raise
         self.url = self._http.url
+
+    async def put(self, url: str, metadata: Mapping[str, str], data: bytes) -> bool:
+        """Write an object as a client would, but without a socket; whether it was written. `url`: of the object,
+        `gs://`. For the event loop of any thread."""
+        bucket, _, name = url.removeprefix("gs://").partition("/")
+        facts = json.dumps({"name": name, "contentType": "text/plain", "metadata": {**metadata}})
+        head = f"--{_LINE}\r\nContent-Type: application/json\r\n\r\n{facts}\r\n--{_LINE}\r\n\r\n"
+        body = head.encode() + data + f"\r\n--{_LINE}--".encode()
+        target = f"/upload/storage/v1/b/{bucket}/o?uploadType=multipart"
+        headers = {"host": "localhost", "content-type": f"multipart/related; boundary={_LINE}"}
+        request = Request.parse("POST", target, headers, Body.of(body))
+        return (await asyncio.wrap_future(self._http.ask(request))).status == 200
 
     def stop(self) -> None:
         """Afterwards nothing listens, every connection is closed and the files are at rest. Safe to repeat."""
@@ -58,7 +88,7 @@ class StorageServer:
         self._disk.close()
 
 
-def _handler(apis: Sequence[_Api], faults: StorageFaults) -> Handler:
+def _handler(apis: Sequence[_Api], faults: StorageFaults, billed: Billed) -> Handler:
     async def answer(request: Request) -> Response:
         try:
             for api in apis:
@@ -76,7 +106,7 @@ def _handler(apis: Sequence[_Api], faults: StorageFaults) -> Handler:
             _log.exception("%s %s", request.method, request.path)
             return _error(StorageApiError(507, "backendError", f"The emulator's disk: {error}"))
 
-    one = failing(answer, faults, _error)
+    one = billed.counting(failing(answer, faults, _error))
 
     async def handle(request: Request) -> Response:
         if not request.of_this_machine:

@@ -15,6 +15,7 @@ _NO_FAULT = CallFault("", "OK", 0)
 def next_fault(world: World, name: str) -> CallFault:
     """The fault for this call, counted down. Its `delay_s` is for the caller to wait, before `carry_out`."""
     with world.lock:
+        world.calls[name] += 1
         return world.faults.next_call(name) or _NO_FAULT
 
 

@@ -212,7 +212,8 @@ def _all_ready(world: World, queued: Queued) -> bool:
 
 
 def _nodes(world: World, queued: Queued) -> list[Node]:
-    return [node for node in world.nodes.values() if node.queued == queued.name]
+    named = (world.nodes.get(_node_name(queued, node_id)) for node_id, _ in queued.specs)
+    return [node for node in named if node is not None and node.queued == queued.name]
 
 
 def _node_name(queued: Queued, node_id: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from tpujob.domain.hardware import accelerators
@@ -26,6 +27,7 @@ class HostStock:
     )  #: by zone, then by name
     #: types that a zone offers besides those of the table, by zone
     opened: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    _taken: dict[str, list[PhysicalHost]] = field(default_factory=dict[str, list[PhysicalHost]])
 
     @staticmethod
     def of_all_zones(per_generation: int = HOSTS_PER_GENERATION) -> HostStock:
@@ -44,6 +46,12 @@ class HostStock:
         there = self.hosts.get(zone, {})
         if not any(host.generation == found.generation for host in there.values()):
             self._add(zone, found.generation, hosts)
+
+    def grow(self, hosts: int) -> None:
+        """Every zone has at least so many of each generation that it has."""
+        for zone, there in self.hosts.items():
+            for generation, found in Counter(one.generation for one in there.values()).items():
+                self._add(zone, generation, max(0, hosts - found))
 
     def types(self, zone: str) -> list[str]:
         """What the zone offers."""
@@ -73,6 +81,7 @@ class HostStock:
             return ()
         for host in free[: wanted.hosts]:
             host.used_by = node
+        self._taken[node] = free[: wanted.hosts]
         return tuple(host.name for host in free[: wanted.hosts])
 
     def room_for(self, zone: str, types: list[str]) -> bool:
@@ -85,10 +94,8 @@ class HostStock:
         return free >= wanted
 
     def give_back(self, node: str) -> None:
-        for there in self.hosts.values():
-            for host in there.values():
-                if host.used_by == node:
-                    host.used_by = ""
+        for host in self._taken.pop(node, ()):
+            host.used_by = ""
 
     def bad(self) -> list[PhysicalHost]:
         return [host for there in self.hosts.values() for host in there.values() if host.fault]

@@ -11,10 +11,11 @@ import copy
 import heapq
 import itertools
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
+from tpujob.emulator.billed import Billed
 from tpujob.emulator.tpu.records import ApiError, Effect, Latencies, Node, Operation, Queued
 from tpujob.emulator.tpu.refusals import Faults
 from tpujob.emulator.tpu.stock import HOSTS_PER_GENERATION, HostStock
@@ -33,7 +34,9 @@ class World:
         page_size: int = 500,
         host_env: Mapping[str, str] | None = None,
         faults: Faults | None = None,
+        billed: Billed | None = None,
     ) -> None:
+        """`billed`: what the emulated storage beside it counts."""
         self.lock = threading.Condition()  #: notified when a timer or an effect is added
         self.clock = clock
         self.latencies = latencies or Latencies()
@@ -42,7 +45,8 @@ class World:
         self.image = "default"  #: of hosts that come up from now on
         self.cut = False  #: whether hosts that come up from now on cannot reach each other
         self.stock = HostStock.of_all_zones(hosts_per_generation)
-        self.faults = faults or Faults()
+        self.faults, self.billed = faults or Faults(), billed or Billed()
+        self.calls: Counter[str] = Counter()  #: of this API, by method
         self.nodes: dict[str, Node] = {}  #: by full name, like the next two
         self.queued: dict[str, Queued] = {}
         self.operations: dict[str, Operation] = {}

@@ -106,7 +106,7 @@ def views(job: Job, funds: Funds, now: float) -> list[SpendingView]:
 def view(known: Account, job_id: str = "") -> SpendingView:
     """`job_id`: whose own budget it is, where several are shown."""
     reached = budget.reached_at(known)
-    return SpendingView(
+    found = SpendingView(
         whose=f"job {job_id}" if job_id else known.whose,
         limit_micros=known.limit,
         used_micros=known.used,
@@ -118,3 +118,20 @@ def view(known: Account, job_id: str = "") -> SpendingView:
         reached_at=None if reached is None else rfc3339(reached),
         anew_at=None if known.until is None else rfc3339(known.until),
     )
+    found["said"] = _said(found)
+    return found
+
+
+def _said(one: SpendingView) -> str:
+    """`$41.20 of $50.00 spent (82%), $8.50/h now: lasts until 2026-11-29 14:05 UTC`."""
+    whose = "" if one["whose"] == "job" else f"{one['whose']}: "
+    spent, limit = one["used_micros"], one["limit_micros"]
+    said = f"{whose}{dollars(spent)} of {dollars(limit)} spent ({spent / limit:.0%})"
+    if one["unpriced"]:
+        return f"{said}; nobody knows the price of {one['unpriced']}"
+    if one["used_up"]:
+        return f"{said}; used up, with {dollars(one['reserve_micros'])} for the way out"
+    if one["reached_at"]:
+        until = one["reached_at"][:16].replace("T", " ")
+        return f"{said}, {dollars(one['micros_per_hour'])}/h now: lasts until {until} UTC"
+    return said

@@ -19,10 +19,12 @@ from tpujob.api import (
 from tpujob.domain import money
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job, Slice
-from tpujob.domain.money import Part, Row
+from tpujob.domain.money import Group, Part, Report, Row
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
+from tpujob.service.board import Board
+from tpujob.service.money.ended import Ended
 
 CHIP_HOUR = 3600 * 1_000_000  #: in chip-microseconds
 PARTS = tuple(Part)  #: in the order in which they are shown
@@ -31,8 +33,9 @@ PARTS = tuple(Part)  #: in the order in which they are shown
 class Costs:
     """The part of `api.JobsApi` that is about money."""
 
-    def __init__(self, store: Store, clock: Clock, owner: str = "local") -> None:
+    def __init__(self, store: Store, clock: Clock, board: Board, owner: str = "local") -> None:
         self._store, self._clock, self._owner = store, clock, owner
+        self._ended = Ended(store, board)
 
     def cost(self, *, by: str = "job", user: str = "", job: str = "") -> CostView:
         if by not in get_args(CostGroup):
@@ -40,17 +43,22 @@ class Costs:
             raise BadRequest(f"costs are not shown by {by[:40]!r}", hint=f"one of: {groups}")
         now, group = self._clock.now(), cast(CostGroup, by)
         with _collector_paused():
-            jobs = self._store.list()
-            covered = money.covered(jobs)  # of all jobs, as they share a grant
-            wanted = [j for j in jobs if user in ("", j.user) and job in ("", j.id)]
-            found = money.report(wanted, now, group, covered)
+            found, copies = (
+                self._of_one(job, user, now, group) if job else self._ended.report(group, user, now)
+            )
             return CostView(
                 at=rfc3339(now),
                 by=group,
                 rows=[_row(row) for row in found.rows],
                 total=_row(found.total),
-                copies_micros=sum(copy.micros for j in wanted for copy in j.copies),
+                copies_micros=copies,
             )
+
+    def _of_one(self, job: str, user: str, now: float, by: Group) -> tuple[Report, int]:
+        jobs = self._store.list()
+        wanted = [one for one in jobs if one.id == job and user in ("", one.user)]
+        found = money.report(wanted, now, by, money.covered(jobs))  # jobs share a grant
+        return found, sum(copy.micros for one in wanted for copy in one.copies)
 
     def ledger(self) -> LedgerView:
         jobs = self._store.list()

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 
-from tpujob.api import CallerView
+from tpujob.api import CallerView, HealthView
 from tpujob.domain import access
 from tpujob.errors import BadRequest
 from tpujob.web import docs, schemas
 from tpujob.web.door import TICK_PATH
 from tpujob.web.routes.caller import Caller
 
+#: what Prometheus is told that it gets
+TEXT_FORMAT = "text/plain; version=0.0.4; charset=utf-8"
 
-def add(app: FastAPI, version: str) -> None:
+
+def add(app: FastAPI, version: str, alive: Callable[[], bool]) -> None:
     @app.get("/v1/version", tags=["backend"], response_model=schemas.Version)
     def get_version() -> JSONResponse:
         """Which tpujob this is."""
@@ -29,8 +32,21 @@ def add(app: FastAPI, version: str) -> None:
     @app.get("/health", tags=["backend"], response_model=schemas.Health)
     @app.get("/healthz", include_in_schema=False, response_model=schemas.Health)
     def health() -> JSONResponse:
-        """Whether the backend answers; to anybody. Cloud Run keeps `/healthz` for itself."""
-        return JSONResponse({"ok": True})
+        """Whether the backend works; to anybody. 503: it answers, and its jobs are not looked after. Cloud Run keeps
+        `/healthz` for itself."""
+        ok = alive()
+        return JSONResponse({"ok": ok}, 200 if ok else 503)
+
+    @app.get("/v1/health", tags=["backend"], response_model=HealthView)
+    def state(api: Caller) -> JSONResponse:
+        """How the backend is doing, and what of it is not as it should be."""
+        return JSONResponse(api.health())
+
+    @app.get("/v1/metrics", tags=["backend"], response_class=Response)
+    @app.get("/metrics", include_in_schema=False)
+    def metrics(api: Caller) -> Response:
+        """What Prometheus reads, in its text format."""
+        return Response(api.backend_metrics(), media_type=TEXT_FORMAT)
 
     @app.get("/docs", include_in_schema=False)
     def describe() -> HTMLResponse:
@@ -38,7 +54,7 @@ def add(app: FastAPI, version: str) -> None:
         policy = {"content-security-policy": docs.POLICY}
         return HTMLResponse(docs.page(app.openapi()), headers=policy)
 
-    _ = (get_version, whoami, health, describe)
+    _ = (get_version, whoami, health, state, metrics, describe)
 
 
 def add_tick(app: FastAPI, make_pass: Callable[[bool], tuple[int, float | None]] | None) -> None:

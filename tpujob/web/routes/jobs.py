@@ -16,27 +16,24 @@ from tpujob.api import (
     CostView,
     EstimateSaid,
     EstimateView,
+    JobPage,
     JobView,
     LedgerView,
     PlanView,
     SecretView,
     SpendingView,
 )
-from tpujob.domain.pages import PAGE
 from tpujob.web import schemas
-from tpujob.web.routes.caller import Caller, Limit
+from tpujob.web.routes.caller import Asked, Caller
 
 IN_MEMORY = 1 << 20  #: bytes of a bundle; a larger one is in a file while it is received
 
 
 def add(app: FastAPI) -> None:
-    @app.get("/v1/jobs", tags=["jobs"], response_model=list[JobView])
-    def list_jobs(
-        api: Caller, user: str = "", all: bool = False, before: str = "", limit: Limit = PAGE
-    ) -> JSONResponse:
-        """A page of jobs, newest first, final ones only with `all`; without `attempts`, `slices`, `budgets` and `spec`.
-        The next page is that `before` the last id of this one."""
-        return JSONResponse(api.list(user=user, all=all, before=before, limit=limit))
+    @app.get("/v1/jobs", tags=["jobs"], response_model=JobPage)
+    def list_jobs(api: Caller, asked: Asked) -> JSONResponse:
+        """A page of jobs. Filters and order act over all of them; the next page is that `after` the `next` of this."""
+        return JSONResponse(api.list(asked))
 
     @app.post("/v1/jobs", tags=["jobs"], status_code=201, response_model=JobView)
     def create_job(

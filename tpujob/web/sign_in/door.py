@@ -6,7 +6,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from anyio import CapacityLimiter, to_thread
 from starlette.datastructures import Headers
@@ -14,8 +13,8 @@ from starlette.types import Scope
 
 from tpujob.config.sign_in import DoorKind
 from tpujob.domain.access import SCHEDULER, Principal
-from tpujob.errors import Forbidden, Unauthorized
-from tpujob.web.door import TICK_PATH, bearer
+from tpujob.errors import Unauthorized
+from tpujob.web.door import AGAIN, TICK_PATH, Recognise, bearer, check_same_origin
 from tpujob.web.sign_in import google, scheduler, tokens
 from tpujob.web.sign_in.google import Person
 from tpujob.web.sign_in.keys import Fetched, Keys
@@ -25,7 +24,6 @@ from tpujob.web.sign_in.tokens import Untrusted
 GOOGLE_KEYS = "https://www.googleapis.com/oauth2/v1/certs"
 IAP_KEYS = "https://www.gstatic.com/iap/verify/public_key"
 ASSERTION = "x-goog-iap-jwt-assertion"
-SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 MOST_AT_ONCE = 16  #: requests that are being recognised; the store is asked for each of them
 
 
@@ -48,7 +46,7 @@ class SignInDoor:
     def __init__(
         self,
         policy: Policy,
-        recognise: Callable[[str, str], Principal],
+        recognise: Recognise,
         fetch: Callable[[str], Fetched],
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -68,8 +66,8 @@ class SignInDoor:
         try:
             if self._policy.kind == "iap":
                 person = self._by_iap(headers)
-                _check_same_origin(scope, headers)
-                return self._member(person)
+                check_same_origin(scope, headers, "https")
+                return self._member(person, scope)
             return self._by_token(scope, headers)
         except Untrusted as error:
             raise Unauthorized(str(error), hint="sign in again: tpujob login") from error
@@ -84,7 +82,7 @@ class SignInDoor:
         person = google.person(claims, self._audience)
         if ticks and person.email == policy.tick_account and claims["aud"] in policy.urls:
             return SCHEDULER
-        return self._member(person)
+        return self._member(person, scope)
 
     def _by_iap(self, headers: Headers) -> Person:
         given = headers.getlist(ASSERTION)
@@ -93,20 +91,5 @@ class SignInDoor:
         claims = tokens.verified(given[0], "ES256", self._iap.find, self._now())
         return google.person_of_iap(claims, self._policy.iap_audience)
 
-    def _member(self, person: Person) -> Principal:
-        return self._recognise(person.id, person.email)
-
-
-def _check_same_origin(scope: Scope, headers: Headers) -> None:
-    """Raises Forbidden for a change that a page of another origin asks for, as browsers show a person's cookie of IAP
-    with any request. Browsers say `Sec-Fetch-Site`, older ones and programs `Origin`."""
-    if scope["method"] in SAFE:
-        return
-    site, origins = headers.getlist("sec-fetch-site"), headers.getlist("origin")
-    if site:
-        same = site == ["same-origin"]
-    else:
-        host = headers.get("host", "").lower()
-        same = len(origins) == 1 and urlsplit(origins[0].lower())[:2] == ("https", host)
-    if not same:
-        raise Forbidden("a page of another origin asks for this change")
+    def _member(self, person: Person, scope: Scope) -> Principal:
+        return self._recognise(person.id, person.email, again=AGAIN in scope.get("state", {}))

@@ -16,8 +16,8 @@ from tpujob.cli.commands.secret import HELP
 from tpujob.cli.options import Json
 from tpujob.cli.output import note, say, say_page, screen
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import age, seconds
 from tpujob.domain import secrets
+from tpujob.domain.figures import age, seconds
 from tpujob.domain.text import one_line
 from tpujob.errors import BadRequest
 
@@ -29,21 +29,22 @@ Name = Annotated[
     str,
     typer.Argument(metavar="NAME", help="The variable that programs find it in: WANDB_API_KEY."),
 ]
+FromEnv = Annotated[
+    bool, typer.Option("--from-env", help="Take the value of this machine's variable NAME.")
+]
 _COLUMNS = (Column("Name"), Column("Set"))
 
 
 @app.command(name="set")
 def set_secret(
     name: Name,
-    from_env: Annotated[
-        bool, typer.Option("--from-env", help="Take the value of this machine's variable NAME.")
-    ] = False,
+    from_env: FromEnv = False,
 ) -> None:
     """Set a secret, or set it anew.
 
     The value is asked for; or it is read from standard input: tpujob secret set NAME < FILE"""
     secrets.checked_name(name)
-    value = secrets.checked_value(name, _from_env(name) if from_env else _given(name))
+    value = value_of(name, from_env=from_env)
     say_where()
     connect().set_secret(name, value)
     say(f"{name} is set. A job gets it with `run: {{secrets: [{name}]}}`.")
@@ -75,6 +76,11 @@ def secrets_page(
 def _ago(at: str | None, now: float) -> str:
     since = seconds(at)
     return "-" if since is None else f"{age(now - since)} ago"
+
+
+def value_of(name: str, *, from_env: bool) -> str:
+    """Of a secret that is being set: from the environment, a person or standard input. Raises BadRequest."""
+    return secrets.checked_value(name, _from_env(name) if from_env else _given(name))
 
 
 def _from_env(name: str) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tpujob.cli.render.text import span
 from tpujob.data.leftovers import Leftovers
 from tpujob.data.objects import Upkeep
+from tpujob.domain.figures import span
 from tpujob.domain.text import amount_of_bytes, clean, many
 
 _SHOWN = 20

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import usd
+from tpujob.domain.figures import usd
 from tpujob.domain.text import amount_of_bytes, clean, many
 
 if TYPE_CHECKING:

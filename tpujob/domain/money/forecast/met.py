@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tpujob.domain.model import Attempt, Cause, Job, Pricing, Rest, Slice
 from tpujob.domain.money.forecast.durations import Stay
 from tpujob.domain.money.goodput import resumed_at
+from tpujob.domain.money.pace import seconds_per_step
 
 if TYPE_CHECKING:
     from tpujob.domain.spec import JobSpec  # pydantic: only for who reads job files
@@ -53,16 +54,6 @@ def history(jobs: Iterable[Job], now: float) -> list[Met]:
 def program_of(spec: JobSpec) -> str:
     """What tells its program from another: the bundled workload or the command."""
     return spec.run.workload or spec.run.command or ""
-
-
-def seconds_per_step(attempt: Attempt) -> float | None:
-    """From the first step that was seen to the end; None: it has told too little."""
-    made, first = attempt.progress.step, attempt.first_step
-    until = attempt.progress_at if attempt.ended_at is None else attempt.ended_at
-    if made is None or first is None or attempt.first_step_at is None or until is None:
-        return None
-    time = until - (attempt.idle or 0.0) - attempt.first_step_at
-    return time / (made - first) if made > first and time > 0 else None
 
 
 def _met(job: Job, now: float) -> Iterator[tuple[float, Met]]:

@@ -12,7 +12,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from tpujob.domain.model import Attempt, Job
-from tpujob.domain.money.forecast.met import program_of, seconds_per_step
+from tpujob.domain.money.forecast.met import program_of
+from tpujob.domain.money.pace import seconds_per_step
 
 if TYPE_CHECKING:
     from tpujob.domain.spec import JobSpec  # pydantic: only for who reads job files

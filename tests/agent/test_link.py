@@ -1,0 +1,285 @@
+"""The connections between hosts: real sockets on loopback, cut both ways and one way, and strangers who knock."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.agent_host import until
+from tpujob.agent.routes import Address
+from tpujob.agent.voice import handshake, link
+from tpujob.agent.voice.handshake import Session
+from tpujob.agent.voice.link import Ear, Links
+
+KEY, OTHER = "0a" * 32, "0b" * 32
+
+
+class Told(Ear):
+    def __init__(self) -> None:
+        self.words: list[tuple[int, str, Any]] = []
+        self.changes: list[str] = []
+
+    def hear(self, host: int, kind: str, said: Any) -> None:
+        self.words.append((host, kind, said))
+
+    def linked(self, host: int) -> None:
+        self.changes.append(f"+{host}")
+
+    def lost(self, host: int) -> None:
+        self.changes.append(f"-{host}")
+
+
+class Relay:
+    """The network on the way to an address: what goes one way or the other can be dropped, and nobody is told."""
+
+    def __init__(self, to: Address) -> None:
+        self._to = to
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address: Address = self._listener.getsockname()
+        self.dropped: set[str] = set()  #: there, back
+        self.seen = bytearray()  #: what went there
+        self._pairs: dict[socket.socket, tuple[socket.socket, str]] = {}
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._over = False
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over:
+            for key, _ in self._selector.select(0.02):
+                if key.fileobj is self._listener:
+                    self._join(self._listener.accept()[0])
+                elif key.fileobj in self._pairs:
+                    self._pass(key.fileobj)  # type: ignore[arg-type]
+
+    def _join(self, here: socket.socket) -> None:
+        try:
+            there = socket.create_connection(self._to)
+        except OSError:  # nobody listens there as yet
+            return here.close()
+        self._pairs |= {here: (there, "there"), there: (here, "back")}
+        for sock in (here, there):
+            self._selector.register(sock, selectors.EVENT_READ)
+        return None
+
+    def _pass(self, sock: socket.socket) -> None:
+        to, way = self._pairs[sock]
+        data = b""
+        with contextlib.suppress(OSError):
+            data = sock.recv(65536)
+        if not data:
+            self._selector.unregister(sock)
+            if way not in self.dropped:  # else the other side does not learn of it
+                with contextlib.suppress(OSError):
+                    to.shutdown(socket.SHUT_WR)
+            return
+        if way == "there":
+            self.seen += data
+        if way not in self.dropped:
+            with contextlib.suppress(OSError):
+                to.sendall(data)
+
+    def close(self) -> None:
+        self._over = True
+        self._thread.join()
+        for sock in (self._listener, *self._pairs):
+            sock.close()
+        self._selector.close()
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in {"BEAT": 0.05, "DEAD": 0.4, "CONNECT": 0.3, "LAST": 0.2}.items():
+        monkeypatch.setattr(link, name, seconds)
+
+
+class Slice:
+    def __init__(self) -> None:
+        self.open = contextlib.ExitStack()
+        self.links: dict[int, Links] = {}
+        self.told: dict[int, Told] = {}
+        self.addresses: list[Address] = []
+
+    def of(self, hosts: int) -> Slice:
+        with contextlib.ExitStack() as taken:
+            free = [
+                taken.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(hosts)
+            ]
+            self.addresses = [one.getsockname() for one in free]
+        return self
+
+    def start(self, host: int, key: str = KEY, **ways: Address) -> Links:
+        """`ways`: `to_0` and so on, where another address leads to that host."""
+        known = [ways.get(f"to_{n}", address) for n, address in enumerate(self.addresses)]
+        self.told[host] = Told()
+        self.links[host] = Links(host, known, key, self.told[host])
+        self.open.callback(self.links[host].close)
+        self.links[host].start()
+        return self.links[host]
+
+    def relay(self, to: int) -> Relay:
+        made = Relay(self.addresses[to])
+        self.open.callback(made.close)
+        return made
+
+    def said_to(self, host: int) -> list[tuple[int, str, Any]]:
+        return self.told[host].words
+
+
+@pytest.fixture
+def slice() -> Iterator[Slice]:
+    made = Slice()
+    with made.open:
+        yield made
+
+
+def linked(links: Links, *hosts: int) -> Callable[[], bool]:
+    return lambda: links.linked() == list(hosts)
+
+
+def test_hosts_speak_with_the_lowest_one_and_hear_it(slice: Slice) -> None:
+    slice.of(3)
+    links = [slice.start(host) for host in (2, 1, 0)][::-1]
+    until(linked(links[0], 1, 2), "both at host 0")
+    assert links[1].send(0, "report", {"step": 7})
+    assert links[1].send(0, "log", ["line"] * 5000)
+    assert links[0].send(2, "log", {"from": 0})
+    until(lambda: len(slice.said_to(0)) == 2 and slice.said_to(2), "the words")
+    assert slice.said_to(0) == [(1, "report", {"step": 7}), (1, "log", ["line"] * 5000)]
+    assert slice.said_to(2) == [(0, "log", {"from": 0})]
+    until(linked(links[2], 0), "host 2 with host 0 alone, though host 1 was there first")
+    assert not links[2].send(1, "report", {})
+
+
+def test_without_the_key_nobody_is_heard(slice: Slice) -> None:
+    slice.of(2)
+    mine, other = slice.start(0), slice.start(1, key=OTHER)
+    until(lambda: mine.refused > 1, "refused, and refused again")
+    assert (mine.linked(), other.linked()) == ([], [])
+    assert slice.said_to(0) == []
+
+
+def test_what_was_heard_on_the_way_is_worth_nothing_later(slice: Slice) -> None:
+    slice.of(2)
+    relay = slice.relay(to=0)
+    mine, other = slice.start(0), slice.start(1, to_0=relay.address)
+    until(linked(mine, 1), "linked")
+    other.send(0, "report", {"phase": "exited"})
+    until(lambda: slice.said_to(0), "the word")
+    heard = bytes(relay.seen)
+    other.close()
+    until(linked(mine), "host 1 is gone")
+    with socket.create_connection(slice.addresses[0]) as replay:
+        replay.sendall(heard)
+        until(lambda: mine.refused > 0, "the replay was refused")
+    assert len(slice.said_to(0)) == 1
+
+
+def test_a_word_that_is_repeated_or_spoken_for_another_ends_its_connection() -> None:
+    session = Session(KEY, "ab")
+    line = session.line(1, 4, "report", {"a": 1})
+    assert session.read(1, 4, line) == ("report", {"a": 1})
+    assert session.read(1, 5, line) is None
+    assert session.read(2, 4, line) is None
+    assert Session(KEY, "cd").read(1, 4, line) is None
+    assert Session(OTHER, "ab").read(1, 4, line) is None
+    assert session.read(1, 4, line.replace(b"report", b"log")) is None
+    for odd in (b"", b"[]", b"{}", b'{"kind": 1, "said": 2, "mac": 3}', b"\xff"):
+        assert session.read(1, 4, odd) is None
+        assert handshake.answered(KEY, "ab", odd) is None
+
+
+def test_a_host_that_dies_is_missed_at_once_and_the_next_one_is_found(slice: Slice) -> None:
+    slice.of(3)
+    links = [slice.start(host) for host in range(3)]
+    until(linked(links[0], 1, 2), "both at host 0")
+    links[0].close()
+    until(linked(links[1], 2), "host 2 at host 1")
+    assert slice.told[1].changes[-2:] == ["-0", "+2"]
+    slice.start(0)
+    until(linked(slice.links[0], 1, 2), "both at host 0 again")
+    until(linked(links[1], 0), "host 2 has left host 1")
+
+
+@pytest.mark.parametrize("cut", [{"there"}, {"back"}, {"there", "back"}])
+def test_a_network_that_drops_packets_is_found_out_on_both_sides(
+    slice: Slice, cut: set[str]
+) -> None:
+    slice.of(2)
+    relay = slice.relay(to=0)
+    mine, other = slice.start(0), slice.start(1, to_0=relay.address)
+    until(lambda: mine.linked() and other.linked(), "linked")
+    relay.dropped = cut
+    until(lambda: not mine.linked() and not other.linked(), "lost on both sides")
+    assert not other.send(0, "report", {})
+    heard = len(slice.said_to(0))
+    relay.dropped = set()
+    until(lambda: mine.linked() and other.linked(), "linked again")
+    other.send(0, "report", {"step": 9})
+    until(lambda: slice.said_to(0)[heard:] == [(1, "report", {"step": 9})], "the new word")
+
+
+def test_a_host_that_went_away_without_a_word_comes_back_on_a_new_connection(
+    slice: Slice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Host 0 believes in the old connection for long; the new one takes its place."""
+    slice.of(2)
+    relay = slice.relay(to=0)
+    mine = slice.start(0)
+    first = slice.start(1, to_0=relay.address)
+    until(linked(mine, 1), "linked")
+    monkeypatch.setattr(link, "DEAD", 60)
+    relay.dropped = {"there", "back"}
+    first.close()
+    again = slice.start(1)
+    until(linked(again, 0), "linked anew")
+    again.send(0, "report", {"step": 1})
+    until(lambda: slice.said_to(0) == [(1, "report", {"step": 1})], "heard on the new one")
+    assert slice.told[0].changes == ["+1"], "it was never lost"
+
+
+def test_strangers_who_say_nothing_keep_nobody_out(slice: Slice) -> None:
+    slice.of(2)
+    mine = slice.start(0)
+    until(lambda: _knock(slice.addresses[0]), "host 0 listens")
+    with contextlib.ExitStack() as many:
+        for _ in range(80):
+            many.enter_context(socket.create_connection(slice.addresses[0]))
+        slice.start(1)
+        until(linked(mine, 1), "linked")
+
+
+def _knock(address: Address) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(address, timeout=1):
+        return True
+    return False
+
+
+def test_words_for_one_who_does_not_read_are_refused_before_they_fill_the_memory(
+    slice: Slice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "WAITING", 200_000)
+    monkeypatch.setattr(link, "DEAD", 60)
+    slice.of(2)
+    mine = slice.start(0)
+    with socket.create_connection(_listening(slice.addresses[0])) as deaf:
+        session = handshake.dial(deaf, KEY, 1, 0, 5)
+        assert session is not None
+        deaf.sendall(session.line(1, 1, "beat", None))
+        until(linked(mine, 1), "linked")
+        sent = 0
+        while mine.send(1, "log", "x" * 100_000):
+            sent += 1
+            assert sent < 500, "it takes whatever it is given"
+
+
+def _listening(address: Address) -> Address:
+    until(lambda: _knock(address), "it listens")
+    return address

@@ -1,0 +1,164 @@
+"""Small pieces of many hosts' logs become one object, written by the host that speaks: each line once or, if that host
+dies at the wrong moment, twice, and never none.
+
+The voices, links, logs and the storage are real ones; only the times are shorter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.test_voice import Rig, plan
+from tests.agent.test_voice import rig as rig
+from tests.contracts.blobs.storage_network import gcs
+from tests.support.agent_host import JOB, until
+from tests.support.records import a_job
+from tpujob.agent.metadata import MetadataClient
+from tpujob.agent.ship import Log, Redactor
+from tpujob.agent.storage import Storage, StorageError
+from tpujob.agent.voice import Pile, pile
+from tpujob.domain.model import State
+from tpujob.protocol import paths, segment
+from tpujob.service.logs import Logs
+
+ENDED = replace(a_job(), id=JOB, state=State.SUCCEEDED)
+
+
+class Hosts:
+    """The part of two hosts' agents that ships logs."""
+
+    def __init__(self, rig: Rig, folder: Path) -> None:
+        self.rig = rig.start(2)
+        self.piles: list[Pile] = []
+        self.logs: list[Log] = []
+        for host, voice in rig.voices.items():
+            own, document = Storage(MetadataClient()), plan(host, rig.peers)
+            where = (ENDED.workdir, 1, host)
+            together = Pile(document, own, voice, 3600)
+            spool = str(folder / f"spool-{host}")
+            log = Log(
+                own,
+                lambda n, where=where: paths.log_path(*where, n),
+                spool,
+                1 << 28,
+                Redactor({}),
+                3600,
+                together.ship,
+            )
+            together.asked = log.ship
+            self.piles.append(together)
+            self.logs.append(log)
+        links = rig.voices[0].links
+        assert links
+        until(lambda: links.linked() == [1], "the connection of the two")
+
+    def objects(self) -> list[str]:
+        found = self.rig.bucket.list(f"jobs/{JOB}/attempts/1/")
+        return [o["name"].partition("/attempts/1/")[2] for o in found]
+
+    def read(self) -> dict[int, list[str]]:
+        """By host, as the backend reads it."""
+        told: dict[int, list[str]] = {}
+        with gcs(self.rig.bucket.url) as blobs:
+            logs, cursor, more = Logs(blobs), "", True
+            while more:
+                block = logs.block(ENDED, attempt=1, cursor=cursor)
+                cursor, more = block.cursor, block.more
+                for line in block.data.decode().splitlines():
+                    host, _, text = line.split(" ", 2)
+                    told.setdefault(int(host), []).append(text)
+        return told
+
+    def holds(self, host: int) -> bool:
+        """Whether host 0 has something of that host, and has not written it."""
+        return any(p.host == host for p in self.piles[0]._pile)  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.fixture
+def hosts(rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hosts:
+    for name, seconds in {"GATHER": 0.3, "LOOK": 0.05, "TURN": 3.0}.items():
+        monkeypatch.setattr(pile, name, seconds)
+    return Hosts(rig, tmp_path)
+
+
+def test_what_two_hosts_print_is_one_object_that_is_read_as_two_logs(hosts: Hosts) -> None:
+    for number in range(50):
+        for log in hosts.logs:
+            log.note(f"line {number}", "")
+    hosts.piles[0].ask()
+    until(hosts.objects, "the object")
+    assert hosts.objects() == ["logs/00000-00001.tpujob-log"]
+    assert hosts.read() == {host: [f"line {n}" for n in range(50)] for host in (0, 1)}
+    hosts.logs[1].note("the last", "")
+    assert hosts.logs[1].finish(20)
+    assert hosts.logs[0].finish(20)
+    assert hosts.read()[1][-1] == "the last"
+    assert all(name.startswith("logs/00000-") for name in hosts.objects())
+
+
+def test_what_the_speaker_took_along_is_written_by_the_next_one(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pile, "GATHER", 600.0)
+    hosts.logs[1].note("line", "")
+    hosts.logs[1].ship()
+    until(lambda: hosts.holds(1), "the piece with host 0")
+    hosts.rig.leave(0)
+    monkeypatch.setattr(pile, "GATHER", 0.1)
+    until(lambda: "logs/00001-00001.tpujob-log" in hosts.objects(), "it is written by host 1")
+    assert hosts.read()[1] == ["line"]
+
+
+def test_a_host_that_nobody_confirms_writes_itself_and_twice_is_once(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pile, "PATIENCE", 0.3)
+    hosts.rig.bucket.away()
+    hosts.logs[1].note("line", "")
+    hosts.logs[1].ship()
+    until(lambda: hosts.holds(1), "the piece with host 0")
+    until(lambda: not hosts.holds(1), "that host 0 forgets it, as nobody waits for it")
+    hosts.rig.bucket.back()
+    until(lambda: "host-1/log-00001.tpujob-log" in hosts.objects(), "host 1 has written it")
+    facts = segment.SegmentFacts(1, 1, 1.0)
+    said: dict[str, Any] = segment.shared([(1, facts, 9)])
+    own = Storage(MetadataClient())
+    own.put(paths.shared_log_path(ENDED.workdir, 1, 0, 7), b"1.0 line\n", said)
+    assert hosts.read()[1] == ["line"]
+
+
+def test_a_doomed_host_waits_for_nobody(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pile, "GATHER", 600.0)
+    hosts.logs[1].note("line", "")
+    hosts.logs[1].ship()
+    until(lambda: hosts.holds(1), "the piece with host 0")
+    hosts.logs[1].ship(doomed=True)
+    until(lambda: "host-1/log-00001.tpujob-log" in hosts.objects(), "host 1 has written it")
+
+
+def test_words_that_make_no_sense_are_not_written(hosts: Hosts) -> None:
+    links = hosts.rig.voices[1].links
+    assert links
+    for said in ({"line": 1}, {"line": 1, "lines": 2, "at": 1.0, "data": "eJwDAAAAAAE="}, 7, None):
+        assert links.send(0, pile.PIECE, said)
+    assert links.send(0, pile.STORED, {"no": "line"})
+    hosts.logs[1].note("line", "")
+    assert hosts.logs[1].finish(20)
+    assert hosts.read() == {1: ["line"]}
+
+
+def test_how_old_an_object_is_goes_by_the_clock_of_the_storage(hosts: Hosts) -> None:
+    own, sign = Storage(MetadataClient()), paths.followed_path(ENDED.workdir, 1)
+    assert own.age(sign) is None
+    own.put(sign, b"")
+    age = own.age(sign)
+    assert age is not None
+    assert -2 <= age < 20
+    hosts.rig.bucket.away()
+    with pytest.raises(StorageError):
+        own.age(sign)
+    hosts.rig.bucket.back()

@@ -1,0 +1,107 @@
+"""Curves of bounded size: whatever a program tells, and that the backend reads back what a host wrote."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.agent_host import Host
+from tpujob.agent.ship.evidence import first_lines
+from tpujob.agent.ship.series import Series
+from tpujob.domain.host.reports import read_evidence
+from tpujob.domain.host.series import Point, read_series
+from tpujob.protocol.series import MAX_NAMES, MAX_ROWS, MAX_SERIES
+
+
+def of_steps(count: int, names: int = 1) -> Series:
+    series, chance = Series(), random.Random(7)
+    for step in range(1, count + 1):
+        told = {f"n{i}": chance.gauss(0, 1) * 10.0 ** chance.randint(-9, 9) for i in range(names)}
+        series.step(step, 1.8e9 + step / 7, {"step": step, "loss": 1000 / step, **told})
+    return series
+
+
+@pytest.mark.parametrize("count", [1, 3, MAX_ROWS, MAX_ROWS + 1, 100_000])
+def test_a_million_steps_take_no_more_room_than_some_hundred(count: int) -> None:
+    line = of_steps(count, names=MAX_NAMES + 4).line()
+    assert len(line) <= MAX_SERIES
+    loss = read_series(b"\n" + line)["loss"]
+    assert 1 <= len(loss) <= MAX_ROWS
+    assert len(loss) == count or len(loss) > MAX_ROWS / 5, "and there is enough to see"
+    assert loss[-1].step == count, "up to the newest"
+    assert loss[-1].last == pytest.approx(1000 / count, rel=1e-4)
+    assert max(point.most for point in loss) == 1000, "no peak is lost"
+    assert all(point.least <= point.last <= point.most for point in loss)
+
+
+def test_a_spike_between_two_points_is_seen() -> None:
+    series = Series()
+    for step in range(1, 5001):
+        series.step(step, float(step), {"loss": 99.0 if step == 2345 else 1.0})
+    (spike,) = [p for p in read_series(b"\n" + series.line())["loss"] if p.most > 1]
+    assert (spike.most, spike.least, spike.last) == (99.0, 1.0, 1.0)
+    assert abs(spike.step - 2345) < 50
+
+
+def test_metrics_belong_to_the_newest_step_and_what_is_no_number_is_left_out() -> None:
+    series = Series()
+    series.metric("early", 1)
+    series.step(1, 1.0, {"loss": None, "host": 0, "note": "x", "flag": True, "ms": 12})
+    series.metric("mfu", 0.41)
+    series.metric("bad", float("nan"))
+    assert read_series(b"\n" + series.line()) == {
+        "": [Point(1, 1.0, 0.0, 0.0, 0.0)],
+        "ms": [Point(1, 1.0, 12.0, 12.0, 12.0)],
+        "mfu": [Point(1, 1.0, 0.41, 0.41, 0.41)],
+    }
+    assert Series().line() == b"", "nothing was told"
+
+
+def test_evidence_and_curves_share_a_body_and_do_not_disturb_each_other() -> None:
+    body = first_lines(["one", "two"]) + b"\n" + of_steps(500).line()
+    assert read_evidence(body) == ("one", "two")
+    assert read_series(body)["loss"][-1].step == 500
+    assert read_evidence(b"\n" + of_steps(500).line()) == ()
+    assert read_series(first_lines(["one"])) == {}, "of an older agent"
+
+
+def test_host_0_ships_the_curves_with_its_report_and_they_outlive_the_attempt(host: Host) -> None:
+    steps = """for n in 1 2 3; do
+        echo '{"kind": "step", "step": '$n', "loss": 0.'$n'}' >> $TPUJOB_OUT/events.jsonl
+    done; echo "TypeError: no" >&2; exit 1"""
+    assert host.run(steps)["exit_code"] == 1
+    body = host.bucket.read(host.bucket.report_name())
+    assert [(point.step, point.last) for point in read_series(body)["loss"]] == [
+        (1, 0.1),
+        (2, 0.2),
+        (3, 0.3),
+    ]
+    assert "TypeError: no" in host.bucket.evidence(), "beside what proves its end"
+
+
+HOSTILE = [
+    {"names": "loss", "rows": [[1, 2, 3]]},
+    {"names": [1, None, "x" * 10_000], "rows": [[1, 2, 3, 4, 5]]},
+    {"names": ["loss"], "rows": [[], [1], ["a", "b", 3], [True, 1, 2], [1, 1, [1]], [1e300, 2, 3]]},
+    {"names": ["loss"], "rows": [[1, 2, [3, "x", 4]], [1, 2, {"a": 1}], 7, None]},
+    {"rows": 3},
+    [],
+    "text",
+]
+
+
+@pytest.mark.parametrize("said", HOSTILE)
+def test_what_a_stranger_writes_there_is_passed_over(said: object) -> None:
+    found = read_series(b"\n" + json.dumps(said).encode())
+    assert all(point.step < 2**53 for points in found.values() for point in points)
+    assert "loss" not in found
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_make_the_reader_fail(body: bytes) -> None:
+    read_series(body)
+    read_series(b"\n" + body)

@@ -1,0 +1,174 @@
+"""One real backend with many jobs: `python -m tests.bench.scale [JOBS]` (`make bench-scale JOBS=10000`).
+
+The backend is a process of its own on SQLite, with the real adapters: gRPC, HTTP and SSH on loopback to the emulator,
+which is another process with hollow hosts. CPU time is the process's own, so it does not depend on what else the
+machine does; times are wall times, and do. SCALE_PROFILE=FILE profiles the backend, which about doubles its CPU time.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from tests.bench.scale.rig import ENOUGH, PATIENCE, ZONES, Rig, running, used
+
+REPORT_EVERY = 60.0  #: seconds, as in the cloud
+WINDOW = 120.0  #: seconds of nothing but ticks
+RAMP = 0.15  #: seconds a job until those that run by then must do; on a machine with nothing else it takes 0.1
+FEW = 20  #: jobs that say what a backend takes without many
+GONE, NOTICE = 100, 30.0  #: slices that are preempted at once; seconds of notice, as on spot
+CALLS = 600.0  #: of Cloud TPU a minute, which a backend in the cloud allows itself
+_ASKED = "slice_requested"  #: the event
+#: (limit, unit) of what is asked of 10,000 jobs
+CORE, MEMORY, LIST, BACK, WHOLE = 1.0, 512.0, 300.0, 10.0, 5.0
+
+
+def main() -> None:
+    jobs = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+    with running(REPORT_EVERY, os.environ.get("SCALE_PROFILE", "")) as rig:
+        rig.hollow(on=True, hosts=jobs // len(ZONES) + 2 * GONE)
+        few, jobs = _ramp(rig, jobs)
+        steady = _steady(rig, jobs)
+        _lists(rig)
+        _whole(rig)
+        for notice in (NOTICE, 0.0):
+            _preempted(rig, min(GONE, jobs // 2), notice, jobs)
+        _beyond(jobs, few, *steady)
+
+
+def _ramp(rig: Rig, jobs: int) -> tuple[float, int]:
+    """Returns the memory with a few jobs, and how many run."""
+    rig.submit(range(min(FEW, jobs)))
+    time.sleep(REPORT_EVERY / 4)
+    began, before = time.monotonic(), used(rig.backend)
+    _say(f"memory (RSS) with {FEW} jobs", before.rss_mib, "MiB")
+    if jobs <= FEW:
+        return before.rss_mib, jobs
+    run = rig.submit(range(FEW, jobs), max(PATIENCE, RAMP * jobs))
+    if run < ENOUGH * jobs:
+        print(
+            f"in {time.monotonic() - began:.0f} s {run} of {jobs} came to run: going on with them"
+        )
+    _say("from submitted to running", (run - FEW) / (time.monotonic() - began), "jobs/s")
+    cpu = (used(rig.backend).cpu_s - before.cpu_s) / max(1, run - FEW)
+    _say("the same, CPU of the backend", cpu * 1e3, "ms a job")
+    return before.rss_mib, run
+
+
+def _steady(rig: Rig, jobs: int) -> tuple[float, float]:
+    """Returns cores, and MiB of memory."""
+    time.sleep(REPORT_EVERY / 2)
+    before, cloud, calls = used(rig.backend), used(rig.cloud), rig.calls()
+    reports, began = rig.hollow()["reports"], time.monotonic()
+    time.sleep(WINDOW if jobs > 500 else WINDOW / 2)
+    passed = time.monotonic() - began
+    after, made = used(rig.backend), rig.calls()
+    cores = (after.cpu_s - before.cpu_s) / passed
+    _say(f"{jobs} running jobs: CPU", cores, "core", CORE)
+    _say("memory (RSS)", after.rss_mib, "MiB", MEMORY)
+    _say("memory, at most until now", after.most_mib, "MiB")
+    _say("CPU of the emulator", (used(rig.cloud).cpu_s - cloud.cpu_s) / passed, "core")
+    for service, unit, per in (("tpu", "calls/min", 60), ("storage", "operations/h", 3600)):
+        found = {m: n - calls.get((s, m), 0) for (s, m), n in made.items() if s == service}
+        said = ", ".join(f"{method} {n * per / passed:,.0f}" for method, n in found.items() if n)
+        _say(f"{service}: {said or 'none'}", sum(found.values()) * per / passed, unit)
+    _say("reports of hosts", (rig.hollow()["reports"] - reports) * 3600 / passed, "operations/h")
+    return cores, after.most_mib
+
+
+def _lists(rig: Rig) -> None:
+    before = used(rig.backend).cpu_s
+    times = _timed(lambda: rig.api.list({"limit": 50}), 100)
+    _say("list, first page: CPU of the backend", (used(rig.backend).cpu_s - before) * 10, "ms")
+    _say("list, first page: p50", _at(times, 0.5) * 1e3, "ms")
+    _say("list, first page: p95", _at(times, 0.95) * 1e3, "ms", LIST)
+
+
+def _whole(rig: Rig) -> None:
+    """What looks at all jobs."""
+    for what, do in {"a sweep": lambda: rig.api.sweep(dry_run=True), "cost": rig.api.cost}.items():
+        before = used(rig.backend).cpu_s
+        _say(what, max(_timed(do, 3)), "s", WHOLE)
+        _say(f"{what}: CPU of the backend", (used(rig.backend).cpu_s - before) / 3, "s")
+
+    def command() -> None:
+        words = [sys.executable, "-m", "tpujob", "cost", "report"]
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+
+    _say("tpujob cost report", max(_timed(command, 3)), "s", WHOLE)
+
+
+def _preempted(rig: Rig, count: int, notice: float, jobs: int) -> None:
+    """From the moment when the cloud says PREEMPTED to the event of the next request; with a notice, which comes before
+    it, the request may come before it, too: then the time is negative."""
+    rig.settled(jobs)
+    calls, before, at = rig.calls(), used(rig.backend).cpu_s, time.time()
+    names = rig.preempted(count, notice)
+    gone = {job: int(k) for _, job, k in (name.split("-")[:3] for name in names)}
+    waits: dict[str, float] = {}
+
+    def back() -> bool:
+        for job in gone.keys() - waits.keys():
+            asked = [
+                e for e in rig.patiently(lambda job=job: rig.api.events(job)) if e["kind"] == _ASKED
+            ]
+            if len(asked) > gone[job]:
+                waits[job] = (
+                    datetime.fromisoformat(asked[gone[job]]["at"]).timestamp() - at - notice
+                )
+        return len(waits) == count
+
+    time.sleep(BACK)  # looking costs the backend something
+    rig.until(back, "each has asked for another slice")
+    found, cpu = sorted(waits.values()), used(rig.backend).cpu_s - before
+    told = f"with {notice:g} s of notice" if notice else "without notice"
+    _say(f"{count} preempted {told}, to the next request: p50", _at(found, 0.5), "s")
+    _say("the same: p99", _at(found, 0.99), "s", BACK)
+    _say("the same: CPU of the backend, with looking", cpu, "s")
+    made = sum(n - calls.get(key, 0) for key, n in rig.calls().items() if key[0] == "tpu")
+    _say(f"the same: calls of Cloud TPU; {CALLS:g} a minute are allowed", made, "calls")
+
+
+def _beyond(jobs: int, few: float, cores: float, most: float) -> None:
+    """Which target gives out first: by a straight line through this run, which is no measurement."""
+    at = {
+        "CPU": CORE / cores * jobs,
+        "memory": (MEMORY - few) / max(most - few, 1e-9) * (jobs - FEW),
+    }
+    for what, limit in sorted(at.items(), key=lambda one: one[1]):
+        print(f"by a straight line, {what} is enough for {limit:,.0f} jobs")
+
+
+def _timed(do: Callable[[], object], rounds: int) -> list[float]:
+    times: list[float] = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        do()
+        times.append(time.perf_counter() - began)
+    return sorted(times)
+
+
+def _at(times: Sequence[float], share: float) -> float:
+    return (
+        statistics.median(times)
+        if share == 0.5
+        else times[min(len(times) - 1, int(len(times) * share))]
+    )
+
+
+def _say(what: str, value: float, unit: str, limit: float | None = None) -> None:
+    verdict = (
+        ""
+        if limit is None
+        else f"  (at most {limit:g}: {'held' if value <= limit else 'NOT HELD'})"
+    )
+    print(f"{what:60} {value:12,.2f} {unit}{verdict}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

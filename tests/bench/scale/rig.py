@@ -1,0 +1,185 @@
+"""The stack of the benchmark: a backend process of its own, the emulator with hollow hosts, and what both have used."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tpujob.adapters.remote import RemoteJobs
+from tpujob.config import settings as settings_module
+from tpujob.config import stack
+from tpujob.config.settings import Settings
+from tpujob.emulator.client import EmulatorClient
+from tpujob.errors import BackendGone, Refused, StoreError, Transient
+from tpujob.wiring.client import running_client
+
+#: ten zones of v5e
+ZONES = (
+    "us-central1-a", "us-south1-a", "us-south1-b", "us-west1-c", "us-west4-a", "us-west4-b", "europe-west4-b",
+    "europe-west4-a", "us-east1-b", "us-east1-c",
+)  # fmt: skip
+TYPE = "v5litepod-4"  #: of one host
+_SUBMITTERS = 4
+#: jobs that are submitted and do not run yet, at most: what is asked for is the steady state, not the rush
+UNDER_WAY = 200
+ENOUGH = 0.99  #: of the jobs
+#: seconds for which something is asked again that a machine with much else to do is late with
+PATIENCE = 600.0
+#: seconds for a deletion: long enough to be seen. One that was not is confirmed a minute later
+DELETION = 3.0
+#: seconds between two lines about how far it is
+TELLS = 30.0
+T = TypeVar("T")
+_COUNTED = re.compile(r"tpujob_cloud_calls_total\{(.*)\} (\S+)")
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Used:
+    """What a process has used until now."""
+
+    cpu_s: float
+    rss_mib: float
+    most_mib: float
+
+
+def used(pid: int) -> Used:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    status = Path(f"/proc/{pid}/status").read_text()
+    kib = {name: int(value) for name, value in re.findall(r"(VmRSS|VmHWM):\s+(\d+) kB", status)}
+    cpu = (int(fields[11]) + int(fields[12])) / _TICK
+    return Used(cpu, kib["VmRSS"] / 1024, kib["VmHWM"] / 1024)
+
+
+class Rig:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        found = running_client(settings)
+        assert found is not None, "the backend is up"
+        self.api: RemoteJobs = found
+        self.emulator = EmulatorClient.from_ready(settings.emulator_ready)
+        pids = {one.name: one.pid or 0 for one in stack.status(settings)}
+        self.backend, self.cloud = pids["backend"], pids["emulator"]
+        self._told = 0.0
+        self.emulator.do("settings", delete=DELETION)
+
+    def submit(self, jobs: range, seconds: float = PATIENCE) -> int:
+        """Jobs that never end, from several connections at once. Returns how many run, nearly all, or as many as came
+        to run in that time."""
+
+        def one(number: int) -> None:
+            spec = {
+                "name": f"job-{number % 50}",
+                "tpu": {"type": TYPE, "zones": [ZONES[number % len(ZONES)]]},
+                "run": {"command": "train"},
+                "preflight": False,
+            }
+            self.patiently(lambda: self.api.create(spec, idempotency_key=f"scale-{number}"))
+
+        end = time.monotonic() + seconds
+        with ThreadPoolExecutor(_SUBMITTERS) as pool:
+            for first in range(jobs.start, jobs.stop, UNDER_WAY):
+                last = min(first + UNDER_WAY, jobs.stop)
+                for done in pool.map(one, range(first, last)):
+                    assert done is None
+                enough = last - UNDER_WAY // 2 if last < jobs.stop else ENOUGH * last
+                left = end - time.monotonic()
+                if not self.within(left, lambda n=enough: self.running() >= n, f"{last} run"):
+                    break
+        return self.running()
+
+    def settled(self, jobs: int) -> None:
+        """Return when nearly all of so many jobs run: of thousands some are always late, or were lost to the load."""
+        self.until(lambda: self.running() >= ENOUGH * jobs, f"{ENOUGH:.0%} of {jobs} run")
+
+    def running(self) -> int:
+        return self.states().get("running", 0)
+
+    def patiently(self, call: Callable[[], T]) -> T:
+        """Ask until it is answered, for a while: an emulator that has much to do may be late."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return call()
+            except (Transient, BackendGone, Refused, StoreError) as error:
+                if time.monotonic() > end:
+                    raise
+                self._tell(f"asking again: {error.message}")
+                time.sleep(1.0)
+
+    def _tell(self, what: str) -> None:
+        """From time to time, where nobody pipes figures to."""
+        if time.monotonic() - self._told >= TELLS:
+            self._told = time.monotonic()
+            load = os.getloadavg()[0]
+            print(f"  {time.strftime('%H:%M:%S')} load {load:.0f}: {what}", file=sys.stderr)
+
+    def states(self) -> dict[str, int]:
+        return self.patiently(lambda: self.api.list({"limit": 1})["states"])
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Return when it holds."""
+        if not self.within(PATIENCE, holds, what):
+            raise SystemExit(f"not within {PATIENCE:.0f} s: {what}; now {self.states()}")
+
+    def within(self, seconds: float, holds: Callable[[], bool], what: str) -> bool:
+        """Whether it holds in that time."""
+        end = time.monotonic() + seconds
+        while not holds():
+            if time.monotonic() > end:
+                return False
+            self._tell(f"until {what}: {self.states()}")
+            time.sleep(1.0)
+        return True
+
+    def calls(self) -> dict[tuple[str, str], int]:
+        """What the backend has asked of the cloud until now, by service and method."""
+        found: dict[tuple[str, str], int] = {}
+        for labels, count in _COUNTED.findall(self.api.backend_metrics()):
+            said = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+            key = (said["service"], said["method"])
+            found[key] = found.get(key, 0) + int(float(count))
+        return found
+
+    def preempted(self, count: int, notice: float) -> list[str]:
+        """So many slices, which are preempted from now on."""
+        return self.emulator.do("preempt-many", count=count, notice_s=notice)["slices"]
+
+    def hollow(self, **asked: Any) -> dict[str, Any]:
+        return self.patiently(lambda: self.emulator.do("hollow", **asked))
+
+
+@contextlib.contextmanager
+def running(report_every: float, profile: str) -> Generator[Rig]:
+    """The stack in a folder of its own. `profile`: where the backend's profile goes; empty: there is none."""
+    with tempfile.TemporaryDirectory(prefix="tpujob-scale-") as folder:
+        for name in [name for name in os.environ if name.startswith("TPUJOB_")]:
+            del os.environ[name]
+        os.environ |= {
+            "TPUJOB_STATE": folder,
+            "TPUJOB_USER": "ada",
+            "TPUJOB_REPORT_EVERY": f"{report_every:g}",
+        }
+        settings = settings_module.load()
+        parts = stack.parts(settings)
+        if profile:
+            *cloud, backend = parts
+            python, run, module, *words = backend.command
+            assert (python, run) == (sys.executable, "-m"), "the backend is a module"
+            command = (python, "-m", "tests.bench.scale.profiled", profile, module, *words)
+            parts = (*cloud, stack.StackProcess(backend.name, command))
+            os.environ["PYTHONPATH"] = str(Path(__file__).parents[3])
+        stack.up(settings, parts)
+        try:
+            yield Rig(settings)
+        finally:
+            stack.down(settings, parts, grace=120)

@@ -1,0 +1,87 @@
+"""A program of one job writes where the hosts of another job report: all programs may share one account."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.support.stage import Stage
+from tpujob.domain.failures import stall
+from tpujob.domain.model import Cause, State
+from tpujob.protocol import paths, signing
+
+WRONG = {"step": 41, "host": 0, "device": "device 2", "blame": "device", "text": "it lied"}
+
+
+def forge(stage: Stage, victim: str, key: str = "", **fields: Any) -> None:
+    """On both hosts, newer than whatever they said."""
+    job = stage.job(victim)
+    assert job.attempt is not None
+    for host in range(2):
+        about = {"v": 1, "job": job.id, "attempt": job.attempt.number, "host": host}
+        text = json.dumps({**about, "seq": 10**15, **fields})
+        signed = {"report": text, "mac": signing.sign(key, "report", text)}
+        path = paths.report_path(job.workdir, job.attempt.number, host)
+        stage.bucket.put(path, b"", metadata=signed, timeout=1)
+
+
+def test_nobody_else_can_end_a_job_as_succeeded(stage: Stage) -> None:
+    stage.running(victim := stage.create())
+    own = next(iter(stage.bucket.pens.values()))
+    attackers = stage.running(stage.create(name="attacker"))
+    theirs = stage.bucket.pens[attackers.workdir, 1]
+    assert own != theirs
+    for key in ("", theirs):
+        forge(stage, victim, key, phase="exited", exit_code=0)
+        for _ in range(4):
+            stage.step(victim)
+    job = stage.job(victim)
+    assert (job.state, len(job.attempts)) == (State.RUNNING, 1)
+    assert stage.api.get(victim)["ignored"] == {"unverified": 4, "replayed": 0}
+    stage.finish(victim, 0, 0)
+    stage.until(victim, State.SUCCEEDED)
+    assert stage.api.get(victim)["ignored"] is None, "of a job that is over, nobody looks"
+
+
+def test_nobody_else_can_have_a_machine_refused(stage: Stage) -> None:
+    stage.running(victim := stage.create())
+    forge(stage, victim, phase="exited", exit_code=71, verdict=WRONG, physical="us-central2-b-77")
+    for _ in range(4):
+        stage.step(victim)
+    assert stage.job(victim).state is State.RUNNING
+    assert stage.store.reputation.suspects() == []
+
+
+def test_an_old_report_that_is_put_back_hides_no_dead_host(stage: Stage) -> None:
+    """It is signed, and was true once: without the number the host would go on living."""
+    job = stage.running(victim := stage.create())
+    path = paths.report_path(job.workdir, 1, 1)
+    kept = stage.bucket.objects[path][1].metadata
+    stage.report(victim, 1, step=2)
+    stage.step(victim)
+    stage.hosts.dead = {1}
+
+    def replay() -> None:
+        stage.bucket.put(path, b"", metadata=kept, timeout=1)
+        stage.report(victim, 0, step=3)
+
+    ended = stage.until(victim, lambda j: j.attempts[0].ended_at is not None, each=replay)
+    assert "host 1 has not reported" in ended.attempts[0].message
+
+
+def test_somebody_who_overwrites_reports_without_pause_ends_nothing(stage: Stage) -> None:
+    """Every look finds something else than what the hosts say, and they answer over SSH."""
+    job = stage.running(victim := stage.create())
+    until = stage.clock.now() + 2 * stall.SILENCE
+    while stage.clock.now() < until:
+        forge(stage, victim, phase="exited", exit_code=0)
+        stage.step(victim)
+    assert (stage.job(victim).state, len(stage.job(victim).attempts)) == (State.RUNNING, 1)
+    stage.hosts.dead = {0, 1}
+    gone = stage.until(
+        victim,
+        lambda j: j.attempts[0].ended_at is not None,
+        each=lambda: forge(stage, victim, phase="running"),
+    )
+    assert gone.attempts[0].cause is Cause.LOST_CONTACT, "hosts that do not answer are gone"
+    assert job.attempts[0].ended_at is None

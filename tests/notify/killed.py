@@ -1,0 +1,30 @@
+"""A backend's notifier in a process of its own, to be killed: `python -m tests.notify.killed FOLDER URL`."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+from tpujob.adapters.clock import SystemClock
+from tpujob.adapters.notify import Webhook
+from tpujob.adapters.sqlite import SqliteStore
+from tpujob.domain.notify.rules import Rule
+from tpujob.engine.notify import Notifier, Outlet, Setup
+from tpujob.ports import Clock
+
+KEY = "whsec_" + "bmV3LW5ldy1uZXctbmV3LW5ldy1uZXctbmV3LW5ldw=="
+
+
+def notifier(store: SqliteStore, url: str, clock: Clock, owner: str) -> Notifier:
+    sink = Webhook(lambda: url, lambda: (KEY,), clock, private=True)
+    setup = Setup({"lab": Outlet("webhook", "here", sink)}, (Rule(("lab",)),))
+    return Notifier(store, store.outbox, setup, clock, owner=owner)
+
+
+if __name__ == "__main__":
+    notifier(
+        SqliteStore(Path(sys.argv[1]) / "jobs.db"), sys.argv[2], SystemClock(), "first"
+    ).start()
+    print("ready", flush=True)
+    threading.Event().wait(60)

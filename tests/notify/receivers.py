@@ -1,0 +1,163 @@
+"""Real receivers on loopback: a web server and a mail server, which note what they get and answer what a test says."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.message import EmailMessage
+from email.parser import BytesParser
+from email.policy import default
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, cast
+
+from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
+
+from tpujob.domain.notify.model import Kind, Message, Note
+
+
+@dataclass
+class Got:
+    """A request."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class Web:
+    url: str
+    status: int = 200
+    text: str = "ok"
+    more: dict[str, str] = field(default_factory=dict)  #: headers of the answer
+    got: list[Got] = field(default_factory=list)
+    release: threading.Event | None = None  #: answers wait for it
+    drip: bool = False  #: the answer comes byte by byte, without an end
+
+
+@contextmanager
+def web() -> Iterator[Web]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            told.got.append(Got(self.path, dict(self.headers.items()), body))
+            if told.release:
+                told.release.wait(30)
+            if told.drip:
+                self._drip()
+                return
+            self.send_response(told.status)
+            for name, value in told.more.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(told.text.encode())))
+            self.end_headers()
+            self.wfile.write(told.text.encode())
+
+        def _drip(self) -> None:
+            try:
+                while True:
+                    self.wfile.write(b"H")
+                    self.wfile.flush()
+                    threading.Event().wait(0.05)
+            except OSError:
+                self.close_connection = True
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    told = Web(f"http://127.0.0.1:{server.server_port}/hook?a=b")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield told
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@dataclass
+class Post:
+    port: int = 0
+    answer: str = ""  #: to whatever is handed in; empty: it is taken
+    got: list[EmailMessage] = field(default_factory=list)
+    envelopes: list[tuple[str, list[str]]] = field(default_factory=list)
+    logins: list[tuple[bytes, bytes]] = field(default_factory=list)
+
+
+class AnyPort(Controller):
+    """Knocks at the port that it got, where its own class knocks at the one that it was given."""
+
+    def _trigger_server(self) -> None:
+        assert self.server
+        self.port = self.server.sockets[0].getsockname()[1]
+        super()._trigger_server()
+
+
+@contextmanager
+def post(tls: ssl.SSLContext | None = None, *, implicit: bool = False) -> Iterator[Post]:
+    """A mail server that wants a login over TLS, when it has a certificate."""
+    told = Post()
+
+    class Handler:
+        async def handle_DATA(self, server: SMTP, session: Any, envelope: Any) -> str:
+            if told.answer:
+                return told.answer
+            parsed = BytesParser(policy=default).parsebytes(envelope.content)
+            told.got.append(cast("EmailMessage", parsed))
+            told.envelopes.append((envelope.mail_from, envelope.rcpt_tos))
+            return "250 taken"
+
+    def login(
+        server: SMTP, session: Any, envelope: Any, mechanism: str, data: LoginPassword
+    ) -> AuthResult:
+        told.logins.append((data.login, data.password))
+        return AuthResult(success=data.password == b"right", handled=False)
+
+    options: dict[str, Any] = {}
+    if tls:
+        wanted = {"auth_required": not implicit, "auth_require_tls": not implicit}
+        options = {"authenticator": login, **wanted}
+        options["tls_context"] = None if implicit else tls
+
+    controller = AnyPort(
+        Handler(),
+        hostname="127.0.0.1",
+        port=0,
+        ssl_context=tls if implicit else None,
+        **options,
+    )
+    controller.start()
+    told.port = controller.port
+    try:
+        yield told
+    finally:
+        controller.stop()
+
+
+def a_message(**note: Any) -> Message:
+    fields: dict[str, Any] = {
+        "key": "000042/1/failed/CRASH",
+        "kind": Kind.FAILED,
+        "at": 1_700_000_000.0,
+        "text": "attempt 1 ended, CRASH: KeyError",
+        "job": "000042",
+        "name": "llama",
+        "user": "ada",
+        "attempt": 1,
+        "cause": "CRASH",
+        "zone": "us-central2-b",
+    }
+    return of(Note(**fields | note))
+
+
+def of(*notes: Note, count: int = 0) -> Message:
+    keys = tuple(note.key for note in notes) or ("x",)
+    keys = keys * (count or 1)
+    return Message("msg_1700000000000_lab_1", "lab", 1_700_000_000.0, notes, keys, due=0.0)

@@ -1,0 +1,104 @@
+"""A notifier over a real store, with a clock turned by hand, and sinks that note what they are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.stores import a_job
+from tests.support.world import Clock, Inline
+from tpujob.domain.events import Event, EventKind, Finished
+from tpujob.domain.lifecycle import apply, event
+from tpujob.domain.model import Cause, Job, State
+from tpujob.domain.notify.model import Message, Receipt
+from tpujob.domain.notify.rules import Rule
+from tpujob.engine.notify import Notifier, Outlet, Setup
+from tpujob.ports import Store
+
+LAB = Rule(channels=("lab",))
+
+
+@dataclass
+class Notes:
+    """A sink that notes what it is sent, and answers what a test says."""
+
+    answer: Callable[[Message], Receipt] = lambda _: Receipt()
+    tried: list[Message] = field(default_factory=list)
+    got: list[Message] = field(default_factory=list)
+
+    def send(self, message: Message, *, timeout: float) -> Receipt:
+        self.tried.append(message)
+        receipt = self.answer(message)
+        if not receipt.error:
+            self.got.append(message)
+        return receipt
+
+    @property
+    def keys(self) -> list[str]:
+        return [key for message in self.got for key in message.keys]
+
+
+class Rig:
+    def __init__(self, store: Store, *, rules: Sequence[Rule] = (LAB,), **outlets: Any) -> None:
+        self.store, self.clock = store, Clock()
+        self.sinks: dict[str, Notes] = {}
+        self._rules, self._outlets = rules, {"lab": {}, **outlets}
+        self.notifier = self.backend()
+
+    def backend(self, name: str = "backend-1") -> Notifier:
+        """Another backend, or the same one after a restart."""
+        made = {
+            each: Outlet("webhook", each, self.sinks.setdefault(each, Notes()), **options)
+            for each, options in self._outlets.items()
+        }
+        setup = Setup(made, tuple(self._rules))
+        return Notifier(self.store, self.store.outbox, setup, self.clock, owner=name, pool=Inline())
+
+    @property
+    def lab(self) -> Notes:
+        return self.sinks["lab"]
+
+    def run(self, seconds: float, *others: Notifier, poke: bool = True) -> None:
+        """Let that time pass, stepping whenever a notifier wants to."""
+        end = self.clock.now() + seconds
+        while True:
+            again = end
+            for each in (self.notifier, *others):
+                if poke:
+                    each.poke()
+                for _ in range(200):
+                    begun, wanted = each.step()
+                    if not begun and wanted > self.clock.now():
+                        break
+                again = min(again, wanted)
+            if self.clock.now() >= end:
+                return
+            self.clock.sleep(max(0.05, min(again, end) - self.clock.now()))
+
+    # Jobs ------------------------------------------------------------------------------------------------------------
+
+    def job(self, **fields: Any) -> Job:
+        now = self.clock.now()
+        made = a_job(**{"created_at": now, "state_since": now, "wake": now, **fields})
+        created = Event(EventKind.CREATED, now, State.QUEUED, "created", by=made.user)
+        return self.store.create(made, created)
+
+    def happens(
+        self, job: Job, kind: EventKind, text: str = "", payload: Any = None, by: str = ""
+    ) -> Job:
+        now = self.store.get(job.id)
+        happened = event(now, kind, self.clock.now(), text or kind, payload, by=by)
+        return self.store.commit(
+            apply(now, happened),
+            happened,
+            expected_version=now.version,
+            op_id=f"{kind}:{now.version}",
+            lease=None,
+        )
+
+    def fails(self, job: Job, cause: Cause = Cause.CRASH, text: str = "it crashed") -> Job:
+        return self.happens(job, EventKind.FAILED, text, Finished(cause))
+
+    def resumes(self, job: Job, by: str = "ana") -> Job:
+        return self.happens(job, EventKind.RESUME_REQUESTED, by=by)

@@ -1,0 +1,362 @@
+"""What people are told, by a notifier over a real store, while the clock is turned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from tests.notify.rig import LAB, Notes, Rig
+from tpujob.domain.events import BudgetWarned, EventKind
+from tpujob.domain.model import Cause
+from tpujob.domain.notify import words
+from tpujob.domain.notify.model import KEPT, Kind, Message, Receipt
+from tpujob.domain.notify.rules import Rule
+from tpujob.domain.spec import parse
+from tpujob.errors import Transient
+from tpujob.ports import Owned, Store
+
+DOWN = Receipt("HTTP 503")
+
+
+def kinds(sink: Notes) -> list[Kind]:
+    return [message.kind for message in sink.got]
+
+
+def test_a_failure_is_told_at_once_with_its_cause(rig: Rig) -> None:
+    job = rig.job(name="llama")
+    rig.fails(job, text="attempt 1 ended, CRASH: KeyError")
+    began = rig.clock.now()
+    rig.run(10)
+    (message,) = rig.lab.got
+    assert message.at - began <= 10
+    assert words.headline(message) == f"llama ({job.id}) failed: CRASH"
+    assert "KeyError" in words.lines(message)[0]
+    assert words.commands(message.notes) == [f"tpujob why {job.id}"]
+
+
+def test_a_thousand_failures_of_one_cause_in_a_minute_make_three_messages_at_most(
+    rig: Rig,
+) -> None:
+    jobs = [rig.job(name=f"sweep-{n}") for n in range(1000)]
+    rig.run(1)
+    began = rig.clock.now()
+    for start in range(0, 1000, 50):
+        for job in jobs[start : start + 50]:
+            rig.fails(job)
+        rig.run(3)
+    rig.run(3600)
+    assert len(rig.lab.got) <= 3
+    assert rig.lab.got[0].at - began <= 10
+    keys = rig.lab.keys
+    assert len(keys) == len(set(keys)), "one is told twice"
+    assert {key.partition("/")[0] for key in keys} == {job.id for job in jobs}, "one is lost"
+    assert words.headline(rig.lab.got[1]).endswith("jobs failed: CRASH")
+
+
+def test_a_job_that_flaps_a_hundred_times_is_told_of_once_in_ten_minutes(rig: Rig) -> None:
+    job = rig.job()
+    failures = 0
+    for _ in range(100):
+        rig.fails(job, cause=Cause.CRASH if failures % 2 else Cause.OOM_HOST)
+        failures += 1
+        rig.run(20)
+        rig.resumes(job, by="ana")
+        rig.run(10)
+    rig.run(3600)
+    at = [message.at for message in rig.lab.got]
+    assert all(later - earlier >= 600 for earlier, later in pairwise(at))
+    told = [key for key in rig.lab.keys if "/failed/" in key]
+    assert len(set(told)) == len(told) == failures, "each failure is in one message"
+
+
+def test_what_mends_itself_is_not_told(rig: Rig) -> None:
+    job = rig.job()
+    for _ in range(3):
+        rig.run(30)
+    rig.resumes(job)
+    rig.run(600)
+    assert rig.lab.tried == []
+
+
+def test_a_job_that_waits_for_hardware_for_an_hour_is_told_of_once(rig: Rig) -> None:
+    job = rig.job(name="llama")
+    rig.run(3500)
+    assert rig.lab.got == []
+    rig.run(7200, rig.backend("backend-2"))
+    (message,) = rig.lab.got
+    assert message.kind is Kind.WAITING
+    assert message.notes[0].job == job.id
+    assert "has waited for hardware for 60 min" in message.notes[0].text
+
+
+def test_a_cancel_of_ones_own_is_no_news_and_one_by_somebody_else_is(rig: Rig) -> None:
+    for by in ("ana", "bob"):
+        job = rig.job(user="ana", name=f"by-{by}")
+        rig.happens(job, EventKind.RELEASE_REQUESTED, by=by)
+        from tpujob.domain.events import Finished
+
+        rig.happens(job, EventKind.CANCELLED, "cancelled", Finished(Cause.CANCELLED))
+    rig.run(60)
+    (message,) = rig.lab.got
+    assert message.notes[0].name == "by-bob"
+    assert message.notes[0].text.startswith("bob has cancelled it")
+
+
+def test_a_budget_is_told_once_for_each_limit(rig: Rig) -> None:
+    job = rig.job()
+    rig.happens(job, EventKind.BUDGET_WARNED, "80 %", BudgetWarned(100, 80))
+    rig.run(5)
+    rig.happens(job, EventKind.BUDGET_WARNED, "80 %", BudgetWarned(100, 81))
+    rig.run(700)
+    assert kinds(rig.lab) == [Kind.BUDGET_WARNED]
+    rig.fails(job, Cause.BUDGET)
+    rig.run(60)
+    assert kinds(rig.lab) == [Kind.BUDGET_WARNED, Kind.BUDGET_USED_UP]
+
+
+def test_a_leak_is_told_once_however_often_it_is_swept(rig: Rig) -> None:
+    leak = Owned("tj-000009-1", "us-central2-b", "000009", rig.clock.now() - 7200)
+    for _ in range(5):
+        rig.notifier.leaked([leak])
+        rig.run(300)
+    (message,) = rig.lab.got
+    assert "tj-000009-1 in us-central2-b is 2 h old" in message.notes[0].text
+
+
+# Whom ----------------------------------------------------------------------------------------------------------------
+
+
+def test_rules_of_jobs_users_and_contexts_lead_to_channels(store: Store) -> None:
+    rules = [
+        Rule(("ada",), users=("ada",)),
+        Rule(("ops",), on=frozenset({Kind.LEAK, Kind.FAILED})),
+    ]
+    rig = Rig(store, rules=rules, ada={}, ops={})
+    rig.run(1)
+    spec = parse({**SPEC, "notify": ["lab", "nobody"]})
+    rig.fails(rig.job(user="ada", name="one"))
+    rig.happens(
+        rig.job(user="bob", name="two", spec=spec), EventKind.BUDGET_WARNED, "", BudgetWarned(9, 8)
+    )
+    rig.notifier.leaked([Owned("tj-1", "us-central2-b", "1", 0.0)])
+    rig.run(60)
+    told = {name: kinds(sink) for name, sink in rig.sinks.items()}
+    assert told["ada"] == [Kind.FAILED]
+    assert sorted(told["ops"]) == [Kind.FAILED, Kind.LEAK]
+    assert told["lab"] == [Kind.BUDGET_WARNED], "its own file says so"
+
+
+SPEC = {"name": "mlp", "tpu": {"type": "v4-8"}, "run": {"command": "true"}}
+
+
+# Restarts, kills and several backends --------------------------------------------------------------------------------
+
+
+def test_what_happened_before_notifications_were_set_up_is_told_to_nobody(store: Store) -> None:
+    before = Rig(store)
+    old = before.job()
+    before.fails(old)
+    rig = Rig(store)
+    rig.clock.sleep(before.clock.now() - rig.clock.now() + 5)
+    rig.run(5)
+    rig.resumes(old)
+    rig.run(60)
+    assert rig.lab.tried == []
+
+
+def test_a_backend_that_starts_later_tells_what_happened_meanwhile(rig: Rig) -> None:
+    rig.fails(rig.job(name="while-nobody-ran"))
+    rig.clock.sleep(7200)
+    rig.notifier = rig.backend("backend-2")
+    rig.run(30)
+    assert [message.notes[0].name for message in rig.lab.got] == ["while-nobody-ran"]
+
+
+def test_two_backends_tell_each_thing_once(rig: Rig) -> None:
+    other = rig.backend("backend-2")
+    for n in range(20):
+        rig.fails(rig.job(name=f"job-{n}"), cause=[Cause.CRASH, Cause.HANG][n % 2])
+        rig.run(7, other)
+    rig.run(3600, other)
+    assert len(rig.lab.keys) == len(set(rig.lab.keys)) == 20
+
+
+class Killed(Exception):
+    """The process is killed here."""
+
+
+#: of each way to be cut off: the method of the outbox, at which of its calls, and whether that is still carried out
+CUTS = {
+    "before notes are kept": ("note", 1, False),
+    "when they are kept": ("note", 1, True),
+    "before the message is made": ("write", 1, False),
+    "when it is made": ("write", 1, True),
+    "when its notes are closed": ("close", 1, True),
+    "before the message is claimed": ("update", 1, False),
+    "when it is claimed": ("update", 1, True),
+    "between delivery and record": ("update", 2, False),
+    "when the delivery is recorded": ("update", 2, True),
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_backend_that_is_killed_anywhere_loses_nothing(
+    rig: Rig, cut: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delivered twice is only what could not be recorded: the same message, with the same id."""
+    method, at, done = CUTS[cut]
+    real = getattr(rig.store.outbox, method)
+    calls = 0
+
+    def killed(_: object, *args: object, **kwargs: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls < at:
+            return real(*args, **kwargs)
+        if calls == at and done:
+            real(*args, **kwargs)
+        raise Killed
+
+    rig.fails(rig.job(name="one"))
+    with monkeypatch.context() as patched:
+        patched.setattr(type(rig.store.outbox), method, killed)
+        rig.run(1)
+    assert calls >= at
+    rig.notifier = rig.backend("backend-2")
+    rig.run(120)
+    assert {message.notes[0].name for message in rig.lab.got} == {"one"}
+    assert len({message.id for message in rig.lab.got}) == 1
+    assert len(rig.lab.got) == (2 if cut == "between delivery and record" else 1)
+
+
+def test_an_outage_of_the_store_loses_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def out(*_: object, **__: object) -> None:
+        raise Transient("no answer")
+
+    rig.fails(rig.job(name="one"))
+    with monkeypatch.context() as patched:
+        patched.setattr(type(rig.store.outbox), "note", out)
+        rig.run(60)
+    assert rig.lab.got == []
+    rig.run(10)
+    assert [message.notes[0].name for message in rig.lab.got] == ["one"]
+
+
+# Sinks that fail -----------------------------------------------------------------------------------------------------
+
+
+def test_a_receiver_that_is_down_for_an_hour_gets_all_of_it_later_with_the_same_ids(
+    rig: Rig,
+) -> None:
+    rig.lab.answer = lambda _: DOWN
+    for n in range(60):
+        rig.fails(rig.job(name=f"job-{n}"), cause=list(Cause)[n % 9])
+        rig.run(60)
+    made = {m.id for m in rig.store.outbox.messages(limit=999)}
+    tried = {message.id for message in rig.lab.tried}
+    assert tried <= made
+    rig.lab.answer = lambda _: Receipt()
+    rig.run(3 * 3600)
+    assert {message.id for message in rig.lab.got} == {
+        m.id for m in rig.store.outbox.messages(limit=999)
+    }
+    assert len(rig.lab.keys) == len(set(rig.lab.keys)) == 60
+    assert made <= {message.id for message in rig.lab.got}, "the ids of the tries before"
+
+
+def test_a_dead_channel_does_not_delay_another(store: Store) -> None:
+    rig = Rig(store, rules=[Rule(("lab", "ops"))], ops={})
+    rig.run(1)
+    rig.lab.answer = lambda _: DOWN
+    rig.fails(rig.job())
+    rig.run(10)
+    assert len(rig.sinks["ops"].got) == 1
+
+
+def test_tries_end_after_three_days_and_a_person_can_begin_anew(rig: Rig) -> None:
+    rig.lab.answer = lambda _: DOWN
+    rig.fails(rig.job())
+    rig.run(4 * 86400, poke=False)
+    (message,) = rig.store.outbox.messages(limit=9)
+    assert message.state == "failed"
+    took = message.tries[-1].at - message.tries[0].at
+    assert 65 * 3600 < took < 85 * 3600
+    assert len(message.tries) == 11
+    rig.lab.answer = lambda _: Receipt()
+    done = rig.notifier.sender.replay(message.id)
+    assert (done.id, done.state) == (message.id, "sent")
+    assert len(done.tries) == 12
+
+
+def test_a_receiver_says_when_it_is_asked_again(rig: Rig) -> None:
+    answers = [Receipt("HTTP 429", retry_after=900.0), Receipt()]
+    rig.lab.answer = lambda _: answers.pop(0)
+    rig.fails(rig.job(name="one"))
+    rig.run(10)
+    rig.fails(rig.job(name="two"), Cause.HANG)
+    rig.run(880)
+    assert rig.lab.got == [], "the other message waits, too: the channel was asked to be left alone"
+    answers.append(Receipt())
+    rig.run(60)
+    assert len(rig.lab.got) == 2
+
+
+def test_a_refusal_for_good_ends_the_tries(rig: Rig) -> None:
+    rig.lab.answer = lambda _: Receipt("HTTP 404", permanent=True)
+    rig.fails(rig.job())
+    rig.run(7200)
+    assert len(rig.lab.tried) == 1
+    assert rig.store.outbox.messages(limit=9)[0].state == "failed"
+
+
+def test_a_receiver_that_is_gone_is_left_alone_until_a_test_succeeds(rig: Rig) -> None:
+    rig.lab.answer = lambda _: Receipt("HTTP 410", permanent=True, gone=True)
+    rig.fails(rig.job(name="one"))
+    rig.run(10)
+    rig.fails(rig.job(name="two"), Cause.HANG)
+    rig.run(7200)
+    assert len(rig.lab.tried) == 1
+    assert rig.store.outbox.channel("lab").disabled_why == "HTTP 410"
+    rig.lab.answer = lambda _: Receipt()
+    assert rig.notifier.sender.test("lab", "ada").state == "sent"
+    rig.run(120)
+    assert [message.notes[0].name for message in rig.lab.got] == ["", "two"]
+    replayed = rig.notifier.sender.replay(rig.lab.tried[0].id)
+    assert replayed.state == "sent"
+
+
+def test_a_muted_channel_is_told_later(rig: Rig) -> None:
+    until = rig.clock.now() + 3600
+    rig.notifier.sender.change("lab", lambda c: replace(c, muted_until=until))
+    rig.fails(rig.job(name="one"))
+    rig.run(3500)
+    assert rig.lab.tried == []
+    rig.run(200)
+    assert [message.notes[0].name for message in rig.lab.got] == ["one"]
+
+
+def test_a_channel_that_is_not_set_up_any_more_ends_its_messages(store: Store) -> None:
+    rig = Rig(store, rules=[LAB, Rule(("old",))], old={})
+    rig.run(1)
+    rig.sinks["old"].answer = lambda _: DOWN
+    rig.fails(rig.job())
+    rig.run(1)
+    del rig._outlets["old"]
+    rig.notifier = rig.backend()
+    rig.run(7200)
+    ended = rig.store.outbox.messages(channel="old", limit=9)
+    assert [(m.state, m.tries[-1].error) for m in ended] == [
+        ("failed", "no channel of that name is set up any more")
+    ]
+
+
+def test_old_messages_are_removed_and_young_ones_stay(rig: Rig) -> None:
+    rig.fails(rig.job(name="one"))
+    rig.run(60)
+    rig.clock.sleep(KEPT)
+    rig.fails(rig.job(name="two"))
+    rig.run(7200)
+    kept: list[Message] = rig.store.outbox.messages(limit=9)
+    assert [note.name for message in kept for note in message.notes] == ["two"]

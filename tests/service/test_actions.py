@@ -1,0 +1,156 @@
+"""What a person can do with a job: said in each state, to each caller, with its money; and it is what happens then."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+
+import pytest
+
+from tests.support.callers import ADA, caller
+from tests.support.records import NOW, job_in
+from tests.support.stage import SPEC, Stage
+from tpujob.domain.access import Principal, Role
+from tpujob.domain.model import Cause, Job, Progress, State, Wish
+from tpujob.errors import Forbidden, IllegalInState
+from tpujob.service import actions
+
+BOB, EVE = caller("bob"), caller("eve")
+LIVE = [state for state in State if not state.final]
+
+
+def offered(job: Job, who: Principal = ADA, done: Progress | None = None) -> dict[str, str]:
+    found, refused = actions.offered(job, who, NOW, done=done)
+    names = sorted(one["name"] for one in (*found, *refused))
+    assert names == sorted(actions.ACTIONS), "each is offered, or it is said why not"
+    assert all(one["why"] for one in refused)
+    assert all(one["does"] and one["costs"] for one in found)
+    return {one["name"]: f"{one['does']} | {one['costs']}" for one in found}
+
+
+@pytest.mark.parametrize(
+    ("state", "wish", "names"),
+    [
+        *((state, Wish.RUN, {"cancel", "delete", "clean"}) for state in LIVE),
+        *((state, Wish.CANCEL, {"resume", "delete", "clean"}) for state in LIVE),
+        *((state, Wish.RELEASE, {"resume", "clean"}) for state in LIVE),
+        *((state, Wish.CLEAN, set[str]()) for state in State),
+        (State.SUCCEEDED, Wish.RUN, {"clean"}),
+        (State.FAILED, Wish.RUN, {"resume", "clean"}),
+        (State.CANCELLED, Wish.CANCEL, {"resume", "clean"}),
+    ],
+)
+def test_each_state_offers_what_would_change_something(
+    state: State, wish: Wish, names: set[str]
+) -> None:
+    assert set(offered(job_in(state, wish=wish))) == names
+
+
+@pytest.mark.parametrize(
+    ("job", "name", "said"),
+    [
+        (
+            job_in(State.RUNNING),
+            "cancel",
+            "stops the program on all hosts and keeps the slice for 15 min, for a resume; then gives it back"
+            " | $1.00/h while the slice is kept, $0.25 at most",
+        ),
+        (
+            job_in(State.RUNNING),
+            "delete",
+            "stops the program on all hosts, gives tj-000001-1, a spot v4-16, back and ends it as cancelled; "
+            "record and logs stay | $1.00/h until the slice is gone",
+        ),
+        (
+            job_in(State.QUEUED),
+            "cancel",
+            "ends it as cancelled; record and logs stay | nothing: it holds no slice",
+        ),
+        (
+            job_in(State.PROVISIONING),
+            "delete",
+            "takes the request for tj-000001-1, a spot v4-16, back and ends it as cancelled; record and logs stay"
+            " | nothing: it holds no slice",
+        ),
+        (
+            job_in(State.HOLDING, wish=Wish.CANCEL),
+            "resume",
+            "goes on from checkpoint 480 on the slice that it holds | $1.00/h while it holds the slice",
+        ),
+        (
+            job_in(State.FAILED),
+            "resume",
+            "asks for a spot v4-16 and goes on from checkpoint 480 | $7.37/h while it holds the slice",
+        ),
+        (
+            job_in(State.FAILED),
+            "clean",
+            "removes its logs and its record for good | nothing: it holds no slice",
+        ),
+    ],
+)
+def test_an_action_says_what_it_does_and_what_it_costs(job: Job, name: str, said: str) -> None:
+    assert offered(job, done=Progress(step=500, checkpoint=480))[name] == said
+
+
+def test_a_price_that_nobody_knows_is_said() -> None:
+    job = job_in(State.RUNNING)
+    unpriced = replace(job, slices=tuple(replace(s, usd_per_hour=None) for s in job.slices))
+    for said in offered(unpriced).values():
+        assert "at a price that nobody knows" in said
+
+
+def test_others_are_told_why_they_have_no_button() -> None:
+    job = replace(job_in(State.RUNNING), owner=BOB.id)
+    assert set(offered(job, BOB)) == set(offered(job, ADA)) == {"cancel", "delete", "clean"}
+    for who in (EVE, replace(BOB, role=Role.VIEWER)):
+        found, refused = actions.offered(job, who, NOW)
+        assert found == []
+        assert all("needs the role" in one["why"] for one in refused)
+
+
+def test_a_job_whose_own_budget_is_used_up_goes_on_with_a_larger_one_alone() -> None:
+    job = job_in(State.FAILED)
+    broke = replace(job, cause=Cause.BUDGET, spend_limit=10_000)
+    found, _ = actions.offered(broke, ADA, NOW)
+    (resume,) = [one for one in found if one["name"] == "resume"]
+    assert [(ask["name"], ask["needed"]) for ask in resume["asks"]] == [("budget", True)]
+    found, _ = actions.offered(replace(broke, spend_limit=10**9), ADA, NOW)
+    (resume,) = [one for one in found if one["name"] == "resume"]
+    assert [(ask["name"], ask["needed"]) for ask in resume["asks"]] == [("budget", False)]
+    crashed = replace(broke, cause=Cause.CRASH)
+    _, refused = actions.offered(crashed, ADA, NOW)
+    assert "pays for no slice" in {one["name"]: one["why"] for one in refused}["resume"]
+
+
+def test_a_job_file_that_was_wrong_is_not_tried_again() -> None:
+    _, refused = actions.offered(replace(job_in(State.FAILED), cause=Cause.BAD_SPEC), ADA, NOW)
+    assert "submit the corrected one" in {one["name"]: one["why"] for one in refused}["resume"]
+
+
+@pytest.mark.parametrize("name", actions.ACTIONS)
+@pytest.mark.parametrize("state", [State.QUEUED, State.RUNNING, State.HOLDING, State.CANCELLED])
+def test_whatever_is_offered_can_be_done_and_changes_the_record(
+    stage: Stage, state: State, name: str
+) -> None:
+    """By whoever may; whoever may not is offered nothing."""
+    bob, eve = stage.api.acting_for(BOB), stage.api.acting_for(EVE)
+    job = bob.create(SPEC)["id"]
+    if state in (State.RUNNING, State.HOLDING):
+        stage.running(job)
+    if state in (State.HOLDING, State.CANCELLED):
+        bob.cancel(job)
+    stage.until(job, state)
+    before = stage.job(job).version
+    view = bob.get(job)
+    assert not eve.get(job)["actions"]
+    with pytest.raises(Forbidden):
+        getattr(eve, name)(job)
+    if name in {one["name"] for one in view["actions"]}:
+        getattr(bob, name)(job)
+        assert stage.job(job).version > before, "it is in the record"
+    else:
+        assert name in {one["name"] for one in view["refused"]}
+        with contextlib.suppress(IllegalInState):
+            getattr(bob, name)(job)
+        assert stage.job(job).version == before, "nothing would have changed"

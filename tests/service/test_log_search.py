@@ -1,0 +1,264 @@
+"""Search says what `grep` says, of every line, and ends in time whatever the pattern."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import tracemalloc
+from contextlib import ExitStack
+from dataclasses import replace
+
+import pytest
+
+from tests.support.records import a_job
+from tests.support.shelf import Shelf, reader
+from tpujob.api import SearchAsked
+from tpujob.domain.model import State
+from tpujob.errors import BadRequest, Busy
+from tpujob.service.logs import query
+from tpujob.service.logs.hosts import HostLog
+from tpujob.service.logs.index import Indexes
+from tpujob.service.logs.log import Logs
+from tpujob.service.logs.pieces import Pieces, Until
+from tpujob.service.logs.query import Query, matcher
+from tpujob.service.logs.search import Searches
+
+JOB = replace(a_job(), state=State.SUCCEEDED)
+
+CHAINED = b"""step 1
+Traceback (most recent call last):
+  File "a.py", line 1, in <module>
+ValueError: no
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "a.py", line 3, in <module>
+KeyError: 'x'
+step 2
+(worker) Traceback (most recent call last):
+RuntimeError: again
+  + Exception Group Traceback (most recent call last):
+  |   File "b.py", line 3, in <module>
+  | ExceptionGroup: two (1 sub-exception)
+  +-+---------------- 1 ----------------
+    | Traceback (most recent call last):
+    | ValueError: 1
+    +------------------------------------
+""".splitlines()
+
+
+def noisy(seed: int = 1, lines: int = 9000) -> tuple[Shelf, dict[int, list[bytes]]]:
+    """Words of two hosts, in segments; and what each host wrote."""
+    chance, shelf, wrote = random.Random(seed), Shelf(), dict[int, list[bytes]]()
+    words = [b"loss", b"Loss", b"1.5", b"17", b"nan", b"\x1b[31mred", b"\xff", b"\xc3\xa9t\xc3\xa9"]
+    for host in range(2):
+        wrote[host] = [b" ".join(chance.choices(words, k=3)) for _ in range(lines)]
+        at, first = 1.7e9 + host / 3, 1
+        for number in range(1, 10):
+            some = wrote[host][first - 1 : first - 1 + lines // 8]
+            at = shelf.ship(host, first, some, number=number, at=at, every=0.01) if some else at
+            first += len(some)
+    return shelf, wrote
+
+
+def grep(wrote: list[bytes], *options: str) -> int:
+    done = subprocess.run(
+        ["grep", "-a", "-c", *options], input=b"\n".join(wrote) + b"\n", capture_output=True,
+        env={"LC_ALL": "C.UTF-8" if "-F" in options else "C", "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    return int(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("asked", "options"),
+    [
+        ({"text": "loss"}, ["-F", "loss"]),
+        ({"text": "loss", "ignore_case": True}, ["-F", "-i", "loss"]),
+        ({"text": "nan 17 loss"}, ["-F", "nan 17 loss"]),
+        ({"text": "1."}, ["-F", "1."]),
+        ({"text": "été"}, ["-F", "été"]),
+        ({"text": "ÉTÉ", "ignore_case": True}, ["-F", "-i", "ÉTÉ"]),
+        ({"text": "1700000"}, ["-F", "1700000"]),
+        ({"text": "^nan .*17$", "regexp": True}, ["-E", "^nan .*17$"]),
+        ({"text": "(loss|17) nan", "regexp": True, "ignore_case": True}, ["-Ei", "(loss|17) nan"]),
+    ],
+)
+def test_the_count_is_that_of_grep(asked: SearchAsked, options: list[str]) -> None:
+    shelf, wrote = noisy(lines=4000)
+    for host in range(2):
+        found = reader(shelf).search(JOB, {**asked, "host": host})
+        assert found["matching"] == grep(wrote[host], *options)
+        assert found["complete"]
+        assert found["searched"] == found["bytes"]
+    assert reader(shelf).search(JOB, asked)["matching"] == sum(
+        grep(lines, *options) for lines in wrote.values()
+    )
+
+
+def walk(logs: Logs, asked: SearchAsked) -> list[tuple[int, int]]:
+    """Every match, page by page."""
+    there = list[tuple[int, int]]()
+    found = logs.search(JOB, asked)
+    while found["matches"]:
+        assert found["first"] == len(there) + 1, "n of N counts the matches before"
+        there += [(x["host"], x["line"]) for x in found["matches"]]
+        last = found["matches"][-1]
+        nearest = found["previous"]
+        assert (nearest is None) == (found["first"] == 1)
+        place = SearchAsked(of=last["host"], line=last["line"], after=True)
+        found = logs.search(JOB, {**asked, **place})
+        if found["previous"]:
+            assert (found["previous"]["host"], found["previous"]["line"]) == there[-1]
+    assert len(there) == found["matching"]
+    return there
+
+
+@pytest.mark.parametrize(("regexp", "limit"), [(False, 7), (True, 40)])
+def test_going_on_from_match_to_match_visits_each_once(regexp: bool, limit: int) -> None:
+    shelf, wrote = noisy(lines=2000)
+    there = walk(reader(shelf), {"text": "nan nan", "regexp": regexp, "limit": limit})
+    wanted = {
+        (host, n)
+        for host, lines in wrote.items()
+        for n, x in enumerate(lines, 1)
+        if b"nan nan" in x
+    }
+    assert set(there) == wanted
+    assert len(there) == len(wanted)
+
+
+def test_a_search_that_was_done_reads_one_segment_for_the_next_match() -> None:
+    shelf, _ = noisy()
+    logs = reader(shelf)
+    logs.search(JOB, {"text": "nan"})
+    before = shelf.read
+    logs.search(JOB, {"text": "nan", "of": 0, "line": 4000, "limit": 2})
+    whole = sum(map(len, shelf.objects.values()))
+    assert shelf.read - before < whole / 2
+
+
+def test_a_log_that_grows_is_searched_to_its_new_end() -> None:
+    shelf = Shelf()
+    shelf.ship(0, 1, [b"one needle"], number=1)
+    logs, job = reader(shelf), a_job()
+    assert logs.search(job, {"text": "needle"})["matching"] == 1
+    shelf.append(0, b"1700000001.000 another needle\n")
+    shelf.facts.clear()
+    assert logs.search(job, {"text": "needle"})["matching"] == 2
+
+
+def test_a_traceback_is_one_stop_with_all_that_it_tells() -> None:
+    shelf = Shelf()
+    shelf.ship(0, 1, CHAINED, number=1)
+    found = reader(shelf).search(JOB, {"traceback": True})
+    assert [x["line"] for x in found["matches"]] == [2, 12, 14]
+    assert found["matching"] == 3
+
+
+@pytest.mark.parametrize("pattern", [r"(x+x+)+y", r"(\w+\s?)+$!"])
+def test_a_pattern_that_takes_for_ever_is_ended_with_a_reason(
+    pattern: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(query, "PATIENCE", 0.3)
+    shelf = Shelf()
+    shelf.ship(0, 1, [b"x" * 500 + b"!"], number=1)
+    with pytest.raises(BadRequest, match=r"takes more than 0\.3 s") as refused:
+        reader(shelf).search(JOB, {"text": pattern, "regexp": True})
+    assert "plain text" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"text": "(", "regexp": True}, "is no pattern"),
+        ({"text": "(?<=a+)b", "regexp": True}, "look-behind requires fixed-width"),
+        ({"text": ""}, "needs a text"),
+        ({}, "needs a text"),
+        ({"text": "x", "traceback": True}, "not for both"),
+        ({"text": "x" * 1001}, "1,000 characters"),
+    ],
+)
+def test_a_search_that_makes_no_sense_is_refused_with_a_reason(
+    asked: SearchAsked, said: str
+) -> None:
+    shelf, _ = noisy(lines=10)
+    with pytest.raises(BadRequest, match=said):
+        reader(shelf).search(JOB, asked)
+
+
+def test_what_was_not_reached_in_time_is_said_and_asking_again_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shelf, wrote = noisy()
+    logs = reader(shelf)
+    monkeypatch.setattr("tpujob.service.logs.log.SEARCH", 0)
+    first = logs.search(JOB, {"text": "nan"})
+    assert not first["complete"]
+    assert first["searched"] < first["bytes"]
+    monkeypatch.undo()
+    assert logs.search(JOB, {"text": "nan"})["matching"] == sum(
+        grep(lines, "-F", "nan") for lines in wrote.values()
+    )
+
+
+def test_what_is_remembered_of_searches_does_not_grow_with_their_texts() -> None:
+    shelf = Shelf()
+    shelf.ship(0, 1, [b"x"], number=1)
+    logs = reader(shelf)
+    tracemalloc.start()
+    try:
+        for number in range(300):
+            logs.search(JOB, {"text": f"{number:03}" + "\U0001f4a5" * 900})
+        grown, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert grown < 300 * 1000, "a count is remembered, and not what was looked for"
+
+
+def test_a_search_ends_in_time_also_within_what_was_fetched_in_one_go() -> None:
+    shelf, looked = Shelf(), 0
+    for number in range(1, 9):
+        shelf.ship(0, number, [b"x"], number=number)
+
+    class Late:
+        over = False
+
+    class Slow:
+        def lines(self, data: bytes) -> list[int]:
+            nonlocal looked
+            looked, Late.over = looked + 1, looked >= 1
+            return [0]
+
+    pieces = Pieces(shelf)  # pyright: ignore[reportArgumentType]
+    until = Until(10)
+    found = pieces.segments(JOB, 2, 0, until, {})
+    hosts = {0: HostLog(0, found[0], pieces, Indexes(pieces), until)}
+    counted = Searches(pieces).count(hosts, Query("x"), Slow(), until, Late())  # pyright: ignore
+    assert looked == 2, "the piece that was begun is the last one"
+    assert not counted.complete
+
+
+def test_one_caller_cannot_take_all_seats(monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf, _ = noisy(lines=10)
+    logs = reader(shelf)
+    monkeypatch.setattr("tpujob.service.logs.log.SEARCH", 0)
+    with ExitStack() as busy:
+        for _ in range(2):
+            busy.enter_context(logs._seats.taken("eve"))  # pyright: ignore[reportPrivateUsage]
+        with pytest.raises(Busy, match="more than 2 searches of yours at once"):
+            logs.search(JOB, {"text": "nan"}, "eve")
+        for who in ("ada", "bob"):
+            busy.enter_context(logs._seats.taken(who))  # pyright: ignore[reportPrivateUsage]
+        with pytest.raises(Busy, match="more than 4 searches at once"):
+            logs.search(JOB, {"text": "nan"}, "cy")
+    logs.search(JOB, {"text": "nan"}, "eve")
+
+
+def test_a_pattern_is_looked_for_behind_the_backends_own_work() -> None:
+    with matcher(Query("nan", regexp=True)) as by:
+        pid = by._process.pid  # pyright: ignore
+        assert os.getpriority(os.PRIO_PROCESS, pid) == min(
+            19, os.getpriority(os.PRIO_PROCESS, 0) + 10
+        )

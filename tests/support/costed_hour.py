@@ -1,0 +1,355 @@
+"""What a job's hour costs beside its slices: every operation on the bucket and every call of Cloud TPU is counted.
+
+The backend's own reconciler and sweep, the agent's own log and report writers and a follower of the log run in virtual
+time against a bucket and a cloud in memory. The job runs by then: how it started and ends is not in it.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from types import ModuleType
+from typing import Any, ClassVar
+from unittest import mock
+
+from tests.simulation.sim import Sim
+from tests.support.stage import Stage
+from tests.support.virtual_threads import virtual
+from tests.support.world import Bucket, Clock, orphans
+from tpujob.agent.attempt import UNASKED, WORDS
+from tpujob.agent.ship import Redactor, log, reports, segments
+from tpujob.agent.voice import followed as followed_sign
+from tpujob.agent.voice import pile, speaker
+from tpujob.cli.commands.logs import POLL
+from tpujob.domain.model import Job
+from tpujob.domain.observations import SliceSeen
+from tpujob.domain.prices import LIST
+from tpujob.engine.loop import ATTENDED, SWEEP_EVERY
+from tpujob.ports import Survey
+from tpujob.protocol import limits, paths
+from tpujob.service import logs
+from tpujob.service.logs.live import Tails
+from tpujob.service.logs.tail import Ring
+
+#: a type of so many hosts
+TYPES: Mapping[int, str] = {1: "v4-8", 4: "v4-32", 64: "v4-512", 256: "v4-2048"}
+#: seconds between two reports of a slice in the cloud, and between two lines of a program that prints
+REPORT_EVERY, LINE_EVERY = 60.0, 0.5
+#: how Cloud Storage bills each method of the port `Blobs`; deletions are free, and what is refused or not found
+CLASSES: Mapping[str, str] = {
+    "put": "A", "list": "A", "touch": "A", "get": "B", "stat": "B", "place": "B"
+}  # fmt: skip
+
+
+@dataclass
+class Bill:
+    """Of one job-hour."""
+
+    hosts: Counter[str] = field(default_factory=Counter[str])  #: operations by class
+    backend: Counter[str] = field(default_factory=Counter[str])
+    tpu: Counter[str] = field(default_factory=Counter[str])  #: calls by method
+
+    def of(self, letter: str) -> int:
+        return self.hosts[letter] + self.backend[letter]
+
+    @property
+    def usd(self) -> Decimal:
+        """On a bucket of one region, Standard storage."""
+        return LIST.usd_of_operations(self.of("A"), self.of("B"))
+
+
+def _timed() -> list[ModuleType]:
+    """What reads a clock: the agent's writers, and the reader of logs, which keeps lists for a while."""
+    read = [module for name, module in sys.modules.items() if name.startswith(logs.__name__)]
+    return [log, segments, reports, speaker, pile, followed_sign, *read]
+
+
+class _Time(Clock):
+    def __init__(self, sim: Sim) -> None:
+        self.sim = sim
+
+    @property
+    def time(self) -> float:  # type: ignore[override]
+        return self.sim.now
+
+    def sleep(self, seconds: float) -> None:
+        if seconds:  # the log is read by threads of its own, which are not the simulation's
+            self.sim.sleep(seconds)
+
+
+class _Storage:
+    """What the agent writes with."""
+
+    def __init__(self, bucket: Bucket, bill: Bill, now: Callable[[], float]) -> None:
+        self._bucket, self._put, self._bill, self._now = bucket, bucket.put, bill, now
+
+    def put(self, path: str, content: bytes, metadata: Mapping[str, str], over: str = "") -> None:
+        self._bill.hosts["A"] += 1
+        self._put(path, content, metadata=metadata, timeout=10)
+
+    def delete(self, path: str) -> None: ...
+
+    def age(self, path: str) -> float | None:
+        self._bill.hosts["B"] += 1
+        found = self._bucket.objects.get(path)
+        return self._now() - found[1].updated if found else None
+
+    def time(self) -> float:
+        return self._now()
+
+
+class _Heard:
+    """What hosts tell over SSH, as `service/logs/live.py` keeps it, without a connection."""
+
+    def __init__(self, sim: Sim, told: list[log.Log]) -> None:
+        self._sim, self._told, self._settled_at = sim, told, 0.0
+        self._rings = [Ring(1 << 24) for _ in told]
+
+    def tails(self, job: Job, attempt: int, until: object) -> Tails:
+        for host, (ring, lines) in enumerate(zip(self._rings, self._told, strict=True)):
+            settled = ring.settled
+            while ring.take(tail := lines.pending(host, ring.end)) and tail.lines:
+                pass
+            if ring.settled > settled:
+                self._settled_at = self._sim.now
+        of = {host: ring.now() for host, ring in enumerate(self._rings)}
+        return Tails(of, whole=True, over=False, settled_at=self._settled_at)
+
+
+class _Deaf:
+    """As it is where SSH cannot be had."""
+
+    def tails(self, job: Job, attempt: int, until: object) -> Tails:
+        return Tails({}, whole=False, over=False, trouble="no route to host")
+
+
+class _Links:
+    """The connections of one host to all others, as they are when nothing goes wrong."""
+
+    all: ClassVar[dict[int, _Links]] = {}
+
+    def __init__(self, host: int, addresses: object, key: str, ear: Any) -> None:
+        self._host, self.ear = host, ear
+
+    def start(self) -> None:
+        for other, links in self.all.items():
+            links.ear.linked(self._host)
+            self.ear.linked(other)
+        self.all[self._host] = self
+
+    def linked(self) -> list[int]:
+        return [host for host in self.all if host != self._host]
+
+    def send(self, host: int, kind: str, said: Any) -> bool:
+        self.all[host].ear.hear(self._host, kind, said)
+        return True
+
+    def close(self) -> None: ...
+
+
+def an_hour(hosts: int, *, prints: bool, followed: str, minutes: float = 60.0) -> Bill:
+    """Of a job on so many hosts. `prints`: its program prints on every host, all the time. `followed`: how somebody who
+    looks at its page follows the log of every host: `SSH` or `bucket`; empty: nobody does. `minutes`: how long it is
+    played; the bill is for an hour."""
+    sim, bill = Sim(0), Bill()
+    connected = mock.patch.object(speaker, "Links", type("Links", (_Links,), {"all": {}}))
+    with tempfile.TemporaryDirectory() as folder, virtual(sim, *_timed()), connected:
+        clock = _Time(sim)
+        stage = Stage(Path(folder), hosts=hosts, clock=clock, report_every=REPORT_EVERY)
+        try:
+            hour = _Hour(sim, stage, bill, Path(folder))
+            sim.spawn(lambda: hour.begin(hosts, prints=prints, followed=followed))
+            sim.run_until(sim.now + 600)  # until it runs, and all its first looks are over
+            hour.count()
+            sim.run_until(sim.now + minutes * 60)
+        finally:
+            sim.stop()
+            stage.store.close()
+    for counts in (bill.hosts, bill.backend, bill.tpu):
+        for name in counts:
+            counts[name] = round(counts[name] * 60 / minutes)
+    return bill
+
+
+class _Hour:
+    def __init__(self, sim: Sim, stage: Stage, bill: Bill, folder: Path) -> None:
+        self.sim, self.stage, self.bill, self.folder = sim, stage, bill, folder
+        self.logs: list[log.Log] = []  #: by host
+        self.put = stage.bucket.put
+        self.write = _Storage(stage.bucket, bill, lambda: sim.now)
+        self._count_bucket()
+        self._count_cloud()
+
+    def begin(self, hosts: int, *, prints: bool, followed: str) -> None:
+        stage, sim = self.stage, self.sim
+        tpu = {"type": TYPES[hosts], "zones": ["us-central2-b"]}
+        job = stage.running(stage.create(tpu=tpu))
+        for host in range(hosts):
+            self._host(job, host, prints=prints)
+        sim.spawn(lambda: self._ticks(job.id, followed=bool(followed)))
+        sim.spawn(self._sweeps)
+        if followed:
+            heard: Any = _Heard(sim, self.logs) if followed == "SSH" else _Deaf()
+            sim.spawn(lambda: self._follows(job, heard))
+
+    def count(self) -> None:
+        """From now on."""
+        for counts in (self.bill.hosts, self.bill.backend, self.bill.tpu):
+            counts.clear()
+
+    # The hosts
+
+    def _host(self, job: Job, host: int, *, prints: bool) -> None:
+        attempt = job.attempt
+        assert attempt
+        where, redactor = (job.workdir, attempt.number, host), Redactor({})
+        storage: Any = self.write
+        plan: Any = {
+            "job": job.id, "attempt": attempt.number, "host": host, "workdir": job.workdir,
+            "report_every": REPORT_EVERY, "stall": None,
+            "voice": {"peers": [f"10.0.0.1:{1000 + n}" for n in range(job.hosts)]},
+        }  # fmt: skip
+        voice = speaker.Voice(plan, storage, self.stage.bucket.pens[job.workdir, attempt.number])
+        said: Any = {"v": 1, "job": job.id, "attempt": attempt.number, "host": host}
+        said |= {"phase": "running"}
+        vitals: Any = {"idle": 1.0, "looks": 2}
+        reporter = reports.ReportWriter(voice.put, WORDS, said, lambda: vitals, redactor)
+        spool = str(self.folder / f"spool-{host}")
+        every = limits.LOG_EVERY
+        together = pile.Pile(plan, storage, voice, every) if job.hosts > 1 else None
+        lines = log.Log(
+            storage,
+            lambda n: paths.log_path(*where, n),
+            spool,
+            1 << 30,
+            redactor,
+            every * UNASKED if together else every,
+            together.ship if together else None,
+        )
+        sign = paths.followed_path(*where[:2])
+        if together:
+            together.asked = lines.ship
+            followed_sign.Followed(storage, sign, together.speaks, together.ask)
+        else:
+            followed_sign.Followed(storage, sign, lambda: True, lines.ship)
+        self.logs.append(lines)
+        self.sim.spawn(lambda: self._program(reporter, lines, host, prints=prints))
+
+    def _program(
+        self, reporter: reports.ReportWriter, lines: log.Log, host: int, *, prints: bool
+    ) -> None:
+        """A step every 2 s, and a checkpoint every ten minutes, which host 0 tells of."""
+        began, step, every = self.sim.now, 0, LINE_EVERY if prints else 2.0
+        while True:
+            self.sim.sleep(every)
+            now = int((self.sim.now - began) / 2)
+            if now > step:
+                step = now
+                facts: Any = {"step": step, "loss": 1 / step}
+                saved = host == 0 and step % 300 == 0
+                reporter.update(facts | ({"checkpoint": step} if saved else {}), urgent=saved)
+            if prints:
+                lines.note(f"step {step} loss {1 / max(step, 1):.6f}", "")
+
+    # The backend, and who looks
+
+    def _ticks(self, job_id: str, *, followed: bool) -> None:
+        while True:
+            wake_in = self.stage.reconciler.tick(job_id)
+            assert wake_in, "it runs all the time"
+            self.sim.sleep(min(wake_in, ATTENDED) if followed else wake_in)
+
+    def _sweeps(self) -> None:
+        while True:
+            self.sim.sleep(SWEEP_EVERY)
+            orphans(self.stage.reconciler).sweep()
+            self.stage.reconciler.tidy()
+
+    def _follows(self, job: Job, heard: Any) -> None:
+        """`tpujob logs --follow`, of every host."""
+        reader, cursor = logs.Logs(self.stage.bucket, heard), ""
+        while True:
+            page = reader.page(job, cursor=cursor)
+            cursor = page["cursor"]
+            if not page["lines"]:
+                self.sim.sleep(POLL)
+
+    # Counting
+
+    def _count_bucket(self) -> None:
+        bucket: Any = self.stage.bucket
+        for name, letter in CLASSES.items():
+            real = getattr(bucket, name)
+
+            def counted(*given: Any, real: Any = real, letter: str = letter, **more: Any) -> Any:
+                answer = real(*given, **more)
+                self.bill.backend[letter] += 1
+                return answer
+
+            setattr(bucket, name, counted)
+
+    def _count_cloud(self) -> None:
+        cloud: Any = self.stage.cloud
+        look, survey, list_all = cloud.look, cloud.survey, cloud.list_all
+
+        def looked(slice: Any, *, timeout: float) -> SliceSeen:
+            self.bill.tpu["get"] += 2  # its queued resource and its node
+            return look(slice, timeout=timeout)
+
+        def surveyed(zones: Collection[str], *, timeout: float) -> Survey:
+            found = survey(zones, timeout=timeout)
+            self.bill.tpu["list"] += found.calls
+            return found
+
+        def listed(zones: Collection[str], *, timeout: float) -> Any:
+            self.bill.tpu["list"] += 2
+            return list_all(zones, timeout=timeout)
+
+        cloud.look, cloud.survey, cloud.list_all = looked, surveyed, listed
+
+
+# The table -----------------------------------------------------------------------------------------------------------
+
+HEAD = (
+    "| Hosts | Program | Followed | Class A by hosts | Class A by the backend | Class B | Cloud TPU calls | Dollars |",
+    "|---:|---|---|---:|---:|---:|---:|---:|",
+)
+#: how many minutes are played of each size: more hosts do the same more often
+MINUTES: Mapping[int, float] = {1: 60, 4: 60, 64: 10, 256: 5}
+
+
+@dataclass(frozen=True)
+class Case:
+    hosts: int
+    prints: bool
+    followed: str  #: see `an_hour`
+
+    def played(self) -> Bill:
+        return an_hour(
+            self.hosts, prints=self.prints, followed=self.followed, minutes=MINUTES[self.hosts]
+        )
+
+    def row(self, bill: Bill) -> str:
+        """Of the table: an hour of such a job."""
+        words = (
+            str(self.hosts),
+            "prints" if self.prints else "silent",
+            self.followed or "no",
+            *(f"{n:,}" for n in (bill.hosts["A"], bill.backend["A"], bill.of("B"))),
+            f"{sum(bill.tpu.values()):,}",
+            f"{bill.usd:.4f}",
+        )
+        return f"| {' | '.join(words)} |"
+
+
+CASES = tuple(
+    Case(hosts, prints, followed)
+    for hosts in TYPES
+    for prints in (False, True)
+    for followed in ("", "SSH", "bucket")
+)

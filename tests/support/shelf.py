@@ -1,0 +1,88 @@
+"""Logs without agents: segments as agents write them, on a shelf in memory or on disk, and a reader of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tpujob.errors import NotFound
+from tpujob.ports import Blob
+from tpujob.protocol import paths, segment
+from tpujob.service.logs import Logs
+
+WORKDIR = "gs://shed/jobs/000042"
+
+
+@dataclass
+class Shelf:
+    """As much of the port Blobs as a reader needs, over a dictionary."""
+
+    objects: dict[str, bytes] = field(default_factory=dict)
+    facts: dict[str, dict[str, str]] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
+    most_read: int = 0  #: bytes in one go
+    read: int = 0  #: bytes in all
+
+    def list(
+        self, prefix: str, *, after: str = "", most: int | None = None, timeout: float
+    ) -> list[Blob]:
+        found = sorted(p for p in self.objects if p.startswith(prefix) and p > after)
+        return [
+            Blob(p, len(self.objects[p]), self.generations.get(p, 1), 0.0, self.facts.get(p, {}))
+            for p in found[:most]
+        ]
+
+    def put(self, path: str, data: bytes, *, timeout: float) -> None:
+        self.objects[path] = data
+        self.generations[path] = self.generations.get(path, 0) + 1
+
+    def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
+        if path not in self.objects:
+            raise NotFound(path)
+        data = self.objects[path][start:end]
+        self.most_read = max(self.most_read, len(data))
+        self.read += len(data)
+        return data
+
+    def write(
+        self, host: int, *lines: tuple[float, str], segment: int = 1, attempt: int = 2
+    ) -> None:
+        """Append to a segment, as an agent did that says nothing of its lines."""
+        text = "".join(f"{at:.3f} {line}\n" for at, line in lines)
+        self.append(host, text.encode(), segment=segment, attempt=attempt)
+
+    def append(self, host: int, data: bytes, *, segment: int = 1, attempt: int = 2) -> str:
+        path = paths.log_path(WORKDIR, attempt, host, segment)
+        self.objects[path] = self.objects.get(path, b"") + data
+        self.generations[path] = self.generations.get(path, 0) + 1
+        return path
+
+    def ship(
+        self, host: int, first: int, lines: list[bytes], *, number: int, attempt: int = 2,
+        at: float = 1_700_000_000.0, every: float = 0.001,
+    ) -> float:  # fmt: skip
+        """A segment as agents write it, its first line with that number; when the next line comes."""
+        text = b"".join(b"%.3f %b\n" % (at + i * every, line) for i, line in enumerate(lines))
+        path = self.append(host, text, segment=number, attempt=attempt)
+        self.facts[path] = segment.written(segment.SegmentFacts(first, len(lines), at))
+        return at + len(lines) * every
+
+    def ship_together(
+        self, pieces: list[tuple[int, int, bytes]], *, by: int, number: int, attempt: int = 2
+    ) -> None:
+        """An object of many hosts: host, number of the first line, and the lines as they are stored."""
+        path = paths.shared_log_path(WORKDIR, attempt, by, number)
+        facts = [
+            (
+                host,
+                segment.SegmentFacts(first, data.count(b"\n"), float(data.split()[0])),
+                len(data),
+            )
+            for host, first, data in pieces
+        ]
+        self.objects[path] = b"".join(data for _, _, data in pieces)
+        self.facts[path] = segment.shared(facts)
+
+
+def reader(shelf: Shelf, *, answer: float = 10) -> Logs:
+    """Of a log that may have grown a moment ago."""
+    return Logs(shelf, fresh=0, answer=answer)  # pyright: ignore[reportArgumentType]

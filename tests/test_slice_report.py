@@ -1,0 +1,155 @@
+"""One object for a slice: what goes in comes out, as far as the metadata has room, and else with the body."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tpujob.protocol import ReportDocument, limits
+from tpujob.protocol.slice_report import (
+    Word,
+    completed,
+    is_slice,
+    pack,
+    read_body,
+    read_summary,
+    series_of,
+)
+
+KEY, OTHER = "0a" * 32, "0b" * 32
+
+
+def word(host: int, age: float = 0.0, evidence: bytes = b"", **said: Any) -> Word:
+    known = {"v": 1, "job": "000042", "attempt": 2, "host": host, "seq": 1_795_000_000_000 + host}
+    return Word(host, cast(ReportDocument, {**known, "phase": "running", **said}), age, evidence)
+
+
+def healthy(hosts: int) -> list[Word]:
+    """In the midst of its work, on machines with long names."""
+    return [
+        word(
+            host, host % 7, physical=f"/block-{host:032x}/host-{host:032x}", step=1000 + host % 2,
+            steps=5000, program_phase="train", idle=host % 11 + 0.5, looks=host % 11, loss=2.0 + host / 7,
+            versions={"python": "3.11.9", "jax": "0.6.2"}, metrics={"mfu": 0.4 + host / 1000},
+        )
+        for host in range(hosts)
+    ]  # fmt: skip
+
+
+def there_and_back(words: list[Word]) -> list[Word]:
+    metadata, body = pack(words, by=0, at=5.0, key=KEY)
+    assert sum(len(k) + len(v) for k, v in metadata.items()) <= limits.MAX_METADATA
+    summary, read = read_summary(metadata, KEY), read_body(body, KEY)
+    assert summary is not None
+    assert read is not None
+    assert read.words == words
+    return completed(summary, read) if summary.left else summary.words
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 4, 16, 64, 256])
+def test_the_words_of_all_hosts_come_back(hosts: int) -> None:
+    words = healthy(hosts)
+    assert there_and_back(words) == words
+
+
+def test_a_small_slice_needs_no_body() -> None:
+    metadata, _ = pack(healthy(4), by=0, at=None, key=KEY)
+    summary = read_summary(metadata, KEY)
+    assert summary is not None
+    assert (summary.words, summary.left, summary.at) == (healthy(4), "", None)
+
+
+def test_256_hosts_have_in_the_summary_what_decides() -> None:
+    """Phases, steps, ages, idle times and exit codes: what is left to the body are names of machines and the like."""
+    words = healthy(256)
+    words[77] = word(77, phase="exited", exit_code=-9, notice="preempted")
+    summary = read_summary(pack(words, by=3, at=5.0, key=KEY)[0], KEY)
+    assert summary is not None
+    assert summary.by == 3
+    assert {"physical", "loss"} <= set(summary.fields)
+    rare = set(summary.fields)
+    wanted = [{k: v for k, v in w.said.items() if k not in rare} for w in words]
+    assert [w.said for w in summary.words] == wanted
+    assert [w.age for w in summary.words] == [w.age for w in words]
+
+
+def test_what_is_left_to_the_body_has_the_same_hash_while_it_is_the_same() -> None:
+    """A reader keeps it, and gets the body once."""
+    before = [word(h, physical=f"{h:090}", step=1) for h in range(256)]
+    after = [word(h, age=30, physical=f"{h:090}", step=2) for h in range(256)]
+    summaries = [read_summary(pack(w, by=0, at=1.0, key=KEY)[0], KEY) for w in (before, after)]
+    body = read_body(pack(before, by=0, at=1.0, key=KEY)[1], KEY)
+    assert summaries[0]
+    assert summaries[1]
+    assert body
+    assert summaries[0].left == summaries[1].left != ""
+    assert completed(summaries[1], body) == after
+
+
+FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "exit_code": st.none() | st.integers(-64, 255),
+        "error": st.text(max_size=500),
+        "idle": st.none() | st.floats(0, 1e6, allow_nan=False),
+        "step": st.none() | st.integers(-(2**62), 2**62),
+        "late": st.booleans(),
+        "metrics": st.dictionaries(st.text(max_size=8), st.none() | st.floats(-9, 9), max_size=3),
+        "physical": st.text(max_size=100),
+    },
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(FIELDS, min_size=1, max_size=30))
+def test_whatever_hosts_say_comes_back(said: list[dict[str, Any]]) -> None:
+    words = [word(n, n, **fields) for n, fields in enumerate(said)]
+    known = {k: v for w in words for k, v in w.said.items()}
+    assert known
+    wanted = [
+        w._replace(said=cast(ReportDocument, {k: v for k, v in w.said.items() if v is not None}))
+        for w in words
+    ]
+    metadata, body = pack(words, by=0, at=5.0, key=KEY)
+    summary, read = read_summary(metadata, KEY), read_body(body, KEY)
+    assert summary
+    assert read
+    assert read.words == wanted
+    assert completed(summary, read) == wanted
+
+
+def test_evidence_and_curves_are_in_the_body() -> None:
+    lines = [json.dumps({"v": 1, "lines": [f"host {h}: Traceback"]}).encode() for h in (1, 2)]
+    words = [word(0), word(1, evidence=lines[0]), word(2, evidence=lines[1])]
+    body = pack(words, by=0, at=1.0, key=KEY, series=b'{"rows": []}')[1]
+    read = read_body(body, KEY)
+    assert read is not None
+    assert [w.evidence for w in read.words] == [b"", *lines]
+    assert (read.by, read.at) == (0, 1.0)
+    assert series_of(body[:300]) == b'{"rows": []}'
+    assert series_of(b'{"lines": []}\n{"rows": []}') == b'{"rows": []}', "of an older agent"
+    assert series_of(b"") == series_of(b'{"lines": []}') == b""
+
+
+def test_nobody_without_the_key_is_believed() -> None:
+    metadata, body = pack([word(0)], by=0, at=1.0, key=KEY)
+    assert is_slice(metadata)
+    assert not is_slice({"report": "{}", "mac": ""})
+    assert read_summary(metadata, OTHER) is None
+    assert (
+        read_summary({**metadata, "summary": metadata["summary"].replace("42", "43")}, KEY) is None
+    )
+    assert read_body(body, OTHER) is None
+    assert read_body(body.replace(b"running", b"exited"), KEY) is None
+    assert read_body(b"", KEY) is None
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"n": 1, "columns": []}', "[" * 5000])
+def test_a_summary_of_another_version_is_passed_over(text: str) -> None:
+    from tpujob.protocol import signing
+
+    assert read_summary({"summary": text, "mac": signing.sign(KEY, "slice", text)}, KEY) is None

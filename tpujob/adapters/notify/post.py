@@ -1,0 +1,116 @@
+"""One POST of JSON, and what its answer means for a message. No redirect is followed, no proxy is asked, and the
+connection goes to an address that was looked at (`guard.py`)."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from time import monotonic, time
+from urllib.parse import urlsplit
+
+from tpujob import __version__
+from tpujob.adapters.notify.deadline import cut_after
+from tpujob.adapters.notify.guard import addresses
+from tpujob.domain.notify.model import Receipt
+from tpujob.domain.text import one_line
+from tpujob.errors import Refused, Transient
+
+#: of an answer; only its beginning is ever shown
+MOST = 4096
+#: answers of 4xx that may be another one later
+_LATER = frozenset({408, 409, 423, 425, 429})
+
+
+def post(
+    url: str, body: bytes, headers: Mapping[str, str], *, private: bool, timeout: float
+) -> Receipt:
+    """Send it once. `private`: addresses that are not public are allowed, and so is plain HTTP. Never raises."""
+    url = url.strip()
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return Receipt("the URL is none", permanent=True)
+    if not (url.isascii() and url.isprintable()) or " " in url:
+        # http.client would say so with the path, which may be a secret
+        return Receipt("the URL is none", permanent=True)
+    if parts.scheme not in (("https", "http") if private else ("https",)) or not host:
+        return Receipt("the URL must begin with https://", permanent=True)
+    secure = parts.scheme == "https"
+    try:
+        found = addresses(host, port or (443 if secure else 80), private=private)
+    except Refused as error:
+        return Receipt(error.message, permanent=True)
+    except Transient as error:
+        return Receipt(one_line(error.message, 200))
+    connection = _Pinned(host, port or (443 if secure else 80), found, secure, timeout)
+    target = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
+    said = {"Content-Type": "application/json", "User-Agent": f"tpujob/{__version__}", **headers}
+    try:
+        with cut_after(timeout, lambda: connection.sock):
+            connection.request("POST", target, body, said)
+            response = connection.getresponse()
+            text = response.read(MOST).decode(errors="replace")
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        said_why = "no answer in time" if isinstance(error, TimeoutError) else _why(error)
+        return Receipt(f"{host}: {said_why}")
+    finally:
+        connection.close()
+    return meaning(response.status, text, response.getheader("Retry-After") or "")
+
+
+def meaning(status: int, text: str, retry_after: str) -> Receipt:
+    """What an answer says. Only 2xx is success (Standard Webhooks 1.0); a redirect is none."""
+    if 200 <= status < 300:
+        return Receipt()
+    said = one_line(text, 120)
+    error = f"HTTP {status}{f': {said}' if said else ''}"
+    if status == 410:
+        return Receipt(error, permanent=True, gone=True)
+    permanent = 300 <= status < 500 and status not in _LATER
+    return Receipt(error, permanent=permanent, retry_after=_seconds(retry_after))
+
+
+def _seconds(header: str) -> float:
+    """Of a header that has seconds or a date; 0: it says nothing."""
+    if header.strip().isdecimal():
+        return float(header)
+    try:
+        return max(0.0, parsedate_to_datetime(header).timestamp() - time())
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def _why(error: Exception) -> str:
+    return one_line(str(error), 200) or type(error).__name__
+
+
+class _Pinned(http.client.HTTPConnection):
+    """To one of these addresses; the certificate must be that of the host's name."""
+
+    def __init__(
+        self, host: str, port: int, found: list[str], secure: bool, timeout: float
+    ) -> None:
+        super().__init__(host, port, timeout=timeout)
+        self._found, self._secure = found, secure
+        self._until = monotonic() + timeout
+        self.default_port = 443 if secure else 80
+
+    def connect(self) -> None:
+        """Raises the error of the last address that was tried."""
+        last: OSError = ConnectionRefusedError("it has no address")
+        for address in self._found:
+            left = max(0.1, self._until - monotonic())
+            try:
+                self.sock = socket.create_connection((address, self.port), left)
+                break
+            except OSError as error:
+                last = error
+        else:
+            raise last
+        if self._secure:
+            context = ssl.create_default_context()
+            self.sock = context.wrap_socket(self.sock, server_hostname=self.host)

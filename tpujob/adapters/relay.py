@@ -1,0 +1,147 @@
+"""A browser's requests, passed on to a backend as whoever runs this process, and its answers as they come."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import socket
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+from tpujob.adapters.way import BROKEN, Way
+from tpujob.errors import BackendGone, Transient, Unauthorized
+
+#: seconds of silence after which an answer is given up; a stream of the page is never silent for as long
+TIMEOUT = 90.0
+PIECE = 65_536  #: bytes of an answer that are passed on at once, at most
+IDLE = 8  #: connections that are kept for the next requests
+#: what every answer of a backend has (`web/guard.py`), and what no other server gives
+_OURS: Final = "x-request-id"
+
+
+class Relay:
+    """Passes requests on. Safe to use from several threads."""
+
+    def __init__(self, way: Way, timeout: float = TIMEOUT) -> None:
+        self._way, self._timeout = way.checked(), timeout
+        self._lock = threading.Lock()
+        self._idle: list[http.client.HTTPConnection] = []
+        self._busy = set[http.client.HTTPConnection]()
+        self._closed = False
+
+    @property
+    def url(self) -> str:
+        return self._way.url
+
+    def ask(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """The backend's answer, of which only the beginning is there yet. No redirect is followed. A token that was
+        refused is renewed once. Raises Unauthorized, Forbidden, BackendGone, Transient."""
+        answer = self._send(method, target, self._signed(headers, renew=False), body)
+        if answer.status == 401 and self._way.sign:
+            answer.close()
+            answer = self._send(method, target, self._signed(headers, renew=True), body)
+        if answer.header(_OURS) is None:
+            answer.close()
+            hint = "check the address, and that the service runs"
+            raise self._way.in_front(answer.status, hint)
+        if answer.status == 401:
+            answer.close()
+            raise Unauthorized(
+                f"the backend at {self.url} does not know you any more",
+                hint="sign in again: `tpujob login`",
+            )
+        return answer
+
+    def close(self) -> None:
+        """Cut every connection: whoever waits for an answer gets its end. None is kept from here on."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            for connection in self._busy:
+                _cut(connection.sock)
+        for connection in idle:
+            connection.close()
+
+    def _signed(self, headers: Mapping[str, str], *, renew: bool) -> dict[str, str]:
+        return {**headers, **(self._way.sign(renew) if self._way.sign else {})}
+
+    def _send(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        while True:
+            kept, connection = self._take(repeatable=method in ("GET", "HEAD"))
+            try:
+                connection.request(method, target, body=body or None, headers=dict(headers))
+                sock = connection.sock  # the connection forgets it if this answer is the last one
+                return Answer(self, connection, sock, connection.getresponse())
+            except BaseException as error:
+                self.give_back(connection, keep=False)
+                if kept and isinstance(error, BROKEN):
+                    continue  # the backend had closed it meanwhile
+                if isinstance(error, TimeoutError):
+                    raise Transient(f"the backend at {self.url} did not answer in time") from None
+                if isinstance(error, (OSError, http.client.HTTPException)):
+                    said = str(error) or type(error).__name__
+                    raise BackendGone(f"nothing answers at {self.url} ({said})") from None
+                raise
+
+    def _take(self, *, repeatable: bool) -> tuple[bool, http.client.HTTPConnection]:
+        """A connection, and whether it was used before: only for what may be sent twice."""
+        with self._lock:
+            kept = repeatable and bool(self._idle)
+            connection = self._idle.pop() if kept else self._way.connection()
+            connection.timeout = self._timeout
+            self._busy.add(connection)
+        return kept, connection
+
+    def give_back(self, connection: http.client.HTTPConnection, *, keep: bool) -> None:
+        """It serves nobody any more; `keep`: it can serve the next one."""
+        with self._lock:
+            self._busy.discard(connection)
+            if keep and not self._closed and len(self._idle) < IDLE:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+
+class Answer:
+    """One answer. Whoever has it closes it."""
+
+    def __init__(
+        self,
+        relay: Relay,
+        connection: http.client.HTTPConnection,
+        sock: socket.socket | None,
+        response: http.client.HTTPResponse,
+    ) -> None:
+        self._relay, self._connection, self._response = relay, connection, response
+        self._sock = sock
+        self._closed = False
+        self.status = response.status
+        self.headers = [(name.lower(), value) for name, value in response.getheaders()]
+
+    def header(self, name: str) -> str | None:
+        return next((value for key, value in self.headers if key == name), None)
+
+    def read(self) -> bytes:
+        """What has come, as soon as there is anything; empty: that was all. Raises OSError, HTTPException."""
+        return self._response.read1(PIECE)
+
+    def cut(self) -> None:
+        """Let a `read` in another thread end."""
+        _cut(self._sock)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        whole = self._response.isclosed() and not self._response.will_close
+        if not whole:
+            self.cut()  # another thread may still read
+        self._response.close()
+        self._relay.give_back(self._connection, keep=whole)
+
+
+def _cut(sock: socket.socket | None) -> None:
+    if sock is not None:
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)

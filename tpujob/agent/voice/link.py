@@ -1,0 +1,361 @@
+"""The connections between the hosts of a slice. Each host listens, and keeps one to the lowest other that answers.
+
+Words are at most `LONGEST` bytes of JSON; they arrive in order, once, or not at all. A connection that brings nothing
+for `DEAD` seconds counts as lost: a host that is gone, or a network that drops packets, says so in no other way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import threading
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, cast
+
+from tpujob.agent.routes import Address, way_to
+from tpujob.agent.voice import handshake, open_files
+from tpujob.agent.voice.handshake import HELLO, LONGEST, Session
+
+BEAT = 5.0  #: seconds, at most, between two words on a connection
+DEAD = 15.0  #: seconds without any, after which it is lost
+CONNECT = 3.0  #: seconds to connect, and as many to show the key
+FIRST, LAST = 0.2, 3.0  #: seconds between two tries to reach a lower host: doubled up to the last
+WAITING = 4 * LONGEST  #: bytes for one host that wait to be sent
+STRANGERS = 32  #: connections beyond one for each host that may wait to show the key
+BEATS = "beat"
+
+
+class Ear:
+    """What is told of connections, on the thread of `Links`; it must not block."""
+
+    def hear(self, host: int, kind: str, said: Any) -> None:
+        """A word of a host."""
+
+    def linked(self, host: int) -> None:
+        """From now on words can be sent to it."""
+
+    def lost(self, host: int) -> None:
+        """No longer. What was sent last may not have arrived."""
+
+
+class _Guest(NamedTuple):
+    """Who has connected, and has not shown the key."""
+
+    greeting: str
+    since: float
+    said: bytes = b""
+
+
+class _Peer:
+    """A connection to a host that has shown the key."""
+
+    def __init__(self, host: int, sock: socket.socket, session: Session, since: float) -> None:
+        self.host, self.sock, self.session = host, sock, session
+        self.sent = self.got = 0  #: words
+        self.out, self.said = bytearray(), bytearray()
+        self.heard_at = self.spoke_at = since
+        self.confirmed = False  #: what this host sent has arrived there at least once
+        self.cut = False  #: what is sent there gets lost, in an emulated network
+
+
+class Links:
+    """The connections of one host. Methods may be called from any thread."""
+
+    def __init__(self, host: int, addresses: Sequence[Address], key: str, ear: Ear) -> None:
+        """`addresses`: of all hosts, by host. Nobody without `key` is heard."""
+        self._host, self._addresses, self._key, self._ear = host, addresses, key, ear
+        self._peers: Dict[int, _Peer] = {}  #: confirmed ones
+        self._socks: Dict[socket.socket, _Peer] = {}  #: these and those that are not yet
+        self._guests: Dict[socket.socket, _Guest] = {}
+        self._arrived: List[_Peer] = []  #: dialed, for the loop to take
+        self._dropped: List[_Peer] = []
+        self._lock = threading.Lock()
+        self._seek = threading.Event()  #: a connection was lost
+        self._closed = False
+        self._selector = selectors.DefaultSelector()
+        self._listener: Optional[socket.socket] = None
+        self._wakes, self._waker = socket.socketpair()
+        for sock in (self._wakes, self._waker):
+            sock.setblocking(False)
+        self._selector.register(self._wakes, selectors.EVENT_READ)
+        self.refused = 0  #: connections and words that were not signed as they should be
+
+    def start(self) -> None:
+        open_files.allow(len(self._addresses) + STRANGERS)
+        threading.Thread(target=self._run, name="links", daemon=True).start()
+        if self._host:
+            threading.Thread(target=self._seek_lower, name="uplink", daemon=True).start()
+
+    def linked(self) -> List[int]:
+        """The hosts that words can be sent to."""
+        with self._lock:
+            return sorted(self._peers)
+
+    def send(self, host: int, kind: str, said: Any) -> bool:
+        """Put a word on its way; False: there is no connection, or too much waits on it."""
+        with self._lock:
+            peer = self._peers.get(host)
+            if peer is None or len(peer.out) > WAITING:
+                return False
+            self._queue(peer, kind, said)
+        self._wake()
+        return True
+
+    def close(self) -> None:
+        """End all connections, after what waits was sent, as far as that is possible at once. Safe to repeat."""
+        self._closed = True
+        self._seek.set()
+        self._wake()
+
+    # The loop --------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        tended = 0.0
+        while not self._closed:
+            if self._listener is None:
+                self._listen()
+            for key, events in self._selector.select(BEAT / 5):
+                sock = cast(socket.socket, key.fileobj)
+                if sock is self._wakes:
+                    with contextlib.suppress(OSError):
+                        self._wakes.recv(4096)
+                elif sock is self._listener:
+                    self._accept(sock)
+                elif sock in self._guests:
+                    self._greeted(sock)
+                elif events & selectors.EVENT_READ and sock in self._socks:
+                    self._read(self._socks[sock])
+            now = time.monotonic()
+            for peer in self._taken():
+                self._add(peer)
+            if now - tended >= BEAT / 5:
+                tended = now
+                self._tend(now)
+            for peer in list(self._socks.values()):
+                self._flush(peer)
+        arrived = [peer.sock for peer in self._taken()]
+        for sock in (
+            *self._socks,
+            *self._guests,
+            *arrived,
+            self._listener,
+            self._wakes,
+            self._waker,
+        ):
+            if sock is not None:
+                sock.close()
+        self._selector.close()
+
+    def _listen(self) -> None:
+        """The daemon of an earlier attempt may still have the port: it is tried again and again."""
+        address = self._addresses[self._host]
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(1024)
+        except OSError:
+            listener.close()
+            return
+        listener.setblocking(False)
+        self._listener = listener
+        self._selector.register(listener, selectors.EVENT_READ)
+
+    def _accept(self, listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            sock = listener.accept()[0]
+            sock.setblocking(False)
+            guest = _Guest(handshake.greeting(), time.monotonic())
+            self._guests[sock] = guest
+            self._selector.register(sock, selectors.EVENT_READ)
+            sock.send(guest.greeting.encode() + b"\n")  # into an empty buffer
+        if len(self._guests) > len(self._addresses) + STRANGERS:
+            self._dismiss(next(iter(self._guests)))  # it has been silent for longest
+
+    def _greeted(self, sock: socket.socket) -> None:
+        """More of what a guest says; it is a peer once it has shown the key."""
+        data, guest = b"", self._guests[sock]
+        with contextlib.suppress(OSError):
+            data = sock.recv(4096)
+        said = guest.said + data
+        line, end, rest = said.partition(b"\n")
+        if data and not end and len(said) < 4096:
+            self._guests[sock] = guest._replace(said=said)
+            return None
+        found = handshake.answered(self._key, guest.greeting, line) if end else None
+        if found is None or not self._host < found[0] < len(self._addresses):
+            self.refused += bool(said)
+            return self._dismiss(sock)
+        del self._guests[sock]
+        peer = self._socks[sock] = _Peer(found[0], sock, found[1], time.monotonic())
+        with self._lock:
+            self._queue(peer, HELLO, None, count=0)
+        peer.said += rest
+        return self._take(peer)
+
+    def _dismiss(self, sock: socket.socket) -> None:
+        del self._guests[sock]
+        self._selector.unregister(sock)
+        sock.close()
+
+    def _taken(self) -> List[_Peer]:
+        with self._lock:
+            arrived, self._arrived = self._arrived, []
+            dropped, self._dropped = self._dropped, []
+        for peer in dropped:
+            self._drop(peer)
+        return arrived
+
+    def _add(self, peer: _Peer) -> None:
+        """A connection that this host has dialed. Its first word shows the other side that it is heard."""
+        peer.sock.setblocking(False)
+        self._socks[peer.sock] = peer
+        self._selector.register(peer.sock, selectors.EVENT_READ)
+        self._confirm(peer)
+        with self._lock:
+            self._queue(peer, BEATS, None)
+
+    def _confirm(self, peer: _Peer) -> None:
+        peer.confirmed = True
+        with self._lock:
+            older = self._peers.get(peer.host)
+            self._peers[peer.host] = peer
+        if older is not None:
+            self._drop(older)  # half of it may be gone for long
+        else:
+            self._ear.linked(peer.host)
+
+    def _read(self, peer: _Peer) -> None:
+        data = b""
+        with contextlib.suppress(OSError):
+            data = peer.sock.recv(256 * 1024)  # there is something, or it is over
+        if not data:
+            return self._drop(peer)
+        peer.said += data
+        return self._take(peer)
+
+    def _take(self, peer: _Peer) -> None:
+        """The whole words of what has come. One that is not signed ends the connection."""
+        *lines, rest = bytes(peer.said).split(b"\n")
+        peer.said = bytearray(rest)
+        for line in lines:
+            word = peer.session.read(peer.host, peer.got + 1, line)
+            if word is None:
+                break
+            peer.got, peer.heard_at = peer.got + 1, time.monotonic()
+            if not peer.confirmed:
+                self._confirm(peer)
+            if word[0] != BEATS:
+                self._ear.hear(peer.host, *word)
+        else:
+            if len(rest) <= 2 * LONGEST:
+                return
+        self.refused += 1
+        self._drop(peer)
+
+    def _tend(self, now: float) -> None:
+        for sock, guest in list(self._guests.items()):
+            if now - guest.since > CONNECT:
+                self._dismiss(sock)
+        for peer in list(self._socks.values()):
+            address = self._addresses[peer.host]
+            peer.cut = way_to(address) != address
+            if now - peer.heard_at > DEAD:
+                self._drop(peer)
+            elif peer.confirmed and now - peer.spoke_at >= BEAT:
+                with self._lock:
+                    self._queue(peer, BEATS, None)
+
+    def _queue(self, peer: _Peer, kind: str, said: Any, count: Optional[int] = None) -> None:
+        """The caller has the lock."""
+        if count is None:
+            peer.sent = count = peer.sent + 1
+        peer.out += peer.session.line(self._host, count, kind, said)
+        peer.spoke_at = time.monotonic()
+
+    def _flush(self, peer: _Peer) -> None:
+        with self._lock:
+            waits = bytes(peer.out[: 1024 * 1024])
+        if peer.cut or not waits:
+            return self._watch(peer, waits=False)
+        try:
+            sent = peer.sock.send(waits)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            return self._drop(peer)
+        with self._lock:
+            del peer.out[:sent]
+            waits = bytes(peer.out[:1])
+        return self._watch(peer, waits=bool(waits))
+
+    def _watch(self, peer: _Peer, *, waits: bool) -> None:
+        """Be woken when more can be sent."""
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if waits else 0)
+        if self._selector.get_key(peer.sock).events != events:
+            self._selector.modify(peer.sock, events)
+
+    def _drop(self, peer: _Peer) -> None:
+        if self._socks.pop(peer.sock, None) is None:
+            return
+        self._selector.unregister(peer.sock)
+        peer.sock.close()
+        with self._lock:
+            current = self._peers.get(peer.host) is peer
+            if current:
+                del self._peers[peer.host]
+        if current:
+            self._seek.set()
+            self._ear.lost(peer.host)
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):
+            self._waker.send(b"x")
+
+    # The way up ------------------------------------------------------------------------------------------------------
+
+    def _seek_lower(self) -> None:
+        """Keep a connection to the lowest host that answers, and to no other lower one."""
+        wait = FIRST
+        while not self._closed:
+            self._seek.clear()
+            lower = [host for host in self.linked() if host < self._host]
+            found = self._first(lower[0] if lower else self._host)
+            if found is not None:
+                with self._lock:
+                    if self._closed:  # the loop is over, or about to look for the last time
+                        found.sock.close()
+                        return
+                    self._arrived.append(found)
+                    self._dropped += [self._peers[h] for h in lower if h in self._peers]
+                self._wake()
+            wait = FIRST if found else min(LAST, 2 * wait)
+            if found is None or found.host:
+                self._seek.wait(wait)
+            else:
+                self._seek.wait()
+
+    def _first(self, below: int) -> Optional[_Peer]:
+        for host in range(below):
+            if self._closed:
+                break
+            found = self._dial(host)
+            if found is not None:
+                return found
+        return None
+
+    def _dial(self, host: int) -> Optional[_Peer]:
+        try:
+            sock = socket.create_connection(way_to(self._addresses[host]), timeout=CONNECT)
+        except OSError:
+            return None
+        try:
+            session = handshake.dial(sock, self._key, self._host, host, CONNECT)
+            if session is not None:
+                return _Peer(host, sock, session, time.monotonic())
+        except (OSError, ValueError):
+            pass
+        sock.close()
+        return None

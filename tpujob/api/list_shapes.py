@@ -1,0 +1,96 @@
+"""What `JobsApi.list` is asked and sends: a page of rows, out of all jobs."""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+from tpujob.api.shapes import NextView
+
+#: a column by which rows can be ordered
+JobOrder = Literal[
+    "id",
+    "name",
+    "user",
+    "state",
+    "type",
+    "zone",
+    "step",
+    "left",
+    "loss",
+    "attempts",
+    "spent",
+    "age",
+]
+
+
+class ListAsked(TypedDict, total=False):
+    """Which jobs, in which order, and which page of them. Left out: every job, the newest first."""
+
+    user: str
+    mine: bool  #: the caller's own alone
+    active: bool  #: True: those that go on; False: those that have ended
+    states: list[str]  #: one of these; likewise the next three
+    causes: list[str]
+    types: list[str]
+    zones: list[str]
+    text: str  #: in the id, the name or the user
+    order: JobOrder
+    reverse: bool  #: the other way round than the column's own
+    after: str  #: `JobPage.next` of the page before
+    limit: int  #: rows at most; 0: all
+    fields: list[str]  #: of a row, beside its id; left out: all
+
+
+class JobRow(TypedDict):
+    """A job in a list; the fields mean what they mean in a `JobView`. Texts are clean, and cut where they are long."""
+
+    id: str
+    name: str
+    user: str
+    mine: bool
+    state: str
+    wish: str
+    why: str
+    next: NextView
+    trouble: str
+    outcome: str | None
+    cause: str | None
+    type: str
+    tpu_slices: int
+    chips: int
+    hosts: int
+    zone: str
+    pricing: str
+    host0_ip: str
+    usd_per_hour: float | None
+    usd_spent: float | None
+    condemned: list[str]
+    attempt: int
+    preemptions: int  #: attempts that ended so
+    phase: str
+    step: int | None
+    steps: int | None
+    steps_per_s: float | None
+    left_s: float | None
+    loss: float | None
+    checkpoint: int | None
+    version: int
+    created_at: str
+    state_since: str
+    finished_at: str | None
+    warned: list[str]  #: its budgets of which little is left, in words
+
+
+class JobPage(TypedDict):
+    """Rows of the jobs that match, and how many there are of each kind."""
+
+    rows: list[JobRow]
+    next: str  #: ask for what comes `after` it; empty: this is the last page
+    first: NotRequired[int]  #: the number of the first row among those that match, from 1
+    matching: int  #: jobs that match, on all pages
+    total: int  #: jobs that there are
+    #: by state, of those that match everything but `states` and `active`
+    states: dict[str, int]
+    revision: int  #: of the store: what the page shows is at least as new

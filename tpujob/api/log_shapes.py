@@ -1,0 +1,115 @@
+"""What `JobsApi` is asked for output, and what it gives: pages as it comes, windows of lines, matches.
+
+Lines are numbered from 1 for each host and attempt, those that were dropped included: a line keeps its number for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NotRequired
+
+from typing_extensions import TypedDict
+
+
+class LogLine(TypedDict):
+    host: int
+    at: str
+    text: str
+    line: NotRequired[int]  #: its number
+
+
+class LogPage(TypedDict):
+    lines: list[LogLine]
+    cursor: str  #: pass it back for what comes after
+    done: bool  #: nothing more will come
+    attempt: NotRequired[int]  #: whose lines they are; 0: there is none yet
+
+
+@dataclass(frozen=True, slots=True)
+class LogBlock:
+    """A page in one piece, for long logs. Over HTTP its bytes are the body, the rest are headers."""
+
+    data: bytes  #: whole lines: host, space, seconds since the epoch, space, what the program wrote
+    cursor: str  #: pass it back for what comes after
+    done: bool  #: nothing more will come
+    more: bool  #: something comes at once
+    note: str = (
+        ""  #: what the reader should know: why lines come late, or that the last ones are missing
+    )
+
+
+class WindowAsked(TypedDict, total=False):
+    """Which lines of an attempt. Without a place: the last ones."""
+
+    attempt: int  #: left out: the newest
+    host: int  #: its lines alone; left out: those of all hosts, by time
+    line: int  #: the place: this line
+    of: int  #: the host that `line` is of; left out: `host`, or else 0
+    part: float  #: the place, from 0, the beginning, to 1, the end
+    side: Literal["around", "after", "before"]  #: of the place; `around` has it in it
+    lines: int  #: at most
+    width: int  #: bytes of a line that are shown at most
+    text: str  #: to be marked in the lines
+    regexp: bool
+    ignore_case: bool
+
+
+class WindowLine(TypedDict):
+    host: int
+    line: int
+    at: str
+    text: str
+    cut: int  #: bytes of it that are not shown
+    marks: list[tuple[int, int]]  #: what of the text matches what was looked for
+
+
+class LogGap(TypedDict):
+    """Lines that were dropped, as the log grew beyond its limit."""
+
+    line: int  #: the first of them
+    lines: int
+
+
+class LogHost(TypedDict):
+    host: int
+    lines: int  #: that can be read
+    bytes: int
+    missing: list[LogGap]
+
+
+class LogWindow(TypedDict):
+    attempt: int  #: 0: there is none yet
+    began_at: str  #: when it began; empty: there is none
+    lines: list[WindowLine]
+    before: int  #: how many lines come before them
+    total: int  #: lines that can be read, of the hosts that were asked for
+    hosts: list[LogHost]  #: of the attempt, whatever was asked for
+    notes: list[str]  #: what is missing of those hosts' lines, in words
+    cursor: str  #: for `logs`: after the last line; empty: these are not the last lines
+    done: bool  #: nothing more will come
+
+
+class SearchAsked(TypedDict, total=False):
+    """What is looked for in the lines of an attempt, exactly and in all of them."""
+
+    attempt: int  #: left out: the newest
+    host: int  #: in its lines alone
+    text: str
+    regexp: bool  #: the text is a pattern of Python's `re`
+    ignore_case: bool
+    traceback: bool  #: where a traceback begins; several of one failure are one
+    line: int  #: matches from this line on
+    of: int  #: the host that `line` is of; left out: `host`, or else 0
+    after: bool  #: without that line itself
+    limit: int  #: matches in one answer
+    width: int
+
+
+class LogMatches(TypedDict):
+    matches: list[WindowLine]
+    first: int  #: the number of the first of them among all matches, from 1; one more than `matching`: there is none
+    matching: int  #: lines that match, in all
+    previous: WindowLine | None  #: the match before these
+    complete: bool  #: False: there was no time for all of it; asking again goes on
+    searched: int  #: bytes
+    bytes: int  #: that there are

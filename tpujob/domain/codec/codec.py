@@ -1,0 +1,153 @@
+"""Jobs, events, suspects and notifications to and from JSON text, the form in which every store keeps them.
+
+A field that a document lacks gets the record's default. A field that the record does not know is ignored, and dropped
+by the next write: a change that must survive an older writer raises SCHEMA_VERSION by two, and is then refused here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from tpujob.domain.codec import records_v1
+from tpujob.domain.events import PAYLOADS, Event
+from tpujob.domain.model import SCHEMA_VERSION, Job, Json, Suspect
+from tpujob.domain.notify.model import Channel, Message, Note
+from tpujob.domain.spec.shared import shared
+from tpujob.errors import StoreError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+Document = dict[str, Json]
+Record = TypeVar("Record")
+
+
+def to_text(record: Job | Event | Suspect | Note | Channel | Message) -> str:
+    """The record as JSON text in ASCII, every field named."""
+    return _adapter(type(record)).dump_json(record, ensure_ascii=True).decode()
+
+
+def to_json(record: Job | Event | Suspect) -> Document:
+    """The record as a document of plain JSON types, every field named."""
+    return _adapter(type(record)).dump_python(record, mode="json")
+
+
+def job_from_text(job_id: str, text: str) -> Job:
+    """The job that `to_text` was given. Raises StoreError, naming the job and the field, when the text is no job."""
+    try:
+        job = _read(Job, job_id, text)
+        version = job.schema_version
+    except StoreError:  # damaged, or of a version with other fields
+        job, version = None, _version(text)
+        if version in (None, SCHEMA_VERSION):
+            raise
+    if job and version == SCHEMA_VERSION:
+        return replace(job, spec=shared(job.spec))
+    if version >= SCHEMA_VERSION + 2:
+        raise StoreError(
+            f"the record of job {job_id} was written by a newer tpujob: its schema is {version}, and this one reads "
+            f"up to {SCHEMA_VERSION + 1}",
+            hint="upgrade tpujob",
+        )
+    document = json.loads(text)
+    if version == 1:
+        with contextlib.suppress(LookupError, TypeError, ValueError, AttributeError):
+            document = records_v1.job(
+                document
+            )  # not of a damaged one: the next line says what is wrong
+    return _read(Job, job_id, json.dumps({**document, "schema_version": SCHEMA_VERSION}))
+
+
+def event_from_text(job_id: str, text: str) -> Event:
+    """The event that `to_text` was given. Raises StoreError, naming the job and the field."""
+    happened = _read(Event, job_id, text)
+    kind = PAYLOADS.get(happened.kind)
+    if kind is None:
+        return happened
+    document = json.loads(text)
+    try:
+        payload = records_v1.payload(document) if "data" in document else document.get("payload")
+    except (LookupError, TypeError, ValueError, AttributeError):
+        payload = document["data"]  # it is damaged, and the next line says what is wrong
+    return replace(happened, payload=_read(kind, job_id, json.dumps(payload), "payload"))
+
+
+def _version(text: str) -> int | None:
+    """The schema version of a job's text; None where it says none."""
+    try:
+        found = json.loads(text)["schema_version"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return found if isinstance(found, int) else None
+
+
+def suspect_from_json(document: Document) -> Suspect:
+    """The suspect that `to_json` was given. Raises StoreError, naming the field."""
+    return _read(Suspect, "", json.dumps(document))
+
+
+def note_from_text(text: str) -> Note:
+    """The note that `to_text` was given. Raises StoreError, naming the field; so do the next two."""
+    return _read(Note, "", text)
+
+
+def channel_from_text(text: str) -> Channel:
+    return _read(Channel, "", text)
+
+
+def message_from_text(text: str) -> Message:
+    return _read(Message, "", text)
+
+
+@cache
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _read(kind: type[Record], job_id: str, text: str, *below: str) -> Record:
+    try:
+        return _adapter(kind).validate_json(text, strict=True, extra="ignore")
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        problem = _problem(min(found, key=lambda each: each["type"] == "missing"), below)
+        what = f"the record of job {job_id}" if job_id else "a stored record"
+        raise StoreError(f"{what} is damaged: {problem}") from None
+
+
+#: what pydantic's error types mean for a document
+_EXPECTED: Mapping[str, str] = {
+    "string_type": "text",
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "tuple_type": "a list",
+    "dict_type": "an object",
+    "mapping_type": "an object",
+    "model_type": "an object",
+    "dataclass_type": "an object",
+}
+
+
+def _problem(found: ErrorDetails, below: tuple[str, ...]) -> str:
+    """`slices[0].zone` should be text and is 7."""
+    steps = (*below, *found["loc"])
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    path = path.lstrip(".")
+    if found["type"] == "missing":
+        return f"`{path}` is missing"
+    if found["type"] in ("enum", "literal_error"):
+        expected = "one of " + found["ctx"]["expected"].replace("'", "").replace(" or ", ", ")  # pyright: ignore[reportTypedDictNotRequiredAccess]
+    else:
+        expected = _EXPECTED.get(found["type"], "")
+    if not expected:
+        return f"`{path}`: {found['msg'].removeprefix('Value error, ')}" if path else found["msg"]
+    shown = repr(found["input"])
+    shown = shown if len(shown) <= 40 else f"{shown[:37]}..."
+    return f"`{path}` should be {expected} and is {shown}"

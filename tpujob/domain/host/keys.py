@@ -1,0 +1,17 @@
+"""What the keys of hosts are for: the words from which a backend derives each of them (`protocol/signing.py`). Pure."""
+
+from __future__ import annotations
+
+from tpujob.domain.model import Job
+
+
+def of_attempt(job: Job) -> tuple[str, ...]:
+    """The key with which the hosts of the newest attempt sign. Its start is part of it: numbers of jobs begin anew in a
+    new store."""
+    assert job.attempt is not None, f"job {job.id} has no attempt in state {job.state}"
+    return ("attempt", job.id, str(job.attempt.number), repr(float(job.attempt.started_at)))
+
+
+def of_caches(job: Job) -> tuple[str, ...]:
+    """The key with which hosts seal what they leave for later hosts of the same owner."""
+    return ("caches", job.owner, job.folder)

@@ -1,0 +1,65 @@
+"""Reads the curves of an attempt from the body of host 0's report. A program may write there too: what is no number in
+its place is passed over."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+from tpujob.domain.text import one_line
+from tpujob.protocol import limits
+from tpujob.protocol.series import MAX_NAMES, MAX_ROWS, MAX_SERIES_READ
+from tpujob.protocol.slice_report import series_of
+
+#: bytes of a report's body after which nothing of a series is read
+READ = limits.MAX_EVIDENCE_READ + MAX_SERIES_READ
+
+
+class Point(NamedTuple):
+    """A bucket of steps."""
+
+    step: int  #: the last one
+    at: float  #: seconds since the epoch, by the host's clock
+    least: float
+    most: float
+    last: float
+
+
+def read_series(body: bytes) -> dict[str, list[Point]]:
+    """The points of each number by its name, in the order of steps; `""` has those of every bucket, with zeros."""
+    line = series_of(body[:READ])
+    try:
+        said: object = json.loads(line) if line else {}
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(said, dict):
+        return {}
+    names, rows = (cast("dict[str, object]", said).get(key) for key in ("names", "rows"))
+    if not isinstance(names, list) or not isinstance(rows, list):
+        return {}
+    called = [one_line(n, 60) if isinstance(n, str) else "" for n in cast("list[object]", names)]
+    found: dict[str, list[Point]] = {"": []}
+    for row in cast("list[object]", rows)[: 2 * MAX_ROWS]:
+        if isinstance(row, list):
+            _take(cast("list[object]", row), called[:MAX_NAMES], found)
+    return {name: sorted(points) for name, points in found.items() if points}
+
+
+def _take(row: Sequence[object], names: Sequence[str], found: dict[str, list[Point]]) -> None:
+    step, at = (_number(value) for value in (*row[:2], None, None)[:2])
+    if step is None or at is None or abs(step) >= 2**53:
+        return
+    found[""].append(Point(int(step), at, 0.0, 0.0, 0.0))
+    for name, cell in zip(names, row[2:], strict=False):
+        values = cast("list[object]", cell) if isinstance(cell, list) else [cell] * 3
+        known = [number for number in map(_number, values[:3]) if number is not None]
+        if name and len(known) == 3:
+            found.setdefault(name, []).append(Point(int(step), at, known[0], known[1], known[2]))
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e300:
+        return None
+    return float(value) if math.isfinite(value) else None

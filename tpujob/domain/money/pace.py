@@ -1,0 +1,45 @@
+"""How fast a program makes its steps, and how long it takes for those that are left. Pure.
+
+What the program says itself, as its metric `steps_per_second`, is believed; else its steps are counted as they were
+seen to go.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from tpujob.domain.model import Attempt, Progress
+
+#: the metric by which a program says its own speed, for the whole job and not for each host
+SAID = "steps_per_second"
+
+
+def seconds_per_step(attempt: Attempt) -> float | None:
+    """From the first step that was seen to the end; None: it has told too little."""
+    until = attempt.progress_at if attempt.ended_at is None else attempt.ended_at
+    return None if until is None else _counted(attempt, attempt.progress.step, until)
+
+
+def steps_per_second(attempt: Attempt, done: Progress, moved_at: float | None) -> float | None:
+    """Of an attempt that goes on and is as far as `done`, since `moved_at`. None: not known."""
+    said = done.metrics.get(SAID)
+    if said is not None and isfinite(said) and said > 0:
+        return said
+    seen = None if moved_at is None else _counted(attempt, done.step, moved_at)
+    each = seen or seconds_per_step(attempt)
+    return 1 / each if each else None
+
+
+def seconds_left(done: Progress, steps_per_s: float | None) -> float | None:
+    """Until its last step, at that speed; None: nobody knows the one or the other."""
+    if done.step is None or not done.steps or not steps_per_s:
+        return None
+    return max(0, done.steps - done.step) / steps_per_s
+
+
+def _counted(attempt: Attempt, made: int | None, until: float) -> float | None:
+    first = attempt.first_step
+    if made is None or first is None or attempt.first_step_at is None:
+        return None
+    time = until - (attempt.idle or 0.0) - attempt.first_step_at
+    return time / (made - first) if made > first and time > 0 else None

@@ -1,0 +1,38 @@
+"""The ports: everything that touches the world, as the smallest protocol that serves its caller.
+
+Every call takes `timeout`, in seconds, and returns or raises by then. Adapters raise `Transient` (may succeed later;
+nothing is known) or `Refused` (a clear no), never a vendor's own error. What a user can ask of the service is in
+`api/jobs_api.py`.
+"""
+
+from tpujob.ports.clock import Clock
+from tpujob.ports.hardware import Guest, Hosts, Listening, Owned, Slices, Survey
+from tpujob.ports.outbox import Outbox, Sink
+from tpujob.ports.people import KeptSecret, Members, Reputation, Secrets
+from tpujob.ports.storage import Blob, Blobs, BucketFacts, BucketPlace, Comparison, Copies
+from tpujob.ports.store import EventKey, Lease, Store
+
+__all__ = [
+    "Blob",
+    "Blobs",
+    "BucketFacts",
+    "BucketPlace",
+    "Clock",
+    "Comparison",
+    "Copies",
+    "EventKey",
+    "Guest",
+    "Hosts",
+    "KeptSecret",
+    "Lease",
+    "Listening",
+    "Members",
+    "Outbox",
+    "Owned",
+    "Reputation",
+    "Secrets",
+    "Sink",
+    "Slices",
+    "Store",
+    "Survey",
+]

@@ -1,0 +1,13 @@
+"""What time it is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Seconds since the epoch, UTC."""
+        ...
+
+    def sleep(self, seconds: float) -> None: ...

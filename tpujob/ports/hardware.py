@@ -1,0 +1,142 @@
+"""The cloud's slices and their hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tpujob.domain.actions import HostPlan
+from tpujob.domain.model import Slice
+from tpujob.domain.observations import Present, SliceSeen
+
+# Slices --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A cloud resource that carries our label."""
+
+    name: str
+    zone: str
+    job_id: str
+    created_at: float
+    detail: str = ""
+    type: str = ""  #: empty: not known
+    pricing: str = ""  #: `spot`, `on-demand` or `reserved`; empty: not known
+    tpu_slices: int = 1  #: how many TPU slices it consists of, all of that type
+    suspending: bool = False  #: the cloud is taking it down by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What lists show of our slices. A list may lag behind and leave things out: what it does not show may be there."""
+
+    seen: Mapping[str, SliceSeen]  #: by name
+    missed: Mapping[str, str]  #: zones that could not be listed, or not whole, and why
+    calls: int  #: that it took
+
+
+class Slices(Protocol):
+    def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
+        """What the cloud says about it now. Never raises: an error is Unknown."""
+        ...
+
+    def survey(self, zones: Collection[str], *, timeout: float) -> Survey:
+        """What its lists show of our slices in those zones, by as few calls as it takes. Never raises: a zone that
+        could not be listed is missed."""
+        ...
+
+    def create(
+        self, slice: Slice, *, job_id: str, public_key: str, timeout: float, folder: str = ""
+    ) -> None:
+        """Request it; returns when the request is accepted, not when the slice is ready. `folder`: of the user whose
+        programs it is for, as some have an account of their own. A slice that exists and carries our labels is adopted.
+        Raises Transient, or Refused with its cause."""
+        ...
+
+    def delete(
+        self,
+        slice: Slice,
+        *,
+        timeout: float,
+        even_suspending: bool = False,
+        seen: Present | None = None,
+    ) -> None:
+        """Request the deletion of its nodes and queued resource; returns when that is accepted. Absent is success.
+        `seen`: what `look` has just shown, which spares another look.
+        Raises Transient, also while the cloud is suspending it, unless `even_suspending`; Refused, also for a slice of
+        that name that is not ours."""
+        ...
+
+    def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
+        """Everything in those zones that carries our label, whatever its state; a queued resource and its nodes are
+        one. A zone that is closed to the project holds nothing. Raises Transient, Refused."""
+        ...
+
+
+# Hosts ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """What a host has published about itself through the cloud, so that we know its keys before the first contact."""
+
+    name: str = ""  #: of its machine; empty: not published
+    host_keys: frozenset[tuple[str, str]] = frozenset()  #: type, and key in base64
+
+
+class Listening(Protocol):
+    """An open stream; any thread may close it, which ends it."""
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        """The messages (`protocol/live.py`), as they come. It ends when the agent does. Raises Transient when the
+        connection breaks, is silent for long, or nothing can be followed there."""
+        ...
+
+    def close(self) -> None:
+        """Safe to repeat."""
+        ...
+
+
+class Hosts(Protocol):
+    """Only `public_key` makes a slice's key: the others raise NotFound once it was forgotten."""
+
+    def public_key(self, slice: Slice) -> str:
+        """The OpenSSH public key of the slice's own key pair, made on the first call. Safe to repeat."""
+        ...
+
+    def key(self, purpose: Sequence[str]) -> str:
+        """The key for that purpose (`protocol/signing.py`), from a secret that only backends have who share this store
+        of keys; made on the first call. Raises Transient, Refused."""
+        ...
+
+    def start(self, slice: Slice, plans: Sequence[HostPlan], *, timeout: float) -> None:
+        """Bring every host to its plan: all or none. Returns when every agent has accepted; safe to repeat.
+        No program is started before every host answers. Raises Transient (naming the hosts that did not answer),
+        HostKeyChanged, or Refused with cause SETUP."""
+        ...
+
+    def stop(self, slice: Slice, *, grace: float, timeout: float) -> None:
+        """SIGTERM, up to `grace` seconds, SIGKILL, on every host at once; devices are free afterwards. Safe to repeat.
+        Raises Transient, HostKeyChanged."""
+        ...
+
+    def alive(self, slice: Slice, *, timeout: float) -> frozenset[int]:
+        """The hosts that carried out a command over SSH within `timeout`, all asked at once. Never raises."""
+        ...
+
+    def listen(
+        self, slice: Slice, host: int, *, job: str, attempt: int, timeout: float
+    ) -> Listening:
+        """What the agent on that host tells of a running attempt while somebody listens. Connects within `timeout`.
+        Raises Transient, Refused, HostKeyChanged."""
+        ...
+
+    def forget(self, slice: Slice) -> None:
+        """Remove the slice's keys and pinned host keys, and close its connections. Safe to repeat."""
+        ...
+
+    def kept(self) -> list[str]:
+        """Names of the slices that have keys. Raises Transient."""
+        ...

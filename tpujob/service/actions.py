@@ -1,0 +1,208 @@
+"""What a caller can do with a job in its state, what it does and what it costs; and why the rest cannot be done. Pure.
+
+Buttons, confirmations and the command line show these words. Who may do what at all is in `domain/access.py`; `jobs.py`
+does it.
+"""
+
+from __future__ import annotations
+
+from tpujob.api import ActionName, ActionView, AskView, RefusedView
+from tpujob.domain import access
+from tpujob.domain.access import Principal
+from tpujob.domain.hardware.accelerators import several
+from tpujob.domain.model import Cause, Job, Progress, Slice, State, Wish
+from tpujob.domain.money import budget
+from tpujob.domain.observations import NO_FUNDS, Funds
+from tpujob.domain.placement import circuits
+from tpujob.domain.prices import LIST, PriceList
+from tpujob.domain.text import dollars, duration
+from tpujob.errors import Forbidden, IllegalInState
+from tpujob.service import outlook
+from tpujob.service.money import budgets
+
+ACTIONS: tuple[ActionName, ...] = ("resume", "cancel", "delete", "clean")
+CHECKPOINTS = AskView(
+    name="checkpoints", does="removes its checkpoints and outputs, too", needed=False
+)
+NOTHING = "nothing: it holds no slice"
+
+_LEAVES = "record and logs stay"
+_ENDED = (State.SUCCEEDED, State.FAILED)
+
+
+def offered(
+    job: Job,
+    who: Principal,
+    now: float,
+    *,
+    done: Progress | None = None,
+    funds: Funds = NO_FUNDS,
+    prices: PriceList = LIST,
+) -> tuple[list[ActionView], list[RefusedView]]:
+    """What `who` can do with `job`, and what not. `done`: how far its program has come."""
+    found: list[ActionView] = []
+    refused: list[RefusedView] = []
+    for name in ACTIONS:
+        try:
+            access.check_owner(who, name, job.id, job.owner)
+            found.append(_action(name, job, done or Progress(), funds, prices, now))
+        except (Forbidden, IllegalInState) as error:
+            forbidden = isinstance(error, Forbidden)
+            refused.append(RefusedView(name=name, why=error.message, forbidden=forbidden))
+    return found, refused
+
+
+def _action(
+    name: ActionName, job: Job, done: Progress, funds: Funds, prices: PriceList, now: float
+) -> ActionView:
+    """Raises IllegalInState when it would change nothing, or cannot be done."""
+    match name:
+        case "resume":
+            return _resume(job, done, funds, prices, now)
+        case "cancel":
+            check_stoppable(job, Wish.CANCEL)
+            return _view(name, *_cancel(job))
+        case "delete":
+            check_stoppable(job, Wish.RELEASE)
+            return _view(name, *_delete(job))
+        case "clean":
+            return _clean(job)
+
+
+def _view(name: ActionName, does: str, costs: str, *asks: AskView) -> ActionView:
+    return ActionView(name=name, does=does, costs=costs, asks=list(asks))
+
+
+# Stop ----------------------------------------------------------------------------------------------------------------
+
+
+def check_stoppable(job: Job, wish: Wish) -> None:
+    """Raises IllegalInState when a cancel, or with RELEASE a delete, would change nothing."""
+    if job.state.final:
+        raise IllegalInState(f"job {job.id} has {_how(job.state)}")
+    if job.wish is Wish.CLEAN:
+        raise IllegalInState(f"job {job.id} is being cleaned")
+    if job.wish is Wish.RELEASE:
+        raise IllegalInState(f"job {job.id} is being deleted")
+    if job.state is State.RELEASING and job.then in _ENDED:
+        raise IllegalInState(f"job {job.id} has {job.then}, and gives its slice back")
+    if job.wish is wish:
+        raise IllegalInState(f"job {job.id} is cancelled already")
+
+
+def _how(state: State) -> str:
+    return "been cancelled" if state is State.CANCELLED else state.value
+
+
+def _cancel(job: Job) -> tuple[str, str]:
+    held, kept = job.slice, duration(job.spec.hold)
+    if job.state is State.QUEUED or held is None:
+        return f"ends it as cancelled; {_LEAVES}", NOTHING
+    if job.state is State.RELEASING:
+        return f"ends it as cancelled once its slice is gone; {_LEAVES}", _until_gone(job)
+    price = _kept_for(held, job.spec.hold)
+    if job.state is State.PROVISIONING:
+        does = (
+            f"takes the request for a slice back; one that is there by then is kept for {kept}, "
+            "for a resume"
+        )
+        return does, f"nothing, or {price}"
+    does = f"stops the program on all hosts and keeps the slice for {kept}, for a resume; then gives it back"
+    return does, price
+
+
+def _kept_for(held: Slice, seconds: float) -> str:
+    """`$12.88/h while it is kept, $3.22 at most`."""
+    if held.usd_per_hour is None:
+        return "the slice while it is kept, at a price that nobody knows"
+    most = dollars(round(held.usd_per_hour * seconds / 3600 * 1e6))
+    return f"{_rate(held.usd_per_hour)} while the slice is kept, {most} at most"
+
+
+def _delete(job: Job) -> tuple[str, str]:
+    return f"{_give_back(job)}; {_LEAVES}", _until_gone(job)
+
+
+def _give_back(job: Job) -> str:
+    """What becomes of a live job that is to end."""
+    if job.state is State.RELEASING:
+        return "ends it as cancelled once its slice is gone"
+    held = [s for s in job.slices if s.gone_at is None]
+    named = " and ".join(f"{s.name}, a {s.pricing} {several(s.type, s.tpu_slices)}" for s in held)
+    if job.state is State.QUEUED or not held:
+        return f"gives {named}, back and ends it as cancelled" if held else "ends it as cancelled"
+    if job.state is State.PROVISIONING:
+        return f"takes the request for {named}, back and ends it as cancelled"
+    stops = "" if job.state is State.HOLDING and job.stopped else "stops the program on all hosts, "
+    return f"{stops}gives {named}, back and ends it as cancelled"
+
+
+def _clean(job: Job) -> ActionView:
+    if job.wish is Wish.CLEAN:
+        raise IllegalInState(f"job {job.id} is being cleaned already")
+    removes = "removes its logs and its record for good"
+    if job.state.final:
+        return _view("clean", removes, NOTHING, CHECKPOINTS)
+    first = "ends it" if job.wish is Wish.RELEASE else _give_back(job)
+    return _view("clean", f"{first}, then {removes}", _until_gone(job), CHECKPOINTS)
+
+
+def _until_gone(job: Job) -> str:
+    """What slices cost that are given back now."""
+    billed = [s for s in job.slices if s.ready_at is not None and s.gone_at is None]
+    if not billed:
+        return NOTHING
+    known = [s.usd_per_hour for s in billed if s.usd_per_hour is not None]
+    if len(known) < len(billed):
+        return "the slice until it is gone, at a price that nobody knows"
+    return f"{_rate(sum(known))} until the slice is gone"
+
+
+def _rate(usd_per_hour: float) -> str:
+    return f"{dollars(round(usd_per_hour * 1e6))}/h"
+
+
+# Go on ---------------------------------------------------------------------------------------------------------------
+
+
+def check_resumable(job: Job) -> None:
+    """Raises IllegalInState for a job that is done for good."""
+    if job.state is State.SUCCEEDED:
+        raise IllegalInState(
+            f"job {job.id} has succeeded; there is nothing to resume",
+            hint="`tpujob create` starts a new one.",
+        )
+    if job.wish is Wish.CLEAN:
+        raise IllegalInState(
+            f"job {job.id} is being cleaned", hint="`tpujob create` starts a new one."
+        )
+
+
+def _resume(job: Job, done: Progress, funds: Funds, prices: PriceList, now: float) -> ActionView:
+    check_resumable(job)
+    needed = outlook.needs_budget(job) or (job.state is State.HOLDING and job.then is not None)
+    if job.wish is Wish.RUN and not job.state.final and not needed:
+        raise IllegalInState(f"job {job.id} goes on already")
+    if job.cause is Cause.BAD_SPEC and job.state.final:
+        raise IllegalInState("a job file never changes: submit the corrected one as a new job")
+    try:
+        budgets.check_resume(job, funds, prices, now)
+        needed = False
+    except IllegalInState:
+        if not needed:
+            raise
+    says = AskView(name="budget", does="is what it may cost in all, in US dollars", needed=needed)
+    asks = [says] if budget.limit(job) is not None else []
+    on, held = outlook.goes_on(job, done), job.slice
+    if held and job.state is not State.RELEASING:
+        price = "the slice, at a price that nobody knows"
+        if held.usd_per_hour is not None:
+            price = f"{_rate(held.usd_per_hour)} while it holds the slice"
+        where = "on the slice that it holds" if held.ready_at else "when its slice is ready"
+        return _view("resume", f"{on} {where}", price, *asks)
+    first = next(iter(circuits.allowed(job, prices)), None)
+    kind = several(first.type, job.tpu_slices) if first else "slice"
+    rate = first.usd_per_hour if first else None
+    price = "a price that nobody knows" if rate is None else _rate(rate)
+    does = f"asks for a {job.spec.tpu.pricing} {kind} and {on}"
+    return _view("resume", does, f"{price} while it holds the slice", *asks)

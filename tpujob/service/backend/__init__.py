@@ -1,0 +1,9 @@
+"""The backend about itself: its health for people, its numbers for Prometheus.
+
+Reads what the engine counts and what the board has in memory; nothing of a job is decided here.
+"""
+
+from tpujob.service.backend.health import Process
+from tpujob.service.backend.itself import Itself
+
+__all__ = ["Itself", "Process"]

@@ -1,0 +1,87 @@
+"""What the page of one job shows beside its record: its time as spans, and the hosts that serve it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import cast
+
+from tpujob.api import HostView, SpanKind, SpanView
+from tpujob.domain.failures import host_reputation
+from tpujob.domain.model import Job, Progress, State, Suspect
+from tpujob.domain.money.ledger import US
+from tpujob.domain.money.timeline import Stretch, timeline
+from tpujob.domain.observations import Report
+from tpujob.domain.text import rfc3339
+
+
+def spans(job: Job, now: float, done: Progress | None = None) -> list[SpanView]:
+    """All its time, oldest first. `done`: how far its program is just now."""
+    return [_span(one) for one in timeline(job, now, done)]
+
+
+def _span(one: Stretch) -> SpanView:
+    return SpanView(
+        kind=cast(SpanKind, str(one.kind)),
+        start=rfc3339(one.start / US),
+        end=None if one.open else rfc3339(one.end / US),
+        seconds=round((one.end - one.start) / US, 3),
+        slice=one.slice.name if one.slice else "",
+        attempt=one.attempt.number if one.attempt else None,
+        cause=one.cause,
+        text=one.text,
+        requests=one.requests,
+        usd=None if one.micros is None else one.micros / US,
+    )
+
+
+#: states in which the hosts of the serving slice have something to say
+_HEARD = (State.PREPARING, State.RUNNING, State.HOLDING)
+
+
+def hosts(
+    job: Job,
+    reports: Iterable[Report],
+    heard_at: float,
+    silent: Mapping[int, float],
+    suspects: Iterable[Suspect] | None,
+    now: float,
+) -> list[HostView]:
+    """Of the serving slice. `reports`: the newest ones, as they were read at `heard_at`; `silent`: since when hosts do
+    not answer over SSH; `suspects`: the machines that are suspected or pinned, None where the caller may not know."""
+    serving, attempt = job.slice, job.attempt
+    if serving is None or not serving.endpoints or job.state not in _HEARD:
+        return []
+    newest = attempt.number if attempt else 0
+    said = {one.host: one for one in reports if one.attempt == newest}
+    known = None if suspects is None else {one.physical: one for one in suspects}
+    return [
+        _host(one.host, one.address, said.get(one.host), heard_at, silent.get(one.host), known, now)
+        for one in sorted(serving.endpoints, key=lambda each: each.host)
+    ]
+
+
+def _host(
+    number: int,
+    address: str,
+    said: Report | None,
+    heard_at: float,
+    silent: float | None,
+    suspects: Mapping[str, Suspect] | None,
+    now: float,
+) -> HostView:
+    physical = said.physical if said else ""
+    suspect = suspects.get(physical) if suspects and physical else None
+    score = 0.0 if suspect is None else round(host_reputation.score(suspect, now), 3)
+    return HostView(
+        host=number,
+        address=address,
+        heard_at=rfc3339(heard_at - said.age) if said else None,
+        phase=said.phase if said else "",
+        step=said.progress.step if said else None,
+        notice=said.notice if said else "",
+        error=said.error if said else "",
+        silent_since=None if silent is None else rfc3339(silent),
+        physical=physical,
+        suspicion=None if suspects is None else score,
+        refused=bool(suspect and host_reputation.refused(suspect, now)),
+    )

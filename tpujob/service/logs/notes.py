@@ -1,0 +1,90 @@
+"""What a reader of a log should know beside its lines, as sentences; and what asks hosts for more."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from threading import Lock
+
+from tpujob.api import LogGap, LogHost
+from tpujob.domain.model import Job
+from tpujob.domain.text import many, rfc3339
+from tpujob.errors import TpujobError
+from tpujob.ports import Blobs
+from tpujob.protocol import live, paths
+from tpujob.service.logs.hosts import HostLog
+from tpujob.service.logs.live import Tails
+from tpujob.service.logs.pieces import MOST_SEGMENTS
+from tpujob.service.logs.stored import Segment
+
+TIMEOUT = 5.0  #: seconds for the call that asks hosts
+REMEMBERED = 1000  #: attempts
+
+
+class Asking:
+    """Tells hosts that cannot be heard, through the bucket, that somebody follows. Threads may share it."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+        self._asked: dict[tuple[str, int], float] = {}
+        self._lock = Lock()
+
+    def ask(self, job: Job, attempt: int) -> None:
+        """Raises nothing: where it cannot be written either, lines come when they come."""
+        key, now = (job.id, attempt), time.monotonic()
+        with self._lock:
+            if now - self._asked.get(key, -live.OLD) < live.RENEWED:
+                return
+            if len(self._asked) >= REMEMBERED:
+                self._asked.clear()
+            self._asked[key] = now
+        with contextlib.suppress(TpujobError):
+            path = paths.followed_path(job.workdir_of(attempt), attempt)
+            self._blobs.put(path, b"", timeout=TIMEOUT)
+
+
+def slow(tails: Tails) -> str:
+    """Why lines come late; empty: they do not."""
+    if tails.whole or tails.over or not tails.trouble:
+        return ""
+    return (
+        "Lines come late, at first up to a minute and then some seconds: the hosts cannot be followed over SSH"
+        f" ({tails.trouble}), so that what they print is read from the bucket."
+    )
+
+
+def unfinished(job: Job, attempt: int, segments: Mapping[int, Sequence[Segment]]) -> str:
+    """What of an attempt's log is missing at the end, once nothing more can come; empty: nothing."""
+    one = job.attempts[attempt - 1]
+    gone = any(s.name == one.slice and s.gone_at is not None for s in job.slices)
+    open_ones = {
+        host: each[-1].last
+        for host, each in sorted(segments.items())
+        if each and (facts := each[-1].facts) and facts.open and each[-1].data is None
+    }
+    if not open_ones or not gone or one.ended_at is None:
+        return ""
+    host, line = next(iter(open_ones.items()))
+    others = f" and {many(len(open_ones) - 1, 'other host')}" if len(open_ones) > 1 else ""
+    return (
+        f"What host {host}{others} printed last, before {rfc3339(one.ended_at)[:19]}Z, may be missing: it ended before"
+        f" its agent had stored the rest; line {line:,} of host {host} is the last one that reached the bucket."
+    )
+
+
+def of_host(log: HostLog) -> LogHost:
+    gaps = [LogGap(line=line, lines=lines) for line, lines in log.missing]
+    return LogHost(host=log.host, lines=log.lines, bytes=log.size, missing=gaps)
+
+
+def of_lines(log: HostLog) -> list[str]:
+    cut = [
+        f"Host {log.host}: only the first {MOST_SEGMENTS:,} pieces of its log are shown;"
+        f" `tpujob logs --host {log.host}` reads all of them."
+    ]
+    return (cut if len(log.segments) >= MOST_SEGMENTS else []) + [
+        f"Host {log.host}: {many(lines, 'line')} from line {line:,} on were dropped: the log is longer than what is"
+        " kept of one."
+        for line, lines in log.missing
+    ]

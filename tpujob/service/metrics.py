@@ -1,0 +1,167 @@
+"""The curves of a job: what its program told of its steps, read from the reports of its attempts, also long after their
+slices are gone."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from tpujob.api import ChartView, CurveView, MetricsView
+from tpujob.domain.host import reports
+from tpujob.domain.host.series import READ, Point, read_series
+from tpujob.domain.model import Attempt, Job
+from tpujob.domain.money.goodput import resumed_at, steps_kept
+from tpujob.errors import NotFound, Refused, Transient
+from tpujob.ports import Blobs, Clock
+from tpujob.protocol import paths
+
+ATTEMPTS = 12  #: that are shown, the newest
+POINTS = 1200  #: of one chart: twice as many as a screen has columns for it
+CHARTS = 8
+WITHIN = 5.0  #: seconds to read all of them
+#: seconds for which what was read of an attempt is taken as it is: while it runs, and once it has long ended
+FRESH, SETTLED = 10.0, 600.0
+MADE = 8  #: jobs whose charts are remembered, of about a megabyte each
+KEPT = 256  #: attempts that are remembered, of 24 KiB each
+
+TITLES = {
+    "loss": "Loss",
+    "tokens_per_second": "Tokens per second",
+    "samples_per_second": "Samples per second",
+    "mfu": "Model FLOP/s utilization (MFU)",
+    "steps/s": "Steps per second",
+    "ms": "Step time, ms",
+}
+NO_ATTEMPT = "no program has run yet"
+NO_STEPS = (
+    "the program has told no steps: one that writes `step` events (docs/workloads.md) has curves"
+)
+
+
+class Curves:
+    """Reads reports, and remembers those of attempts that have ended for a while. Safe for threads."""
+
+    def __init__(self, blobs: Blobs, clock: Clock) -> None:
+        self._blobs, self._clock = blobs, clock
+        self._read: dict[tuple[str, int], tuple[float, bytes]] = {}  #: until when, and the body
+        #: charts of the jobs that were looked at last, and what they were made of
+        self._made: dict[tuple[str, int], tuple[object, list[ChartView]]] = {}
+
+    def metrics(self, job: Job, attempt: int | None = None) -> MetricsView:
+        """Of that attempt, or of the newest ones. Raises NotFound for an attempt that there is not."""
+        if attempt is not None and not 1 <= attempt <= len(job.attempts):
+            raise NotFound(f"job {job.id} has no attempt {attempt}")
+        ran = [a for a in job.attempts if a.running_at is not None]
+        asked = [a for a in ran if a.number == attempt] if attempt else ran[-ATTEMPTS:]
+        deadline, trouble = time.monotonic() + WITHIN, ""
+        found: dict[int, bytes] = {}
+        unread: list[int] = []
+        for one in reversed(asked):
+            try:
+                left = deadline - time.monotonic()
+                found[one.number] = self._body(job, one, left)
+            except (Transient, Refused) as error:
+                unread.append(one.number)
+                trouble = trouble or f"the bucket does not give them just now: {error.message}"
+        charts = self._charts(job, [a for a in asked if found.get(a.number)], found, attempt or 0)
+        why = trouble or ("" if charts else NO_STEPS if ran else NO_ATTEMPT)
+        return MetricsView(
+            charts=charts,
+            attempts=[a.number for a in asked],
+            left_out=0 if attempt else len(ran) - len(asked),
+            unread=sorted(unread),
+            why=why,
+        )
+
+    def _charts(
+        self, job: Job, asked: Sequence[Attempt], bodies: Mapping[int, bytes], number: int
+    ) -> list[ChartView]:
+        kept = steps_kept(job)
+        of = [(a.number, bodies[a.number], kept.get(a.number)) for a in asked]
+        before, charts = self._made.get((job.id, number), (None, []))
+        if before != of:
+            found = {a.number: read_series(bodies[a.number]) for a in asked}
+            charts = _charts([a for a in asked if found[a.number]], found, kept)
+            self._made.pop((job.id, number), None)
+            self._made[job.id, number] = of, charts
+            while len(self._made) > MADE:
+                self._made.pop(next(iter(self._made)), None)
+        return charts
+
+    def _body(self, job: Job, attempt: Attempt, left: float) -> bytes:
+        """Empty: there is no report. Raises Transient, Refused."""
+        key, now = (job.id, attempt.number), self._clock.now()
+        until, body = self._read.get(key, (0.0, b""))
+        if now < until:
+            return body
+        if left <= 0:
+            raise Transient("reading takes too long")
+        workdir, body = job.workdir_of(attempt.number), b""
+        # while it lasts, and once it is over
+        for path in (
+            reports.report_path(job, attempt, 0),
+            paths.kept_report_path(workdir, attempt.number, 0),
+        ):
+            with contextlib.suppress(NotFound):
+                body = body or self._blobs.get(path, end=READ, timeout=left)
+        settled = attempt.ended_at is not None and now - attempt.ended_at > SETTLED
+        self._read[key] = (now + (SETTLED if settled else FRESH), body)
+        while len(self._read) > KEPT:
+            self._read.pop(next(iter(self._read)), None)
+        return body
+
+
+def _charts(
+    attempts: Sequence[Attempt],
+    found: Mapping[int, dict[str, list[Point]]],
+    kept: Mapping[int, int | None],
+) -> list[ChartView]:
+    """The best known names first."""
+    for series in found.values():
+        series["steps/s"] = list(_rates(series.pop("", [])))
+    told = {name for series in found.values() for name, points in series.items() if points}
+    order = [*(name for name in TITLES if name in told), *sorted(told - TITLES.keys())]
+    charts: list[ChartView] = []
+    for name in order[:CHARTS]:
+        having = [a for a in attempts if found[a.number].get(name)]
+        each = POINTS // max(1, len(having))
+        curves = [
+            CurveView(
+                attempt=a.number,
+                points=_points(found[a.number][name], each),
+                resumed_from=resumed_at(a) or None,
+                kept=kept.get(a.number),
+            )
+            for a in having
+        ]
+        charts.append(ChartView(name=name, title=TITLES.get(name, name), curves=curves))
+    return charts
+
+
+def _rates(buckets: Sequence[Point]) -> Iterator[Point]:
+    """Steps a second between moments that are far enough from each other to tell."""
+    before: Point | None = None
+    for one in buckets:
+        if before and one.at - before.at >= 0.5 and one.step > before.step:
+            rate = round((one.step - before.step) / (one.at - before.at), 4)
+            yield Point(one.step, one.at, rate, rate, rate)
+        if before is None or one.at - before.at >= 0.5:
+            before = one
+
+
+def _points(points: Sequence[Point], most: int) -> list[tuple[int, float, float, float, float]]:
+    """At most so many: neighbours become one, with their least, their greatest and their last value."""
+    size = -(-len(points) // max(1, most))
+    first = points[0].at
+    groups = [points[i : i + size] for i in range(0, len(points), size)]
+    return [
+        (
+            group[-1].step,
+            round(group[-1].at - first, 1),
+            min(p.least for p in group),
+            max(p.most for p in group),
+            group[-1].last,
+        )
+        for group in groups
+    ]

@@ -1,0 +1,239 @@
+"""The page of a job's output: some lines at any place of an attempt, a search in all of them, and the whole as text."""
+
+from __future__ import annotations
+
+import shlex
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, cast
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response, StreamingResponse
+
+from tpujob.api import JobsApi, LogMatches, LogWindow, SearchAsked, WindowAsked, WindowLine
+from tpujob.domain import log_text
+from tpujob.domain.figures import seconds
+from tpujob.errors import BadRequest
+from tpujob.web.live import Address, Fragments, Views
+from tpujob.web.pages import frame
+from tpujob.web.pages.query import Query
+from tpujob.web.routes.caller import Caller, JobRef
+
+#: what an address may say: which lines, what is looked for (`q`; `re`: it is a pattern; `i`: whatever the case; `tb`:
+#: tracebacks), one line in full (`whole`), and how times are told
+KNOWN = ("attempt", "host", "of", "line", "part", "side", "q", "re", "i", "tb", "whole", "times")
+LINES = 150
+WHOLE = 64 * 1024  #: bytes of one line
+TIMES = ("utc", "local", "since")
+
+
+def add(app: FastAPI) -> None:
+    views: Views = app.state.views
+    views.add("/jobs/{job}/logs", live, job="job")
+
+    @frame.page(app, "/jobs/{job}/logs")
+    def logs(api: Caller, job: JobRef, request: Request) -> Response:
+        _ = api.log_window  # refused to whoever may not, whatever they ask for
+        asked = Query.read(request.url.query, KNOWN)
+        view = api.get(job)
+        found = search(api, job, asked)
+        place = _place(asked, found)
+        window = api.log_window(job, place)
+        times = _times(asked)
+        here = asked.but(
+            attempt=str(window["attempt"])
+        )  # a link must not mean another one tomorrow
+        data = {"job": view["id"], "window": window, "found": found}
+        path = frame.route_path(request.scope)
+        return frame.answer(
+            request,
+            "logs.html",
+            cast("Mapping[str, Any]", data),
+            title=f"Logs · {view['name']}",
+            command=command(view["id"], asked),
+            live=not window["done"] and (lambda: fragments(window, path)),
+            asked=here,
+            here=_here(place),
+            shown={(x["host"], x["line"]) for x in window["lines"]},
+            job=view,
+            link=partial(link, here),
+            raw=raw_of(here),
+            attempts=[a["number"] for a in view["attempts"]],
+            times=times,
+            told=teller(times, window["began_at"]),
+        )
+
+    @app.get("/jobs/{job}/logs.txt", include_in_schema=False)
+    @app.get("/jobs/{job}/logs.txt.gz", include_in_schema=False)
+    def text(api: Caller, job: JobRef, request: Request) -> Response:
+        _ = api.log_block
+        asked = Query.read(request.url.query, ("attempt", "host"))
+        number, packs = api.get(job)["id"], request.url.path.endswith(".gz")
+        blocks = whole(api, job, asked)
+        first = next(blocks, b"")  # what cannot be read is said before the answer begins
+        parts = (part for some in ((first,), blocks) for part in some)
+        name = f"tpujob-{number}.log" + (".gz" if packs else "")
+        kind = "attachment" if packs else "inline"
+        return StreamingResponse(
+            _packed(parts) if packs else parts,
+            media_type="application/gzip" if packs else "text/plain; charset=utf-8",
+            headers={"content-disposition": f'{kind}; filename="{name}"'},
+        )
+
+    _ = (logs, text)
+
+
+def live(api: JobsApi, at: Address) -> Fragments:
+    """How much there is: the page asks for new lines by itself, if it shows the last ones."""
+    asked = Query.read(at.query, KNOWN)
+    window = api.log_window(at.parts["job"], {**_of(asked), "lines": 1})
+    return fragments(window, at.path)
+
+
+def fragments(window: LogWindow, path: str) -> Fragments:
+    """As the page shows them when it is loaded, and from there on."""
+    made = frame.parts("parts/logs.html", path=path, now=0.0)
+    return Fragments({"log-end": str(made.end(window))}, still=window["done"])
+
+
+def whole(api: JobsApi, job: str, asked: Query) -> Iterator[bytes]:
+    """All that there is of one attempt, block by block; of one host as it was written."""
+    of = _of(asked)
+    host, attempt = of.get("host"), of.get("attempt") or len(api.get(job)["attempts"]) or None
+    told = log_text.with_hosts if host is None else log_text.raw
+    cursor, more = "", True
+    while more:
+        block = api.log_block(job, host=host, attempt=attempt, cursor=cursor)
+        cursor, more = block.cursor, block.more
+        yield told(block.data)
+
+
+def _packed(parts: Iterator[bytes]) -> Iterator[bytes]:
+    packer = zlib.compressobj(1, wbits=31)
+    for part in parts:
+        yield packer.compress(part)
+    yield packer.flush()
+
+
+def search(api: JobsApi, job: str, asked: Query) -> LogMatches | None:
+    """The match at the place or behind it, and those beside it; None: nothing is looked for."""
+    if not (asked.one("q") or asked.one("tb")):
+        return None
+    wish = {**_of(asked), **_line(asked), "limit": 2}
+    wish |= {"traceback": True} if asked.one("tb") else _text(asked)
+    return api.log_search(job, cast(SearchAsked, wish))
+
+
+def _place(asked: Query, found: LogMatches | None) -> WindowAsked:
+    """Which lines are shown: those around the place, else around the first match, else the last ones."""
+    wish: WindowAsked = {**_of(asked), **_line(asked), "lines": LINES}
+    if part := asked.one("part"):
+        wish["part"] = _part(part)
+    if asked.one("q"):
+        wish |= _text(asked)
+    if asked.one("side") in ("after", "before"):
+        wish["side"] = "after" if asked.one("side") == "after" else "before"
+    if asked.one("whole"):
+        wish |= {"lines": 1, "width": WHOLE}
+    if found and found["matches"] and "line" not in wish and "part" not in wish:
+        first = found["matches"][0]
+        wish |= {"of": first["host"], "line": first["line"]}
+    return wish
+
+
+def _here(place: WindowAsked) -> tuple[int, int] | None:
+    """The line that is pointed at."""
+    if "line" not in place or "side" in place:
+        return None
+    return place.get("of", place.get("host", 0)), place["line"]
+
+
+def _of(asked: Query) -> WindowAsked:
+    found = WindowAsked()
+    if attempt := asked.one("attempt"):
+        found["attempt"] = _number("attempt", attempt)
+    if host := asked.one("host"):
+        found["host"] = _number("host", host)
+    return found
+
+
+def _line(asked: Query) -> WindowAsked:
+    found = WindowAsked()
+    if line := asked.one("line"):
+        found["line"] = _number("line", line)
+        if of := asked.one("of"):
+            found["of"] = _number("of", of)
+    return found
+
+
+def _text(asked: Query) -> WindowAsked:
+    return {
+        "text": asked.one("q"),
+        "regexp": bool(asked.one("re")),
+        "ignore_case": bool(asked.one("i")),
+    }
+
+
+def _number(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 12):
+        raise BadRequest(f"{name} must be a number, but is {text[:40]!r}")
+    return int(text)
+
+
+def _part(text: str) -> float:
+    try:
+        part = float(text)
+    except ValueError:
+        part = -1.0
+    if not 0 <= part <= 1:
+        raise BadRequest(f"part must be a number from 0 to 1, but is {text[:40]!r}")
+    return part
+
+
+def _times(asked: Query) -> str:
+    told = asked.one("times", "utc")
+    if told not in TIMES:
+        raise BadRequest(f"times are told as one of {', '.join(TIMES)}")
+    return told
+
+
+def command(job: str, asked: Query) -> str:
+    """What prints the same in a terminal."""
+    words = ["tpujob", "logs", job]
+    for name in ("attempt", "host"):
+        if value := asked.one(name):
+            words += [f"--{name}", value]
+    if text := asked.one("q"):
+        words += ["--grep", text]
+        words += ["--regexp"] * bool(asked.one("re")) + ["--ignore-case"] * bool(asked.one("i"))
+    elif asked.one("tb"):
+        words += ["--traceback", "1"]
+    elif line := asked.one("line"):
+        if (of := asked.one("of")) and not asked.one("host"):
+            words += ["--host", of]
+        words += ["--line", line]
+    return shlex.join(words)
+
+
+def link(asked: Query, line: WindowLine) -> str:
+    """To that line, as long as the job exists."""
+    of = "" if asked.one("host") else str(line["host"])
+    return str(asked.but(line=str(line["line"]), of=of, part="", side="", whole=""))
+
+
+def raw_of(asked: Query) -> str:
+    """The query of the whole as text."""
+    return str(Query({name: asked.many(name) for name in ("attempt", "host")}))
+
+
+def teller(times: str, began_at: str) -> Callable[[str], str]:
+    """How the time of a line is told: of the day in UTC, or since the attempt began."""
+    began = seconds(began_at) or 0.0
+
+    def since(at: str) -> str:
+        passed = max(0.0, (seconds(at) or 0.0) - began)
+        minutes, rest = divmod(passed, 60)
+        return f"{int(minutes // 60):3}:{int(minutes % 60):02}:{rest:06.3f}"
+
+    return since if times == "since" else lambda at: at[11:23]

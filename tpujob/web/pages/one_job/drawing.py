@@ -1,0 +1,204 @@
+"""Where things lie in the drawings of a job: its timeline in percent of its width, its curves in units of a box. Pure.
+
+Templates write SVG with these numbers as attributes, as the page may have no style of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from tpujob.api import ChartView, CurveView, JobView, SpanView
+from tpujob.domain.figures import seconds
+
+WIDTH, HEIGHT = 600.0, 120.0  #: of the box of a curve
+#: seconds between two marks of a time axis
+STEPS = (
+    1,
+    5,
+    10,
+    30,
+    60,
+    300,
+    600,
+    1800,
+    3600,
+    7200,
+    14400,
+    28800,
+    43200,
+    86400,
+    172800,
+    604800,
+    2592000,
+)
+MARKS = 6  #: at most
+#: of its value, that a curve's box is high at least: what hardly changes shall look so
+FLAT = 0.1
+LEAST = 0.25  #: percent: narrower stretches could not be seen
+
+
+class Bar(NamedTuple):
+    """A stretch of time."""
+
+    x: float
+    width: float
+    span: SpanView
+    label: str  #: the number of an attempt that begins here, where there is room
+
+
+class Mark(NamedTuple):
+    x: float
+    text: str
+
+
+class Sum(NamedTuple):
+    """All stretches of one kind."""
+
+    kind: str
+    seconds: float
+    usd: float | None
+    share: float
+
+
+class Timeline(NamedTuple):
+    bars: list[Bar]
+    beside: list[Bar]  #: slices that were kept beside the one that served
+    marks: list[Mark]
+    sums: list[Sum]
+
+
+def timeline(job: JobView, now: float) -> Timeline | None:
+    """None: no time has passed yet."""
+    spans = job.get("timeline", [])
+    begin = min((_at(span["start"]) for span in spans), default=now)
+    end = max((_at(span["end"], now) for span in spans), default=now)
+    step = _step(max(1.0, end - begin) / 200)
+    if any(span["end"] is None for span in spans):  # so that it does not move at every look
+        end = begin + (int((end - begin) / step) + 1) * step
+    if end <= begin:
+        return None
+
+    def x(at: float) -> float:
+        return round(100 * (at - begin) / (end - begin), 2)
+
+    bars: list[Bar] = []
+    beside: list[Bar] = []
+    known = 0
+    for span in spans:
+        left, right = x(_at(span["start"])), x(_at(span["end"], end))
+        fresh = span["attempt"] is not None and span["attempt"] > known
+        known = max(known, span["attempt"] or 0)
+        width = round(max(right - left, LEAST), 2)
+        bar = Bar(min(left, 100 - width), width, span, str(known) if fresh else "")
+        (beside if span["kind"] == "condemned" else bars).append(bar)
+    return Timeline(_roomy(bars), beside, _marks(begin, end), sums(spans))
+
+
+def _at(time: str | None, otherwise: float = 0.0) -> float:
+    found = seconds(time)
+    return otherwise if found is None else found
+
+
+def _roomy(bars: Sequence[Bar]) -> list[Bar]:
+    """With labels that do not touch each other."""
+    found: list[Bar] = []
+    free = 0.0
+    for bar in bars:
+        label = bar.label if bar.x >= free else ""
+        free = bar.x + 4 if label else free
+        found.append(bar._replace(label=label))
+    return found
+
+
+def sums(spans: Sequence[SpanView]) -> list[Sum]:
+    """The longest first."""
+    whole = sum(span["seconds"] for span in spans) or 1.0
+    found: list[Sum] = []
+    for kind in dict.fromkeys(span["kind"] for span in spans):
+        of = [span for span in spans if span["kind"] == kind]
+        costs = [span["usd"] for span in of if span["usd"] is not None]
+        time = sum(span["seconds"] for span in of)
+        found.append(Sum(kind, time, sum(costs) if len(costs) == len(of) else None, time / whole))
+    return sorted(found, key=lambda one: -one.seconds)
+
+
+def _step(least: float) -> float:
+    return next((step for step in STEPS if step >= least), STEPS[-1])
+
+
+def _marks(begin: float, end: float) -> list[Mark]:
+    """Round times of day, UTC."""
+    step = _step((end - begin) / MARKS)
+    first = -(-begin // step) * step
+    found: list[Mark] = []
+    while first <= end and len(found) <= MARKS:
+        x = 100 * (first - begin) / (end - begin)
+        if x < 93:
+            found.append(Mark(round(x, 2), _clock(first, step)))
+        first += step
+    return found
+
+
+def _clock(at: float, step: float) -> str:
+    moment = datetime.fromtimestamp(at, UTC)
+    if step >= 86400 or (moment.hour, moment.minute) == (0, 0):
+        return moment.strftime("%-d %b")
+    return moment.strftime("%H:%M:%S" if step < 60 else "%H:%M")
+
+
+# Curves --------------------------------------------------------------------------------------------------------------
+
+
+class Line(NamedTuple):
+    """A part of a curve."""
+
+    points: str  #: of a polyline
+    lost: bool  #: these steps were lost, and made again if there is a later attempt
+    attempt: int
+
+
+class Plot(NamedTuple):
+    """A chart as it is drawn without scripts."""
+
+    lines: list[Line]
+    first: int  #: step at the left, and at the right
+    last: int
+    least: float  #: value at the bottom, and at the top
+    most: float
+
+
+def plot(chart: ChartView) -> Plot:
+    """In a box of `WIDTH` by `HEIGHT`."""
+    points = [point for curve in chart["curves"] for point in curve["points"]]
+    first, last = min(p[0] for p in points), max(p[0] for p in points)
+    least, most = min(p[4] for p in points), max(p[4] for p in points)
+    wide = (last - first) or 1
+    high = max(most - least, FLAT * max(abs(most), abs(least))) or 1.0
+    base = (least + most - high) / 2
+
+    def place(step: int, value: float) -> str:
+        return f"{WIDTH * (step - first) / wide:.1f},{HEIGHT * (1 - (value - base) / high):.1f}"
+
+    lines: list[Line] = []
+    for curve in chart["curves"]:
+        for part, lost in _parts(curve):
+            drawn = " ".join(place(p[0], p[4]) for p in part)
+            if drawn and len(part) == 1:  # a line needs two ends
+                drawn = f"{drawn} {place(part[0][0], part[0][4])}"
+            if drawn:
+                lines.append(Line(drawn, lost, curve["attempt"]))
+    return Plot(lines, first, last, least, most)
+
+
+_Point = tuple[int, float, float, float, float]
+
+
+def _parts(curve: CurveView) -> list[tuple[Sequence[_Point], bool]]:
+    """What counts, and what was lost."""
+    kept, points = curve["kept"], curve["points"]
+    if kept is None:
+        return [(points, False)]
+    good = [point for point in points if point[0] <= kept]
+    return [(good, False), (points[max(0, len(good) - 1) :], True)]

@@ -1,0 +1,62 @@
+"""What a page is asked for in its address: read once, and written into every link that changes one part of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import parse_qs, urlencode
+
+from tpujob.errors import BadRequest
+
+MOST = 4000  #: characters of a query
+FIELDS = 200  #: of a query or a form
+
+
+class Query:
+    """The parts of an address's query: each name with its values. What is empty is left out."""
+
+    def __init__(self, parts: Mapping[str, Sequence[str]]) -> None:
+        self._parts = {name: tuple(filter(None, values)) for name, values in parts.items()}
+
+    @classmethod
+    def read(cls, text: str, known: Sequence[str]) -> Query:
+        """Of an address. Raises BadRequest for names that mean nothing here: a filter that is misspelled must not look
+        like one that is kept."""
+        if len(text) > MOST:
+            raise BadRequest("that address is too long to be one of this page")
+        found = cls.of(text)
+        strange = sorted(set(found._parts) - set(known))
+        if strange:
+            raise BadRequest(
+                f"nothing here is filtered by {', '.join(strange)[:200]!r}",
+                hint=f"There are: {', '.join(known)}.",
+            )
+        return found
+
+    @classmethod
+    def of(cls, text: str) -> Query:
+        """Of a query or a form as it is sent. Raises BadRequest."""
+        try:
+            return cls(parse_qs(text, max_num_fields=FIELDS))
+        except ValueError:
+            raise BadRequest(f"more than {FIELDS} fields") from None
+
+    def one(self, name: str, otherwise: str = "") -> str:
+        return next(iter(self.many(name)), otherwise)
+
+    def many(self, name: str) -> tuple[str, ...]:
+        return self._parts.get(name, ())
+
+    def but(self, **changes: str | Sequence[str]) -> Query:
+        """The same with other values; an empty one takes the name away."""
+        given = {
+            name: (value,) if isinstance(value, str) else value for name, value in changes.items()
+        }
+        return Query({**self._parts, **given})
+
+    def __bool__(self) -> bool:
+        """Whether anything is asked for."""
+        return any(self._parts.values())
+
+    def __str__(self) -> str:
+        """As a link to the same page."""
+        return "?" + urlencode({n: v for n, v in self._parts.items() if v}, doseq=True)

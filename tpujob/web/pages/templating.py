@@ -1,0 +1,89 @@
+"""How templates are written into HTML: everything is escaped, and text of strangers is made harmless. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from tpujob.domain import figures
+from tpujob.domain.text import harmless
+
+FOLDER = Path(__file__).parents[1] / "templates"
+
+
+def environment(asset: Callable[[str], Any]) -> Environment:
+    """`asset` gives a file of `web/static/` by its name."""
+
+    def style(name: str) -> Markup:
+        return Markup(asset(name).body.decode())  # noqa: S704, a file of ours
+
+    made: Any = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.globals |= {"asset": asset, "style": style}
+    made.filters |= {
+        "age": figures.age,
+        "span": figures.span,
+        "usd": figures.usd,
+        "rate": figures.rate,
+        "number": figures.number,
+        "seconds": figures.seconds,
+        "day": day,
+        "day_of": day_of,
+        "short": short,
+        "value": value,
+        "sentence": sentence,
+        "n": _grouped,
+    }
+    return cast(Environment, made)
+
+
+def _shown(value: object) -> object:
+    """Whatever is put into a page: text without characters that hide or turn others."""
+    return harmless(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _grouped(value: int) -> str:
+    """`3,210`."""
+    return f"{value:,}"
+
+
+def value(of: object) -> str:
+    """A value of a spec: text as it is, `[a, b]` as in a job file."""
+    if isinstance(of, list):
+        return f"[{', '.join(map(value, cast('list[object]', of)))}]"
+    return of if isinstance(of, str) else json.dumps(of, ensure_ascii=False)
+
+
+def short(text: str, limit: int) -> str:
+    """At most that many characters; what was cut shows as `…`."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def sentence(text: str) -> str:
+    """With a capital, and a stop at its end."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!", "`")) else ".")
+
+
+def day(at: str) -> str:
+    """A view's time in full: `22 Nov 2026, 18:25:06 UTC`."""
+    since = figures.seconds(at)
+    return "" if since is None else day_of(since)
+
+
+def day_of(at: float) -> str:
+    """The same of seconds since the epoch."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(at, UTC).strftime("%-d %b %Y, %H:%M:%S UTC")

@@ -1,0 +1,120 @@
+// What scripts add to the page of a log: lines that come while one scrolls, following, the slider, local times.
+// The page itself is asked for each window, so that a line is written in one place; few lines are kept at a time.
+"use strict";
+(() => {
+  const MOST = 240; // lines
+  const NEAR = 400; // pixels from an end, where the next window is asked for
+  const by = (id) => document.getElementById(id);
+  const box = by("scroll"), list = by("log");
+  if (!box) return;
+  const news = by("news"), slider = by("where");
+  let before = Number(box.dataset.before); // lines before the first one here
+  let total = Number(box.dataset.total);
+  let seen = total; // lines that there were when the last one was in sight
+  let busy = false;
+  let settled = 0; // where scripts have scrolled to
+
+  const rows = () => list.children.length;
+  const last = () => before + rows() >= total;
+  const atEnd = () => box.scrollTop + box.clientHeight >= box.scrollHeight - 30;
+  let following = !new URLSearchParams(location.search).has("line") && last();
+
+  // Windows ----------------------------------------------------------------------------------------------------------
+
+  const ask = async (place) => {
+    const query = new URLSearchParams(box.dataset.query);
+    query.delete("tb");
+    for (const [name, value] of Object.entries(place)) query.set(name, value);
+    const answer = await fetch(`${location.pathname}?${query}`, { headers: { accept: "text/html" } });
+    if (!answer.ok) throw new Error(answer.status);
+    const got = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("scroll");
+    const found = [...got.querySelector("ol").children];
+    localTimes(found);
+    return { before: Number(got.dataset.before), total: Number(got.dataset.total), found };
+  };
+  const alone = async (work) => {
+    if (busy) return;
+    busy = true;
+    try { await work(); } catch { /* what is shown stays; the next scroll asks again */ } finally { busy = false; }
+  };
+  const placeOf = (row) => { const [of, line] = row.id.slice(1).split("-"); return { of, line }; };
+  const scrollTo = (top) => { box.scrollTop = top; settled = box.scrollTop; };
+  const known = (row) => by(row.id) !== null;
+
+  const later = () => alone(async () => {
+    if (!rows()) return show({ part: 1 });
+    const got = await ask({ ...placeOf(list.lastElementChild), side: "after" });
+    total = got.total;
+    list.append(...got.found.filter((row) => !known(row)));
+    const top = box.scrollTop, gone = Math.max(0, rows() - MOST);
+    const height = [...list.children].slice(0, gone).reduce((sum, row) => sum + row.offsetHeight, 0);
+    for (let n = 0; n < gone; n++) list.firstElementChild.remove();
+    before += gone;
+    scrollTo(following ? box.scrollHeight : top - height);
+    tell();
+  });
+  const earlier = () => alone(async () => {
+    const got = await ask({ ...placeOf(list.firstElementChild), side: "before" });
+    total = got.total;
+    const top = box.scrollTop, was = box.scrollHeight;
+    const fresh = got.found.filter((row) => !known(row));
+    list.prepend(...fresh);
+    scrollTo(top + box.scrollHeight - was);
+    while (rows() > MOST) list.lastElementChild.remove();
+    before = Math.max(0, before - fresh.length);
+    tell();
+  });
+  const show = async (place) => {
+    const got = await ask(place);
+    ({ before, total } = got);
+    list.replaceChildren(...got.found);
+    scrollTo(last() ? box.scrollHeight : 0);
+    tell();
+  };
+  const jump = (part) => alone(async () => { following = part >= 1; await show({ part }); });
+
+  // Following --------------------------------------------------------------------------------------------------------
+
+  const tell = () => {
+    if (last() && atEnd()) seen = total;
+    const more = total - seen;
+    news.hidden = following || more <= 0;
+    if (!news.hidden) news.textContent = `${more.toLocaleString("en")} new ${more === 1 ? "line" : "lines"}`;
+    const part = total ? (before + rows() * (box.scrollTop / Math.max(1, box.scrollHeight))) / total : 0;
+    if (document.activeElement !== slider) slider.value = last() && atEnd() ? 1000 : Math.round(part * 1000);
+  };
+  box.addEventListener("scroll", () => {
+    if (box.scrollTop !== settled) following = last() && atEnd(); // a person scrolled: upwards lets go
+    settled = box.scrollTop;
+    if (box.scrollTop + box.clientHeight > box.scrollHeight - NEAR && !last()) later();
+    else if (box.scrollTop < NEAR && before > 0 && rows()) earlier();
+    tell();
+  });
+  news.addEventListener("click", () => jump(1));
+  slider.addEventListener("change", () => jump(slider.value / 1000));
+  box.addEventListener("keydown", (event) => {
+    const part = { Home: 0, End: 1 }[event.key];
+    if (part !== undefined) { event.preventDefault(); jump(part); }
+  });
+  // the live stream has said how many lines there are
+  document.addEventListener("tpujob:rows", () => {
+    total = Math.max(total, Number(by("log-end").dataset.total));
+    if (following && !last()) later(); else tell();
+  });
+
+  // Times and the form -----------------------------------------------------------------------------------------------
+
+  const localTimes = (some) => {
+    if (box.dataset.times !== "local") return;
+    for (const time of some.map((row) => row.querySelector("time"))) {
+      const at = new Date(time.dateTime), two = (n, width = 2) => String(n).padStart(width, "0");
+      time.textContent = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${two(at.getMilliseconds(), 3)}`;
+    }
+  };
+  by("logs-form").addEventListener("change", ({ target, currentTarget }) => { if (target.matches("select")) currentTarget.requestSubmit(); });
+
+  localTimes([...list.children]);
+  const here = list.querySelector(".here");
+  if (here) scrollTo(here.offsetTop - box.clientHeight / 2); else if (following) scrollTo(box.scrollHeight);
+  tell();
+})();
