@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.addresses import free_addresses
 from tests.support.agent_host import until
 from tpujob.agent.routes import Address
 from tpujob.agent.voice import handshake, link
@@ -108,11 +109,7 @@ class Slice:
         self.addresses: list[Address] = []
 
     def of(self, hosts: int) -> Slice:
-        with contextlib.ExitStack() as taken:
-            free = [
-                taken.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(hosts)
-            ]
-            self.addresses = [one.getsockname() for one in free]
+        self.addresses = [*free_addresses(hosts)]
         return self
 
     def start(self, host: int, key: str = KEY, **ways: Address) -> Links:
@@ -194,6 +191,27 @@ def test_a_word_that_is_repeated_or_spoken_for_another_ends_its_connection() -> 
     for odd in (b"", b"[]", b"{}", b'{"kind": 1, "said": 2, "mac": 3}', b"\xff"):
         assert session.read(1, 4, odd) is None
         assert handshake.answered(KEY, "ab", odd) is None
+
+
+def test_the_last_word_before_a_host_closes_its_connections_arrives(
+    slice: Slice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process may end at once afterwards. It is said while the loop has just sent all that waited."""
+    slice.of(2)
+    mine, other = slice.start(0), slice.start(1)
+    until(lambda: mine.linked() and other.linked(), "linked")
+    flush, over = Links._flush, threading.Event()
+
+    def then_the_last_word(self: Links, peer: Any) -> None:
+        flush(self, peer)
+        if self is mine and not over.is_set():
+            over.set()
+            mine.send(1, "last", "word")
+            mine.close()
+
+    monkeypatch.setattr(Links, "_flush", then_the_last_word)
+    until(linked(other), "host 0 is gone")
+    assert slice.said_to(1) == [(0, "last", "word")]
 
 
 def test_a_host_that_dies_is_missed_at_once_and_the_next_one_is_found(slice: Slice) -> None:

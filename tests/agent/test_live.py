@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.addresses import free_addresses
 from tests.support.agent_host import AGENT, JOB, Host, agent_as_files, until
 from tpujob.agent.folders import AttemptFolder
 from tpujob.agent.live import Server
@@ -156,7 +157,7 @@ class NoStorage:
 def test_one_host_speaks_for_all_that_it_is_linked_to_while_somebody_follows(
     tmp_path: Path,
 ) -> None:
-    peers = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    peers = [f"{address}:{port}" for address, port in free_addresses(2)]
     logs: list[Log] = []
     voices: list[Voice] = []
     words: list[object] = []
@@ -198,11 +199,3 @@ def test_one_host_speaks_for_all_that_it_is_linked_to_while_somebody_follows(
     links.close()
     storage.away = False
     assert all(log.finish(20) for log in logs)
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        socks = [held.enter_context(socket.socket()) for _ in range(count)]
-        for sock in socks:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in socks]

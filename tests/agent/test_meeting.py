@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.addresses import free_addresses
 from tpujob.agent.base import Failure
 from tpujob.agent.preflight import meeting, reach
 from tpujob.agent.preflight.meeting import Meetings
@@ -43,11 +44,7 @@ class Met(Ear):
 
 class Slice:
     def __init__(self, hosts: int) -> None:
-        with contextlib.ExitStack() as taken:
-            free = [
-                taken.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(hosts)
-            ]
-            self.addresses: list[Address] = [one.getsockname() for one in free]
+        self.addresses: list[Address] = [*free_addresses(hosts)]
         self.pool, self.open = ThreadPoolExecutor(hosts), contextlib.ExitStack()
 
     def host(self, number: int, key: str = KEY) -> Met:
@@ -120,7 +117,9 @@ from tests.agent.test_meeting import Met
 from tpujob.agent.voice import open_files
 from tpujob.agent.voice import link
 open_files.SPARE, link.CONNECT = 20, 20.0
-words = Met(0, [tuple(one) for one in json.loads(sys.argv[2])]).meet(120)
+host = Met(0, [tuple(one) for one in json.loads(sys.argv[2])])
+words = host.meet(120)
+host.links.close()
 child = subprocess.Popen(["sleep", "60"])
 open_files.as_before(child.pid)
 print(json.dumps([len(words), resource.prlimit(child.pid, resource.RLIMIT_NOFILE) == few]))
@@ -172,11 +171,6 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting, "ANSWER", 0.5)
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return free.getsockname()[1]
-
-
 @pytest.mark.usefixtures("impatient")
 def test_a_host_that_gets_no_answer_at_all_says_which_port_is_closed(
     pair: Slice, closed: int
@@ -200,9 +194,10 @@ def test_a_host_0_that_does_not_listen_yet_is_only_late(pair: Slice) -> None:
 @pytest.mark.usefixtures("impatient")
 def test_the_ports_of_programs_are_tried_as_well(closed: int) -> None:
     """The rule of a firewall may let one port through and forget another."""
-    with socket.create_server(("127.0.0.1", 0)) as open_:
-        ports = [free_port(), open_.getsockname()[1]]
-        assert reach.closed_port("127.0.0.1", ports, lambda: None) is None
+    (free,) = free_addresses(1)
+    with socket.create_server((free[0], 0)) as open_:
+        ports = [free[1], open_.getsockname()[1]]
+        assert reach.closed_port(free[0], ports, lambda: None) is None
         assert reach.closed_port("127.0.0.1", [*ports, closed], lambda: None) == closed
 
 

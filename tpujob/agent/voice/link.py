@@ -23,6 +23,7 @@ CONNECT = 3.0  #: seconds to connect, and as many to show the key
 FIRST, LAST = 0.2, 3.0  #: seconds between two tries to reach a lower host: doubled up to the last
 WAITING = 4 * LONGEST  #: bytes for one host that wait to be sent
 STRANGERS = 32  #: connections beyond one for each host that may wait to show the key
+CLOSING = 2.0  #: seconds, at most, for what waits to be sent before the connections end
 BEATS = "beat"
 
 
@@ -79,11 +80,12 @@ class Links:
         for sock in (self._wakes, self._waker):
             sock.setblocking(False)
         self._selector.register(self._wakes, selectors.EVENT_READ)
+        self._loop = threading.Thread(target=self._run, name="links", daemon=True)
         self.refused = 0  #: connections and words that were not signed as they should be
 
     def start(self) -> None:
         open_files.allow(len(self._addresses) + STRANGERS)
-        threading.Thread(target=self._run, name="links", daemon=True).start()
+        self._loop.start()
         if self._host:
             threading.Thread(target=self._seek_lower, name="uplink", daemon=True).start()
 
@@ -103,10 +105,13 @@ class Links:
         return True
 
     def close(self) -> None:
-        """End all connections, after what waits was sent, as far as that is possible at once. Safe to repeat."""
+        """End all connections, after what waits was sent, as far as that is possible at once. Afterwards this process
+        may end. Safe to repeat."""
         self._closed = True
         self._seek.set()
         self._wake()
+        if self._loop.is_alive() and self._loop is not threading.current_thread():
+            self._loop.join(CLOSING)
 
     # The loop --------------------------------------------------------------------------------------------------------
 
@@ -134,17 +139,15 @@ class Links:
                 self._tend(now)
             for peer in list(self._socks.values()):
                 self._flush(peer)
+        self._end()
+
+    def _end(self) -> None:
         arrived = [peer.sock for peer in self._taken()]
-        for sock in (
-            *self._socks,
-            *self._guests,
-            *arrived,
-            self._listener,
-            self._wakes,
-            self._waker,
-        ):
-            if sock is not None:
-                sock.close()
+        for peer in list(self._socks.values()):
+            self._flush(peer)
+        doors = [self._listener] if self._listener else []
+        for sock in (*self._socks, *self._guests, *arrived, *doors, self._wakes, self._waker):
+            sock.close()
         self._selector.close()
 
     def _listen(self) -> None:
