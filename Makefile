@@ -61,8 +61,8 @@ verdicts: $(READY)  ## faults in each layer of a model, on each device of each m
 equality: $(READY)  ## training, interrupted at 20 random steps on one host and on two: equal to the bit; five minutes
 	@$(BIN)/python -m tests.equality --interruptions=$(or $(TIMES),20)
 
-voice: $(READY)  ## hosts that are killed or cut off from each other, on a whole stack; three minutes
-	@$(BIN)/python -m pytest -m voice tests/flows/test_one_voice.py
+voice: $(READY)  ## hosts that are killed or cut off from each other, on a whole stack; five minutes
+	@$(BIN)/python -m pytest -m voice tests/flows/test_one_voice.py tests/flows/test_following.py
 
 workloads: $(READY)  ## the bundled programs trained until they are as good as docs/workloads.md says; about eight minutes
 	@XLA_FLAGS= $(BIN)/python -m pytest -m train tests/workloads

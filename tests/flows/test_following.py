@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -95,14 +96,19 @@ def test_lines_of_all_hosts_come_at_once_also_when_the_backend_is_restarted(
         assert sorted(whole) == sorted(text for _, text in following.lines)
 
 
-def test_a_host_whose_agent_is_killed_takes_along_nothing_that_was_shown_without_a_word(
-    stack: LocalStack, tmp_path: Path
+@pytest.mark.parametrize("dies", ["agent", "machine"])
+def test_a_host_that_dies_takes_along_nothing_that_was_shown_without_a_word(
+    stack: LocalStack, tmp_path: Path, dies: str
 ) -> None:
-    job_id = stack.create("killed", COUNT.format(flag=tmp_path / "never"))
+    """Host 0, which speaks for the other one."""
+    job_id = stack.create(f"{dies}-dies", COUNT.format(flag=tmp_path / "never"))
     stack.until(job_id, "running")
     with Following(stack, job_id) as following:
         until(lambda: all(len(following.counts(h)) > 30 for h in (0, 1)), "lines of both hosts", 60)
-        os.kill(daemon(stack, job_id, host=0), signal.SIGKILL)
+        if dies == "agent":
+            os.kill(daemon(stack, job_id, host=0), signal.SIGKILL)
+        else:
+            stack.run("emulator", "silence", job_id, "--host", "0")
         seen = len(following.counts(1))
         until(lambda: len(following.counts(1)) > seen + 20, "that the other host is heard", 60)
         stack.run("delete", job_id, "--yes")
@@ -112,6 +118,37 @@ def test_a_host_whose_agent_is_killed_takes_along_nothing_that_was_shown_without
         lost = [text for text in following.of(0) if "ended before it had stored" in text]
         stored = stack.run("logs", job_id, "--host", "0").count("count ")
         assert lost or stored >= len(following.counts(0)), "what is lost is said"
+
+
+@pytest.fixture
+def in_the_cloud(tmp_path: Path) -> Iterator[LocalStack]:
+    """Hosts report as rarely as in the cloud, and so ship their logs after minutes."""
+    local = LocalStack(tmp_path)
+    local.env["TPUJOB_REPORT_EVERY"] = "60"
+    local.run("up")
+    yield local
+    local.down()
+
+
+@pytest.mark.voice
+def test_hosts_that_cannot_be_reached_over_ssh_ship_often_while_somebody_follows(
+    in_the_cloud: LocalStack, tmp_path: Path
+) -> None:
+    stack, flag = in_the_cloud, tmp_path / "flag"
+    job_id = stack.create("unreachable", COUNT.format(flag=flag))
+    stack.until(job_id, "running")
+    for keys in [*stack.state.rglob("host-*/**/.ssh/authorized_keys")]:
+        keys.write_text("")
+    os.kill(stack.ready("backend")["pid"], signal.SIGKILL)  # with its open connections
+    with Following(stack, job_id) as following:
+        until(lambda: all(len(following.counts(h)) > 30 for h in (0, 1)), "lines of both", 150)
+        seen = [len(following.counts(h)) for h in (0, 1)]
+        until(lambda: all(len(following.counts(h)) > seen[h] for h in (0, 1)), "and soon more", 60)
+        for host in (0, 1):
+            following.check(host)
+    assert "cannot be followed over SSH" in following.said
+    assert stack.job(job_id)["attempt"] == 1, "reports still come through the bucket"
+    stack.run("delete", job_id, "--yes")
 
 
 def daemon(stack: LocalStack, job_id: str, host: int) -> int:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.records import a_job
 from tests.support.shelf import Shelf
-from tpujob.domain.model import Job, Slice, State
+from tpujob.domain.model import Endpoint, Job, Outcome, Slice, State
 from tpujob.errors import Transient
 from tpujob.protocol import live, paths, segment
 from tpujob.service.logs import Live, Logs
@@ -257,6 +257,28 @@ def test_a_host_that_died_before_it_had_shipped_its_last_lines_is_named() -> Non
     assert "line 1 of host 1 is the last one that reached the bucket" in said
     assert logs.window(dead, {})["notes"] == [said]
     assert logs.block(replace(dead, slices=JOB.slices, state=State.RUNNING)).note == ""
+
+
+@pytest.mark.parametrize(
+    ("outcome", "named"), [(Outcome.INTERRUPTED, True), (Outcome.SUCCEEDED, False)]
+)
+def test_a_host_that_was_taken_away_before_it_had_shipped_anything_is_named(
+    outcome: Outcome, named: bool
+) -> None:
+    shelf = Shelf()
+    path = shelf.append(0, stored_form(0, 1), segment=1)
+    shelf.facts[path] = segment.written(segment.SegmentFacts(1, 1, 1.0, open=False))
+    hosts = (Endpoint(0, "10.0.0.1"), Endpoint(1, "10.0.0.2"))
+    dead = replace(JOB, slices=tuple(replace(s, endpoints=hosts, gone_at=60.0) for s in JOB.slices))
+    attempts = tuple(
+        replace(one, running_at=10.0, ended_at=50.0, outcome=outcome) for one in dead.attempts
+    )
+    dead = replace(dead, state=State.FAILED, attempts=attempts)
+    logs = reading(shelf, None)
+    said = logs.block(dead).note
+    assert said.startswith("Nothing that host 1 printed is in the bucket") is named, said
+    assert logs.window(dead, {})["notes"] == [said] * named
+    assert logs.block(dead, host=0).note == "", "somebody who reads host 0 is not told of others"
 
 
 # The streams ---------------------------------------------------------------------------------------------------------

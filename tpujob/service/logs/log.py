@@ -113,7 +113,8 @@ class Logs:
         number = block.cursor.attempt
         note = notes.slow(self._tails(job, number, until)) if not done else ""
         if done:
-            note = notes.unfinished(job, number, self._segments(job, number, host, until, {}))
+            stored = self._segments(job, number, host, until, {})
+            note = " ".join(notes.unfinished(job, number, stored, host))
         return LogBlock(block.data, str(block.cursor), done=done, more=more, note=note)
 
     def window(self, job: Job, asked: WindowAsked, who: str = "") -> LogWindow:
@@ -143,7 +144,7 @@ class Logs:
             before=before,
             total=total,
             hosts=[notes.of_host(log) for _, log in sorted(every.items())],
-            notes=self._notes(job, number, hosts, until),
+            notes=self._notes(job, number, hosts, host, until),
             cursor=str(self._after(hosts, number)) if last else "",
             done=last and _ended(job, attempt, Cursor(number)),
         )
@@ -212,10 +213,12 @@ class Logs:
             self._asking.ask(job, attempt)
         return found
 
-    def _notes(self, job: Job, attempt: int, hosts: HostLogs, until: Until) -> list[str]:
+    def _notes(
+        self, job: Job, attempt: int, hosts: HostLogs, host: int | None, until: Until
+    ) -> list[str]:
         said = [note for _, log in sorted(hosts.items()) for note in notes.of_lines(log)]
         said.append(notes.slow(self._tails(job, attempt, until)))
-        said.append(notes.unfinished(job, attempt, {h: log.segments for h, log in hosts.items()}))
+        said += notes.unfinished(job, attempt, {h: log.segments for h, log in hosts.items()}, host)
         return [note for note in said if note]
 
     def _after(self, hosts: Mapping[int, HostLog], attempt: int) -> Cursor:

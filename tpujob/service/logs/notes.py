@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from threading import Lock
 
 from tpujob.api import LogGap, LogHost
-from tpujob.domain.model import Job
+from tpujob.domain.model import Cause, Job, Outcome
 from tpujob.domain.text import many, rfc3339
 from tpujob.errors import TpujobError
 from tpujob.ports import Blobs
@@ -54,23 +54,41 @@ def slow(tails: Tails) -> str:
     )
 
 
-def unfinished(job: Job, attempt: int, segments: Mapping[int, Sequence[Segment]]) -> str:
-    """What of an attempt's log is missing at the end, once nothing more can come; empty: nothing."""
+def unfinished(
+    job: Job, attempt: int, segments: Mapping[int, Sequence[Segment]], host: int | None = None
+) -> list[str]:
+    """What of an attempt's log is missing at the end, once nothing more can come. `host`: of that one alone."""
     one = job.attempts[attempt - 1]
-    gone = any(s.name == one.slice and s.gone_at is not None for s in job.slices)
+    slice = next((s for s in job.slices if s.name == one.slice), None)
+    if slice is None or slice.gone_at is None or one.ended_at is None:
+        return []
     open_ones = {
-        host: each[-1].last
-        for host, each in sorted(segments.items())
+        of: each[-1].last
+        for of, each in sorted(segments.items())
         if each and (facts := each[-1].facts) and facts.open and each[-1].data is None
     }
-    if not open_ones or not gone or one.ended_at is None:
-        return ""
-    host, line = next(iter(open_ones.items()))
-    others = f" and {many(len(open_ones) - 1, 'other host')}" if len(open_ones) > 1 else ""
-    return (
-        f"What host {host}{others} printed last, before {rfc3339(one.ended_at)[:19]}Z, may be missing: it ended before"
-        f" its agent had stored the rest; line {line:,} of host {host} is the last one that reached the bucket."
-    )
+    said: list[str] = []
+    if open_ones:
+        of, line = next(iter(open_ones.items()))
+        said.append(
+            f"What {_named([*open_ones])} printed last, before {rfc3339(one.ended_at)[:19]}Z, may be missing: it"
+            f" ended before its agent had stored the rest; line {line:,} of host {of} is the last one that reached the"
+            " bucket."
+        )
+    hosts = range(len(slice.endpoints)) if host is None else [host]
+    without = [of for of in hosts if not segments.get(of)]
+    taken = one.outcome is Outcome.INTERRUPTED and one.cause is not Cause.CANCELLED
+    if without and taken and one.running_at is not None:
+        said.append(
+            f"Nothing that {_named(without)} printed is in the bucket: it printed nothing, or ended before its agent"
+            " had stored any of it."
+        )
+    return said
+
+
+def _named(hosts: Sequence[int]) -> str:
+    others = f" and {many(len(hosts) - 1, 'other host')}" if len(hosts) > 1 else ""
+    return f"host {hosts[0]}{others}"
 
 
 def of_host(log: HostLog) -> LogHost:
