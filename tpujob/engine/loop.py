@@ -61,7 +61,7 @@ class Loop:
         clock: Clock,
         *,
         sweep: Callable[[], object],
-        workers: int = 8,
+        workers: int = 32,
         wakeup: threading.Condition | None = None,
         pool: Executor | None = None,
     ) -> None:

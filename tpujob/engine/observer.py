@@ -46,7 +46,7 @@ EVIDENCE, WITNESSES = 5.0, 8
 #: seconds without a word of a host after which it is asked over SSH; between two questions; to wait for an answer
 PROBE_AFTER, PROBE_EVERY, PROBE_TIME = 75.0, 20.0, 10.0
 #: jobs whose hosts are asked at once: when reports of all jobs are late, the others must have their ticks
-PROBED = 4
+PROBED = 16
 #: bytes of the body of a slice's object that are read: 256 hosts with evidence are less
 BODY = 8 * 1024 * 1024
 

@@ -130,13 +130,21 @@ class Lists:
         return {**found}
 
     def _pages(self, zone: str, deadline: Deadline) -> tuple[ZoneList, set[str]]:
-        """What the lists hold, and the zones that they could not reach."""
+        """What the lists hold, and the zones that they could not reach. Those of all zones are read at once: of
+        thousands of slices each has many pages. A closed zone is asked only once."""
         api, request = self._api, {"parent": self._api.parent(zone), "page_size": PAGE}
         doing = "listing all zones" if zone == ALL_ZONES else f"listing {zone}"
-        pages = {
-            field: [page_of(page) for page in api.pages(method, request, deadline, doing=doing)]
-            for method, field in _LISTS
-        }
+
+        def listed(method: Method) -> list[Any]:
+            return [page_of(page) for page in api.pages(method, request, deadline, doing=doing)]
+
+        methods: list[Method] = [method for method, _ in _LISTS]
+        if zone == ALL_ZONES:
+            with ThreadPoolExecutor(len(methods), thread_name_prefix="pages") as pool:
+                every = [*pool.map(listed, methods)]
+        else:
+            every = [*map(listed, methods)]
+        pages = dict(zip([field for _, field in _LISTS], every, strict=True))
         self.calls += sum(map(len, pages.values()))
         found = {
             field: [one for page in listed for one in getattr(page, field)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import TypeVar
 
 from tpujob.emulator.tpu.records import ApiError
@@ -30,7 +32,8 @@ def page(
 ) -> tuple[list[_Item], str]:
     """The items after `token`, and the token of the next page. `items` are (key, item), sorted by key; a token is a
     key, so items added or removed between two pages shift no others."""
-    rest = [(key, item) for key, item in items if not token or key > token]
     size = min(size or most, most)
-    more = rest[size - 1][0] if len(rest) > size else ""
-    return [item for _, item in rest[:size]], more
+    first = bisect_right(items, token, key=itemgetter(0)) if token else 0
+    found = items[first : first + size]
+    more = found[-1][0] if first + size < len(items) else ""
+    return [item for _, item in found], more

@@ -13,6 +13,7 @@ import itertools
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import TypeVar
 
 from tpujob.emulator.billed import Billed
@@ -31,7 +32,7 @@ class World:
         latencies: Latencies | None = None,
         *,
         hosts_per_generation: int = HOSTS_PER_GENERATION,
-        page_size: int = 500,
+        page_size: int = 1000,
         host_env: Mapping[str, str] | None = None,
         faults: Faults | None = None,
         billed: Billed | None = None,
@@ -141,7 +142,7 @@ class World:
                 and r.zone not in self.faults.unreachable
                 and r.created_at <= seen_at
             ),
-            key=lambda r: (r.zone, r.id),
+            key=attrgetter("zone", "id"),
         )
 
     # Operations
