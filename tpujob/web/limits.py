@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -18,6 +18,7 @@ from enum import Enum
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tpujob.errors import BadRequest, Busy
+from tpujob.newest import Newest
 from tpujob.web import plain
 from tpujob.web.errors import reply
 
@@ -90,8 +91,8 @@ class Buckets:
     Those that are full, or beyond `most` and longest unused, are forgotten."""
 
     def __init__(self, rate: Rate, most: int = 10_000) -> None:
-        self._rate, self._most = rate, most
-        self._left: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # tokens, and when
+        self._rate = rate
+        self._left: Newest[Hashable, tuple[float, float]] = Newest(most)  # tokens, and when
 
     def wait(self, key: Hashable, now: float) -> float:
         """Takes a token and returns 0, or takes none and returns the seconds until there is one."""
@@ -99,8 +100,6 @@ class Buckets:
         tokens = min(tokens + (now - at) * self._rate.per_second, self._rate.burst)
         missing = 1 - tokens
         self._left[key] = (tokens - 1 if missing <= 0 else tokens, now)
-        if len(self._left) > self._most:
-            self._left.popitem(last=False)
         return max(missing, 0.0) / self._rate.per_second
 
 

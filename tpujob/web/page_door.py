@@ -13,7 +13,6 @@ import re
 import secrets
 import socket
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
@@ -26,6 +25,7 @@ from tpujob import sockets
 from tpujob.config.settings import Settings
 from tpujob.domain.access import Principal
 from tpujob.errors import BadRequest, Forbidden, TpujobError, Unauthorized
+from tpujob.newest import Newest
 from tpujob.web import plain
 from tpujob.web.connections import PEER
 from tpujob.web.door import check_same_origin
@@ -51,8 +51,8 @@ class Sessions:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._codes = OrderedDict[bytes, float]()  # when each ends, the oldest first
-        self._sessions = OrderedDict[bytes, float]()
+        self._codes = Newest[bytes, float](MOST)  # when each ends
+        self._sessions = Newest[bytes, float](MOST)
 
     def code(self) -> str:
         """A new code, which one browser can exchange within `CODE_S`."""
@@ -75,11 +75,9 @@ class Sessions:
         self._sessions[key] = self._now() + SESSION_S
         return True
 
-    def _new(self, kept: OrderedDict[bytes, float], seconds: float) -> str:
+    def _new(self, kept: Newest[bytes, float], seconds: float) -> str:
         made = secrets.token_urlsafe(BYTES)
         kept[_hash(made)] = self._now() + seconds
-        if len(kept) > MOST:
-            kept.popitem(last=False)
         return made
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import BinaryIO
 from urllib.parse import unquote
@@ -32,6 +31,7 @@ from tpujob.emulator.storage.model import (
     object_json,
     patched_object_fields,
 )
+from tpujob.newest import Newest
 
 #: Parameters that would change an answer and are missing here: refused, not ignored.
 _MISSING = ("softDeleted", "filter")
@@ -50,7 +50,7 @@ _REWRITES_LIMIT = 10_000  # the oldest is forgotten
 class JsonApi:
     def __init__(self, disk: ObjectStore) -> None:
         self.disk = disk
-        self._rewrites: OrderedDict[str, tuple[object, int]] = OrderedDict()
+        self._rewrites: Newest[str, tuple[object, int]] = Newest(_REWRITES_LIMIT)
         buckets = BucketApi(disk)
         bucket, name = r"(?:/storage/v1)?/b/([^/]+)", r"/o/([^/]+)"
         routes: list[tuple[str, str, Callable[..., Awaitable[Response]]]] = [
@@ -212,8 +212,6 @@ class JsonApi:
             return "", source.size
         token = uuid.uuid4().hex
         self._rewrites[token] = what, before + most
-        if len(self._rewrites) > _REWRITES_LIMIT:
-            self._rewrites.popitem(last=False)
         return token, before + most
 
     async def move(self, request: Request, bucket: str, name: str, to_name: str) -> Response:

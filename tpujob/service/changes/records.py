@@ -5,12 +5,12 @@ again only when the job has changed.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job
+from tpujob.newest import Newest
 from tpujob.ports import Store
 from tpujob.service.changes.changes import Changes
 
@@ -24,9 +24,8 @@ class Records:
     def __init__(self, store: Store, changes: Changes) -> None:
         self._store, self._changes = store, changes
         self._lock = threading.Lock()
-        self._kept = OrderedDict[
-            Hashable, tuple[int, object]
-        ]()  # with the change that it is as new as
+        #: with the change that it is as new as
+        self._kept: Newest[Hashable, tuple[int, object]] = Newest(MOST)
 
     def get(self, job_id: str) -> Job:
         """As `Store.get`."""
@@ -48,7 +47,4 @@ class Records:
         found = read()
         with self._lock:
             self._kept[key] = seen, found
-            self._kept.move_to_end(key)
-            if len(self._kept) > MOST:
-                self._kept.popitem(last=False)
         return found

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import accumulate
 from threading import Lock
 
+from tpujob.newest import Newest
 from tpujob.service.logs.lines import time_of, whole
 from tpujob.service.logs.pieces import Pieces, Until
 from tpujob.service.logs.stored import Key, Segment
@@ -68,7 +68,7 @@ class Indexes:
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
-        self._known: OrderedDict[Key, Index] = OrderedDict()
+        self._known: Newest[Key, Index] = Newest(KEPT)
         self._lock = Lock()
 
     def of(self, segment: Segment, until: Until) -> Index:
@@ -78,6 +78,4 @@ class Indexes:
             known = scan(self._pieces.read(segment, 0, segment.size, until))
             with self._lock:
                 self._known[segment.key] = known
-                while len(self._known) > KEPT:
-                    self._known.popitem(last=False)
         return known

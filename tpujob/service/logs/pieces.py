@@ -5,7 +5,6 @@ else here sees `Segment`s and their bytes.
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Lock
@@ -14,6 +13,7 @@ from typing import NamedTuple, TypeVar
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job
 from tpujob.errors import NotFound, Transient
+from tpujob.newest import Newest
 from tpujob.ports import Blobs
 from tpujob.protocol import paths
 from tpujob.service.logs import stored
@@ -69,8 +69,7 @@ class Pieces:
     def __init__(self, blobs: Blobs, fresh: float = FRESH) -> None:
         """`fresh`: seconds for which a list of a log that grows is good enough."""
         self._blobs, self._fresh = blobs, fresh
-        self._lists: OrderedDict[tuple[str, str, bool], _Listed]
-        self._lists = OrderedDict()
+        self._lists: Newest[tuple[str, str, bool], _Listed] = Newest(LISTS)
         self._lock = Lock()
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="log")
 
@@ -196,9 +195,6 @@ class Pieces:
         found = _Listed(now, segments, whole=len(blobs) < MOST_SEGMENTS)
         with self._lock:
             self._lists[key] = found
-            self._lists.move_to_end(key)
-            while len(self._lists) > LISTS:
-                self._lists.popitem(last=False)
         return found
 
 

@@ -3,12 +3,12 @@ going on from match to match reads one of them, and a log that grows only what i
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from threading import Lock
 
+from tpujob.newest import Newest
 from tpujob.service.logs.forward import merged
 from tpujob.service.logs.hosts import HostLog
 from tpujob.service.logs.lines import Line, raw_of, time_of, whole
@@ -37,7 +37,7 @@ class Searches:
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
-        self._known: OrderedDict[_Key, int] = OrderedDict()
+        self._known: Newest[_Key, int] = Newest(KEPT)
         self._lock = Lock()
 
     def count(
@@ -127,5 +127,3 @@ class Searches:
     def _keep(self, mark: bytes, segment: Segment, count: int) -> None:
         with self._lock:
             self._known[mark, segment.key] = count
-            while len(self._known) > KEPT:
-                self._known.popitem(last=False)

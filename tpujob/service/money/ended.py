@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,6 +15,7 @@ from tpujob.domain import money
 from tpujob.domain.model import Grant, Job, Slice
 from tpujob.domain.money import Group, Report, Row
 from tpujob.errors import NotFound, StoreError
+from tpujob.newest import Newest
 from tpujob.ports import Store
 from tpujob.service.board import Board
 
@@ -50,7 +50,7 @@ class Ended:
         self._versions: dict[int, int] = {}  #: of the jobs that are summed
         self._granted: dict[int, _Granted] = {}
         self._covered: frozenset[tuple[str, str]] = frozenset()  #: slices of these
-        self._sums: OrderedDict[tuple[Group, str], _Sums] = OrderedDict()
+        self._sums: Newest[tuple[Group, str], _Sums] = Newest(MOST)
 
     def report(self, by: Group, user: str, now: float) -> tuple[Report, int]:
         """Of all jobs, or of one user's, and the micro-dollars of their copies into other regions. A job that changes
@@ -85,8 +85,6 @@ class Ended:
         self._versions |= {int(job.id): job.version for job in new}
         if first:
             self._sums[asked] = _Sums()
-            if len(self._sums) > MOST:
-                self._sums.popitem(last=False)
         for question, sums in self._sums.items():
             _add(sums, question, jobs if first and question == asked else new, now, covered)
         return covered

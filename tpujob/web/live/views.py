@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Container, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from tpujob.api import JobsApi
 from tpujob.domain.access import Principal
 from tpujob.domain.listing import Move
 from tpujob.errors import BadRequest, NotFound
+from tpujob.newest import Newest
 from tpujob.web.live.fragments import Fragments, Kept, Snapshot, as_loaded, digest_in
 
 
@@ -75,7 +75,7 @@ class Views:
         self._jobs = jobs
         self._pages: list[_Page] = []
         self._loading = threading.Lock()
-        self._loaded: OrderedDict[str, Snapshot] = OrderedDict()
+        self._loaded: Newest[str, Snapshot] = Newest(LOADED)
 
     def add(
         self,
@@ -110,9 +110,6 @@ class Views:
         state = as_loaded(shown)
         with self._loading:
             self._loaded[state.id] = state
-            self._loaded.move_to_end(state.id)
-            if len(self._loaded) > LOADED:
-                self._loaded.popitem(last=False)
         return state.id
 
     def as_loaded(self, event_id: str) -> Snapshot | None:

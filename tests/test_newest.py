@@ -1,0 +1,13 @@
+"""A map that keeps a bounded number of entries."""
+
+from __future__ import annotations
+
+from tpujob.newest import Newest
+
+
+def test_the_oldest_entry_is_dropped_and_one_that_is_set_again_is_the_newest() -> None:
+    kept: Newest[str, int] = Newest(2)
+    kept["a"], kept["b"] = 1, 2
+    kept["a"] = 3
+    kept["c"] = 4
+    assert [*kept.items()] == [("a", 3), ("c", 4)]
