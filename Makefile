@@ -62,7 +62,8 @@ equality: $(READY)  ## training, interrupted at 20 random steps on one host and 
 	@$(BIN)/python -m tests.equality --interruptions=$(or $(TIMES),20)
 
 voice: $(READY)  ## hosts that are killed or cut off from each other, on a whole stack; five minutes
-	@$(BIN)/python -m pytest -m voice tests/flows/test_one_voice.py tests/flows/test_following.py
+	@$(BIN)/python -m pytest -m voice tests/flows/test_one_voice.py \
+		tests/flows/test_following.py tests/agent/test_flood.py
 
 workloads: $(READY)  ## the bundled programs trained until they are as good as docs/workloads.md says; about eight minutes
 	@XLA_FLAGS= $(BIN)/python -m pytest -m train tests/workloads
