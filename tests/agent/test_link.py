@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.addresses import free_addresses
 from tests.support.agent_host import until
+from tests.support.links import free_addresses, quick_links
 from tpujob.agent.routes import Address
 from tpujob.agent.voice import handshake, link
 from tpujob.agent.voice.handshake import Session
@@ -97,8 +97,7 @@ class Relay:
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in {"BEAT": 0.05, "DEAD": 0.4, "CONNECT": 0.3, "LAST": 0.2}.items():
-        monkeypatch.setattr(link, name, seconds)
+    quick_links(monkeypatch)
 
 
 class Slice:

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.addresses import free_addresses
 from tests.support.agent_host import AGENT, JOB, Host, agent_as_files, until
+from tests.support.links import free_addresses
 from tpujob.agent.folders import AttemptFolder
 from tpujob.agent.live import Server
 from tpujob.agent.ship import Log, Redactor

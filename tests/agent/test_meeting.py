@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.addresses import free_addresses
+from tests.support.links import free_addresses
 from tpujob.agent.base import Failure
 from tpujob.agent.preflight import meeting, reach
 from tpujob.agent.preflight.meeting import Meetings
 from tpujob.agent.routes import Address
-from tpujob.agent.voice import link, open_files
+from tpujob.agent.voice import handshake, open_files
 from tpujob.agent.voice.link import Ear, Links
 
 KEY = "0a" * 32
@@ -115,8 +115,8 @@ few = (int(sys.argv[1]), resource.getrlimit(resource.RLIMIT_NOFILE)[1])
 resource.setrlimit(resource.RLIMIT_NOFILE, few)
 from tests.agent.test_meeting import Met
 from tpujob.agent.voice import open_files
-from tpujob.agent.voice import link
-open_files.SPARE, link.CONNECT = 20, 20.0
+from tpujob.agent.voice import handshake
+open_files.SPARE, handshake.CONNECT = 20, 20.0
 host = Met(0, [tuple(one) for one in json.loads(sys.argv[2])])
 words = host.meet(120)
 host.links.close()
@@ -128,7 +128,7 @@ child.kill()
 
 
 def test_more_hosts_can_meet_than_a_session_may_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "CONNECT", 20.0)  # they are all in one process
+    monkeypatch.setattr(handshake, "CONNECT", 20.0)  # they are all in one process
     slice = Slice(HOSTS)
     words = [sys.executable, "-c", HOST_0, str(FILES), json.dumps(slice.addresses)]
     with slice.open, slice.pool, subprocess.Popen(words, stdout=subprocess.PIPE) as host_0:

@@ -19,10 +19,11 @@ from typing import Any, cast
 import pytest
 
 from tests.support.agent_host import JOB, KEY, Bucket, Host, MetadataServer, until
+from tests.support.links import quick_links
 from tpujob.agent import storage
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.storage import Storage, StorageError
-from tpujob.agent.voice import Voice, link, roll, speaker
+from tpujob.agent.voice import Voice, roll, speaker
 from tpujob.emulator.farm.network import BlackHole, write_routes
 from tpujob.protocol import Plan, ReportDocument
 
@@ -91,9 +92,7 @@ class Rig:
 
 @pytest.fixture
 def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
-    quick = {"BEAT": 0.05, "DEAD": 0.4, "CONNECT": 0.3, "LAST": 0.2}
-    for name, seconds in quick.items():
-        monkeypatch.setattr(link, name, seconds)
+    quick_links(monkeypatch)
     monkeypatch.setattr(speaker, "LOOK", 0.05)
     for name, seconds in {"GAP": 0.05, "TURN": 0.3, "SILENT": 1.0, "SLOWEST": 0.2}.items():
         monkeypatch.setattr(roll, name, seconds)

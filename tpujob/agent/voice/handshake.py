@@ -19,6 +19,7 @@ from tpujob.protocol import signing
 
 LONGEST = 1024 * 1024  #: bytes of a word
 HELLO = "hello"
+CONNECT = 3.0  #: seconds to connect, and as many to show the key
 
 
 class Session(NamedTuple):

@@ -11,16 +11,16 @@ import selectors
 import socket
 import threading
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, cast
+from typing import Any, Dict, List, Optional, Sequence, cast
 
 from tpujob.agent.routes import Address, way_to
 from tpujob.agent.voice import handshake, open_files
-from tpujob.agent.voice.handshake import HELLO, LONGEST, Session
+from tpujob.agent.voice.handshake import HELLO, LONGEST
+from tpujob.agent.voice.peer import Guest, Peer
+from tpujob.agent.voice.uplink import Uplink
 
 BEAT = 5.0  #: seconds, at most, between two words on a connection
 DEAD = 15.0  #: seconds without any, after which it is lost
-CONNECT = 3.0  #: seconds to connect, and as many to show the key
-FIRST, LAST = 0.2, 3.0  #: seconds between two tries to reach a lower host: doubled up to the last
 WAITING = 4 * LONGEST  #: bytes for one host that wait to be sent
 STRANGERS = 32  #: connections beyond one for each host that may wait to show the key
 CLOSING = 2.0  #: seconds, at most, for what waits to be sent before the connections end
@@ -40,39 +40,19 @@ class Ear:
         """No longer. What was sent last may not have arrived."""
 
 
-class _Guest(NamedTuple):
-    """Who has connected, and has not shown the key."""
-
-    greeting: str
-    since: float
-    said: bytes = b""
-
-
-class _Peer:
-    """A connection to a host that has shown the key."""
-
-    def __init__(self, host: int, sock: socket.socket, session: Session, since: float) -> None:
-        self.host, self.sock, self.session = host, sock, session
-        self.sent = self.got = 0  #: words
-        self.out, self.said = bytearray(), bytearray()
-        self.heard_at = self.spoke_at = since
-        self.confirmed = False  #: what this host sent has arrived there at least once
-        self.cut = False  #: what is sent there gets lost, in an emulated network
-
-
 class Links:
     """The connections of one host. Methods may be called from any thread."""
 
     def __init__(self, host: int, addresses: Sequence[Address], key: str, ear: Ear) -> None:
         """`addresses`: of all hosts, by host. Nobody without `key` is heard."""
         self._host, self._addresses, self._key, self._ear = host, addresses, key, ear
-        self._peers: Dict[int, _Peer] = {}  #: confirmed ones
-        self._socks: Dict[socket.socket, _Peer] = {}  #: these and those that are not yet
-        self._guests: Dict[socket.socket, _Guest] = {}
-        self._arrived: List[_Peer] = []  #: dialed, for the loop to take
-        self._dropped: List[_Peer] = []
+        self._peers: Dict[int, Peer] = {}  #: confirmed ones
+        self._socks: Dict[socket.socket, Peer] = {}  #: these and those that are not yet
+        self._guests: Dict[socket.socket, Guest] = {}
+        self._arrived: List[Peer] = []  #: dialed, for the loop to take
+        self._dropped: List[Peer] = []
         self._lock = threading.Lock()
-        self._seek = threading.Event()  #: a connection was lost
+        self._uplink = Uplink(host, addresses, key, self.linked, self._take_over)
         self._closed = False
         self._selector = selectors.DefaultSelector()
         self._listener: Optional[socket.socket] = None
@@ -87,7 +67,7 @@ class Links:
         open_files.allow(len(self._addresses) + STRANGERS)
         self._loop.start()
         if self._host:
-            threading.Thread(target=self._seek_lower, name="uplink", daemon=True).start()
+            self._uplink.start()
 
     def linked(self) -> List[int]:
         """The hosts that words can be sent to."""
@@ -108,7 +88,7 @@ class Links:
         """End all connections, after what waits was sent, as far as that is possible at once. Afterwards this process
         may end. Safe to repeat."""
         self._closed = True
-        self._seek.set()
+        self._uplink.close()
         self._wake()
         if self._loop.is_alive() and self._loop is not threading.current_thread():
             self._loop.join(CLOSING)
@@ -170,7 +150,7 @@ class Links:
         with contextlib.suppress(OSError):
             sock = listener.accept()[0]
             sock.setblocking(False)
-            guest = _Guest(handshake.greeting(), time.monotonic())
+            guest = Guest(handshake.greeting(), time.monotonic())
             self._guests[sock] = guest
             self._selector.register(sock, selectors.EVENT_READ)
             sock.send(guest.greeting.encode() + b"\n")  # into an empty buffer
@@ -192,7 +172,7 @@ class Links:
             self.refused += bool(said)
             return self._dismiss(sock)
         del self._guests[sock]
-        peer = self._socks[sock] = _Peer(found[0], sock, found[1], time.monotonic())
+        peer = self._socks[sock] = Peer(found[0], sock, found[1], time.monotonic())
         with self._lock:
             self._queue(peer, HELLO, None, count=0)
         peer.said += rest
@@ -203,7 +183,7 @@ class Links:
         self._selector.unregister(sock)
         sock.close()
 
-    def _taken(self) -> List[_Peer]:
+    def _taken(self) -> List[Peer]:
         with self._lock:
             arrived, self._arrived = self._arrived, []
             dropped, self._dropped = self._dropped, []
@@ -211,7 +191,17 @@ class Links:
             self._drop(peer)
         return arrived
 
-    def _add(self, peer: _Peer) -> None:
+    def _take_over(self, peer: Peer, lower: List[int]) -> None:
+        """Of the uplink, on its thread."""
+        with self._lock:
+            if self._closed:  # the loop is over, or about to look for the last time
+                peer.sock.close()
+                return
+            self._arrived.append(peer)
+            self._dropped += [self._peers[h] for h in lower if h in self._peers]
+        self._wake()
+
+    def _add(self, peer: Peer) -> None:
         """A connection that this host has dialed. Its first word shows the other side that it is heard."""
         peer.sock.setblocking(False)
         self._socks[peer.sock] = peer
@@ -220,7 +210,7 @@ class Links:
         with self._lock:
             self._queue(peer, BEATS, None)
 
-    def _confirm(self, peer: _Peer) -> None:
+    def _confirm(self, peer: Peer) -> None:
         peer.confirmed = True
         with self._lock:
             older = self._peers.get(peer.host)
@@ -230,7 +220,7 @@ class Links:
         else:
             self._ear.linked(peer.host)
 
-    def _read(self, peer: _Peer) -> None:
+    def _read(self, peer: Peer) -> None:
         data = b""
         with contextlib.suppress(OSError):
             data = peer.sock.recv(256 * 1024)  # there is something, or it is over
@@ -239,7 +229,7 @@ class Links:
         peer.said += data
         return self._take(peer)
 
-    def _take(self, peer: _Peer) -> None:
+    def _take(self, peer: Peer) -> None:
         """The whole words of what has come. One that is not signed ends the connection."""
         *lines, rest = bytes(peer.said).split(b"\n")
         peer.said = bytearray(rest)
@@ -260,7 +250,7 @@ class Links:
 
     def _tend(self, now: float) -> None:
         for sock, guest in list(self._guests.items()):
-            if now - guest.since > CONNECT:
+            if now - guest.since > handshake.CONNECT:
                 self._dismiss(sock)
         for peer in list(self._socks.values()):
             address = self._addresses[peer.host]
@@ -271,14 +261,14 @@ class Links:
                 with self._lock:
                     self._queue(peer, BEATS, None)
 
-    def _queue(self, peer: _Peer, kind: str, said: Any, count: Optional[int] = None) -> None:
+    def _queue(self, peer: Peer, kind: str, said: Any, count: Optional[int] = None) -> None:
         """The caller has the lock."""
         if count is None:
             peer.sent = count = peer.sent + 1
         peer.out += peer.session.line(self._host, count, kind, said)
         peer.spoke_at = time.monotonic()
 
-    def _flush(self, peer: _Peer) -> None:
+    def _flush(self, peer: Peer) -> None:
         with self._lock:
             waits = bytes(peer.out[: 1024 * 1024])
         if peer.cut or not waits:
@@ -294,13 +284,13 @@ class Links:
             waits = bytes(peer.out[:1])
         return self._watch(peer, waits=bool(waits))
 
-    def _watch(self, peer: _Peer, *, waits: bool) -> None:
+    def _watch(self, peer: Peer, *, waits: bool) -> None:
         """Be woken when more can be sent."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if waits else 0)
         if self._selector.get_key(peer.sock).events != events:
             self._selector.modify(peer.sock, events)
 
-    def _drop(self, peer: _Peer) -> None:
+    def _drop(self, peer: Peer) -> None:
         if self._socks.pop(peer.sock, None) is None:
             return
         self._selector.unregister(peer.sock)
@@ -310,55 +300,9 @@ class Links:
             if current:
                 del self._peers[peer.host]
         if current:
-            self._seek.set()
+            self._uplink.look()
             self._ear.lost(peer.host)
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):
             self._waker.send(b"x")
-
-    # The way up ------------------------------------------------------------------------------------------------------
-
-    def _seek_lower(self) -> None:
-        """Keep a connection to the lowest host that answers, and to no other lower one."""
-        wait = FIRST
-        while not self._closed:
-            self._seek.clear()
-            lower = [host for host in self.linked() if host < self._host]
-            found = self._first(lower[0] if lower else self._host)
-            if found is not None:
-                with self._lock:
-                    if self._closed:  # the loop is over, or about to look for the last time
-                        found.sock.close()
-                        return
-                    self._arrived.append(found)
-                    self._dropped += [self._peers[h] for h in lower if h in self._peers]
-                self._wake()
-            wait = FIRST if found else min(LAST, 2 * wait)
-            if found is None or found.host:
-                self._seek.wait(wait)
-            else:
-                self._seek.wait()
-
-    def _first(self, below: int) -> Optional[_Peer]:
-        for host in range(below):
-            if self._closed:
-                break
-            found = self._dial(host)
-            if found is not None:
-                return found
-        return None
-
-    def _dial(self, host: int) -> Optional[_Peer]:
-        try:
-            sock = socket.create_connection(way_to(self._addresses[host]), timeout=CONNECT)
-        except OSError:
-            return None
-        try:
-            session = handshake.dial(sock, self._key, self._host, host, CONNECT)
-            if session is not None:
-                return _Peer(host, sock, session, time.monotonic())
-        except (OSError, ValueError):
-            pass
-        sock.close()
-        return None

@@ -1,4 +1,4 @@
-"""Addresses of hosts that are not up yet."""
+"""Links between hosts of a slice in tests: where they listen, and how fast they find each other lost."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import contextlib
 import os
 import secrets
 import socket
+
+import pytest
+
+from tpujob.agent.voice import handshake, link, uplink
 
 
 def free_addresses(count: int) -> list[tuple[str, int]]:
@@ -15,3 +19,11 @@ def free_addresses(count: int) -> list[tuple[str, int]]:
     with contextlib.ExitStack() as held:
         servers = [held.enter_context(socket.create_server((at, 0))) for _ in range(count)]
         return [server.getsockname() for server in servers]
+
+
+def quick_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a link is tried, and counts as lost, after fractions of a second."""
+    monkeypatch.setattr(link, "BEAT", 0.05)
+    monkeypatch.setattr(link, "DEAD", 0.4)
+    monkeypatch.setattr(handshake, "CONNECT", 0.3)
+    monkeypatch.setattr(uplink, "LAST", 0.2)
