@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from tests.bench.scale.rig import ENOUGH, PATIENCE, ZONES, Rig, running, used
-from tpujob.engine.slice_listing import LAG
+from tpujob.engine.slice_listing import LAG, LONGEST
 
 REPORT_EVERY = 60.0  #: seconds, as in the cloud
 WINDOW = 120.0  #: seconds of nothing but ticks
@@ -62,8 +62,9 @@ def _ramp(rig: Rig, jobs: int) -> tuple[float, int]:
 
 
 def _steady(rig: Rig, jobs: int) -> tuple[float, float]:
-    """Returns cores, and MiB of memory. While a slice is young it is looked at by name: that is no steady state."""
-    time.sleep(LAG)
+    """Returns cores, and MiB of memory. Slices that were asked for just before are looked at by name until a list that
+    is begun a minute later shows them: that is no steady state."""
+    time.sleep(LAG + LONGEST)
     before, cloud, calls = used(rig.backend), used(rig.cloud), rig.calls()
     reports, began = rig.hollow()["reports"], time.monotonic()
     time.sleep(WINDOW if jobs > 500 else WINDOW / 2)
