@@ -15,6 +15,8 @@ import pytest
 
 from tests.support.farm_rig import until
 from tests.support.local_stack import LocalStack, stack
+from tpujob.adapters.ssh import new_private_key
+from tpujob.config import settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -137,8 +139,9 @@ def test_hosts_that_cannot_be_reached_over_ssh_ship_often_while_somebody_follows
     stack, flag = in_the_cloud, tmp_path / "flag"
     job_id = stack.create("unreachable", COUNT.format(flag=flag))
     stack.until(job_id, "running")
-    for keys in [*stack.state.rglob("host-*/**/.ssh/authorized_keys")]:
-        keys.write_text("")
+    key = settings.load(env=stack.env).keys / f"tj-{job_id}-1" / "id_ed25519"
+    assert key.exists()
+    key.write_text(new_private_key())  # another one: the hosts let nobody in
     os.kill(stack.ready("backend")["pid"], signal.SIGKILL)  # with its open connections
     with Following(stack, job_id) as following:
         until(lambda: all(len(following.counts(h)) > 30 for h in (0, 1)), "lines of both", 150)
