@@ -7,7 +7,9 @@ import random
 import re
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 _LIST = rb"GET /storage/v1/b/[^/]+/o\?"
@@ -15,8 +17,9 @@ _HEAD = 2048  #: bytes of a chunk that may be a head; content begins after them
 
 
 class Proxy:
-    """`share` of the chunks of content are tampered with, at most `most` of them. Lists pass (requests that begin as
-    `passing`), as nothing in them says what they should be: on the real wire TLS does."""
+    """`share` of the chunks of content are tampered with, at most `most` of them, and at most two of what one request
+    reads, which is tried three times. Lists pass (requests that begin as `passing`), as nothing in them says what they
+    should be: on the real wire TLS does."""
 
     def __init__(
         self, url: str, *, share: float = 0.0, most: int = 0, seed: int = 0, passing: bytes = _LIST
@@ -26,6 +29,7 @@ class Proxy:
         self._chance = random.Random(seed)
         self._share, self._most, self._passing = share, most, re.compile(passing)
         self.flipped = self.cut = 0
+        self._met: Counter[bytes] = Counter()  #: chunks that were tampered with, by what was read
         self.up = self.down = 0  #: bytes that were forwarded
         self.watch: Callable[[], None] = lambda: None  #: called before each chunk is forwarded
         self._lock = threading.Lock()
@@ -55,7 +59,7 @@ class Proxy:
                 thread.start()
 
     def _serve(self, client: socket.socket, server: socket.socket) -> None:
-        state = {"list": False}
+        state: dict[str, Any] = {"list": False, "read": b""}
         back = threading.Thread(target=self._pump, args=(server, client, False, state), daemon=True)
         with client, server:
             back.start()
@@ -63,13 +67,16 @@ class Proxy:
             back.join()
 
     def _pump(
-        self, source: socket.socket, sink: socket.socket, up: bool, state: dict[str, bool]
+        self, source: socket.socket, sink: socket.socket, up: bool, state: dict[str, Any]
     ) -> None:
         try:
             while data := source.recv(1 << 16):
                 if up:
                     state["list"] = bool(self._passing.match(data))
-                tampered = self._tamper(data, passing=state["list"])
+                    if b" HTTP/" in data[:_HEAD]:
+                        line = data.partition(b" HTTP/")[0]
+                        state["read"] = line if line.startswith(b"GET ") else b""
+                tampered = self._tamper(data, state["read"], passing=state["list"])
                 with self._lock:
                     self.up += len(data) if up else 0
                     self.down += 0 if up else len(data)
@@ -83,14 +90,20 @@ class Proxy:
             with contextlib.suppress(OSError):
                 wire.shutdown(socket.SHUT_RDWR)
 
-    def _tamper(self, data: bytes, *, passing: bool) -> bytes | None:
+    def _tamper(self, data: bytes, read: bytes, *, passing: bool) -> bytes | None:
         """None: the connection is to be cut."""
         with self._lock:
             done = self.flipped + self.cut
-            if passing or len(data) <= _HEAD or done >= self._most:
+            if (
+                passing
+                or len(data) <= _HEAD
+                or done >= self._most
+                or (read and self._met[read] > 1)
+            ):
                 return data
             if self._chance.random() >= self._share:
                 return data
+            self._met[read] += 1
             if self._chance.random() < 0.3:
                 self.cut += 1
                 return None
