@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 _LIST = rb"GET /storage/v1/b/[^/]+/o\?"
+_UNSENT = 256 * 1024  #: bytes that may be forwarded and not have left yet
 _HEAD = 2048  #: bytes of a chunk that may be a head; content begins after them
 
 
@@ -54,6 +55,7 @@ class Proxy:
                 server = socket.create_connection(self._to)
                 for wire in (client, server):
                     wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    wire.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNSENT)
                 thread = threading.Thread(target=self._serve, args=(client, server), daemon=True)
                 self._threads.append(thread)
                 thread.start()

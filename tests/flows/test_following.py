@@ -98,7 +98,7 @@ def test_lines_of_all_hosts_come_at_once_also_when_the_backend_is_restarted(
         assert sorted(whole) == sorted(text for _, text in following.lines)
 
 
-@pytest.mark.parametrize("dies", ["agent", "machine"])
+@pytest.mark.parametrize("dies", ["agent", pytest.param("machine", marks=pytest.mark.voice)])
 def test_a_host_that_dies_takes_along_nothing_that_was_shown_without_a_word(
     stack: LocalStack, tmp_path: Path, dies: str
 ) -> None:
