@@ -15,6 +15,17 @@ from tests.data.proxy import Proxy
 from tests.data.rig import Rig
 
 MIB = 1 << 20
+#: The command in a process that receives little before it reads it: else up to 32 MiB of what has arrived are lost with
+#: a process that is late.
+COMMAND = """
+import runpy, socket, sys
+connect = socket.socket.connect
+def small(self, to):
+    self.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    return connect(self, to)
+socket.socket.connect = small
+runpy.run_module("tpujob", run_name="__main__", alter_sys=True)
+"""
 #: bytes that may be under way in the connections of one process when it is killed
 UNDER_WAY = 8 * MIB
 #: points that are tried in each direction
@@ -40,7 +51,7 @@ class Killed:
         """The command's exit code and what it says; with `kill_at` it is killed at so many forwarded bytes."""
         env = os.environ | {"STORAGE_EMULATOR_HOST": proxy.url, "TPUJOB_STATE": str(self.state)}
         env.pop("TPUJOB_CONTEXT", None)
-        command = [sys.executable, "-m", "tpujob", "data", "sync", *map(str, places)]
+        command = [sys.executable, "-c", COMMAND, "data", "sync", *map(str, places)]
         if fsize:
             limit = (
                 f"import resource as r, os, sys; r.setrlimit(r.RLIMIT_FSIZE, ({fsize}, {fsize}));"
@@ -66,6 +77,7 @@ class Killed:
         proxy.watch = watch
         _, said = process.communicate(timeout=300)
         proxy.watch = lambda: None
+        proxy.settle()
         return process.returncode, said
 
     def often(

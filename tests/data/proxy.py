@@ -48,6 +48,12 @@ class Proxy:
             thread.join(20)
             assert not thread.is_alive()
 
+    def settle(self) -> None:
+        """All clients are gone: return when what they sent has been taken, and their connections have ended."""
+        for thread in self._threads[1:]:
+            thread.join(20)
+            assert not thread.is_alive()
+
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
