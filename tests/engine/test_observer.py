@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.stage import Stage
 from tpujob.domain.decide import active
+from tpujob.domain.failures.stall import WATCH_LASTS
 from tpujob.domain.host import keys
 from tpujob.domain.model import Job, State
 from tpujob.domain.money.looks import LASTS
@@ -106,6 +107,12 @@ def test_the_time_since_reports_are_readable_starts_after_the_last_outage(
     stage.faults.broken.clear()
     assert look(stage, job, after=60).readable_for == 0
     assert look(stage, job, after=5).readable_for == 5
+
+
+def test_a_process_that_was_held_up_knows_nothing_of_that_time(stage: Stage, job: Job) -> None:
+    look(stage, job)
+    assert look(stage, job, after=WATCH_LASTS).readable_for >= WATCH_LASTS
+    assert look(stage, job, after=WATCH_LASTS + 1).readable_for == 0
 
 
 def test_a_host_that_started_after_the_look_is_not_called_silent(stage: Stage, job: Job) -> None:

@@ -92,7 +92,10 @@ class SimReconciler(Reconciler):
         with_budget = self.store.peek(job_id).spec.budget is not None
         if wake_in < 5 or changes_in < wake_in or with_budget:
             return wake_in
-        return min(PATIENT, changes_in + wake_in * self.world.fate.random())
+        patience = min(PATIENT, changes_in + wake_in * self.world.fate.random())
+        # the looks that are left out would have worked
+        self.observer.live_of(job_id).read_at = self.clock.now() + patience
+        return patience
 
 
 class SimOrphans(Orphans):

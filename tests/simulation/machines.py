@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tests.simulation.programs import Program, Run
 from tests.simulation.voices import Cut
-from tpujob.domain.decide.active import LAUNCH_DEADLINE
+from tpujob.domain.decide.active import LAUNCH_HEARD
 from tpujob.domain.failures.stall import QUIET
 from tpujob.domain.model import Endpoint
 from tpujob.domain.observations import SliceState
@@ -114,9 +114,9 @@ class Machine:
         )
 
     def _unheard(self, run: Run, now: float) -> bool:
-        """Of one of its hosts there was no word in all the time that a launch may take."""
+        """Of one of its hosts there was no word in all the time in which one must come."""
         launched = min(p.started for p in run.programs.values())
-        return now - launched > LAUNCH_DEADLINE and any(p.wrote < 0 for p in run.programs.values())
+        return now - launched > LAUNCH_HEARD and any(p.wrote < 0 for p in run.programs.values())
 
     def _cut_off(self, program: Program, now: float) -> bool:
         """Neither a report nor an answer over SSH: nobody can tell it from a dead one."""

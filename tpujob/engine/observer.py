@@ -65,6 +65,7 @@ class Live:
     #: since when every read of the reports has worked, in this process or in those before it; None: not now
     readable_since: float | None = None
     unread_at: float = 0.0  #: when one last failed in this process
+    read_at: float = 0.0  #: when one last worked in this process
     trouble: str = ""  #: what is being retried, in one line
     trouble_since: float | None = None
     looking: bool = False  #: the trouble is with observing, not with an action
@@ -82,7 +83,11 @@ class Live:
             self.trouble = ""
 
     def take_over(self, job: Job, now: float) -> None:
-        """The reports could be read: go on from what another process has stored, unless this one knows better."""
+        """The reports could be read: go on from what another process has stored, unless this one knows better. One that
+        was held up for long knows nothing of that time."""
+        if now - self.read_at > WATCH_LASTS:
+            self.readable_since = None
+        self.read_at = now
         stored = job.attempt.watch if job.attempt else None
         if stored is None or now - stored.at > WATCH_LASTS:
             stored = None

@@ -177,13 +177,10 @@ def test_a_refused_offer_is_not_asked_for(state: State) -> None:
 @pytest.mark.parametrize(
     ("seen", "readable", "given_up"),
     [
-        (Present(SliceState.READY, ENDPOINTS), 100.0, True),
-        (
-            Present(SliceState.READY, ENDPOINTS),
-            5.0,
-            False,
-        ),  # the storage has only just come back: hosts write anew
-        (Unknown("503"), 100.0, False),
+        (Present(SliceState.READY, ENDPOINTS), 601.0, True),
+        # the backend was away, and has started them only just now; or the storage was
+        (Present(SliceState.READY, ENDPOINTS), 500.0, False),
+        (Unknown("503"), 601.0, False),
     ],
 )
 def test_a_launch_without_a_word_is_given_up_only_by_those_who_could_hear_it(

@@ -18,6 +18,9 @@ from tpujob.protocol.limits import SAVING
 
 #: hosts that never reported their agent: the slice is given back after this many seconds
 LAUNCH_DEADLINE = 30 * 60.0
+#: the last seconds of these, in which it must have been possible to hear hosts: a backend that was away for most of the
+#: time has started them only just now
+LAUNCH_HEARD = 10 * 60.0
 #: hosts that report, but do not come to start the program: the slice is not billed for longer than these seconds
 SETUP_DEADLINE = 2 * 3600.0
 #: progress is stored at most this often, in seconds; in between it is read from the reports, which costs no write
@@ -61,13 +64,14 @@ def _start(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decis
         over = _late(job, reports, now) or _stalled(job, seen, reports, now)
         return over or _watched(job, seen, now) or Decision(wake_in=2)
     waited = now - max(job.attempt.started_at, job.wake) if job.attempt else 0.0
-    if waited > LAUNCH_DEADLINE and _in_touch(job, seen):
+    if waited > LAUNCH_DEADLINE and _in_touch(job, seen, LAUNCH_HEARD):
         unheard = sorted(set(range(job.hosts)) - {r.host for r in reports})
         message = f"no word from {list_hosts(unheard)} in {duration(LAUNCH_DEADLINE)}"
         lost = End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, unheard[0], message)
         return _over(job, lost, reports, now)
     start = Decision(action=StartProgram(), wake_in=max(2.0, soon(job, now)))
-    return (_watched(job, seen, now) if waited > LAUNCH_DEADLINE else None) or start
+    watches = waited > LAUNCH_DEADLINE - LAUNCH_HEARD
+    return (_watched(job, seen, now) if watches else None) or start
 
 
 def _go_on(job: Job, reports: Sequence[Report], now: float) -> Decision:
@@ -195,7 +199,7 @@ def _watched(job: Job, seen: Seen, now: float) -> Decision | None:
     return Decision(event(job, _E.WATCHED, now, text, Watched(fresh)), wake_in=1)
 
 
-def _in_touch(job: Job, seen: Seen) -> bool:
-    """Whether silence is the hosts' own: the cloud answers, and the storage has answered for a while. After an outage
-    of the storage every report is old, and hosts get the time to write again."""
-    return isinstance(seen.serving(job), Present) and seen.readable_for >= releasing.SECOND_LOOK
+def _in_touch(job: Job, seen: Seen, seconds: float = releasing.SECOND_LOOK) -> bool:
+    """Whether silence is the hosts' own: the cloud answers, and the storage has answered for so many seconds. After an
+    outage of the storage every report is old, and hosts get the time to write again."""
+    return isinstance(seen.serving(job), Present) and seen.readable_for >= seconds
