@@ -115,6 +115,18 @@ def test_a_process_that_was_held_up_knows_nothing_of_that_time(stage: Stage, job
     assert look(stage, job, after=WATCH_LASTS + 1).readable_for == 0
 
 
+def test_the_next_process_knows_when_the_hosts_had_taken_the_start(job: Job) -> None:
+    assert job.attempt
+    watch = Live(launched=50.0).watch(100.0)
+    attempts = (*job.attempts[:-1], replace(job.attempt, watch=watch))
+    after = Live()
+    after.take_over(replace(job, attempts=attempts), 120.0)
+    assert after.launched == 50.0
+    late = Live()
+    late.take_over(replace(job, attempts=attempts), 100.0 + WATCH_LASTS + 1)
+    assert late.launched is None, "it is too old to say anything of now"
+
+
 def test_a_host_that_started_after_the_look_is_not_called_silent(stage: Stage, job: Job) -> None:
     """Two backends: this one looked just before the other started the next attempt, and that look is still served. It
     has read the reports of this job for an hour: none of the new hosts has been silent for so long."""

@@ -114,6 +114,10 @@ def launches_take_for_ever() -> Patch:
     return mock.patch.object(active, "LAUNCH_DEADLINE", 1e9)
 
 
+def launches_count_while_nobody_is_there() -> Patch:
+    return mock.patch.object(active, "LAUNCH_HEARD", 60.0)
+
+
 def circuits_are_ignored() -> Patch:
     return mock.patch.object(capacity, "opens_at", return_value=0.0)
 
@@ -227,6 +231,7 @@ MUTANTS: Mapping[str, Callable[[], Patch]] = {
         wrong_numbers_are_resumed, silence_alone_is_death, hang_by_looks_alone,
         hang_by_the_clock_alone, hang_by_one_host, hang_while_others_are_prepared,
         no_grace_for_the_first_step, no_watchdog, nobody_is_left_behind, launches_take_for_ever,
+        launches_count_while_nobody_is_there,
         circuits_are_ignored, half_open_lets_everybody_through, suspicion_counts_twice,
         all_beside_a_bad_machine_are_called_bad, maths_is_held_against_machines,
         suspects_are_never_taken, exit_code_0_is_success, slices_do_not_wait_for_data,

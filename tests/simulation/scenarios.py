@@ -239,6 +239,19 @@ def _nobody_and_nothing(play: Play, machine: Machine) -> None:
     play.sim.after(200, lambda: play.end(play.backends[0].process, 1090))
 
 
+def _unreachable(play: Play, machine: Machine) -> None:
+    machine.down = dict.fromkeys(range(machine.hosts), math.inf)
+
+
+def _started_late(play: Play, machine: Machine) -> None:
+    """Nothing can be started for most of the time that a launch may take, in which no backend lives either; when it is
+    over, its hosts have been started just before, and cannot write yet."""
+    now = play.sim.now
+    machine.down = dict.fromkeys(range(machine.hosts), now + 1650)
+    machine.blocked.append((now, now + 2050))
+    play.end(play.backends[0].process, 1500)
+
+
 def _forged(play: Play, machine: Machine) -> None:
     """Somebody who may write to the bucket says that it is done, again and again."""
     play.bucket.forge(machine, {"phase": "exited", "exit_code": 0})
@@ -434,6 +447,10 @@ SCENARIOS: Mapping[str, Scenario] = {
             "nobody looks while its hosts cannot write",
             at(_S.RUNNING, _nobody_and_nothing),
             work=_LONG,
+        ),
+        Scenario(
+            "started late, and heard later",
+            both(at(_S.PROVISIONING, _unreachable), at(_S.PREPARING, _started_late)),
         ),
         Scenario(
             "its hosts are cut off from each other",

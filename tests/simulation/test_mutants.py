@@ -45,6 +45,7 @@ SHOWN: dict[str, str | int] = {
     "holds_are_for_ever": "cancelled while running",
     "idempotency_key_is_ignored": 0,
     "impatient_with_silence": "nobody looks while its hosts cannot write",
+    "launches_count_while_nobody_is_there": "started late, and heard later",
     "launches_take_for_ever": "a host dies",
     "lists_are_acted_upon": "lists show it in part",
     "looks_agree_whenever_they_were": "missed twice, minutes apart",

@@ -189,6 +189,9 @@ class Watch:
     since: float  #: since when every look could read the reports
     at: float  #: of the newest look that was stored
     unanswered: tuple[Unanswered, ...] = ()
+    launched: float | None = (
+        None  #: when every host had taken the start; None: not that anybody knows
+    )
 
 
 @dataclass(frozen=True, slots=True)

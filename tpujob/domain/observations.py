@@ -151,6 +151,8 @@ class Seen:
     reports: tuple[Report, ...] | Unknown = ()  #: of the newest attempt only
     disturbed: bool = False  #: where hosts report, somebody else has written
     readable_for: float = 0.0  #: seconds for which reports could be read without a break
+    #: seconds since every host had taken the start of the attempt; None: not that anybody knows
+    launched_for: float | None = None
     silent: Mapping[int, Silence] = field(default_factory=dict[int, Silence])  #: over SSH, by host
     watch: Watch | None = None  #: to be remembered; None: there is word of every host
     report_every: float = 15.0  #: seconds between two reports of a host

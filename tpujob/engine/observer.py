@@ -69,6 +69,7 @@ class Live:
     trouble: str = ""  #: what is being retried, in one line
     trouble_since: float | None = None
     looking: bool = False  #: the trouble is with observing, not with an action
+    launched: float | None = None  #: when every host had taken the start of the newest attempt
     probed_at: float = 0.0
     #: hosts that do not answer over SSH: since when, and how often they were asked
     dead: dict[int, tuple[float, int]] = field(default_factory=dict[int, tuple[float, int]])
@@ -96,11 +97,14 @@ class Live:
         if self.readable_since is None:
             goes_on = stored is not None and stored.at > self.unread_at
             self.readable_since = stored.since if stored and goes_on else now
+        if self.launched is None and stored is not None:
+            self.launched = stored.launched
 
     def watch(self, now: float) -> Watch:
         """What the next process is to go on from."""
         dead = (Unanswered(host, since, n) for host, (since, n) in sorted(self.dead.items()))
-        return Watch(now if self.readable_since is None else self.readable_since, now, tuple(dead))
+        since = now if self.readable_since is None else self.readable_since
+        return Watch(since, now, tuple(dead), self.launched)
 
     def watch_leaving(self, slices: Mapping[str, SliceSeen]) -> None:
         """A slice that was seen DELETING counts as such until it is seen in another state."""
@@ -178,6 +182,7 @@ class Observer:
             listed=any(listed for _, listed in looks.values()),
             reports=reports,
             readable_for=now - since,
+            launched_for=None if live.launched is None else now - live.launched,
             disturbed=live.hearing.disturbed,
             silent=silent,
             watch=live.watch(now) if waits else None,
@@ -234,6 +239,7 @@ class Observer:
         live = self.live_of(job.id)
         if job.attempt and live.hearing.attempt != job.attempt.number:
             live.hearing, live.dead = Hearing(job.attempt.number), {}
+            live.launched = None
         live.take_over(job, self.clock.now())
         found = live.hearing.hear(job, blobs, key=key, now=storage_now)
         if live.hearing.unread and key is not None:

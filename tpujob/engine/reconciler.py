@@ -329,6 +329,8 @@ class Reconciler:
                 self.hosts.start(_serving(job), plans, timeout=self._left(lease))
                 if job.attempt:
                     self._started[job.id] = (job.attempt.number, self.clock.now())
+                    live = self.observer.live_of(job.id)
+                    live.launched = live.launched or self.clock.now()
             case StopProgram(name):
                 slice = next(s for s in job.slices if s.name == name) if name else _serving(job)
                 grace = job.spec.stop_grace

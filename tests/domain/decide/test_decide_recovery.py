@@ -174,21 +174,27 @@ def test_a_refused_offer_is_not_asked_for(state: State) -> None:
         safe(job, Seen({"tj-000001-1": seen}, circuits=circuits))
 
 
+READY_SLICE = Present(SliceState.READY, ENDPOINTS)
+
+
 @pytest.mark.parametrize(
-    ("seen", "readable", "given_up"),
+    ("seen", "readable", "launched", "given_up"),
     [
-        (Present(SliceState.READY, ENDPOINTS), 601.0, True),
-        # the backend was away, and has started them only just now; or the storage was
-        (Present(SliceState.READY, ENDPOINTS), 500.0, False),
-        (Unknown("503"), 601.0, False),
+        (READY_SLICE, 601.0, None, True),
+        (READY_SLICE, 601.0, 601.0, True),
+        # the backend was away, and has started them only just now; or the storage was; or SSH
+        (READY_SLICE, 500.0, None, False),
+        (READY_SLICE, 601.0, 500.0, False),
+        (Unknown("503"), 601.0, None, False),
     ],
 )
 def test_a_launch_without_a_word_is_given_up_only_by_those_who_could_hear_it(
-    seen: SliceSeen, readable: float, given_up: bool
+    seen: SliceSeen, readable: float, launched: float | None, given_up: bool
 ) -> None:
     attempt = replace(job_in(State.PREPARING).attempts[0], started_at=NOW - 1801)
     job = replace(job_in(State.PREPARING), attempts=(attempt,))
-    decision = decide(job, Seen({"tj-000001-1": seen}, (), readable_for=readable), NOW)
+    look = Seen({"tj-000001-1": seen}, (), readable_for=readable, launched_for=launched)
+    decision = decide(job, look, NOW)
     happened = decision.event
     assert (happened is not None and "no word from hosts 0, 1" in happened.text) is given_up, (
         happened

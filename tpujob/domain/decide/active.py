@@ -18,8 +18,8 @@ from tpujob.protocol.limits import SAVING
 
 #: hosts that never reported their agent: the slice is given back after this many seconds
 LAUNCH_DEADLINE = 30 * 60.0
-#: the last seconds of these, in which it must have been possible to hear hosts: a backend that was away for most of the
-#: time has started them only just now
+#: the last seconds of these, in which it must have been possible to hear hosts, and since they took the start: where
+#: the backend or SSH was away for most of the time, they have been started only just now
 LAUNCH_HEARD = 10 * 60.0
 #: hosts that report, but do not come to start the program: the slice is not billed for longer than these seconds
 SETUP_DEADLINE = 2 * 3600.0
@@ -64,7 +64,8 @@ def _start(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decis
         over = _late(job, reports, now) or _stalled(job, seen, reports, now)
         return over or _watched(job, seen, now) or Decision(wake_in=2)
     waited = now - max(job.attempt.started_at, job.wake) if job.attempt else 0.0
-    if waited > LAUNCH_DEADLINE and _in_touch(job, seen, LAUNCH_HEARD):
+    just = seen.launched_for is not None and seen.launched_for < LAUNCH_HEARD
+    if waited > LAUNCH_DEADLINE and not just and _in_touch(job, seen, LAUNCH_HEARD):
         unheard = sorted(set(range(job.hosts)) - {r.host for r in reports})
         message = f"no word from {list_hosts(unheard)} in {duration(LAUNCH_DEADLINE)}"
         lost = End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, unheard[0], message)
