@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -25,11 +26,14 @@ class Counted(Throttle):
     def __init__(self) -> None:
         super().__init__()
         self.calls = 0
+        self._counting = threading.Lock()
         self.then: dict[int, Callable[[], None]] = {}
 
     def take(self, at_most: float) -> None:
-        self.calls += 1
-        self.then.pop(self.calls, lambda: None)()
+        with self._counting:
+            self.calls += 1
+            then = self.then.pop(self.calls, lambda: None)
+        then()
         super().take(at_most)
 
 
