@@ -21,6 +21,8 @@ LAUNCH_DEADLINE = 30 * 60.0
 #: the last seconds of these, in which it must have been possible to hear hosts, and since they took the start: where
 #: the backend or SSH was away for most of the time, they have been started only just now
 LAUNCH_HEARD = 10 * 60.0
+#: seconds after which a minute is enough for that: where many a look fails, ten without a break may never come
+LAUNCH_LATEST = 2 * LAUNCH_DEADLINE
 #: hosts that report, but do not come to start the program: the slice is not billed for longer than these seconds
 SETUP_DEADLINE = 2 * 3600.0
 #: progress is stored at most this often, in seconds; in between it is read from the reports, which costs no write
@@ -65,7 +67,8 @@ def _start(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decis
         return over or _watched(job, seen, now) or Decision(wake_in=2)
     waited = now - max(job.attempt.started_at, job.wake) if job.attempt else 0.0
     just = seen.launched_for is not None and seen.launched_for < LAUNCH_HEARD
-    if waited > LAUNCH_DEADLINE and not just and _in_touch(job, seen, LAUNCH_HEARD):
+    sure = not just and _in_touch(job, seen, LAUNCH_HEARD)
+    if waited > LAUNCH_DEADLINE and (sure or (waited > LAUNCH_LATEST and _in_touch(job, seen))):
         unheard = sorted(set(range(job.hosts)) - {r.host for r in reports})
         message = f"no word from {list_hosts(unheard)} in {duration(LAUNCH_DEADLINE)}"
         lost = End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, unheard[0], message)
