@@ -17,7 +17,7 @@ class Newest(OrderedDict[K, V]):
         self.most = most
 
     def __setitem__(self, key: K, value: V) -> None:
+        self.pop(key, None)
         super().__setitem__(key, value)
-        self.move_to_end(key)
         while len(self) > self.most:
             self.popitem(last=False)

@@ -170,12 +170,18 @@ def test_partial_and_broken_environments_are_rebuilt(host: Host) -> None:
     assert host.bucket.log(3)[-1] == f"{folder}/prefix"
 
 
-def test_the_next_slice_fetches_what_host_0_has_built(host: Host) -> None:
+def built_elsewhere(host: Host) -> tuple[dict[str, Any], Path, dict[str, Any]]:
+    """A plan, the folder of its environment, which is not on this machine, and the object in the bucket that has it."""
     plan = wanted(quick_uv(host), "uv")
     run(host, 1, "true", **plan)
     (folder,) = envs(host)
     (kept,) = until(lambda: host.bucket.list("cache/env/"), "the environment in the bucket")
     shutil.rmtree(folder)  # as on a new machine
+    return plan, folder, kept
+
+
+def test_the_next_slice_fetches_what_host_0_has_built(host: Host) -> None:
+    plan, folder, kept = built_elsewhere(host)
     run(host, 2, "echo in $VIRTUAL_ENV", **plan)
     (said,) = notes(host, 2)
     assert said.startswith(f"{folder.name} was fetched from the bucket in ")
@@ -188,11 +194,7 @@ def test_the_next_slice_fetches_what_host_0_has_built(host: Host) -> None:
 
 def test_an_environment_that_somebody_planted_is_neither_unpacked_nor_run(host: Host) -> None:
     """Whoever can write to the bucket could have its `python` run by every host, or write outside of its folder."""
-    plan = wanted(quick_uv(host), "uv")
-    run(host, 1, "true", **plan)
-    (folder,) = envs(host)
-    (kept,) = until(lambda: host.bucket.list("cache/env/"), "the environment in the bucket")
-    shutil.rmtree(folder)  # as on a new machine
+    plan, folder, kept = built_elsewhere(host)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name in ("../../../.ssh/authorized_keys", "prefix/bin/python", "done.json"):

@@ -6,7 +6,7 @@ import json
 import re
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -251,6 +251,16 @@ def walked(
         between()
 
 
+def stirred(folder: Path, changes: Iterable[Any]) -> Desk:
+    """A few jobs of which each may have changed."""
+    desk = Desk(folder)
+    for n in range(8):
+        desk.add(name=f"n{n % 3}", user=f"u{n % 2}")
+    for change in changes:
+        stir(desk, *change)
+    return desk
+
+
 @PAGING
 @given(
     order=st.sampled_from(COLUMNS),
@@ -267,11 +277,7 @@ def test_by_any_column_each_job_is_visited_once_in_the_order_in_which_the_list_b
     before: list[Any],
     meanwhile: list[list[Any]],
 ) -> None:
-    desk = Desk(tmp_path_factory.mktemp("board"))
-    for n in range(8):
-        desk.add(name=f"n{n % 3}", user=f"u{n % 2}")
-    for change in before:
-        stir(desk, *change)
+    desk = stirred(tmp_path_factory.mktemp("board"), before)
     story = iter(meanwhile)
 
     def between() -> None:
@@ -302,11 +308,7 @@ def test_after_a_restart_jobs_that_did_not_move_are_still_visited_once(
     before: list[Any],
     meanwhile: list[list[Any]],
 ) -> None:
-    desk = Desk(tmp_path_factory.mktemp("board"))
-    for n in range(8):
-        desk.add(name=f"n{n % 3}", user=f"u{n % 2}")
-    for change in before:
-        stir(desk, *change)
+    desk = stirred(tmp_path_factory.mktemp("board"), before)
     story = iter(meanwhile)
     moved: set[str] = set()
 

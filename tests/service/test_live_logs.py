@@ -191,12 +191,18 @@ def test_each_line_comes_once_in_order_without_a_gap(seed: int) -> None:
     assert reader.last == {agent.host: agent.written for agent in agents}
 
 
-def test_windows_and_searches_see_what_is_not_stored_yet() -> None:
+def half_stored() -> tuple[Shelf, Heard, Agent]:
+    """A host has told 50 lines, of which 20 are in the bucket."""
     shelf, heard = Shelf(), Heard(10**6)
     agent = Agent(shelf, 0)
     agent.write(50)
     agent.ship(20)
     heard.take(agent.tell())
+    return shelf, heard, agent
+
+
+def test_windows_and_searches_see_what_is_not_stored_yet() -> None:
+    shelf, heard, agent = half_stored()
     logs = reading(shelf, heard)
     window = logs.window(JOB, {"host": 0, "lines": 100})
     assert [line["line"] for line in window["lines"]] == list(range(1, 51))
@@ -211,11 +217,7 @@ def test_windows_and_searches_see_what_is_not_stored_yet() -> None:
 
 
 def test_what_an_agent_takes_along_is_shown_and_said_to_be_lost() -> None:
-    shelf, heard = Shelf(), Heard(10**6)
-    agent = Agent(shelf, 0)
-    agent.write(50)
-    agent.ship(20)
-    heard.take(agent.tell())
+    shelf, heard, _ = half_stored()
     reader = Reader(reading(shelf, heard), blocks=True)
     reader.read()
     assert reader.last[0] == 50

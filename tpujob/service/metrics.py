@@ -13,6 +13,7 @@ from tpujob.domain.host.series import READ, Point, read_series
 from tpujob.domain.model import Attempt, Job
 from tpujob.domain.money.goodput import resumed_at, steps_kept
 from tpujob.errors import NotFound, Refused, Transient
+from tpujob.newest import Newest
 from tpujob.ports import Blobs, Clock
 from tpujob.protocol import paths
 
@@ -44,9 +45,10 @@ class Curves:
 
     def __init__(self, blobs: Blobs, clock: Clock) -> None:
         self._blobs, self._clock = blobs, clock
-        self._read: dict[tuple[str, int], tuple[float, bytes]] = {}  #: until when, and the body
+        #: until when, and the body
+        self._read: Newest[tuple[str, int], tuple[float, bytes]] = Newest(KEPT)
         #: charts of the jobs that were looked at last, and what they were made of
-        self._made: dict[tuple[str, int], tuple[object, list[ChartView]]] = {}
+        self._made: Newest[tuple[str, int], tuple[object, list[ChartView]]] = Newest(MADE)
 
     def metrics(self, job: Job, attempt: int | None = None) -> MetricsView:
         """Of that attempt, or of the newest ones. Raises NotFound for an attempt that there is not."""
@@ -83,10 +85,7 @@ class Curves:
         if before != of:
             found = {a.number: read_series(bodies[a.number]) for a in asked}
             charts = _charts([a for a in asked if found[a.number]], found, kept)
-            self._made.pop((job.id, number), None)
             self._made[job.id, number] = of, charts
-            while len(self._made) > MADE:
-                self._made.pop(next(iter(self._made)), None)
         return charts
 
     def _body(self, job: Job, attempt: Attempt, left: float) -> bytes:
@@ -107,8 +106,6 @@ class Curves:
                 body = body or self._blobs.get(path, end=READ, timeout=left)
         settled = attempt.ended_at is not None and now - attempt.ended_at > SETTLED
         self._read[key] = (now + (SETTLED if settled else FRESH), body)
-        while len(self._read) > KEPT:
-            self._read.pop(next(iter(self._read)), None)
         return body
 
 

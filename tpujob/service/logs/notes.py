@@ -11,6 +11,7 @@ from tpujob.api import LogGap, LogHost
 from tpujob.domain.model import Cause, Job, Outcome
 from tpujob.domain.text import many, rfc3339
 from tpujob.errors import TpujobError
+from tpujob.newest import Newest
 from tpujob.ports import Blobs
 from tpujob.protocol import live, paths
 from tpujob.service.logs.hosts import HostLog
@@ -27,7 +28,7 @@ class Asking:
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
-        self._asked: dict[tuple[str, int], float] = {}
+        self._asked: Newest[tuple[str, int], float] = Newest(REMEMBERED)
         self._lock = Lock()
 
     def ask(self, job: Job, attempt: int) -> None:
@@ -36,8 +37,6 @@ class Asking:
         with self._lock:
             if now - self._asked.get(key, -live.OLD) < live.RENEWED:
                 return
-            if len(self._asked) >= REMEMBERED:
-                self._asked.clear()
             self._asked[key] = now
         with contextlib.suppress(TpujobError):
             path = paths.followed_path(job.workdir_of(attempt), attempt)
