@@ -33,6 +33,7 @@ COLLECT = (*PYTEST[:3], "-o", "addopts=", "-p", "no:terminal", "--collect-only")
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 #: Folders whose files take longest. They begin first, so that none of them is alone at the end.
 FIRST = ("flows", "workloads", "contracts", "data", "emulator")
+SHOWN = 12  #: lines of what pytest says of a failure, at the end of the run
 #: Its tests share a browser, and so a process.
 PAGE = Path("tests/page")
 
@@ -86,13 +87,14 @@ class Count:
     passed: int = 0
     failed: int = 0
     skipped: Counter[str] = field(default_factory=Counter)  #: by reason
-    names: list[str] = field(default_factory=list)  #: of what failed
+    #: of what failed: its name, and the end of what pytest says of it
+    failures: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, other: Count) -> None:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
-        self.names += other.names
+        self.failures += other.failures
 
     def __str__(self) -> str:
         skipped = self.skipped.total()
@@ -116,14 +118,19 @@ def count(report: Path, stage: Stage, code: int) -> Count:
         found.passed += tests - failures - errors - skipped
         for case in suite.iter("testcase"):
             found.skipped.update(skip.get("message", "") for skip in case.iter("skipped"))
-            if case.find("failure") is not None or case.find("error") is not None:
-                found.names.append(
-                    f"{case.get('classname', '')}::{case.get('name', '')}".lstrip(":")
-                )
+            name = f"{case.get('classname', '')}::{case.get('name', '')}".lstrip(":")
+            said = [*case.iter("failure"), *case.iter("error")]
+            found.failures += [(name, _end(one.text or "")) for one in said[:1]]
     if (stage.reports and not suites) or (code and not found.failed):
         found.failed += 1
-        found.names.append(f"stage {stage.name} ended with exit code {code}")
+        found.failures.append((f"stage {stage.name} ended with exit code {code}", ""))
     return found
+
+
+def _end(text: str) -> str:
+    """Its last lines, indented: the error and where it was raised. A log shows them where it keeps only its own end."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return "".join(f"\n    {line}" for line in lines[-SHOWN:])
 
 
 class Run:
@@ -194,8 +201,8 @@ def main(*lists: Sequence[Stage]) -> int:
         run.together(*lists)
     for reason, times in run.total.skipped.items():
         print(f"SKIPPED, {times} times: {reason}")
-    for name in run.total.names:
-        print(f"FAILED: {name}")
+    for name, end in run.total.failures:
+        print(f"FAILED: {name}{end}")
     print(run.total, flush=True)
     return 1 if run.total.failed else 0
 

@@ -34,7 +34,7 @@ def rows() -> list[list[str]]:
 def test_the_table_has_a_row_for_every_case() -> None:
     shown = [tuple(row[:3]) for row in rows()]
     assert shown == [
-        (str(case.hosts), "prints" if case.prints else "silent", case.followed or "no")
+        (str(case.hosts), "prints" if case.prints else "quiet", case.followed or "no")
         for case in CASES
     ]
 

@@ -58,6 +58,9 @@ def test_failures_errors_and_skips_are_told_and_the_stages_after_them_run(
         "FAILED: test_mixed::test_that_fails",
         "FAILED: test_mixed::test_whose_fixture_fails",
     } <= {*lines}
+    ends = "\n".join(lines[lines.index("FAILED: test_mixed::test_that_fails") :])
+    assert "AssertionError: as it must" in ends, "the end of a log says why"
+    assert "OSError: no such machine" in ends
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,109 @@ def test_the_words_of_all_hosts_come_back(hosts: int) -> None:
     assert there_and_back(words) == words
 
 
+def in_trouble(hosts: int, **odd_clock: int) -> list[Word]:
+    """At different steps of set-up, silent for different times, and with clocks that are off by so much."""
+    phases = ("fetching", "setup", "preflight", "clearing", "running", "exited")
+    words: list[Word] = []
+    for host, well in enumerate(healthy(hosts)):
+        seq = 1_795_000_000_000 + host * 7919 % 5000 + odd_clock.get(f"host_{host}", 0)
+        seq += odd_clock.get("each", 0) * (-1) ** host
+        more: Any = {"seq": seq, "phase": phases[host * 31 % 6], "error": f"{host} " * 20}
+        said = cast(ReportDocument, {**well.said, **more})
+        words.append(Word(host, said, float(host * 7907 % 9000)))
+    return words
+
+
+@pytest.mark.parametrize("hosts", [256, 512, 1536])
+@pytest.mark.parametrize(
+    "clocks",
+    [{}, {"host_7": -1_795_000_000_000}, {"host_7": -3_600_000}, {"each": 3_600_000}],
+    ids=["right", "1970", "an hour behind", "an hour either way"],
+)
+def test_large_slices_in_trouble_are_told_whole(hosts: int, clocks: dict[str, int]) -> None:
+    words = in_trouble(hosts, **clocks)
+    assert there_and_back(words) == words
+
+
+def test_one_clock_that_is_far_off_does_not_cost_the_summary_of_256_hosts() -> None:
+    words = [w._replace(age=float(w.host * 7907 % 9000)) for w in healthy(256)]
+    seq = {**words[7].said, "seq": 60_000}
+    words[7] = words[7]._replace(said=cast(ReportDocument, seq))
+    summary = read_summary(pack(words, by=0, at=5.0, key=KEY)[0], KEY)
+    assert summary is not None
+    assert [(w.said.get("seq"), w.age) for w in summary.words] == [
+        (w.said.get("seq"), w.age) for w in words
+    ]
+
+
+def test_a_summary_without_hosts_changes_with_each_word() -> None:
+    """A reader gets the body of each; phases and notices are counted, so that a list call hints at their changes."""
+
+    def said(words: list[Word]) -> tuple[str, dict[str, Any]]:
+        metadata, _ = pack(words, by=0, at=5.0, key=KEY)
+        summary = read_summary(metadata, KEY)
+        assert summary is not None
+        assert summary.words == []
+        return summary.left, json.loads(metadata["summary"])
+
+    words = in_trouble(1536)
+    left, text = said(words)
+    assert text["phase"] == dict.fromkeys(
+        ("fetching", "setup", "preflight", "clearing", "running", "exited"), 256
+    )
+    assert text["notice"] == {"": 1536}
+    for other in (
+        words[0]._replace(age=words[0].age + 1),
+        words[0]._replace(said=cast(ReportDocument, {**words[0].said, "seq": 1})),
+        words[0]._replace(said=cast(ReportDocument, {**words[0].said, "step": 1})),
+    ):
+        assert said([other, *words[1:]])[0] != left
+
+
+def test_whatever_hosts_say_the_metadata_is_never_too_long() -> None:
+    """A list of many names, phases that nobody knows, and no room."""
+    words = [word(h, **{f"{n:040}": n for n in range(h, h + 9)}) for h in range(256)]
+    assert there_and_back(words) == words
+    words = [word(h, phase=f"phase {h} " * 9, error=str(h) * 200) for h in range(512)]
+    assert there_and_back(words) == words
+    metadata, _ = pack(words, by=0, at=5.0, key=KEY, most=400)
+    assert sum(len(k) + len(v) for k, v in metadata.items()) <= 400
+
+
+def test_evidence_beyond_what_a_reader_takes_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = json.dumps({"v": 1, "lines": ["x" * 80] * 90}).encode()
+    words = [w._replace(evidence=lines) for w in in_trouble(1536)]
+    body = pack(words, by=0, at=5.0, key=KEY)[1]
+    assert len(body) < limits.MAX_BODY
+    assert (found := read_body(body, KEY))
+    assert found.words == words
+    monkeypatch.setattr(limits, "MAX_BODY", 8_000_000)
+    body = pack(words, by=0, at=5.0, key=KEY)[1]
+    assert 7_900_000 < len(body) <= 8_000_000
+    assert (found := read_body(body, KEY))
+    assert [w.said for w in found.words] == [w.said for w in words]
+    assert found.words[0].evidence == lines
+
+
+def test_a_summary_of_the_form_before_is_read() -> None:
+    from tpujob.protocol import signing
+
+    text = (
+        '{"at":5.0,"by":0,"columns":{"age":{"all":0,"but":{"1":7}},"attempt":{"all":2},'
+        '"host":{"each":[0,1,2],"from":0},"job":{"all":"000042"},"phase":{"all":"running"},'
+        '"seq":{"each":[3600000,3600001,0],"from":1794996400000},"step":{"each":[1,null,3]},"v":{"all":1}},'
+        '"fields":["loss"],"left":"0123456789abcdef","n":3,"v":1}'
+    )
+    summary = read_summary({"summary": text, "mac": signing.sign(KEY, "slice", text)}, KEY)
+    assert summary is not None
+    assert summary.words == [
+        word(0, step=1),
+        word(1, 7.0),
+        word(2, step=3, seq=1_794_996_400_000),
+    ]
+    assert (summary.left, summary.fields) == ("0123456789abcdef", ("loss",))
+
+
 def test_a_small_slice_needs_no_body() -> None:
     metadata, _ = pack(healthy(4), by=0, at=None, key=KEY)
     summary = read_summary(metadata, KEY)
@@ -148,7 +251,14 @@ def test_nobody_without_the_key_is_believed() -> None:
     assert read_body(b"", KEY) is None
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"n": 1, "columns": []}', "[" * 5000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{}", "[]", "null", '{"n": 1, "columns": []}', "[" * 5000, '{"n": 1000000000000000}',
+        '{"n": 1, "columns": {"age": {"all": 1%s}, "host": {"all": 0}}}' % ("0" * 400),
+        '{"n": 1, "columns": {"age": {"all": 0, "but": {"7": 1}}, "host": {"all": 0}}}',
+    ],
+)  # fmt: skip
 def test_a_summary_of_another_version_is_passed_over(text: str) -> None:
     from tpujob.protocol import signing
 

@@ -78,6 +78,12 @@ def left(shed: Shed, tmp_path: Path, name: str, data: bytes, key: str = "k") -> 
     assert sealed(shed, key).put(name, str(tmp_path / "left"))
 
 
+def end(compiled: CompileCache, *, whole: bool) -> None:
+    thread = compiled.finish(whole)
+    if thread is not None:
+        thread.join(20)
+
+
 def test_entries_come_and_go_once_and_half_written_ones_stay(tmp_path: Path) -> None:
     shed, said = Shed(), list[str]()
     left(shed, tmp_path, "a-cache", b"AAA")
@@ -92,13 +98,14 @@ def test_entries_come_and_go_once_and_half_written_ones_stay(tmp_path: Path) -> 
     (folder / "c-cache").write_bytes(b"half")
     old = time.time() - 60
     os.utime(folder / "b-cache", (old, old))
-    compiled.finish(whole=False)  # the program was killed: what it wrote last may be half
+    end(compiled, whole=False)  # the program was killed: what it wrote last may be half
     assert sorted(shed.objects) == ["gs://b/x/a-cache", "gs://b/x/b-cache", "gs://b/x/notes"]
-    compiled.finish(whole=True)
+    end(compiled, whole=True)
     assert shed.objects["gs://b/x/c-cache"][0] == b"half"
+    assert compiled.finish(whole=True) is None, "nothing is left"
     shed.away = True
     (folder / "d-cache").write_bytes(b"D")
-    compiled.finish(whole=True)
+    end(compiled, whole=True)
     compiled.fill()
     assert said[1:] == [
         "compiled programs cannot be kept: away",
@@ -124,7 +131,7 @@ def test_what_the_owners_hosts_have_not_sealed_is_never_used(tmp_path: Path) -> 
     assert said == ["a compiled program is not used: b-cache is not what was sealed"]
     for name in ("a-cache", "b-cache", "e-cache"):
         (folder / name).write_bytes(b"compiled here")
-    compiled.finish(whole=True)
+    end(compiled, whole=True)
     again = CompileCache(sealed(shed), str(tmp_path / "other"), said.append)
     again.fill()
     kept = {p.name: p.read_bytes() for p in (tmp_path / "other").iterdir()}

@@ -93,6 +93,14 @@ def run(host: Host, attempt: int = 1, command: str = ASK, **plan: Any) -> dict[s
     return host.ended(attempt, 240)
 
 
+def forget(host: Host, *folders: Path) -> None:
+    """As on a new machine: they are gone. The agent's process ends when the environment is in the bucket; until then it
+    removes files of its own beside it."""
+    until(lambda: not host.processes(), "the end of the agent", 120)
+    for folder in folders:
+        shutil.rmtree(folder)
+
+
 def quick_uv(host: Host, then: str = "") -> Host:
     """A stand-in for uv: it makes real environments, with nothing in them, and says what it was told."""
     tools = host.home / "bin"
@@ -122,10 +130,8 @@ def test_pip_builds_what_the_file_says_and_set_up_and_program_run_in_it(host: Ho
     assert any(line.startswith("[env] ") and "tinypkg" in line for line in log), "pip's own words"
     (said,) = notes(host)
     assert said.startswith(f"{folder.name} was built with pip in ")
-    until(lambda: host.bucket.list("cache/env/"), "the environment in the bucket")
-    shutil.rmtree(host.home / ".tpujob" / "envs")  # as on a new machine
-    shutil.rmtree(host.home / ".tpujob" / "work")
-    assert run(host, attempt=2, **plan)["exit_code"] == 0
+    forget(host, host.home / ".tpujob" / "envs", host.home / ".tpujob" / "work")
+    assert run(host, attempt=2, **plan)["exit_code"] == 0, host.bucket.log(2)
     (said,) = notes(host, 2)
     assert said.startswith(f"{folder.name} was fetched from the bucket in ")
     assert f"[setup] {prefix}/bin/tiny" in host.bucket.log(2)
@@ -175,8 +181,8 @@ def built_elsewhere(host: Host) -> tuple[dict[str, Any], Path, dict[str, Any]]:
     plan = wanted(quick_uv(host), "uv")
     run(host, 1, "true", **plan)
     (folder,) = envs(host)
-    (kept,) = until(lambda: host.bucket.list("cache/env/"), "the environment in the bucket")
-    shutil.rmtree(folder)  # as on a new machine
+    forget(host, folder)
+    (kept,) = host.bucket.list("cache/env/")
     return plan, folder, kept
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import selectors
 import socket
 import threading
@@ -19,6 +20,32 @@ from tpujob.agent.voice.handshake import Session
 from tpujob.agent.voice.link import Ear, Links
 
 KEY, OTHER = "0a" * 32, "0b" * 32
+
+DEEP = b"[" * 900 + b"]" * 900
+#: what strangers may say, which JSON allows, or nearly
+ODD = {
+    "nothing": b"",
+    "a list": b"[]",
+    "no names": b"{}",
+    "numbers": b'{"kind": 1, "said": 2, "mac": 3}',
+    "no text": b"\xff",
+    "half of a pair": b'{"kind": "hello", "said": "\\ud800", "mac": "x"}',
+    "halves": b'{"kind": "\\ud800", "said": "{\\"host\\": 1, \\"number\\": \\"\\ud800\\"}", "mac": "\\udfff"}',
+    "half of a pair within": b'{"kind": "hello", "said": "{\\"host\\": 1, \\"number\\": \\"\\\\ud800\\"}", "mac": "x"}',
+    "half of a pair in bytes": b'{"kind": "hello", "said": "\xed\xa0\x80", "mac": "x"}',
+    "a great number": b'{"kind": "hello", "said": "{\\"host\\": 1%s, \\"number\\": \\"a\\"}", "mac": 1%s}'
+    % (b"0" * 1800, b"0" * 1800),
+    "a number without end": b'{"kind": "hello", "said": "{\\"host\\": 1%s, \\"number\\": \\"\\"}"}'
+    % (b"0" * 4000),
+    "no number": b'{"kind": "hello", "said": "{\\"host\\": NaN, \\"number\\": Infinity}", "mac": NaN}',
+    "a negative host": b'{"kind": "hello", "said": "{\\"host\\": -1, \\"number\\": \\"a\\"}", "mac": "x"}',
+    "truth for a host": b'{"kind": "hello", "said": "{\\"host\\": true, \\"number\\": \\"a\\"}", "mac": "x"}',
+    "a deep kind": b'{"kind": %s, "said": %s, "mac": %s}' % (DEEP, DEEP[1:-1], b"[" * 300 + b"]" * 300),
+    "a deep word": b'{"kind": "hello", "said": "%s", "mac": "x"}' % DEEP,
+    "depth without end": b"[" * 4000,
+    "depth without end within": b'{"kind": "hello", "said": "%s", "mac": "x"}' % (b"[" * 4000),
+    "objects": b'{"kind": {}, "said": {"host": 1, "number": "a"}, "mac": {}}',
+}  # fmt: skip
 
 
 class Told(Ear):
@@ -187,9 +214,22 @@ def test_a_word_that_is_repeated_or_spoken_for_another_ends_its_connection() -> 
     assert Session(KEY, "cd").read(1, 4, line) is None
     assert Session(OTHER, "ab").read(1, 4, line) is None
     assert session.read(1, 4, line.replace(b"report", b"log")) is None
-    for odd in (b"", b"[]", b"{}", b'{"kind": 1, "said": 2, "mac": 3}', b"\xff"):
-        assert session.read(1, 4, odd) is None
-        assert handshake.answered(KEY, "ab", odd) is None
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_odd_words_are_nobodys(odd: bytes) -> None:
+    assert Session(KEY, "ab").read(1, 4, odd) is None
+    assert handshake.answered(KEY, "ab", odd) is None
+
+
+@pytest.mark.parametrize("said", ["[" * 100_000, "1" + "0" * 5000, "", "\ud800", "{"])
+def test_a_signed_word_that_cannot_be_understood_is_none(said: str) -> None:
+    from tpujob.protocol import signing
+
+    mac = signing.sign(KEY, "link", "ab", "1", "4", "report", said)
+    line = json.dumps({"kind": "report", "said": said, "mac": mac}).encode()
+    read = Session(KEY, "ab").read(1, 4, line)
+    assert read is None or read == ("report", 10**5000), "Python 3.8 reads any number"
 
 
 def test_the_last_word_before_a_host_closes_its_connections_arrives(
@@ -211,6 +251,21 @@ def test_the_last_word_before_a_host_closes_its_connections_arrives(
     monkeypatch.setattr(Links, "_flush", then_the_last_word)
     until(linked(other), "host 0 is gone")
     assert slice.said_to(1) == [(0, "last", "word")]
+
+
+def test_a_host_that_leaves_its_port_is_heard_and_another_process_listens_there(
+    slice: Slice,
+) -> None:
+    slice.of(2)
+    mine, other = slice.start(0), slice.start(1)
+    until(lambda: mine.linked() and other.linked(), "linked")
+    mine.accept_no_more()
+    until(lambda: not _knock(slice.addresses[0]), "nobody listens")
+    with socket.create_server(slice.addresses[0]):
+        assert other.send(0, "report", {"step": 1})
+        assert mine.send(1, "written", 1)
+        until(lambda: slice.said_to(0) and slice.said_to(1), "the words")
+    assert slice.told[0].changes == ["+1"]
 
 
 def test_a_host_that_dies_is_missed_at_once_and_the_next_one_is_found(slice: Slice) -> None:
@@ -271,6 +326,71 @@ def test_strangers_who_say_nothing_keep_nobody_out(slice: Slice) -> None:
             many.enter_context(socket.create_connection(slice.addresses[0]))
         slice.start(1)
         until(linked(mine, 1), "linked")
+
+
+def test_a_stranger_who_says_odd_things_disturbs_nobody(
+    slice: Slice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "DEAD", 60)
+    slice.of(2)
+    mine, other = slice.start(0), slice.start(1)
+    until(lambda: mine.linked() and other.linked(), "linked")
+    for odd in ODD.values():
+        with socket.create_connection(slice.addresses[0]) as stranger:
+            stranger.settimeout(10)
+            stranger.sendall(odd + b"\n")
+            with contextlib.suppress(ConnectionResetError):
+                while stranger.recv(4096):
+                    pass  # until host 0 hangs up
+    assert other.send(0, "report", {"step": 1})
+    until(lambda: slice.said_to(0) == [(1, "report", {"step": 1})], "host 1 is heard on")
+    assert (slice.told[0].changes, slice.told[1].changes) == (["+1"], ["+0"])
+    assert mine.refused == len(ODD)
+
+
+def test_a_failure_over_one_connection_leaves_the_others(
+    slice: Slice, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistake of our own: over what a guest says, over a word, and over the end that the failure itself brings."""
+    monkeypatch.setattr(link, "DEAD", 60)
+    slice.of(3)
+    links = [slice.start(host) for host in range(3)]
+    until(linked(links[0], 1, 2), "both at host 0")
+    until(lambda: links[1].linked() and links[2].linked(), "also by what they know")
+    right = handshake.answered
+
+    def answered(key: str, greeted: str, line: bytes) -> Any:
+        if line == b"fail":
+            raise ValueError("over a guest")
+        return right(key, greeted, line)
+
+    def hear(host: int, kind: str, said: Any) -> None:
+        if said == "fail":
+            raise ValueError("over a word")
+        heard.append((host, said))
+
+    def lost(host: int) -> None:
+        ended.append(host)
+        raise ValueError("over an end")
+
+    heard, ended = list[tuple[int, Any]](), list[int]()
+    monkeypatch.setattr(handshake, "answered", answered)
+    monkeypatch.setattr(slice.told[0], "hear", hear)
+    monkeypatch.setattr(slice.told[0], "lost", lost)
+    with socket.create_connection(slice.addresses[0]) as stranger:
+        stranger.sendall(b"fail\n")
+        stranger.settimeout(10)
+        while stranger.recv(4096):
+            pass  # until host 0 hangs up
+    assert links[0].linked() == [1, 2]
+    links[1].send(0, "report", "fail")
+    until(lambda: ended == [1], "the connection of host 1 has ended")
+    links[2].send(0, "report", "well")
+    until(lambda: heard == [(2, "well")], "host 2 is heard")
+    until(linked(links[0], 1, 2), "host 1 has come back")
+    assert ended == [1]
+    noted = [line for line in capsys.readouterr().err.splitlines() if line.startswith("ValueError")]
+    assert noted == [f"ValueError: over {what}" for what in ("a guest", "a word", "an end")]
 
 
 def _knock(address: Address) -> bool:

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -211,18 +212,42 @@ def test_a_bucket_that_refuses_for_twenty_minutes_loses_nothing(
     assert [int(line) for line in kept.lines] == [*range(20)]
 
 
+def started_anew(sim: Sim, kept: Kept, folder: Path) -> Log:
+    """The log of the next agent, which notes one line more and ships it."""
+    storage: Any = kept
+    second = Log(storage, "{:05d}".format, str(folder), 1 << 28, Redactor({}), 300)
+    sim.spawn(lambda: second.note("3", ""))
+    after(sim, 301)
+    return second
+
+
 def test_an_agent_that_is_started_anew_goes_on_where_the_first_one_was(
     played: tuple[Sim, Kept, Log], tmp_path: Path
 ) -> None:
     sim, kept, first = played
     sim.spawn(lambda: [first.note(f"{n}", "") for n in range(3)])
     after(sim, 301)
-    storage: Any = kept
-    second = Log(storage, "{:05d}".format, str(tmp_path), 1 << 28, Redactor({}), 300)
-    sim.spawn(lambda: second.note("3", ""))
-    after(sim, 301)
+    second = started_anew(sim, kept, tmp_path)
     assert [int(line) for line in kept.lines] == [0, 1, 2, 3]
     assert second.count == 4, "lines keep their numbers"
+
+
+def test_an_agent_that_is_started_anew_writes_over_nothing_that_was_on_its_way(
+    played: tuple[Sim, Kept, Log], tmp_path: Path
+) -> None:
+    """The first agent dies when the bucket has its lines, and before it hears so."""
+    sim, kept, first = played
+
+    def put(path: str, data: bytes, metadata: dict[str, str]) -> None:
+        Kept.put(kept, path, data, metadata)
+        sim.sleep(1e9)
+
+    with mock.patch.object(kept, "put", put):
+        sim.spawn(lambda: [first.note(f"{n}", "") for n in range(3)])
+        after(sim, 301)
+    second = started_anew(sim, kept, tmp_path)
+    assert [int(line) for line in kept.lines] == [0, 1, 2, 3]
+    assert second.count == 4
 
 
 def test_a_log_says_once_that_it_has_ended(played: tuple[Sim, Kept, Log]) -> None:
@@ -236,6 +261,35 @@ def test_a_log_says_once_that_it_has_ended(played: tuple[Sim, Kept, Log]) -> Non
         (1, 1, True),
         (2, 0, False),
     ]
+
+
+def test_a_log_that_is_flushed_takes_notes_until_it_ends(played: tuple[Sim, Kept, Log]) -> None:
+    sim, kept, written = played
+    shipped: list[bool] = []
+    sim.spawn(lambda: written.note("last", ""))
+    sim.spawn(lambda: shipped.append(written.flush(9)))
+    after(sim, 1)
+    assert (shipped, kept.lines) == ([True], ["last"])
+    assert [facts.open for facts in kept.facts] == [True], "it has not ended"
+    sim.spawn(lambda: written.note("how an upload ended", ""))
+    after(sim, 10)
+    sim.spawn(lambda: shipped.append(written.finish(9)))
+    after(sim, 1)
+    assert (shipped, kept.lines) == ([True, True], ["last", "how an upload ended"])
+    assert [facts.open for facts in kept.facts] == [True, False]
+
+
+def test_what_is_noted_after_the_end_of_a_log_is_in_the_agents_own(
+    played: tuple[Sim, Kept, Log], capfd: pytest.CaptureFixture[str]
+) -> None:
+    sim, kept, written = played
+    sim.spawn(lambda: written.note("last", ""))
+    sim.spawn(lambda: written.finish(9))
+    after(sim, 10)
+    sim.spawn(lambda: written.note("too late"))
+    after(sim, 301)
+    assert kept.lines == ["last"]
+    assert capfd.readouterr().out == "[tpujob] too late\n"
 
 
 def test_hosts_ship_every_five_seconds_while_somebody_follows_through_the_bucket() -> None:

@@ -208,3 +208,13 @@ def test_all_hosts_name_the_same_closed_port() -> None:
     assert failure is not None
     assert failure.unreached == {"source": 2, "target": 0, "port": 8476}
     assert reach.first_closed(words[:2]) is None
+
+
+@pytest.mark.parametrize(
+    "odd", [None, [], {}, {"round": []}, {"round": "1", "said": {}}, {"round": 1, "said": 1}]
+)
+def test_an_odd_word_is_no_meeting(pair: Slice, odd: Any) -> None:
+    host = pair.host(0)
+    host.hear(1, meeting.KIND, odd)
+    with pytest.raises(Failure, match="host 1 did not come"):
+        host.meet(patience=0)

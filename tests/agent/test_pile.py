@@ -21,6 +21,7 @@ from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.ship import Log, Redactor
 from tpujob.agent.storage import Storage, StorageError
 from tpujob.agent.voice import Pile, pile
+from tpujob.api import LogGap
 from tpujob.domain.model import State
 from tpujob.protocol import paths, segment
 from tpujob.service.logs import Logs
@@ -32,29 +33,33 @@ class Hosts:
     """The part of two hosts' agents that ships logs."""
 
     def __init__(self, rig: Rig, folder: Path) -> None:
-        self.rig = rig.start(2)
+        self.rig, self._folder = rig.start(2), folder
         self.piles: list[Pile] = []
         self.logs: list[Log] = []
-        for host, voice in rig.voices.items():
-            own, document = Storage(MetadataClient()), plan(host, rig.peers)
-            where = (ENDED.workdir, 1, host)
-            together = Pile(document, own, voice, 3600)
-            spool = str(folder / f"spool-{host}")
-            log = Log(
-                own,
-                lambda n, where=where: paths.log_path(*where, n),
-                spool,
-                1 << 28,
-                Redactor({}),
-                3600,
-                together.ship,
-            )
-            together.asked = log.ship
-            self.piles.append(together)
-            self.logs.append(log)
-        links = rig.voices[0].links
-        assert links
-        until(lambda: links.linked() == [1], "the connection of the two")
+        for host in (0, 1):
+            self.equip(host)
+
+    def equip(self, host: int) -> Log:
+        """In the place of what it had."""
+        own, document = Storage(MetadataClient()), plan(host, self.rig.peers)
+        together = Pile(document, own, self.rig.voices[host], 3600)
+        log = Log(
+            own,
+            lambda n: paths.log_path(ENDED.workdir, 1, host, n),
+            str(self._folder / f"spool-{host}"),
+            1 << 28,
+            Redactor({}),
+            3600,
+            together.ship,
+        )
+        together.asked = log.ship
+        self.piles[host : host + 1] = [together]
+        self.logs[host : host + 1] = [log]
+        if host:
+            links = self.rig.voices[0].links
+            assert links
+            until(lambda: links.linked() == [1], "the connection of the two")
+        return log
 
     def objects(self) -> list[str]:
         found = self.rig.bucket.list(f"jobs/{JOB}/attempts/1/")
@@ -131,6 +136,40 @@ def test_a_host_that_nobody_confirms_writes_itself_and_twice_is_once(
     assert hosts.read()[1] == ["line"]
 
 
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "lost"])
+def test_an_agent_that_is_started_anew_takes_no_number_of_lines_that_were_handed_over(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, *, stored: bool
+) -> None:
+    """Host 1's agent is killed before it hears what became of its lines; the next one has more lines than it had."""
+    monkeypatch.setattr(pile, "GATHER", 600.0)
+    for number in range(5):
+        hosts.logs[1].note(f"old {number}", "")
+    hosts.logs[1].ship()
+    until(lambda: hosts.holds(1), "the piece with host 0")
+    hosts.rig.leave(1)
+    if stored:
+        monkeypatch.setattr(pile, "GATHER", 0.1)
+        until(hosts.objects, "it is written by host 0")
+    else:
+        hosts.piles[0]._pile.clear()  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.setattr(pile, "GATHER", 0.1)
+    hosts.rig.join(1)
+    hosts.rig.say(1)
+    log = hosts.equip(1)
+    for number in range(8):
+        log.note(f"new {number}", "")
+    assert log.finish(20)
+    assert hosts.logs[0].finish(20)
+    kept = [f"old {n}" for n in range(5)] if stored else []
+    assert hosts.read() == {1: kept + [f"new {n}" for n in range(8)]}
+    with gcs(hosts.rig.bucket.url) as blobs:
+        found = Logs(blobs).window(ENDED, {"attempt": 1})
+    (of,) = found["hosts"]
+    assert of["missing"] == ([] if stored else [LogGap(line=1, lines=5)])
+    notes = [] if stored else ["Host 1: 5 lines from line 1 on are missing"]
+    assert [":".join(note.split(":")[:2]) for note in found["notes"]] == notes
+
+
 def test_a_doomed_host_waits_for_nobody(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pile, "GATHER", 600.0)
     hosts.logs[1].note("line", "")
@@ -140,15 +179,20 @@ def test_a_doomed_host_waits_for_nobody(hosts: Hosts, monkeypatch: pytest.Monkey
     until(lambda: "host-1/log-00001.tpujob-log" in hosts.objects(), "host 1 has written it")
 
 
-def test_words_that_make_no_sense_are_not_written(hosts: Hosts) -> None:
+def test_words_that_make_no_sense_are_not_written(
+    hosts: Hosts, capsys: pytest.CaptureFixture[str]
+) -> None:
     links = hosts.rig.voices[1].links
     assert links
-    for said in ({"line": 1}, {"line": 1, "lines": 2, "at": 1.0, "data": "eJwDAAAAAAE="}, 7, None):
+    empty = {"line": 1, "lines": 2, "at": 1.0, "data": "eJwDAAAAAAE="}
+    odd = [{**empty, "at": 10**400}, {**empty, "at": float("nan")}, {**empty, "data": "\ud800"}]
+    for said in ({"line": 1}, empty, *odd, 7, None):
         assert links.send(0, pile.PIECE, said)
     assert links.send(0, pile.STORED, {"no": "line"})
     hosts.logs[1].note("line", "")
     assert hosts.logs[1].finish(20)
     assert hosts.read() == {1: ["line"]}
+    assert capsys.readouterr().err == "", "no link failed"
 
 
 def test_how_old_an_object_is_goes_by_the_clock_of_the_storage(hosts: Hosts) -> None:

@@ -205,8 +205,6 @@ def test_the_lowest_host_that_is_reached_speaks() -> None:
     one.roll.link(0, one.now)
     one.roll.lost(2, one.now)
     assert one.roll.speaker(one.now) == 0
-    one.roll.link(5, one.now)
-    assert one.roll.speaker(one.now) == 0
     assert not one.roll.due(one.now)
 
 
@@ -234,6 +232,36 @@ def test_a_speaker_that_does_not_write_is_not_waited_for() -> None:
     assert one.roll.speaker(one.now + 1) == 1
     one.roll.kept(one.seq, one.now + 1)
     assert one.roll.speaker(one.now + 1) == 0
+
+
+def test_a_host_goes_on_to_write_until_the_speaker_does() -> None:
+    """Its own writing gives the speaker no more time: the storage may refuse that host alone, and for long."""
+    one = Slice(host=1)
+    one.roll.link(0, one.now)
+    one.now += EVERY + PATIENCE + 1
+    assert one.writes_in(5, step=1) == [1]
+    assert one.writes_in(3, notice="preempted") == [1], "what matters at once"
+    assert one.writes_in(70, notice="preempted", step=2) != []
+    one.say(1)
+    one.roll.kept(one.seq, one.now)
+    assert one.writes_in(100, notice="preempted", step=3) == [], "it has its time again"
+    assert one.roll.upward() == 0, "it was told all the while"
+
+
+def test_a_host_that_others_rely_upon_writes_for_them_whomever_it_reaches_itself() -> None:
+    """They cannot reach the host that it reaches."""
+    one = Slice(host=1, hosts=3)
+    one.roll.link(0, one.now)
+    assert one.write() == [], "host 0 writes"
+    one.roll.link(2, one.now)
+    assert one.write() == [0, 0, 0]
+    one.now += 5
+    one.say(2, notice="preempted")
+    assert one.write() == [5, 5, 0], "at once"
+    one.roll.lost(2, one.now)
+    one.now += 5
+    one.say(2, notice="preempted", phase="exited")
+    assert one.write() == []
 
 
 def test_an_older_word_changes_nothing() -> None:

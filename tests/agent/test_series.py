@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.agent_host import Host
+from tests.support.agent_host import KEY, Host, until
 from tpujob.agent.ship.evidence import first_lines
 from tpujob.agent.ship.series import Series
 from tpujob.domain.host.reports import read_evidence
-from tpujob.domain.host.series import Point, read_series
+from tpujob.domain.host.series import Point, read_series, read_signed
 from tpujob.protocol.series import MAX_NAMES, MAX_ROWS, MAX_SERIES
+from tpujob.protocol.slice_report import series_of
 
 
 def of_steps(count: int, names: int = 1) -> Series:
@@ -29,7 +30,7 @@ def of_steps(count: int, names: int = 1) -> Series:
 def test_a_million_steps_take_no_more_room_than_some_hundred(count: int) -> None:
     line = of_steps(count, names=MAX_NAMES + 4).line()
     assert len(line) <= MAX_SERIES
-    loss = read_series(b"\n" + line)["loss"]
+    loss = read_series(line)["loss"]
     assert 1 <= len(loss) <= MAX_ROWS
     assert len(loss) == count or len(loss) > MAX_ROWS / 5, "and there is enough to see"
     assert loss[-1].step == count, "up to the newest"
@@ -42,7 +43,7 @@ def test_a_spike_between_two_points_is_seen() -> None:
     series = Series()
     for step in range(1, 5001):
         series.step(step, float(step), {"loss": 99.0 if step == 2345 else 1.0})
-    (spike,) = [p for p in read_series(b"\n" + series.line())["loss"] if p.most > 1]
+    (spike,) = [p for p in read_series(series.line())["loss"] if p.most > 1]
     assert (spike.most, spike.least, spike.last) == (99.0, 1.0, 1.0)
     assert abs(spike.step - 2345) < 50
 
@@ -53,7 +54,7 @@ def test_metrics_belong_to_the_newest_step_and_what_is_no_number_is_left_out() -
     series.step(1, 1.0, {"loss": None, "host": 0, "note": "x", "flag": True, "ms": 12})
     series.metric("mfu", 0.41)
     series.metric("bad", float("nan"))
-    assert read_series(b"\n" + series.line()) == {
+    assert read_series(series.line()) == {
         "": [Point(1, 1.0, 0.0, 0.0, 0.0)],
         "ms": [Point(1, 1.0, 12.0, 12.0, 12.0)],
         "mfu": [Point(1, 1.0, 0.41, 0.41, 0.41)],
@@ -64,9 +65,21 @@ def test_metrics_belong_to_the_newest_step_and_what_is_no_number_is_left_out() -
 def test_evidence_and_curves_share_a_body_and_do_not_disturb_each_other() -> None:
     body = first_lines(["one", "two"]) + b"\n" + of_steps(500).line()
     assert read_evidence(body) == ("one", "two")
-    assert read_series(body)["loss"][-1].step == 500
+    assert read_series(series_of(body))["loss"][-1].step == 500
     assert read_evidence(b"\n" + of_steps(500).line()) == ()
-    assert read_series(first_lines(["one"])) == {}, "of an older agent"
+    assert read_series(series_of(first_lines(["one"]))) == {}, "of an older agent"
+
+
+def test_a_host_that_speaks_ships_its_curves_whichever_it_is(host: Host) -> None:
+    host.start(
+        """echo '{"kind": "step", "step": 7, "loss": 0.5}' >> $TPUJOB_OUT/events.jsonl""",
+        host=1,
+    )
+    until(lambda: host.bucket.report(host=1).get("phase") == "exited", "the end of host 1")
+    found = read_signed(host.bucket.read(host.bucket.report_name(by=1)), KEY)
+    assert found is not None
+    assert found.last
+    assert [(point.step, point.last) for point in read_series(found.line)["loss"]] == [(7, 0.5)]
 
 
 def test_host_0_ships_the_curves_with_its_report_and_they_outlive_the_attempt(host: Host) -> None:
@@ -75,7 +88,7 @@ def test_host_0_ships_the_curves_with_its_report_and_they_outlive_the_attempt(ho
     done; echo "TypeError: no" >&2; exit 1"""
     assert host.run(steps)["exit_code"] == 1
     body = host.bucket.read(host.bucket.report_name())
-    assert [(point.step, point.last) for point in read_series(body)["loss"]] == [
+    assert [(point.step, point.last) for point in read_series(series_of(body))["loss"]] == [
         (1, 0.1),
         (2, 0.2),
         (3, 0.3),
@@ -96,7 +109,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("said", HOSTILE)
 def test_what_a_stranger_writes_there_is_passed_over(said: object) -> None:
-    found = read_series(b"\n" + json.dumps(said).encode())
+    found = read_series(json.dumps(said).encode())
     assert all(point.step < 2**53 for points in found.values() for point in points)
     assert "loss" not in found
 
@@ -104,4 +117,4 @@ def test_what_a_stranger_writes_there_is_passed_over(said: object) -> None:
 @given(st.binary(max_size=300))
 def test_no_bytes_make_the_reader_fail(body: bytes) -> None:
     read_series(body)
-    read_series(b"\n" + body)
+    read_series(series_of(body))

@@ -23,7 +23,7 @@ from tests.support.links import quick_links
 from tpujob.agent import storage
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.storage import Storage, StorageError
-from tpujob.agent.voice import Voice, roll, speaker
+from tpujob.agent.voice import Voice, numbering, roll, speaker
 from tpujob.emulator.farm.network import BlackHole, write_routes
 from tpujob.protocol import Plan, ReportDocument
 
@@ -46,7 +46,7 @@ class Rig:
     """Voices of one slice, and what the bucket has of them."""
 
     def __init__(self, folder: Path) -> None:
-        self.bucket = Bucket(folder / "storage")
+        self.folder, self.bucket = folder, Bucket(folder / "storage")
         self.voices: dict[int, Voice] = {}
         self.peers: list[str] = []
 
@@ -59,7 +59,8 @@ class Rig:
 
     def join(self, host: int, key: str = KEY) -> Voice:
         own = Storage(MetadataClient())
-        self.voices[host] = Voice(plan(host, self.peers), own, key)
+        kept = str(self.folder / f"numbers-{host}")
+        self.voices[host] = Voice(plan(host, self.peers), own, key, kept)
         return self.voices[host]
 
     def say(self, host: int, *, last: bool = False, **facts: Any) -> None:
@@ -183,13 +184,51 @@ def test_a_clock_an_hour_off_changes_neither_ages_nor_the_order(
     until(lambda: rig.spoken(0), "the first")
     for step, off in enumerate((3600.0, -3600.0), 2):
         wrong = SimpleNamespace(time=lambda off=off: time.time() + off, monotonic=time.monotonic)
-        for module in (speaker, storage):
+        for module in (numbering, storage):
             monkeypatch.setattr(module, "time", wrong)
         rig.say(0, step=step, error=str(step))
         until(lambda step=step: rig.said(0, 0, "step") == step, "the newest counts")
         at = rig.bucket.spoken(rig.bucket.report_name()).at
         assert at is not None
         assert abs(at - time.time()) < 5, "by the storage's clock"
+
+
+def test_an_agent_that_is_started_anew_with_its_clock_put_back_is_heard(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead = SimpleNamespace(time=lambda: time.time() + 3600)
+    monkeypatch.setattr(numbering, "time", ahead)
+    rig.start(2)
+    until(lambda: sorted(rig.spoken(0)) == [0, 1], "both")
+    monkeypatch.setattr(numbering, "time", time)
+    rig.leave(1)
+    rig.join(1)
+    rig.say(1, phase="exited", exit_code=0, last=True)
+    assert rig.said(0, 1, "exit_code") == 0, "host 0 believes it, and writes it"
+
+
+def test_numbers_grow_whatever_the_clock_and_the_disk_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, written, path = [1000.0], list[str](), tmp_path / "numbers"
+    monkeypatch.setattr(numbering, "time", SimpleNamespace(time=lambda: now[0]))
+    write = numbering.write_json
+    monkeypatch.setattr(numbering, "write_json", lambda *a: (written.append(a[0]), write(*a)))
+    made = numbering.Numbers(str(path))
+    said = [made.next()]
+    for seconds in [5.0] * 50 + [-4000.0, 0.0, 0.0]:
+        now[0] += seconds
+        said.append(made.next())
+    assert said[:2] == [1_000_000, 1_005_000], "by the clock"
+    assert len(written) == 1, "for the words of minutes"
+    for _ in range(3):
+        said.append(numbering.Numbers(str(path)).next())  # started anew
+    assert said == sorted(set(said))
+    path.write_text('{"reserved": 9223372036854775807}')
+    now[0] = 9_000.0
+    assert numbering.Numbers(str(path)).next() == 9_000_000, "no agent has written that"
+    lost = numbering.Numbers(str(tmp_path / "no" / "folder"))
+    assert lost.next() < lost.next(), "a disk that takes nothing"
 
 
 def test_a_bucket_that_refuses_for_long_loses_nothing(rig: Rig) -> None:
@@ -217,6 +256,41 @@ def test_a_last_word_that_cannot_be_written_is_said_to_be_not(
     rig.bucket.back()
     rig.say(0, last=True, phase="exited", exit_code=0)
     assert rig.said(0, 0, "exit_code") == 0
+
+
+#: what no agent says: it would fail where the reports of all are put together
+ODD: list[tuple[str, Any]] = [
+    ("evidence", "\ud800"),
+    ("evidence", None),
+    *(
+        ("report", {"host": 1, "phase": "running", **odd})
+        for odd in (
+            {"seq": "2"}, {"seq": 2**64}, {"seq": None}, {"seq": True}, {"seq": float("nan")},
+            {"seq": 2**62, "host": 0}, {"seq": 2**62, "phase": None}, {"seq": 2**62, "phase": {}},
+            {"seq": 2**62, "looks": "9"}, {"seq": 2**62, "idle": "9"},
+        )
+    ),
+    ("report", []),
+    ("report", None),
+    ("written", "9"),
+    ("written", True),
+]  # fmt: skip
+
+
+def test_odd_words_of_a_host_harm_neither_its_link_nor_what_is_written(
+    rig: Rig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rig.start(2)
+    until(lambda: sorted(rig.spoken(0)) == [0, 1], "both")
+    links = rig.voices[1].links
+    assert links
+    for kind, said in ODD:
+        assert links.send(0, kind, said)
+    rig.say(1, notice="preempted")
+    until(
+        lambda: rig.said(0, 1, "notice") == "preempted", "the next word, which is as it should be"
+    )
+    assert capsys.readouterr().err == "", "nothing failed on the way"
 
 
 # Whole agents --------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 Run: python -m tests.bench.bench_firestore [JOBS]. Needs Google's emulator (`tests/support/firestore_emulator.py`).
 Counted are the requests themselves, as they are billed: each document that a query returns, each one that a look asks
-for, there or not, each one that a stream tells of.
+for, there or not, each one that a stream tells of. It fails where an hour takes more than estimates say.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from tests.support import firestore_emulator
 from tests.support.firestore_network import Network
 from tests.support.hour import Hour
 from tpujob.adapters.firestore import Firestore, FirestoreStore
+from tpujob.domain.money.estimate.backend import FIRESTORE
 
 #: US dollars for 100,000, in one region (us-central1); in a multi-region twice that
 PRICES = {"reads": 0.03, "writes": 0.09, "deletes": 0.01}
-#: of one job-hour
-TARGETS = {"reads": 150, "writes": 30, "deletes": 1}
 #: what the free tier gives each day
 FREE = {"reads": 50_000, "writes": 20_000, "deletes": 20_000}
 HOURS_OF_A_JOB = 24
@@ -38,7 +37,7 @@ def main() -> None:
         sys.exit(firestore_emulator.MISSING)
     print(f"{jobs} jobs; counts are for one job-hour, on average")
     print(f"{'':66}{'reads':>8}{'writes':>8}{'deletes':>8}")
-    print(f"{'target':66}" + "".join(f"{TARGETS[what]:8}" for what in PRICES))
+    print(f"{'in estimates':66}" + "".join(f"{FIRESTORE[what]:8}" for what in PRICES))
     place = tempfile.TemporaryDirectory()
     with place as folder, firestore_emulator.emulator(Path(folder), jar) as endpoint:
         full: Bill = Counter()
@@ -46,6 +45,7 @@ def main() -> None:
             who = f"{backends} backend(s)"
             full = _measured(endpoint, jobs, backends, preempted=[1800])
             _line(f"{who}: start, preemption and end in one hour", full, jobs)
+            _hold_to_estimates(full, jobs)
             longer = _measured(endpoint, jobs, backends, hours=2, preempted=[1800])
             longer.subtract(full)
             _line(f"{who}: an hour more", longer, jobs)
@@ -94,10 +94,22 @@ def _stores(endpoint: str, count: int) -> Iterator[tuple[list[FirestoreStore], l
             store.close()
 
 
-def _line(title: str, bill: Bill, jobs: int) -> None:
+def _each(bill: Bill, jobs: int) -> dict[str, float]:
+    """Of one job, by kind of operation."""
     each = dict.fromkeys(PRICES, 0.0)
     for (what, _), count in bill.items():
         each[what] += count / jobs
+    return each
+
+
+def _hold_to_estimates(bill: Bill, jobs: int) -> None:
+    for what, count in _each(bill, jobs).items():
+        if count > FIRESTORE[what]:
+            sys.exit(f"{count:.0f} {what} in an hour of a job; estimates say {FIRESTORE[what]}")
+
+
+def _line(title: str, bill: Bill, jobs: int) -> None:
+    each = _each(bill, jobs)
     month = sum(each[what] * PRICES[what] / 1e5 for what in PRICES) * 100 * HOURS_OF_A_JOB
     share = max(each[what] * 100 * HOURS_OF_A_JOB / 30 / FREE[what] for what in PRICES)
     print(f"{title:66}" + "".join(f"{each[what]:8.0f}" for what in PRICES))

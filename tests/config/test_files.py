@@ -35,6 +35,31 @@ def test_unreadable_context_files_are_reported(tmp_path: Path) -> None:
             files.read(latin)
 
 
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("helo.yaml", "Did you mean hello.yaml?"),
+        (
+            "other.yaml",
+            "In this folder there are 1.yaml, 2.yaml, 3.yaml, 4.yaml, 5.yaml and 1 more.",
+        ),
+        ("other.**", "There is no .** file in this folder: check the path"),
+        ("below/other.yaml", "In below there are mlp.yaml."),
+        ("nowhere/other.yaml", "There is no folder nowhere either: check the path"),
+    ],
+)
+def test_a_file_that_is_not_there_is_answered_with_what_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str, says: str
+) -> None:
+    (tmp_path / "below").mkdir()
+    for name in ("hello.yaml", *(f"{n}.yaml" for n in range(1, 6)), "notes.txt", "below/mlp.yaml"):
+        (tmp_path / name).touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadSpec) as error:
+        files.read(Path(asked))
+    assert says in error.value.hint, error.value.hint
+
+
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_bytes(b"\xef\xbb\xbfname: a\r\n")

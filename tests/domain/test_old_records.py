@@ -26,6 +26,7 @@ LIVES: dict[str, Any] = {
 NEWER = {
     EventKind.SLICE_SUSPENDING,
     EventKind.WATCHED,
+    EventKind.REPORTS_IGNORED,
     EventKind.BUDGET_WARNED,
     EventKind.BUDGET_CHANGED,
     EventKind.COPY_STARTED,

@@ -172,10 +172,10 @@ def test_trouble_with_looking_is_reported_since_it_began_and_ends_with_it(
 ) -> None:
     look(stage, job)
     assert live(stage, job).trouble == ""
-    stage.faults.broken.add("look")
-    look(stage, job, after=5)
+    stage.faults.broken |= {"look", "list"}
+    look(stage, job, after=15)
     began = stage.clock.now()
-    look(stage, job, after=5)
+    look(stage, job, after=15)
     assert "503" in live(stage, job).trouble
     assert live(stage, job).trouble_since == began
     stage.faults.broken.clear()

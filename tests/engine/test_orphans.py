@@ -206,7 +206,7 @@ def test_a_person_sweeps_by_the_rule_by_which_leaks_are_shown(stage: Stage) -> N
     leftover(stage, "tj-000077-1", "us-central2-b", job_id="000077")
     leftover(stage, "tj-000078-1", "us-central2-b", job_id="000078", age=10)
     leftover(stage, "tj-000079-1", "us-central2-b", job_id="000079")
-    stage.reconciler.hosts.keys |= {"tj-000077-1", "tj-000066-1"}
+    stage.reconciler.actor.hosts.keys |= {"tj-000077-1", "tj-000066-1"}
     there = dict(stage.cloud.machines)
 
     def swept(dry_run: bool) -> list[list[str]]:
@@ -221,7 +221,7 @@ def test_a_person_sweeps_by_the_rule_by_which_leaks_are_shown(stage: Stage) -> N
     assert swept(dry_run=False) == [both, ["tj-000078-1"], [], ["tj-000066-1"]]
     assert swept(dry_run=False) == [[], ["tj-000078-1"], [], []]
     assert set(stage.cloud.machines) == {"tj-000001-1", "tj-000078-1"}
-    assert stage.reconciler.hosts.kept() == ["tj-000001-1"], "the keys of a live job stay"
+    assert stage.reconciler.actor.hosts.kept() == ["tj-000001-1"], "the keys of a live job stay"
 
 
 def test_slices_that_cannot_be_listed_or_deleted_are_reported_and_kept(
@@ -230,12 +230,12 @@ def test_slices_that_cannot_be_listed_or_deleted_are_reported_and_kept(
     job_id = stage.create()
     stage.running(job_id)
     leftover(stage, "tj-000077-1", "us-central2-b", job_id="000077")
-    stage.reconciler.hosts.keys.add("tj-000066-1")
+    stage.reconciler.actor.hosts.keys.add("tj-000066-1")
     stage.faults.broken.add("list")
     with pytest.raises(Transient):
         stage.api.sweep()
     stage.faults.broken.clear()
-    assert stage.reconciler.hosts.kept() == ["tj-000001-1", "tj-000066-1"]
+    assert stage.reconciler.actor.hosts.kept() == ["tj-000001-1", "tj-000066-1"]
     damage(tmp_path, job_id)
     monkeypatch.setattr(stage.cloud, "list_all", lambda zones, timeout: [])
     assert stage.api.sweep()["keys"] == ["tj-000066-1"], "a damaged record may need its keys"

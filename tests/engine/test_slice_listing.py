@@ -163,6 +163,35 @@ def test_what_was_just_asked_for_is_looked_at_by_name(
     assert cloud.made == {"list": 1, "look": 1}
 
 
+def test_what_was_just_asked_for_is_seen_in_lists_as_soon_as_they_show_it(
+    stage: Stage, cloud: Counted, listing: SliceListing
+) -> None:
+    """A thousand slices that come up at once would take thousands of looks by name."""
+    (old,), cloud.calls = slices(stage, 1), 20
+    looks(listing, old)
+    stage.clock.sleep(1)
+    young = replace(old, name="tj-000002-1", requested_at=stage.clock.now())
+    stage.cloud.add(young, "000002")
+    for second in range(60):
+        stage.clock.sleep(1)
+        (seen, listed), rest = listing.look(young, timeout=10), second % 24
+        assert isinstance(seen, Present)
+        assert listed is (second >= NAMED), f"after {rest} s: it is known to be some seconds old"
+    assert cloud.made == {"list": 3, "look": 1}, "by name until a list was younger than the request"
+
+
+def test_a_slice_that_is_deleted_is_looked_at_by_name_until_lists_must_show_it(
+    stage: Stage, cloud: Counted, listing: SliceListing
+) -> None:
+    (one,), cloud.calls = slices(stage, 1), 20
+    looks(listing, one)
+    deleted = replace(one, delete_asked_at=stage.clock.now())
+    for _ in range(int(LAG / NAMED) - 1):
+        stage.clock.sleep(NAMED)
+        looks(listing, deleted)
+    assert cloud.made == {"list": 1, "look": int(LAG / NAMED) - 1}
+
+
 def test_what_a_list_does_not_show_is_looked_at_by_name_and_never_called_absent(
     stage: Stage, cloud: Counted, listing: SliceListing
 ) -> None:
@@ -252,7 +281,7 @@ def test_no_attempt_is_ended_on_the_strength_of_a_list(stage: Stage) -> None:
     stage.reconciler.tick(job.id)
     assert stage.job(job.id).state is State.RUNNING
     stage.cloud.machines[job.slice.name].state = SliceState.PREEMPTED
-    stage.clock.sleep(NAMED)
+    stage.clock.sleep(CALLS * FOR_EACH_CALL)
     stage.reconciler.tick(job.id)
     assert stage.job(job.id).state is not State.RUNNING, "and by a look that agrees it is"
 

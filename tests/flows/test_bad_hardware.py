@@ -52,6 +52,18 @@ def test_a_bad_slice_is_kept_until_another_one_is_there_and_then_given_back(stag
     assert stage.cloud.most_alive == 2
 
 
+def test_a_bad_slice_is_given_back_though_the_next_one_cannot_be_started(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    bad_device(stage, job_id)
+    stage.faults.broken.add("start")
+    stage.until(job_id, State.PREPARING)
+    began = stage.clock.now()
+    job = stage.until(job_id, lambda j: not j.condemned)
+    assert job.state is State.PREPARING, "its hosts do not answer"
+    assert stage.clock.now() - began < 120, "the bad one is billed no longer for that"
+
+
 def test_the_machine_that_a_replay_names_is_remembered_across_jobs(stage: Stage) -> None:
     first = stage.create()
     stage.running(first)

@@ -12,7 +12,7 @@ from tests.support.hour import Hour
 from tests.support.stores import a_job, an_event
 from tpujob.adapters.firestore import Firestore, FirestoreStore
 from tpujob.config import settings
-from tpujob.wiring import backend
+from tpujob.wiring import world
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_the_settings_of_a_backend_lead_to_its_database(
         "TPUJOB_STORE": "firestore",
         "FIRESTORE_EMULATOR_HOST": endpoint,
     }
-    store = backend.open_store(settings.load(env=env))
+    store = world.open_store(settings.load(env=env))
     made = store.create(a_job(wake=1.0), an_event())
     assert made.id in store.due(2)
     store.close()

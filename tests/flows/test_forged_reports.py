@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from tests.support.stage import Stage
+from tpujob.domain.events import EventKind
 from tpujob.domain.failures import stall
 from tpujob.domain.model import Cause, State
 from tpujob.protocol import paths, signing
@@ -40,7 +41,28 @@ def test_nobody_else_can_end_a_job_as_succeeded(stage: Stage) -> None:
     assert stage.api.get(victim)["ignored"] == {"unverified": 4, "replayed": 0}
     stage.finish(victim, 0, 0)
     stage.until(victim, State.SUCCEEDED)
-    assert stage.api.get(victim)["ignored"] is None, "of a job that is over, nobody looks"
+    assert stage.api.get(victim)["ignored"] == {"unverified": 4, "replayed": 0}, "it is stored"
+    said = [e.text for e in stage.store.events(victim) if e.kind is EventKind.REPORTS_IGNORED]
+    assert said == [
+        f"{n} reports of attempt 1 not believed: they are not its hosts'" for n in (2, 4)
+    ]
+
+
+def test_what_was_not_believed_is_stored_now_and_then_and_outlives_the_backend(
+    stage: Stage,
+) -> None:
+    stage.running(victim := stage.create())
+    for n in range(20):
+        forge(stage, victim, phase="exited", exit_code=n)
+        stage.step(victim)
+    kinds = [e.kind for e in stage.store.events(victim)]
+    assert kinds.count(EventKind.REPORTS_IGNORED) <= 6, "when it has doubled, or ten minutes later"
+    stage.reconciler = stage.new_backend()
+    for _ in range(2):
+        stage.step(victim)
+    found = stage.api.get(victim)["ignored"]
+    assert found is not None
+    assert found["unverified"] >= 20
 
 
 def test_nobody_else_can_have_a_machine_refused(stage: Stage) -> None:

@@ -12,7 +12,8 @@ from tpujob.domain.actions import HostPlan
 from tpujob.domain.decide.condemned import STOP_PATIENCE
 from tpujob.domain.model import Cause, Slice, State
 from tpujob.domain.observations import SliceState
-from tpujob.engine.reconciler import LEASE, MARGIN, PATIENCE
+from tpujob.engine.actor import MARGIN, PATIENCE
+from tpujob.engine.reconciler import LEASE
 from tpujob.errors import HostKeyChanged, Refused
 from tpujob.ports import Lease
 
@@ -67,6 +68,9 @@ def test_a_program_that_is_about_to_report_is_not_started_again(
     assert PATIENCE <= second - first <= 2 * PATIENCE
     assert PATIENCE <= third - second <= 2 * PATIENCE
     assert stage.hosts.starts == [(1, 0), (1, 1)], "and starting it again changes nothing"
+    launched = stage.reconciler.live[job_id].launched
+    assert launched is not None
+    assert abs(launched - first) < 1, "since when hosts may be expected to report"
 
 
 def test_the_next_attempt_is_started_at_once(stage: Stage) -> None:
@@ -189,12 +193,12 @@ def test_the_keys_of_a_slice_that_is_not_there_yet_stay(stage: Stage) -> None:
     stage.faults.broken.add("create")
     stage.until(job_id, lambda j: bool(j.slices))
     stage.step(job_id)
-    assert (stage.cloud.machines, stage.reconciler.hosts.kept()) == ({}, ["tj-000001-1"])
+    assert (stage.cloud.machines, stage.reconciler.actor.hosts.kept()) == ({}, ["tj-000001-1"])
     assert stage.api.sweep()["keys"] == []
     stage.faults.broken.clear()
     stage.running(job_id)
     stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
     stage.clock.sleep(60)
     stage.running(job_id, attempt=2)
-    stage.reconciler.hosts.keys.add("tj-000001-1")  # whoever forgot them was killed
+    stage.reconciler.actor.hosts.keys.add("tj-000001-1")  # whoever forgot them was killed
     assert stage.api.sweep()["keys"] == ["tj-000001-1"], "that one is gone, its job goes on"

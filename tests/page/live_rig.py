@@ -158,8 +158,12 @@ class Reader:
     def __init__(self, url: str, view: str, headers: dict[str, str], timeout: float = 10) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout)
         sent = {"accept": "text/event-stream", **{k: v for k, v in headers.items() if v}}
-        self._connection.request("GET", f"/live?view={quote(view)}", headers=sent)
-        self.answer = self._connection.getresponse()
+        try:
+            self._connection.request("GET", f"/live?view={quote(view)}", headers=sent)
+            self.answer = self._connection.getresponse()
+        except OSError:
+            self._connection.close()
+            raise
         self.status = self.answer.status
         self.parts: dict[str, str] = {}
         self.rows: dict[str, str] = {}

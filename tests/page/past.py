@@ -12,6 +12,7 @@ from tpujob.domain.access import Principal
 from tpujob.domain.model import Suspect
 from tpujob.domain.observations import SliceState
 from tpujob.protocol import paths
+from tpujob.protocol.slice_report import series_of
 
 SPEC: dict[str, Any] = {
     "name": "llama-8b-pretrain",
@@ -26,7 +27,7 @@ def preempted(stage: Stage, who: Principal, **changes: Any) -> str:
     job = stage.api.acting_for(who).create({**SPEC, **changes})["id"]
     stage.running(job)
     tell(stage, job, 1, 1200, seconds=1500, checkpoint=1000)
-    curves = stage.bucket.objects[report_of(stage, job)][0]
+    curves = series_of(stage.bucket.objects[report_of(stage, job)][0])
     stage.report(job, 1, phase="exited", exit_code=143)
     stage.report(job, 0, phase="exited", exit_code=1)
     stage.last_words(
@@ -37,8 +38,7 @@ def preempted(stage: Stage, who: Principal, **changes: Any) -> str:
         "    batch = next(data)",
         "OSError: [Errno 5] Input/output error: '/data/shard-00017'",
     )
-    words = stage.bucket.objects[report_of(stage, job)][0]
-    put(stage, job, words + curves)
+    stage.draw(job, curves, evidence=stage.bucket.objects[report_of(stage, job)][0])
     stage.running(job, 2)
     tell(stage, job, 1001, 3400, seconds=3000, checkpoint=3000, resumed_from=1000)
     stage.cloud.machines[stage.job(job).slices[-1].name].state = SliceState.PREEMPTED
@@ -54,12 +54,6 @@ def report_of(stage: Stage, job_id: str) -> str:
     """The path of host 0's newest report."""
     job = stage.job(job_id)
     return paths.report_path(job.workdir, len(job.attempts), 0)
-
-
-def put(stage: Stage, job_id: str, body: bytes) -> None:
-    path = report_of(stage, job_id)
-    said = stage.bucket.objects[path][1].metadata
-    stage.bucket.put(path, body, metadata=said, timeout=1)
 
 
 def tell(stage: Stage, job_id: str, first: int, last: int, *, seconds: float, **more: Any) -> None:
@@ -89,5 +83,5 @@ def tell(stage: Stage, job_id: str, first: int, last: int, *, seconds: float, **
                     **more,
                 )
             stage.step(job_id)
-    put(stage, job_id, b"\n" + series.line())
+    stage.draw(job_id, series.line())
     stage.step(job_id)

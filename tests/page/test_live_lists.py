@@ -55,7 +55,7 @@ def opened(site: Site) -> Iterator[Opened]:
     readers: list[Reader] = []
 
     def open_it(view: str, name: str = ADA.name) -> Reader:
-        readers.append(Reader(site.url, view, {"x-test-name": name}, timeout=5))
+        readers.append(Reader(site.url, view, {"x-test-name": name}, timeout=30))
         return readers[-1]
 
     yield open_it

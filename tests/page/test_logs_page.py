@@ -220,7 +220,7 @@ def test_what_was_dropped_is_said(site: Site, open_tab: OpenTab):
     lab.ship(site.stage.bucket, job, 0, numbered(10))
     lab.ship(site.stage.bucket, job, 0, numbered(10, 5011), first=5011, number=4)
     tab = open_tab(f"/jobs/{job.id}/logs")
-    expect(tab.locator(".note")).to_contain_text("5,000 lines from line 11 on were dropped")
+    expect(tab.locator(".note")).to_contain_text("5,000 lines from line 11 on are missing")
 
 
 def test_the_whole_log_is_one_text(site: Site):

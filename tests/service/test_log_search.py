@@ -17,10 +17,10 @@ from tpujob.api import SearchAsked
 from tpujob.domain.model import State
 from tpujob.errors import BadRequest, Busy
 from tpujob.service.logs import query
+from tpujob.service.logs.bucket.pieces import Pieces, Until
 from tpujob.service.logs.hosts import HostLog
 from tpujob.service.logs.index import Indexes
 from tpujob.service.logs.log import Logs
-from tpujob.service.logs.pieces import Pieces, Until
 from tpujob.service.logs.query import Query, matcher
 from tpujob.service.logs.search import Searches
 

@@ -14,9 +14,9 @@ from tpujob.api import LogLine, LogPage
 from tpujob.domain.model import Job, State
 from tpujob.errors import BadRequest, NotFound, Transient
 from tpujob.service.logs import log as logs
+from tpujob.service.logs.bucket.pieces import Pieces, Until
 from tpujob.service.logs.cursor import Cursor
 from tpujob.service.logs.forward import Forward
-from tpujob.service.logs.pieces import Pieces, Until
 
 
 @dataclass
@@ -256,7 +256,7 @@ def test_a_thousand_pieces_without_a_line_end_are_passed() -> None:
 def test_no_more_pieces_are_listed_than_a_log_can_have_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("pieces", "notes"):
+    for name in ("bucket.pieces", "notes"):
         monkeypatch.setattr(f"tpujob.service.logs.{name}.MOST_SEGMENTS", 3)
     shelf = Shelf()
     for number in range(1, 6):

@@ -10,8 +10,8 @@ from tpujob.api import CurveView
 from tpujob.domain.model import State
 from tpujob.domain.observations import SliceState
 from tpujob.errors import NotFound
-from tpujob.protocol import paths
 from tpujob.service import metrics
+from tpujob.service.series import FRESH
 
 
 def tell(stage: Stage, job_id: str, first: int, last: int, **report: object) -> None:
@@ -20,10 +20,7 @@ def tell(stage: Stage, job_id: str, first: int, last: int, **report: object) -> 
     for step in range(first, last + 1):
         series.step(step, 5000 + step / 10, {"loss": 1 / step, "ms": 100.0})
     stage.report(job_id, 0, step=last, **report)
-    job = stage.job(job_id)
-    path = paths.report_path(job.workdir, len(job.attempts), 0)
-    said = stage.bucket.objects[path][1].metadata
-    stage.bucket.put(path, b"\n" + series.line(), metadata=said, timeout=1)
+    stage.draw(job_id, series.line())
 
 
 def preempt(stage: Stage, job_id: str) -> None:
@@ -42,7 +39,7 @@ def test_steps_that_were_made_again_are_marked_and_all_is_readable_afterwards(
     assert stage.api.metrics(job)["why"] == metrics.NO_ATTEMPT
     stage.running(job)
     assert stage.api.metrics(job)["why"] == metrics.NO_STEPS
-    stage.clock.sleep(metrics.FRESH)
+    stage.clock.sleep(FRESH)
     tell(stage, job, 1, 100, checkpoint=80)
     stage.step(job)
     assert curve(stage, job)[0]["kept"] is None, "nothing is lost yet"
@@ -52,7 +49,7 @@ def test_steps_that_were_made_again_are_marked_and_all_is_readable_afterwards(
     stage.report(job, 1, phase="exited", exit_code=0)
     stage.until(job, State.SUCCEEDED)
     assert not stage.cloud.machines, "the slices are gone"
-    stage.clock.sleep(metrics.FRESH)
+    stage.clock.sleep(FRESH)
     first, second = curve(stage, job)
     assert (first["attempt"], first["kept"], first["points"][-1][0]) == (1, 80, 100)
     assert (second["attempt"], second["kept"], second["resumed_from"]) == (2, None, 80)
@@ -85,7 +82,7 @@ def test_what_has_been_read_is_not_read_again_at_every_look(stage: Stage) -> Non
         api.metrics(job)
     assert stage.bucket.gets == before + 1
     tell(stage, job, 1, 20)
-    stage.clock.sleep(metrics.FRESH)
+    stage.clock.sleep(FRESH)
     assert api.metrics(job)["charts"][0]["curves"][0]["points"][-1][0] == 20
 
 
@@ -97,7 +94,7 @@ def test_an_answer_has_no_more_points_than_a_screen_can_show(stage: Stage) -> No
         stage.step(job)
         preempt(stage, job)
     stage.running(job, 9)
-    stage.clock.sleep(metrics.FRESH)
+    stage.clock.sleep(FRESH)
     curves = curve(stage, job)
     assert sum(len(c["points"]) for c in curves) <= metrics.POINTS
     assert all(c["points"][-1][0] == 4000 for c in curves)

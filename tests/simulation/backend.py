@@ -151,7 +151,7 @@ class Backend:
         )
         setup, outbox = Setup(), store.real.outbox  # no channels: nothing is ever sent
         sender = Sender(outbox, setup, clock, owner=name, pool=Inline())
-        told = Notifications(outbox, setup, sender, self.reconciler.secrets, clock)
+        told = Notifications(outbox, setup, sender, self.reconciler.actor.secrets, clock)
         self.api = Jobs(
             store,
             play.bucket,
@@ -159,8 +159,9 @@ class Backend:
             admin=Admin(store, orphans, store.reputation, clock),
             members=Membership(store.real.members),
             copies=play.copies,
-            secrets=self.reconciler.secrets,
+            secrets=self.reconciler.actor.secrets,
             access=_no_access,
+            key=play.hosts.key,
             loop=loop,
             changes=NobodyWatches(),
             notifications=told,

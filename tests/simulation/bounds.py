@@ -30,7 +30,7 @@ CONDEMNED = 30 * 60.0
 #: from the moment at which it can be seen to the decision: the API says it is preempted or stopped; a program ended
 TOLD, ENDED = 300.0, 240.0
 #: hosts or agents that say nothing more: silence by two signals, or a launch that never ends
-SILENT, NEVER_BEGUN = 25 * 60.0, 45 * 60.0
+SILENT, AGENT_GONE, NEVER_BEGUN = 25 * 60.0, 40 * 60.0, 45 * 60.0
 #: a hang: beside its own limit
 HANG = 300.0
 #: a job with a slice is looked at by somebody: a lease, a resync, a patient look
@@ -123,7 +123,8 @@ class Bounds:
             if self._age("condemned", one.name, stays, CONDEMNED):
                 text = f"{one.name} is condemned, and billed for {CONDEMNED / 60:.0f} min"
                 self.broken("I9", job.id, text)
-        if self._age("L3", job.id, job.state in _WITH_SLICE, UNATTENDED):
+        with_slice = job.state in _WITH_SLICE or bool(job.condemned)
+        if self._age("L3", job.id, with_slice, UNATTENDED):
             self.broken("L3", job.id, f"nobody looked at it for {UNATTENDED:.0f} s")
         kind, most = self._trouble(job, now)
         if kind != self._named.get(job.id):
@@ -156,7 +157,7 @@ class Bounds:
     def _of_run(self, job: Job, run: Run, now: float) -> tuple[str, float]:
         programs = list(run.programs.values())
         if any(p.silent_at <= now for p in programs):
-            return "silent", SILENT
+            return "silent", AGENT_GONE
         over = [p for p in programs if p.exit_at <= now]
         if len(over) == len(programs) or any(p.exit_code for p in over):
             return "ended", ENDED

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from tests.simulation.faults import SliceFaults
 from tests.simulation.machines import Machine
 from tests.simulation.world import World
+from tpujob.domain.hardware.accelerators import find
 from tpujob.domain.model import Cause, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
 from tpujob.engine.slice_listing import LAG
@@ -119,7 +120,7 @@ class Cloud:
             raise Refused(f"no {slice.type} in {slice.zone}", cause=cause, scope=scope)
         waits = now + (fate.uniform(60, 3600) if world.hit("waits") else 0.0)
         machine = Machine(
-            slice.name, slice.zone, job_id, slice.k, 2, now,
+            slice.name, slice.zone, job_id, slice.k, find(slice.type).hosts, now,
             nameless=world.hit("nameless"),
             listed_at=now + (fate.uniform(1, 40) if world.hit("late_listing") else 0.0),
             waits_until=waits, ready_at=waits + fate.uniform(5, 240),

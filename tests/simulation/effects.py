@@ -139,7 +139,7 @@ class Effects:
         self.counts.pauses += 1
         seconds = self.random.uniform(30, 900)
         self.sim.note(f"{name} {about} -> paused for {seconds:.0f} s {side} it")
-        process.paused_until = self.sim.now + seconds
+        process.paused_until = max(process.paused_until, self.sim.now + seconds)
         self.sim.sleep(0)
 
 

@@ -102,10 +102,10 @@ class SliceFaults:
             self.sim.after(self.fate.uniform(5, 60), lambda: self.world.vanish(machine))
 
     def block(self, machine: Machine) -> None:
-        """Reports stay away, for less than what counts as lost by itself."""
+        """Reports stay away, for less than what counts as lost by itself, also where the hosts stand still after it."""
         now = self.sim.now
         if not machine.blocked or now > machine.blocked[-1][1] + 60:
-            machine.blocked.append((now, now + self.fate.uniform(20, 800)))
+            machine.blocked.append((now, now + self.fate.uniform(20, 1250)))
         self._fated(machine, "reports_blocked", self.block)
 
     def cut(self, machine: Machine) -> None:

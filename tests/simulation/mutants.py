@@ -39,7 +39,7 @@ def create_before_intent() -> Patch:
 
     def remembered(real: Any) -> Any:
         def tick(self: Reconciler, job_id: str) -> Any:
-            whose.slices = self.slices
+            whose.slices = self.actor.slices
             return real(self, job_id)
 
         return tick
@@ -188,7 +188,7 @@ def delete_is_forgotten() -> Patch:
 
 def no_delete_at_all() -> Patch:
     def slices(self: Reconciler) -> Any:
-        return Instead(self.slices, delete=lambda slice, **_: None)
+        return Instead(self.actor.slices, delete=lambda slice, **_: None)
 
     return ticking(slices=slices)
 
@@ -338,7 +338,7 @@ def ready_is_trusted() -> Patch:
 
 
 def impatient_with_silence() -> Patch:
-    return mock.patch.object(stall, "SILENCE", 4)
+    return mock.patch.object(stall, "SILENCE", 900.0)
 
 
 def slice_number_is_reused() -> Patch:

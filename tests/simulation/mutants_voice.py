@@ -106,6 +106,18 @@ def what_matters_waits() -> Patch:
     return replaced(Roll, "due", make)
 
 
+def who_is_relied_upon_writes_nothing() -> Patch:
+    """While it reaches a host before it, which those that tell it may not reach."""
+
+    def make(real: Any) -> Any:
+        def due(self: Any, now: float) -> bool:
+            return real(self, now) and self.speaker(now) == self._host
+
+        return due
+
+    return replaced(Roll, "due", make)
+
+
 def one_word_is_taken_for_all() -> Patch:
     """What the first host says counts for every other one that was heard."""
 
@@ -125,6 +137,6 @@ MUTANTS: Mapping[str, Callable[[], Patch]] = {
     for made in (
         the_speaker_never_gives_way, a_silent_peer_is_not_told, the_older_word_wins, ages_are_forgotten,
         nobody_speaks_for_itself, what_was_refused_is_never_tried_again, what_matters_waits,
-        one_word_is_taken_for_all,
+        one_word_is_taken_for_all, who_is_relied_upon_writes_nothing,
     )
 }  # fmt: skip

@@ -39,9 +39,13 @@ def ticking(**parts: Callable[[Reconciler], Any]) -> Patch:
 
     def make(real: Any) -> Any:
         def tick(self: Reconciler, job_id: str) -> Any:
-            other: Any = copy.copy(self)
+            other, actor = copy.copy(self), copy.copy(self.actor)
+            other.actor = actor
             for name, part in parts.items():
-                setattr(other, name, part(self))
+                planted = part(self)
+                for whose in (other, actor):
+                    if hasattr(whose, name):
+                        setattr(whose, name, planted)
             return real(other, job_id)
 
         return tick

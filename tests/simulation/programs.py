@@ -97,7 +97,7 @@ class Run:
     def idle(self, host: int, at: float) -> float:
         """Seconds since its last sign of progress."""
         if host == self.quiet_host and at > self.begins + self.compiles:
-            return at - self.begins - self.compiles
+            return at - min(self.begins + self.compiles, self.over())
         if self.pause[0] <= at <= self.pause[1]:
             return at - self.pause[0]
         if at >= self.over():

@@ -44,6 +44,7 @@ class Scenario:
     budget: float | None = None  #: US dollars
     data: bool = False  #: it reads data that lies in another region
     moves: bool = False  #: it may run in two regions
+    wide: bool = False  #: its slice has four hosts, not two
 
 
 def tell(
@@ -107,6 +108,7 @@ def submit(play: Play, scenario: Scenario) -> None:
     wanted |= {"budget": {"usd": scenario.budget}} if scenario.budget else {}
     wanted |= {"data": CORPUS} if scenario.data else {}
     wanted |= {"tpu": EITHER} if scenario.moves else {}
+    wanted |= {"tpu": EAST | {"type": "v5p-32"}} if scenario.wide else {}
     ask(play, lambda api: api.create(wanted, idempotency_key="key"))
 
 
@@ -235,8 +237,13 @@ def _short_lives(play: Play, machine: Machine) -> None:
 def _nobody_and_nothing(play: Play, machine: Machine) -> None:
     """Its hosts cannot write, and no backend lives but at the begin and for the last seconds of that."""
     now = play.sim.now
-    machine.blocked.append((now, now + 1300))
-    play.sim.after(200, lambda: play.end(play.backends[0].process, 1090))
+    machine.blocked.append((now, now + 2200))
+    play.sim.after(200, lambda: play.end(play.backends[0].process, 1990))
+
+
+def _refused(play: Play, machine: Machine) -> None:
+    """The bucket takes nothing of its hosts for twenty minutes, and answers the backend."""
+    machine.blocked.append((play.sim.now, play.sim.now + 1200))
 
 
 def _unreachable(play: Play, machine: Machine) -> None:
@@ -448,6 +455,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             at(_S.RUNNING, _nobody_and_nothing),
             work=_LONG,
         ),
+        Scenario("the bucket refuses its hosts for 20 min", at(_S.RUNNING, _refused), work=_LONG),
         Scenario(
             "started late, and heard later",
             both(at(_S.PROVISIONING, _unreachable), at(_S.PREPARING, _started_late)),
@@ -456,6 +464,12 @@ SCENARIOS: Mapping[str, Scenario] = {
             "its hosts are cut off from each other",
             at(_S.RUNNING, _apart((0, 1), (1, 0), lasts=1500), then=100),
             work=_LONG,
+        ),
+        Scenario(
+            "its third host reaches the second alone",
+            at(_S.RUNNING, _apart((0, 2), (2, 0), lasts=1500), then=100),
+            work=_LONG,
+            wide=True,
         ),
         Scenario(
             "its first host hears the second, and not the other way round",

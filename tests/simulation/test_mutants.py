@@ -44,7 +44,7 @@ SHOWN: dict[str, str | int] = {
     "hang_while_others_are_prepared": 4,
     "holds_are_for_ever": "cancelled while running",
     "idempotency_key_is_ignored": 0,
-    "impatient_with_silence": "nobody looks while its hosts cannot write",
+    "impatient_with_silence": "the bucket refuses its hosts for 20 min",
     "launches_count_while_nobody_is_there": "started late, and heard later",
     "launches_take_for_ever": "a host dies",
     "lists_are_acted_upon": "lists show it in part",
@@ -97,6 +97,7 @@ SHOWN: dict[str, str | int] = {
     "what_matters_waits": "its second host dies",
     "what_was_refused_is_never_tried_again": "nobody looks while its hosts cannot write",
     "unknown_is_gone": "dead, and the cloud is away",
+    "who_is_relied_upon_writes_nothing": "its third host reaches the second alone",
     "wrong_numbers_are_resumed": "a machine makes wrong numbers",
 }
 

@@ -81,7 +81,7 @@ class User:
         while True:
             answer: list[object] = []
             backend = self.random.choice(self.play.backends)
-            if backend.process.alive:
+            if backend.process.alive and backend.process.paused_until <= self.play.sim.now:
                 done: list[bool] = []
 
                 def call(backend=backend, answer=answer, done=done) -> None:

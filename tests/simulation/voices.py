@@ -63,6 +63,8 @@ class Voices:
         )
         self._refused = -math.inf  #: when a write was last refused
         self._wrote: dict[int, float] = {}  #: when each host wrote last
+        #: when what a host says last could not get through, or it said its last word
+        self._through: dict[int, float] = {}
         self._over = False  #: nobody is left who could say anything
         self._new: dict[int, tuple[list[Word], float]] = {}  #: by host, what it wrote last
 
@@ -198,9 +200,9 @@ class Voices:
         lines = at >= program.exit_at and program.lines
         evidence = json.dumps({"lines": program.lines}).encode() if lines else b""
         roll.hear(host, word, evidence, at)
-        speaker = roll.speaker(at)
-        if speaker in alive and speaker != host and self._passes(host, speaker, at):
-            self._rolls[speaker].hear(host, word, evidence, at)
+        up = roll.upward()
+        if up in alive and self._passes(host, up, at):
+            self._rolls[up].hear(host, word, evidence, at)
 
     def _write(self, host: int, at: float, alive: list[int]) -> None:
         roll = self._rolls[host]
@@ -215,11 +217,11 @@ class Voices:
         for word in words:
             program = self.run.programs[word.host]
             program.wrote = max(program.wrote, at - word.age)
-            told = word.host == host or self._linked.get(word.host) == host
-            if told and self._passes(host, word.host, at):
+            told = self._linked.get(word.host) == host and self._passes(host, word.host, at)
+            if told:
                 self._rolls[word.host].kept(word.said.get("seq", 0), at)
-                if word.said.get("phase") == Phase.EXITED:
-                    self._kept.setdefault(word.host, at)
+            if (told or word.host == host) and word.said.get("phase") == Phase.EXITED:
+                self._kept.setdefault(word.host, at)
         return None
 
     # What is checked -------------------------------------------------------------------------------------------------
@@ -227,14 +229,24 @@ class Voices:
     def _one_voice(self, host: int, at: float, alive: list[int]) -> None:
         """I16: of hosts that reach each other, the lowest writes."""
         up = self._linked.get(host)
-        if up in alive and at - self._since > SETTLED:
+        relied_upon = host in self._linked.values()
+        if up in alive and not relied_upon and at - self._since > SETTLED:
             text = f"host {host} writes, though it reaches host {up}"
             self._broken("I16", self.run.job, text)
 
     def _check(self, at: float, alive: list[int]) -> None:
-        """I16: that a host is silent is told soon."""
+        """I16: that a host is silent is told soon, and what it says is written, whomever it reaches."""
         if self._blocked(at):
             self._refused = at
+        for host in alive:
+            up, program = self._linked.get(host), self.run.programs[host]
+            through = up is None or (self._passes(host, up, at) and self._passes(up, host, at))
+            if not through or self._refused == at or program.exit_at <= at:
+                self._through[host] = at
+            since = max(program.wrote, self._through.setdefault(host, at))
+            if at - since > self.run.every + 2 * CALM:
+                text = f"host {host} speaks, and nobody has written a word of it for {at - since:.0f} s"
+                self._broken("I16", self.run.job, text)
         if 0 not in alive or at - self._refused < SILENT:
             return
         for word in self._rolls[0].words(at):

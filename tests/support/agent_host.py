@@ -23,12 +23,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from tests.support.shelf import at_once
 from tpujob.adapters.ssh.agent_archive import packed
 from tpujob.domain.host import reports
 from tpujob.emulator.storage import StorageServer
 from tpujob.ports import Blob
 from tpujob.protocol import paths, segment, slice_report
-from tpujob.service.logs import stored
+from tpujob.service.logs.bucket.stored import Segment
 
 JOB = "000042"
 KEY, CACHE_KEY = "0a" * 32, "0b" * 32  #: of the attempt, and of its owner
@@ -142,11 +143,11 @@ class Bucket:
         """The stored lines of host 0, whoever wrote them, without their times."""
         found = self.list(f"jobs/{JOB}/attempts/{attempt}/")
         blobs = [_blob(o) for o in found if o["name"].endswith(paths.LOG_SUFFIX)]
-        pieces = stored.segments(f"gs://shed/jobs/{JOB}", attempt, blobs).get(0, [])
+        pieces = at_once(f"gs://shed/jobs/{JOB}", attempt, blobs).get(0, ())
         text = b"".join(self._piece(one) for one in pieces).decode(errors="replace")
         return [line.partition(" ")[2] for line in text.splitlines()]
 
-    def _piece(self, one: stored.Segment) -> bytes:
+    def _piece(self, one: Segment) -> bytes:
         return self.read(one.path.removeprefix("gs://shed/"))[one.offset :][: one.size]
 
     def segments(self, attempt: int = 1) -> list[tuple[str, segment.SegmentFacts | None]]:

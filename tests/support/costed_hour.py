@@ -33,8 +33,8 @@ from tpujob.engine.loop import ATTENDED, SWEEP_EVERY
 from tpujob.ports import Survey
 from tpujob.protocol import limits, paths
 from tpujob.service import logs
-from tpujob.service.logs.live import Tails
-from tpujob.service.logs.tail import Ring
+from tpujob.service.logs.following.followed import Tails
+from tpujob.service.logs.following.tail import Ring
 
 #: a type of so many hosts
 TYPES: Mapping[int, str] = {1: "v4-8", 4: "v4-32", 64: "v4-512", 256: "v4-2048"}
@@ -129,7 +129,7 @@ class _Deaf:
 
 
 class _Links:
-    """The connections of one host to all others, as they are when nothing goes wrong."""
+    """The connections of one host, as they are when nothing goes wrong: of each to the lowest."""
 
     all: ClassVar[dict[int, _Links]] = {}
 
@@ -137,13 +137,13 @@ class _Links:
         self._host, self.ear = host, ear
 
     def start(self) -> None:
-        for other, links in self.all.items():
-            links.ear.linked(self._host)
-            self.ear.linked(other)
         self.all[self._host] = self
+        if self._host:
+            self.all[0].ear.linked(self._host)
+            self.ear.linked(0)
 
     def linked(self) -> list[int]:
-        return [host for host in self.all if host != self._host]
+        return [0] if self._host else [host for host in self.all if host]
 
     def send(self, host: int, kind: str, said: Any) -> bool:
         self.all[host].ear.hear(self._host, kind, said)
@@ -387,7 +387,7 @@ class Case:
         """Of the table: an hour of such a job."""
         words = (
             str(self.hosts),
-            "prints" if self.prints else "silent",
+            "prints" if self.prints else "quiet",
             self.followed or "no",
             *(f"{n:,}" for n in (bill.hosts["A"], bill.backend["A"], bill.of("B"))),
             f"{sum(bill.tpu.values()):,}",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tpujob.errors import NotFound
 from tpujob.ports import Blob
 from tpujob.protocol import paths, segment
 from tpujob.service.logs import Logs
+from tpujob.service.logs.bucket.lists import Lists
+from tpujob.service.logs.bucket.pieces import MOST_SEGMENTS
+from tpujob.service.logs.bucket.stored import Ordered
 
 WORKDIR = "gs://shed/jobs/000042"
 
@@ -81,6 +85,13 @@ class Shelf:
         ]
         self.objects[path] = b"".join(data for _, _, data in pieces)
         self.facts[path] = segment.shared(facts)
+
+
+def at_once(workdir: str, attempt: int, blobs: Sequence[Blob]) -> dict[int, Ordered]:
+    """The segments of each host, in order, of one list of everything."""
+    key = paths.attempt_folder(workdir, attempt) + "/", "", False
+    listed = Lists(workdir, attempt).look(key, lambda _prefix, _after: blobs, MOST_SEGMENTS)
+    return {host: listed.of(host) for host in listed.hosts}
 
 
 def reader(shelf: Shelf, *, answer: float = 10) -> Logs:

@@ -28,6 +28,7 @@ from tpujob.engine.notify import Setup
 from tpujob.engine.orphans import Swept
 from tpujob.engine.reconciler import Reconciler
 from tpujob.protocol import paths
+from tpujob.protocol.slice_report import Word, pack
 from tpujob.service.jobs import Jobs
 from tpujob.service.overview import Quotas
 
@@ -148,6 +149,18 @@ class Stage:
         said = self.bucket.objects[path][1].metadata
         body = json.dumps({"v": 1, "lines": lines}).encode()
         self.bucket.put(path, body, metadata=said, timeout=1)
+
+    def draw(self, job_id: str, series: bytes, *, by: int = 0, evidence: bytes = b"") -> bytes:
+        """The agent on a host signs a body with these curves, and puts it to what the host has said last."""
+        job = self.job(job_id)
+        assert job.attempt is not None
+        path = paths.report_path(job.workdir, job.attempt.number, by)
+        said = self.bucket.objects[path][1].metadata
+        word = Word(by, json.loads(said["report"]), evidence=evidence)
+        key = self.bucket.pens[job.workdir, job.attempt.number]
+        _, body = pack([word], by=by, at=self.clock.now(), key=key, series=series)
+        self.bucket.put(path, body, metadata=said, timeout=1)
+        return body
 
     def kinds(self, job_id: str) -> list[str]:
         return [e.kind for e in self.store.events(job_id)]

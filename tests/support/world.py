@@ -442,8 +442,8 @@ def orphans(
     store = store or backend.store
     return Orphans(
         store,
-        backend.slices,
-        backend.hosts,
+        backend.actor.slices,
+        backend.actor.hosts,
         backend.clock,
         zones=lambda: of_site or zones(store),
         counters=backend.counters,
@@ -483,17 +483,18 @@ def service(
     store = store or backend.store
     setup = setup or Setup()
     sender = Sender(store.outbox, setup, backend.clock, owner="way in", pool=Inline())
-    told = Notifications(store.outbox, setup, sender, backend.secrets, backend.clock)
+    told = Notifications(store.outbox, setup, sender, backend.actor.secrets, backend.clock)
     return Jobs(
         store,
-        backend.blobs,
+        backend.actor.blobs,
         backend.clock,
         who=ADA,
         admin=Admin(store, orphans(backend, store=store), backend.reputation, backend.clock),
         members=Membership(backend.store.members),
-        copies=backend.copies,
-        secrets=backend.secrets,
+        copies=backend.actor.copies,
+        secrets=backend.actor.secrets,
         access=access,
+        key=backend.actor.hosts.key,
         loop=loop or NoLoop(),
         changes=Changes(store),
         notifications=told,

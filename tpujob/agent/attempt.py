@@ -80,7 +80,7 @@ class HostAttempt:
         self.shipped_to = paths.host_folder(*where)
         spool = self.folder.spool
         ship_every = min(limits.LOG_EVERY, limits.LOG_PER_REPORT * plan["report_every"])
-        self.voice = Voice(plan, self.storage, self.key)
+        self.voice = Voice(plan, self.storage, self.key, self.folder.numbers)
         pile = Pile(plan, self.storage, self.voice, ship_every) if self.voice.links else None
         self.log = Log(
             self.storage,
@@ -101,7 +101,7 @@ class HostAttempt:
         live.Server(self.folder, plan["host"], self.log, self.voice)
         every = min(WORDS, plan["report_every"])
         self.progress = ProgressReader(os.path.join(self.folder.out, EVENTS))
-        more = self.progress.series.line if plan["host"] == 0 else bytes
+        more = self.progress.series.line  # the host that speaks for the slice writes its own
         self.reporter = ReportWriter(self.voice.put, every, said, self._vitals, self.redactor, more)
         self.notices = Notices(self.metadata, self.progress)
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import threading
+import time
 from typing import List, Optional
 
 from tpujob.agent.attempt import HostAttempt
@@ -22,6 +23,7 @@ FINAL_PATIENCE = 600.0  #: seconds that the last report and the rest of the log 
 OUTPUTS_DOOMED = 20.0  #: seconds that outputs are tried when the host is about to be taken away
 FLUSH = 60.0  #: seconds that the last report waits for the log
 FLUSH_DOOMED = 5.0  #: the same when the host is about to be taken away
+MOMENT = 1.0  #: seconds that it waits for uploads, unless that is so: if they end by then, the log ends before it
 MAX_EVENTS = 16 * 1024 * 1024  #: bytes of the end of `events.jsonl` that are kept
 #: the exit codes of a program that found a non-finite number and judged it
 JUDGED = (Exit.NONFINITE, Exit.DEVICE)
@@ -53,14 +55,14 @@ def finish(attempt: HostAttempt, code: Optional[int]) -> None:
         invalidate()
     if attempt.state["error"]:
         attempt.log.note(attempt.state["error"])
-    flushed = _report(attempt, code)
+    doomed, evidence = bool(attempt.state["notice"]), _evidence(attempt, code)
+    uploads = [] if doomed else _uploads(attempt, code)
+    whole = _report(attempt, evidence, goes_on=bool(uploads))
     for name in (EVENTS, VERDICT):
         _ship_file(attempt, name)
-    if attempt.compile_cache is not None and attempt.plan["host"] == 0:
-        attempt.compile_cache.finish(whole=code == 0)
-    if attempt.keeping is not None:
-        attempt.keeping.join(FINAL_PATIENCE)
-    if not flushed:
+    for upload in _uploads(attempt, code) if doomed else uploads:
+        upload.join(FINAL_PATIENCE)
+    if not whole:
         attempt.log.finish(FINAL_PATIENCE)
     attempt.voice.close()
 
@@ -98,13 +100,13 @@ def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
 
 
 def _release_host(attempt: HostAttempt) -> None:
-    """The next attempt need not wait for the rest."""
-    if attempt.host_lock is None:
-        return
-    if not attempt.state["notice"]:
+    """The next attempt need not wait for the rest: its voice listens on the same port."""
+    if attempt.host_lock is not None and not attempt.state["notice"]:
         with contextlib.suppress(OSError):  # a full disk: the next attempt finds what is gone
             unmount_all(attempt.log.note)
-    os.close(attempt.host_lock)
+    attempt.voice.accept_no_more()
+    if attempt.host_lock is not None:
+        os.close(attempt.host_lock)
 
 
 def _devices_suspect(attempt: HostAttempt, code: Optional[int]) -> bool:
@@ -114,18 +116,35 @@ def _devices_suspect(attempt: HostAttempt, code: Optional[int]) -> bool:
     return code not in (Exit.DONE, Exit.INTERRUPTED) and not attempt.must_stop()
 
 
-def _report(attempt: HostAttempt, code: Optional[int]) -> bool:
-    """Write the last report: after the log, unless the host is about to be taken away. Whether all of the log is
-    shipped."""
+def _uploads(attempt: HostAttempt, code: Optional[int]) -> List[threading.Thread]:
+    """What goes to the bucket for later hosts, and takes longer than a moment. It may note in the log how it ended."""
+    started = [attempt.keeping]
+    if attempt.compile_cache is not None and attempt.plan["host"] == 0:
+        started.append(attempt.compile_cache.finish(whole=code == 0))
+    found, until = [upload for upload in started if upload is not None], time.monotonic() + MOMENT
+    for upload in found:
+        upload.join(max(0.0, until - time.monotonic()))
+    return [upload for upload in found if upload.is_alive()]
+
+
+def _evidence(attempt: HostAttempt, code: Optional[int]) -> bytes:
+    """The lines that show why the program ended badly. What uploads note is no part of that."""
     lines = b"" if code in (Exit.DONE, Exit.INTERRUPTED) else pick_lines(attempt.log.tail())
     if lines and attempt.supervision and attempt.supervision.stacks:
         lines = first_lines(attempt.supervision.stacks)  # it was ended as it hung
+    return lines
+
+
+def _report(attempt: HostAttempt, lines: bytes, *, goes_on: bool) -> bool:
+    """Write the last report: after the log, unless the host is about to be taken away. Whether the log has ended, as it
+    does not while it `goes_on`, and is shipped."""
     said, doomed = attempt.said(), bool(attempt.state["notice"])
     if doomed:
         attempt.reporter.hurry(said, lines)
-    flushed = attempt.log.finish(FLUSH_DOOMED if doomed else FLUSH)
+    ship = attempt.log.flush if goes_on else attempt.log.finish
+    shipped = ship(FLUSH_DOOMED if doomed else FLUSH)
     attempt.reporter.finish(said, lines, FINAL_PATIENCE)
-    return flushed
+    return shipped and not goes_on
 
 
 def _ship_file(attempt: HostAttempt, name: str) -> None:

@@ -64,7 +64,7 @@ class WindowLine(TypedDict):
 
 
 class LogGap(TypedDict):
-    """Lines that were dropped, as the log grew beyond its limit."""
+    """Lines that were dropped, as the log grew beyond its limit, or that an agent had numbered and not stored."""
 
     line: int  #: the first of them
     lines: int

@@ -90,7 +90,7 @@ class AttemptView(TypedDict):
 
 
 class IgnoredView(TypedDict):
-    """Objects in the place of reports of the newest attempt that were not believed, since this backend was started."""
+    """Objects in the place of reports of the newest attempt that were not believed, as far as backends have told."""
 
     unverified: int  #: not signed by its hosts, or about something else
     replayed: int  #: signed, and older than what was heard before

@@ -1,7 +1,7 @@
 """Where jobs run: the stack on this machine, a cloud project, or a backend that somebody deployed.
 
 One YAML file each, `<state>/contexts/NAME.yaml`, made by `tpujob init` and free to be edited; which one is current is
-said in `config/settings.py`; a context's adapters are made in `wiring/backend.py`.
+said in `config/settings.py`; a context's adapters are made in `wiring/world.py`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from pathlib import Path
 from tpujob.errors import BadSpec, StoreError
 
 MAX_BYTES = 256 * 1024  #: of a file that a user wrote
+NAMED = 5  #: files, in a message
 
 _ELSEWHERE = "set TPUJOB_STATE to a folder of your own"
 
@@ -24,7 +25,7 @@ def read(path: Path) -> str:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise BadSpec(f"{path}: there is no such file") from None
+        raise BadSpec(f"{path}: there is no such file", hint=_instead(path)) from None
     except IsADirectoryError:
         raise BadSpec(f"{path}: is a folder; name the job file in it") from None
     except OSError as error:
@@ -36,6 +37,25 @@ def read(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise BadSpec(f"{path}:{line}: is not UTF-8 text; save the file as UTF-8") from None
+
+
+def _instead(path: Path) -> str:
+    """What a person may have meant by a path where there is no file."""
+    from difflib import get_close_matches  # every command imports this module
+
+    folder, check = path.parent, "check the path, and the folder that you are in."
+    if not folder.is_dir():
+        return f"There is no folder {folder} either: {check}"
+    alike = path.suffix or ".yaml"
+    there = sorted(one.name for one in folder.glob("*") if one.suffix == alike)
+    stems = [name.removesuffix(alike) for name in there]
+    if near := get_close_matches(path.stem, stems, n=1):
+        return f"Did you mean {folder / near[0]}{alike}?"
+    where = "this folder" if folder == Path() else str(folder)
+    if not there:
+        return f"There is no {alike} file in {where}: {check}"
+    more = f" and {len(there) - NAMED} more" if len(there) > NAMED else ""
+    return f"In {where} there are {', '.join(there[:NAMED])}{more}."
 
 
 def put(path: Path, text: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tpujob.domain.copies import CopyProgress, Saved
-from tpujob.domain.model import Cause, End, Endpoint, Pricing, Progress, State, Watch
+from tpujob.domain.model import Cause, End, Endpoint, Ignored, Pricing, Progress, State, Watch
 from tpujob.errors import Scope
 
 
@@ -23,6 +23,7 @@ class EventKind(StrEnum):
     ATTEMPT_RUNNING = "attempt_running"
     PROGRESSED = "progressed"
     WATCHED = "watched"  #: there is no word of some hosts
+    REPORTS_IGNORED = "reports_ignored"  #: somebody else writes where its hosts report
     SLICE_MISSING = "slice_missing"  #: absent at first sight; a second look decides
     SLICE_FOUND = "slice_found"
     ATTEMPT_ENDED = "attempt_ended"  #: and the slice is given back
@@ -122,6 +123,11 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportsIgnored:
+    ignored: Ignored
+
+
+@dataclass(frozen=True, slots=True)
 class AttemptEnded:
     end: End
     then: State  #: where the release of the slice leads
@@ -192,6 +198,7 @@ Payload = (
     | AttemptRunning
     | Progressed
     | Watched
+    | ReportsIgnored
     | AttemptEnded
     | AttemptRepeated
     | SliceHeld
@@ -214,6 +221,7 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.ATTEMPT_RUNNING: AttemptRunning,
     EventKind.PROGRESSED: Progressed,
     EventKind.WATCHED: Watched,
+    EventKind.REPORTS_IGNORED: ReportsIgnored,
     EventKind.SLICE_MISSING: AboutSlice,
     EventKind.SLICE_FOUND: AboutSlice,
     EventKind.SLICE_SUSPENDING: AboutSlice,

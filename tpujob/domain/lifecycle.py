@@ -29,6 +29,7 @@ from tpujob.domain.events import (
     Payload,
     Progressed,
     ReleaseStarted,
+    ReportsIgnored,
     Requeued,
     SliceHeld,
     SliceReady,
@@ -65,7 +66,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     (_S.PROVISIONING, _E.SLICE_READY): _S.PREPARING,
     (_S.PREPARING, _E.ATTEMPT_RUNNING): _S.RUNNING,
     **{(s, _E.PROGRESSED): s for s in (_S.RUNNING, _S.HOLDING)},
-    **{(s, _E.WATCHED): s for s in _WITH_PROGRAM},
+    **{(s, kind): s for s in _WITH_PROGRAM for kind in (_E.WATCHED, _E.REPORTS_IGNORED)},
     **{(s, _E.ATTEMPT_ENDED): _S.RELEASING for s in _WITH_PROGRAM},
     **{(s, _E.ATTEMPT_RETRIED): _S.PREPARING for s in _WITH_PROGRAM},
     **{(s, _E.ATTEMPT_CONDEMNED): _S.QUEUED for s in _WITH_PROGRAM},
@@ -140,6 +141,7 @@ _QUIET = frozenset(
     {
         _E.PROGRESSED,
         _E.WATCHED,
+        _E.REPORTS_IGNORED,
         _E.CONDEMNED_STOPPED,
         _E.DELETE_ASKED,
         _E.SLICE_GONE,
@@ -179,6 +181,8 @@ def _folded(job: Job, happened: Event) -> Job:
             return _change_attempt(job, progress=progress, progress_at=at, **noted)
         case Watched(watch):
             return _change_attempt(job, watch=watch)
+        case ReportsIgnored(ignored):
+            return _change_attempt(job, ignored=ignored)
         case AttemptEnded(end, then, budget):
             return _leaving(_end_attempt(job, at, end), then, end.cause, budget, reason)
         case AttemptRepeated(end, delay, budget):

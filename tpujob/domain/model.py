@@ -195,6 +195,19 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
+class Ignored:
+    """Objects in the place of an attempt's reports that were not believed, as far as one backend has counted them."""
+
+    unverified: int  #: not signed by its hosts, or about something else
+    replayed: int  #: signed, and older than what was heard before
+    at: float  #: when that was counted
+
+    @property
+    def total(self) -> int:
+        return self.unverified + self.replayed
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One start of the program on one slice. `outcome` and `cause`, once set, are never overwritten."""
 
@@ -225,6 +238,7 @@ class Attempt:
     idle: float | None = None  #: it ended in a hang, after so many seconds without progress
     signed: bool = False  #: its hosts sign what they say; False: of before they did
     watch: Watch | None = None  #: the newest; None: there was always word of every host
+    ignored: Ignored | None = None  #: the most that was stored; None: every report was believed
 
 
 @dataclass(frozen=True, slots=True)

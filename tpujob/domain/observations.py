@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from tpujob.domain.model import Cause, Endpoint, Job, Progress, Slice, Unreached, Verdict, Watch
+from tpujob.domain.model import (
+    Cause,
+    Endpoint,
+    Ignored,
+    Job,
+    Progress,
+    Slice,
+    Unreached,
+    Verdict,
+    Watch,
+)
 from tpujob.domain.prices import LIST, PriceList
 from tpujob.errors import Scope
 from tpujob.protocol import Phase
@@ -113,6 +123,7 @@ class Circuit:
     since: float  #: of the first of them
     until: float
     opened_at: float = 0.0  #: of the last of them
+    asked_at: float = 0.0  #: when a job last asked for it half open
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +161,7 @@ class Seen:
     slices: Mapping[str, SliceSeen] = field(default_factory=dict[str, SliceSeen])  #: by slice name
     reports: tuple[Report, ...] | Unknown = ()  #: of the newest attempt only
     disturbed: bool = False  #: where hosts report, somebody else has written
+    ignored: Ignored | None = None  #: what was not believed there; None: nothing
     readable_for: float = 0.0  #: seconds for which reports could be read without a break
     #: seconds since every host had taken the start of the attempt; None: not that anybody knows
     launched_for: float | None = None
@@ -163,6 +175,7 @@ class Seen:
     prices: PriceList = LIST  #: at which a slice is asked for
     funds: Funds = NO_FUNDS
     listed: bool = False  #: a slice is seen as a list showed it some seconds ago
+    took: float = 0.0  #: seconds that all of this took; the moment of a decision is its begin
 
     def of(self, one: Slice) -> SliceSeen:
         return self.slices.get(one.name, Unknown("not looked at"))

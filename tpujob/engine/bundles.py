@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 
 from tpujob.domain.model import Job, Wish
 from tpujob.errors import Conflict, NotFound, Transient
@@ -28,9 +31,40 @@ def shipped(job: Job) -> list[str]:
     return [*bundles, *([diff] if diff else [])]
 
 
+class Naming:
+    """Which jobs name an object of shipped code, by its path. That takes a read of every record, which Firestore bills
+    one by one: all jobs that are cleaned meanwhile share the next one. Threads may share it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._lock = store, threading.Lock()
+        self._begun = self._done = 0  #: reads
+        self._newest: Mapping[str, Collection[str]] | None = None
+
+    def now(self) -> Mapping[str, Collection[str]] | None:
+        """As it was at some time after this call; None: a record cannot be read, and may name anything. Raises
+        Transient, StoreError."""
+        wanted = self._begun + 1  # one that goes on may have passed the record in question
+        with self._lock:
+            if self._done < wanted:
+                self._begun += 1
+                self._newest = self._read()
+                self._done = self._begun
+            return self._newest
+
+    def _read(self) -> Mapping[str, Collection[str]] | None:
+        if self._store.damaged():
+            return None
+        found = defaultdict[str, set[str]](set)
+        for job in self._store.list():
+            if job.wish is not Wish.CLEAN:
+                for path in shipped(job):
+                    found[path].add(job.id)
+        return found
+
+
 class Bundles:
     def __init__(self, store: Store, blobs: Blobs) -> None:
-        self._store, self._blobs = store, blobs
+        self._blobs, self._naming = blobs, Naming(store)
 
     def check(self, job: Job) -> None:
         """Raises NotFound unless everything that a new job names is there."""
@@ -58,12 +92,11 @@ class Bundles:
             for blob in self._blobs.list(path, timeout=LOOK)
             if blob.path == path
         ]
-        if not found or self._store.damaged():  # a record that cannot be read may name them
+        naming = self._naming.now() if found else None
+        if naming is None:
             return
-        others = (j for j in self._store.list() if j.id != job.id and j.wish is not Wish.CLEAN)
-        named = {path for other in others for path in shipped(other)}
         for blob in found:
-            if blob.path not in named:
+            if not {*naming.get(blob.path, ())} - {job.id}:
                 with contextlib.suppress(Conflict):  # a job has just been made of it
                     self._blobs.delete(blob.path, unchanged=blob, timeout=LOOK)
 

@@ -18,6 +18,7 @@ from tpujob.domain.host.hearing import Known
 from tpujob.domain.model import Job
 from tpujob.domain.money import looks
 from tpujob.domain.prices import LIST, PriceList
+from tpujob.engine.leaving import TIMEOUT, KeyOf, Leaving
 from tpujob.errors import NotFound, TpujobError, Transient
 from tpujob.ports import Blob, Blobs, Clock
 from tpujob.protocol import paths
@@ -32,8 +33,6 @@ SWEPT = 3600.0
 ASKED = 30.0
 #: seconds after which a report of an attempt that is over is removed: its agent may still try to write
 STALE = 600.0
-#: seconds for one call when reports are removed
-TIMEOUT = 10.0
 
 UNKNOWN = Known()
 _Key = tuple[str, int]  #: job, attempt
@@ -217,17 +216,17 @@ class ReportListing:
 
     # What is over ----------------------------------------------------------------------------------------------------
 
-    def tidy(self, live: Iterable[Job]) -> None:
-        """Remove the reports of attempts that are over, wherever these jobs report; the last one of host 0 is kept in
-        the folder of its attempt. What fails is left for the next time."""
+    def tidy(self, live: Iterable[Job], key_of: KeyOf) -> None:
+        """Remove the reports of attempts that are over, wherever these jobs report; one is kept in the folder of its
+        attempt, see `Leaving`. What fails is left for the next time."""
         jobs = {job.id: job for job in live}
         for root in sorted({paths.reports_root(w) for job in jobs.values() for w in job.workdirs}):
             try:
-                self._tidy(root, jobs)
+                self._tidy(root, jobs, Leaving(self._blobs, key_of))
             except TpujobError as error:
                 log.info("reports below %s are tidied later: %s", root, error)
 
-    def _tidy(self, root: str, jobs: Mapping[str, Job]) -> None:
+    def _tidy(self, root: str, jobs: Mapping[str, Job], leaving: Leaving) -> None:
         known, now = self._listings.get(root), self._clock.now()
         if known is None or now - known.whole_at > SWEPT:
             if not self._begun(root):
@@ -236,29 +235,18 @@ class ReportListing:
         for key, blobs in known.found.copy().items():
             job = jobs.get(key[0])
             newest = job.attempt.number if job and job.attempt else 0
-            if newest != key[1] and all(self._removed(root, key, known, blob) for blob in blobs):
+            if newest != key[1] and self._removed(root, key, known, blobs, leaving):
                 known.found.pop(key, None)
 
-    def _removed(self, root: str, key: _Key, known: Listing, blob: Blob) -> bool:
-        """Whether it is not there any more. It may be known as it was a while ago."""
+    def _removed(
+        self, root: str, key: _Key, known: Listing, blobs: Sequence[Blob], leaving: Leaving
+    ) -> bool:
+        """Whether none is there any more. They may be known as they were a while ago."""
         storage_now = known.storage_now(self._clock.now())
-        if storage_now - blob.updated <= STALE:
-            return False
-        with contextlib.suppress(NotFound):
-            fresh = self._blobs.stat(blob.path, timeout=TIMEOUT)
-            if storage_now - fresh.updated <= STALE:
-                return False
-            self.keep(root, *key, fresh)
-        return True
-
-    def keep(self, root: str, job_id: str, attempt: int, blob: Blob) -> None:
-        """Move the report of host 0 to where it is kept, and remove any other."""
-        workdir = f"{root.removesuffix('/reports/')}/jobs/{job_id}"
-        kept = paths.kept_report_path(workdir, attempt, 0)
-        if blob.path.endswith("/host-0"):
-            try:
-                body = self._blobs.get(blob.path, timeout=TIMEOUT)
-            except NotFound:
-                return
-            self._blobs.put(kept, body, metadata=blob.metadata, timeout=TIMEOUT)
-        self._blobs.delete(blob.path, timeout=TIMEOUT)
+        there: list[Blob] = []
+        for blob in blobs:
+            with contextlib.suppress(NotFound):
+                old = storage_now - blob.updated > STALE
+                there.append(self._blobs.stat(blob.path, timeout=TIMEOUT) if old else blob)
+        over = [blob for blob in there if storage_now - blob.updated > STALE]
+        return leaving.leave(root, *key, over) and len(over) == len(there)

@@ -35,7 +35,7 @@ from tpujob.engine.listing import ReportListing
 from tpujob.engine.slice_listing import SliceListing
 from tpujob.errors import NotFound, Refused, Transient
 from tpujob.ports import Blobs, Clock, Hosts, Slices
-from tpujob.protocol import Phase
+from tpujob.protocol import Phase, limits
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +47,6 @@ EVIDENCE, WITNESSES = 5.0, 8
 PROBE_AFTER, PROBE_EVERY, PROBE_TIME = 75.0, 20.0, 10.0
 #: jobs whose hosts are asked at once: when reports of all jobs are late, the others must have their ticks
 PROBED = 16
-#: bytes of the body of a slice's object that are read: 256 hosts with evidence are less
-BODY = 8 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -69,7 +67,10 @@ class Live:
     trouble: str = ""  #: what is being retried, in one line
     trouble_since: float | None = None
     looking: bool = False  #: the trouble is with observing, not with an action
-    launched: float | None = None  #: when every host had taken the start of the newest attempt
+    launched: float | None = (
+        None  #: when every host had first taken the start of the newest attempt
+    )
+    started: float | None = None  #: when they last took it from this process
     probed_at: float = 0.0
     #: hosts that do not answer over SSH: since when, and how often they were asked
     dead: dict[int, tuple[float, int]] = field(default_factory=dict[int, tuple[float, int]])
@@ -82,6 +83,12 @@ class Live:
             self.trouble, self.looking = trouble, looking
         elif self.looking is looking:
             self.trouble = ""
+
+    def turn_to(self, job: Job) -> None:
+        """Forget what is known of an attempt that is not the newest any more."""
+        if job.attempt and self.hearing.attempt != job.attempt.number:
+            self.hearing, self.dead = Hearing(job.attempt.number), {}
+            self.launched = self.started = None
 
     def take_over(self, job: Job, now: float) -> None:
         """The reports could be read: go on from what another process has stored, unless this one knows better. One that
@@ -159,6 +166,7 @@ class Observer:
     def look(self, job: Job, *, by_name: bool = False) -> Seen:
         """Everything that a decision about this job depends on. `by_name`: its slices as the cloud shows each of them
         now, and not as its newest list does."""
+        began = self.clock.now()
         held = [s for s in job.slices if s.gone_at is None]
         steady = self._steady(job)
         looks = {
@@ -180,10 +188,12 @@ class Observer:
         return Seen(
             slices=slices,
             listed=any(listed for _, listed in looks.values()),
+            took=self.clock.now() - began,
             reports=reports,
             readable_for=now - since,
             launched_for=None if live.launched is None else now - live.launched,
             disturbed=live.hearing.disturbed,
+            ignored=live.hearing.ignored(now),
             silent=silent,
             watch=live.watch(now) if waits else None,
             report_every=self.report_every,
@@ -237,9 +247,7 @@ class Observer:
             live.readable_since, live.unread_at = None, self.clock.now()
             return Unknown(str(error))
         live = self.live_of(job.id)
-        if job.attempt and live.hearing.attempt != job.attempt.number:
-            live.hearing, live.dead = Hearing(job.attempt.number), {}
-            live.launched = None
+        live.turn_to(job)
         live.take_over(job, self.clock.now())
         found = live.hearing.hear(job, blobs, key=key, now=storage_now)
         if live.hearing.unread and key is not None:
@@ -268,7 +276,7 @@ class Observer:
         """Of objects that have more to say than their metadata. One that cannot be read is not heard as yet."""
         for blob in hearing.unread:
             try:
-                body = self.blobs.get(blob.path, end=BODY, timeout=LOOK)
+                body = self.blobs.get(blob.path, end=limits.MAX_BODY, timeout=LOOK)
             except (Transient, Refused, NotFound) as error:
                 log.info("job %s: %s is read later: %s", job.id, blob.path, error)
                 continue
@@ -288,7 +296,7 @@ class Observer:
             if left <= 0:
                 break
             try:
-                bodies[path] = self.blobs.get(path, end=BODY, timeout=left)
+                bodies[path] = self.blobs.get(path, end=limits.MAX_BODY, timeout=left)
             except (Transient, Refused, NotFound) as error:
                 log.info("job %s: no evidence from %s: %s", job.id, path, error)
         key = self.hosts.key(keys.of_attempt(job)) if job.attempt.signed else ""

@@ -9,15 +9,12 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from tpujob import logged
 from tpujob.domain.actions import (
     Action,
     Copied,
-    CreateSlice,
     Decision,
-    DeleteSlice,
     Denied,
     Done,
     MakeCopy,
@@ -26,57 +23,50 @@ from tpujob.domain.actions import (
     StartProgram,
     StopProgram,
 )
-from tpujob.domain.decide import decide, follow_up
+from tpujob.domain.decide import decide, decide_beside, follow_up
 from tpujob.domain.events import Event, EventKind
-from tpujob.domain.failures import host_reputation, nonfinite
-from tpujob.domain.failures.retry import POLICIES
-from tpujob.domain.host import keys, plan
+from tpujob.domain.failures import nonfinite
+from tpujob.domain.host import keys
 from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import Cause, Job, Slice
+from tpujob.domain.model import Job
 from tpujob.domain.money.shared import SharedBudget
-from tpujob.domain.observations import Present, Seen
-from tpujob.domain.placement import datasets
+from tpujob.domain.observations import Seen
 from tpujob.domain.prices import LIST, PriceList
-from tpujob.engine.bundles import Bundles
+from tpujob.engine.actor import Actor
 from tpujob.engine.circuits import CircuitBreaker
 from tpujob.engine.counters import RECOVERY, Counters, recovered
-from tpujob.engine.observer import LOOK, Observer
+from tpujob.engine.observer import Observer
 from tpujob.engine.slice_listing import NAMED
 from tpujob.engine.spending import Spending
 from tpujob.errors import (
     Conflict,
     Fenced,
-    HostKeyChanged,
     NotFound,
-    Refused,
-    StoreError,
-    Transient,
 )
 from tpujob.ports import Blobs, Clock, Copies, Hosts, Lease, Reputation, Secrets, Slices, Store
-from tpujob.protocol import paths
 
 log = logging.getLogger(__name__)
 
 #: seconds that a lease lasts, at least; no remote call made under it may outlive it
 LEASE = 60.0
-#: seconds kept free at the end of a lease for the commit
-MARGIN = 5.0
 #: seconds for which an observation may be acted upon: observing takes some, a process that is held up takes more
 FRESH = 60.0
 #: decisions in one tick; the next tick goes on from there
 ROUNDS = 12
-#: seconds for one round of a copy; a call that it began may take as long again
-COPYING = 20.0
-#: seconds that a started program gets to report before it is started again, which is safe but not free
-PATIENCE = 10.0
 
 #: the events that give an attempt its cause
 _ENDS = frozenset({EventKind.ATTEMPT_ENDED, EventKind.ATTEMPT_RETRIED, EventKind.ATTEMPT_CONDEMNED})
 #: what comes often, and neither ends, deletes nor asks for anything
-_OFTEN = frozenset({EventKind.PROGRESSED, EventKind.WATCHED, EventKind.COPY_ADVANCED})
+_OFTEN = frozenset(
+    {
+        EventKind.PROGRESSED,
+        EventKind.WATCHED,
+        EventKind.REPORTS_IGNORED,
+        EventKind.COPY_ADVANCED,
+    }
+)
 #: how each is counted
 _RESULTS = {Done: "done", Copied: "done", NotYet: "not_yet", Denied: "denied"}
-_PREFLIGHTS = POLICIES[Cause.PREFLIGHT].budget
 
 
 class Reconciler:
@@ -98,12 +88,9 @@ class Reconciler:
         budgets: Sequence[SharedBudget] = (),
         counters: Counters | None = None,
     ) -> None:
-        self.store, self.slices, self.hosts, self.blobs = store, slices, hosts, blobs
-        self.clock, self.reputation, self.copies = clock, reputation, copies
-        self.secrets, self.bundles = secrets, Bundles(store, blobs)
+        self.store, self.clock, self.reputation = store, clock, reputation
         self.counters = counters or Counters()
         self.owner = owner  #: unique among all backends, ever
-        self.report_every = report_every
         self.changed = changed  #: called after every commit, so that whoever follows looks again
         self.breaker, self.spending = CircuitBreaker(store), Spending(store, clock, budgets)
         self.observer = Observer(
@@ -116,8 +103,19 @@ class Reconciler:
             prices,
             self.spending.of,
         )
+        self.actor = Actor(
+            store,
+            slices,
+            hosts,
+            blobs,
+            clock,
+            copies=copies,
+            secrets=secrets,
+            reputation=reputation,
+            report_every=report_every,
+            live_of=self.observer.live_of,
+        )
         self.live, self.circuits = self.observer.live, self.breaker.circuits
-        self._started: dict[str, tuple[int, float]] = {}
         self._accused: set[str] = set()  #: what this process has stored already
 
     # One tick --------------------------------------------------------------------------------------------------------
@@ -130,47 +128,64 @@ class Reconciler:
             try:
                 job = self.store.peek(job_id)
             except NotFound:
-                self._forget(job_id)
+                self.live.pop(job_id, None)
                 return None
             logged.note(attempt=str(job.attempt.number) if job.attempt else "")
-            looked = self.clock.now()
-            seen = self.observer.look(job)
-            decision = decide(job, seen, looked)
-            if seen.listed and not _light(decision):
-                looked = self.clock.now()
-                seen = self.observer.look(job, by_name=True)
-                decision = decide(job, seen, looked)
-            if decision.event and decision.event.kind in _ENDS:
-                seen = self.observer.with_evidence(job, seen)
-                decision = decide(job, seen, looked)
+            decision, moved = self._step(job, decide)
             wake_in = decision.wake_in
-            action = self._worth_doing(job, decision.action)
-            if decision.event is None and action is None:
-                break
-            moved = self._carry_out(job, seen, looked, decision.event, action)
+            if moved is False and decision.action and job.condemned:
+                moved = self._step(job, decide_beside)[1]
             if moved is None:  # another backend holds the lease, or wrote first
                 return 3.0
             if not moved:
                 break
         return None if self._finished(job_id) else max(wake_in, 0.2)
 
+    def _step(
+        self, job: Job, decide: Callable[[Job, Seen, float], Decision]
+    ) -> tuple[Decision, bool | None]:
+        """Observe, decide and carry it out. The second is as of `_carry_out`."""
+        looked = self.clock.now()
+        seen = self.observer.look(job)
+        decision = decide(job, seen, looked)
+        if seen.listed and not _light(decision):
+            looked = self.clock.now()
+            seen = self.observer.look(job, by_name=True)
+            decision = decide(job, seen, looked)
+        if decision.event and decision.event.kind in _ENDS:
+            seen = self.observer.with_evidence(job, seen)
+            decision = decide(job, seen, looked)
+        action = self.actor.worth_doing(job, decision.action)
+        if decision.event is None and action is None:
+            return decision, False
+        return decision, self._carry_out(job, seen, looked, decision.event, action)
+
     def tidy(self) -> None:
         """Remove reports of attempts that are over; from time to time. Raises StoreError."""
-        self.observer.listing.tidy(self.store.list(live=True))
+        self.observer.listing.tidy(self.store.list(live=True), self._key_of)
+
+    def _key_of(self, job_id: str, number: int) -> str | None:
+        """With which the hosts of an attempt sign; None: nobody knows of it any more. Raises StoreError, Transient,
+        Refused."""
+        try:
+            job = self.store.get(job_id)
+        except NotFound:
+            return None
+        known = 0 < number <= len(job.attempts)
+        return (
+            self.observer.hosts.key(keys.of_attempt(job, job.attempts[number - 1]))
+            if known
+            else None
+        )
 
     def _finished(self, job_id: str) -> bool:
         try:
-            job = self.store.peek(job_id)
+            if not self.store.peek(job_id).state.final:
+                return False
         except NotFound:
-            return True
-        if not job.state.final:
-            return False
-        self._forget(job_id)
-        return True
-
-    def _forget(self, job_id: str) -> None:
+            self.changed()  # it was removed just now
         self.live.pop(job_id, None)
-        self._started.pop(job_id, None)
+        return True
 
     def _carry_out(
         self, job: Job, seen: Seen, looked: float, happened: Event | None, action: Action | None
@@ -187,7 +202,7 @@ class Reconciler:
                 self._accuse(apply(job, happened), seen)
             current = self._commit(job, happened, lease) if happened else self._unchanged(job)
             young = seen if not seen.listed and self.clock.now() - looked < NAMED else None
-            result = self._act(current, action, lease, young) if action else Done()
+            result = self.actor.act(current, action, lease, young) if action else Done()
             if action:
                 self.counters.count("actions", type(action).__name__, _RESULTS[type(result)])
             after = follow_up(current, action, result, self.clock.now()) if action else None
@@ -257,124 +272,11 @@ class Reconciler:
                 )
                 self._accused.add(found.op_id)
 
-    def _avoided(self, job: Job) -> list[str]:
-        """The machines that the program is kept off; none for a job that was refused too many of them."""
-        if job.spent.get(_PREFLIGHTS, 0) >= host_reputation.REFUSALS:
-            return []
-        return host_reputation.avoided(self.reputation.suspects(), self.clock.now(), job.owner)
-
     def _note(self, job_id: str, result: Result) -> None:
         """Remember what is in the way: the error of an action that is tried again, or was refused without effect."""
         live = self.observer.live_of(job_id)
         trouble = result.error if isinstance(result, NotYet | Denied) else ""
         live.meet(trouble, self.clock.now(), looking=False)
-
-    # Act -------------------------------------------------------------------------------------------------------------
-
-    def _worth_doing(self, job: Job, action: Action | None) -> Action | None:
-        """None for a start that was accepted a moment ago and is about to report."""
-        if isinstance(action, StartProgram) and job.attempt:
-            attempt, at = self._started.get(job.id, (0, 0.0))
-            if attempt == job.attempt.number and self.clock.now() - at < PATIENCE:
-                return None
-        return action
-
-    def _act(self, job: Job, action: Action, lease: Lease, seen: Seen | None) -> Result:
-        """`seen`: what looks by name have just shown; None: there were none."""
-        try:
-            if isinstance(action, MakeCopy):
-                return self._copy(job, action, lease)
-            self._do(job, action, lease, seen)
-        except Refused as error:
-            return Denied(Cause(error.cause), str(error), error.scope)
-        except HostKeyChanged as error:
-            return Denied(Cause.BAD_HOST, str(error))
-        except (Transient, NotFound) as error:
-            log.info("job %s: %s: %s; trying again", job.id, type(action).__name__, error)
-            return NotYet(str(error))
-        return Done()
-
-    def _left(self, lease: Lease) -> float:
-        """Seconds for a call under this lease. Raises Transient when none are left: this process was held up, and
-        another one may lead by now."""
-        left = lease.until - self.clock.now() - MARGIN
-        if left <= 0:
-            raise Transient("the lease ran out before anything was done")
-        return left
-
-    def _do(self, job: Job, action: Action, lease: Lease, seen: Seen | None) -> None:
-        match action:
-            case CreateSlice():
-                slice = _serving(job)
-                key = self.hosts.public_key(slice)
-                left = self._left(lease)
-                self.slices.create(
-                    slice, job_id=job.id, public_key=key, timeout=left, folder=job.folder
-                )
-            case DeleteSlice(name, even_suspending):
-                slice = next(s for s in job.slices if s.name == name)
-                left, look = self._left(lease), seen.slices.get(name) if seen else None
-                there = look if isinstance(look, Present) else None
-                self.slices.delete(slice, timeout=left, even_suspending=even_suspending, seen=there)
-                self.hosts.forget(slice)
-            case StartProgram():
-                avoid = self._avoided(job)
-                plans = plan.plans(job, report_every=self.report_every, avoid=avoid)
-                told = {
-                    "secrets": self._secrets(job),
-                    "key": self.hosts.key(keys.of_attempt(job)),
-                    "cache_key": self.hosts.key(keys.of_caches(job)),
-                }
-                plans = [replace(one, **told) for one in plans]
-                self.hosts.start(_serving(job), plans, timeout=self._left(lease))
-                if job.attempt:
-                    self._started[job.id] = (job.attempt.number, self.clock.now())
-                    live = self.observer.live_of(job.id)
-                    live.launched = live.launched or self.clock.now()
-            case StopProgram(name):
-                slice = next(s for s in job.slices if s.name == name) if name else _serving(job)
-                grace = job.spec.stop_grace
-                self.hosts.stop(slice, grace=grace, timeout=self._left(lease))
-            case _:
-                self._wipe(job, lease)
-
-    def _secrets(self, job: Job) -> dict[str, str]:
-        """The values that the program is told. Raises Refused for one that is not set any more, or cannot be read."""
-        found: dict[str, str] = {}
-        for name in job.spec.run.secrets:
-            try:
-                found[name] = self.secrets.get(job.owner, name)
-            except (NotFound, StoreError) as error:
-                text = f"{error.message} any more" if isinstance(error, NotFound) else error.message
-                cure = f"`tpujob secret set {name}`, then `tpujob resume {job.id}`"
-                raise Refused(f"{text}: {cure}", cause=Cause.BAD_SPEC) from None
-        return found
-
-    def _copy(self, job: Job, action: MakeCopy, lease: Lease) -> Result:
-        copy = datasets.found(job, action.id)
-        assert copy is not None, f"job {job.id} makes no copy {action.id}"
-        timeout = min(COPYING, self._left(lease))
-        return Copied(self.copies.advance(copy, timeout=timeout))
-
-    def _wipe(self, job: Job, lease: Lease) -> None:
-        """Remove the job's objects and what only it has shipped, then its record. A time-out leaves the record, so that
-        the next tick goes on. Data sets stay: other jobs read them, too."""
-        until = self.clock.now() + self._left(lease)
-        for workdir in job.workdirs:
-            said = f"{paths.reports_root(workdir)}{job.id}/"
-            for blob in (
-                *self.blobs.list(said, timeout=LOOK),
-                *self.blobs.list(workdir + "/", timeout=LOOK),
-            ):
-                kept = blob.path.removeprefix(workdir + "/").startswith(paths.KEPT)
-                if job.wipe_checkpoints or not kept:
-                    if self.clock.now() > until:
-                        raise Transient("cleaning takes long; going on in a moment")
-                    self.blobs.delete(blob.path, timeout=LOOK)
-        self.bundles.remove(job)
-        self.store.remove(job.id, lease=lease)
-        self._forget(job.id)
-        self.changed()
 
 
 def _ttl(job: Job, action: Action | None) -> float:
@@ -392,8 +294,3 @@ def _light(decision: Decision) -> bool:
 
 def _whole(result: Result) -> bool:
     return isinstance(result, Copied) and result.progress.whole
-
-
-def _serving(job: Job) -> Slice:
-    assert job.slice is not None, f"job {job.id} has no slice in state {job.state}"
-    return job.slice

@@ -1,8 +1,8 @@
 """What the cloud says of all slices: one list of it serves every look of some seconds, whatever job looks.
 
-A list may lag behind, and leave things out. So it is believed only in what it shows, and only of slices that nobody has
-asked for or deleted just before; all others are looked at by name. And whoever ends, deletes or asks for something on
-the strength of it looks again by name first (`engine/reconciler.py`).
+A list may lag behind, and leave things out. So it is believed only in what it shows, and not of slices that somebody
+has deleted just before; all others are looked at by name. And whoever ends, deletes or asks for something on the
+strength of it looks again by name first (`engine/reconciler.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ CALLS = 2
 TIMEOUT, FOR_EACH_SLICE = 15.0, 0.006
 #: seconds for which a list may lag behind a request or a deletion
 LAG = 60.0
-#: seconds for which a look by name serves, unless something was asked of the slice since
+#: seconds for which a look by name serves, unless something was asked of the slice since; of one that is not being
+#: deleted for as long as a list does
 NAMED = 2.0
 #: of what lists do not show: seconds between two looks by name, and for how many seconds they may be ahead of that
 GAP, AHEAD = 0.5, 10.0
@@ -90,7 +91,7 @@ class SliceListing:
         last = self._looked.get(one.name, ("", 0.0))[1]
         self._looked[one.name] = job_id, now
         if not by_name and (named := self._just_named(one, now)):
-            return named, False
+            return named
         longer = STEADY if steady and now - last < STEADY else 0.0
         if not by_name and now >= _settled(one) and (listed := self._current(now, longer)):
             shown = self._shown(one, listed, now)
@@ -104,12 +105,15 @@ class SliceListing:
             self._named.pop(one.name, None)
         return seen, False
 
-    def _just_named(self, one: Slice, now: float) -> Present | None:
-        """What the newest look by name has shown, if it is young, there is no younger list, and nothing was
-        asked of the slice since."""
+    def _just_named(self, one: Slice, now: float) -> tuple[Present, bool] | None:
+        """What the newest look by name has shown, if it is young, there is no younger list, and nothing was asked of
+        the slice since; and whether that is some seconds old."""
         at, seen = self._named.get(one.name, (0.0, None))
-        newest = self._newest.at if self._newest else 0.0
-        return seen if 0 <= now - at < NAMED and at >= newest and at > _asked_at(one) else None
+        newest, lasts = self._newest, NAMED
+        if newest and one.delete_asked_at is None:
+            lasts = max(NAMED, newest.lasts)
+        young = 0 <= now - at < lasts and at >= (newest.at if newest else 0.0)
+        return (seen, now - at >= NAMED) if seen and young and at > _asked_at(one) else None
 
     def _current(self, now: float, longer: float) -> _Listed | None:
         """A list that is young enough, made now if need be; None: it is just being made for the first time in long."""
@@ -136,7 +140,7 @@ class SliceListing:
         looked = self._looked.copy().items()
         self._looked = {name: one for name, one in looked if now - one[1] < KEPT}
         named = self._named.copy().items()
-        self._named = {name: one for name, one in named if now - one[0] < NAMED}
+        self._named = {name: one for name, one in named if now - one[0] < LONGEST}
         self._unshown = {n: at for n, at in self._unshown.copy().items() if now - at < MISSED}
         timeout = TIMEOUT + FOR_EACH_SLICE * len(self._looked)
         return _Listed(now, self._slices.survey(sorted(self._zones), timeout=timeout))
@@ -148,6 +152,8 @@ class SliceListing:
         asked, found = self._asked.get(one.name, 0.0), listed.survey.seen.get(one.name)
         if isinstance(found, Present):
             return found if listed.at >= asked else None
+        if now < one.requested_at + LAG:
+            return None  # lists need not show it yet
         self._unshown[one.name] = now
         turn = GAP * len(self._unshown)  # all of them have theirs
         if now - asked >= turn and self._booked <= now + AHEAD:
@@ -167,5 +173,5 @@ def _asked_at(one: Slice) -> float:
 
 
 def _settled(one: Slice) -> float:
-    """From when on lists show that."""
-    return _asked_at(one) + LAG
+    """From when on what lists show of it is later than what was asked of it."""
+    return one.requested_at if one.delete_asked_at is None else one.delete_asked_at + LAG

@@ -16,6 +16,10 @@ LEFT_BEHIND = 40.0
 #: seconds between two reports, at most, while a host that got a notice may still be saving
 SAVING = 10.0
 
+MOST_HOSTS = 100_000  #: no slice has more; the text of a number without a limit may be refused
+#: bytes of the body of a slice's object that are written, and read: 1,536 hosts with evidence are less
+MAX_BODY = 32 * 1024 * 1024
+
 LONGEST_LINE = 64 * 1024  #: bytes of a line of log; a longer line becomes several
 LAST_SEGMENT = 99_999  #: of a log: five digits, so that names sort as numbers do
 LOG_EVERY = 300.0  #: seconds that a line of log waits to be shipped, at most

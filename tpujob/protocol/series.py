@@ -1,5 +1,6 @@
-"""How the numbers of a program's steps went, as one line of JSON: the second line of the body of host 0's report, after
-the evidence. The agent writes it; `domain/host/series.py` reads it.
+"""How the numbers of a program's steps went, as one line of JSON in the body of what a slice reports
+(`slice_report.py`): those of the program on the host that writes for all. The agent writes it; `domain/host/series.py`
+reads it.
 """
 
 from __future__ import annotations

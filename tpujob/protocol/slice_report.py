@@ -2,7 +2,8 @@
 
 The object is `paths.report_path` of the speaker. Its metadata has the reports of all hosts, as `summary`, so that a
 list call reads them: what all of them say alike is there once, anything else as a column with a value for each host.
-`mac` signs the text. What does not fit into the metadata is in the body alone, and its hash in the summary.
+`mac` signs the text. What does not fit into the metadata is in the body alone, and its hash in the summary. Where not
+even what decides fits, the summary has no host at all: whoever reads it needs the body of each such object.
 
 The body is lines: its own signature, a head, curves (`series.py`), the report of each host, the evidence of those that
 have any. It can be read without the metadata, which may already be newer.
@@ -22,8 +23,10 @@ from tpujob.protocol.report import ReportDocument
 SUMMARY, MAC = "summary", "mac"  #: the names in the metadata
 #: what leaves the summary first: it rarely changes, so that a reader keeps it
 RARE = ("physical", "versions", "maintenance", "verdict", "unreached", "metrics", "error", "loss")
-#: never missing from a summary
+#: a summary has these of each host, or it has no hosts
 NEEDED = ("host", "seq", "age", "phase")
+#: what a summary without hosts counts instead, as each change of it is a hint to look
+HINTS = ("phase", "notice")
 Document = Dict[str, Any]
 
 
@@ -43,7 +46,7 @@ class Summary(NamedTuple):
     at: Optional[
         float
     ]  #: when it was made, by the storage's clock; None: the speaker does not know that
-    words: List[Word]  #: without evidence; by host
+    words: List[Word]  #: without evidence; by host; none: they are in the body alone
     left: str = ""  #: the hash of what is in the body alone; empty: nothing is
     fields: Tuple[str, ...] = ()  #: the names of what that is
 
@@ -66,20 +69,30 @@ def pack(
     series: bytes = b"",
     most: int = limits.MAX_METADATA,
 ) -> Tuple[Dict[str, str], bytes]:
-    """Metadata of at most so many bytes, and body. `by`, `at`: see `Summary`."""
+    """Metadata of at most so many bytes, and a body that is short enough to be read. `by`, `at`: see `Summary`."""
     words = sorted(words, key=lambda word: word.host)
     rows = [_row(word) for word in words]
     columns = {name: _column(rows, name) for name in sorted({n for row in rows for n in row})}
     head = {"v": 1, "by": by, "at": at, "n": len(rows)}
     text = _text({**head, "columns": columns})
+    room = most - len(SUMMARY) - len(MAC) - 64
     left: Document = {}
     for name in _order(columns):
-        if len(text) <= most - len(SUMMARY) - len(MAC) - 64:
+        if len(text) <= room:
             break
         left[name] = columns.pop(name)
-        told = {"left": signing.digest(_text(left).encode())[:16], "fields": sorted(left)}
-        text = _text({**head, **told, "columns": columns})
+        text = _text({**head, **_told(left), "fields": sorted(left), "columns": columns})
+    if len(text) > room:
+        bare: Document = {**head, "n": 0, **_told({**left, **columns}), "columns": {}}
+        counts = {name: Counter(str(row.get(name) or "") for row in rows) for name in HINTS}
+        texts = [_text({**bare, **counts}), _text(bare)]  # some agent may have phases of its own
+        text = texts[0] if len(texts[0]) <= room else texts[1]
+    assert len(text) <= room, "a summary of no host has a few numbers"
     return {SUMMARY: text, MAC: signing.sign(key, "slice", text)}, _body(head, words, key, series)
+
+
+def _told(left: Document) -> Document:
+    return {"left": signing.digest(_text(left).encode())[:16]}
 
 
 def _row(word: Word) -> Document:
@@ -89,7 +102,7 @@ def _row(word: Word) -> Document:
 
 def _column(rows: Sequence[Document], name: str) -> Document:
     """The values of all rows: `all`, what most of them have, and `but`, the others by their place; or, where that is
-    shorter, `each`. Whole numbers are counted from the least, `from`."""
+    shorter, `each`. Whole numbers are counted from the least or, as a clock may be far off, the middle one, `from`."""
     values = [row.get(name) for row in rows]
     texts = [_text(value) for value in values]
     usual = Counter(texts).most_common(1)[0][0]
@@ -97,11 +110,13 @@ def _column(rows: Sequence[Document], name: str) -> Document:
     column: Document = {"all": json.loads(usual), "but": odd} if odd else {"all": json.loads(usual)}
     if len(odd) < 2:
         return column
-    each: Document = {"each": values}
+    forms: List[Document] = [column, {"each": values}]
     if all(isinstance(value, int) and not isinstance(value, bool) for value in values):
-        least = min(cast(List[int], values))
-        each = {"each": [value - least for value in cast(List[int], values)], "from": least}
-    return min(column, each, key=lambda made: len(_text(made)))
+        numbers = sorted(cast(List[int], values))
+        for base in (numbers[0], numbers[len(numbers) // 2]):
+            each = [value - base for value in cast(List[int], values)]
+            forms.append({"each": each, "from": base})
+    return min(forms, key=lambda made: len(_text(made)))
 
 
 def _order(columns: Mapping[str, Document]) -> List[str]:
@@ -114,9 +129,12 @@ def _order(columns: Mapping[str, Document]) -> List[str]:
 def _body(head: Document, words: Sequence[Word], key: str, series: bytes) -> bytes:
     lines = [_text(head).encode(), series]
     lines += [_text(_row(word)).encode() for word in words]
+    room = limits.MAX_BODY - sum(len(line) + 1 for line in lines) - 64
     for word in words:
-        if word.evidence:
-            lines.append(b"%d " % word.host + word.evidence.replace(b"\n", b" "))
+        line = b"%d " % word.host + word.evidence.replace(b"\n", b" ")
+        if word.evidence and len(line) < room:
+            lines.append(line)
+            room -= len(line) + 1
     rest = b"\n".join(lines)
     return signing.sign(key, "slice body", rest).encode() + b"\n" + rest
 
@@ -124,6 +142,9 @@ def _body(head: Document, words: Sequence[Word], key: str, series: bytes) -> byt
 def _text(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
+
+#: what comes of reading what is signed, and has another form
+_ODD = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 # Reading -------------------------------------------------------------------------------------------------------------
 
@@ -140,6 +161,8 @@ def read_summary(metadata: Mapping[str, str], key: str) -> Optional[Summary]:
         return None
     try:
         said = json.loads(text)
+        if not 0 <= said["n"] <= limits.MOST_HOSTS:
+            return None
         rows: List[Document] = [{} for _ in range(said["n"])]
         for name, column in said["columns"].items():
             for n, value in enumerate(_values(column, len(rows))):
@@ -149,7 +172,7 @@ def read_summary(metadata: Mapping[str, str], key: str) -> Optional[Summary]:
         return Summary(
             said["by"], said["at"], words, said.get("left", ""), tuple(said.get("fields", ()))
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except _ODD:
         return None  # of a version that this one does not know
 
 
@@ -181,12 +204,13 @@ def read_body(body: bytes, key: str) -> Optional[Body]:
         evidence = {int(host): text for host, _, text in parts}
         words = [_word(row, evidence.get(row["host"], b"")) for row in rows]
         return Body(said["by"], said["at"], words)
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except _ODD:
         return None
 
 
 def series_of(body: bytes) -> bytes:
-    """The curves in a body, or in the beginning of one, whoever wrote it; also in one of an agent before this."""
+    """The curves in a body, or in the beginning of one; also in one of an agent before this. Only `read_body` tells
+    whether hosts have signed it."""
     lines = body.split(b"\n", 3)
     place = 2 if len(lines[0]) == 64 else 1
     return lines[place] if len(lines) > place else b""
@@ -194,6 +218,8 @@ def series_of(body: bytes) -> bytes:
 
 def completed(summary: Summary, body: Body) -> List[Word]:
     """The words of a summary with what it has left to its body, or to an earlier one that had the same."""
+    if not summary.words:
+        return list(body.words)
     known = {word.host: cast(Document, word.said) for word in body.words}
     found: List[Word] = []
     for word in summary.words:

@@ -84,6 +84,7 @@ class Jobs:
         secrets: Secrets,
         site: Site = EVERYWHERE,
         access: Callable[[Slice, int, str, str], HostAccess],
+        key: Callable[[Sequence[str]], str],
         trust: Callable[[Slice], str] = lambda _: "",
         loop: Loop,
         changes: Changes,
@@ -103,10 +104,10 @@ class Jobs:
         """`who`: for whom; `acting_for` makes one for somebody else. `live`: what the reconciler knows of each job
         beyond its record. `circuits`: the offers that were refused lately, for all jobs. `funds`: what budgets depend
         on beside a job's record. `accounts`: of the budgets that are shared. `offered`: what a zone lists; left out:
-        nobody can be asked. `access`: lets the holder of a public key in at a host. `trust`: why the keys of a slice's
-        hosts are trusted. `owner`: what slices are labelled with. `around`: what the context adds to the bill.
-        `quotas`: what the project may hold; left out: there is none to read. `counters`: of the process, which is
-        `process`. `live_logs`: what running hosts print that is not stored yet."""
+        nobody can be asked. `access`: lets the holder of a public key in at a host. `key`: see `Hosts.key`. `trust`:
+        why the keys of a slice's hosts are trusted. `owner`: what slices are labelled with. `around`: what the context
+        adds to the bill. `quotas`: what the project may hold; left out: there is none to read. `counters`: of the
+        process, which is `process`. `live_logs`: what running hosts print that is not stored yet."""
         self._who = who
         self._store, self._blobs, self._clock = store, blobs, clock
         self._access, self._trust, self._loop, self._changes = access, trust, loop, changes
@@ -120,7 +121,7 @@ class Jobs:
         self._secrets, self._bundles = OwnSecrets(store, secrets), Bundles(store, blobs)
         self._submission = Submission(blobs, copies, clock, site, offered, funds)
         self.hosts, self.pin_host, self.clear_host = admin.hosts, admin.pin_host, admin.clear_host
-        self._curves = Curves(blobs, clock)
+        self._curves = Curves(blobs, clock, key)
         self._members, self._suspects = members, admin.suspects
         self._notifications = notifications
         self.set_channel_secret = notifications.set_channel_secret

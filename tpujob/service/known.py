@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tpujob.domain.host.hearing import Hearing
-from tpujob.domain.model import Job, Progress, State
+from tpujob.domain.model import Ignored, Job, Progress, State
 from tpujob.domain.observations import NO_FUNDS, Circuit, Funds, Maintenance
 from tpujob.domain.placement import circuits as capacity
 from tpujob.domain.prices import PriceList
@@ -24,7 +23,7 @@ class Known:
     )
     moved_at: float | None = None  #: when its step last changed
     maintenance: Maintenance | None = None  #: what the cloud announces for its hosts
-    hearing: Hearing | None = None  #: what was not believed of its hosts
+    ignored: Ignored | None = None  #: what this process did not believe of its hosts
     trouble: str = ""  #: what is being retried
     trouble_since: float | None = None
     wait: capacity.Wait | None = None  #: for the hardware that the cloud refused
@@ -54,7 +53,7 @@ class Knowledge:
             progress=going.progress if going else None,
             moved_at=going.moved_at if going else None,
             maintenance=going.maintenance if going else None,
-            hearing=self._hearing(job),
+            ignored=self._ignored(job, now),
             trouble=live.trouble if live else "",
             trouble_since=live.trouble_since if live else None,
             wait=self._wait(job),
@@ -69,12 +68,12 @@ class Knowledge:
             return None
         return live if live.attempt == attempt.number else None
 
-    def _hearing(self, job: Job) -> Hearing | None:
+    def _ignored(self, job: Job, now: float) -> Ignored | None:
         """Also while no report was believed."""
         live, attempt = self._live.get(job.id), job.attempt
         if live is None or attempt is None or attempt.ended_at is not None:
             return None
-        return live.hearing if live.hearing.attempt == attempt.number else None
+        return live.hearing.ignored(now) if live.hearing.attempt == attempt.number else None
 
     def trouble(self, job: Job) -> str:
         live = self._live.get(job.id)

@@ -3,28 +3,23 @@ slices are gone."""
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tpujob.api import ChartView, CurveView, MetricsView
-from tpujob.domain.host import reports
-from tpujob.domain.host.series import READ, Point, read_series
+from tpujob.domain.host.series import Point, read_series
 from tpujob.domain.model import Attempt, Job
 from tpujob.domain.money.goodput import resumed_at, steps_kept
 from tpujob.errors import NotFound, Refused, Transient
 from tpujob.newest import Newest
 from tpujob.ports import Blobs, Clock
-from tpujob.protocol import paths
+from tpujob.service.series import SeriesReader
 
 ATTEMPTS = 12  #: that are shown, the newest
 POINTS = 1200  #: of one chart: twice as many as a screen has columns for it
 CHARTS = 8
 WITHIN = 5.0  #: seconds to read all of them
-#: seconds for which what was read of an attempt is taken as it is: while it runs, and once it has long ended
-FRESH, SETTLED = 10.0, 600.0
 MADE = 8  #: jobs whose charts are remembered, of about a megabyte each
-KEPT = 256  #: attempts that are remembered, of 24 KiB each
 
 TITLES = {
     "loss": "Loss",
@@ -38,15 +33,15 @@ NO_ATTEMPT = "no program has run yet"
 NO_STEPS = (
     "the program has told no steps: one that writes `step` events (docs/workloads.md) has curves"
 )
+NOT_SIGNED = "what lies where the hosts report is not signed by them, and is not drawn"
 
 
 class Curves:
-    """Reads reports, and remembers those of attempts that have ended for a while. Safe for threads."""
+    """Safe for threads."""
 
-    def __init__(self, blobs: Blobs, clock: Clock) -> None:
-        self._blobs, self._clock = blobs, clock
-        #: until when, and the body
-        self._read: Newest[tuple[str, int], tuple[float, bytes]] = Newest(KEPT)
+    def __init__(self, blobs: Blobs, clock: Clock, key: Callable[[Sequence[str]], str]) -> None:
+        """`key`: see `Hosts.key`."""
+        self._series = SeriesReader(blobs, clock, key)
         #: charts of the jobs that were looked at last, and what they were made of
         self._made: Newest[tuple[str, int], tuple[object, list[ChartView]]] = Newest(MADE)
 
@@ -62,10 +57,15 @@ class Curves:
         for one in reversed(asked):
             try:
                 left = deadline - time.monotonic()
-                found[one.number] = self._body(job, one, left)
+                told = self._series.of(job, one, left)
             except (Transient, Refused) as error:
                 unread.append(one.number)
                 trouble = trouble or f"the bucket does not give them just now: {error.message}"
+                continue
+            found[one.number] = told.line
+            if told.doubted:
+                unread.append(one.number)
+                trouble = trouble or NOT_SIGNED
         charts = self._charts(job, [a for a in asked if found.get(a.number)], found, attempt or 0)
         why = trouble or ("" if charts else NO_STEPS if ran else NO_ATTEMPT)
         return MetricsView(
@@ -77,36 +77,16 @@ class Curves:
         )
 
     def _charts(
-        self, job: Job, asked: Sequence[Attempt], bodies: Mapping[int, bytes], number: int
+        self, job: Job, asked: Sequence[Attempt], lines: Mapping[int, bytes], number: int
     ) -> list[ChartView]:
         kept = steps_kept(job)
-        of = [(a.number, bodies[a.number], kept.get(a.number)) for a in asked]
+        of = [(a.number, lines[a.number], kept.get(a.number)) for a in asked]
         before, charts = self._made.get((job.id, number), (None, []))
         if before != of:
-            found = {a.number: read_series(bodies[a.number]) for a in asked}
+            found = {a.number: read_series(lines[a.number]) for a in asked}
             charts = _charts([a for a in asked if found[a.number]], found, kept)
             self._made[job.id, number] = of, charts
         return charts
-
-    def _body(self, job: Job, attempt: Attempt, left: float) -> bytes:
-        """Empty: there is no report. Raises Transient, Refused."""
-        key, now = (job.id, attempt.number), self._clock.now()
-        until, body = self._read.get(key, (0.0, b""))
-        if now < until:
-            return body
-        if left <= 0:
-            raise Transient("reading takes too long")
-        workdir, body = job.workdir_of(attempt.number), b""
-        # while it lasts, and once it is over
-        for path in (
-            reports.report_path(job, attempt, 0),
-            paths.kept_report_path(workdir, attempt.number, 0),
-        ):
-            with contextlib.suppress(NotFound):
-                body = body or self._blobs.get(path, end=READ, timeout=left)
-        settled = attempt.ended_at is not None and now - attempt.ended_at > SETTLED
-        self._read[key] = (now + (SETTLED if settled else FRESH), body)
-        return body
 
 
 def _charts(

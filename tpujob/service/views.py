@@ -22,8 +22,7 @@ from tpujob.api import (
 from tpujob.domain.events import Event
 from tpujob.domain.failures import host_reputation, stall
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.host.hearing import Hearing
-from tpujob.domain.model import Attempt, Code, Job, Progress, Slice, State, Suspect
+from tpujob.domain.model import Attempt, Code, Ignored, Job, Progress, Slice, State, Suspect
 from tpujob.domain.money import free, pace, usd_of_job, usd_of_slice
 from tpujob.domain.observations import Maintenance, Report
 from tpujob.domain.placement import circuits
@@ -102,7 +101,7 @@ def job_view(
         copying=outlook.copying(job, now),
         usd_copies=sum(copy.micros for copy in job.copies) / 1e6,
         maintenance=_maintenance_view(known.maintenance, now),
-        ignored=_ignored_view(known.hearing),
+        ignored=_ignored_view(job.attempt, known.ignored),
         outcome=job.outcome,
         cause=job.cause,
         type=shown.facts.type,
@@ -181,10 +180,14 @@ def _maintenance_view(coming: Maintenance | None, now: float) -> MaintenanceView
     )
 
 
-def _ignored_view(hearing: Hearing | None) -> IgnoredView | None:
-    if hearing is None or not hearing.unverified + hearing.replayed:
+def _ignored_view(attempt: Attempt | None, counted: Ignored | None) -> IgnoredView | None:
+    """The most that is known: what is stored may be older, and what this process has counted is lost with it."""
+    known = [it for it in (attempt and attempt.ignored, counted) if it is not None]
+    if not known:
         return None
-    return IgnoredView(unverified=hearing.unverified, replayed=hearing.replayed)
+    return IgnoredView(
+        unverified=max(it.unverified for it in known), replayed=max(it.replayed for it in known)
+    )
 
 
 def code_view(code: Code | None) -> CodeView | None:

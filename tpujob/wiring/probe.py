@@ -19,7 +19,7 @@ from tpujob.doctor.probe.record import Made, Records, bare_slice
 from tpujob.doctor.probe.spend import LEFT_OVER, PROBE_JOB, Budget, Choice, budget, choose
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.errors import BadRequest, Refused, TpujobError
-from tpujob.wiring.backend import World, world
+from tpujob.wiring.world import World, world
 
 if TYPE_CHECKING:
     from tpujob.adapters.probed import GoogleCloud

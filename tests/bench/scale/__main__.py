@@ -23,6 +23,7 @@ WINDOW = 120.0  #: seconds of nothing but ticks
 RAMP = 0.15  #: seconds a job until those that run by then must do; on a machine with nothing else it takes 0.1
 FEW = 20  #: jobs that say what a backend takes without many
 GONE, NOTICE = 100, 30.0  #: slices that are preempted at once; seconds of notice, as on spot
+SILENT = 1.0  #: percent of the slices that die, and that the cloud calls READY
 CALLS = 600.0  #: of Cloud TPU a minute, which a backend in the cloud allows itself
 _ASKED = "slice_requested"  #: the event
 #: (limit, unit) of what is asked of 10,000 jobs
@@ -39,6 +40,7 @@ def main() -> None:
         _whole(rig)
         for notice in (NOTICE, 0.0):
             _preempted(rig, min(GONE, jobs // 2), notice, jobs)
+        _silent(rig, SILENT, jobs)
         _beyond(jobs, few, *steady)
 
 
@@ -108,29 +110,44 @@ def _whole(rig: Rig) -> None:
 def _preempted(rig: Rig, count: int, notice: float, jobs: int) -> None:
     """From the moment when the cloud says PREEMPTED to the event of the next request; with a notice, which comes before
     it, the request may come before it, too: then the time is negative."""
+    told = f"with {notice:g} s of notice" if notice else "without notice"
+    what = f"{count} preempted {told}, to the next request"
+    _lost(rig, jobs, lambda: rig.preempted(count, notice), notice, what, BACK)
+
+
+def _silent(rig: Rig, percent: float, jobs: int) -> None:
+    """From the moment when slices die that the cloud goes on to call READY to the event of the next request."""
+    what = f"{percent:g} % fall silent, to the next request"
+    _lost(rig, jobs, lambda: rig.silenced(percent), 0.0, what, None)
+
+
+def _lost(
+    rig: Rig,
+    jobs: int,
+    drill: Callable[[], list[str]],
+    later: float,
+    what: str,
+    limit: float | None,
+) -> None:
+    """`later`: seconds after the drill from which on is counted."""
     rig.settled(jobs)
-    calls, before, at = rig.calls(), used(rig.backend).cpu_s, time.time()
-    names = rig.preempted(count, notice)
-    gone = {job: int(k) for _, job, k in (name.split("-")[:3] for name in names)}
+    calls, before, at = rig.calls(), used(rig.backend).cpu_s, time.time() + later
+    gone = {job: int(k) for _, job, k in (name.split("-")[:3] for name in drill())}
     waits: dict[str, float] = {}
 
     def back() -> bool:
         for job in gone.keys() - waits.keys():
-            asked = [
-                e for e in rig.patiently(lambda job=job: rig.api.events(job)) if e["kind"] == _ASKED
-            ]
+            events = rig.patiently(lambda job=job: rig.api.events(job))
+            asked = [event["at"] for event in events if event["kind"] == _ASKED]
             if len(asked) > gone[job]:
-                waits[job] = (
-                    datetime.fromisoformat(asked[gone[job]]["at"]).timestamp() - at - notice
-                )
-        return len(waits) == count
+                waits[job] = datetime.fromisoformat(asked[gone[job]]).timestamp() - at
+        return len(waits) == len(gone)
 
     time.sleep(BACK)  # looking costs the backend something
     rig.until(back, "each has asked for another slice")
     found, cpu = sorted(waits.values()), used(rig.backend).cpu_s - before
-    told = f"with {notice:g} s of notice" if notice else "without notice"
-    _say(f"{count} preempted {told}, to the next request: p50", _at(found, 0.5), "s")
-    _say("the same: p99", _at(found, 0.99), "s", BACK)
+    _say(f"{what}: p50", _at(found, 0.5), "s")
+    _say("the same: p99", _at(found, 0.99), "s", limit)
     _say("the same: CPU of the backend, with looking", cpu, "s")
     made = sum(n - calls.get(key, 0) for key, n in rig.calls().items() if key[0] == "tpu")
     _say(f"the same: calls of Cloud TPU; {CALLS:g} a minute are allowed", made, "calls")

@@ -154,6 +154,10 @@ class Rig:
         """So many slices, which are preempted from now on."""
         return self.emulator.do("preempt-many", count=count, notice_s=notice)["slices"]
 
+    def silenced(self, percent: float) -> list[str]:
+        """That share of the slices, whose hosts are dead from now on."""
+        return self.emulator.do("silence-many", percent=percent)["slices"]
+
     def hollow(self, **asked: Any) -> dict[str, Any]:
         return self.patiently(lambda: self.emulator.do("hollow", **asked))
 

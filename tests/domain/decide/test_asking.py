@@ -197,3 +197,14 @@ def test_a_place_in_the_queue_is_left_only_for_an_offer_that_may_be_had() -> Non
     assert "has waited 30 min in the cloud's queue" in left.message
     full = {"us-east5-a/v6e-8/spot": Circuit(Cause.STOCKOUT, 1, NOW - 5, NOW + 15, NOW - 5)}
     assert decided(job(QUEUE_PATIENCE), waits, circuits=full).event is None
+
+
+# Preparing ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_slice_is_looked_at_each_minute_until_the_program_is_started_again_on_it() -> None:
+    job = replace(job_in(State.PREPARING), wake=NOW + 500)
+    there = Seen({s.name: Present(SliceState.READY) for s in job.slices})
+    assert decide(job, there, NOW) == Decision(wake_in=60)
+    lost = Seen({s.name: Present(SliceState.PREEMPTED) for s in job.slices})
+    assert decide(job, lost, NOW).event is not None, "it is let go of at once"

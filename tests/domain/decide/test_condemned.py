@@ -9,9 +9,19 @@ import pytest
 
 from tests.support.records import NOW, job_in, with_condemned
 from tpujob.domain.actions import DeleteSlice, StopProgram
+from tpujob.domain.decide import decide
 from tpujob.domain.decide.condemned import MOST, QUEUED, STOP_PATIENCE, give_back
-from tpujob.domain.model import Job, State, Wish
-from tpujob.domain.observations import Absent, Present, Seen, SliceSeen, SliceState, Unknown
+from tpujob.domain.model import Cause, Job, State, Wish
+from tpujob.domain.observations import (
+    Absent,
+    Circuit,
+    Present,
+    Seen,
+    SliceSeen,
+    SliceState,
+    Unknown,
+)
+from tpujob.domain.placement import circuits
 
 BAD, GRACE = "tj-000001-1", 30.0
 THERE = Present(SliceState.READY)
@@ -57,6 +67,18 @@ def test_the_wait_for_a_stop_that_is_not_confirmed_is_bounded() -> None:
 def test_a_condemned_slice_is_kept_for_a_quarter_of_an_hour_at_most() -> None:
     assert done_with(kept(MOST)) is None
     assert done_with(kept(MOST + 1)) == DeleteSlice(BAD)
+
+
+def test_a_condemned_slice_is_looked_at_however_long_the_job_waits_for_another_one() -> None:
+    """Here another job is to ask first, as the cloud has refused it for so long."""
+    job = kept(state=State.QUEUED, wake=NOW - 60)
+    names = (circuits.key(o, Cause.STOCKOUT) for o in circuits.allowed(job))
+    closed = dict.fromkeys(names, Circuit(Cause.STOCKOUT, 9, NOW - 9000, NOW + 900))
+    waits = decide(job, Seen({BAD: THERE}, circuits=closed), NOW)
+    assert (waits.event, waits.action) == (None, None), "there is nothing to be done yet"
+    assert waits.wake_in <= 30
+    alone = replace(job, slices=())
+    assert decide(alone, Seen(circuits=closed), NOW).wake_in == 900, "nothing is billed"
 
 
 def test_a_condemned_slice_is_not_kept_for_a_request_that_only_waits() -> None:

@@ -80,6 +80,14 @@ def test_a_serving_slice_is_lost_only_when_two_looks_agree(state: State) -> None
     assert missed(AGREES_FOR + 1) is K.SLICE_MISSING, "what was seen in between, nobody knows"
 
 
+def test_the_minute_between_two_looks_counts_from_the_end_of_the_first() -> None:
+    """One of them took half a minute, and only its last call missed the slice."""
+    job = job_in(State.RUNNING)
+    event = decide(job, Seen({job.slices[0].name: Absent()}, took=30.0), NOW).event
+    assert event is not None
+    assert apply(job, event).slices[0].missing_since == NOW + 30
+
+
 def test_the_deletion_of_a_slice_that_cannot_be_seen_is_repeated() -> None:
     assert step(releasing(), Unknown("503")) == (None, DeleteSlice(NAME))
     assert step(releasing(), Present(SliceState.DELETING)) == (None, None)

@@ -255,6 +255,46 @@ def test_an_object_whose_body_cannot_be_read_is_not_half_believed() -> None:
     assert ear.look(now=101.0) == {}
     ear.bodies[f"{PREFIX}0"] = body
     assert len(ear.look(now=102.0)) == 200, "it is tried again"
+    assert not ear.hearing.unverified
+
+
+def test_a_forged_body_below_signed_metadata_is_counted_and_not_read_for_ever() -> None:
+    ear = SliceEar()
+    words = [word(h, 5, physical=f"{h:0100}") for h in range(200)]
+    ear.put(0, *words, at=100.0, updated=100.0)
+    signed = ear.put(1, *words, at=100.0, updated=100.0)
+    ear.put_back(signed, updated=101.0)
+    ear.bodies[f"{PREFIX}1"] = b"anything"
+    reads = 0
+    for now in range(102, 122):
+        assert len(ear.look(now=now)) == 200, "what host 0 writes is believed"
+        reads += sum(blob.path.endswith("1") for blob in ear.hearing.unread)
+    assert (reads, ear.hearing.unverified, ear.hearing.disturbed) == (3, 1, True)
+
+
+def test_a_slice_whose_summary_has_no_room_for_its_hosts_is_heard_by_its_bodies() -> None:
+    """1,536 hosts in set-up."""
+    ear = SliceEar()
+    for at in (100.0, 130.0):
+        phases = ("fetching", "running") if at == 100 else ("running", "exited")
+        words = [
+            word(h, int(at) + h * 7919 % 5000, age=float(h % 29), phase=phases[h % 2])
+            for h in range(1536)
+        ]
+        ear.put(0, *words, at=at, updated=at + 1)
+        heard = ear.look(now=at + 1)
+        assert [heard[h].phase for h in range(1536)] == [*phases] * 768
+        assert [heard[h].age for h in range(1536)] == [h % 29 + 1 for h in range(1536)]
+        assert ear.hearing.unread
+    assert ear.look(now=140.0)[1].age == 11
+    assert not ear.hearing.unread, "once for each object"
+    ear.put(0, *(word(h, 9000 + h) for h in reversed(range(1536))), at=160.0, updated=161.0)
+    body = ear.bodies[f"{PREFIX}0"]
+    ear.bodies[f"{PREFIX}0"] = b""
+    assert ear.look(now=161.0)[1].age == 32, "the body could not be read"
+    ear.bodies[f"{PREFIX}0"] = body
+    assert ear.look(now=162.0)[1].age == 2
+    assert (ear.hearing.unverified, ear.hearing.replayed) == (0, 0)
 
 
 def test_an_attempt_that_an_agent_of_before_began_is_heard_on() -> None:
@@ -323,6 +363,7 @@ def test_the_objects_with_the_newest_words_say_all_until_the_next_one_is_overdue
     "words",
     [
         pytest.param((word(0, 2), word(1, 2, age=31)), id="host 1 speaks to somebody else"),
+        pytest.param((word(0, 2), word(1, 2, age=30.5)), id="ages are told in whole seconds"),
         pytest.param((word(0, 2), word(1, 1)), id="host 1 has said nothing since"),
     ],
 )

@@ -71,6 +71,19 @@ def test_a_late_answer_to_an_old_request_does_not_let_others_ask_beside_the_one_
     assert capacity.opens_at(B, circuits) == opens + PROBE, "the answer is still to come"
 
 
+def test_a_refusal_that_is_new_to_this_backend_does_not_either() -> None:
+    circuits = refuse({}, B, NOW)
+    opens = capacity.opens_at(B, circuits)
+    circuits = capacity.asked(circuits, B, opens + 60)
+    old = request(B, Cause.STOCKOUT, opens + 1)  # by another backend, and after the first refusal
+    circuits = capacity.refused(circuits, old, opens + 65)
+    assert capacity.opens_at(B, circuits) == opens + 60 + PROBE, "the answer is still to come"
+    circuits = capacity.refused(circuits, request(B, Cause.STOCKOUT, opens + 60), opens + 90)
+    (circuit,) = circuits.values()
+    assert circuit.opened_at == opens + 65, "it was out before that refusal was told"
+    assert circuit.until < opens + 60 + PROBE, "the answer has come: only the pause is left"
+
+
 def test_a_half_open_circuit_lets_one_ask_and_the_others_wait_for_the_answer() -> None:
     circuits = refuse({}, B, NOW)
     opens = capacity.opens_at(B, circuits)

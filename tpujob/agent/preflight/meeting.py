@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any, Dict, List
+from typing import Any, Dict, List, cast
 
 from tpujob.agent.base import Check, Failure, Record
 from tpujob.agent.preflight.reach import closed_port, unreached
@@ -89,7 +89,11 @@ class Meetings:
 
     def _hear(self, host: int, word: Any) -> None:
         """On the thread of the links."""
-        number, said = word["round"], word["said"]
+        word = cast(Record, word if isinstance(word, dict) else {})
+        number, said = word.get("round"), word.get("said")
+        if type(number) is not int or not isinstance(said, dict):
+            return
+        said = cast(Record, said)
         with self._change:
             if self._host == 0:
                 self._words.setdefault(number, {})[host] = said

@@ -10,12 +10,13 @@ and never change. The folder is one for each TPU type and each pair of versions 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
 import threading
 import time
-from typing import Set
+from typing import Iterator, Optional, Set
 
 from tpujob.agent.base import Note, Record, remove_file
 from tpujob.agent.ship.sealed import BrokenSeal, SealedFiles
@@ -85,24 +86,34 @@ class CompileCache:
         while not self._done.wait(EVERY):
             self.keep(SETTLED)
 
-    def finish(self, whole: bool) -> None:
-        """The program has ended; `whole`: by itself, so that no entry is half written."""
+    def finish(self, whole: bool) -> Optional[threading.Thread]:
+        """The program has ended; `whole`: by itself, so that no entry is half written. What is left goes to the bucket
+        on the thread that is returned; None: nothing is left."""
         self._done.set()
-        self.keep(0 if whole else SETTLED)
+        settled = 0 if whole else SETTLED
+        with contextlib.suppress(OSError):  # the thread says why
+            if next(self._new(settled), None) is None:
+                return None
+        thread = threading.Thread(target=self.keep, args=(settled,), name="compiled", daemon=True)
+        thread.start()
+        return thread
 
     def keep(self, settled: float) -> None:
         """Put what is new and `settled` seconds old into the bucket."""
         with self._lock:
             try:
-                for name in sorted(set(filter(_is_entry, os.listdir(self.folder))) - self._kept):
-                    path = os.path.join(self.folder, name)
-                    about = os.stat(path)
-                    if time.time() - about.st_mtime < settled or about.st_size > MAX_ENTRY:
-                        continue
-                    self._files.put(name, path)
+                for name in self._new(settled):
+                    self._files.put(name, os.path.join(self.folder, name))
                     self._kept.add(name)
             except (OSError, StorageError) as error:
                 self._note("compiled programs cannot be kept: %s" % error)
+
+    def _new(self, settled: float) -> Iterator[str]:
+        """The entries that the bucket does not have. Raises OSError."""
+        for name in sorted(set(filter(_is_entry, os.listdir(self.folder))) - self._kept):
+            about = os.stat(os.path.join(self.folder, name))
+            if time.time() - about.st_mtime >= settled and about.st_size <= MAX_ENTRY:
+                yield name
 
 
 def _is_entry(name: str) -> bool:

@@ -56,17 +56,21 @@ class Log:
         self._buffer: List[Tuple[int, int, bytes]] = []  #: first line, lines, and they
         self._buffered = 0  #: bytes
         self._since = self._time = 0.0  #: of the buffer, monotonic; of the newest line
-        self._asked = self._closing = False  #: what waits is to be shipped now
+        self._asked = self._flushing = self._closing = False  #: what waits is to be shipped now
         self._doomed = False  #: the host is about to be taken away: it depends on no other
         self._closed = False
         self._begun = os.path.join(folder, "begun")
         self._go_on()
-        self._done = threading.Event()
+        self._flushed, self._done = threading.Event(), threading.Event()
         threading.Thread(target=self._ship, name="ship", daemon=True).start()
 
     def note(self, text: str, tag: str = "[tpujob] ") -> None:
         """Add a line of the agent's own."""
-        self._add([self.redactor.redact((tag + text).encode("utf-8", "replace"))], b"")
+        line = self.redactor.redact((tag + text).encode("utf-8", "replace"))
+        self._add([line], b"")
+        if self._done.is_set():  # nobody ships it any more: `agent.log` has it
+            with contextlib.suppress(OSError):
+                os.write(1, line + b"\n")
 
     def tail(self) -> List[bytes]:
         """The newest lines, cut short."""
@@ -121,6 +125,13 @@ class Log:
             if doomed:
                 self._doomed, self._every = True, min(self._every, SOON)
             self._change.notify_all()
+
+    def flush(self, patience: float) -> bool:
+        """Ship what there is, as urgently as an end; notes may follow. False: not in time; it goes on."""
+        with self._change:
+            self._flushing = True
+            self._change.notify_all()
+        return self._flushed.wait(patience)
 
     def finish(self, patience: float) -> bool:
         """Ship the rest, as nothing more comes. False: not in time; it goes on."""
@@ -192,14 +203,18 @@ class Log:
         while True:
             with self._change:
                 chunk = self._next()
-                closed = self._closing and chunk is None
+                closed, flushed = self._closing and chunk is None, self._flushing and chunk is None
             if chunk is not None:
                 self._place(chunk)
             self._tidy(closed)
+            if flushed:
+                self._flushing = False
+                self._flushed.set()
             if closed:
                 return self._done.set()
 
     def _place(self, chunk: Chunk) -> None:
+        self._remember(chunk)
         together = self._ship_together(chunk)
         number = 0 if together else self._segments.write(chunk)
         with self._change:
@@ -207,11 +222,17 @@ class Log:
                 self._spool.shipped(number)
             else:
                 self._spool.give_up()
-        with contextlib.suppress(OSError), open(self._begun, "w") as file:
-            file.write("%d %d" % (chunk.first + chunk.lines - 1, self._segments.number))
+
+    def _remember(self, chunk: Chunk) -> None:
+        """Written before the chunk is handed over: if this agent dies meanwhile, others may store it all the same. The
+        numbers of two segments are taken: of its own, and of the marker that may come with it."""
+        with contextlib.suppress(OSError):
+            with open(self._begun + ".new", "w") as file:
+                file.write("%d %d" % (chunk.first + chunk.lines - 1, self._segments.number + 2))
+            os.replace(self._begun + ".new", self._begun)
 
     def _go_on(self) -> None:
-        """Behind what an agent of this attempt had shipped that was started before this one."""
+        """Behind what an earlier agent of this attempt had handed over; lines that it took along leave a gap."""
         with contextlib.suppress(OSError, ValueError), open(self._begun) as file:
             self.count, number = map(int, file.read().split())
             self._segments.go_on(self.count + 1, number)
@@ -224,7 +245,7 @@ class Log:
         facts = SegmentFacts(chunk.first, chunk.lines, time_of(data) or self._time, not chunk.last)
         if data.count(b"\n") != chunk.lines:
             return False
-        if not self._pile(data, facts, self._closing, lambda: self._doomed):
+        if not self._pile(data, facts, self._flushing or self._closing, lambda: self._doomed):
             return False
         self._segments.passed(chunk)
         return True
@@ -245,7 +266,7 @@ class Log:
     def _due(self) -> bool:
         """Whether what is in the buffer is to be shipped."""
         old = bool(self._buffer) and time.monotonic() - self._since >= self._every
-        return old or self._asked or self._closing
+        return old or self._asked or self._flushing or self._closing
 
     def _tidy(self, last: bool) -> None:
         """Delete what was dropped, then say how much."""

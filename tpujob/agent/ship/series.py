@@ -1,7 +1,8 @@
 """The numbers of a program's steps as a curve of bounded size, however many steps there are.
 
 Buckets of so many steps hold the least, the greatest and the last value of each number. When there are too many, each
-two become one. Host 0 ships them with its report, so they cost no request of their own and outlive the slice.
+two become one. The host that writes for the slice ships its own with the report, so they cost no request and outlive
+the slice.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import time
 from typing import Any, NamedTuple, Optional, Tuple
 
 from tpujob.agent.base import parse_json
-from tpujob.protocol import signing
+from tpujob.protocol import limits, signing
 
 LONGEST = 1024 * 1024  #: bytes of a word
 HELLO = "hello"
@@ -35,13 +35,18 @@ class Session(NamedTuple):
         return json.dumps({"kind": kind, "said": text, "mac": mac}).encode() + b"\n"
 
     def read(self, host: int, count: int, line: bytes) -> Optional[Tuple[str, Any]]:
-        """Kind and content of the word; None: it is not that word of that host."""
+        """Kind and content of the word; None: it is not that word of that host, or cannot be understood."""
         found = parse_json(line)
-        kind, text, mac = str(found.get("kind")), str(found.get("said")), found.get("mac")
+        kind, text, mac = found.get("kind"), found.get("said"), found.get("mac")
+        if not isinstance(kind, str) or not isinstance(text, str):
+            return None
         parts = (self.number, str(host), str(count), kind, text)
         if not signing.verify(self.key, mac, "link", *parts):
             return None
-        return kind, json.loads(text)
+        try:
+            return kind, json.loads(text)
+        except (ValueError, RecursionError):
+            return None
 
 
 def greeting() -> str:
@@ -51,9 +56,10 @@ def greeting() -> str:
 def answered(key: str, greeted: str, line: bytes) -> Optional[Tuple[int, Session]]:
     """For the host that listens: who has answered its greeting, and the session; None: nobody with the key."""
     said = parse_json(line).get("said")
-    claim = parse_json(said.encode()) if isinstance(said, str) else {}
+    # JSON has text that is no Unicode, such as half of a surrogate pair, and nothing is verified as yet
+    claim = parse_json(said.encode("utf-8", "replace")) if isinstance(said, str) else {}
     host, number = claim.get("host"), claim.get("number")
-    if not isinstance(host, int) or not isinstance(number, str):
+    if type(host) is not int or not 0 <= host < limits.MOST_HOSTS or not isinstance(number, str):
         return None
     proven = Session(key, greeted).read(host, 0, line)
     return (host, Session(key, greeted + number)) if proven and proven[0] == HELLO else None

@@ -11,18 +11,19 @@ import selectors
 import socket
 import threading
 import time
-from typing import Any, Dict, List, Optional, Sequence, cast
+from typing import Any, Callable, Dict, List, Optional, Sequence, cast
 
+from tpujob.agent.base import Survived
 from tpujob.agent.routes import Address, way_to
-from tpujob.agent.voice import handshake, open_files
+from tpujob.agent.voice import open_files
+from tpujob.agent.voice.door import STRANGERS, Door
 from tpujob.agent.voice.handshake import HELLO, LONGEST
-from tpujob.agent.voice.peer import Guest, Peer
+from tpujob.agent.voice.peer import Peer
 from tpujob.agent.voice.uplink import Uplink
 
 BEAT = 5.0  #: seconds, at most, between two words on a connection
 DEAD = 15.0  #: seconds without any, after which it is lost
 WAITING = 4 * LONGEST  #: bytes for one host that wait to be sent
-STRANGERS = 32  #: connections beyond one for each host that may wait to show the key
 CLOSING = 2.0  #: seconds, at most, for what waits to be sent before the connections end
 BEATS = "beat"
 
@@ -45,29 +46,34 @@ class Links:
 
     def __init__(self, host: int, addresses: Sequence[Address], key: str, ear: Ear) -> None:
         """`addresses`: of all hosts, by host. Nobody without `key` is heard."""
-        self._host, self._addresses, self._key, self._ear = host, addresses, key, ear
+        self._host, self._addresses, self._ear = host, addresses, ear
         self._peers: Dict[int, Peer] = {}  #: confirmed ones
         self._socks: Dict[socket.socket, Peer] = {}  #: these and those that are not yet
-        self._guests: Dict[socket.socket, Guest] = {}
         self._arrived: List[Peer] = []  #: dialed, for the loop to take
         self._dropped: List[Peer] = []
         self._lock = threading.Lock()
         self._uplink = Uplink(host, addresses, key, self.linked, self._take_over)
-        self._closed = False
+        self._closed = self._leaving = False
         self._selector = selectors.DefaultSelector()
-        self._listener: Optional[socket.socket] = None
+        self._door = Door(host, addresses, key, self._selector)
         self._wakes, self._waker = socket.socketpair()
         for sock in (self._wakes, self._waker):
             sock.setblocking(False)
         self._selector.register(self._wakes, selectors.EVENT_READ)
         self._loop = threading.Thread(target=self._run, name="links", daemon=True)
-        self.refused = 0  #: connections and words that were not signed as they should be
+        self._unsigned = 0  #: words
+        self._survived = Survived("a link between hosts")
 
     def start(self) -> None:
         open_files.allow(len(self._addresses) + STRANGERS)
         self._loop.start()
         if self._host:
             self._uplink.start()
+
+    @property
+    def refused(self) -> int:
+        """Connections and words that were not signed as they should be."""
+        return self._door.refused + self._unsigned
 
     def linked(self) -> List[int]:
         """The hosts that words can be sent to."""
@@ -84,6 +90,12 @@ class Links:
         self._wake()
         return True
 
+    def accept_no_more(self) -> None:
+        """Leave the port to the next attempt on this host. The connections that there are stay; a host that loses its
+        own finds another one, or speaks for itself. Safe to repeat."""
+        self._leaving = True
+        self._wake()
+
     def close(self) -> None:
         """End all connections, after what waits was sent, as far as that is possible at once. Afterwards this process
         may end. Safe to repeat."""
@@ -98,97 +110,80 @@ class Links:
     def _run(self) -> None:
         tended = 0.0
         while not self._closed:
-            if self._listener is None:
-                self._listen()
+            if self._leaving:
+                self._door.shut()
+            else:
+                self._door.open()
             for key, events in self._selector.select(BEAT / 5):
                 sock = cast(socket.socket, key.fileobj)
-                if sock is self._wakes:
-                    with contextlib.suppress(OSError):
-                        self._wakes.recv(4096)
-                elif sock is self._listener:
-                    self._accept(sock)
-                elif sock in self._guests:
-                    self._greeted(sock)
-                elif events & selectors.EVENT_READ and sock in self._socks:
-                    self._read(self._socks[sock])
+                self._guarded(sock, self._serve, sock, events)
             now = time.monotonic()
             for peer in self._taken():
-                self._add(peer)
+                self._guarded(peer.sock, self._add, peer)
             if now - tended >= BEAT / 5:
                 tended = now
-                self._tend(now)
+                self._door.tend(now)
+                for peer in list(self._socks.values()):
+                    self._guarded(peer.sock, self._tend, peer, now)
             for peer in list(self._socks.values()):
-                self._flush(peer)
+                self._guarded(peer.sock, self._flush, peer)
         self._end()
+
+    def _guarded(self, sock: socket.socket, act: Callable[..., None], *given: Any) -> None:
+        """A failure over one connection ends this one. Without the loop, this host would neither hear nor tell the
+        others anything any more, and not even learn that they have gone."""
+        for each in (lambda: act(*given), lambda: self._cut(sock)):
+            try:
+                return each()
+            except Exception:  # of any kind: it may be caused by what a stranger has sent
+                self._survived.note()
+        return None
+
+    def _cut(self, sock: socket.socket) -> None:
+        """End a connection, whatever it is."""
+        peer = self._socks.get(sock)
+        if peer is not None:
+            self._drop(peer)
+        elif sock is not self._wakes:
+            self._door.dismiss(sock)
+
+    def _serve(self, sock: socket.socket, events: int) -> None:
+        if sock is self._wakes:
+            with contextlib.suppress(OSError):
+                self._wakes.recv(4096)
+        elif sock is self._door.listener:
+            self._door.accept(sock)
+        elif sock in self._door.guests:
+            self._greeted(sock)
+        elif events & selectors.EVENT_READ and sock in self._socks:
+            self._read(self._socks[sock])
 
     def _end(self) -> None:
         arrived = [peer.sock for peer in self._taken()]
         for peer in list(self._socks.values()):
-            self._flush(peer)
-        doors = [self._listener] if self._listener else []
-        for sock in (*self._socks, *self._guests, *arrived, *doors, self._wakes, self._waker):
+            self._guarded(peer.sock, self._flush, peer)
+        self._door.close()
+        for sock in (*self._socks, *arrived, self._wakes, self._waker):
             sock.close()
         self._selector.close()
 
-    def _listen(self) -> None:
-        """The daemon of an earlier attempt may still have the port: it is tried again and again."""
-        address = self._addresses[self._host]
-        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(1024)
-        except OSError:
-            listener.close()
-            return
-        listener.setblocking(False)
-        self._listener = listener
-        self._selector.register(listener, selectors.EVENT_READ)
-
-    def _accept(self, listener: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            sock = listener.accept()[0]
-            sock.setblocking(False)
-            guest = Guest(handshake.greeting(), time.monotonic())
-            self._guests[sock] = guest
-            self._selector.register(sock, selectors.EVENT_READ)
-            sock.send(guest.greeting.encode() + b"\n")  # into an empty buffer
-        if len(self._guests) > len(self._addresses) + STRANGERS:
-            self._dismiss(next(iter(self._guests)))  # it has been silent for longest
-
     def _greeted(self, sock: socket.socket) -> None:
-        """More of what a guest says; it is a peer once it has shown the key."""
-        data, guest = b"", self._guests[sock]
-        with contextlib.suppress(OSError):
-            data = sock.recv(4096)
-        said = guest.said + data
-        line, end, rest = said.partition(b"\n")
-        if data and not end and len(said) < 4096:
-            self._guests[sock] = guest._replace(said=said)
-            return None
-        found = handshake.answered(self._key, guest.greeting, line) if end else None
-        if found is None or not self._host < found[0] < len(self._addresses):
-            self.refused += bool(said)
-            return self._dismiss(sock)
-        del self._guests[sock]
-        peer = self._socks[sock] = Peer(found[0], sock, found[1], time.monotonic())
-        with self._lock:
-            self._queue(peer, HELLO, None, count=0)
-        peer.said += rest
-        return self._take(peer)
-
-    def _dismiss(self, sock: socket.socket) -> None:
-        del self._guests[sock]
-        self._selector.unregister(sock)
-        sock.close()
+        """A guest has said more; it is a peer once it has shown the key."""
+        found = self._door.listen_to(sock)
+        if found is not None:
+            peer, rest = found
+            self._socks[sock] = peer
+            with self._lock:
+                self._queue(peer, HELLO, None, count=0)
+            peer.said += rest
+            self._take(peer)
 
     def _taken(self) -> List[Peer]:
         with self._lock:
             arrived, self._arrived = self._arrived, []
             dropped, self._dropped = self._dropped, []
         for peer in dropped:
-            self._drop(peer)
+            self._guarded(peer.sock, self._drop, peer)
         return arrived
 
     def _take_over(self, peer: Peer, lower: List[int]) -> None:
@@ -245,21 +240,17 @@ class Links:
         else:
             if len(rest) <= 2 * LONGEST:
                 return
-        self.refused += 1
+        self._unsigned += 1
         self._drop(peer)
 
-    def _tend(self, now: float) -> None:
-        for sock, guest in list(self._guests.items()):
-            if now - guest.since > handshake.CONNECT:
-                self._dismiss(sock)
-        for peer in list(self._socks.values()):
-            address = self._addresses[peer.host]
-            peer.cut = way_to(address) != address
-            if now - peer.heard_at > DEAD:
-                self._drop(peer)
-            elif peer.confirmed and now - peer.spoke_at >= BEAT:
-                with self._lock:
-                    self._queue(peer, BEATS, None)
+    def _tend(self, peer: Peer, now: float) -> None:
+        address = self._addresses[peer.host]
+        peer.cut = way_to(address) != address
+        if now - peer.heard_at > DEAD:
+            self._drop(peer)
+        elif peer.confirmed and now - peer.spoke_at >= BEAT:
+            with self._lock:
+                self._queue(peer, BEATS, None)
 
     def _queue(self, peer: Peer, kind: str, said: Any, count: Optional[int] = None) -> None:
         """The caller has the lock."""
@@ -293,7 +284,8 @@ class Links:
     def _drop(self, peer: Peer) -> None:
         if self._socks.pop(peer.sock, None) is None:
             return
-        self._selector.unregister(peer.sock)
+        with contextlib.suppress(KeyError):  # it may have failed before it was there
+            self._selector.unregister(peer.sock)
         peer.sock.close()
         with self._lock:
             current = self._peers.get(peer.host) is peer

@@ -64,19 +64,23 @@ class Roll:
 
     def link(self, host: int, now: float) -> None:
         """From now on words go to and fro between that host and this one."""
-        before = self._upward()
+        before = self.upward()
         self._linked.add(host)
         self._turned(before, now)
 
     def lost(self, host: int, now: float) -> None:
-        before = self._upward()
+        before = self.upward()
         self._linked.discard(host)
         self._turned(before, now)
 
+    def upward(self) -> Optional[int]:
+        """The host that this one tells what it has to say; None: it reaches none before it."""
+        return min((host for host in self._linked if host < self._host), default=None)
+
     def speaker(self, now: float) -> Optional[int]:
-        """Whom this host tells what it has to say, itself when it speaks; None: nobody as yet. It speaks for itself
-        when nobody before it can be reached, or the one who can does not write."""
-        up = self._upward()
+        """Who writes what this host has to say, itself when it speaks; None: nobody as yet. It speaks for itself when
+        nobody before it can be reached, or the one who can does not write."""
+        up = self.upward()
         if up is None:
             turn = min(LONGEST_TURN, TURN * self._host)
             return self._host if now - self._since >= turn else None
@@ -84,11 +88,8 @@ class Roll:
         late = now - max(self._since, self._kept_at) > self._every + PATIENCE
         return self._host if waits and late else up
 
-    def _upward(self) -> Optional[int]:
-        return min((host for host in self._linked if host < self._host), default=None)
-
     def _turned(self, before: Optional[int], now: float) -> None:
-        if self._upward() != before:
+        if self.upward() != before:
             self._since = now
 
     # What was said ---------------------------------------------------------------------------------------------------
@@ -111,7 +112,7 @@ class Roll:
 
     def due(self, now: float) -> bool:
         """Whether this host is to write now."""
-        if not self._heard or now < self._again_at or self.speaker(now) != self._host:
+        if not self._heard or now < self._again_at or not self._writes(now):
             return False
         passed = now - self._written_at
         if passed < HURRY:
@@ -123,20 +124,26 @@ class Roll:
             return True
         return passed >= SOON and self._worth_knowing() != self._hints
 
+    def _writes(self, now: float) -> bool:
+        """Also for hosts that tell this one, as they reach none before it, which this one may reach."""
+        told = any(host > self._host for host in self._linked)
+        return told or self.speaker(now) == self._host
+
     def written(self, words: List[Word], now: float) -> None:
-        """These words, which are as old as `now`, are in the bucket."""
+        """This host has written these words, which are as old as `now`. Another one that should have is given no more
+        time by that: while it does not write, this host goes on to."""
         self._written_at, self._delay = now, GAP
         self._told, self._hints = self._matters(now, words), self._worth_knowing()
         for word in words:
             if word.host == self._host:
-                self.kept(word.said.get("seq", 0), now)
+                self._kept = max(self._kept, word.said.get("seq", 0))
 
     def failed(self, now: float) -> None:
         """They could not be written."""
         self._again_at, self._delay = now + self._delay, min(SLOWEST, 2 * self._delay)
 
     def kept(self, seq: int, now: float) -> None:
-        """Whoever speaks has written the word of this host that has that number."""
+        """The host that this one tells has written the word of this one that has that number."""
         self._kept, self._kept_at = max(self._kept, seq), now
 
     def is_kept(self) -> bool:

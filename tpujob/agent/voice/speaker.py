@@ -10,6 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, cast
 from tpujob.agent.routes import Address
 from tpujob.agent.storage import Storage, StorageError
 from tpujob.agent.voice.link import Ear, Links
+from tpujob.agent.voice.numbering import Numbers
 from tpujob.agent.voice.roll import Roll
 from tpujob.protocol import Phase, Plan, ReportDocument, paths
 from tpujob.protocol.slice_report import Word, pack
@@ -25,7 +26,10 @@ LINGER = (
 class Voice(Ear):
     """What `ReportWriter` puts reports into."""
 
-    def __init__(self, plan: Plan, storage: Storage, key: str) -> None:
+    def __init__(
+        self, plan: Plan, storage: Storage, key: str, numbers: Optional[str] = None
+    ) -> None:
+        """`numbers`: a file that outlives this process, for an agent that is started anew."""
         self._storage, self._key, self._host = storage, key, plan["host"]
         self._path = paths.report_path(plan["workdir"], plan["attempt"], self._host)
         peers = addresses(plan)
@@ -33,7 +37,7 @@ class Voice(Ear):
         now = time.monotonic()
         self._roll = Roll(self._host, every, plan.get("stall"), now, alone=not peers)
         self._change = threading.Condition()
-        self._number, self._series, self._closed = 0, b"", False
+        self._numbers, self._series, self._closed = Numbers(numbers), b"", False
         self._own: Tuple[ReportDocument, bytes] = ({}, b"")
         self._evidence: Dict[int, bytes] = {}  #: of other hosts
         #: further kinds of words, by what is to be called with the host and the content, on the thread of the links
@@ -49,13 +53,11 @@ class Voice(Ear):
         that took too long; it may be put again."""
         with self._change:
             if (said, evidence) != self._own or said.get("phase") != Phase.EXITED:
-                # by the clock, so that an agent that is started anew goes on; it never goes back
-                self._number = max(self._number + 1, int(time.time() * 1000))
+                self._numbers.next()
             self._own, self._series = (said, evidence), series
-            numbered = cast(ReportDocument, {**said, "seq": self._number})
-            now = time.monotonic()
-            self._roll.hear(self._host, numbered, evidence, now)
-            self._tell(self._roll.speaker(now))
+            numbered = cast(ReportDocument, {**said, "seq": self._numbers.last})
+            self._roll.hear(self._host, numbered, evidence, time.monotonic())
+            self._tell()
             self._change.notify_all()
             if last and not self._change.wait_for(self._roll.is_kept, timeout=LAST_WORD):
                 raise StorageError("the last report is not written as yet")
@@ -64,6 +66,11 @@ class Voice(Ear):
         """Who writes for this host; None: nobody as yet."""
         with self._change:
             return self._roll.speaker(time.monotonic())
+
+    def accept_no_more(self) -> None:
+        """Leave the port to the next attempt on this host, and keep the connections."""
+        if self.links is not None:
+            self.links.accept_no_more()
 
     def close(self) -> None:
         """End all connections; while this host speaks, not before the others have ended or had their time to."""
@@ -87,7 +94,7 @@ class Voice(Ear):
         with self._change:
             self._roll.link(host, time.monotonic())
             if self._own[0]:
-                self._tell(self._roll.speaker(time.monotonic()))
+                self._tell()
             self._change.notify_all()
 
     def lost(self, host: int) -> None:
@@ -98,23 +105,25 @@ class Voice(Ear):
     def hear(self, host: int, kind: str, said: Any) -> None:
         with self._change:
             now = time.monotonic()
-            if kind == REPORT and isinstance(said, dict):
-                report = cast(ReportDocument, said)
+            report = _report(host, said) if kind == REPORT else None
+            if report is not None:
                 self._roll.hear(host, report, self._evidence.get(host, b""), now)
             elif kind == EVIDENCE and isinstance(said, str):
-                self._evidence[host] = said.encode()
-            elif kind == WRITTEN and isinstance(said, int):
+                self._evidence[host] = said.encode("utf-8", "replace")
+            elif kind == WRITTEN and type(said) is int:
                 self._roll.kept(said, now)
             self._change.notify_all()
         if kind in self.on:
             self.on[kind](host, said)
 
-    def _tell(self, speaker: Optional[int]) -> None:
-        if speaker is None or speaker == self._host or self.links is None:
+    def _tell(self) -> None:
+        """Also a host that does not write: it may come to."""
+        upward = self._roll.upward()
+        if upward is None or self.links is None:
             return
         said, evidence = self._own
-        self.links.send(speaker, EVIDENCE, evidence.decode())
-        self.links.send(speaker, REPORT, {**said, "seq": self._number})
+        self.links.send(upward, EVIDENCE, evidence.decode("utf-8", "replace"))
+        self.links.send(upward, REPORT, {**said, "seq": self._numbers.last})
 
     # What it writes --------------------------------------------------------------------------------------------------
 
@@ -146,6 +155,24 @@ class Voice(Ear):
             self._storage.put(self._path, body, metadata)
             return True
         return False
+
+
+def _report(host: int, said: Any) -> Optional[ReportDocument]:
+    """What another host has said, if that is a report of it; None: it would fail later, where it is put together with
+    the reports of all, again and again."""
+    if not isinstance(said, dict):
+        return None
+    document = cast(Dict[str, Any], said)
+    seq, looks, idle = (document.get(name, 0) for name in ("seq", "looks", "idle"))
+    known = (
+        document.get("host") == host
+        and isinstance(document.get("phase"), str)
+        and type(seq) is int
+        and 0 <= seq < 2**63
+        and type(looks) is int
+        and (idle is None or isinstance(idle, (int, float)))
+    )
+    return cast(ReportDocument, document) if known else None
 
 
 def addresses(plan: Plan) -> List[Address]:

@@ -7,6 +7,7 @@ import threading
 import time
 from typing import Callable, List, Optional, Sequence
 
+from tpujob.agent.base import Survived
 from tpujob.agent.routes import Address, way_to
 from tpujob.agent.voice import handshake
 from tpujob.agent.voice.peer import Peer
@@ -30,6 +31,7 @@ class Uplink:
         self._host, self._addresses, self._key = host, addresses, key
         self._linked, self._arrived = linked, arrived
         self._seek = threading.Event()  #: a connection was lost
+        self._survived = Survived("the greeting of a host")
         self._closed = False
 
     def start(self) -> None:
@@ -76,7 +78,11 @@ class Uplink:
             session = handshake.dial(sock, self._key, self._host, host, patience)
             if session is not None:
                 return Peer(host, sock, session, time.monotonic())
-        except (OSError, ValueError):
+        except OSError:
             pass
+        except (
+            Exception
+        ):  # of any kind: who answers there may be a stranger, and the next try finds the host
+            self._survived.note()
         sock.close()
         return None

@@ -4,7 +4,7 @@ How an event changes the record is in `lifecycle.py`; what an ended attempt mean
 """
 
 from tpujob.domain.decide.attempt_end import best_progress
-from tpujob.domain.decide.dispatch import decide, follow_up
+from tpujob.domain.decide.dispatch import decide, decide_beside, follow_up
 from tpujob.domain.decide.releasing import SUSPENDED_WITHIN
 
-__all__ = ["SUSPENDED_WITHIN", "best_progress", "decide", "follow_up"]
+__all__ = ["SUSPENDED_WITHIN", "best_progress", "decide", "decide_beside", "follow_up"]

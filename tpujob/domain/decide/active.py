@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tpujob.domain.actions import Decision, StartProgram, StopProgram, soon
 from tpujob.domain.decide import holding, releasing, spending
 from tpujob.domain.decide.attempt_end import best_progress, end_attempt, number, slice_name
-from tpujob.domain.events import AttemptRunning, EventKind, Progressed, Watched
+from tpujob.domain.events import AttemptRunning, EventKind, Progressed, ReportsIgnored, Watched
 from tpujob.domain.failures import stall, told, triage
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, End, Job, Outcome, Progress, Proof, Wish
@@ -25,6 +25,8 @@ LAUNCH_HEARD = 10 * 60.0
 LAUNCH_LATEST = 2 * LAUNCH_DEADLINE
 #: hosts that report, but do not come to start the program: the slice is not billed for longer than these seconds
 SETUP_DEADLINE = 2 * 3600.0
+#: seconds between looks at a slice on which a program is to be started again later: it may be lost meanwhile
+PAUSED_LOOK = 60.0
 #: progress is stored at most this often, in seconds; in between it is read from the reports, which costs no write
 PROGRESS_EVERY = 600.0
 #: a report that is late by no more than this many seconds comes from a host that still lives
@@ -38,8 +40,9 @@ def preparing(job: Job, seen: Seen, now: float) -> Decision:
     if urgent:
         return urgent
     if isinstance(seen.reports, Unknown) or now < job.wake:
-        return Decision(wake_in=max(1.0, job.wake - now))
-    return _ended(job, seen.reports, now) or _start(job, seen, seen.reports, now)
+        return Decision(wake_in=min(PAUSED_LOOK, max(1.0, job.wake - now)))
+    over = _ended(job, seen.reports, now)
+    return over or _ignored(job, seen, now) or _start(job, seen, seen.reports, now)
 
 
 def running(job: Job, seen: Seen, now: float) -> Decision:
@@ -49,7 +52,8 @@ def running(job: Job, seen: Seen, now: float) -> Decision:
     if isinstance(seen.reports, Unknown):
         return Decision()
     over = _ended(job, seen.reports, now) or _stalled(job, seen, seen.reports, now)
-    return over or _watched(job, seen, now) or _go_on(job, seen.reports, now)
+    noted = _watched(job, seen, now) or _ignored(job, seen, now)
+    return over or noted or _go_on(job, seen.reports, now)
 
 
 # While it goes well --------------------------------------------------------------------------------------------------
@@ -70,7 +74,7 @@ def _start(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decis
     sure = not just and _in_touch(job, seen, LAUNCH_HEARD)
     if waited > LAUNCH_DEADLINE and (sure or (waited > LAUNCH_LATEST and _in_touch(job, seen))):
         unheard = sorted(set(range(job.hosts)) - {r.host for r in reports})
-        message = f"no word from {list_hosts(unheard)} in {duration(LAUNCH_DEADLINE)}"
+        message = f"no word from {list_hosts(unheard)} in {duration(waited)}"
         lost = End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, unheard[0], message)
         return _over(job, lost, reports, now)
     start = Decision(action=StartProgram(), wake_in=max(2.0, soon(job, now)))
@@ -113,7 +117,7 @@ def _interrupted(job: Job, seen: Seen, now: float) -> Decision | None:
         case Absent() if job.slice:
             cause = Cause.PREEMPTED if job.slice.pricing == "spot" else Cause.LOST_CONTACT
             lost = End(Outcome.INTERRUPTED, cause, None, releasing.vanished(job.slice))
-            unsure = releasing.look_again(job, job.slice, now)
+            unsure = releasing.look_again(job, job.slice, seen, now)
             return unsure or _over(job, lost, seen.heard, now)
         case Present() if job.slice and (found := releasing.note_found(job, job.slice, now)):
             return Decision(found, wake_in=1)
@@ -198,9 +202,22 @@ def _watched(job: Job, seen: Seen, now: float) -> Decision | None:
     if fresh is None or (stored and fresh.at - stored.at < stall.WATCH_EVERY):
         return None
     quiet = [host.host for host in fresh.unanswered]
-    ssh = f"; {list_hosts(quiet)} not over SSH either" if quiet else ""
-    text = f"there is no word of every host of attempt {number(job)}{ssh}"
+    does = "do" if len(quiet) > 1 else "does"
+    ssh = f"; {list_hosts(quiet)} {does} not answer over SSH" if quiet else ""
+    text = f"some hosts of attempt {number(job)} have not reported lately{ssh}"
     return Decision(event(job, _E.WATCHED, now, text, Watched(fresh)), wake_in=1)
+
+
+def _ignored(job: Job, seen: Seen, now: float) -> Decision | None:
+    """What was not believed is stored at once; again when it is twice as much, or now and then: whoever shows the job
+    may be another process than the one that has read it."""
+    fresh, stored = seen.ignored, job.attempt.ignored if job.attempt else None
+    if fresh is None or (stored and fresh.total <= stored.total):
+        return None
+    if stored and fresh.total < 2 * stored.total and now - stored.at < PROGRESS_EVERY:
+        return None
+    text = f"{many(fresh.total, 'report')} of attempt {number(job)} not believed: they are not its hosts'"
+    return Decision(event(job, _E.REPORTS_IGNORED, now, text, ReportsIgnored(fresh)), wake_in=1)
 
 
 def _in_touch(job: Job, seen: Seen, seconds: float = releasing.SECOND_LOOK) -> bool:

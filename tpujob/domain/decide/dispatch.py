@@ -19,6 +19,7 @@ from tpujob.domain.actions import (
     StartProgram,
     StopProgram,
     WipeJob,
+    soon,
 )
 from tpujob.domain.decide import (
     active,
@@ -43,9 +44,21 @@ def decide(job: Job, seen: Seen, now: float) -> Decision:
     """At most one event and one action for `job`, given what was seen of the world at `now`."""
     decision = spending.warn(job, seen, now) or _by_state(job, seen, now)
     if job.condemned and decision.event is None and decision.action is None:
-        decision = condemned.give_back(job, seen, now) or decision
+        # it may be long until anything is asked for again, and these are billed
+        decision = condemned.give_back(job, seen, now) or _within(decision, soon(job, now))
     due = spending.due_in(job, seen, now)
-    return decision if due is None else replace(decision, wake_in=min(decision.wake_in, due))
+    return decision if due is None else _within(decision, due)
+
+
+def decide_beside(job: Job, seen: Seen, now: float) -> Decision:
+    """What condemned slices need, while the job's own next step is an action that is repeated: a start that is not
+    answered, a copy that takes long."""
+    return condemned.give_back(job, seen, now) or Decision()
+
+
+def _within(decision: Decision, seconds: float) -> Decision:
+    """The same, and the next look no later than that."""
+    return replace(decision, wake_in=min(decision.wake_in, seconds))
 
 
 def _by_state(job: Job, seen: Seen, now: float) -> Decision:

@@ -32,7 +32,7 @@ def _lost(job: Job, seen: Seen, now: float) -> Decision | None:
         case Present(state) if state.lost:
             return _release(job, now, f"{slice_name(job)} was lost while it was held: {state}")
         case Absent() if job.slice:
-            unsure = releasing.look_again(job, job.slice, now)
+            unsure = releasing.look_again(job, job.slice, seen, now)
             return unsure or _release(job, now, releasing.vanished(job.slice))
         case _:
             return None

@@ -77,7 +77,7 @@ def leaving(job: Job, one: Slice, seen: Seen, now: float) -> Decision:
         case Present():  # the deletion was accepted, and has failed since
             return Decision(note_found(job, one, now), again.action, again.wake_in)
         case Absent():
-            unsure = None if deletion_is_sure(one, seen) else look_again(job, one, now)
+            unsure = None if deletion_is_sure(one, seen) else look_again(job, one, seen, now)
             gone = event(job, _E.SLICE_GONE, now, f"{one.name} is gone", AboutSlice(one.name))
             return unsure or Decision(gone, wake_in=0)
         case _:
@@ -105,16 +105,16 @@ def deletion_is_sure(one: Slice, seen: Seen) -> bool:
     return one.ready_at is None or one.name in seen.leaving
 
 
-def look_again(job: Job, one: Slice, now: float) -> Decision | None:
-    """A look has missed the slice: when to look again; None: this look agrees with an earlier one, so it is gone."""
+def look_again(job: Job, one: Slice, seen: Seen, now: float) -> Decision | None:
+    """A look has missed the slice: when to look again; None: this look agrees with an earlier one, so it is gone. From
+    the end of that to the begin of this one must be SECOND_LOOK: a look may take long."""
     if missing_twice(one, now):
         return None
     if one.missing_since is not None and now - one.missing_since <= AGREES_FOR:
         return Decision(wake_in=LOOK_AGAIN)
     text = f"{one.name} was not found; looking again in a minute"
-    return Decision(
-        event(job, _E.SLICE_MISSING, now, text, AboutSlice(one.name)), wake_in=LOOK_AGAIN
-    )
+    missing = event(job, _E.SLICE_MISSING, now + seen.took, text, AboutSlice(one.name))
+    return Decision(missing, wake_in=LOOK_AGAIN)
 
 
 def missing_twice(one: Slice, now: float) -> bool:

@@ -26,8 +26,9 @@ LOOKS = 5
 FIRST_STEP = 30 * 60.0
 #: lost contact: no word of a host for QUIET seconds, no answer over SSH for UNREACHABLE seconds and to PROBES tries
 QUIET, UNREACHABLE, PROBES = 150.0, 60.0, 3
-#: no word for so many seconds of a host that answers over SSH: its agent is gone
-SILENCE = 900.0
+#: no word for so many seconds of a host that answers over SSH: its agent is gone. Its program may well run on, and may
+#: only be refused by the bucket for a while, so that patience costs little
+SILENCE = 1800.0
 #: seconds between two reports, up to which all of these are counted in seconds
 USUAL = 15.0
 #: seconds between two looks that are stored while there is no word of some hosts
@@ -116,7 +117,7 @@ def silent(
                 Outcome.INTERRUPTED, Cause.LOST_CONTACT, report.host, message, (tried, quiet)
             )
         if dead is None and report.age > SILENCE * short and not disturbed:
-            message = f"host {report.host} {quiet.text}, but answers over SSH: its agent is gone"
+            message = f"host {report.host} {quiet.text}, but answers over SSH: its agent is gone, or may not write"
             return End(Outcome.FAILED, Cause.CRASH, report.host, message, (quiet,))
     return None
 

@@ -12,16 +12,18 @@ from dataclasses import dataclass, field, replace
 from typing import cast
 
 from tpujob.domain.host.reports import ReportObject, host_of, read_signed, report_of
-from tpujob.domain.model import Job
+from tpujob.domain.model import Ignored, Job
 from tpujob.domain.observations import Report
 from tpujob.protocol import Phase, slice_report
 
 #: seconds, at most, from the making of an object to its place in the bucket: a later one was put there by others
 ON_THE_WAY = 120.0
-#: a host that was silent for longer when the word of all was written may speak for itself elsewhere, in seconds
+#: a host that was silent for so long when the word of all was written may speak for itself elsewhere, in seconds
 SILENT = 30.0
 #: seconds that the next word may be late: it is looked at every ten
 LATE = 20.0
+#: times that a body is read which its hosts have not signed
+TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class Hearing:
     _newest: dict[str, int] = field(
         default_factory=dict[str, int]
     )  #: path -> highest number of a word in it
+    #: path -> generation, and how often a body of it was read that is not signed
+    _tried: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     #: of the object of a host, the hash of what only its body has, and that
     _left: dict[str, tuple[str, slice_report.Body]] = field(
         default_factory=dict[str, tuple[str, slice_report.Body]]
@@ -88,6 +92,12 @@ class Hearing:
             for _, word in sorted(self.words.items())
         )
 
+    def ignored(self, now: float) -> Ignored | None:
+        """What was not believed so far; None: everything was."""
+        if not self.unverified + self.replayed:
+            return None
+        return Ignored(self.unverified, self.replayed, now)
+
     def known(self, job: Job, every: float) -> Known:
         """Until when it is enough to look at the objects that have the newest words: while every host has one, none
         that goes on was silent when it was written, and the next one is not overdue. `every`: seconds between two
@@ -96,7 +106,8 @@ class Hearing:
         whole = len(self.words) >= job.hosts and self.attempt == (
             job.attempt and job.attempt.number
         )
-        if not whole or not going or any(w.written - w.since > SILENT for w in going):
+        # an age is told in whole seconds
+        if not whole or not going or any(round(w.written - w.since) >= SILENT for w in going):
             return Known()
         until = min(w.written for w in going) + every + LATE
         return Known(frozenset(w.path for w in self.words.values()), until)
@@ -106,11 +117,11 @@ class Hearing:
         found = slice_report.read_body(body, key)
         summary = slice_report.read_summary(blob.metadata, key)
         if found is None or summary is None:
-            return  # what is there by now is looked at the next time
+            return self._broken(blob)
         if [w.said.get("seq") for w in found.words] == [w.said.get("seq") for w in summary.words]:
             self._left[blob.path] = summary.left, found
         self._done[blob.path] = blob.generation
-        self._take_all(job, blob, found.words, found.at)
+        return self._take_all(job, blob, found.words, found.at)
 
     def _hear(self, job: Job, host: int, blob: ReportObject, key: str | None) -> None:
         if key is not None and slice_report.is_slice(blob.metadata):
@@ -164,6 +175,16 @@ class Hearing:
             self._passed_over[blob.path] = blob.generation
         self._newest[blob.path] = max(newest, self._newest.get(blob.path, 0))
         return None
+
+    def _broken(self, blob: ReportObject) -> None:
+        """Its body is not what its hosts have signed. That may be a newer object's, or come of a fault, so it is read
+        again; each time costs up to a whole body."""
+        generation, times = self._tried.get(blob.path, (blob.generation, 0))
+        times = times + 1 if generation == blob.generation else 1
+        self._tried[blob.path] = blob.generation, times
+        if times >= TRIES:
+            self._done[blob.path] = blob.generation
+            self._doubt(blob)
 
     def _doubt(self, blob: ReportObject) -> None:
         self.unverified += 1

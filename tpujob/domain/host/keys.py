@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from tpujob.domain.model import Job
+from tpujob.domain.model import Attempt, Job
 
 
-def of_attempt(job: Job) -> tuple[str, ...]:
-    """The key with which the hosts of the newest attempt sign. Its start is part of it: numbers of jobs begin anew in a
-    new store."""
-    assert job.attempt is not None, f"job {job.id} has no attempt in state {job.state}"
-    return ("attempt", job.id, str(job.attempt.number), repr(float(job.attempt.started_at)))
+def of_attempt(job: Job, attempt: Attempt | None = None) -> tuple[str, ...]:
+    """The key with which the hosts of an attempt sign, of the newest one if none is given. Its start is part of it:
+    numbers of jobs begin anew in a new store."""
+    attempt = attempt or job.attempt
+    assert attempt is not None, f"job {job.id} has no attempt in state {job.state}"
+    return ("attempt", job.id, str(attempt.number), repr(float(attempt.started_at)))
 
 
 def of_caches(job: Job) -> tuple[str, ...]:

@@ -1,4 +1,5 @@
-"""Reads the curves of an attempt from the body of host 0's report. A program may write there too: what is no number in
+"""Reads the curves of an attempt from the body of what its hosts report. Anybody may have written that who can write to
+the bucket: it counts if the key of the attempt has signed it. A program may tell anything, too: what is no number in
 its place is passed over."""
 
 from __future__ import annotations
@@ -9,11 +10,10 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from tpujob.domain.text import one_line
-from tpujob.protocol import limits
+from tpujob.protocol import Phase, limits, slice_report
 from tpujob.protocol.series import MAX_NAMES, MAX_ROWS, MAX_SERIES_READ
-from tpujob.protocol.slice_report import series_of
 
-#: bytes of a report's body after which nothing of a series is read
+#: bytes of the body of an agent that does not sign, after which nothing of a series is read
 READ = limits.MAX_EVIDENCE_READ + MAX_SERIES_READ
 
 
@@ -27,9 +27,33 @@ class Point(NamedTuple):
     last: float
 
 
-def read_series(body: bytes) -> dict[str, list[Point]]:
+class Signed(NamedTuple):
+    """The curves in a body that hosts of the attempt have signed."""
+
+    number: int  #: the highest of its words; the newer of two bodies has the higher one
+    at: float | None  #: when it was made, by the storage's clock; None: its host did not know that
+    last: bool  #: the program of the host that wrote it is over
+    line: bytes  #: for `read_series`; empty: its program has told no steps
+
+
+def read_signed(body: bytes, key: str) -> Signed | None:
+    """None: the body is not signed with that key."""
+    found = slice_report.read_body(body, key)
+    if found is None:
+        return None
+    numbers = [n for word in found.words if isinstance(n := word.said.get("seq"), int)]
+    own = [word.said.get("phase") for word in found.words if word.host == found.by]
+    line = slice_report.series_of(body)
+    return Signed(
+        number=max(numbers, default=0),
+        at=_number(found.at),
+        last=Phase.EXITED in own,
+        line=line if len(line) <= MAX_SERIES_READ else b"",
+    )
+
+
+def read_series(line: bytes) -> dict[str, list[Point]]:
     """The points of each number by its name, in the order of steps; `""` has those of every bucket, with zeros."""
-    line = series_of(body[:READ])
     try:
         said: object = json.loads(line) if line else {}
     except (ValueError, RecursionError):

@@ -52,26 +52,25 @@ def key(wanted: Wanted, cause: Cause, scope: Scope = "") -> str:
 
 def refused(circuits: Circuits, slice: Slice, now: float) -> dict[str, Circuit]:
     """The circuits after the request for `slice` came to nothing (`slice.refused` says why). Requests that were made
-    before the first refusal count as one. Each refusal starts the wait anew and never shortens it: another job may be
-    asking already."""
+    before the first refusal count as one. Each refusal starts the wait anew. Only the refusal of the request that was
+    made half open ends the wait for its answer; that of an older request does not, as the answer is still to come."""
     cause = slice.refused
     if cause is None or cause not in FOR_NOW:
         return dict(circuits)
     name = key(slice, cause, slice.refused_scope)
-    old = circuits.get(name)
-    again = old is not None and slice.requested_at <= old.opened_at
-    refusals = old.refusals + (not again) if old else 1
-    delay = retry.backoff(retry.POLICIES[cause], refusals - 1, seed=f"{name}:{refusals}")
-    since, opened_at = (old.since if old else now), (old.opened_at if old and again else now)
-    until = max(now + delay, old.until) if old and again else now + delay
-    return {**circuits, name: Circuit(cause, refusals, since, until, opened_at)}
+    old = circuits.get(name) or Circuit(cause, refusals=0, since=now, until=0.0)
+    if old.refusals == 0 or slice.requested_at > old.opened_at:
+        old = replace(old, refusals=old.refusals + 1, opened_at=now)
+    delay = retry.backoff(retry.POLICIES[cause], old.refusals - 1, seed=f"{name}:{old.refusals}")
+    waited_for = old.until if slice.requested_at < old.asked_at else 0.0
+    return {**circuits, name: replace(old, until=max(now + delay, waited_for))}
 
 
 def asked(circuits: Circuits, wanted: Wanted, now: float) -> dict[str, Circuit]:
     """The circuits after somebody has asked for an offer: one that was half open waits for the answer."""
     names = _names(wanted)
     return {
-        name: replace(c, until=now + PROBE) if name in names and c.until <= now else c
+        name: replace(c, until=now + PROBE, asked_at=now) if name in names and c.until <= now else c
         for name, c in circuits.items()
     }
 

@@ -150,11 +150,7 @@ class HollowFarm:
             raise FarmError(f"no slice {wanted.slice}")
         match wanted.what:
             case "preempt":
-                for one in found.hosts:
-                    one.preempt()
-                self._speak(found)
-                notice = float(wanted.how.get("notice_s", 0.0))
-                found.ending = self._loop.call_later(notice, _cut, found)
+                self._preempt(found, float(wanted.how.get("notice_s", 0.0)))
             case "off":
                 await self._switch(wanted.slice, host, on=False)
             case "hang":
@@ -164,6 +160,16 @@ class HollowFarm:
                     raise FarmError(f"no program runs on {wanted.slice}")
             case _:
                 pass
+
+    def _preempt(self, found: _Slice, notice: float) -> None:
+        """With so many seconds of notice, in which hosts have their say; without any they die as they stand."""
+        if notice <= 0:
+            _cut(found)
+            return
+        for one in found.hosts:
+            one.preempt()
+        self._speak(found)
+        found.ending = self._loop.call_later(notice, _cut, found)
 
     async def _switch(self, slice: str, host: int | None, *, on: bool) -> None:
         """A host that comes back has lost its program."""

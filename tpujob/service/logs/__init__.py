@@ -2,9 +2,9 @@
 and matches. It comes from the bucket, so that it is there after the slice is gone; of a running attempt the hosts
 themselves tell what the bucket does not have yet.
 
-Reading changes nothing. What is stored, and where, is known to `pieces.py` alone; the caller decides who may read.
+Reading changes nothing. What is stored, and where, is known to `bucket/` alone; the caller decides who may read.
 """
 
-from tpujob.service.logs.live import Live as Live
+from tpujob.service.logs.following.live import Live as Live
 from tpujob.service.logs.log import Logs as Logs
 from tpujob.service.logs.log import hosts_up_to as hosts_up_to

@@ -11,12 +11,12 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from tpujob.protocol import limits
+from tpujob.service.logs.bucket.pieces import Pieces, Until
+from tpujob.service.logs.bucket.stored import Segment
 from tpujob.service.logs.cursor import BEGIN, Cursor, Place
+from tpujob.service.logs.following.tail import after_lines
 from tpujob.service.logs.hosts import HostLog
 from tpujob.service.logs.lines import Line, parse, whole
-from tpujob.service.logs.pieces import Pieces, Until
-from tpujob.service.logs.stored import Segment
-from tpujob.service.logs.tail import after_lines
 
 LEAST_SHARE = 8 * 1024  #: bytes that are read of a host at least, however many hosts there are
 LONGEST_LINE = limits.LONGEST_LINE + 64  #: bytes, with its time
@@ -89,7 +89,8 @@ class _Asked:
     def __init__(self, segments: Sequence[Segment], place: Place) -> None:
         self._begin = place
         self.place = place  #: after what was given before
-        self.ahead = [s for s in segments if s.size > self._start(s)]  #: not asked for yet
+        self._left = (s for s in segments if s.size > self._start(s))
+        self.ahead = next(self._left, None)  #: the first one that is not asked for yet
         self.number = place.lines + 1  #: of the next line
         self._newest: Segment | None = None
 
@@ -97,7 +98,8 @@ class _Asked:
         """About so many bytes of what is ahead."""
         ranges: list[_Range] = []
         while self.ahead and share > 0 and len(ranges) < MOST_AT_ONCE:
-            self._newest = segment = self.ahead.pop(0)
+            self._newest = segment = self.ahead
+            self.ahead = next(self._left, None)
             start = self._start(segment)
             ranges.append((segment, start, min(segment.size, start + share)))
             share -= segment.size - start
@@ -107,7 +109,7 @@ class _Asked:
         """Whether there is more than was read."""
         newest = self._newest
         cut = newest is not None and last.segment == newest.number and last.end < newest.size
-        return cut or bool(self.ahead)
+        return cut or self.ahead is not None
 
     def not_seen(self, run: _Run) -> list[_Run]:
         """What of the run was not given before it was stored."""
@@ -248,7 +250,7 @@ class Forward:
             data = whole(data[cut:])
             if data:
                 lines = data.count(b"\n")
-                number = log.first[at] + log.starts[at + 1] - log.starts[at] - lines
+                number = log.last(at) + 1 - lines
                 stored = segment.data is None
                 runs.insert(0, _Run(segment.number, begin + cut, data, number, lines, stored))
             share -= len(data)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate, pairwise
+from functools import cached_property
+from itertools import accumulate, compress
+from operator import add, gt
 from typing import TypeVar
 
+from tpujob.service.logs.bucket.pieces import Pieces, Until
+from tpujob.service.logs.bucket.stored import Ordered, Segment
 from tpujob.service.logs.cursor import BEGIN, Place
 from tpujob.service.logs.index import STEP, Indexes
 from tpujob.service.logs.lines import Line, parse, whole
-from tpujob.service.logs.pieces import Pieces, Until
-from tpujob.service.logs.stored import Segment
 
 T = TypeVar("T")
 
@@ -47,19 +50,45 @@ class HostLog:
     ) -> None:
         self.host, self.segments = host, segments
         self._pieces, self._indexes, self._until = pieces, indexes, until
-        counts = [s.facts.lines if s.facts else indexes.of(s, until).lines for s in segments]
-        #: positions of the first lines of the segments, and of the end
-        self.starts = list(accumulate(counts, initial=0))
-        self.first = [
+        self._table = segments if isinstance(segments, Ordered) and segments.numbered else None
+
+    @cached_property
+    def counts(self) -> Sequence[int]:
+        """How many lines each segment has."""
+        if self._table is not None:
+            return self._table.counts()
+        of = self._indexes.of
+        return [s.facts.lines if s.facts else of(s, self._until).lines for s in self.segments]
+
+    @cached_property
+    def starts(self) -> Sequence[int]:
+        """Positions of the first lines of the segments, and of the end."""
+        return array("q", accumulate(self.counts, initial=0))
+
+    @cached_property
+    def first(self) -> Sequence[int]:
+        """The numbers of the first lines of the segments."""
+        if self._table is not None:
+            return self._table.first_lines()
+        return [
             s.facts.line if s.facts else begin + 1
-            for s, begin in zip(segments, self.starts, strict=False)
+            for s, begin in zip(self.segments, self.starts, strict=False)
         ]
-        self.size = sum(s.size for s in segments)
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes."""
+        return self._table.size if self._table is not None else sum(s.size for s in self.segments)
 
     @property
     def lines(self) -> int:
         """How many there are."""
         return self.starts[-1]
+
+    def last(self, at: int) -> int:
+        """The number of the last line of that segment."""
+        segment = self.segments[at]
+        return segment.last if segment.facts else self.first[at] + self.counts[at] - 1
 
     @property
     def stored_end(self) -> Place:
@@ -67,25 +96,23 @@ class HostLog:
         for at in range(len(self.segments) - 1, -1, -1):
             segment = self.segments[at]
             if segment.data is None:
-                lines = self.starts[at + 1] - self.starts[at]
                 offset = self._indexes.of(segment, self._until).offsets[-1]
-                return Place(segment.number, offset, self.first[at] + lines - 1)
+                return Place(segment.number, offset, self.last(at))
         return BEGIN
 
-    @property
+    @cached_property
     def missing(self) -> list[tuple[int, int]]:
         """Where lines are that were dropped: the number of the first of them, and how many."""
         found: list[tuple[int, int]] = []
-        expected = 1
-        for number, first, (begin, end) in zip(
-            range(len(self.first)), self.first, pairwise(self.starts), strict=True
-        ):
-            if first > expected:
-                found.append((expected, first - expected))
-            follows = self.first[number + 1 : number + 2]
-            expected = first + end - begin
-            if follows and follows[0] > expected and end - begin == 1:
-                expected = first  # the line stands for dropped ones, and has the first one's number
+        if not self.first:
+            return found
+        if self.first[0] > 1:
+            found.append((1, self.first[0] - 1))
+        ends, follows = list(map(add, self.first, self.counts)), self.first[1:]
+        for at in compress(range(len(follows)), map(gt, follows, ends)):
+            # a line that stands for dropped ones has the first one's number
+            begin = self.first[at] if self.counts[at] == 1 else ends[at]
+            found.append((begin, follows[at] - begin))
         return found
 
     def position(self, number: int) -> int:
@@ -100,8 +127,7 @@ class HostLog:
     def until_time(self, at: float, *, with_it: bool) -> int:
         """How many lines are older; with those of that time, `with_it`."""
         sought = bisect_right if with_it else bisect_left
-        begins = [self._begin(i) for i in range(len(self.segments))]
-        segment = sought(begins, at) - 1
+        segment = sought(range(len(self.segments)), at, key=self._begin) - 1
         if segment < 0:
             return 0
         marks = self._indexes.of(self.segments[segment], self._until).times

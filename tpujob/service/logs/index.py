@@ -12,9 +12,9 @@ from itertools import accumulate
 from threading import Lock
 
 from tpujob.newest import Newest
+from tpujob.service.logs.bucket.pieces import Pieces, Until
+from tpujob.service.logs.bucket.stored import Key, Segment
 from tpujob.service.logs.lines import time_of, whole
-from tpujob.service.logs.pieces import Pieces, Until
-from tpujob.service.logs.stored import Key, Segment
 
 STEP = 1000
 KEPT = 20_000  #: segments whose index is kept; about 600 bytes each

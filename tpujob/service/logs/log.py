@@ -22,17 +22,18 @@ from tpujob.errors import BadRequest, Busy, NotFound
 from tpujob.ports import Blobs
 from tpujob.service.logs import cursor as cursors
 from tpujob.service.logs import notes, window
+from tpujob.service.logs.bucket.pieces import FRESH, Pieces, Told, Until
+from tpujob.service.logs.bucket.stored import Ordered
 from tpujob.service.logs.cursor import BEGIN, Cursor, Place
+from tpujob.service.logs.following.followed import Tails
+from tpujob.service.logs.following.live import NOTHING, Live
+from tpujob.service.logs.following.tail import joined
 from tpujob.service.logs.forward import Forward, Segments
 from tpujob.service.logs.hosts import HostLog, HostLogs
 from tpujob.service.logs.index import Indexes
 from tpujob.service.logs.lines import text_of
-from tpujob.service.logs.live import NOTHING, Live, Tails
-from tpujob.service.logs.pieces import FRESH, Pieces, Told, Until
 from tpujob.service.logs.query import Query, matcher
 from tpujob.service.logs.search import Searches
-from tpujob.service.logs.stored import Segment
-from tpujob.service.logs.tail import joined
 from tpujob.service.logs.window import Spot
 
 PAGE_BYTES, PAGE_LINES = 1024 * 1024, 5000
@@ -189,22 +190,24 @@ class Logs:
 
     def _segments(
         self, job: Job, attempt: int, host: int | None, until: Until, since: Mapping[int, Place]
-    ) -> dict[int, list[Segment]]:
+    ) -> dict[int, Ordered]:
         """What is stored and, behind it, what is not stored yet."""
         tails = self._tails(job, attempt, until)  # before the list
         heard = {of: tail for of, tail in tails.of.items() if host in (None, of)}
         seen = {of: since.get(of, BEGIN).given for of in heard}
-        needed = {of: tail.base for of, tail in heard.items() if tail.base > seen[of]}
-        told = Told(needed, tails.settled_at) if tails.whole else None
+        # a reader goes on behind what is joined: what is stored before that has to be in the list
+        ends = {of: tail.end if tails.over else tail.base for of, tail in heard.items()}
+        needed = {of: end for of, end in ends.items() if end > seen[of]}
+        told = Told(needed, tails.settled_at, tails.whole)
         found = self._pieces.segments(job, attempt, host, until, since, told)
         stored: Segments = found
         if tails.over:  # what is lost is what is nowhere
-            told = Told({of: tail.end for of, tail in heard.items()}, tails.settled_at)
+            told = Told(ends, tails.settled_at, whole=True)
             stored = self._pieces.segments(job, attempt, host, until, {}, told)
         for of, tail in heard.items():
             segment = joined(of, stored.get(of, []), tail, seen[of], over=tails.over)
             if segment:
-                found.setdefault(of, []).append(segment)
+                found.setdefault(of, Ordered()).append(segment)
         return found
 
     def _tails(self, job: Job, attempt: int, until: Until) -> Tails:

@@ -14,10 +14,10 @@ from tpujob.errors import TpujobError
 from tpujob.newest import Newest
 from tpujob.ports import Blobs
 from tpujob.protocol import live, paths
+from tpujob.service.logs.bucket.pieces import MOST_SEGMENTS
+from tpujob.service.logs.bucket.stored import Segment
+from tpujob.service.logs.following.followed import Tails
 from tpujob.service.logs.hosts import HostLog
-from tpujob.service.logs.live import Tails
-from tpujob.service.logs.pieces import MOST_SEGMENTS
-from tpujob.service.logs.stored import Segment
 
 TIMEOUT = 5.0  #: seconds for the call that asks hosts
 REMEMBERED = 1000  #: attempts
@@ -101,7 +101,7 @@ def of_lines(log: HostLog) -> list[str]:
         f" `tpujob logs --host {log.host}` reads all of them."
     ]
     return (cut if len(log.segments) >= MOST_SEGMENTS else []) + [
-        f"Host {log.host}: {many(lines, 'line')} from line {line:,} on were dropped: the log is longer than what is"
-        " kept of one."
+        f"Host {log.host}: {many(lines, 'line')} from line {line:,} on {'is' if lines == 1 else 'are'} missing: the log"
+        " is longer than what is kept of one, or its agent was started anew before it had stored them."
         for line, lines in log.missing
     ]

@@ -9,12 +9,12 @@ from hashlib import blake2b
 from threading import Lock
 
 from tpujob.newest import Newest
+from tpujob.service.logs.bucket.pieces import AT_ONCE, Pieces, Until
+from tpujob.service.logs.bucket.stored import Key, Segment
 from tpujob.service.logs.forward import merged
 from tpujob.service.logs.hosts import HostLog
 from tpujob.service.logs.lines import Line, raw_of, time_of, whole
-from tpujob.service.logs.pieces import AT_ONCE, Pieces, Until
 from tpujob.service.logs.query import Matcher, Query
-from tpujob.service.logs.stored import Key, Segment
 from tpujob.service.logs.window import Spot
 
 KEPT = 100_000  #: counts

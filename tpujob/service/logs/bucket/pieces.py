@@ -14,11 +14,13 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job
 from tpujob.errors import NotFound, Transient
 from tpujob.newest import Newest
-from tpujob.ports import Blobs
+from tpujob.ports import Blob, Blobs
 from tpujob.protocol import paths
-from tpujob.service.logs import stored
+from tpujob.service.logs.bucket import stored
+from tpujob.service.logs.bucket.lists import Listed, Lists
+from tpujob.service.logs.bucket.shared import MOST_PIECES
+from tpujob.service.logs.bucket.stored import SHARED, Ordered, Segment
 from tpujob.service.logs.cursor import BEGIN, Place
-from tpujob.service.logs.stored import SHARED, Segment
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -28,7 +30,7 @@ FEW_HOSTS = 16
 AT_ONCE = 8  #: objects that are fetched side by side
 #: seconds for which readers share a list: while lines come, and after the last one
 FRESH, FRESH_FINAL = 3.0, 30.0
-LISTS = 64  #: that are kept
+ATTEMPTS = 64  #: of which lists are kept
 #: objects in one list: a long log has some thousands, and an agent cannot make a reader list what it likes
 MOST_SEGMENTS = 20_000
 
@@ -36,10 +38,11 @@ _Range = tuple[Segment, int, int]  #: and which of its bytes
 
 
 class Told(NamedTuple):
-    """What the hosts of a running attempt, all of them, tell of what is stored."""
+    """What the hosts of an attempt tell of what is stored."""
 
     needed: Mapping[int, int]  #: the reader has to know what is stored up to that line of a host
     settled_at: float  #: when they stored something last; monotonic
+    whole: bool  #: every host tells it: what nobody needs, nobody has to look for
 
 
 class Until:
@@ -69,7 +72,7 @@ class Pieces:
     def __init__(self, blobs: Blobs, fresh: float = FRESH) -> None:
         """`fresh`: seconds for which a list of a log that grows is good enough."""
         self._blobs, self._fresh = blobs, fresh
-        self._lists: Newest[tuple[str, str, bool], _Listed] = Newest(LISTS)
+        self._attempts: Newest[tuple[str, int], Lists] = Newest(ATTEMPTS)
         self._lock = Lock()
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="log")
 
@@ -81,12 +84,13 @@ class Pieces:
         until: Until,
         since: Mapping[int, Place],
         told: Told | None = None,
-    ) -> dict[int, list[Segment]]:
+    ) -> dict[int, Ordered]:
         """Of that host, or of all, in order; only those with lines after the place in `since`. If the job has ended,
-        the list is not older than its end. `told`: any list will do that has what is needed, or cannot have it."""
+        the list is not older than its end. `told`: the list has what is needed, or cannot have it; it may be of any
+        age where all hosts tell."""
         where = _Where(job, attempt, host)
 
-        def found(oldest: float) -> dict[int, list[Segment]]:
+        def found(oldest: float) -> dict[int, Ordered]:
             listed = self._all(where, since, until, oldest)
             places = {of: since.get(of, BEGIN) for of in listed}
             left = {
@@ -95,14 +99,16 @@ class Pieces:
             }
             return {of: each for of, each in left.items() if each}
 
-        now = time.monotonic()
-        if told is not None:
-            known = found(0.0)
-            ends = {of: each[-1].last for of, each in known.items()}
-            if all(ends.get(of, 0) >= line for of, line in told.needed.items()):
-                return known
-            return found(told.settled_at)
-        return found(now - (FRESH_FINAL if where.final else self._fresh))
+        oldest = time.monotonic() - (FRESH_FINAL if where.final else self._fresh)
+        known = found(0.0 if told and told.whole else oldest)
+        if told is None:
+            return known
+        # of one host its own objects and those of many are listed apart, and one list may be older than the other
+        reach = _reaches if len(where.hosts) == 1 < where.count else _ends
+        given = {of: since.get(of, BEGIN).given for of in told.needed}
+        if all(reach(known.get(of), given[of], line) for of, line in told.needed.items()):
+            return known
+        return found(told.settled_at)
 
     def read(self, segment: Segment, start: int, end: int, until: Until) -> bytes:
         """Those bytes, as far as it has them. Empty when it is gone since it was listed."""
@@ -152,20 +158,21 @@ class Pieces:
 
     def _all(
         self, where: _Where, since: Mapping[int, Place], until: Until, oldest: float
-    ) -> dict[int, list[Segment]]:
+    ) -> dict[int, Ordered]:
         """By one list for all hosts, unless there is too much in it. Hosts are not trusted: nobody has to read what the
         slice has no host for."""
         folder = paths.attempt_folder(where.workdir, where.attempt)
         if len(where.hosts) > 1:
             together = self._listed(where, folder + "/", "", until, oldest)
             if together.whole:
-                return {of: each for of, each in together.segments.items() if of in where.hosts}
+                found = {of: together.of(of) for of in together.hosts if of in where.hosts}
+                return {of: each for of, each in found.items() if each}
         shared = _NOTHING
         if where.count > 1:
             prefix = paths.shared_log_prefix(where.workdir, where.attempt)
             shared = self._listed(where, prefix, "", until, oldest)
 
-        def of_one(host: int) -> list[Segment]:
+        def of_one(host: int) -> Ordered:
             prefix, first = (
                 paths.log_prefix(where.workdir, where.attempt, host),
                 since.get(host, BEGIN).segment,
@@ -173,29 +180,56 @@ class Pieces:
             known = 0 < first < SHARED
             after = paths.log_path(where.workdir, where.attempt, host, first - 1) if known else ""
             own = self._listed(where, prefix, after, until, oldest)
-            return stored.in_order([*own.segments.get(host, ()), *shared.segments.get(host, ())])
+            return own._replace(shared=shared.shared).of(host)
 
-        found = dict(zip(where.hosts, self.side_by_side(of_one, where.hosts), strict=True))
-        return {of: each for of, each in found.items() if each}
+        each = dict(zip(where.hosts, self.side_by_side(of_one, where.hosts), strict=True))
+        return {of: found for of, found in each.items() if found}
 
     def _listed(
         self, where: _Where, prefix: str, after: str, until: Until, oldest: float
-    ) -> _Listed:
+    ) -> Listed:
         if where.final and after:  # one list serves every page of a reader, as nothing is added
             whole = self._listed(where, prefix, "", until, oldest)
             if whole.whole:
                 return whole
-        key, now = (prefix, after, where.final), time.monotonic()
-        with self._lock:
-            known = self._lists.get(key)
+        key, lists = (prefix, after, where.final), self._lists(where)
+        known = lists.known(key)
         if known is not None and known.at > oldest:
             return known
-        blobs = self._blobs.list(prefix, after=after, most=MOST_SEGMENTS, timeout=until.left)
-        segments = stored.segments(where.workdir, where.attempt, blobs)
-        found = _Listed(now, segments, whole=len(blobs) < MOST_SEGMENTS)
-        with self._lock:
-            self._lists[key] = found
+
+        def ask(prefix: str, after: str) -> list[Blob]:
+            return self._blobs.list(prefix, after=after, most=MOST_SEGMENTS, timeout=until.left)
+
+        found = lists.look(key, ask, MOST_SEGMENTS)
+        self._make_room()
         return found
+
+    def _lists(self, where: _Where) -> Lists:
+        key = (where.workdir, where.attempt)
+        with self._lock:
+            found = self._attempts.get(key) or Lists(*key)
+            self._attempts[key] = found  # the newest from now on
+            return found
+
+    def _make_room(self) -> None:
+        with self._lock:
+            room = MOST_PIECES - sum(each.weight for each in self._attempts.values())
+            while room < 0 and len(self._attempts) > 1:
+                room += self._attempts.popitem(last=False)[1].weight
+
+
+def _ends(found: Ordered | None, given: int, line: int) -> bool:
+    """Whether that line, or a later one, is known."""
+    return (found[-1].last if found else given) >= line
+
+
+def _reaches(found: Ordered | None, given: int, line: int) -> bool:
+    """Whether every line is known from behind the given one up to that."""
+    for segment in found or ():
+        if given >= line or (segment.facts and segment.facts.line > given + 1):
+            break
+        given = max(given, segment.last)
+    return given >= line
 
 
 class _Where:
@@ -208,15 +242,7 @@ class _Where:
         self.final = job.state.final
 
 
-class _Listed(NamedTuple):
-    """What a list showed."""
-
-    at: float
-    segments: Mapping[int, list[Segment]]
-    whole: bool  #: there was no more
-
-
-_NOTHING = _Listed(0.0, {}, whole=True)
+_NOTHING = Listed(0.0, {}, {}, whole=True)
 
 
 def host_count(job: Job, attempt: int) -> int:

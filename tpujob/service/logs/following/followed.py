@@ -1,38 +1,29 @@
-"""What the hosts of a running attempt tell somebody who follows it: one stream for each attempt and host that has to be
-asked itself, shared by all who follow, closed soon after the last of them.
-
-What was heard is kept for a while after the end: an agent that dies takes along what it has not stored.
-"""
+"""What the hosts of one attempt tell: a stream from each that has to be asked itself, and the tails of all."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from threading import Condition, Thread
 from typing import NamedTuple
 
-from tpujob.domain.model import Job, Slice, State
+from tpujob.domain.model import Slice
 from tpujob.errors import TpujobError
 from tpujob.ports import Hosts, Listening
 from tpujob.protocol import live
-from tpujob.service.logs.pieces import Until
-from tpujob.service.logs.tail import Ring, Tail
+from tpujob.service.logs.following.tail import Ring, Tail
 
 log = logging.getLogger(__name__)
 
 IDLE = 30.0  #: seconds without a reader, after which a stream is closed
-KEPT = 600.0  #: seconds for which what was heard is remembered after that
-FIRST = 4.0  #: seconds that the first reader waits for the first words
+KEPT = 600.0  #: seconds for which what was heard is remembered after that, if there is room
 CONNECT = 10.0  #: seconds for a connection
 PAUSES = (1.0, 2.0, 5.0, 15.0)  #: seconds between two tries
-ATTEMPTS = 32  #: that are followed at once, or remembered
 VOICES = 8  #: hosts of one attempt that are asked themselves
 ROOM, LEAST = 32 * 1024 * 1024, 256 * 1024  #: bytes of tails of an attempt; of one host at least
-
-#: states in which the hosts of the newest attempt may be asked
-_TELLING = frozenset({State.PREPARING, State.RUNNING, State.HOLDING})
+LOUD = "more is printed than the backend can keep"
 
 
 class Tails(NamedTuple):
@@ -45,65 +36,27 @@ class Tails(NamedTuple):
     trouble: str = ""  #: why hosts cannot be heard
 
 
-NOTHING = Tails({}, whole=False, over=False)
-
-
-class Live:
-    """Threads may share it."""
-
-    def __init__(self, hosts: Hosts) -> None:
-        self._hosts = hosts
-        self._change = Condition()
-        self._followed: dict[tuple[str, int], _Followed] = {}
-
-    def tails(self, job: Job, attempt: int, until: Until) -> Tails:
-        """What is known now of that attempt; its hosts are asked from now on, if it runs. Waits a moment for the first
-        words."""
-        key, now = (job.id, attempt), time.monotonic()
-        newest = attempt == len(job.attempts) and job.state in _TELLING
-        slice = job.slice if newest else None
-        with self._change:
-            self._forget(now)
-            found = self._followed.get(key)
-            if slice is None or not slice.endpoints:
-                if found is None:
-                    return NOTHING
-                found.end(now)
-                return found.tails()
-            if found is None:
-                if len(self._followed) >= ATTEMPTS:
-                    return NOTHING
-                found = self._followed[key] = _Followed(self._hosts, slice, key, self._change)
-            found.read(now)
-            patience = min(FIRST - (now - found.began), until.left)
-            if patience > 0:
-                self._change.wait_for(found.has_begun, patience)
-            return found.tails()
-
-    def close(self) -> None:
-        """End all streams. Safe to repeat."""
-        with self._change:
-            for each in self._followed.values():
-                each.close()
-
-    def _forget(self, now: float) -> None:
-        for key, each in list(self._followed.items()):
-            if now - each.read_at > IDLE + (KEPT if each.unsettled else 0):
-                each.close()
-                del self._followed[key]
-
-
-class _Followed:
+class Followed:
     """One attempt. Its methods are called with the lock of `change`."""
 
-    def __init__(self, hosts: Hosts, slice: Slice, key: tuple[str, int], change: Condition) -> None:
-        self.hosts, self.slice, self.change = hosts, slice, change
+    def __init__(
+        self,
+        hosts: Hosts,
+        slice: Slice,
+        key: tuple[str, int],
+        change: Condition,
+        fit: Callable[[], None],
+    ) -> None:
+        """`fit`: is called when it has grown."""
+        self.hosts, self.slice, self.change, self._fit = hosts, slice, change, fit
         self.job, self.attempt = key
         self.count = len(slice.endpoints)
         self.rings: dict[int, Ring] = {}
+        self.size = 0  #: bytes of memory
         self.began = self.read_at = time.monotonic()
         self.settled_at = 0.0
-        self.ended = False  #: the attempt: a stream that ends is not opened again
+        self.ended = False  #: the attempt: no stream is opened any more
+        self.told = False  #: what its hosts store, they have stored, unless they are still heard
         self.voices: dict[int, _Voice] = {}
 
     def read(self, now: float) -> None:
@@ -111,13 +64,21 @@ class _Followed:
         self.read_at = now
         self.seek()
 
-    def end(self, now: float) -> None:
-        """The attempt has ended: what it stores, it has stored by now."""
+    def end(self, now: float, *, told: bool) -> None:
+        """The attempt has ended: hosts that are heard are heard to their end. `told`: what it stores, it has stored by
+        now."""
+        if self.voices:
+            self.read_at = now
+        if told and not self.told:
+            self.told, self.settled_at = True, now
         if not self.ended:
-            self.ended, self.settled_at = True, now
+            self.ended = True
+            self.change.notify_all()
 
     def seek(self) -> None:
-        """Ask those hosts themselves that nobody speaks for."""
+        """Ask those hosts themselves that nobody speaks for, while the attempt lasts."""
+        if self.ended:
+            return
         for host in range(self.count):
             heard = {h for voice in self.voices.values() for h in voice.speaks_for}
             unsure = any(not voice.tried for voice in self.voices.values())
@@ -135,23 +96,40 @@ class _Followed:
         heard = {h for voice in self.voices.values() for h in voice.speaks_for if h in self.rings}
         trouble = next((v.trouble for v in self.voices.values() if v.trouble), "")
         tails = {host: ring.now() for host, ring in self.rings.items()}
-        whole = len(heard) == self.count
-        return Tails(tails, whole, self.ended and not heard, self.settled_at, trouble)
+        short = any(ring.short for ring in self.rings.values())
+        trouble = "" if self.ended else trouble or LOUD * short
+        whole = len(heard) == self.count and not short
+        return Tails(tails, whole, self.told and not heard, self.settled_at, trouble)
 
-    @property
-    def unsettled(self) -> bool:
-        return any(ring.end > ring.settled for ring in self.rings.values())
+    def idle(self, now: float) -> bool:
+        """Whether nobody reads it any more."""
+        return now - self.read_at > IDLE
+
+    def forgotten(self, now: float) -> bool:
+        """Whether it need not be remembered either."""
+        unsettled = any(ring.end > ring.settled for ring in self.rings.values())
+        return now - self.read_at > IDLE + (KEPT if unsettled else 0)
 
     def take(self, tail: live.Tail) -> None:
         if not 0 <= tail.host < self.count:
             return
         ring = self.rings.setdefault(tail.host, Ring(max(LEAST, ROOM // self.count)))
-        settled = ring.settled
+        settled, size = ring.settled, ring.size
         new = ring.take(tail)
+        self.size += ring.size - size
         if ring.settled > settled or not self.settled_at:
             self.settled_at = time.monotonic()
+        if ring.size > size:
+            self._fit()
         if new:
             self.change.notify_all()
+
+    def shorten(self) -> None:
+        """The host that has printed most gives lines up."""
+        ring = max(self.rings.values(), key=lambda ring: ring.size)
+        size = ring.size
+        ring.shorten()
+        self.size += ring.size - size
 
     def close(self) -> None:
         for voice in self.voices.values():
@@ -162,7 +140,7 @@ class _Followed:
 class _Voice:
     """A stream from one host, which may speak for others."""
 
-    def __init__(self, followed: _Followed, host: int) -> None:
+    def __init__(self, followed: Followed, host: int) -> None:
         self._followed, self.host = followed, host
         self.speaks_for: list[int] = []
         self.tried = False
@@ -184,7 +162,7 @@ class _Voice:
 
     def _run(self) -> None:
         failures = 0
-        while not self._over():
+        while not self._done():
             try:
                 self._listen()
                 trouble = "the agent has ended"
@@ -196,11 +174,11 @@ class _Voice:
             with self._followed.change:
                 failures = 0 if self.speaks_for else failures + 1
                 self.tried, self.trouble, self.speaks_for = True, trouble, []
+                if self._followed.ended:  # it may have stored more since it was heard last
+                    self._followed.settled_at = time.monotonic()
                 self._followed.change.notify_all()
                 pause = PAUSES[min(failures, len(PAUSES)) - 1] if failures else PAUSES[0]
-                if self._followed.ended:
-                    break
-                self._followed.change.wait_for(self._over, pause)
+                self._followed.change.wait_for(self._done, pause)
         with self._followed.change:
             if self._followed.voices.get(self.host) is self:
                 del self._followed.voices[self.host]
@@ -225,5 +203,9 @@ class _Voice:
                     if self._over():
                         return
 
+    def _done(self) -> bool:
+        """Whether no stream is opened any more."""
+        return self._followed.ended or self._over()
+
     def _over(self) -> bool:
-        return self._closed or time.monotonic() - self._followed.read_at > IDLE
+        return self._closed or self._followed.idle(time.monotonic())

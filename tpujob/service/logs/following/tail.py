@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 from tpujob.protocol import live
 from tpujob.protocol.segment import SegmentFacts
+from tpujob.service.logs.bucket.stored import Segment
 from tpujob.service.logs.lines import time_of
-from tpujob.service.logs.stored import Segment
 
 #: of the segment that a tail is: after each that is stored
 NUMBER = 10**6
+#: bytes of memory for each message that is kept, beside its lines
+MESSAGE = 256
 
 
 class Tail(NamedTuple):
@@ -45,6 +47,7 @@ class Ring:
         self._blocks = deque[live.Tail]()
         self._size = 0
         self._base = self.end = self.settled = 0
+        self._cut = 0  #: the number of the last line that had to go
         self._known: Tail | None = None
 
     def take(self, tail: live.Tail) -> bool:
@@ -61,11 +64,27 @@ class Ring:
             self._size, self.end = self._size + len(data), self.end + new
         self.settled = max(self.settled, tail.settled)
         while self._blocks and (self._oldest <= self.settled or self._size > self._room):
-            self._base = self._oldest
-            self._size -= len(self._blocks.popleft().data)
+            self.shorten()
         if (self.end, self.settled) != before:
             self._known = None
         return self._known is None
+
+    def shorten(self) -> None:
+        """Let the oldest lines go, if it has any."""
+        if self._blocks:
+            self._base = self._cut = self._oldest
+            self._size -= len(self._blocks.popleft().data)
+            self._known = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        return self._size + MESSAGE * len(self._blocks)
+
+    @property
+    def short(self) -> bool:
+        """Whether lines had to go that are not in the bucket yet."""
+        return self._cut > self.settled
 
     @property
     def _oldest(self) -> int:

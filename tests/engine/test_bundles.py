@@ -1,0 +1,88 @@
+"""Shipped code is removed with the last job that names it, and cleaning many jobs reads the records a few times."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.support.stage import Stage
+from tpujob.domain.model import State
+from tpujob.engine.bundles import Bundles, Naming
+
+CODE = b"the code of both"
+
+
+def with_code(stage: Stage, code: bytes = CODE) -> str:
+    spec: dict[str, Any] = {"name": "digits", "tpu": {"type": "v4-16"}, "run": {"command": "true"}}
+    digest = hashlib.sha256(code).hexdigest()
+    path = stage.api.put_bundle(digest, code, bucket=stage.api.plan(spec)["bucket"])
+    return stage.api.create(spec, bundles=[path])["id"]
+
+
+def kept(stage: Stage) -> int:
+    return sum("/bundles/" in path for path in stage.bucket.objects)
+
+
+def test_code_that_two_jobs_share_goes_with_the_second(stage: Stage) -> None:
+    first, second = with_code(stage), with_code(stage)
+    assert kept(stage) == 1
+    for job_id, left in ((first, 1), (second, 0)):
+        stage.api.clean(job_id)
+        while stage.reconciler.tick(job_id) is not None:
+            stage.clock.sleep(5)
+        assert kept(stage) == left
+
+
+def test_nothing_is_removed_while_a_record_cannot_be_read(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = stage.until(with_code(stage), State.RUNNING)
+    monkeypatch.setattr(stage.store, "damaged", lambda: [("000009", "it is no JSON")])
+    Bundles(stage.store, stage.bucket).remove(job)
+    assert kept(stage) == 1
+
+
+def test_jobs_that_are_cleaned_at_once_share_what_is_read(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But none of them uses a read that had begun before: it may have passed a record that was made since."""
+    jobs = [stage.job(with_code(stage, b"%d" % n)) for n in range(20)]
+    read, counts = stage.store.list, Counter[str]()
+    all_ask, goes_on = threading.Event(), threading.Event()
+
+    def listed(**given: Any) -> Any:
+        counts["reads"] += 1
+        goes_on.set()
+        assert all_ask.wait(10)
+        return read(**given)
+
+    monkeypatch.setattr(stage.store, "list", listed)
+    bundles, now, asking = (
+        Bundles(stage.store, stage.bucket),
+        Naming.now,
+        threading.Semaphore(0),
+    )
+
+    def asked(self: Naming) -> Any:
+        asking.release()
+        return now(self)
+
+    monkeypatch.setattr(Naming, "now", asked)
+    with ThreadPoolExecutor(20) as pool:
+        first = pool.submit(bundles.remove, jobs[0])
+        assert goes_on.wait(10)
+        others = [pool.submit(bundles.remove, job) for job in jobs[1:]]
+        for _ in jobs:
+            assert asking.acquire(timeout=10)
+        all_ask.set()
+        for future in (first, *others):
+            future.result(10)
+    assert kept(stage) == 0, "all of it is removed"
+    assert 2 <= counts["reads"] <= 4, (
+        "one goes on when the others ask, and the next one serves them"
+    )

@@ -1,0 +1,298 @@
+"""The streams from the hosts of running attempts: who is asked, for how long, and what readers are told."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from tests.support.following import JOB, Agent, Clock, Reader, Streams, reading
+from tests.support.shelf import Shelf
+from tpujob.domain.model import Job, State
+from tpujob.protocol import live, paths
+from tpujob.service.logs import Live, Logs
+from tpujob.service.logs.bucket.pieces import Until
+from tpujob.service.logs.following.followed import IDLE, KEPT, Tails
+from tpujob.wiring.backend import Backend
+
+
+def test_many_readers_share_one_stream_and_it_is_closed_behind_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shelf = Shelf()
+    agents = [Agent(shelf, host, written=5) for host in (0, 1)]
+    streams = Streams(agents, relays=True)
+    heard = Live(streams)  # pyright: ignore[reportArgumentType]
+    readers = [Reader(reading(shelf, heard), blocks=bool(n % 2)) for n in range(4)]
+    for reader in readers:
+        reader.read()
+        assert reader.last == {0: 5, 1: 5}
+    assert len(streams.opened) == 1, "host 0 speaks for both"
+    monkeypatch.setattr("tpujob.service.logs.following.followed.IDLE", 0.0)
+    ((_, stream),) = streams.opened
+    stream.tell({"kind": live.TAILS, "hosts": [0, 1]})
+    with stream.change:
+        assert stream.change.wait_for(lambda: None in stream.said, 10), "it was not closed"
+
+
+def test_a_backend_that_stops_closes_its_streams() -> None:
+    streams = Streams([Agent(Shelf(), 0, written=5), Agent(Shelf(), 1)], relays=True)
+    heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
+    heard.tails(JOB, len(JOB.attempts), Until(10))
+    nobody: Any = mock.Mock()
+    Backend(nobody, nobody, nobody, nobody, nobody, heard).stop()
+    ((_, stream),) = streams.opened
+    with stream.change:
+        assert stream.change.wait_for(lambda: None in stream.said, 10), "it was not closed"
+
+
+def test_a_host_that_nobody_speaks_for_is_asked_itself_and_a_stream_that_breaks_is_opened_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tpujob.service.logs.following.followed.PAUSES", (0.01,))
+    shelf = Shelf()
+    agents = [Agent(shelf, host, written=5) for host in (0, 1)]
+    streams = Streams(agents)
+    heard = Live(streams)  # pyright: ignore[reportArgumentType]
+    reader = Reader(reading(shelf, heard), blocks=True)
+    reader.read()
+    assert reader.last == {0: 5, 1: 5}
+    assert sorted(host for host, _ in streams.opened) == [0, 1]
+    streams.relays = True  # host 0 is called again, and has found the other
+    for _, stream in list(streams.opened):
+        stream.tell(None)
+    agents[0].write(3)
+    agents[1].write(4)
+    until = time.monotonic() + 20
+    while reader.last != {0: 8, 1: 9} and time.monotonic() < until:
+        reader.read()
+    assert reader.last == {0: 8, 1: 9}
+    heard.close()
+
+
+def test_lines_of_a_host_that_is_heard_come_where_another_one_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tpujob.service.logs.following.live.FIRST", 0.2)
+    shelf = Shelf()
+    agents = [Agent(shelf, host) for host in (0, 1)]
+    streams = Streams(agents, deaf={1})
+    heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
+    reader = Reader(Logs(shelf, heard), blocks=True)  # pyright: ignore[reportArgumentType]
+
+    def told(line: int) -> None:
+        agents[0].write(line - agents[0].written)
+        ((_, stream),) = streams.opened
+        stream.tell(live.written(agents[0].tell()))
+        until = time.monotonic() + 20
+        while heard.tails(JOB, len(JOB.attempts), Until(10)).of[0].end < line:
+            assert time.monotonic() < until, f"line {line} was not heard"
+
+    agents[0].write(100)
+    reader.read()
+    assert reader.last[0] == 100
+    told(150)
+    agents[0].ship(10**6)
+    told(160)  # and that all lines up to 150 are stored
+    reader.read()
+    assert reader.last[0] == 160
+    heard.close()
+
+
+def test_where_no_host_answers_the_log_is_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpujob.service.logs.following.live.FIRST", 0.2)
+    shelf = Shelf()
+    agents = [Agent(shelf, host, written=5) for host in (0, 1)]
+    heard = Live(Streams(agents, deaf={0, 1}))  # pyright: ignore[reportArgumentType]
+    reader = Reader(reading(shelf, heard), blocks=True)
+    reader.read()
+    assert reader.last == {0: 0, 1: 0}
+    sign = paths.followed_path(JOB.workdir, len(JOB.attempts))
+    assert shelf.generations[sign] == 1, "hosts are asked to ship, and not at each look"
+    (note,) = reader.logs.window(JOB, {})["notes"]
+    assert "cannot be followed over SSH (no route to host)" in note
+    assert reader.logs.block(JOB).note == note
+    for agent in agents:
+        agent.ship(5)
+    reader.read()
+    assert reader.last == {0: 5, 1: 5}
+    heard.close()
+
+
+MANY = [replace(JOB, id=f"{n:06d}") for n in range(1, 5)]
+
+
+def sign(job: Job) -> str:
+    return paths.followed_path(job.workdir, len(job.attempts))
+
+
+def test_who_follows_more_than_are_followed_at_once_takes_the_place_of_what_nobody_reads(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    monkeypatch.setattr("tpujob.service.logs.following.live.ATTEMPTS", 2)
+    shelf = Shelf()
+    streams = Streams([Agent(shelf, host, written=5) for host in (0, 1)], relays=True)
+    heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
+    logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
+    for job in MANY[:2]:
+        assert logs.block(job).data.count(b"\n") == 10
+        clock.passes(IDLE / 2)
+    refused = logs.block(MANY[2])
+    assert (refused.data, len(streams.opened)) == (b"", 2), "both are read"
+    assert "(too many logs are followed at once)" in refused.note
+    assert sign(MANY[2]) in shelf.objects, "its hosts are asked to ship"
+    clock.passes(IDLE * 0.3)
+    assert logs.block(MANY[2]).data.count(b"\n") == 10
+    assert logs.block(MANY[2]).note == ""
+    assert "(too many" in logs.block(MANY[0]).note, "it was read longest ago, and gave its place up"
+    heard.close()
+
+
+def test_what_nobody_reads_any_more_is_forgotten_though_nobody_else_comes(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    monkeypatch.setattr("tpujob.service.logs.following.live.TIDIED", 0.01)
+    streams = Streams([Agent(Shelf(), host, written=5) for host in (0, 1)], relays=True)
+    heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
+    heard.tails(JOB, len(JOB.attempts), Until(10))
+    assert heard.held > 0
+    clock.passes(IDLE + KEPT / 2)
+    heard.tails(MANY[0], len(JOB.attempts), Until(10))
+    both = heard.held
+    clock.passes(KEPT / 2 + 1)
+    until = time.perf_counter() + 20
+    while heard.held == both:
+        assert time.perf_counter() < until, "it is still there"
+    assert heard.held > 0, "and only that"
+    heard.close()
+
+
+def test_the_memory_for_all_that_is_heard_is_bounded(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    shelf = Shelf()
+    streams = Streams([Agent(shelf, host, written=200) for host in (0, 1)], relays=True)
+    heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
+    logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
+    logs.block(MANY[0])
+    one = heard.held
+    monkeypatch.setattr("tpujob.service.logs.following.live.HELD", 2 * one)
+    logs.block(MANY[1])
+    clock.passes(IDLE + 1)
+    logs.block(MANY[1])
+    assert logs.block(MANY[2]).note == "", "there was room: nobody reads the first one"
+    assert heard.held <= 2 * one
+    assert logs.block(MANY[1]).note == ""
+    said = logs.block(MANY[3])
+    assert heard.held <= 2 * one
+    notes = [said.note, *(logs.block(job).note for job in MANY[1:3])]
+    assert any("(more is printed than the backend can keep)" in note for note in notes)
+    heard.close()
+
+
+ENDED = replace(JOB, attempts=tuple(replace(one, ended_at=50.0) for one in JOB.attempts))
+STOPPING = replace(ENDED, state=State.HOLDING, stopped=False)
+HELD = replace(STOPPING, stopped=True)
+RETRIED = replace(JOB, state=State.PREPARING, wake=4e9)
+
+
+@pytest.mark.parametrize("job", [STOPPING, HELD, RETRIED, ENDED])
+def test_hosts_are_not_asked_after_the_end_of_an_attempt_nor_before_its_start(job: Job) -> None:
+    shelf = Shelf()
+    agents = [Agent(shelf, host, written=5) for host in (0, 1)]
+    agents[0].ship(5)
+    streams = Streams(agents)
+    heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
+    logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
+    block = logs.block(job)
+    assert (block.data.count(b"\n"), block.note) == (5, "")
+    assert logs.window(job, {})["notes"] == []
+    assert (streams.opened, sign(job) in shelf.objects) == ([], False)
+    heard.close()
+
+
+def heard_until(heard: Any, job: Job, arrived: Callable[[Tails], bool]) -> None:
+    until = time.perf_counter() + 20
+    while not arrived(heard.tails(job, len(job.attempts), Until(10))):
+        assert time.perf_counter() < until, "it was not heard"
+
+
+def test_hosts_that_are_heard_when_their_program_is_stopped_are_heard_to_their_end(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock
+) -> None:
+    monkeypatch.setattr("tpujob.service.logs.following.followed.PAUSES", (0.01,))
+    shelf, others = Shelf(), set(threading.enumerate())
+    agents = [Agent(shelf, host, written=5) for host in (0, 1)]
+    streams = Streams(agents, relays=True)
+    heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
+    reader = Reader(reading(shelf, heard), blocks=True)
+    reader.read()
+    reader.job = STOPPING
+    for _ in range(3):
+        clock.passes(IDLE * 0.8)
+        reader.read()
+    ((_, stream),) = streams.opened
+    for agent in agents:
+        agent.write(3)
+        stream.tell(live.written(agent.tell()))
+    heard_until(heard, STOPPING, lambda tails: all(t.end == 8 for t in tails.of.values()))
+    reader.read()
+    assert reader.last == {0: 8, 1: 8}
+    stream.tell(None)
+    for thread in set(threading.enumerate()) - others:
+        if thread.name == "live":
+            thread.join(20)
+    assert len(streams.opened) == 1, "it is not called again"
+    reader.read()
+    assert reader.notes == [], "they may still store it"
+    agents[0].ship(8)
+    reader.job = HELD
+    reader.read()
+    (said,) = reader.notes
+    assert "before it had stored lines 1 to 8" in said, "those of host 1"
+    heard.close()
+
+
+def test_a_host_that_could_not_be_heard_troubles_nobody_after_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tpujob.service.logs.following.live.FIRST", 0.2)
+    shelf = Shelf()
+    streams = Streams([Agent(shelf, host, written=5) for host in (0, 1)], deaf={1})
+    heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
+    logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
+    assert "no route to host" in logs.block(JOB).note
+    assert logs.block(STOPPING).note == ""
+    heard.close()
+
+
+def test_what_a_host_stores_until_its_stream_ends_is_not_said_to_be_lost(clock: Clock) -> None:
+    shelf = Shelf()
+    agent = Agent(shelf, 0, written=5)
+    streams = Streams([agent, Agent(shelf, 1)], relays=True)
+    heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
+    logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
+    reader, late = Reader(logs, blocks=True), Reader(logs, blocks=True, job=HELD)
+    reader.read()
+    reader.job = HELD
+    reader.read()
+    ((_, stream),) = streams.opened
+    agent.ship(5)
+    agent.write(15)
+    stream.tell(live.written(agent.tell()))
+    heard_until(heard, HELD, lambda tails: tails.of[0].settled == 5)
+    clock.passes(0.5)
+    late.read()  # makes a list
+    assert late.last[0] == 20
+    clock.passes(0.5)
+    agent.ship(15)
+    stream.tell(None)
+    heard_until(heard, HELD, lambda tails: tails.over)
+    reader.read()
+    assert (reader.last[0], reader.notes) == (20, [])
+    heard.close()

@@ -1,0 +1,210 @@
+"""Hosts that print, tell and store their lines, and somebody who follows, without agents, SSH and a bucket."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from tests.support.records import a_job
+from tests.support.shelf import Shelf
+from tpujob.domain.model import Job, Slice, State
+from tpujob.errors import Transient
+from tpujob.protocol import live
+from tpujob.service.logs import Logs
+from tpujob.service.logs.following.followed import Tails
+from tpujob.service.logs.following.tail import Ring
+
+JOB = replace(a_job(), state=State.RUNNING)
+
+
+def stored_form(host: int, number: int) -> bytes:
+    return b"%.3f line %d of %d\n" % (1_700_000_000 + number / 10, number, host)
+
+
+@dataclass
+class Agent:
+    """One host's log as its agent has it: lines are written, told to a follower, and shipped."""
+
+    shelf: Shelf
+    host: int
+    written: int = 0
+    shipped: int = 0
+    sent: int = 0  #: the last line that was told on the stream that is open
+    number: int = 0  #: of the newest segment
+    cut: int = 0  #: the last line of what is on its way, which stays the same until it is known to have come
+
+    def write(self, lines: int) -> None:
+        self.written += lines
+
+    def ship(self, lines: int, *, grow: bool = False) -> None:
+        """At most so many lines, to the end of the newest segment or as a new one."""
+        first, last = self.shipped + 1, self.cut or min(self.written, self.shipped + lines)
+        if last < first:
+            return
+        self.cut = 0
+        text = [stored_form(self.host, n).split(b" ", 1)[1][:-1] for n in range(first, last + 1)]
+        if not (grow and self.number):
+            self.number += 1
+            self.shelf.ship(
+                self.host, first, text, number=self.number, at=1_700_000_000 + first / 10, every=0.1
+            )
+        else:
+            path = self.shelf.append(
+                self.host,
+                b"".join(stored_form(self.host, n) for n in range(first, last + 1)),
+                segment=self.number,
+            )
+            held = int(self.shelf.facts[path]["lines"]) + last - first + 1
+            self.shelf.facts[path] = {**self.shelf.facts[path], "lines": str(held)}
+        self.shipped = last
+
+    def piece(self, lines: int) -> tuple[int, int, bytes]:
+        """At most so many lines, for an object of many hosts; they count as shipped once that is confirmed."""
+        first, last = self.shipped + 1, self.cut or min(self.written, self.shipped + lines)
+        self.cut = last if last >= first else 0
+        data = b"".join(stored_form(self.host, n) for n in range(first, last + 1))
+        return self.host, first, data
+
+    def tell(self, most: int = 10**6) -> live.Tail:
+        """What `Log.pending` gives."""
+        after = max(self.sent, self.shipped)
+        last = min(self.written, after + most)
+        data = b"".join(stored_form(self.host, n) for n in range(after + 1, last + 1))
+        self.sent = last
+        return live.Tail(self.host, after, after + 1, last - after, self.shipped, data)
+
+    def reconnect(self) -> None:
+        self.sent = 0
+
+
+class Heard:
+    """As `Live`, fed by hand."""
+
+    def __init__(self, room: int) -> None:
+        self.rings = {0: Ring(room), 1: Ring(room)}
+        self.settled_at, self.over = 0.0, False
+        self.deaf = set[int]()  #: hosts that are not heard
+
+    def take(self, tail: live.Tail) -> None:
+        if tail.host in self.deaf:
+            return
+        self.rings[tail.host].take(tail)
+        self.settled_at = time.monotonic()
+
+    def tails(self, *_: object) -> Tails:
+        found = {host: ring.now() for host, ring in self.rings.items()}
+        whole = not self.deaf and not self.over
+        return Tails(found, whole, self.over, self.settled_at)
+
+
+def reading(shelf: Shelf, heard: Any) -> Logs:
+    return Logs(shelf, heard, fresh=0)  # pyright: ignore[reportArgumentType]
+
+
+@dataclass
+class Reader:
+    """Follows in blocks or in pages, and fails where a line comes twice, late or not at all."""
+
+    logs: Logs
+    blocks: bool
+    job: Job = JOB
+    cursor: str = ""
+    last: dict[int, int] = field(default_factory=lambda: {0: 0, 1: 0})
+    notes: list[str] = field(default_factory=list[str])
+
+    def read(self) -> None:
+        more = True
+        while more:
+            if self.blocks:
+                block = self.logs.block(self.job, cursor=self.cursor)
+                told = [x.decode().split(" ", 2)[::2] for x in block.data.splitlines()]
+                self.cursor, more = block.cursor, block.more
+            else:
+                page = self.logs.page(self.job, cursor=self.cursor)
+                told = [[str(x["host"]), x["text"]] for x in page["lines"]]
+                self.cursor, more = page["cursor"], bool(page["lines"])
+            for host, text in told:
+                self._take(int(host), text)
+
+    def _take(self, host: int, text: str) -> None:
+        if text.startswith("[tpujob]"):
+            self.notes.append(text)
+            return
+        expected = f"line {self.last[host] + 1} of {host}"
+        assert text == expected, f"{text!r} came, and not {expected!r}"
+        self.last[host] += 1
+
+
+class Clock:
+    """Stands for `time.monotonic`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._now = 1000.0
+        monkeypatch.setattr(time, "monotonic", lambda: self._now)
+
+    def passes(self, seconds: float) -> None:
+        self._now += seconds
+
+
+def ship_together(shelf: Shelf, agents: list[Agent], lines: int, chance: random.Random) -> None:
+    """One host writes for all. Sometimes nobody hears that it did, so that the same lines are written once more."""
+    pieces = [piece for agent in agents if (piece := agent.piece(lines))[2]]
+    if not pieces:
+        return
+    shelf.ship_together(pieces, by=chance.randrange(2), number=len(shelf.objects) + 1)
+    if chance.random() < 0.7:
+        for host, first, data in pieces:
+            agents[host].shipped, agents[host].cut = first + data.count(b"\n") - 1, 0
+
+
+class Stream:
+    """A stream whose messages are put in by hand."""
+
+    def __init__(self, first: list[dict[str, Any]]) -> None:
+        self.said = deque[dict[str, Any] | None](first)
+        self.change = threading.Condition()
+
+    def tell(self, *said: dict[str, Any] | None) -> None:
+        with self.change:
+            self.said.extend(said)
+            self.change.notify_all()
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        while True:
+            with self.change:
+                assert self.change.wait_for(lambda: self.said, 30), "nobody closed this stream"
+                said = self.said.popleft()
+            if said is None:
+                raise Transient("the connection broke")
+            yield said
+
+    def close(self) -> None:
+        self.tell(None)
+
+
+@dataclass
+class Streams:
+    """As much of the port Hosts as is listened to."""
+
+    agents: list[Agent]
+    relays: bool = False  #: host 0 speaks for all
+    deaf: set[int] = field(default_factory=set[int])
+    opened: list[tuple[int, Stream]] = field(default_factory=list[tuple[int, Stream]])
+
+    def listen(self, slice: Slice, host: int, *, job: str, attempt: int, timeout: float) -> Stream:
+        if host in self.deaf:
+            raise Transient("no route to host")
+        speaks = [a.host for a in self.agents] if self.relays and host == 0 else [host]
+        for agent in self.agents:
+            agent.sent = 0 if agent.host in speaks else agent.sent
+        first = [live.written(a.tell()) for a in self.agents if a.host in speaks]
+        stream = Stream([{"kind": live.TAILS, "hosts": speaks}, *first])
+        self.opened.append((host, stream))
+        return stream

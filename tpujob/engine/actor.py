@@ -1,0 +1,183 @@
+"""Do what was decided: one action, under a lease that the caller holds. What came of it is for `follow_up` to judge.
+
+Each action may be repeated: a slice that is there already is taken, one that is gone counts as deleted, a program that
+runs is not started again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from tpujob.domain.actions import (
+    Action,
+    Copied,
+    CreateSlice,
+    DeleteSlice,
+    Denied,
+    Done,
+    MakeCopy,
+    NotYet,
+    Result,
+    StartProgram,
+    StopProgram,
+)
+from tpujob.domain.failures import host_reputation
+from tpujob.domain.failures.retry import POLICIES
+from tpujob.domain.host import keys, plan
+from tpujob.domain.model import Cause, Job, Slice
+from tpujob.domain.observations import Present, Seen
+from tpujob.domain.placement import datasets
+from tpujob.engine.bundles import Bundles
+from tpujob.engine.observer import LOOK, Live
+from tpujob.errors import HostKeyChanged, NotFound, Refused, StoreError, Transient
+from tpujob.ports import Blobs, Clock, Copies, Hosts, Lease, Reputation, Secrets, Slices, Store
+from tpujob.protocol import paths
+
+log = logging.getLogger(__name__)
+
+#: seconds kept free at the end of a lease for the commit
+MARGIN = 5.0
+#: seconds for one round of a copy; a call that it began may take as long again
+COPYING = 20.0
+#: seconds that a started program gets to report before it is started again, which is safe but not free
+PATIENCE = 10.0
+
+_PREFLIGHTS = POLICIES[Cause.PREFLIGHT].budget
+
+
+class Actor:
+    def __init__(
+        self,
+        store: Store,
+        slices: Slices,
+        hosts: Hosts,
+        blobs: Blobs,
+        clock: Clock,
+        *,
+        copies: Copies,
+        secrets: Secrets,
+        reputation: Reputation,
+        report_every: float,
+        live_of: Callable[[str], Live],
+    ) -> None:
+        """`live_of`: what this process remembers of a job; told when its hosts have taken a start."""
+        self.store, self.slices, self.hosts, self.blobs = store, slices, hosts, blobs
+        self.clock, self.copies, self.secrets = clock, copies, secrets
+        self.reputation, self.report_every = reputation, report_every
+        self._bundles, self._live_of = Bundles(store, blobs), live_of
+
+    def worth_doing(self, job: Job, action: Action | None) -> Action | None:
+        """None for a start that was accepted a moment ago and is about to report."""
+        if isinstance(action, StartProgram):
+            started = self._live_of(job.id).started
+            if started is not None and self.clock.now() - started < PATIENCE:
+                return None
+        return action
+
+    def act(self, job: Job, action: Action, lease: Lease, seen: Seen | None) -> Result:
+        """`seen`: what looks by name have just shown; None: there were none."""
+        try:
+            if isinstance(action, MakeCopy):
+                return self._copy(job, action, lease)
+            self._do(job, action, lease, seen)
+        except Refused as error:
+            return Denied(Cause(error.cause), str(error), error.scope)
+        except HostKeyChanged as error:
+            return Denied(Cause.BAD_HOST, str(error))
+        except (Transient, NotFound) as error:
+            log.info("job %s: %s: %s; trying again", job.id, type(action).__name__, error)
+            return NotYet(str(error))
+        return Done()
+
+    def _left(self, lease: Lease) -> float:
+        """Seconds for a call under this lease. Raises Transient when none are left: this process was held up, and
+        another one may lead by now."""
+        left = lease.until - self.clock.now() - MARGIN
+        if left <= 0:
+            raise Transient("the lease ran out before anything was done")
+        return left
+
+    def _do(self, job: Job, action: Action, lease: Lease, seen: Seen | None) -> None:
+        match action:
+            case CreateSlice():
+                slice = _serving(job)
+                key = self.hosts.public_key(slice)
+                left = self._left(lease)
+                self.slices.create(
+                    slice, job_id=job.id, public_key=key, timeout=left, folder=job.folder
+                )
+            case DeleteSlice(name, even_suspending):
+                slice = next(s for s in job.slices if s.name == name)
+                left, look = self._left(lease), seen.slices.get(name) if seen else None
+                there = look if isinstance(look, Present) else None
+                self.slices.delete(slice, timeout=left, even_suspending=even_suspending, seen=there)
+                self.hosts.forget(slice)
+            case StartProgram():
+                avoid = self._avoided(job)
+                plans = plan.plans(job, report_every=self.report_every, avoid=avoid)
+                told = {
+                    "secrets": self._secrets(job),
+                    "key": self.hosts.key(keys.of_attempt(job)),
+                    "cache_key": self.hosts.key(keys.of_caches(job)),
+                }
+                plans = [replace(one, **told) for one in plans]
+                self.hosts.start(_serving(job), plans, timeout=self._left(lease))
+                live = self._live_of(job.id)
+                live.turn_to(job)  # an attempt is started before its reports are read
+                live.started = self.clock.now()
+                live.launched = live.launched or live.started
+            case StopProgram(name):
+                slice = next(s for s in job.slices if s.name == name) if name else _serving(job)
+                grace = job.spec.stop_grace
+                self.hosts.stop(slice, grace=grace, timeout=self._left(lease))
+            case _:
+                self._wipe(job, lease)
+
+    def _secrets(self, job: Job) -> dict[str, str]:
+        """The values that the program is told. Raises Refused for one that is not set any more, or cannot be read."""
+        found: dict[str, str] = {}
+        for name in job.spec.run.secrets:
+            try:
+                found[name] = self.secrets.get(job.owner, name)
+            except (NotFound, StoreError) as error:
+                text = f"{error.message} any more" if isinstance(error, NotFound) else error.message
+                cure = f"`tpujob secret set {name}`, then `tpujob resume {job.id}`"
+                raise Refused(f"{text}: {cure}", cause=Cause.BAD_SPEC) from None
+        return found
+
+    def _copy(self, job: Job, action: MakeCopy, lease: Lease) -> Result:
+        copy = datasets.found(job, action.id)
+        assert copy is not None, f"job {job.id} makes no copy {action.id}"
+        timeout = min(COPYING, self._left(lease))
+        return Copied(self.copies.advance(copy, timeout=timeout))
+
+    def _wipe(self, job: Job, lease: Lease) -> None:
+        """Remove the job's objects and what only it has shipped, then its record. A time-out leaves the record, so that
+        the next tick goes on. Data sets stay: other jobs read them, too."""
+        until = self.clock.now() + self._left(lease)
+        for workdir in job.workdirs:
+            said = f"{paths.reports_root(workdir)}{job.id}/"
+            for blob in (
+                *self.blobs.list(said, timeout=LOOK),
+                *self.blobs.list(workdir + "/", timeout=LOOK),
+            ):
+                kept = blob.path.removeprefix(workdir + "/").startswith(paths.KEPT)
+                if job.wipe_checkpoints or not kept:
+                    if self.clock.now() > until:
+                        raise Transient("cleaning takes long; going on in a moment")
+                    self.blobs.delete(blob.path, timeout=LOOK)
+        self._bundles.remove(job)
+        self.store.remove(job.id, lease=lease)
+
+    def _avoided(self, job: Job) -> list[str]:
+        """The machines that the program is kept off; none for a job that was refused too many of them."""
+        if job.spent.get(_PREFLIGHTS, 0) >= host_reputation.REFUSALS:
+            return []
+        return host_reputation.avoided(self.reputation.suspects(), self.clock.now(), job.owner)
+
+
+def _serving(job: Job) -> Slice:
+    assert job.slice is not None, f"job {job.id} has no slice in state {job.state}"
+    return job.slice

@@ -1,0 +1,242 @@
+"""The world that the service runs in, as a context's settings say: the emulator, or Google Cloud.
+
+The local stack and the cloud differ here, in `wiring/client.py`, in `wiring/doctor.py` and in `config/stack.py` alone.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpujob.config.settings import Settings
+from tpujob.errors import BackendGone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tpujob.adapters.calling import Count
+    from tpujob.adapters.cloud_tpu import CloudTpuSlices
+    from tpujob.adapters.firestore import FirestoreStore
+    from tpujob.adapters.gcs import GcsBlobs
+    from tpujob.adapters.sqlite import SqliteStore
+    from tpujob.adapters.ssh import KeyStore, SshHosts
+    from tpujob.config.context import Context
+    from tpujob.config.notify import Notifications
+    from tpujob.domain.money import Surroundings
+    from tpujob.domain.money.shared import SharedBudget
+    from tpujob.domain.placement import Site
+    from tpujob.engine import Counters
+    from tpujob.ports import Copies, Secrets
+
+    Store = SqliteStore | FirestoreStore
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the service runs in: the emulator, or Google Cloud."""
+
+    store: Store
+    slices: CloudTpuSlices
+    blobs: GcsBlobs
+    copies: Copies
+    secrets: Secrets
+    hosts: SshHosts
+    site: Site
+    project: str
+    suffix: str  #: of the names of its slices: the backend's own word, with a hyphen before it
+    around: Surroundings  #: what it adds to the bill of its jobs
+    notifications: Notifications
+    budgets: tuple[SharedBudget, ...] = ()
+
+
+def world(
+    settings: Settings,
+    *,
+    keys: KeyStore | None = None,
+    wait: float | None = None,
+    counters: Counters | None = None,
+) -> World:
+    """The context's adapters. `keys`: instead of the backend's; `wait`: seconds that a request may wait in the cloud's
+    queue; `counters`: of their calls. Raises BackendGone when the
+    emulator is down, NotFound or BadSpec when there is no such context or something is wrong with it."""
+    count = counting(counters)
+    made = _emulated if settings.local else _google
+    return made(settings, keys, wait, count)
+
+
+def counting(counters: Counters | None) -> Callable[[str], Count]:
+    """Makes what an adapter of that service tells of its calls."""
+    from tpujob.adapters.calling import uncounted
+
+    if counters is None:
+        return lambda _: uncounted
+    return lambda service: lambda method, outcome: counters.count("calls", service, method, outcome)
+
+
+def open_store(settings: Settings) -> Store:
+    """Where this backend keeps its jobs. Does not connect yet."""
+    if settings.store == "firestore":
+        from tpujob.adapters.firestore import Firestore, FirestoreStore
+
+        endpoint = settings.firestore_emulator
+        database = Firestore(settings.project, settings.database, endpoint=endpoint)
+        # a listener does not hear what happens while its process stands still
+        return FirestoreStore(database, mirrored=not settings.only_called)
+    from tpujob.adapters.sqlite import SqliteStore
+
+    return SqliteStore(settings.db)
+
+
+def _emulated(
+    settings: Settings,
+    keys: KeyStore | None,
+    wait: float | None,
+    count: Callable[[str], Count],
+) -> World:
+    from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
+    from tpujob.adapters.gcs import GcsBlobs
+    from tpujob.adapters.secret_files import SecretFiles
+    from tpujob.adapters.ssh import SshHosts
+    from tpujob.config.notify import of_local_stack
+    from tpujob.domain.money import Surroundings
+    from tpujob.domain.placement import EVERYWHERE
+
+    emulator, farm = _ready(settings.emulator_ready), _ready(settings.farm_ready)
+    slices = CloudTpuSlices(
+        settings.project,
+        endpoint=emulator["tpu"],
+        options=Options(wait=wait),
+        count=count("tpu"),
+    )
+    return World(
+        open_store(settings),
+        slices,
+        GcsBlobs(settings.project, endpoint=emulator["storage"], count=count("storage")),
+        _copies(emulator["storage"]),
+        SecretFiles(settings.secrets),
+        SshHosts(
+            keys or settings.keys,
+            port=farm["ssh_port"],
+            guests=slices.guest_attributes.look,
+            obstacle=slices.guest_attributes.obstacle,
+        ),
+        EVERYWHERE,
+        settings.project,
+        suffix="",
+        around=Surroundings(),
+        notifications=of_local_stack(settings),
+    )
+
+
+def _google(
+    settings: Settings,
+    keys: KeyStore | None,
+    wait: float | None,
+    count: Callable[[str], Count],
+) -> World:
+    from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options, Throttle
+    from tpujob.adapters.gcs import GcsBlobs
+    from tpujob.adapters.google.secret_manager import SecretManager
+    from tpujob.adapters.google.secrets import GoogleSecrets
+    from tpujob.adapters.ssh import SshHosts
+    from tpujob.config import context, prices
+    from tpujob.domain.access import folder_of
+
+    here = context.current(settings)
+    owner = context.owner(settings, here)
+    slices = CloudTpuSlices(
+        here.project,
+        endpoint=settings.tpu_endpoint,
+        owner=owner,
+        options=Options(
+            network=here.network,
+            subnetwork=here.subnetwork,
+            external_ips=here.with_external_ips,
+            tags=here.tags,
+            service_account=here.service_account,
+            accounts={folder_of(name): own for name, own in here.service_accounts.items()},
+            labels=here.labels,
+            reservation=here.reservation,
+            wait=wait,
+        ),
+        throttle=Throttle(here.calls_per_minute),
+        count=count("tpu"),
+    )
+    return World(
+        open_store(
+            replace(settings, project=here.project, store=here.store, database=here.database)
+        ),
+        slices,
+        GcsBlobs(here.project, endpoint=settings.storage_endpoint, count=count("storage")),
+        _copies(settings.storage_endpoint),
+        GoogleSecrets(lambda: SecretManager(here.project, endpoint=settings.google_endpoint)),
+        SshHosts(
+            keys or _keys(settings, here.project, owner),
+            port=settings.ssh_port,
+            reach=here.ssh,
+            project=here.project,
+            tunnel=shlex.split(settings.tunnel),
+            guests=slices.guest_attributes.look,
+            obstacle=slices.guest_attributes.obstacle,
+        ),
+        context.site(here, owner, prices.in_force(settings, here, datetime.now(UTC).date())),
+        here.project,
+        suffix=f"-{owner}",
+        around=_around(settings, here),
+        notifications=here.notifications,
+        budgets=context.budgets(here),
+    )
+
+
+def _around(settings: Settings, here: Context) -> Surroundings:
+    from tpujob.domain.money import Surroundings
+
+    deployed = "called" if settings.only_called else "always"
+    return Surroundings(
+        external_ips=here.with_external_ips,
+        report_every=settings.report_every,
+        cloud_run=deployed if settings.service else "",
+        firestore=here.store == "firestore",
+        secrets=settings.keys_in == "secret-manager",
+    )
+
+
+def _copies(endpoint: str) -> Copies:
+    """No call is repeated, or waited for, longer than a lease allows; credentials are looked for at the first."""
+    from tpujob.adapters.gcs.json_calls import google_token
+    from tpujob.adapters.gcs.objects import JsonObjects
+    from tpujob.data.copies import ObjectCopies
+
+    found: list[Callable[[bool], str]] = []
+
+    def token(new: bool) -> str:
+        if endpoint:
+            return ""
+        if not found:
+            found.append(google_token())
+        return found[0](new)
+
+    return ObjectCopies(JsonObjects(endpoint, token, patience=10.0, timeout=25.0))
+
+
+def _keys(settings: Settings, project: str, owner: str) -> KeyStore:
+    if settings.keys_in == "files":
+        from tpujob.adapters.ssh import FileKeys
+
+        return FileKeys(settings.keys)
+    from tpujob.adapters.ssh import SecretKeys
+
+    return SecretKeys(project, owner=owner, endpoint=settings.google_endpoint)
+
+
+def _ready(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BackendGone(
+            "the emulator is not running", hint="Start it with `tpujob up`."
+        ) from error
