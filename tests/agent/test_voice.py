@@ -72,6 +72,11 @@ class Rig:
         if links is not None:
             links.close()
 
+    def linked(self, host: int) -> list[int]:
+        """The hosts that it has a connection with."""
+        links = self.voices[host].links
+        return links.linked() if links is not None else []
+
     def spoken(self, by: int) -> dict[int, dict[str, Any]]:
         """What a host has written, by host."""
         name = self.bucket.report_name(1, by)
@@ -122,7 +127,8 @@ def test_the_next_host_speaks_when_host_0_is_gone_and_gives_way_when_it_is_back(
     until(lambda: rig.said(1, 2, "notice") == "maintenance", "host 1 writes for host 2")
     rig.join(0)
     rig.say(0)
-    until(lambda: sorted(rig.spoken(0)) == [0, 1, 2], "host 0 writes for all again")
+    until(lambda: rig.said(0, 2, "notice") == "maintenance", "host 0 writes for all again")
+    until(lambda: rig.linked(1) == rig.linked(2) == [0], "both tell host 0 alone")
     rig.say(1, notice="preempted")
     until(lambda: rig.said(0, 1, "notice"), "also for host 1")
     assert rig.said(1, 1, "notice") is None, "which writes no more"
