@@ -15,7 +15,7 @@ from tests.support.records import a_job
 from tests.support.shelf import Shelf, reader
 from tpujob.api import SearchAsked
 from tpujob.domain.model import State
-from tpujob.errors import BadRequest, Busy
+from tpujob.errors import BadRequest, Busy, Transient
 from tpujob.service.logs import query
 from tpujob.service.logs.bucket.pieces import Pieces, Until
 from tpujob.service.logs.hosts import HostLog
@@ -167,6 +167,14 @@ def test_a_pattern_that_takes_for_ever_is_ended_with_a_reason(
     with pytest.raises(BadRequest, match=r"takes more than 0\.3 s") as refused:
         reader(shelf).search(JOB, {"text": pattern, "regexp": True})
     assert "plain text" in refused.value.hint
+
+
+def test_a_busy_machine_is_no_fault_of_the_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf = Shelf()
+    shelf.ship(0, 1, [b"one needle"], number=1)
+    monkeypatch.setattr(query, "ANSWER", 0.0)
+    with pytest.raises(Transient, match="too much to do"):
+        reader(shelf).search(JOB, {"text": "n.*e", "regexp": True})
 
 
 @pytest.mark.parametrize(

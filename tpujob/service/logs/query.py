@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -15,13 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from tpujob.errors import BadRequest
+from tpujob.errors import BadRequest, Transient
 from tpujob.service.logs import index
 from tpujob.service.logs.lines import raw_of
 
 LONGEST = 1000  #: characters of what is looked for
-#: seconds that a pattern may take for one segment, of a mebibyte or so; a usual one takes a hundredth of that
+#: seconds of CPU that a pattern may take for one segment, of a mebibyte or so; a usual one takes a hundredth of that
 PATIENCE = 3.0
+#: seconds in which the process answers in any case: it yields to all else that this machine does
+ANSWER = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,8 @@ class Matcher(Protocol):
 
 @contextlib.contextmanager
 def matcher(query: Query) -> Generator[Matcher]:
-    """Raises BadRequest for a pattern that is none, and when one takes too long."""
+    """Raises BadRequest for a pattern that is none, and when one takes too long; Transient when this machine has no
+    time for it."""
     if query.traceback:
         yield _Tracebacks()
     elif query.regexp:
@@ -115,7 +119,9 @@ class _Process:
             [sys.executable, "-I", "-S", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        asked = {"pattern": query.text, "ignore_case": query.ignore_case}
+        asked = {
+            "pattern": query.text, "ignore_case": query.ignore_case, "patience": PATIENCE
+        }  # fmt: skip
         try:
             said = self._ask(json.dumps(asked).encode())["error"]
             if said:
@@ -145,14 +151,23 @@ class _Process:
         source, target = self._process.stdin, self._process.stdout
         assert source
         assert target
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + ANSWER
         try:
             source.write(struct.pack("!I", len(request)) + request)
             source.flush()
             (size,) = struct.unpack("!I", self._take(target.fileno(), 4, until))
             return json.loads(self._take(target.fileno(), size, until))
         except (BrokenPipeError, struct.error, ValueError):
-            raise BadRequest(f"the pattern {self._pattern[:80]!r} takes too much memory") from None
+            raise self._ended() from None
+
+    def _ended(self) -> BadRequest:
+        """Why the process is over, which has closed its pipes."""
+        late = self._process.wait() == -signal.SIGPROF
+        return BadRequest(
+            f"the pattern {self._pattern[:80]!r} takes "
+            + (f"more than {PATIENCE:g} s for a piece of the log" if late else "too much memory"),
+            hint="Say it without a repeat inside a repeat, as in (a+)+, or look for a plain text.",
+        )
 
     def _take(self, descriptor: int, size: int, until: float) -> bytes:
         """Exactly so many bytes, fewer at the end."""
@@ -161,9 +176,9 @@ class _Process:
         parts: list[bytes] = []
         while size > 0:
             if not ready.poll(max(0.0, until - time.monotonic()) * 1000):
-                raise BadRequest(
-                    f"the pattern {self._pattern[:80]!r} takes more than {PATIENCE:g} s for a piece of the log",
-                    hint="Say it without a repeat inside a repeat, as in (a+)+, or look for a plain text.",
+                raise Transient(
+                    f"the search had no answer for {ANSWER:g} s: the machine of the backend has too much to do",
+                    hint="Try again, or look for a plain text.",
                 )
             part = os.read(descriptor, size)
             if not part:

@@ -1,7 +1,8 @@
-"""Searches text for a pattern in a process of its own, as a pattern may take for ever: whoever started it ends it then.
+"""Searches text for a pattern in a process of its own, as a pattern may take for ever: it is ended then, by a signal.
 
 Standard library only: it is run by its path, without the package. Each request and each answer is a length in four
-bytes and JSON in UTF-8; after the first, which has the pattern, a request may be bytes: stored lines.
+bytes and JSON in UTF-8; after the first, which has the pattern and the seconds of CPU that each request may take, a
+request may be bytes: stored lines.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import re
 import resource
+import signal
 import struct
 import sys
 from itertools import islice
@@ -26,6 +28,7 @@ def main(requests: BinaryIO, answers: BinaryIO) -> None:
     os.nice(NICE)  # a costly pattern waits for the backend's own work
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     asked = json.loads(_read(requests) or b"{}")
+    _limit(asked["patience"])
     try:
         sought = re.compile(asked["pattern"], re.IGNORECASE if asked["ignore_case"] else 0)
     except (re.error, OverflowError, RecursionError, MemoryError) as error:
@@ -33,12 +36,19 @@ def main(requests: BinaryIO, answers: BinaryIO) -> None:
         return
     _write(answers, {"error": ""})
     while request := _read(requests):
+        _limit(asked["patience"])
         if request[:1] == b"[":
             texts: list[str] = json.loads(request)
             _write(answers, [_spans(sought, text) for text in texts])
         else:
             lines = _STAMP.sub("", request[1:].decode("utf-8", "replace")).split("\n")
             _write(answers, [i for i, line in enumerate(lines[:-1]) if sought.search(line)])
+
+
+def _limit(seconds: float) -> None:
+    """Of CPU, from now on, after which SIGPROF ends this process, also within `re`. Wall time would also count what a
+    busy machine does for others."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def _spans(sought: re.Pattern[str], text: str) -> list[tuple[int, int]]:
