@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.agent_host import until
-from tests.support.links import free_addresses, quick_links
+from tests.support.links import free_addresses, impatient_links, quick_links
 from tpujob.agent.routes import Address
 from tpujob.agent.voice import handshake, link
 from tpujob.agent.voice.handshake import Session
@@ -272,9 +272,12 @@ def test_a_host_that_dies_is_missed_at_once_and_the_next_one_is_found(slice: Sli
     slice.of(3)
     links = [slice.start(host) for host in range(3)]
     until(linked(links[0], 1, 2), "both at host 0")
+    until(lambda: links[1].linked() == links[2].linked() == [0], "both with host 0 alone")
+    before = len(slice.told[1].changes)
     links[0].close()
     until(linked(links[1], 2), "host 2 at host 1")
-    assert slice.told[1].changes[-2:] == ["-0", "+2"]
+    # host 2 may have missed it first, and be there before host 1 does
+    assert sorted(slice.told[1].changes[before:]) == ["+2", "-0"]
     slice.start(0)
     until(linked(slice.links[0], 1, 2), "both at host 0 again")
     until(linked(links[1], 0), "host 2 has left host 1")
@@ -282,24 +285,26 @@ def test_a_host_that_dies_is_missed_at_once_and_the_next_one_is_found(slice: Sli
 
 @pytest.mark.parametrize("cut", [{"there"}, {"back"}, {"there", "back"}])
 def test_a_network_that_drops_packets_is_found_out_on_both_sides(
-    slice: Slice, cut: set[str]
+    slice: Slice, cut: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slice.of(2)
     relay = slice.relay(to=0)
     mine, other = slice.start(0), slice.start(1, to_0=relay.address)
     until(lambda: mine.linked() and other.linked(), "linked")
+    impatient_links(monkeypatch)
     relay.dropped = cut
     until(lambda: not mine.linked() and not other.linked(), "lost on both sides")
     assert not other.send(0, "report", {})
     heard = len(slice.said_to(0))
     relay.dropped = set()
+    quick_links(monkeypatch)
     until(lambda: mine.linked() and other.linked(), "linked again")
     other.send(0, "report", {"step": 9})
     until(lambda: slice.said_to(0)[heard:] == [(1, "report", {"step": 9})], "the new word")
 
 
 def test_a_host_that_went_away_without_a_word_comes_back_on_a_new_connection(
-    slice: Slice, monkeypatch: pytest.MonkeyPatch
+    slice: Slice,
 ) -> None:
     """Host 0 believes in the old connection for long; the new one takes its place."""
     slice.of(2)
@@ -307,7 +312,6 @@ def test_a_host_that_went_away_without_a_word_comes_back_on_a_new_connection(
     mine = slice.start(0)
     first = slice.start(1, to_0=relay.address)
     until(linked(mine, 1), "linked")
-    monkeypatch.setattr(link, "DEAD", 60)
     relay.dropped = {"there", "back"}
     first.close()
     again = slice.start(1)
@@ -328,16 +332,13 @@ def test_strangers_who_say_nothing_keep_nobody_out(slice: Slice) -> None:
         until(linked(mine, 1), "linked")
 
 
-def test_a_stranger_who_says_odd_things_disturbs_nobody(
-    slice: Slice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(link, "DEAD", 60)
+def test_a_stranger_who_says_odd_things_disturbs_nobody(slice: Slice) -> None:
     slice.of(2)
     mine, other = slice.start(0), slice.start(1)
     until(lambda: mine.linked() and other.linked(), "linked")
     for odd in ODD.values():
         with socket.create_connection(slice.addresses[0]) as stranger:
-            stranger.settimeout(10)
+            stranger.settimeout(60)
             stranger.sendall(odd + b"\n")
             with contextlib.suppress(ConnectionResetError):
                 while stranger.recv(4096):
@@ -352,7 +353,6 @@ def test_a_failure_over_one_connection_leaves_the_others(
     slice: Slice, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A mistake of our own: over what a guest says, over a word, and over the end that the failure itself brings."""
-    monkeypatch.setattr(link, "DEAD", 60)
     slice.of(3)
     links = [slice.start(host) for host in range(3)]
     until(linked(links[0], 1, 2), "both at host 0")
@@ -379,7 +379,7 @@ def test_a_failure_over_one_connection_leaves_the_others(
     monkeypatch.setattr(slice.told[0], "lost", lost)
     with socket.create_connection(slice.addresses[0]) as stranger:
         stranger.sendall(b"fail\n")
-        stranger.settimeout(10)
+        stranger.settimeout(60)
         while stranger.recv(4096):
             pass  # until host 0 hangs up
     assert links[0].linked() == [1, 2]
@@ -403,11 +403,10 @@ def test_words_for_one_who_does_not_read_are_refused_before_they_fill_the_memory
     slice: Slice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link, "WAITING", 200_000)
-    monkeypatch.setattr(link, "DEAD", 60)
     slice.of(2)
     mine = slice.start(0)
     with socket.create_connection(_listening(slice.addresses[0])) as deaf:
-        session = handshake.dial(deaf, KEY, 1, 0, 5)
+        session = handshake.dial(deaf, KEY, 1, 0, 60)
         assert session is not None
         deaf.sendall(session.line(1, 1, "beat", None))
         until(linked(mine, 1), "linked")

@@ -5,10 +5,8 @@ The voices are real ones with real sockets and a real storage; only the limits a
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +17,8 @@ from typing import Any, cast
 import pytest
 
 from tests.support.agent_host import JOB, KEY, Bucket, Host, MetadataServer, until
-from tests.support.links import quick_links
+from tests.support.links import free_addresses as addresses
+from tests.support.links import impatient_links, quick_links
 from tpujob.agent import storage
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.storage import Storage, StorageError
@@ -31,9 +30,7 @@ OTHER = "0b" * 32
 
 
 def free_addresses(hosts: int) -> list[str]:
-    with contextlib.ExitStack() as taken:
-        socks = [taken.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(hosts)]
-        return [f"127.0.0.1:{sock.getsockname()[1]}" for sock in socks]
+    return [f"{name}:{port}" for name, port in addresses(hosts)]
 
 
 def plan(host: int, peers: list[str]) -> Plan:
@@ -68,9 +65,11 @@ class Rig:
         self.voices[host].put(cast(ReportDocument, said), b"", b"", last)
 
     def leave(self, host: int) -> None:
-        links = self.voices.pop(host).links
-        if links is not None:
-            links.close()
+        """As if its process had ended: it writes nothing any more."""
+        left = self.voices.pop(host)
+        left._closed = True  # pyright: ignore[reportPrivateUsage]
+        if left.links is not None:
+            left.links.close()
 
     def linked(self, host: int) -> list[int]:
         """The hosts that it has a connection with."""
@@ -100,6 +99,7 @@ class Rig:
 def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     quick_links(monkeypatch)
     monkeypatch.setattr(speaker, "LOOK", 0.05)
+    monkeypatch.setattr(speaker, "LAST_WORD", 60.0)
     for name, seconds in {"GAP": 0.05, "TURN": 0.3, "SILENT": 1.0, "SLOWEST": 0.2}.items():
         monkeypatch.setattr(roll, name, seconds)
     made = Rig(tmp_path)
@@ -108,7 +108,9 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     made.close()
 
 
-def test_host_0_writes_what_all_hosts_say(rig: Rig) -> None:
+def test_host_0_writes_what_all_hosts_say(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TURN", "LONGEST_TURN"):  # however late they find it
+        monkeypatch.setattr(roll, name, 60.0)
     rig.start(4)
     until(lambda: sorted(rig.spoken(0)) == [0, 1, 2, 3], "all four in one object")
     rig.say(3, notice="preempted")
@@ -159,7 +161,8 @@ def test_a_host_that_reaches_nobody_writes_for_itself(
     until(lambda: sorted(rig.spoken(0)) == [0, 1], "both")
     hole, routes = BlackHole(), tmp_path / "routes"
     monkeypatch.setenv("TPUJOB_ROUTES", str(routes))
-    write_routes(routes, ["127.0.0.1"], hole)
+    impatient_links(monkeypatch)
+    write_routes(routes, [rig.peers[0].partition(":")[0]], hole)
     rig.say(1, error="alone")
     until(lambda: rig.said(1, 1, "error") == "alone", "in an object of its own")
     write_routes(routes, [], hole)
@@ -178,6 +181,7 @@ def test_a_peer_with_another_key_is_not_heard(rig: Rig) -> None:
     until(lambda: rig.bucket.list(name), "it writes for itself")
     with pytest.raises(AssertionError, match="is not signed"):
         rig.bucket.spoken(name)
+    until(lambda: rig.spoken(0), "so does host 0")
     assert list(rig.spoken(0)) == [0]
 
 
@@ -208,7 +212,8 @@ def test_an_agent_that_is_started_anew_with_its_clock_put_back_is_heard(
     until(lambda: sorted(rig.spoken(0)) == [0, 1], "both")
     monkeypatch.setattr(numbering, "time", time)
     rig.leave(1)
-    rig.join(1)
+    again = rig.join(1)
+    until(lambda: again.speaker() == 0, "its connection")
     rig.say(1, phase="exited", exit_code=0, last=True)
     assert rig.said(0, 1, "exit_code") == 0, "host 0 believes it, and writes it"
 
