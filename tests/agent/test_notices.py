@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.agent_host import Host, MetadataServer
+from tests.support.agent_host import Host, MetadataServer, until
 from tpujob.agent.metadata import MetadataClient
 
 UPCOMING = "upcoming-maintenance?alt=json"
@@ -75,5 +75,8 @@ def test_where_nothing_is_announced_nothing_is_read(
 
 def test_announced_maintenance_is_in_the_report_and_the_program_is_told_nothing(host: Host) -> None:
     host.metadata.facts[UPCOMING] = json.dumps(ANNOUNCED)
-    report = host.run("trap 'exit 75' TERM; sleep 1.5; exit 0")
+    host.start("trap 'exit 75' TERM; until [ -e ~/go ]; do sleep 0.05; done; exit 0")
+    until(lambda: host.bucket.report().get("maintenance"), "what is announced")
+    (host.home / "go").touch()
+    report = host.ended()
     assert (report["exit_code"], report["notice"], report["maintenance"]) == (0, "", READ)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.agent_host import until
 from tpujob.agent import processes
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.ship.log import Log
@@ -104,7 +105,8 @@ def test_a_sudo_command_that_hangs_is_given_up(
         patch.setattr(subprocess.Popen, "kill", forbid)
         assert processes.output_of(hang, 0.5) is None
     assert time.monotonic() - began < 15
-    os.kill(int(note.read_text()), signal.SIGKILL)
+    pid = until(lambda: note.exists() and note.read_text(), "its number, however late it began")
+    os.kill(int(pid), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ class Emulator:
         words = ("--ready", ready, "--state", folder / "emulator", "--farm-ready")
         command = [sys.executable, "-m", "tpujob.emulator", *map(str, words)]
         self.process = subprocess.Popen([*command, str(folder / "farm.ready")])
-        until(ready.exists, "the emulator is up", 30)
+        until(ready.exists, "the emulator is up", 120)
         self.ready: dict[str, Any] = json.loads(ready.read_text())
         self.address = self.farm.slice("tj-door")[0]
 
@@ -69,7 +69,7 @@ class Emulator:
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(20) == 0
+        assert self.process.wait(60) == 0
         assert self.farm.stop() == 0
 
 

@@ -186,7 +186,7 @@ def test_hosts_restart_under_maintenance(rig: Rig, tmp_path: Path) -> None:
     pid = rig.program(address, tmp_path, "program", "sleep 1000")
     rig.farm.run(address, "echo kept > ~/note")
     key = _host_key(rig.farm, address)
-    rig.emulator.do("maintain", restart=True, window_s=0.3, notice_s=0.1)
+    rig.emulator.do("maintain", restart=True, window_s=4, notice_s=3)
     assert rig.health("one") == "UNHEALTHY_MAINTENANCE"
     until(lambda: node_state(rig.client, "one") == "REPAIRING", "REPAIRING")
     assert queued_state(rig.client, "one") == "ACTIVE", "nobody took the slice away"

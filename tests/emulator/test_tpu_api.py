@@ -219,7 +219,7 @@ def test_a_preempted_queued_resource_is_suspended_by_the_service(
 ) -> None:
     ready(client, "q")
     with cloud.world.lock:
-        inject.preempt(cloud.world, "", notice_s=0.05)
+        inject.preempt(cloud.world, "", notice_s=3)
     assert node_state(client, "q") == "READY", "during the notice the API says nothing"
     until(lambda: node_state(client, "q") == "PREEMPTED", "PREEMPTED")
     until(lambda: queued_state(client, "q") == "SUSPENDED", "SUSPENDED")

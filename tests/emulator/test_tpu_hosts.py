@@ -38,7 +38,7 @@ class EmulatorProcess:
         options = {"ready": self.ready_file, "state": folder / "emulator", "farm-ready": farm_ready}
         arguments = [part for key, value in options.items() for part in (f"--{key}", str(value))]
         self.process = subprocess.Popen([sys.executable, "-m", "tpujob.emulator", *arguments])
-        until(lambda: self.ready_file.exists() or self.process.poll() is not None, "it is up", 30)
+        until(lambda: self.ready_file.exists() or self.process.poll() is not None, "it is up", 120)
         assert self.ready_file.exists(), f"the emulator ended with {self.process.returncode}"
         self.ready: dict[str, Any] = json.loads(self.ready_file.read_text())
         self.client = EmulatorClient.from_ready(self.ready_file)
@@ -46,7 +46,7 @@ class EmulatorProcess:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=60)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_new_emulator_takes_down_what_an_earlier_one_left(
     ready_slice(slices, farm)
     slices.close()
     emulator.process.kill()
-    emulator.process.wait(timeout=20)
+    emulator.process.wait(timeout=60)
     assert farm.hosts(SLICE.name), "the farm is another process and runs on"
     again = EmulatorProcess(tmp_path, tmp_path / "farm.ready")
     assert farm.hosts(SLICE.name) == []

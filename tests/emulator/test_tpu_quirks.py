@@ -113,7 +113,7 @@ def test_at_the_end_of_its_maximum_run_it_is_suspended_by_the_service(
 ) -> None:
     with cloud.world.lock:
         inject.max_run(cloud.world, 0.05)
-    ready(client)
+    client.create_queued_resource(queued("q"))
     until(lambda: queued_state(client, "q") == "SUSPENDED", "SUSPENDED")
     state = client.get_queued_resource(name=queued_name("q")).state
     assert state.state_initiator.name == "SERVICE"

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.stage import Stage
 from tpujob.domain.model import State
-from tpujob.engine.bundles import Bundles, Naming
+from tpujob.engine.bundles import Bundles
 
 CODE = b"the code of both"
 
@@ -58,30 +58,34 @@ def test_jobs_that_are_cleaned_at_once_share_what_is_read(
     def listed(**given: Any) -> Any:
         counts["reads"] += 1
         goes_on.set()
-        assert all_ask.wait(10)
+        assert all_ask.wait(60)
         return read(**given)
 
     monkeypatch.setattr(stage.store, "list", listed)
-    bundles, now, asking = (
-        Bundles(stage.store, stage.bucket),
-        Naming.now,
-        threading.Semaphore(0),
-    )
+    bundles, asking = Bundles(stage.store, stage.bucket), threading.Semaphore(0)
 
-    def asked(self: Naming) -> Any:
-        asking.release()
-        return now(self)
+    class Turns:
+        """The lock for which each of them waits once it knows which read it needs."""
 
-    monkeypatch.setattr(Naming, "now", asked)
+        lock = threading.Lock()
+
+        def __enter__(self) -> None:
+            asking.release()
+            self.lock.acquire()
+
+        def __exit__(self, *error: object) -> None:
+            self.lock.release()
+
+    monkeypatch.setattr(bundles._naming, "_lock", Turns())  # pyright: ignore[reportPrivateUsage]
     with ThreadPoolExecutor(20) as pool:
         first = pool.submit(bundles.remove, jobs[0])
-        assert goes_on.wait(10)
+        assert goes_on.wait(60)
         others = [pool.submit(bundles.remove, job) for job in jobs[1:]]
         for _ in jobs:
-            assert asking.acquire(timeout=10)
+            assert asking.acquire(timeout=60)
         all_ask.set()
         for future in (first, *others):
-            future.result(10)
+            future.result(60)
     assert kept(stage) == 0, "all of it is removed"
     assert 2 <= counts["reads"] <= 4, (
         "one goes on when the others ask, and the next one serves them"

@@ -23,7 +23,7 @@ from tpujob.emulator import ready
 T = TypeVar("T")
 
 
-def until(look: Callable[[], T], what: str, seconds: float = 20) -> T:
+def until(look: Callable[[], T], what: str, seconds: float = 60) -> T:
     """The first true answer of `look`. Fails, saying what was waited for."""
     end = time.monotonic() + seconds
     while True:
@@ -66,7 +66,7 @@ class FarmProcess:
         return status
 
     def _ask(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
-        return ready.call(Path(self.ready["control"]), method, path, body, timeout=30)
+        return ready.call(Path(self.ready["control"]), method, path, body, timeout=60)
 
     def slice(self, name: str, hosts: int = 1, *, key: str = "", **more: Any) -> list[str]:
         """Make a slice that lets `key` (or the rig) in; returns the addresses."""
@@ -95,7 +95,9 @@ class FarmProcess:
                 pkey=self._key,
                 allow_agent=False,
                 look_for_keys=False,
-                timeout=10,
+                timeout=60,
+                banner_timeout=60,
+                auth_timeout=60,
             )
             yield client
         finally:
@@ -104,7 +106,7 @@ class FarmProcess:
     def run(self, address: str, command: str, stdin: bytes = b"") -> tuple[int, bytes, bytes]:
         """Exit code (-1: by a signal), stdout, stderr."""
         with self.ssh(address) as client:
-            feed, out, err = client.exec_command(command, timeout=30)
+            feed, out, err = client.exec_command(command, timeout=60)
             feed.write(stdin)
             feed.channel.shutdown_write()
             stdout, stderr = out.read(), err.read()  # first: the exit code comes after all output
@@ -118,11 +120,11 @@ class FarmProcess:
     def stop(self) -> int:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=60)
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(timeout=20)
+        self.process.wait(timeout=60)
 
 
 def alive(pid: int) -> bool:

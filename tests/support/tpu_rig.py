@@ -29,7 +29,7 @@ QUICK = Latencies(accept=0.01, create=0.03, delete=0.02, suspend=0.02, stop=0.01
 T = TypeVar("T")
 
 
-def until(look: Callable[[], T], what: str, seconds: float = 10) -> T:
+def until(look: Callable[[], T], what: str, seconds: float = 60) -> T:
     """The first true answer of `look`. Fails, saying what was waited for."""
     end = time.monotonic() + seconds
     while True:
@@ -93,7 +93,7 @@ class Cloud:
 def result(operation: Any) -> Any:
     """Of a long-running operation; the library's own `result` looks once a second."""
     until(operation.done, "the operation done")
-    return operation.result(timeout=10)
+    return operation.result(timeout=60)
 
 
 def node(type: str = "v4-16", **more: Any) -> dict[str, Any]:

@@ -160,7 +160,7 @@ def test_an_agent_that_cannot_run_is_a_refusal(rig: Rig, tmp_path: Path):
 def test_a_host_that_does_not_answer_is_cut_off_at_the_deadline(rig: Rig):
     slice = rig.slice(hosts=2)
     with pytest.raises(Transient, match=r"host 1 \(127.*\): no answer in time"):
-        rig.hosts.start(slice, [_plan(0), _plan(1, hang=True)], timeout=6)
+        rig.hosts.start(slice, [_plan(0), _plan(1, hang=True)], timeout=15)
     assert rig.touched(slice, 1)
     assert not rig.program(slice, 0), "host 0 was left running alone"
 
