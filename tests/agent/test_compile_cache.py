@@ -15,7 +15,7 @@ from tpujob.agent.ship import SealedFiles
 from tpujob.agent.ship.compile_cache import CompileCache, cache_name
 from tpujob.agent.storage import StorageError, StoredObject
 
-CHECK = {"slice": "s", "chips": 4, "hosts": 1, "coordinator": "", "seconds": 40, "required": False}
+CHECK = {"slice": "s", "chips": 4, "hosts": 1, "coordinator": "", "seconds": 120, "required": False}
 
 
 def versioned(host: Host) -> dict[str, Any]:
@@ -180,7 +180,7 @@ print(cache_stats.counts())
     plan = {"preflight": CHECK, "type": "v4-16", "shared": "gs://shed/cache"}
     plan["preflight"] = {**CHECK, "chips": 1}
     host.start([sys.executable, "-c", program], **plan)
-    assert host.ended(1, 120)["exit_code"] == 0, host.bucket.log()
+    assert host.ended(1, 180)["exit_code"] == 0, host.bucket.log()
     assert "'compile_cache_hits': 0" in host.bucket.log()[-1]
     made = sorted(host.home.glob(".tpujob/cache/xla/v4-16/*/*"))
     entries = {path.name for path in made if path.name.endswith("-cache")}
@@ -189,5 +189,5 @@ print(cache_stats.counts())
     for path in made:
         path.unlink()
     host.start([sys.executable, "-c", program], attempt=2, **plan)
-    assert host.ended(2, 120)["exit_code"] == 0, host.bucket.log(2)
+    assert host.ended(2, 180)["exit_code"] == 0, host.bucket.log(2)
     assert "'compile_cache_misses': 0" in host.bucket.log(2)[-1], host.bucket.log(2)

@@ -127,6 +127,8 @@ def test_a_program_has_its_secrets_and_nothing_else_does(host: Host) -> None:
     assert log.count(f"{MARK} [secret HF_TOKEN]") == len(CANARY), log
     assert "failed with [secret HF_TOKEN]" in log
     assert report["program_phase"] == "[secret HF_TOKEN]"
+    until(lambda: not host.processes(), "the end of the agent, which still writes")
+    host.bucket.away()  # its files are at rest
     # what the program itself wrote, and the plan, which has what `run.env` says
     for own in (host.home / "had", host.out() / "events.jsonl", *host.home.glob("plan-*")):
         own.unlink()

@@ -339,6 +339,8 @@ def test_four_agents_report_through_host_0_and_through_host_1_when_its_agent_is_
 
     until(lambda: phases(0) == [f"{n} running" for n in range(4)], "all four by host 0")
     os.kill(pids[0], signal.SIGKILL)
+    alive = [f"{n} running" for n in (1, 2, 3)]
+    until(lambda: phases(1) == alive, "that host 1 tells for those that are left")
     (slice[2].home / "go").touch()
     until(lambda: "2 exited" in phases(1), "the end of host 2, told by host 1")
     assert "0 running" in phases(0), "what host 0 said last is still there"

@@ -42,7 +42,7 @@ AGENT = (sys.executable, "-S", "-E")
 NO_LIBTPU = str(Path(__file__).parent / "no_libtpu")
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 30) -> Any:
+def until(condition: Callable[[], Any], what: str, seconds: float = 90) -> Any:
     """The first true value of the condition."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -62,6 +62,18 @@ def agent_as_files() -> Path:
     with zipfile.ZipFile(io.BytesIO(packed())) as archive:
         archive.extractall(folder)
     return folder
+
+
+def agent_where(folder: Path, module: str, name: str, value: float) -> Path:
+    """The same, below this folder, with another number in the place of a constant of a module of the agent."""
+    made = folder / "agent"
+    shutil.copytree(agent_as_files(), made)
+    path = made / "tpujob" / "agent" / module
+    lines = path.read_text().splitlines(keepends=True)
+    (at,) = (n for n, line in enumerate(lines) if line.startswith(f"{name} = "))
+    lines[at] = f"{name} = {value}\n"
+    path.write_text("".join(lines))
+    return made
 
 
 class MetadataServer:
@@ -179,7 +191,7 @@ class Bucket:
 
     def _ask(self, method: str, where: str, data: bytes | None = None) -> bytes:
         request = urllib.request.Request(self.url + where, data, method=method)
-        with urllib.request.urlopen(request, timeout=10) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             return response.read()
 
 
@@ -189,6 +201,7 @@ class Host:
     def __init__(self, folder: Path, bucket: Bucket, metadata: MetadataServer) -> None:
         self.home, self.bucket, self.metadata = folder / "home", bucket, metadata
         self.devices, self.tmp = folder / "dev", folder / "tmp"
+        self.code: Path | None = None  #: of its agent, if it is another one than the usual
         for made in (self.home, self.devices, self.tmp):
             made.mkdir(parents=True)
         (self.devices / "accel0").touch()
@@ -237,7 +250,7 @@ class Host:
             given.write(input.encode())
             given.seek(0)
             return subprocess.Popen(
-                [*AGENT, str(agent_as_files()), *map(str, words)],
+                [*AGENT, str(self.code or agent_as_files()), *map(str, words)],
                 env=self.env,
                 stdin=given,
                 stdout=subprocess.PIPE,
@@ -257,7 +270,7 @@ class Host:
         assert answer["ok"], answer
         return answer
 
-    def phase(self, phase: str, attempt: int = 1, seconds: float = 30) -> dict[str, Any]:
+    def phase(self, phase: str, attempt: int = 1, seconds: float = 90) -> dict[str, Any]:
         """The report, once it says this phase."""
 
         def reached() -> dict[str, Any] | None:
@@ -266,7 +279,7 @@ class Host:
 
         return until(reached, f"{phase}; the report is {self.bucket.report(attempt)}", seconds)
 
-    def ended(self, attempt: int = 1, seconds: float = 30) -> dict[str, Any]:
+    def ended(self, attempt: int = 1, seconds: float = 90) -> dict[str, Any]:
         return self.phase("exited", attempt, seconds)
 
     def run(self, command: str | list[str], **changes: Any) -> dict[str, Any]:
