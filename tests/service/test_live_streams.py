@@ -20,6 +20,14 @@ from tpujob.service.logs.bucket.pieces import Until
 from tpujob.service.logs.following.followed import IDLE, KEPT, Tails
 from tpujob.wiring.backend import Backend
 
+LONG = 60.0  #: seconds; no test waits so long, unless it is about to fail
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first reader waits for the first words of the hosts, however late their streams begin."""
+    monkeypatch.setattr("tpujob.service.logs.following.live.FIRST", LONG)
+
 
 def test_many_readers_share_one_stream_and_it_is_closed_behind_them(
     monkeypatch: pytest.MonkeyPatch,
@@ -63,11 +71,11 @@ def test_a_host_that_nobody_speaks_for_is_asked_itself_and_a_stream_that_breaks_
     reader.read()
     assert reader.last == {0: 5, 1: 5}
     assert sorted(host for host, _ in streams.opened) == [0, 1]
+    agents[0].write(3)
+    agents[1].write(4)  # and both tell it to whoever calls them again
     streams.relays = True  # host 0 is called again, and has found the other
     for _, stream in list(streams.opened):
         stream.tell(None)
-    agents[0].write(3)
-    agents[1].write(4)
     until = time.monotonic() + 20
     while reader.last != {0: 8, 1: 9} and time.monotonic() < until:
         reader.read()
@@ -75,10 +83,7 @@ def test_a_host_that_nobody_speaks_for_is_asked_itself_and_a_stream_that_breaks_
     heard.close()
 
 
-def test_lines_of_a_host_that_is_heard_come_where_another_one_is_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("tpujob.service.logs.following.live.FIRST", 0.2)
+def test_lines_of_a_host_that_is_heard_come_where_another_one_is_not() -> None:
     shelf = Shelf()
     agents = [Agent(shelf, host) for host in (0, 1)]
     streams = Streams(agents, deaf={1})
@@ -104,8 +109,7 @@ def test_lines_of_a_host_that_is_heard_come_where_another_one_is_not(
     heard.close()
 
 
-def test_where_no_host_answers_the_log_is_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpujob.service.logs.following.live.FIRST", 0.2)
+def test_where_no_host_answers_the_log_is_what_is_stored() -> None:
     shelf = Shelf()
     agents = [Agent(shelf, host, written=5) for host in (0, 1)]
     heard = Live(Streams(agents, deaf={0, 1}))  # pyright: ignore[reportArgumentType]
@@ -258,10 +262,7 @@ def test_hosts_that_are_heard_when_their_program_is_stopped_are_heard_to_their_e
     heard.close()
 
 
-def test_a_host_that_could_not_be_heard_troubles_nobody_after_the_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("tpujob.service.logs.following.live.FIRST", 0.2)
+def test_a_host_that_could_not_be_heard_troubles_nobody_after_the_end() -> None:
     shelf = Shelf()
     streams = Streams([Agent(shelf, host, written=5) for host in (0, 1)], deaf={1})
     heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
