@@ -38,8 +38,8 @@ def main(ready: str, story: str, name: str, how: str) -> None:
     }
     with open(f"{ready}.tmp", "w") as file:
         json.dump(record, file)
+    tell("up")  # before anybody can know it, who would start the next one
     os.replace(f"{ready}.tmp", ready)
-    tell("up")
     while True:
         signal.pause()
 

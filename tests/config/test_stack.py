@@ -86,7 +86,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def eventually(holds: Callable[[], bool], what: str) -> None:
+def eventually(holds: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + LONG
     while not holds():
         assert time.monotonic() < deadline, f"not within {LONG:.0f} s: {what}"
@@ -138,7 +138,7 @@ def test_two_terminals_at_once_start_one_stack(rig: Rig) -> None:
 def test_an_interrupted_start_is_completed(rig: Rig) -> None:
     rig.how = {"farm": f"gate={rig.folder / 'gate'}"}
     terminal = rig.elsewhere()
-    eventually(lambda: "farm began" in rig.story(), "the farm begins")
+    eventually(lambda: "farm began" in rig.story() and rig.pids()[0], "the farm is known to begin")
     terminal.kill()
     terminal.communicate()
     (rig.folder / "gate").write_text("")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -264,8 +265,9 @@ def test_nothing_is_said_to_a_socket_that_another_user_has_put_there() -> None:
 
 
 @contextmanager
-def answering(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that gives each connection one answer, then closes it without a word on the second request."""
+def answering(*answers: bytes, cut: bool = False) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that gives each connection one answer, then closes it without a word on the second request. `cut`: it
+    says that nothing comes after the answer."""
     heard: list[bytes] = []
 
     def serve() -> None:
@@ -275,6 +277,8 @@ def answering(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
                 heard.append(connection.recv(65536))
                 if answer:
                     connection.sendall(answer)
+                    if cut:
+                        connection.shutdown(socket.SHUT_WR)
                     heard.append(connection.recv(65536))
 
     with unix_socket() as (place, url):
@@ -317,8 +321,8 @@ def test_a_create_without_a_key_is_never_sent_twice() -> None:
     ids=["another protocol", "no JSON", "no error form", "cut"],
 )
 def test_another_server_at_that_port_is_no_backend(answer: bytes) -> None:
-    with answering(answer) as (url, _):
-        remote = RemoteJobs(url, timeout=1)
+    with answering(answer, cut=answer.endswith(b"[")) as (url, _):
+        remote = RemoteJobs(url)
         with pytest.raises((BackendGone, Transient)):
             remote.list()
         remote.close()
