@@ -28,8 +28,8 @@ from tpujob.web.limits import Limits
 from tpujob.web.live import Address, Fragments, Views
 from tpujob.web.live.hub import Hub, Pace
 
-#: turned quicker, so that a test waits for nothing
-QUICK = Pace(least=0.02, beyond=0.05, again=0.05, stop=0.02)
+#: turned quicker, so that a test waits for nothing; but a stream begins with its view, however long that is made
+QUICK = Pace(least=0.02, beyond=0.05, again=0.05, stop=0.02, patience=60.0)
 
 
 class Lab:
@@ -138,7 +138,7 @@ class Door:
         self, view: str = "/all", *, name: str = "ada", known: str = ""
     ) -> tuple[int, str, Any]:
         """Status, event id and body of the view as it is now."""
-        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=10)
+        connection = http.client.HTTPConnection(urlsplit(self.url).netloc, timeout=60)
         try:
             headers = {"x-name": name, "if-none-match": f'"{known}"'} | {
                 "accept": "application/json"
@@ -155,7 +155,7 @@ class Door:
 class Reader:
     """One page's end of a stream; `parts`, `rows` and `order` are what the page shows."""
 
-    def __init__(self, url: str, view: str, headers: dict[str, str], timeout: float = 10) -> None:
+    def __init__(self, url: str, view: str, headers: dict[str, str], timeout: float = 60) -> None:
         self._connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout)
         sent = {"accept": "text/event-stream", **{k: v for k, v in headers.items() if v}}
         try:
