@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.page import lab
 from tests.support.callers import ADA, NamedDoor, caller
@@ -36,6 +36,8 @@ __all__ = ["stack"]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 VIEWER = caller("eve", Role.VIEWER)
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
+PATIENCE = 60_000.0  #: ms until what a page must show or do counts as never
+expect.set_options(timeout=PATIENCE)
 #: a test asks more than a person does
 NO_HURRY = Limits(rates={kind: Rate(10_000, 10_000) for kind in Kind})
 
@@ -182,7 +184,7 @@ class Contexts:
         context = self._browser.new_context(
             base_url=home, java_script_enabled=scripts, reduced_motion="reduce"
         )
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(PATIENCE)
         return Watched(context)
 
     def give_back(self, watched: Watched, home: str, *, scripts: bool) -> None:

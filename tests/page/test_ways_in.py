@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.page import lab
-from tests.page.conftest import NO_HURRY
+from tests.page.conftest import NO_HURRY, PATIENCE
 from tests.page.live_rig import QUICK
 from tests.support.callers import ADA
 from tests.support.scripted import listening, on_socket
@@ -97,7 +97,7 @@ class Local:
 @pytest.fixture
 def tab(chromium: Browser) -> Iterator[Page]:
     context = chromium.new_context()
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(PATIENCE)
     yield context.new_page()
     context.close()
 
