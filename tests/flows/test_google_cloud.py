@@ -19,6 +19,7 @@ import pytest
 from tests.support.edge import Edge
 from tests.support.issuer import CLIENT, SECRET, IssuerServer, subject
 from tests.support.local_stack import PATIENCE, Lab, LocalStack
+from tests.support.ports import reserved
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -225,10 +226,14 @@ def deployed(lab: Lab, edge: Edge, log: Path) -> Generator[None]:
     """The process of the image, behind the edge; what the image says of addresses and files is changed."""
     file = lab.folder / "lab.yaml"
     file.write_text((lab.folder / "state" / "contexts" / "cloud.yaml").read_text() + SIGN_IN)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = edge.port = free.getsockname()[1]
     words = ["--context-file", str(file), "--state", "deployed", "--only-called"]
     words += ["--url", edge.url, "--tick-account", TICK, "--admin", "ada@example.org"]
+    with reserved() as edge.port, listening(lab, words, log, edge.port):
+        yield
+
+
+@contextmanager
+def listening(lab: Lab, words: list[str], log: Path, port: int) -> Generator[None]:
     # in the cloud its keys are in Secret Manager, which has no emulator
     env = {**lab.tpujob.env, "K_SERVICE": "tpujob", "PORT": str(port), "TPUJOB_KEYS": "files"}
     with log.open("w") as output:

@@ -22,6 +22,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import reserved
+
 PARTS = "platform/cloud-firestore-emulator/cloud-firestore-emulator.jar"
 SDK = Path("/usr/lib/google-cloud-sdk")
 CLASS = "com.google.cloud.datastore.emulator.firestore.CloudFirestore"
@@ -81,8 +83,11 @@ def _keeper(folder: Path, jar: Path) -> None:
 
 
 def keep(folder: Path, jar: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    with reserved() as port:
+        _keep(folder, jar, port)
+
+
+def _keep(folder: Path, jar: Path, port: int) -> None:
     command = ["java", *JVM, "-cp", str(jar), CLASS, "start", "--host=127.0.0.1", f"--port={port}"]
     with (folder / "emulator.log").open("w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.support.ports import reserved
 from tests.support.warm import Forked, Warm
 from workloads.contract import ProgramContext
 
@@ -88,14 +88,15 @@ class Job:
     def start(self, *flags: str, hosts: int = 1, devices: int = 2) -> Iterator[list[Host]]:
         """A further attempt, on so many hosts with so many devices each. Killed at the latest on leaving."""
         self._attempt += 1
-        address = f"127.0.0.1:{_free_port()}" if hosts > 1 else ""
-        started = [self._start(h, hosts, devices, address, flags) for h in range(hosts)]
-        try:
-            yield started
-        finally:
-            for host in started:
-                host.process.kill()
-                host.process.wait()
+        with reserved() as port:
+            address = f"127.0.0.1:{port}" if hosts > 1 else ""
+            started = [self._start(h, hosts, devices, address, flags) for h in range(hosts)]
+            try:
+                yield started
+            finally:
+                for host in started:
+                    host.process.kill()
+                    host.process.wait()
 
     def run(self, *flags: str, hosts: int = 1, devices: int = 2) -> list[Host]:
         """A further attempt, to its end, which must be a good one."""
@@ -141,9 +142,3 @@ class Job:
                 env=environment,
             )
         return Host(process, out, log, self._attempt)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -20,6 +20,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from tests.support import stranger
 from tests.support.callers import ADA, TokenDoor
 from tests.support.http import ask
+from tests.support.ports import reserved
 from tests.support.scripted import TOKEN, ScriptedJobs, job_view, listening, scripted_app
 from tests.support.tls import https
 from tests.web.test_page_door import GET, HTML, LINK
@@ -268,9 +269,8 @@ def test_whoever_is_not_known_any_more_is_told_to_sign_in(page: Opened, why: str
 
 def test_a_backend_that_is_down_is_said_and_asked_again_until_it_is_back(tmp_path: Path) -> None:
     elsewhere = Elsewhere()
-    with socket.create_server(("127.0.0.1", 0)) as place:
-        port = place.getsockname()[1]
     with (
+        reserved() as port,
         pytest.MonkeyPatch.context() as patch,
         https(f"http://127.0.0.1:{port}", tmp_path) as (url, certificate),
     ):

@@ -1,0 +1,17 @@
+"""A port for a server that is started later, also in another process."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def reserved() -> Iterator[int]:
+    """A port of 127.0.0.1 at which nobody listens yet. A server that sets SO_REUSEADDR can, and nobody else is given it
+    meanwhile: neither a server that takes any port, nor a connection for its own end."""
+    with socket.socket() as kept:
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        kept.bind(("127.0.0.1", 0))
+        yield kept.getsockname()[1]
