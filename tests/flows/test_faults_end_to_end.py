@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.support.local_stack import LocalStack
@@ -72,8 +74,11 @@ def test_any_program_that_prints_nan_is_tried_on_other_hardware_and_then_it_is_t
 
 
 @pytest.mark.parametrize("phase", ["provisioning", "preparing", "running", "holding", "releasing"])
-def test_a_slice_is_preempted_in_each_phase(stack: LocalStack, phase: str) -> None:
-    setup = "sleep 3" if phase == "preparing" else None
+def test_a_slice_is_preempted_in_each_phase(stack: LocalStack, phase: str, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"  #: ends the set-up
+    setup = f"until [ -e {flag} ]; do sleep 0.1; done" if phase == "preparing" else None
+    if phase == "provisioning":  # takes long enough to be seen
+        stack.run("emulator", "settings", "--create", "20s")
     job_id = stack.create(f"in-{phase}", COUNT, setup=setup, **PLAIN)
     if phase in ("holding", "releasing"):
         stack.until(job_id, "running")
@@ -81,6 +86,9 @@ def test_a_slice_is_preempted_in_each_phase(stack: LocalStack, phase: str) -> No
         stack.run("cancel", job_id, *words)
     stack.until(job_id, phase if phase != "releasing" else lambda v: v["wish"] == "release")
     stack.run("emulator", "preempt", job_id, "--notice", "1s", code=None)
+    flag.touch()
+    if phase == "provisioning":
+        stack.run("emulator", "settings", "--create", "2s")
     if phase in ("holding", "releasing"):
         view = stack.until(job_id, "cancelled")
     else:
