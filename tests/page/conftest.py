@@ -38,6 +38,7 @@ VIEWER = caller("eve", Role.VIEWER)
 WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 360, "height": 740}
 PATIENCE = 60_000.0  #: ms until what a page must show or do counts as never
 expect.set_options(timeout=PATIENCE)
+httpx.get.__kwdefaults__["timeout"].read = PATIENCE / 1000  # all its functions share this default
 #: a test asks more than a person does
 NO_HURRY = Limits(rates={kind: Rate(10_000, 10_000) for kind in Kind})
 
