@@ -107,3 +107,15 @@ def test_somebody_who_overwrites_reports_without_pause_ends_nothing(stage: Stage
     )
     assert gone.attempts[0].cause is Cause.LOST_CONTACT, "hosts that do not answer are gone"
     assert job.attempts[0].ended_at is None
+
+
+def test_an_end_that_somebody_writes_over_is_not_waited_for_for_ever(stage: Stage) -> None:
+    """Its agents have gone, and never say it again: nothing else tells that the slice is paid for in vain."""
+    stage.running(victim := stage.create())
+    stage.finish(victim, 0, 0)
+    forge(stage, victim, phase="running")
+    began = stage.clock.now()
+    over = stage.until(victim, lambda j: j.attempts[0].ended_at is not None)
+    assert over.attempts[0].cause is Cause.CRASH
+    assert "its agent is gone" in over.attempts[0].message
+    assert stage.clock.now() - began < stall.SILENCE + 300

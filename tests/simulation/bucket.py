@@ -88,6 +88,8 @@ class Bucket(PlainBucket):
             said = {"v": 1, "job": run.job, "attempt": run.attempt, "host": program.host}
             text = json.dumps(said | {"seq": 10**15} | fields)
             self._replace(path, {"report": text, "mac": signing.sign("", "report", text)})
+            if program.wrote >= program.exit_at:  # nobody says that again
+                program.silent_at = min(program.silent_at, self.sim.now)
 
     def put_back(self, machine: Machine) -> None:
         """The reports of its newest run, as if they were new."""

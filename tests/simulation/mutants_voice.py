@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.simulation.patches import Patch, replaced
 from tpujob.agent.voice.roll import GAP, Roll
+from tpujob.domain.host import hearing
 from tpujob.domain.host.hearing import Hearing
 
 
@@ -118,6 +119,11 @@ def who_is_relied_upon_writes_nothing() -> Patch:
     return replaced(Roll, "due", make)
 
 
+def what_was_overwritten_disturbs_for_ever() -> Patch:
+    """Also when nobody has written there for hours."""
+    return replaced(hearing, "DISTURBS", lambda _: float("inf"))
+
+
 def one_word_is_taken_for_all() -> Patch:
     """What the first host says counts for every other one that was heard."""
 
@@ -138,5 +144,6 @@ MUTANTS: Mapping[str, Callable[[], Patch]] = {
         the_speaker_never_gives_way, a_silent_peer_is_not_told, the_older_word_wins, ages_are_forgotten,
         nobody_speaks_for_itself, what_was_refused_is_never_tried_again, what_matters_waits,
         one_word_is_taken_for_all, who_is_relied_upon_writes_nothing,
+        what_was_overwritten_disturbs_for_ever,
     )
 }  # fmt: skip

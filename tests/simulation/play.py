@@ -80,7 +80,7 @@ class Play:
         self.monitor.bounds.processes = lambda: [b.process for b in self.backends]
         self.store = SimStore(self.real, self.world, self.monitor, outage)
         self.random = self.sim.random("backends")
-        self._names = 0
+        self._names, self._nobody_until = 0, 0.0
         self.backends = [self._backend() for _ in range(profile.backends)]
         self.users = [User(self, n) for n in range(1, profile.jobs + 1)]
         for user in self.users if script is None else ():
@@ -107,7 +107,17 @@ class Play:
         process.alive = False
         self.sim.after(back_in, lambda: self._restart(process))
 
+    def nobody(self, seconds: float) -> None:
+        """No backend lives for so long: all that do die, and nobody is started before."""
+        self._nobody_until = self.sim.now + seconds
+        for backend in self.backends:
+            if backend.process.alive:
+                self.end(backend.process, seconds)
+
     def _restart(self, process: Process) -> None:
+        if self.sim.now < self._nobody_until:
+            self.sim.after(self._nobody_until - self.sim.now, lambda: self._restart(process))
+            return
         self.backends = [self._backend() if b.process is process else b for b in self.backends]
 
     def plant(self, fault: str, *, ours: bool, age: float) -> None:

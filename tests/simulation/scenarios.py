@@ -238,7 +238,7 @@ def _nobody_and_nothing(play: Play, machine: Machine) -> None:
     """Its hosts cannot write, and no backend lives but at the begin and for the last seconds of that."""
     now = play.sim.now
     machine.blocked.append((now, now + 2200))
-    play.sim.after(200, lambda: play.end(play.backends[0].process, 1990))
+    play.sim.after(200, lambda: play.nobody(1990))
 
 
 def _refused(play: Play, machine: Machine) -> None:
@@ -256,7 +256,7 @@ def _started_late(play: Play, machine: Machine) -> None:
     now = play.sim.now
     machine.down = dict.fromkeys(range(machine.hosts), now + 1650)
     machine.blocked.append((now, now + 2050))
-    play.end(play.backends[0].process, 1500)
+    play.nobody(1500)
 
 
 def _forged(play: Play, machine: Machine) -> None:
@@ -264,6 +264,12 @@ def _forged(play: Play, machine: Machine) -> None:
     play.bucket.forge(machine, {"phase": "exited", "exit_code": 0})
     if play.sim.now < EPOCH + 600:
         play.sim.after(4, lambda: _forged(play, machine))
+
+
+def _overwritten(play: Play, machine: Machine) -> None:
+    """It ends while no backend lives, and somebody writes over what its hosts have said last."""
+    play.nobody(500)
+    play.sim.after(400, lambda: play.bucket.forge(machine, {"phase": "running"}))
 
 
 def _hidden(play: Play, machine: Machine) -> None:
@@ -482,6 +488,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             both(at(_S.RUNNING, _dies_for_ever), at(_S.RUNNING, _short_lives)),
         ),
         Scenario("somebody forges its end", at(_S.RUNNING, _forged)),
+        Scenario("somebody writes over its end", at(_S.RUNNING, _overwritten)),
         Scenario("dead, and somebody puts its old reports back", at(_S.RUNNING, _hidden)),
         Scenario("two slices in a row are bad", _bad_machines, work=Work(120, contract=True)),
         Scenario("dead, and the cloud is away", at(_S.RUNNING, _dies_unseen)),

@@ -97,6 +97,7 @@ SHOWN: dict[str, str | int] = {
     "what_matters_waits": "its second host dies",
     "what_was_refused_is_never_tried_again": "nobody looks while its hosts cannot write",
     "unknown_is_gone": "dead, and the cloud is away",
+    "what_was_overwritten_disturbs_for_ever": "somebody writes over its end",
     "who_is_relied_upon_writes_nothing": "its third host reaches the second alone",
     "wrong_numbers_are_resumed": "a machine makes wrong numbers",
 }

@@ -160,7 +160,7 @@ class Seen:
 
     slices: Mapping[str, SliceSeen] = field(default_factory=dict[str, SliceSeen])  #: by slice name
     reports: tuple[Report, ...] | Unknown = ()  #: of the newest attempt only
-    disturbed: bool = False  #: where hosts report, somebody else has written
+    disturbed: bool = False  #: where hosts report, somebody else has written lately
     ignored: Ignored | None = None  #: what was not believed there; None: nothing
     readable_for: float = 0.0  #: seconds for which reports could be read without a break
     #: seconds since every host had taken the start of the attempt; None: not that anybody knows

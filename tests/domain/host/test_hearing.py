@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.records import a_job
 from tpujob.domain.host import reports
-from tpujob.domain.host.hearing import LATE, Hearing, Known
+from tpujob.domain.host.hearing import DISTURBS, LATE, Hearing, Known
 from tpujob.domain.model import Job
 from tpujob.domain.observations import Report
 from tpujob.protocol import signing
@@ -270,6 +270,16 @@ def test_a_forged_body_below_signed_metadata_is_counted_and_not_read_for_ever() 
         assert len(ear.look(now=now)) == 200, "what host 0 writes is believed"
         reads += sum(blob.path.endswith("1") for blob in ear.hearing.unread)
     assert (reads, ear.hearing.unverified, ear.hearing.disturbed) == (3, 1, True)
+
+
+def test_what_somebody_else_has_written_long_ago_disturbs_nobody() -> None:
+    ear = Ear()
+    ear.look(signed(said(step=1)), updated=100.0)
+    for at in (200.0, 5000.0):
+        ear.look(signed(said(seq=9), key="6f" * 32), updated=at, now=at + 10)
+        assert ear.hearing.disturbed
+        assert ear.again({}, updated=at, now=at + DISTURBS).progress.step == 1
+        assert not ear.hearing.disturbed, "its host would have written over it"
 
 
 def test_a_slice_whose_summary_has_no_room_for_its_hosts_is_heard_by_its_bodies() -> None:

@@ -22,6 +22,9 @@ ON_THE_WAY = 120.0
 SILENT = 30.0
 #: seconds that the next word may be late: it is looked at every ten
 LATE = 20.0
+#: seconds for which it matters that somebody else has written an object: whichever host writes there does so each
+#: minute, and after so long without a word of it its agent is gone (`failures/stall.py`)
+DISTURBS = 1800.0
 #: times that a body is read which its hosts have not signed
 TRIES = 3
 
@@ -54,7 +57,7 @@ class Hearing:
     replayed: int = 0  #: objects that were signed, and are older than what was heard
     #: objects that have more to say than their metadata, which cannot be understood without it
     unread: list[ReportObject] = field(default_factory=list[ReportObject])
-    disturbed: bool = False  #: in the last look there was something that was not believed
+    disturbed: bool = False  #: in the last look there was something young that was not believed
     _done: dict[str, int] = field(
         default_factory=dict[str, int]
     )  #: path -> generation that is known
@@ -82,7 +85,8 @@ class Hearing:
                 continue
             if self._done.get(blob.path) != blob.generation:
                 self._hear(job, host, blob, key)
-            self.disturbed |= self._passed_over.get(blob.path) == blob.generation
+            passed_over = self._passed_over.get(blob.path) == blob.generation
+            self.disturbed |= passed_over and now - blob.updated < DISTURBS
         return self.reports(now)
 
     def reports(self, now: float) -> tuple[Report, ...]:
