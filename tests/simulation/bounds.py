@@ -157,7 +157,9 @@ class Bounds:
     def _of_run(self, job: Job, run: Run, now: float) -> tuple[str, float]:
         programs = list(run.programs.values())
         if any(p.silent_at <= now for p in programs):
-            return "silent", AGENT_GONE
+            # who never heard them counts from its own begin, and anew after a pause
+            unheard = any(p.hidden for p in programs)
+            return "silent", 2 * AGENT_GONE if unheard else AGENT_GONE
         over = [p for p in programs if p.exit_at <= now]
         if len(over) == len(programs) or any(p.exit_code for p in over):
             return "ended", ENDED

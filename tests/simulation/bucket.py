@@ -83,13 +83,14 @@ class Bucket(PlainBucket):
     def forge(self, machine: Machine, fields: dict[str, object]) -> None:
         """In the place of all reports of its newest run."""
         run = machine.runs[-1]
+        run.advance(self.sim.now)
         for program in run.programs.values():
             path = paths.report_path(program.workdir, run.attempt, program.host)
             said = {"v": 1, "job": run.job, "attempt": run.attempt, "host": program.host}
             text = json.dumps(said | {"seq": 10**15} | fields)
             self._replace(path, {"report": text, "mac": signing.sign("", "report", text)})
             if program.wrote >= program.exit_at:  # nobody says that again
-                program.silent_at = min(program.silent_at, self.sim.now)
+                program.silent_at, program.hidden = min(program.silent_at, self.sim.now), True
 
     def put_back(self, machine: Machine) -> None:
         """The reports of its newest run, as if they were new."""

@@ -139,6 +139,7 @@ class Program:
     lines: tuple[str, ...] = ()  #: what its agent keeps of a bad end
     died_at: float = math.inf  #: with its host: without a word
     silent_at: float = math.inf  #: its agent is gone, and it runs on
+    hidden: bool = False  #: somebody has written over its last word
     told_at: float = math.inf  #: a notice was seen
     saved_in: float | None = None
     wrote: float = -1.0  #: when its newest word was said that is in the bucket
