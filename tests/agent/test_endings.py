@@ -10,7 +10,7 @@ import pytest
 
 from tests.agent.test_compile_cache import CHECK, versioned
 from tests.support.agent_host import Host, agent_where, until
-from tests.support.links import free_addresses
+from tests.support.links import free_peers
 
 #: an entry of the compile cache that is read for as long as the test likes
 SLOW = "mkfifo $TPUJOB_CACHE/slow-cache"
@@ -41,9 +41,9 @@ def upload(host: Host) -> int:
 
 def test_the_next_attempt_meets_while_the_last_one_still_uploads(pair: list[Host]) -> None:
     plans = [versioned(each) for each in pair]
-    peers = [f"{name}:{port}" for name, port in free_addresses(2)]
-    name, port = free_addresses(1)[0]
-    check = {**CHECK, "hosts": 2, "chips": 8, "seconds": 120, "coordinator": f"{name}:{port}"}
+    peers = free_peers(2)
+    [coordinator] = free_peers(1)
+    check = {**CHECK, "hosts": 2, "chips": 8, "seconds": 120, "coordinator": coordinator}
 
     def start(command: str, attempt: int) -> list[int]:
         return [

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.agent_host import AGENT, JOB, Host, agent_as_files, until
-from tests.support.links import free_addresses
+from tests.support.links import free_peers
 from tpujob.agent.folders import AttemptFolder
 from tpujob.agent.live import Server
 from tpujob.agent.ship import Log, Redactor
@@ -156,7 +156,7 @@ class NoStorage:
 def test_one_host_speaks_for_all_that_it_is_linked_to_while_somebody_follows(
     tmp_path: Path,
 ) -> None:
-    peers = [f"{address}:{port}" for address, port in free_addresses(2)]
+    peers = free_peers(2)
     logs: list[Log] = []
     voices: list[Voice] = []
     words: list[object] = []

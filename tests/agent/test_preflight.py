@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.agent_host import JOB, NO_LIBTPU, Host, until
-from tests.support.links import free_addresses
+from tests.support.links import free_peers
 from tpujob.agent.preflight import check as preflight
 from tpujob.domain.host import reports
 
@@ -32,7 +32,7 @@ def free_address() -> str:
 
 def two_peers() -> dict[str, list[str]]:
     """Where the hosts of a pair listen for each other."""
-    return {"peers": [f"{name}:{port}" for name, port in free_addresses(2)]}
+    return {"peers": free_peers(2)}
 
 
 def emulated(host: Host) -> Host:

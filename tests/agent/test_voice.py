@@ -17,8 +17,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.agent_host import JOB, KEY, Bucket, Host, MetadataServer, until
-from tests.support.links import free_addresses as addresses
-from tests.support.links import impatient_links, quick_links
+from tests.support.links import free_peers, impatient_links, quick_links
 from tpujob.agent import storage
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.storage import Storage, StorageError
@@ -27,10 +26,6 @@ from tpujob.emulator.farm.network import BlackHole, write_routes
 from tpujob.protocol import Plan, ReportDocument
 
 OTHER = "0b" * 32
-
-
-def free_addresses(hosts: int) -> list[str]:
-    return [f"{name}:{port}" for name, port in addresses(hosts)]
 
 
 def plan(host: int, peers: list[str]) -> Plan:
@@ -48,7 +43,7 @@ class Rig:
         self.peers: list[str] = []
 
     def start(self, hosts: int) -> Rig:
-        self.peers = free_addresses(hosts)
+        self.peers = free_peers(hosts)
         for host in range(hosts):
             self.join(host)
             self.say(host)
@@ -172,7 +167,7 @@ def test_a_host_that_reaches_nobody_writes_for_itself(
 
 
 def test_a_peer_with_another_key_is_not_heard(rig: Rig) -> None:
-    rig.peers = free_addresses(2)
+    rig.peers = free_peers(2)
     rig.join(0)
     rig.say(0)
     rig.join(1, key=OTHER)
@@ -188,7 +183,7 @@ def test_a_peer_with_another_key_is_not_heard(rig: Rig) -> None:
 def test_a_clock_an_hour_off_changes_neither_ages_nor_the_order(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig.peers = free_addresses(1)
+    rig.peers = free_peers(1)
     rig.join(0)
     rig.say(0, step=1)
     until(lambda: rig.spoken(0), "the first")
@@ -327,7 +322,7 @@ GO = "until [ -e $HOME/go ]; do sleep 0.1; done"
 def test_four_agents_report_through_host_0_and_through_host_1_when_its_agent_is_killed(
     slice: list[Host],
 ) -> None:
-    peers, bucket, pids = free_addresses(4), slice[0].bucket, dict[int, int]()
+    peers, bucket, pids = free_peers(4), slice[0].bucket, dict[int, int]()
     for n, host in enumerate(slice):
         answer = host.start(GO, host=n, hosts=4, voice={"peers": peers}, report_every=600)
         pids[n] = answer["pid"]

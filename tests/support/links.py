@@ -21,6 +21,11 @@ def free_addresses(count: int) -> list[tuple[str, int]]:
         return [server.getsockname() for server in servers]
 
 
+def free_peers(count: int) -> list[str]:
+    """The same, as plans name them."""
+    return [f"{name}:{port}" for name, port in free_addresses(count)]
+
+
 def quick_links(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on a link is tried after fractions of a second. It is lost when one of its ends closes it, however long
     a busy machine keeps an end from saying anything."""

@@ -61,8 +61,8 @@ def world(
     counters: Counters | None = None,
 ) -> World:
     """The context's adapters. `keys`: instead of the backend's; `wait`: seconds that a request may wait in the cloud's
-    queue; `counters`: of their calls. Raises BackendGone when the
-    emulator is down, NotFound or BadSpec when there is no such context or something is wrong with it."""
+    queue; `counters`: of their calls. Raises BackendGone when the emulator is down, NotFound or BadSpec when there is
+    no such context or something is wrong with it."""
     count = counting(counters)
     made = _emulated if settings.local else _google
     return made(settings, keys, wait, count)
