@@ -1,4 +1,4 @@
-# What the scripts here share: what they are told by the environment, and names.
+# What the scripts here share: their settings from the environment, names, and calls of gcloud.
 set -euo pipefail
 
 need() {
@@ -18,24 +18,62 @@ tick="tpujob-tick@$PROJECT.iam.gserviceaccount.com"
 build="tpujob-build@$PROJECT.iam.gserviceaccount.com"
 sources="${PROJECT//[:.]/_}_cloudbuild" # the bucket into which gcloud puts what is to be built, spelled as gcloud does
 sources=${sources//google/elgoog}
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
 
-# Every command says what it does before it does it.
-gc() {
+# Prints a gcloud command, then runs it.
+once() {
   echo "+ gcloud $*" >&2
   gcloud --project="$PROJECT" --quiet "$@"
 }
 
-# Whether something is there: `exists service-accounts describe ...`
-exists() {
-  gcloud --project="$PROJECT" --quiet "$@" >/dev/null 2>&1
+# A new account, a new grant and a newly enabled API work only after some minutes. Until then Google answers one of these.
+not_yet='does not exist|unknown service account|SERVICE_DISABLED|has not been used in project|permission[ _]denied'
+not_yet+='|does not have permission|forbidden|error 403'
+
+# Runs a command, and repeats it for two minutes while its error is one of those.
+retry() {
+  local pause code errors="$scratch/errors"
+  for pause in 5 10 15 30 60 0; do
+    code=0
+    { "$@" 2>&1 >&3 3>&- | tee "$errors" >&2; } 3>&1 || code=$?
+    if [ "$code" = 0 ] || [ "$pause" = 0 ] || ! grep -qiE "$not_yet" "$errors"; then break; fi
+    echo "$0: new accounts, grants and APIs need some minutes; the same command again in $pause s" >&2
+    sleep "$pause"
+  done
+  return "$code"
 }
 
-# Where a custom role stands: "True" deleted, so that its id stays taken for weeks; "False" there; empty: there is none.
-# (Google answers with a deleted role, too, and says so in the role.)
+gc() {
+  echo "+ gcloud $*" >&2
+  retry gcloud --project="$PROJECT" --quiet "$@"
+}
+
+# What Google answers about something that is not there, or whose API was never enabled.
+missing='not found|not_found|does not exist|cannot find|may not exist|SERVICE_DISABLED|has not been used in project'
+
+# Whether something is there: `exists iam service-accounts describe ...`. Ends the script on any other error.
+exists() {
+  local answer
+  answer=$(gcloud --project="$PROJECT" --quiet "$@" 2>&1 >/dev/null) && return 0
+  grep -qiE "$missing" <<<"$answer" && return 1
+  echo "$answer" >&2
+  exit 1
+}
+
+# The state of a custom role: "True" deleted, so that its id stays taken for weeks; "False" there; empty: there is none.
+# (Google answers with a deleted role, too, and names that in the role.)
 role_deleted() {
-  local said
-  said=$(gcloud --project="$PROJECT" --quiet iam roles describe "$1" --format='value(name,deleted)' 2>/dev/null) || return 0
-  if [[ $said == *True* ]]; then echo True; else echo False; fi
+  local answer
+  if exists iam roles describe "$1"; then
+    answer=$(gcloud --project="$PROJECT" --quiet iam roles describe "$1" --format='value(name,deleted)')
+    if [[ $answer == *True* ]]; then echo True; else echo False; fi
+  fi
+}
+
+# The first letters of the SHA-256 of what comes in: `sha256 8`. macOS has no sha256sum.
+sha256() {
+  if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -c1-"$1"
 }
 
 # What the context's file says, as `tpujob init` writes it: `said door`. Empty: nothing.
@@ -82,12 +120,15 @@ admit() {
   esac
 }
 
-# Take a binding away; one that is not there is no error. The same words as for adding one.
+# Takes a binding away; one that is not there is no error. The same words as for adding one. `kept` lists those that
+# could not be removed.
+kept=""
 unbind() {
-  local said
-  said=$(gc "${@/add-iam-policy-binding/remove-iam-policy-binding}" --format=none 2>&1) ||
-    grep -qiE "not found|does not exist|cannot find" <<<"$said" || {
-    echo "$said" >&2
+  local answer
+  set -- "${@/add-iam-policy-binding/remove-iam-policy-binding}" --format=none
+  answer=$(once "$@" 2>&1) || grep -qiE "$missing" <<<"$answer" || {
+    kept+="  gcloud $*"$'\n'
+    echo "$answer" >&2
     return 1
   }
 }
@@ -95,7 +136,7 @@ unbind() {
 # Earlier versions gave people the SSH keys of all slices; now the backend signs a certificate for minutes.
 forget_keys() {
   local number
-  number=$(gc projects describe "$PROJECT" --format='value(projectNumber)')
+  number=$(gc projects describe "$PROJECT" --format='value(projectNumber)') || return
   unbind projects add-iam-policy-binding "$PROJECT" --member="$1" --role=roles/secretmanager.secretAccessor \
     --condition="title=keys,expression=resource.name.startsWith('projects/$number/secrets/tpujob-tj-')"
 }
@@ -103,26 +144,40 @@ forget_keys() {
 # The id of the account that somebody's programs run as: at most 30 letters, another one for each address.
 programs_of() {
   local hash
-  hash=$(printf '%s' "$1" | sha256sum | cut -c1-6)
+  hash=$(printf '%s' "$1" | sha256 6)
   printf 'tpujob-vm-%s-%s\n' "$(tr -c 'a-z0-9\n' '-' <<<"${1%%@*}" | sed 's/^-*//' | cut -c1-13 | sed 's/-*$//')" "$hash"
 }
 
-# The name of somebody's folder in the buckets; the same as in tpujob/domain/access.py.
+# The name of somebody's folder in the buckets, another one for each name that differs in more than capitals; the
+# same as `slug` in tpujob/domain/access.py.
 folder_of() {
-  sed -E 's/@/-at-/g; s/[^a-z0-9._-]+/-/g; s/^[-._]+//; s/[-._]+$//' <<<"$1" | cut -c1-63
+  local name words
+  name=$(printf '%s' "$1" | LC_ALL=C tr 'A-Z' 'a-z' && printf .) && name=${name%.}
+  words=$(printf '%s' "$name" | LC_ALL=C tr '\n' '\001' |
+    LC_ALL=C sed -E 's/@/-at-/g; s/[^a-z0-9._-]+/-/g; s/^[-._]+//; s/[-._]+$//')
+  words=${words:-user}
+  if [[ ${words//-at-/@} == "$name" && ${#words} -le 63 && ! $words =~ -[0-9a-f]{16}$ ]]; then
+    echo "$words"
+  else
+    echo "${words:0:46}-$(printf '%s' "$name" | sha256 16)"
+  fi
 }
 
 # What the account of somebody's programs may do, added with `gc` or taken away with `unbind`: their own folder in the
 # context's buckets, a log, and the backend may be it.
 programs() { # ADDRESS MEMBER VERB
-  local bucket at folder
-  folder="$(folder_of "$1")"
+  local bucket at condition="$scratch/condition.yaml"
   "$3" projects add-iam-policy-binding "$PROJECT" --member="$2" --role=roles/logging.logWriter --condition=None
   "$3" projects add-iam-policy-binding "$PROJECT" --member="$2" --role=roles/monitoring.metricWriter --condition=None
+  at="$(owner)/u/$(folder_of "$1")/"
   for bucket in $(sed -n 's/^ *[a-z0-9-]*: *["'"'"']\{0,1\}\(gs:\/\/[a-z0-9._-]*\).*/\1/p' "$CONTEXT_FILE" | sort -u); do
-    at="$(owner)/u/$folder/"
+    # from a file: gcloud ends the value of --condition at a comma
+    cat >"$condition" <<YAML
+title: own-folder
+expression: "resource.name.startsWith('projects/_/buckets/${bucket#gs://}/objects/$at') || api.getAttribute('storage.googleapis.com/objectListPrefix', '').startsWith('$at')"
+YAML
     "$3" storage buckets add-iam-policy-binding "$bucket" --member="$2" --role=roles/storage.objectUser \
-      --condition="title=own-folder,expression=resource.name.startsWith('projects/_/buckets/${bucket#gs://}/objects/$at') || api.getAttribute('storage.googleapis.com/objectListPrefix', '').startsWith('$at')"
+      --condition-from-file="$condition"
   done
   "$3" iam service-accounts add-iam-policy-binding "${2#serviceAccount:}" --member="serviceAccount:$backend" \
     --role=roles/iam.serviceAccountUser
@@ -134,6 +189,6 @@ owner() {
   word=$(said database)
   word="$PROJECT-${word:-(default)}"
   word=$(tr -d '()' <<<"$word" | sed -E 's/-default$//; s/[^a-z0-9]+/-/g')
-  if [ ${#word} -gt 36 ]; then word="${word:0:27}-$(printf '%s' "$word" | sha256sum | cut -c1-8)"; fi
+  if [ ${#word} -gt 36 ]; then word="${word:0:27}-$(printf '%s' "$word" | sha256 8)"; fi
   echo "$word-fs"
 }

@@ -14,15 +14,19 @@ tpujob members remove "$address" || {
   # whoever is no member any more may still have the rest
   [ $? = 3 ] || exit 1
 }
-unbind run services add-iam-policy-binding tpujob --region="$REGION" --member="$member" --role=roles/run.invoker
+unbind run services add-iam-policy-binding tpujob --region="$REGION" --member="$member" --role=roles/run.invoker || true
 unbind beta iap web add-iam-policy-binding --resource-type=cloud-run --service=tpujob --region="$REGION" \
-  --member="$member" --role=roles/iap.httpsResourceAccessor
-
-forget_keys "$member"
+  --member="$member" --role=roles/iap.httpsResourceAccessor || true
+forget_keys "$member" || true
 
 account="$(programs_of "$address")@$PROJECT.iam.gserviceaccount.com"
 if exists iam service-accounts describe "$account"; then
-  programs "$address" "serviceAccount:$account" unbind
-  gc iam service-accounts delete "$account"
+  programs "$address" "serviceAccount:$account" unbind || true
+  gc iam service-accounts delete "$account" # with or without its bindings
+fi
+if [ -n "$kept" ]; then
+  echo "$0: $address is no member any more, and no program runs as an account of theirs. These could not be removed:" \
+    $'\n'"${kept}Run the same again, or remove them by hand." >&2
+  exit 1
 fi
 echo "$address has nothing here any more. A token that they hold is refused from now on."

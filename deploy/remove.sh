@@ -17,11 +17,19 @@ for name in tpujob-tick tpujob-sweep; do gone "scheduler jobs" "$name" --locatio
 for name in tpujob tpujob-ticks; do gone "run services" "$name" --region="$REGION"; done
 gone "artifacts repositories" tpujob --location="$REGION"
 for name in tpujob-token tpujob-context; do gone secrets "$name"; done
+listed() { # what a list holds; nothing where its API was never enabled
+  if exists "$@"; then once "$@"; fi
+}
 # what users have set for their jobs
-for name in $(gc secrets list --filter='labels.tpujob-user:*' --format='value(name.basename())'); do
-  gc secrets delete "$name"
-done
-for account in "$backend" "$vm" "$tick" "$build"; do gone "iam service-accounts" "$account"; done
+names=$(listed secrets list --filter='labels.tpujob-user:*' --format='value(name.basename())')
+for name in $names; do gc secrets delete "$name"; done
+# with the accounts that join.sh made for one user's programs
+own=$(listed iam service-accounts list --filter='email~^tpujob-vm-[a-z0-9-]+-[0-9a-f]{6}@' --format='value(email)')
+for account in "$backend" "$vm" "$tick" "$build" $own; do gone "iam service-accounts" "$account"; done
 for role in tpujobBackend tpujobKeys; do
-  if [ "$(role_deleted "$role")" = False ]; then gc iam roles delete "$role"; fi
+  deleted=$(role_deleted "$role")
+  if [ "$deleted" = False ]; then gc iam roles delete "$role"; fi
 done
+echo "Gone. The buckets and the database stay. To delete the database, too, with the state of every job:"
+echo "  gcloud --project=$PROJECT firestore databases update --database='(default)' --no-delete-protection"
+echo "  gcloud --project=$PROJECT firestore databases delete --database='(default)'"

@@ -27,7 +27,7 @@ grant() { # MEMBER ROLE [CONDITION]
   gc projects add-iam-policy-binding "$PROJECT" --member="$1" --role="$2" --condition="${3:-None}" --format=none
 }
 
-gc services enable tpu.googleapis.com compute.googleapis.com storage.googleapis.com run.googleapis.com \
+once services enable tpu.googleapis.com compute.googleapis.com storage.googleapis.com run.googleapis.com \
   firestore.googleapis.com secretmanager.googleapis.com cloudscheduler.googleapis.com \
   artifactregistry.googleapis.com cloudbuild.googleapis.com iam.googleapis.com \
   cloudresourcemanager.googleapis.com iap.googleapis.com
@@ -42,8 +42,9 @@ done
 
 # The backend: slices, their keys, its database, its own log; to be the hosts' account and no other.
 role() { # NAME FILE
-  local verb=create
-  case $(role_deleted "$1") in
+  local verb=create deleted
+  deleted=$(role_deleted "$1")
+  case $deleted in
     True)
       gc iam roles undelete "$1" --format=none
       verb=update
@@ -77,33 +78,49 @@ fi
 # The hosts: their log, and the buckets. No database, no slices, no secrets.
 grant "serviceAccount:$vm" roles/logging.logWriter
 grant "serviceAccount:$vm" roles/monitoring.metricWriter
+on_bucket() { # ACCOUNT ROLE; a bucket with accounts of one's own (join.sh) has conditions, and then gcloud wants this one
+  gc storage buckets add-iam-policy-binding "$bucket" --member="serviceAccount:$1" --role="$2" --condition=None \
+    --format=none
+}
 for bucket in $BUCKETS; do
-  gc storage buckets add-iam-policy-binding "$bucket" --member="serviceAccount:$vm" \
-    --role=roles/storage.objectUser --format=none
-  gc storage buckets add-iam-policy-binding "$bucket" --member="serviceAccount:$backend" \
-    --role=roles/storage.objectUser --format=none
-  # to see in which region it lies
-  gc storage buckets add-iam-policy-binding "$bucket" --member="serviceAccount:$backend" \
-    --role=roles/storage.legacyBucketReader --format=none
+  on_bucket "$vm" roles/storage.objectUser
+  on_bucket "$backend" roles/storage.objectUser
+  on_bucket "$backend" roles/storage.legacyBucketReader # to see in which region it lies
 done
 
+# The only copy of every job's state: it cannot be deleted by mistake, and can be read as of any minute of seven days.
+verb=update location=""
 if ! exists firestore databases describe --database="$database"; then
-  gc firestore databases create --database="$database" --location="$REGION" --type=firestore-native --format=none
+  verb=create location="--location=$REGION --type=firestore-native"
 fi
+# shellcheck disable=SC2086  # two flags
+gc firestore databases "$verb" --database="$database" $location --delete-protection --enable-pitr --format=none
 "$here/indexes.sh" "$database"
 
-# How jobs run. People's tokens are verified with Google's public keys, so that there is no secret to keep.
-if exists secrets describe tpujob-context; then
-  gc secrets versions add tpujob-context --data-file="$CONTEXT_FILE" --format=none
-else
-  gc secrets create tpujob-context --data-file="$CONTEXT_FILE" --replication-policy=automatic
+# How jobs run. People's tokens are verified with Google's public keys, so that there is no secret to keep. Each version
+# costs money until it is destroyed: the newest two stay.
+if ! exists secrets describe tpujob-context; then
+  where=$(said secret_region) # left out: everywhere
+  replication=--replication-policy=automatic
+  if [ -n "$where" ]; then replication="--replication-policy=user-managed --locations=$where"; fi
+  # shellcheck disable=SC2086  # two flags
+  gc secrets create tpujob-context $replication --format=none
 fi
+if ! once secrets versions access latest --secret=tpujob-context 2>"$scratch/none" | cmp -s - "$CONTEXT_FILE"; then
+  gc secrets versions add tpujob-context --data-file="$CONTEXT_FILE" --format=none
+fi
+versions=$(gc secrets versions list tpujob-context --filter='state!=DESTROYED' --sort-by='~createTime' \
+  --format='value(name.basename())')
+for version in $(tail -n +3 <<<"$versions"); do gc secrets versions destroy "$version" --secret=tpujob-context; done
 gc secrets add-iam-policy-binding tpujob-context --member="serviceAccount:$backend" \
   --role=roles/secretmanager.secretAccessor --format=none
 
+# Images: the newest ten stay, for back.sh; others go after 30 days.
 if ! exists artifacts repositories describe tpujob --location="$REGION"; then
   gc artifacts repositories create tpujob --location="$REGION" --repository-format=docker
 fi
+gc artifacts repositories set-cleanup-policies tpujob --location="$REGION" --policy="$here/cleanup-policy.json" \
+  --no-dry-run --format=none
 
 # The build: reads the sources that `gcloud builds submit` uploads, writes its log, and the one image.
 grant "serviceAccount:$build" roles/logging.logWriter

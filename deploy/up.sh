@@ -10,6 +10,7 @@
 # NETWORK and SUBNET (in REGION): the backend reaches hosts inside that network, for a context with `ssh: internal`.
 # VPC_EGRESS=all-traffic: it reaches everything else that way, too; when unset, private-ranges-only.
 # BASE: the image to build on, by its digest, such as python:3.11-slim@sha256:...; deploy/README.md says how to find it.
+# UNPINNED=1 instead: whatever python:3.11-slim is today. BUILDER: the same for the image that runs `docker build`.
 source "$(dirname "$0")/common.sh"
 need CONTEXT_FILE "the context's file, as for setup.sh"
 need ADMIN "the address of the first admin, such as ada@example.org"
@@ -20,19 +21,22 @@ egress=${VPC_EGRESS:-private-ranges-only}
 
 case $wake in
   always) min=1 throttled=false called="" ;;
-  called) min=0 throttled=true called=", --only-called" ;;
+  called) min=0 throttled=true called=", --only-called" ;; # and no livenessProbe: its loop does not run
   *) echo "$0: WAKE is $wake: it can be always or called" >&2; exit 2 ;;
 esac
 case $egress in
   private-ranges-only | all-traffic) ;;
   *) echo "$0: VPC_EGRESS is $egress: it can be private-ranges-only or all-traffic" >&2; exit 2 ;;
 esac
-if [ -z "${BASE:-}" ]; then
-  echo "$0: BASE is not set: the image is built on whatever python:3.11-slim is today (deploy/README.md)" >&2
-elif [[ ! $BASE =~ ^[-a-z0-9_./:]+@sha256:[0-9a-f]{64}$ ]]; then
-  echo "$0: BASE is $BASE: a tag can be moved; name a digest, as in python:3.11-slim@sha256:..." >&2
-  exit 2
+if [ -z "${UNPINNED:-}" ]; then
+  need BASE "python:3.11-slim@sha256:... (deploy/README.md says how to find the digest), or UNPINNED=1 for the newest"
 fi
+for pinned in ${BASE:-} ${BUILDER:-}; do
+  if [[ ! $pinned =~ ^[-a-z0-9_./:]+@sha256:[0-9a-f]{64}$ ]]; then
+    echo "$0: BASE or BUILDER is $pinned: a tag can be moved; name a digest, as in python:3.11-slim@sha256:..." >&2
+    exit 2
+  fi
+done
 interface=${NETWORK:+"\"network\": \"$NETWORK\""}
 interface+=${SUBNET:+"${interface:+, }\"subnetwork\": \"$SUBNET\""}
 if [[ ${NETWORK:-}${SUBNET:-} =~ [^-a-z0-9_./:] ]]; then
@@ -48,7 +52,7 @@ fi
 
 version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' "$here/../tpujob/__init__.py")
 image="$REGION-docker.pkg.dev/$PROJECT/tpujob/backend:$version-$(date -u +%Y%m%d%H%M%S)"
-number=$(gc projects describe "$PROJECT" --format='value(projectNumber)')
+number=$(once projects describe "$PROJECT" --format='value(projectNumber)')
 url="https://tpujob-$number.$REGION.run.app"
 
 clients=""
@@ -74,15 +78,19 @@ names() {
     true
 }
 
-gc builds submit "$here/.." --config="$here/cloudbuild.yaml" --substitutions="_IMAGE=$image${BASE:+,_BASE=$BASE}" \
+if ! exists artifacts repositories describe tpujob --location="$REGION"; then
+  echo "$0: $PROJECT is not set up in $REGION: run deploy/setup.sh first" >&2
+  exit 2
+fi
+gc builds submit "$here/.." --config="$here/cloudbuild.yaml" \
+  --substitutions="_IMAGE=$image${BASE:+,_BASE=$BASE}${BUILDER:+,_BUILDER=$BUILDER}" \
   --service-account="projects/$PROJECT/serviceAccounts/$build"
 
-filled=$(mktemp)
-trap 'rm -f "$filled"' EXIT
+filled="$scratch/service.yaml"
 replace() { # SERVICE DOOR URLS MORE_ARGUMENTS
   local arguments="" name kept
   for name in $3; do arguments+="--url, \"$name\", "; done
-  kept="/ # (iap|public)$/{/ # $2$/!d;s/ # $2$//}"
+  kept="/ # (iap|public|always)$/{/ # ($2|$wake)$/!d;s/ # [a-z]+$//;}"
   sed -E -e "s|ARGUMENTS|$arguments--admin, \"$ADMIN\"$4|" -e "s|IMAGE|$image|" \
     -e "s|MIN_INSTANCES|$min|" -e "s|THROTTLED|$throttled|" -e "s|REGION|$REGION|" -e "s|PROJECT|$PROJECT|" \
     -e "s|NAME|$1|" -e "s|AUDIENCES|$clients|" -e "$kept" -e "$network" "$here/service.yaml" >"$filled"
@@ -106,6 +114,7 @@ forget_keys "$admin"
 # Where IAP asks everybody to sign in, Cloud Scheduler calls a second service, which it alone may invoke.
 ticks=tpujob
 if [ "$door" = iap ]; then
+  gc beta services identity create --service=iap.googleapis.com --format=none
   admit iam "serviceAccount:service-$number@gcp-sa-iap.iam.gserviceaccount.com" # IAP, which passes requests on
   ticks=tpujob-ticks
   if [ "$wake" = called ]; then deploy "$ticks" iam ", --door, iam, --only-called, --tick-account, \"$tick\""; fi

@@ -1,12 +1,15 @@
-"""`deploy/`: what the scripts ask Google for, with a gcloud that only writes down; and what the image is made of.
+"""`deploy/`: what the scripts ask Google for, with a stand-in for gcloud; and what the image is made of.
 
-No account is needed, so nothing here proves that Google agrees. It proves that no role is wider than the table, that a
-second run changes nothing that is there, and that the image holds what the backend imports.
+No account is needed, so nothing here proves that Google agrees. It proves that gcloud's parser takes every command
+(where the Cloud SDK is installed), that no role is wider than the table, that the scripts end well wherever an earlier
+run stopped, and that the image holds what the backend imports.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import copy
 import json
 import os
 import re
@@ -15,42 +18,28 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.support.gcloud_project import LOOKS, Parser, Project, State, parser
 from tpujob.config import context as contexts
 from tpujob.config import settings
 from tpujob.doctor.access import TPU_PERMISSIONS
 from tpujob.doctor.quota import LIMITS_TAKE, USE_TAKES
 from tpujob.domain import access
-from tpujob.web import deployed
+from tpujob.service.backend.health import LATE
+from tpujob.web import connections, deployed
+from tpujob.web.limits import OPEN_PATHS, Limits
+from tpujob.web.live.hub import Pace
 
+__all__ = ["parser"]  # a fixture
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
-GCLOUD = r"""#!/bin/sh
-{ for word; do printf '%s\037' "$word"; done; echo; } >> "$RECORD"
-case " $* " in
-  *" projects describe "*) echo 123456789 ;;
-  *" iam roles describe "*)
-    [ -n "$THERE$DELETED" ] || exit 1
-    printf 'projects/my-lab-4711/roles/%s\t%s\n' "$6" "$DELETED" ;;
-  *" run services describe tpujob-ticks "*)
-    [ -n "$THERE" ] || [ -e "$RECORD.ticks" ] || exit 1
-    echo https://tpujob-ticks-yuquaflafa-ez.a.run.app ;;
-  *" run services describe "*)
-    [ -n "$THERE" ] || [ -e "$RECORD.yaml" ] || exit 1
-    printf '%s\trun.googleapis.com/ingress=all;run.googleapis.com/urls=["%s", "%s"]\n' "$HASHED" \
-      https://tpujob-123456789.europe-west4.run.app "$HASHED" ;;
-  *" describe "*) [ -n "$THERE" ] || exit 1 ;;
-  *" secrets list "*) [ -z "$THERE" ] || echo tpujob-s-uid_3a1000-HF_TOKEN ;;
-  *" services replace "*)
-    if grep -q "^  name: tpujob-ticks" "$6"; then cp "$6" "$RECORD.ticks"; else cp "$6" "$RECORD.yaml"; fi ;;
-esac
-"""
 #: stands for the command of whoever runs the scripts
 TPUJOB = r"""#!/bin/sh
 echo "tpujob $*" >> "$RECORD.members"
@@ -119,73 +108,97 @@ HASHED = "https://tpujob-yuquaflafa-ez.a.run.app"
 TICKS = "https://tpujob-ticks-123456789.europe-west4.run.app"
 
 
+BASE = "mirror.example/python:3.11-slim@sha256:" + "0a" * 32
+
+
 @dataclass
 class Desk:
     """Somebody who runs the scripts."""
 
     folder: Path
     env: dict[str, str]
+    project: Project
+    set_up: State = field(default_factory=State)  #: the state after setup.sh
 
-    def run(self, script: str, *words: str, there: bool = False, code: int = 0, **more: str) -> str:
-        env = {**self.env, "THERE": "1" if there else "", **more}
-        done = subprocess.run(
-            [DEPLOY / script, *words],
-            env=env,
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
+    def run(self, script: str, *words: str, code: int | tuple[int, ...] = 0, **more: str) -> str:
+        """Its output. Fails when it ends otherwise, or asks for something that gcloud would not understand."""
+        with self.project.lock:
+            process = subprocess.Popen(
+                [DEPLOY / script, *words],
+                env={**self.env, **more},
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            self.project.script = process.pid
+        text, _ = process.communicate(timeout=120)
+        assert not self.project.malformed, self.project.malformed
+        assert process.returncode in (code if isinstance(code, tuple) else (code,)), text
+        return text
 
     def asked(self) -> list[list[str]]:
         """Every call of gcloud so far, without what all have in common."""
-        lines = (self.folder / "record").read_text().splitlines()
-        calls = [line.split("\x1f")[:-1] for line in lines]
-        return [[w for w in words if w not in COMMON] for words in calls]
+        return self.project.calls
 
     def changes(self) -> list[str]:
-        looks = {"describe", "list"}
-        return [" ".join(words) for words in self.asked() if looks.isdisjoint(words)]
-
-
-COMMON = ("--project=my-lab-4711", "--quiet", "--format=none")
+        return [" ".join(words) for words in self.asked() if not set(LOOKS) & set(words)]
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return _desk(tmp_path)
+def empty(tmp_path: Path, parser: Parser | None) -> Iterator[Desk]:
+    """At a project in which nothing was done."""
+    with _desk(tmp_path, parser) as desk:
+        yield desk
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Desk:
+def done(tmp_path_factory: pytest.TempPathFactory, parser: Parser | None) -> Iterator[Desk]:
     """Where an empty project was set up and deployed to once."""
-    desk = _desk(tmp_path_factory.mktemp("done"))
-    desk.run("setup.sh")
-    desk.run("up.sh", WAKE="called")
-    return desk
+    with _desk(tmp_path_factory.mktemp("done"), parser) as desk:
+        desk.run("setup.sh")
+        desk.set_up = copy.deepcopy(desk.project.state)
+        desk.run("up.sh", WAKE="called")
+        yield desk
 
 
-def _desk(tmp_path: Path) -> Desk:
+@pytest.fixture
+def desk(empty: Desk, done: Desk) -> Desk:
+    """At a project that is set up, with nothing deployed."""
+    empty.project.state = copy.deepcopy(done.set_up)
+    return empty
+
+
+@pytest.fixture
+def running(empty: Desk, done: Desk) -> Desk:
+    """At a project that is deployed to."""
+    empty.project.state = copy.deepcopy(done.project.state)
+    return empty
+
+
+@contextlib.contextmanager
+def _desk(tmp_path: Path, parser: Parser | None) -> Iterator[Desk]:
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "gcloud").write_text(GCLOUD)
-    (tmp_path / "bin" / "gcloud").chmod(0o755)
     (tmp_path / "bin" / "tpujob").write_text(TPUJOB)
     (tmp_path / "bin" / "tpujob").chmod(0o755)
     (tmp_path / "lab.yaml").write_text(LAB)
-    (tmp_path / "record").write_text("")
-    env = {
-        "PATH": f"{tmp_path / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "RECORD": str(tmp_path / "record"),
-        "PROJECT": "my-lab-4711",
-        "REGION": "europe-west4",
-        "CONTEXT_FILE": "lab.yaml",
-        "BUCKETS": "gs://my-lab-europe gs://my-lab-us",
-        "ADMIN": "ada@example.org",
-        "HASHED": HASHED,
-    }
-    return Desk(tmp_path, env)
+    with Project(tmp_path, parser) as project:
+        env = {
+            **project.env,
+            "PATH": f"{tmp_path / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "POSIXLY_CORRECT": "1",
+            "TMPDIR": str(tmp_path),
+            "RECORD": str(tmp_path / "record"),
+            "PROJECT": "my-lab-4711",
+            "REGION": "europe-west4",
+            "CONTEXT_FILE": "lab.yaml",
+            "BUCKETS": "gs://my-lab-europe gs://my-lab-us",
+            "ADMIN": "ada@example.org",
+            "BASE": BASE,
+        }
+        yield Desk(tmp_path, env, project)
 
 
 def test_no_account_gets_more_roles_than_the_table_says(done: Desk) -> None:
@@ -226,30 +239,154 @@ def test_the_role_of_the_backend_is_what_doctor_looks_for() -> None:
     assert set(role["includedPermissions"]) == {*TPU_PERMISSIONS, *keys, *quotas}
 
 
-def test_a_second_deployment_creates_nothing_again(desk: Desk) -> None:
-    desk.run("setup.sh", there=True)
-    made = [line for line in desk.changes() if re.search(r"\bcreate\b", line)]
+def test_a_second_deployment_creates_nothing_again(running: Desk) -> None:
+    before = copy.deepcopy(running.project.state)
+    running.run("setup.sh")
+    running.run("up.sh", WAKE="called")
+    made = [line for line in running.changes() if re.search(r"\bcreate\b", line)]
     assert all(line.startswith("firestore indexes composite create") for line in made), made
-    assert not any("undelete" in line for line in desk.changes())
-    assert "secrets versions add tpujob-context --data-file=lab.yaml" in desk.changes()
-    desk.run("up.sh", there=True, WAKE="called")
-    assert any("scheduler jobs update http tpujob-tick" in line for line in desk.changes())
-    replaced = [line for line in desk.changes() if line.startswith("run services replace")]
+    assert not any("undelete" in line for line in running.changes())
+    assert any("scheduler jobs update http tpujob-tick" in line for line in running.changes())
+    replaced = [line for line in running.changes() if line.startswith("run services replace")]
     assert len(replaced) == 1, "its names were known before"
-    assert _deployed(desk).url == [NAMED, HASHED]
+    assert _deployed(running).url == [NAMED, HASHED]
+    assert without_revisions(running) == without_revisions(running, before)
 
 
-def test_setup_after_remove_takes_its_deleted_roles_back(desk: Desk) -> None:
+def without_revisions(desk: Desk, state: State | None = None) -> State:
+    """What the project holds, but for how often the service was deployed, and when its image was built."""
+    state = copy.deepcopy(state or desk.project.state)
+    for revisions in state.services.values():
+        del revisions[:-1]
+        revisions[0]["spec"]["template"]["spec"]["containers"][0]["image"] = "an image"
+    return state
+
+
+def test_scripts_go_on_after_every_cut(
+    empty: Desk, tmp_path_factory: pytest.TempPathFactory, parser: Parser | None
+) -> None:
+    """Each run is killed one step later than the one before; in the end everything is as after runs without a cut."""
+    with _desk(tmp_path_factory.mktemp("clean"), parser) as clean:
+        runs = ["setup.sh", "up.sh", "join.sh", "leave.sh", "remove.sh"]
+        words = {"join.sh": ["ben@example.org", "viewer"], "leave.sh": ["ben@example.org"]}
+        more = {"WAKE": "called", "PROGRAMS": "own", "YES": "1"}
+        for desk in (clean, empty):
+            (desk.folder / "lab.yaml").write_text(IAP)
+        for script in runs:
+            made = clean.project.steps
+            clean.run(script, *words.get(script, []), **more)
+            for cut in range(1, clean.project.steps - made + 1):
+                empty.project.cut_after = empty.project.steps + cut
+                empty.run(script, *words.get(script, []), code=(-9, 0), **more)
+            empty.project.cut_after = 0
+            empty.run(script, *words.get(script, []), **more)
+            assert without_revisions(empty) == without_revisions(clean), script
+
+
+def test_everything_can_be_removed_from_a_project_in_which_nothing_was_done(empty: Desk) -> None:
+    empty.run("remove.sh", YES="1")
+    empty.run("leave.sh", "ben@example.org")
+    assert empty.project.state == State()
+    assert "run deploy/setup.sh first" in empty.run("up.sh", code=2)
+
+
+def test_what_google_does_not_know_yet_is_tried_again(empty: Desk) -> None:
+    empty.project.lag = 2
+    said = empty.run("setup.sh")
+    assert "grants and APIs need some minutes; the same command again in 5 s" in said
+    empty.run("up.sh")
+    empty.run("join.sh", "ben@example.org", "viewer", PROGRAMS="own")
+    assert {*empty.project.slept} <= {5.0, 10.0, 15.0, 30.0}
+    empty.project.slept.clear()
+    empty.project.refuse = lambda words: "HTTPError 403" if "services replace" in words else None
+    assert "HTTPError 403" in empty.run("up.sh", code=1)
+    assert sum(empty.project.slept) == 120, "and not for ever"
+    empty.project.slept.clear()
+    empty.project.refuse = lambda words: "a quota" if "services replace" in words else None
+    assert "a quota" in empty.run("up.sh", code=1)
+    assert not empty.project.slept, "of other errors the first one is told"
+
+
+def test_an_answer_that_does_not_say_what_is_there_ends_a_script(desk: Desk) -> None:
+    desk.project.refuse = lambda words: "503" if "secrets describe" in words else None
+    assert "503" in desk.run("setup.sh", code=1)
+    assert not any(line.startswith("secrets create") for line in desk.changes())
+
+
+@pytest.mark.skipif(shutil.which("gcloud") is None, reason="NOT TESTED: gcloud is not installed")
+def test_the_parser_of_gcloud_refuses_what_it_does_not_know(
+    parser: Parser | None, tmp_path: Path
+) -> None:
+    assert parser
+    at = ["firestore", "indexes", "fields", "update", "at", "--collection-group=events"]
+    scoped = [*at, "--index=order=descending,query-scope=collection-group"]
+    assert "query-scope" in parser.refusal(folder=str(tmp_path), words=scoped)
+    assert parser.refusal(folder=str(tmp_path), words=[*at, "--index=order=descending"]) == ""
+    (tmp_path / "service.yaml").write_text("kind: Service\nspec: {trafic: []}\n")
+    replace = ["run", "services", "replace", "service.yaml"]
+    assert "trafic" in parser.refusal(folder=str(tmp_path), words=replace)
+    assert "indexs" in parser.refusal(field={"indexConfig": {"indexs": []}})
+
+
+def test_a_new_context_is_stored_and_old_ones_are_destroyed(desk: Desk) -> None:
+    for notes in ("one", "two", "three"):
+        (desk.folder / "lab.yaml").write_text(f"{LAB}notes: {notes}\n")
+        desk.run("setup.sh")
+    kept = desk.project.state.secrets["tpujob-context"]
+    assert kept == [None, None, f"{LAB}notes: two\n", f"{LAB}notes: three\n"]
+
+
+def test_the_context_says_where_secrets_lie(empty: Desk) -> None:
+    (empty.folder / "lab.yaml").write_text(f"{LAB}secret_region: europe-west4\n")
+    empty.run("setup.sh")
+    assert empty.project.state.replication == {"tpujob-context": "europe-west4"}
+
+
+def test_the_database_cannot_be_deleted_by_mistake_and_keeps_its_past(desk: Desk) -> None:
+    assert desk.project.state.databases == {"(default)": ("delete_protection", "enable_pitr")}
+    desk.project.state.databases["(default)"] = ()  # of an earlier version
+    desk.run("setup.sh")
+    assert desk.project.state.databases == {"(default)": ("delete_protection", "enable_pitr")}
+    assert "--no-delete-protection" in desk.run("remove.sh", YES="1")
+
+
+def test_images_go_but_not_those_to_go_back_to(desk: Desk) -> None:
+    keep, delete = desk.project.state.repositories["tpujob"]
+    assert (keep["action"]["type"], keep["mostRecentVersions"]["keepCount"]) == ("Keep", 10)
+    assert (delete["action"]["type"], delete["condition"]["olderThan"]) == ("Delete", "30d")
+
+
+def test_back_to_an_earlier_revision_until_the_next_deployment(running: Desk) -> None:
+    traffic = running.project.state.traffic
+    assert "tpujob-00001-abc" in running.run("back.sh")
+    running.run("back.sh", "tpujob-00001-abc")
+    assert traffic == {"tpujob": "tpujob-00001-abc=100"}
+    running.run("up.sh")
+    assert traffic == {"tpujob": "latest"}
+    running.run("back.sh", "tpujob-00002-abc")
+    running.run("back.sh", "latest")
+    assert traffic == {"tpujob": "latest"}
+    assert "neither a revision" in running.run("back.sh", "1", code=2)
+
+
+def test_setup_after_remove_takes_its_deleted_roles_back(running: Desk) -> None:
     """Google keeps the id of a deleted role for weeks: it can neither be created nor updated."""
-    desk.run("setup.sh", DELETED="True")
+    running.run("remove.sh", YES="1")
+    running.asked().clear()
+    running.run("setup.sh")
     for role in ("tpujobBackend", "tpujobKeys"):
-        asked = [line for line in desk.changes() if line.startswith("iam roles") and role in line]
+        asked = [
+            line for line in running.changes() if line.startswith("iam roles") and role in line
+        ]
         assert [line.split()[2] for line in asked] == ["undelete", "update"]
+    running.run("up.sh")
 
 
-def test_removing_twice_deletes_no_role_again(desk: Desk) -> None:
-    desk.run("remove.sh", DELETED="True", YES="1")
-    assert desk.changes() == []
+def test_removing_twice_deletes_nothing_again(running: Desk) -> None:
+    running.run("remove.sh", YES="1")
+    running.asked().clear()
+    running.run("remove.sh", YES="1")
+    assert running.changes() == []
 
 
 def test_every_index_of_the_file_is_created(done: Desk) -> None:
@@ -257,22 +394,27 @@ def test_every_index_of_the_file_is_created(done: Desk) -> None:
     wanted = json.loads((DEPLOY / "firestore.indexes.json").read_text())["indexes"]
     assert len(asked) == len(wanted) > 0
     for index, line in zip(wanted, asked, strict=True):
-        for field in index["fields"]:
-            assert f"field-path={field['fieldPath']},order={field['order'].lower()}" in line
+        for one in index["fields"]:
+            assert f"field-path={one['fieldPath']},order={one['order'].lower()}" in line
 
 
 def test_every_field_gets_the_indexes_that_it_needs_and_no_others(done: Desk) -> None:
-    asked = [
-        words for words in done.asked() if words[:4] == ["firestore", "indexes", "fields", "update"]
-    ]
+    made = done.project.state.fields
+    assert made.pop("events/at") == {
+        "indexConfig": {
+            "indexes": [
+                {
+                    "queryScope": "COLLECTION_GROUP",
+                    "fields": [{"fieldPath": "at", "order": "DESCENDING"}],
+                }
+            ]
+        }
+    }
     wanted = json.loads((DEPLOY / "firestore.indexes.json").read_text())["fieldOverrides"]
-    assert len(asked) == len(wanted) > 0
-    for field, words in zip(wanted, asked, strict=True):
-        assert words[4] == field["fieldPath"]
-        assert f"--collection-group={field['collectionGroup']}" in words
-        of_all = "query-scope=collection-group"
-        own = [f"--index=order={i['order'].lower()},{of_all}" for i in field["indexes"]]
-        assert words[6 : 6 + len(own or "-")] == (own or ["--disable-indexes"])
+    without = {
+        f"{one['collectionGroup']}/{one['fieldPath']}" for one in wanted if not one["indexes"]
+    }
+    assert made == {name: {"indexConfig": {"indexes": []}} for name in without}
 
 
 @pytest.mark.parametrize("written", ["", "ssh: external\n"])
@@ -312,11 +454,15 @@ def test_the_image_is_built_on_a_base_by_its_digest(desk: Desk) -> None:
         "x,_IMAGE=y@sha256:" + "0" * 64,
     ):
         assert "name a digest" in desk.run("up.sh", code=2, BASE=moving)
+        assert "name a digest" in desk.run("up.sh", code=2, BUILDER=moving)
+    assert "BASE is not set" in desk.run("up.sh", code=2, BASE="")
     assert desk.asked() == []
-    pinned = "mirror.example/python:3.11-slim@sha256:" + "0a" * 32
-    desk.run("up.sh", BASE=pinned)
-    (submitted,) = (line for line in desk.changes() if line.startswith("builds submit"))
-    assert f",_BASE={pinned} " in submitted
+    builder = "mirror.example/docker@sha256:" + "0b" * 32
+    desk.run("up.sh", BUILDER=builder)
+    desk.run("up.sh", BASE="", UNPINNED="1")
+    pinned, moving = (line for line in desk.changes() if line.startswith("builds submit"))
+    assert f",_BASE={BASE},_BUILDER={builder} " in pinned
+    assert "_BASE" not in moving
     build = yaml.safe_load((DEPLOY / "cloudbuild.yaml").read_text())
     assert "BASE=${_BASE}" in build["steps"][0]["args"]
     assert set(_dockerfile("FROM")) == {"${BASE} AS packages", "${BASE}"}
@@ -375,7 +521,7 @@ def test_the_first_deployment_tells_the_backend_the_name_that_nobody_knew_before
 
 def _service(desk: Desk) -> dict[str, Any]:
     """As it was deployed last."""
-    return yaml.safe_load((desk.folder / "record.yaml").read_text())
+    return desk.project.state.services["tpujob"][-1]
 
 
 def _deployed(desk: Desk, service: Any = None) -> argparse.Namespace:
@@ -394,6 +540,7 @@ def test_the_service_file_is_filled_in(desk: Desk, wake: str, least: str, jobs: 
     assert annotations["autoscaling.knative.dev/minScale"] == least
     assert annotations["run.googleapis.com/cpu-throttling"] == str(wake == "called").lower()
     (container,) = template["spec"]["containers"]
+    assert ("livenessProbe" in container) == (wake == "always"), "else the loop does not run"
     assert container["image"].startswith("europe-west4-docker.pkg.dev/my-lab-4711/tpujob/backend:")
     assert NAMED in said
     options = _deployed(desk)
@@ -411,6 +558,28 @@ def test_the_service_file_is_filled_in(desk: Desk, wake: str, least: str, jobs: 
     assert all(f"--oidc-token-audience={NAMED}" in line for line in scheduled)
 
 
+def test_the_service_admits_what_the_backend_serves() -> None:
+    """Cloud Run would refuse, or cut off, what the limits of the process let in."""
+    spec = yaml.safe_load((DEPLOY / "service.yaml").read_text())["spec"]["template"]["spec"]
+    limits, (container,) = Limits(), spec["containers"]
+    short_calls = limits.at_once
+    most = limits.lives + limits.streams + short_calls
+    assert most <= spec["containerConcurrency"] <= connections.MOST
+    assert spec["timeoutSeconds"] >= Pace().life + 60
+    assert spec["timeoutSeconds"] >= limits.upload_s
+    assert spec["timeoutSeconds"] <= 3600, "Cloud Run has no longer one"
+    for name in ("startupProbe", "livenessProbe"):
+        assert container[name]["httpGet"]["path"] in OPEN_PATHS - {"/healthz"}, (
+            "which Cloud Run keeps"
+        )
+        assert container[name]["timeoutSeconds"] <= container[name]["periodSeconds"]
+    start, alive = container["startupProbe"], container["livenessProbe"]
+    assert start["periodSeconds"] * start["failureThreshold"] <= 240, "Cloud Run allows no more"
+    assert alive["periodSeconds"] * alive["failureThreshold"] >= LATE, (
+        "one late pass is no dead loop"
+    )
+
+
 def test_missing_settings_are_reported_before_anything_is_done(desk: Desk) -> None:
     assert "BUCKETS is not set" in desk.run("setup.sh", code=2, BUCKETS="")
     assert "PROJECT is not set" in desk.run("up.sh", code=2, PROJECT="")
@@ -422,29 +591,20 @@ def test_missing_settings_are_reported_before_anything_is_done(desk: Desk) -> No
     assert desk.asked() == []
 
 
-def test_nothing_that_holds_jobs_is_ever_removed(desk: Desk) -> None:
-    desk.run("remove.sh", there=True, YES="1")
-    assert len(desk.changes()) == 14
-    assert "secrets delete tpujob-s-uid_3a1000-HF_TOKEN" in desk.changes()
-    assert not [line for line in desk.changes() if "firestore" in line or "buckets" in line]
+def test_nothing_but_what_holds_jobs_is_left(running: Desk) -> None:
+    running.run("join.sh", "ben@example.org", "viewer", PROGRAMS="own")
+    state = running.project.state
+    state.secrets["tpujob-s-uid_3a1000-HF_TOKEN"] = ["x"]
+    running.asked().clear()
+    running.run("remove.sh", YES="1")
+    assert not [line for line in running.changes() if "firestore" in line or "buckets" in line]
+    assert state.databases == {"(default)": ("delete_protection", "enable_pitr")}
+    left = (state.accounts, state.secrets, state.services, state.repositories, state.jobs)
+    assert not any(left), left
+    assert all(state.roles.values())
 
 
 # Who comes in, and who leaves ----------------------------------------------------------------------------------------
-
-
-def bindings(desk: Desk) -> set[tuple[str, ...]]:
-    """What is left of all roles that were given and taken: on what, to whom, which, under which condition."""
-    left: set[tuple[str, ...]] = set()
-    for words in desk.asked():
-        verb = next((w for w in words if w.endswith("-iam-policy-binding")), "")
-        if not verb:
-            continue
-        rest = tuple(sorted(w for w in words if w != verb))
-        left = left | {rest} if verb.startswith("add") else left - {rest}
-    gone = {
-        words[3] for words in desk.asked() if words[:3] == ["iam", "service-accounts", "delete"]
-    }
-    return {one for one in left if not gone & set(one)}
 
 
 def members(desk: Desk) -> list[str]:
@@ -459,13 +619,17 @@ def test_somebody_who_leaves_has_nothing_afterwards(
     desk: Desk, context: str, programs: str, who: str
 ) -> None:
     (desk.folder / "lab.yaml").write_text(context)
+    desk.run("setup.sh")
     desk.run("up.sh")
-    before = bindings(desk)
+    desk.project.state.accounts.add("ci@my-lab-4711.iam.gserviceaccount.com")
+    before = copy.deepcopy(desk.project.state)
     desk.run("join.sh", who, "submitter", PROGRAMS=programs)
-    given = bindings(desk) - before
-    assert [one for one in given if any(who in word for word in one)]
-    desk.run("leave.sh", who, there=programs == "own")
-    assert bindings(desk) == before
+    given = desk.project.state.bindings - before.bindings
+    assert [one for one in given if who in one[1]]
+    assert len(given) == (6 if programs == "own" else 1)
+    desk.run("setup.sh")  # beside the conditions of their account
+    desk.run("leave.sh", who)
+    assert desk.project.state == before
     assert members(desk) == [f"tpujob members add {who} submitter", f"tpujob members remove {who}"]
     made = [
         words[3] for words in desk.asked() if words[:3] == ["iam", "service-accounts", "create"]
@@ -487,9 +651,10 @@ def test_somebody_who_leaves_has_nothing_afterwards(
     ids=["iam", "iap", "public"],
 )  # fmt: skip
 def test_people_get_one_role_on_the_service_and_nothing_else(
-    desk: Desk, context: str, given: str
+    running: Desk, context: str, given: str
 ) -> None:
     """With the door `public` not even that: the list of members alone decides."""
+    desk = running
     (desk.folder / "lab.yaml").write_text(context)
     desk.run("join.sh", "ben@example.org", "viewer")
     (taken,) = (line for line in desk.changes() if "remove-iam-policy-binding" in line)
@@ -497,7 +662,25 @@ def test_people_get_one_role_on_the_service_and_nothing_else(
     assert [line for line in desk.changes() if line != taken] == ([given] if given else [])
 
 
-def test_an_account_of_ones_own_reaches_ones_own_folder(desk: Desk) -> None:
+def test_an_account_that_keeps_a_binding_is_deleted_all_the_same(running: Desk) -> None:
+    accounts = running.project.state.accounts
+    before = {*accounts}
+    running.run("join.sh", "ben@example.org", "viewer", PROGRAMS="own")
+    (own,) = accounts - before
+    unwilling = re.compile("gs://my-lab-europe|remove-iam.*run.invoker")
+    running.project.refuse = lambda words: "503" if unwilling.search(words) else None
+    said = running.run("leave.sh", "ben@example.org", code=1)
+    assert accounts == before
+    kept = [line for line in said.splitlines() if line.startswith("  gcloud ")]
+    assert len(kept) == 2
+    assert "roles/run.invoker" in kept[0]
+    assert own in kept[1]
+    running.project.refuse = lambda _: None
+    assert "has nothing here any more" in running.run("leave.sh", "ben@example.org")
+
+
+def test_an_account_of_ones_own_reaches_ones_own_folder(running: Desk) -> None:
+    desk = running
     said = desk.run("join.sh", "ben@example.org", "submitter", PROGRAMS="own")
     (made,) = (words[3] for words in desk.asked() if "create" in words)
     assert re.fullmatch(r"tpujob-vm-ben-[0-9a-f]{6}", made)
@@ -510,8 +693,11 @@ def test_an_account_of_ones_own_reaches_ones_own_folder(desk: Desk) -> None:
     logs = ["roles/logging.logWriter", "roles/monitoring.metricWriter"]
     assert roles == [*logs, "roles/storage.objectUser", "roles/storage.objectUser"]
     for bucket in ("my-lab-europe", "my-lab-us"):
-        (words,) = (words for words in given if f"gs://{bucket}" in words)
-        (condition,) = (word for word in words if word.startswith("--condition="))
+        (condition,) = (
+            condition
+            for on, who, _, condition in desk.project.state.bindings
+            if f"gs://{bucket}" in on and account in who
+        )
         folder = "my-lab-4711-fs/u/ben-at-example.org/"
         assert f"startsWith('projects/_/buckets/{bucket}/objects/{folder}')" in condition
         assert f"'').startswith('{folder}')".lower() in condition.lower(), "and lists no other"
@@ -534,10 +720,38 @@ def shell(desk: Desk, command: str, **more: str) -> str:
     ["ada@example.org", "a.b+c_d@x-y.example.co.uk", "__ada--@example.org",
      "ci@my-lab-4711.iam.gserviceaccount.com", f"{'long' * 15}@example.org"],
 )  # fmt: skip
-def test_the_scripts_know_a_persons_folder_as_the_backend_does(desk: Desk, address: str) -> None:
-    assert shell(desk, f"folder_of {address}") == access.slug(address)
+def test_the_scripts_name_an_account_for_each_person_as_google_wants_ids(
+    desk: Desk, address: str
+) -> None:
     account = shell(desk, f"programs_of {address}")
     assert re.fullmatch(r"[a-z]([-a-z0-9]{4,28}[a-z0-9])", account), "as Google wants ids"
+
+
+WITH_HASH = access.slug("a+x@example.org")  #: with a hash at its end
+ODD_NAMES = [
+    "a+x@example.org", "a-x@example.org", "a_x@example.org", WITH_HASH,
+    WITH_HASH.replace("-at-", "@"), "a@example.org", "a-at-example.org", "a-at-example@org", "a@at@example.org",
+    "a-at-at-example.org", "@", "", "user", "-", "--a", "a", "a-", ".a", "é@example.org", "è@example.org", "É",
+    "\u212a", "k", "\u0130", "i", "a b", "a  b", "a\nb", "a\n", "a'b", 'a"b', "$HOME", "a*", "\U0001f600",
+    "ci@my-lab-4711.iam.gserviceaccount.com", "x" * 63, "x" * 64, "x" * 65,
+    *(f"{'long' * 15}{end}@example.org" for end in ("", "a", "b", "ab")),
+]  # fmt: skip
+
+
+def test_each_name_has_a_folder_of_its_own_and_the_scripts_know_it_as_the_backend_does(
+    desk: Desk,
+) -> None:
+    folders = {name: access.slug(name) for name in ODD_NAMES}
+    assert len(set(folders.values())) == len(set(ODD_NAMES))
+    assert all(re.fullmatch("[a-z0-9][a-z0-9._-]{0,62}", one) for one in folders.values())
+    names = {f"N{number}": name for number, name in enumerate(folders)}
+    each = " ".join(f'folder_of "${one}";' for one in names)
+    assert shell(desk, each, **names).splitlines() == list(folders.values())
+    assert access.slug("A-x@Example.org") == shell(desk, "folder_of A-x@Example.org")
+    assert access.slug("A-x@Example.org") == folders["a-x@example.org"]
+    assert folders["a-x@example.org"] == "a-x-at-example.org", (
+        "what can be read back stays as it was"
+    )
 
 
 @pytest.mark.parametrize(
@@ -556,8 +770,9 @@ def test_the_scripts_know_the_backends_folder_as_the_backend_does(
 
 
 @pytest.mark.parametrize("code", ["1", "69", "77"])
-def test_whoever_cannot_be_taken_off_the_list_keeps_the_rest(desk: Desk, code: str) -> None:
+def test_whoever_cannot_be_taken_off_the_list_keeps_the_rest(running: Desk, code: str) -> None:
     """Else the scripts would say that somebody has left who has not."""
+    desk = running
     desk.run("leave.sh", "ben@example.org", code=1, MEMBERS=code)
     assert desk.changes() == []
     desk.run("leave.sh", "ben@example.org", MEMBERS="3")
@@ -618,7 +833,8 @@ def test_what_stands_in_front_is_a_switch_of_the_context(
 def test_behind_iap_the_scheduler_calls_a_service_of_its_own(desk: Desk) -> None:
     (desk.folder / "lab.yaml").write_text(IAP)
     desk.run("up.sh", WAKE="called")
-    ticks = yaml.safe_load((desk.folder / "record.ticks").read_text())
+    (_, ticks) = desk.project.state.services["tpujob-ticks"]
+    assert "livenessProbe" not in ticks["spec"]["template"]["spec"]["containers"][0]
     assert ticks["metadata"]["name"] == "tpujob-ticks"
     assert not [name for name in ticks["metadata"]["annotations"] if "iap" in name]
     options = _deployed(desk, ticks)
@@ -654,7 +870,8 @@ def test_the_audience_of_iap_must_be_that_of_the_service(desk: Desk) -> None:
 
 
 def test_the_token_of_earlier_versions_goes_once_the_new_one_runs(desk: Desk) -> None:
-    desk.run("up.sh", there=True)
+    desk.project.state.secrets["tpujob-token"] = ["x"]
+    desk.run("up.sh")
     changes = desk.changes()
     assert changes.index("secrets delete tpujob-token") > changes.index(
         next(line for line in changes if line.startswith("run services replace"))

@@ -22,9 +22,13 @@ class SecretManager:
     """The secrets of one project, by their whole names: `projects/PROJECT/secrets/ID`. Every call raises Missing,
     Refused, Transient. Threads may share it."""
 
-    def __init__(self, project: str, *, endpoint: str = "") -> None:
-        """`endpoint`: as of GoogleRest. Raises Refused when there are no credentials."""
+    def __init__(self, project: str, *, region: str = "", endpoint: str = "") -> None:
+        """`region`: where new secrets are kept; empty: Google chooses. `endpoint`: as of GoogleRest. Raises Refused
+        when there are no credentials."""
         self._project = project
+        self._replication: dict[str, Any] = {"automatic": {}}
+        if region:
+            self._replication = {"userManaged": {"replicas": [{"location": region}]}}
         self._rest = GoogleRest(project, None if endpoint else _credentials(), endpoint=endpoint)
 
     def name(self, id: str) -> str:
@@ -50,7 +54,7 @@ class SecretManager:
         """Afterwards the secret exists, perhaps without a version. Whether this call has made it. `ttl`: seconds until
         it is removed by itself."""
         parent, _, id = name.rpartition("/")
-        body: dict[str, Any] = {"replication": {"automatic": {}}, "labels": dict(labels)}
+        body: dict[str, Any] = {"replication": self._replication, "labels": dict(labels)}
         if ttl is not None:
             body["ttl"] = f"{ttl:.0f}s"
         try:

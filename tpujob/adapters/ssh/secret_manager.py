@@ -35,11 +35,13 @@ _TRIES = 8
 class SecretKeys:
     """A KeyStore. Keeps what it has read or written in memory until `forget`."""
 
-    def __init__(self, project: str, *, owner: str = "local", endpoint: str = "") -> None:
-        """`owner`: the label value of this backend's slices. `endpoint`: as of GoogleRest. Raises Refused when there
-        are no credentials."""
+    def __init__(
+        self, project: str, *, owner: str = "local", region: str = "", endpoint: str = ""
+    ) -> None:
+        """`owner`: the label value of this backend's slices. `region` and `endpoint`: as of SecretManager. Raises
+        Refused when there are no credentials."""
         self._owner = owner
-        self._secrets = SecretManager(project, endpoint=endpoint)
+        self._secrets = SecretManager(project, region=region, endpoint=endpoint)
         self._keys: dict[str, str] = {}
         self._pins: dict[str, dict[str, HostKey]] = {}
         self._renewed: dict[str, float] = {}
