@@ -11,6 +11,10 @@ from typing import Any
 
 import pytest
 
+from workloads.check import children
+from workloads.check.finding import Order
+from workloads.mlp import MlpConfig
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
@@ -131,4 +135,28 @@ def test_a_bad_command_line_is_refused_in_one_line(arguments: list[str], says: s
 def test_settings_that_do_not_go_with_a_slice_are_refused_by_name() -> None:
     code, out, err = run("mlp", "--batch=250", "--check=v4-16")
     assert code == 78, out + err
-    assert "REFUSED: batch=250 cannot be split over 8 devices" in out
+    says = "REFUSED: batch=250 cannot be split over 8 devices: --batch=256, or another"
+    assert says in " ".join(out.split())
+    assert "parameters" not in out, "they are not counted before the settings go with the slice"
+
+
+def test_a_compilation_is_given_up_by_its_cpu_time_and_reports_progress_meanwhile(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    settings = MlpConfig().model_dump(mode="json")
+    order = Order(
+        workload="workloads.mlp.model:MlpWorkload",
+        record="workloads.mlp:MlpConfig",
+        config=settings,
+        target="v4-8",
+    )
+    found = children.check(order, patience=1, every=0.1)
+    assert (found.fit, found.reason) == ("unknown", "not compiled in 1 s of CPU time")
+    assert "still compiling for v4-8 after 0 s" in capsys.readouterr().err
+
+
+def test_a_check_without_a_batch_takes_the_least_that_divides_and_says_so() -> None:
+    found = checked("mlp", "--hidden=256,256", "--check=v4-16,v4-1024")
+    assert [one["batch"] for one in found.values()] == [256, 512]
+    assert "--batch=512, as 256 rows cannot be split" in found["v4-1024"]["warnings"][0]
+    assert not any("--batch" in text for text in found["v4-16"]["warnings"])

@@ -46,14 +46,14 @@ def test_other_errors_are_not_about_the_memory_of_the_chip(text: str) -> None:
         (-11, "*** STACK OVERFLOW ***", "crashed", "SIGSEGV"),
         (134, "", "crashed", "SIGABRT"),
         (-9, "", "unknown", "too little memory"),
-        (None, "", "unknown", "not compiled after 5 s"),
+        (-24, "", "unknown", "not compiled in 5 s of CPU time"),
         (1, "Unknown flag: --xla_nonsense\n\n", "unknown", "Unknown flag: --xla_nonsense"),
         (1, "ABORTED: Internal error when accessing libtpu multi-process lockfile.\nTraceback", "unknown",
          "another process of this machine uses libtpu"),
     ],
 )  # fmt: skip
 def test_a_child_that_dies_never_means_that_the_program_does_not_fit(
-    code: int | None, log: str, fit: Fit, says: str
+    code: int, log: str, fit: Fit, says: str
 ) -> None:
     found, reason = verdict(code, log, patience=5)
     assert found == fit

@@ -26,7 +26,7 @@ from workloads.lm.attention import attention, blocks, cudnn, plain, splash
 from workloads.lm.layout import looked_up, spread
 from workloads.lm.loss import cross_entropy, plain_cross_entropy
 from workloads.lm.model import Llama
-from workloads.lm.presets import PRESETS
+from workloads.lm.presets import PRESETS, TRAINED
 from workloads.lm.workload import LmWorkload, counted
 from workloads.vit.model import attention_kernel
 
@@ -300,8 +300,18 @@ def test_the_presets_have_the_sizes_of_their_names() -> None:
 
 
 def test_a_flag_is_stronger_than_the_preset() -> None:
-    settings = parse(LmConfig, "lm", ["--preset=1b", "--layers=2"])
+    settings = parse(LmConfig, "lm", ["--preset=1b", "--layers=2", "--remat=dots"])
     assert (settings.layers, settings.dim) == (2, 2048)
+    assert (settings.remat, settings.sequence) == ("dots", 2048)
+
+
+def test_a_large_preset_is_split_and_divides_over_the_usual_slices() -> None:
+    assert TRAINED.keys() == PRESETS.keys()
+    for preset in ("1b", "8b"):
+        settings = parse(LmConfig, "lm", [f"--preset={preset}"])
+        assert (settings.fsdp, settings.remat, settings.stacked) == (0, "full", True)
+        assert settings.batch % 256 == 0
+        assert settings.batch * settings.sequence == 2**21
 
 
 @pytest.mark.parametrize(

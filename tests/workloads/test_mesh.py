@@ -96,7 +96,8 @@ def test_each_slice_is_an_entry_of_dcn_and_each_tensor_group_is_on_one_host(
 def test_what_does_not_fit_the_devices_is_refused(found: dict[str, Any], name: str) -> None:
     for fsdp in (1, 2, 0):
         assert found[f"{name} fsdp={fsdp} tensor=8"]["refused"] == (
-            "tensor=8 does not divide the 4 devices of a host, and devices that share rows must be on one host"
+            "tensor=8 does not divide the 4 devices of a host, and devices that share rows must be on one host: "
+            "give a --tensor that divides them"
         )
     assert "fsdp=3 x tensor=1 does not divide the" in found[f"{name} fsdp=3"]["refused"]
     uneven = found[f"{name} batch=24"]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import pytest
 from flax import nnx
 
@@ -16,6 +17,7 @@ from workloads.frame.config import TrainConfig
 from workloads.frame.log import ProgressLog
 from workloads.frame.mesh import mesh_of
 from workloads.frame.peaks import peak
+from workloads.frame.program import Program
 from workloads.frame.workload import Workload
 from workloads.lm import LmConfig
 from workloads.lm.workload import LmWorkload
@@ -44,6 +46,47 @@ def test_the_operations_of_a_row_are_those_of_the_products_in_its_program(
     with jax.set_mesh(mesh_of(workload.config, jax.devices()[:1])):
         counted = 3 * jaxpr.count(jax.make_jaxpr(loss)(state, rows)).flops
     assert workload.flops_per_row * workload.config.batch == pytest.approx(counted, rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("sequence", "remat"),
+    [
+        *((2048, "none"), (2048, "full"), (8192, "full"), (32_768, "none")),
+        pytest.param(
+            131_072, "none", marks=[pytest.mark.slow, pytest.mark.train]
+        ),  # the mask alone takes a minute
+    ],
+)
+def test_the_operations_of_a_step_exceed_the_model_by_what_is_computed_again(
+    sequence: int, remat: Literal["none", "full"]
+) -> None:
+    """Also with the attention kernel for TPU, which skips the blocks that the mask hides, but computes the blocks on
+    the diagonal whole, and the scores a second time for the gradients."""
+    config = LmConfig(
+        batch=1,
+        layers=1,
+        sequence=sequence,
+        context=sequence,
+        dim=256,
+        heads=4,
+        ff=1024,
+        segments=False,
+        attention="splash",
+        remat=remat,
+    )
+    workload = LmWorkload(config)
+    program = Program(workload, mesh_of(config, jax.devices()[:1]))
+    rows = {"tokens": jax.ShapeDtypeStruct((1, sequence + 1), jnp.int32)}
+    executed = jaxpr.count(program.trace(rows).jaxpr).flops
+
+    scores = config.layers * sequence * config.dim * (1 + 1024 / sequence)
+    weights = config.flops_per_token(0) / 6
+    once = (config.vocab + config.ff) * config.dim  # the head and the last product of a layer
+    expected = 6 * weights + 7 * scores
+    if remat == "full":
+        expected += 2 * (weights - once) + 2 * scores
+    assert executed == pytest.approx(sequence * expected, rel=0.01)
+    assert workload.flops_per_row < executed < 1.9 * workload.flops_per_row
 
 
 def test_a_step_at_half_the_peak_tells_an_mfu_of_a_half(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 """Compiles one training step for one described slice and writes what it found: `python -m workloads.check.child
-ORDER FINDING PARENT`: two files of JSON, and the process that waits for it.
+ORDER FINDING PARENT PATIENCE`: two files of JSON, the process that waits for it, and its CPU seconds.
 
 It is a process of its own because the compiler may die, ends the process on a flag that it does not know, and takes
 a lock for the whole machine. `children.py` sets up the environment that it needs.
@@ -16,6 +16,7 @@ import importlib
 import importlib.metadata
 import math
 import os
+import resource
 import signal
 import sys
 import time
@@ -77,7 +78,10 @@ def examine(order: Order) -> Finding:
         traced = program.trace(rows)
         asked = jaxpr.count(traced.jaxpr) + jaxpr.Asked(0, jaxpr.passed(traced.jaxpr))
         asked = asked.times(1 / wanted.devices)
-        model = 3 * jaxpr.count(_forward(shapes, workload, rows)).flops / wanted.devices
+        model = (
+            workload.flops_per_row * config.batch
+            or 3 * jaxpr.count(_forward(shapes, workload, rows)).flops
+        ) / wanted.devices
         lowered = traced.lower()
         trace_seconds = time.monotonic() - started
         started = time.monotonic()
@@ -242,6 +246,13 @@ def _end_with_parent(parent: int) -> None:
         sys.exit("whoever started this has gone")
 
 
+def _limit_cpu_seconds(most: int) -> None:
+    """The kernel ends this process by SIGXCPU when it has used so many."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (most, hard))
+
+
 if __name__ == "__main__":
     _end_with_parent(int(sys.argv[3]))
+    _limit_cpu_seconds(int(sys.argv[4]))
     main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,8 +15,11 @@ from workloads.check.errors import last_line
 from workloads.check.finding import GIB, Finding, Fit, Order
 from workloads.check.topologies import target
 
-#: seconds after which a compilation is given up; 1.2B parameters take one to two minutes on two idle cores
-PATIENCE = 1200.0
+#: CPU seconds after which a compilation is given up: 8B parameters take some 100. Time in which a busy machine does not
+#: run the compiler does not count.
+PATIENCE = 1200
+#: seconds between two lines of progress
+PROGRESS_EVERY = 30.0
 
 #: What the described client needs, and what keeps it from looking for a TPU.
 _ENVIRONMENT = {
@@ -37,14 +41,15 @@ def environment(own: Mapping[str, str], *, has_tpu: bool) -> dict[str, str]:
     return {**kept, **_ENVIRONMENT, **several}
 
 
-def check(order: Order, patience: float = PATIENCE) -> Finding:
-    """Compile in a child. Never raises for what the compiler does."""
+def check(order: Order, patience: int = PATIENCE, every: float = PROGRESS_EVERY) -> Finding:
+    """Compile in a child, for at most `patience` CPU seconds, with a line of progress now and then. Never raises for
+    what the compiler does."""
     has_tpu = any(Path("/dev").glob("accel*")) or any(Path("/dev/vfio").glob("[0-9]*"))
     with tempfile.TemporaryDirectory(prefix="check-") as folder:
         asked, answered, said = (Path(folder, name) for name in ("order", "finding", "log"))
         asked.write_text(order.model_dump_json(), encoding="utf-8")
         command = [sys.executable, "-m", "workloads.check.child", str(asked), str(answered)]
-        command.append(str(os.getpid()))
+        command += [str(os.getpid()), str(patience)]
         with said.open("wb") as log:
             process = subprocess.Popen(
                 command,
@@ -54,9 +59,7 @@ def check(order: Order, patience: float = PATIENCE) -> Finding:
                 stderr=log,
             )
             try:
-                code = process.wait(patience)
-            except subprocess.TimeoutExpired:
-                code = None
+                code = _wait(process, order.target, every)
             finally:
                 process.kill()
                 process.wait()
@@ -65,16 +68,27 @@ def check(order: Order, patience: float = PATIENCE) -> Finding:
         return _failed(order, code, said.read_text(encoding="utf-8", errors="replace"), patience)
 
 
-def _failed(order: Order, code: int | None, log: str, patience: float) -> Finding:
+def _wait(process: subprocess.Popen[bytes], target: str, every: float) -> int:
+    """The exit code of the child. Reports progress meanwhile."""
+    started = time.monotonic()
+    while True:
+        try:
+            return process.wait(every)
+        except subprocess.TimeoutExpired:
+            passed = time.monotonic() - started
+            sys.stderr.write(f"still compiling for {target} after {passed:.0f} s ...\n")
+
+
+def _failed(order: Order, code: int, log: str, patience: int) -> Finding:
     fit, reason = verdict(code, log, patience)
     limit = int(target(order.target).chip.hbm_gib * GIB)
     return Finding(target=order.target, fit=fit, reason=reason, limit_bytes=limit)
 
 
-def verdict(code: int | None, log: str, patience: float) -> tuple[Fit, str]:
-    """What a child means that has written no finding. None: it was stopped because it took too long."""
-    if code is None:
-        return "unknown", f"not compiled after {patience:.0f} s"
+def verdict(code: int, log: str, patience: int) -> tuple[Fit, str]:
+    """What a child means that has written no finding."""
+    if code == -signal.SIGXCPU:
+        return "unknown", f"not compiled in {patience} s of CPU time"
     if code in (-signal.SIGKILL, 128 + signal.SIGKILL):
         return "unknown", "the compiler was killed: this machine has too little memory for it"
     if code < 0 or code > 128:

@@ -18,9 +18,7 @@ from workloads.check import FLAGS, advice, children, flag_of, report
 from workloads.check.finding import Finding, Order
 from workloads.check.topologies import Target, targets
 from workloads.contract import Exit
-from workloads.frame.config import ConfigError, TrainConfig, parse
-
-#: What is taken out of the command line before the workload's own flags are read.
+from workloads.frame.config import ConfigError, TrainConfig, least_batch, parse
 
 
 def main(record: type[TrainConfig], workload: str, arguments: list[str]) -> NoReturn:
@@ -35,8 +33,9 @@ def main(record: type[TrainConfig], workload: str, arguments: list[str]) -> NoRe
         per_chip = _amount(asked, "--check-batch-per-chip")
         work = _work(asked, config)
         _can_compile()
-        orders = [_order(record, workload, config, on, per_chip) for on in wanted]
-        findings = _compiled(orders)
+        is_given = any(flag_of(argument) == "--batch" for argument in rest)
+        orders = [_order(record, workload, config, on, per_chip, is_given) for on in wanted]
+        findings = [_with_batch(f, config.batch, per_chip) for f in _compiled(orders)]
         _check_units(findings, work)
     except ConfigError as error:
         sys.stderr.write(f"{name}: {error}\n")
@@ -112,11 +111,19 @@ def _can_compile() -> None:
 
 
 def _order(
-    record: type[TrainConfig], workload: str, config: TrainConfig, on: Target, per_chip: float
+    record: type[TrainConfig],
+    workload: str,
+    config: TrainConfig,
+    on: Target,
+    per_chip: float,
+    is_given: bool,
 ) -> Order:
+    """`is_given`: the command line has a batch; else the check takes the least that divides."""
     settings = config.model_dump(mode="json")
     if per_chip:
         settings["batch"] = int(per_chip) * on.chips
+    elif not is_given:
+        settings["batch"] = least_batch(config.batch, max(1, on.devices // (config.tensor or 1)))
     return Order(
         workload=workload,
         record=f"{record.__module__}:{record.__qualname__}",
@@ -134,6 +141,16 @@ def _compiled(orders: list[Order]) -> list[Finding]:
 def _announced(order: Order) -> Finding:
     sys.stderr.write(f"compiling for {order.target} ...\n")
     return children.check(order)
+
+
+def _with_batch(found: Finding, batch: int, per_chip: float) -> Finding:
+    """With a warning, where the check has taken another batch than the program's own."""
+    if per_chip or found.batch in (0, batch):
+        return found
+    text = (
+        f"--batch={found.batch}, as {batch} rows cannot be split over the devices of {found.target}"
+    )
+    return found.model_copy(update={"warnings": (text, *found.warnings)})
 
 
 def _with_advice(found: Finding, order: Order, on: Target, record: type[TrainConfig]) -> Finding:

@@ -37,7 +37,8 @@ class Program(_Record):
     asked_flops: (
         float  #: of them, those that the program asks for: its own count divided by the devices
     )
-    model_flops: float  #: three times those of the forward pass: nothing that is computed again
+    #: those of the model alone, as `mfu` of a run counts them: nothing that is computed again
+    model_flops: float
     hbm_bytes: float
     #: of the program's own count: into and out of products, and the step's arguments and results, over the devices
     asked_bytes: float

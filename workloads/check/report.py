@@ -123,7 +123,8 @@ def _fits(of: Finding, each: str) -> str:
 
 def _batch(of: Finding) -> str:
     tokens = f" of {of.tokens_per_row:,} tokens" if of.tokens_per_row else ""
-    return f"{of.batch:,} rows{tokens} a step; {_si(of.parameters)} parameters"
+    parameters = f"; {_si(of.parameters)} parameters" if of.parameters else ""
+    return f"{of.batch:,} rows{tokens} a step{parameters}"
 
 
 def _operations(of: Program, each: str) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ agent agree on is `tpujob/protocol/`; how a program is written is not said here.
 
 from workloads.contract import faults
 from workloads.contract.context import OUT, PREFIX, ProgramContext
-from workloads.contract.events import DONE, EVENTS, VERDICT, Blame, Reporter
+from workloads.contract.events import DONE, EVENTS, REPLAY, VERDICT, Blame, Reporter
 from workloads.contract.exits import Exit
 from workloads.contract.faults import Fault
 
@@ -15,6 +15,7 @@ __all__ = [
     "EVENTS",
     "OUT",
     "PREFIX",
+    "REPLAY",
     "VERDICT",
     "Blame",
     "Exit",

@@ -17,6 +17,7 @@ HEARTBEAT = (
     "heartbeat.json"  #: replaced whole: an old time is dead, a fresh time with an old step is hung
 )
 DONE = "done"  #: the phase of a program that has reached its end
+REPLAY = "replay"  #: the phase of one that looks for what made a number that is not finite
 VERDICT = "verdict.json"  #: where a non-finite number came from
 
 #: What made a non-finite number.

@@ -123,6 +123,11 @@ class TrainConfig(Settings):
                 )
 
 
+def least_batch(batch: int, parts: int) -> int:
+    """The smallest batch of at least that many rows that can be split into so many equal parts."""
+    return -(-batch // parts) * parts
+
+
 Config = TypeVar("Config", bound=Settings)
 
 

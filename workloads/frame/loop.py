@@ -27,7 +27,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh
 
 from workloads.checkpoints.saving import Checkpoints
-from workloads.contract import Exit, ProgramContext, Reporter, faults
+from workloads.contract import REPLAY, Exit, ProgramContext, Reporter, faults
 from workloads.data.rows import Feed, RowSource
 from workloads.frame import cache_stats
 from workloads.frame.config import ConfigError, TrainConfig
@@ -185,11 +185,12 @@ class _Run:
         found = outcome.good, outcome.loss, outcome.gradient_norm
         # each has the same on all devices; device_get takes four times as long
         good, loss, norm = (float(np.asarray(number)) for number in found)
+        if not good:  # said before the line that `watch.nonfinite` may match
+            self.progress.phase(REPLAY)
         self.progress.step(last.number, loss, norm, last.waited_ms)
         if good:
             return
         self._tell(self.checkpoints.wait())
-        self.progress.phase("replay")
         self.progress.line(f"step {last.number} is not finite; replaying it")
         spoil = partial(self.injection.batch, last.number)
         replay = Replay(self.program, self.step, state, last.batch, spoil)

@@ -22,7 +22,7 @@ import numpy as np
 from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
-from workloads.frame.config import ConfigError, TrainConfig
+from workloads.frame.config import ConfigError, TrainConfig, least_batch
 
 AXES = ("dcn", "data", "fsdp", "tensor")
 #: Of the first dimension of a batch.
@@ -46,17 +46,21 @@ def mesh_of(config: TrainConfig, devices: Sequence[Any] | None = None, slices: i
     if local % tensor:
         raise ConfigError(
             f"tensor={tensor} does not divide the {local} devices of a host, "
-            "and devices that share rows must be on one host"
+            "and devices that share rows must be on one host: give a --tensor that divides them"
         )
     fsdp = config.fsdp or within // tensor
     if within % (fsdp * tensor):
         raise ConfigError(
-            f"fsdp={fsdp} x tensor={tensor} does not divide the {within} devices of a slice"
+            f"fsdp={fsdp} x tensor={tensor} does not divide the {within} devices of a slice: "
+            "--fsdp=0 takes all of them"
         )
     shape = (within // (fsdp * tensor), fsdp, tensor)
     parts = len(by_slice) * shape[0] * fsdp
     if config.batch % parts:
-        raise ConfigError(f"batch={config.batch} cannot be split over {parts} devices")
+        raise ConfigError(
+            f"batch={config.batch} cannot be split over {parts} devices: "
+            f"--batch={least_batch(config.batch, parts)}, or another multiple of {parts}"
+        )
     arranged = np.stack([_within(shape, part) for part in by_slice])
     return Mesh(arranged, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 

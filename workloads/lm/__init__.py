@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from workloads.frame.config import TrainConfig, from_preset
-from workloads.lm.presets import PRESETS, Shape
+from workloads.lm.presets import PRESETS, TRAINED, Shape
 
 #: With one of these flags nothing is trained: see `tools.py`.
 TOOLS = ("--sample", "--export", "--import")
@@ -26,7 +26,7 @@ class LmConfig(Shape, TrainConfig):
 
     preset: str = Field(
         "1m",
-        description=f"a shape: {', '.join(PRESETS)}; flags of single sizes are stronger",
+        description=f"a shape, and how such a model is trained: {', '.join(PRESETS)}; other flags are stronger",
     )
     tensor: int = Field(
         1, ge=1, description="devices of a host that share rows and compute parts of each layer"
@@ -82,9 +82,9 @@ class LmConfig(Shape, TrainConfig):
     @model_validator(mode="before")
     @classmethod
     def _from_preset(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """With the sizes of the preset where none is given."""
-        sizes = {name: shape.model_dump() for name, shape in PRESETS.items()}
-        return from_preset(given, sizes, usual="1m")
+        """With the settings of the preset where none are given."""
+        presets = {name: {**PRESETS[name].model_dump(), **TRAINED[name]} for name in PRESETS}
+        return from_preset(given, presets, usual="1m")
 
     @model_validator(mode="after")
     def _fits(self) -> LmConfig:

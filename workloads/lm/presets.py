@@ -1,4 +1,4 @@
-"""The shape of a Llama 3, and named shapes. No jax here."""
+"""The shape of a Llama 3, named shapes, and how models of these sizes are trained. No jax here."""
 
 from __future__ import annotations
 
@@ -86,4 +86,18 @@ PRESETS = {
             "tied": False,
         },
     }.items()
+}
+
+#: Settings with which a model of that size is trained, beside its shape. Flags override them.
+#: A step of `batch` rows of `sequence` tokens and `lr` are published:
+#: 125m: GPT-3 Small, 0.5M tokens (arXiv:2005.14165, table 2.1)
+#: 1b: TinyLlama, 2M tokens (arXiv:2401.02385)
+#: 8b: sequence and `lr` of Llama 3 8B (arXiv:2407.21783), 2M tokens as GPT-3 6.7B
+#: With `fsdp`, `stacked` and `remat` as here, `--check` finds that a step fits 64 chips of v4.
+_SPLIT: dict[str, Any] = {"fsdp": 0, "stacked": True, "remat": "full"}
+TRAINED: dict[str, dict[str, Any]] = {
+    "1m": {},
+    "125m": {"sequence": 2048, "batch": 256, "lr": 6e-4},
+    "1b": {**_SPLIT, "sequence": 2048, "batch": 1024, "lr": 4e-4},
+    "8b": {**_SPLIT, "sequence": 8192, "batch": 256, "lr": 3e-4},
 }

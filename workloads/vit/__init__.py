@@ -18,6 +18,7 @@ _PHOTOS = {
     "patch": 16,
     "channels": 3,
     "dtype": "bfloat16",
+    "batch": 1024,
     "lr": 1e-3,
     "weight_decay": 1e-1,
 }
