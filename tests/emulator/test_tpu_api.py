@@ -24,6 +24,7 @@ from tests.support.tpu_rig import (
     result,
     until,
 )
+from tpujob.emulator.control import Control
 from tpujob.emulator.faults import inject
 from tpujob.emulator.tpu.names import id_of
 from tpujob.emulator.tpu.records import Latencies
@@ -37,6 +38,12 @@ def ready(client: tpu_v2.TpuClient, id: str, type: str = "v4-16", *, spot: bool 
 def reserved(name: str) -> dict[str, Any]:
     request = queued("q", spot=False)
     request["queued_resource"]["reservation_name"] = name
+    return request
+
+
+def until_time(**timestamp: int) -> dict[str, Any]:
+    request = queued("q")
+    request["queued_resource"]["queueing_policy"] = {"valid_until_time": timestamp}
     return request
 
 
@@ -126,6 +133,39 @@ def test_the_same_request_id_starts_nothing_twice(client: tpu_v2.TpuClient) -> N
         ),
         (queued("q", runtime_version="tpu-vm"), google.InvalidArgument, "runtime version"),
         (
+            queued("q", runtime_version="v2-alpha-tpuv5"),
+            google.InvalidArgument,
+            'for zone "us-central2-b" and version "v2-alpha-tpuv5"',
+        ),
+        (queued("q", labels={"Team": "blue"}), google.InvalidArgument, "lowercase letters"),
+        (queued("q", labels={"team": "b" * 64}), google.InvalidArgument, "lowercase letters"),
+        (
+            queued("q", network_config={"network": "projects/p/global/networks/lab"}),
+            google.NotFound,
+            "The resource 'networks/lab' was not found",
+        ),
+        (
+            queued("q", network_config={"network": "default", "subnetwork": "lab"}),
+            google.NotFound,
+            "'subnetworks/lab' was not found",
+        ),
+        (
+            queued("q", service_account={"email": "a@p.iam.gserviceaccount.com"}),
+            google.NotFound,
+            "'serviceAccounts/a@p.iam",
+        ),
+        (
+            queued("q", data_disks=[{"source_disk": "projects/p/zones/z/disks/d"}]),
+            google.NotFound,
+            "'disks/d'",
+        ),
+        (
+            reserved(f"projects/{PROJECT}/locations/{ZONE}/reservations/ours"),
+            google.NotFound,
+            "'reservations/ours'",
+        ),
+        (until_time(seconds=1), google.InvalidArgument, "must be in the future"),
+        (
             {**queued("q"), "parent": f"projects/{PROJECT}/locations/mars-1-a"},
             google.InvalidArgument,
             "must name the zone",
@@ -141,6 +181,15 @@ def test_the_same_request_id_starts_nothing_twice(client: tpu_v2.TpuClient) -> N
         "reservation",
         "reservation-elsewhere",
         "runtime",
+        "runtime-of-others",
+        "label-capital",
+        "label-long",
+        "network",
+        "subnetwork",
+        "account",
+        "disk",
+        "reservation-unknown",
+        "valid-until-past",
         "other-zone",
     ],
 )
@@ -150,6 +199,23 @@ def test_bad_requests_are_refused(
     with pytest.raises(error, match=text):
         client.create_queued_resource(request_)
     assert not list(client.list_queued_resources(parent=PARENT))
+
+
+def test_a_network_that_was_added_is_accepted_until_it_is_removed(
+    cloud: Cloud, client: tpu_v2.TpuClient
+) -> None:
+    control = Control(cloud.world)
+    lab = {"kind": "network", "name": "projects/p/global/networks/lab"}
+    in_lab = {"network_config": {"network": "lab", "subnetwork": "lab"}}
+    assert control.perform("POST", "/add", lab) == (200, {})
+    result(client.create_queued_resource(queued("q", **in_lab)))
+    assert control.perform("POST", "/add", {**lab, "off": True}) == (200, {})
+    with pytest.raises(google.NotFound, match="networks/lab"):
+        client.create_queued_resource(queued("r", **in_lab))
+    with pytest.raises(google.NotFound, match="networks/lab"):
+        client.create_node(parent=PARENT, node=node(**in_lab), node_id="r")
+    status, answer = control.perform("POST", "/add", {"kind": "vpc", "name": "lab"})
+    assert (status, "none of network, subnetwork" in answer["error"]) == (400, True)
 
 
 def test_an_unknown_zone_is_not_told_from_a_closed_one(client: tpu_v2.TpuClient) -> None:
@@ -334,8 +400,7 @@ def test_a_zone_lists_its_types_and_runtimes(client: tpu_v2.TpuClient) -> None:
         "tpu-vm-pt-2.0",
         "tpu-vm-v4-pt-1.13",
         "v2-alpha",
-        "v2-alpha-tpuv5-lite",
-        "v2-alpha-tpuv6e",
+        "v2-alpha-tpuv4-pod",
         "tpu-vm-cos-109",
     ],
 )
@@ -377,8 +442,11 @@ def test_several_slices_are_named_after_the_request_where_it_says_nothing_else(
         "many-1",
         "many-2",
     ]
-    (shown,) = cloud.alpha().get_queued_resource(name=queued_name("many")).tpu.node_spec
-    assert shown.multi_node_params.node_count == 3, "the other version has another word for it"
+    for each in (client, cloud.alpha()):
+        shown = each.get_queued_resource(name=queued_name("many")).tpu.node_spec
+        assert [(spec.node_id, spec.node.accelerator_type) for spec in shown] == [
+            (f"many-{k}", "v4-16") for k in range(3)
+        ]
 
 
 def test_one_slice_is_not_several(client: tpu_v2.TpuClient) -> None:

@@ -11,7 +11,19 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.support.tpu_rig import PARENT, ZONE, Cloud, node, queued, queued_state, until
+from tests.support.tpu_rig import (
+    PARENT,
+    QUICK,
+    ZONE,
+    Cloud,
+    node,
+    node_name,
+    node_state,
+    queued,
+    queued_state,
+    until,
+)
+from tpujob.cli import backend
 from tpujob.cli.commands.emulator import group as cli
 from tpujob.cli.commands.emulator import options
 from tpujob.emulator.client import EmulatorClient
@@ -42,6 +54,7 @@ def cloud(shared: Cloud) -> Iterator[Cloud]:
         shared.world.faults.quirks.clear()
         shared.world.faults.unreachable.clear()
         shared.world.faults.max_run_s = 0
+        shared.world.latencies = QUICK
     for asked in client.list_queued_resources(parent=PARENT):
         client.delete_queued_resource({"name": asked.name, "force": True})
     until(lambda: not shared.world.queued and not shared.world.nodes, "an empty world")
@@ -53,8 +66,9 @@ def control(cloud: Cloud) -> EmulatorClient:
 
 
 def test_preempt_finds_the_slice_of_a_job(cloud: Cloud, control: EmulatorClient) -> None:
+    control.do("settings", suspend=3600)  # its nodes are deleted then
     assert control.do("preempt", target="7", notice_s=0)["slice"] == "tj-000007-1"
-    until(lambda: control.status()["slices"][0]["queued"] == "SUSPENDED", "SUSPENDED")
+    until(lambda: control.status()["slices"][0]["queued"] == "SUSPENDING", "SUSPENDING")
     shown = control.status()["slices"][0]
     assert (shown["state"], shown["initiator"], shown["job"]) == ("PREEMPTED", "SERVICE", "000007")
     with pytest.raises(IllegalInState, match="PREEMPTED"):
@@ -180,6 +194,38 @@ def test_every_command_works(cloud: Cloud, run: Run) -> None:
     assert "gone in 30 s" in run("preempt", "tj-000007-1")
     assert "gone in" in run("status")
     assert json.loads(run("status", "--json"))["slices"][0]["name"] == "tj-000007-1"
+
+
+def test_slices_that_others_have_made_can_be_named(
+    cloud: Cloud, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the name of the node, or of the request; the backend is asked for what the emulator does not know."""
+
+    class Backend:
+        def get(self, name: str) -> dict[str, str]:
+            if name != "digits":
+                raise NotFound(f"no job of yours is called {name!r}")
+            return {"id": "000007"}
+
+    monkeypatch.setattr(backend, "connect", Backend)
+    request = queued("pair")
+    spec = request["queued_resource"]["tpu"]["node_spec"][0]
+    del spec["node_id"]
+    spec["multislice_params"] = {"node_count": 2}
+    client = cloud.client()
+    client.create_queued_resource(request)
+    client.create_node(parent=PARENT, node_id="vm", node=node())
+    until(lambda: queued_state(client, "pair") == "ACTIVE", "ACTIVE")
+    until(lambda: node_state(client, "vm") == "READY", "READY")
+    try:
+        assert "vm: host 0 is" in run("slow", "vm")
+        assert "pair-1: maintenance" in run("maintain", "pair-1")
+        assert "is being preempted" in run("preempt", "pair", "--notice", "1h")
+        assert "tj-000007-1: maintenance" in run("maintain", "digits")
+        with pytest.raises(NotFound, match="no job of yours is called 'none'"):
+            run("preempt", "none")
+    finally:
+        client.delete_node(name=node_name("vm"))
 
 
 def test_commands_that_take_the_slice_away(cloud: Cloud, run: Run) -> None:

@@ -201,6 +201,26 @@ def test_gcloud_shows_and_deletes_queued_resources(stage: Stage) -> None:
 
 
 @pytest.mark.gcloud
+def test_gcloud_sees_every_node_of_a_multislice(stage: Stage) -> None:
+    gcloud = stage.gcloud
+    several = ("--node-count=2", "--node-prefix=pair", "--async", "--spot")
+    what = ("--accelerator-type=v4-8", f"--runtime-version={RUNTIME}", IN_ZONE)
+    gcloud(*QUEUED, "create", "pair", *several, *what)
+    until(lambda: stage.queued_state("pair") == "ACTIVE", "ACTIVE")
+    lines = [line.split() for line in gcloud(*QUEUED, "list", IN_ZONE).splitlines()]
+    assert ["pair", ZONE, "2", "v4-8", "ACTIVE"] in lines
+    keys = gcloud.folder / ".ssh"
+    keys.mkdir(mode=0o700)
+    make_key = ("ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", keys / "google_compute_engine")
+    subprocess.run(make_key, check=True)
+    before = len(stage.sent)
+    ssh = ("ssh", "pair", IN_ZONE, "--node=all", "--command=true", "--dry-run")
+    gcloud("alpha", *QUEUED, *ssh)
+    asked = {one.path for one in stage.sent[before:]}
+    assert asked >= {f"/v2alpha1/{PARENT}/nodes/pair-{place}" for place in range(2)}
+
+
+@pytest.mark.gcloud
 def test_gcloud_makes_stops_starts_and_deletes_a_tpu_vm(stage: Stage) -> None:
     gcloud = stage.gcloud
     what = ("--type=v4", "--topology=2x2x1", f"--version={RUNTIME}", "--labels=team=blue")
@@ -213,7 +233,7 @@ def test_gcloud_makes_stops_starts_and_deletes_a_tpu_vm(stage: Stage) -> None:
     assert node_state(stage.cloud.client(), "vm") == "STOPPED"
     gcloud(*NODES, "start", "vm", IN_ZONE)
     lines = [line.split() for line in gcloud(*NODES, "list", IN_ZONE).splitlines()]
-    assert ["vm", ZONE, "v4-8", "V4", "2x2x1", "default", "READY"] in lines
+    assert ["vm", ZONE, "v4-8", "V4", "2x2x1", "default", "127.0.0.0/8", "READY"] in lines
     gcloud(*NODES, "delete", "vm", IN_ZONE)
     assert node_state(stage.cloud.client(), "vm") == ""
 
@@ -221,7 +241,8 @@ def test_gcloud_makes_stops_starts_and_deletes_a_tpu_vm(stage: Stage) -> None:
 @pytest.mark.gcloud
 def test_gcloud_lists_what_a_zone_offers(stage: Stage) -> None:
     gcloud = stage.gcloud
-    assert "v4-32" in gcloud(*NODES, "accelerator-types", "list", IN_ZONE).split()
+    for words in (NODES, NODES[:2]):  # of version 2 and of version 1
+        assert "v4-32" in gcloud(*words, "accelerator-types", "list", IN_ZONE).split()
     assert RUNTIME in gcloud(*NODES, "versions", "list", IN_ZONE).split()
     assert ZONE in gcloud("compute", "tpus", "locations", "list").split()
 

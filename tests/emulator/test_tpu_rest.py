@@ -155,7 +155,7 @@ def test_json_is_as_google_spells_it(cloud: Cloud) -> None:
         ("GET", f"{V2}/nothing", None, 404, "NOT_FOUND", "Method not found."),
         ("PUT", f"{V2}/nodes/one", {}, 404, "NOT_FOUND", "Method not found."),
         ("GET", f"/v1/{PARENT}/nodes", None, 404, "NOT_FOUND", "Method not found."),
-        ("PATCH", f"{V2}/nodes/one?updateMask=tags", {}, 501, "UNIMPLEMENTED", "UpdateNode"),
+        ("PATCH", f"{V2}/nodes/one?updateMask=tags", {}, 400, "UNIMPLEMENTED", "UpdateNode"),
         (
             "POST",
             f"{V2}/nodes?nodeId=one",
@@ -222,7 +222,7 @@ def test_v2alpha1_has_names_of_its_own(cloud: Cloud) -> None:
     shown = until(
         lambda: (q := ask(cloud, "GET", path)[1])["state"]["state"] == "ACTIVE" and q, "ACTIVE"
     )
-    assert shown["tpu"]["nodeSpec"][0]["multiNodeParams"] == {"nodeCount": 2}
+    assert [spec["nodeId"] for spec in shown["tpu"]["nodeSpec"]] == ["two-0", "two-1"]
     assert ask(cloud, "POST", f"{ALPHA}/nodes/two-1:simulateMaintenanceEvent", {})[0] == 200
     assert ask(cloud, "GET", f"{ALPHA}/reservations") == (200, {})
     assert ask(cloud, "DELETE", f"{path}?force=True")[0] == 200, "as gcloud spells it"
@@ -239,7 +239,15 @@ def test_faults_of_calls_hold_for_rest_too(cloud: Cloud, after: bool, made: int)
     assert ask(cloud, "GET", f"{V2}/nodes/faulty-{made}")[0] == made
 
 
-@pytest.mark.parametrize("header", [{"Host": "tpu.example.org"}, {"Origin": "http://x.example"}])
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"Host": "tpu.example.org"},
+        {"Origin": "http://x.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
 def test_only_programs_of_this_machine_are_served(cloud: Cloud, header: dict[str, str]) -> None:
     status, answer = ask(cloud, "GET", f"{V2}/nodes", **header)
     assert (status, answer["error"]["status"]) == (403, "PERMISSION_DENIED")

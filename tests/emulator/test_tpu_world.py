@@ -65,7 +65,27 @@ def test_preemption_gives_its_notice_and_frees_the_machines() -> None:
     assert model.state("q") == ("SUSPENDING", "PREEMPTED")
     assert model.state("next") == ("PROVISIONING", "CREATING"), "on the machines that are free now"
     model.go(2)
-    assert model.state("q") == ("SUSPENDED", "PREEMPTED")
+    assert model.state("q") == ("SUSPENDED", ""), "its nodes have been deleted"
+    with model.world.lock:
+        name = f"projects/p/locations/{ZONE}/queuedResources/q"
+        queue.delete(model.world, name, force=False, api="v2")
+    model.go(5)
+    assert model.state("q") == ("", "")
+
+
+def test_a_request_that_is_being_suspended_is_deleted_only_by_force() -> None:
+    model = Model()
+    model.ask("q")
+    model.go(20)
+    with model.world.lock:
+        inject.suspend(model.world, "q")
+    model.go(1)
+    assert model.state("q") == ("SUSPENDING", "DELETING")
+    name = f"projects/p/locations/{ZONE}/queuedResources/q"
+    with model.world.lock, pytest.raises(ApiError, match="still has nodes"):
+        queue.delete(model.world, name, force=False, api="v2")
+    model.go(5)
+    assert model.state("q") == ("SUSPENDED", "")
 
 
 def test_a_slice_deleted_in_its_notice_is_not_preempted() -> None:
@@ -98,6 +118,18 @@ def test_a_stockout_of_one_type_leaves_the_others() -> None:
     model.ask("q")
     model.go(20)
     assert model.state("q") == ("ACTIVE", "READY")
+
+
+def test_a_request_that_expires_before_it_is_accepted_ends_its_operation() -> None:
+    model = Model()
+    with model.world.lock:
+        operation = queue.create(
+            model.world, "p", ZONE, "q", [("q", SPEC)], api="v2", valid_for=0.5
+        )
+    model.go(60)
+    assert model.state("q") == ("FAILED", "")
+    assert operation.error is not None
+    assert operation.error.code == "DEADLINE_EXCEEDED"
 
 
 def test_hosts_that_never_come_up_fail_the_request() -> None:
@@ -195,7 +227,7 @@ def test_one_preempted_slice_takes_the_others_with_it() -> None:
     model.go(1)
     assert look() == ("SUSPENDING", ["DELETING", "PREEMPTED", "DELETING"])
     model.go(20)
-    assert look() == ("SUSPENDED", ["", "PREEMPTED", ""])
+    assert look() == ("SUSPENDED", ["", "", ""])
     with model.world.lock:
         queue.delete(
             model.world, f"projects/p/locations/{ZONE}/queuedResources/many", force=True, api="v2"

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 
 from tpujob.emulator.http import Handler, Request, Response
 
+#: a header of a 200: the status that it means
+OVERRIDE = "X-Http-Status-Code-Override"
 _LIST = re.compile(r"/storage/v1/b/[^/]+/o/?|/storage/v1/b/?|/[^/]*/?")
 _CLASSES: Mapping[str, str] = {
     "LIST": "A", "POST": "A", "PUT": "A", "PATCH": "A", "GET": "B", "DELETE": "",
@@ -31,7 +33,7 @@ class Billed:
 
         async def handle(request: Request) -> Response:
             response = await handler(request)
-            letter = class_of(request, response.status)
+            letter = class_of(request, int(response.headers.get(OVERRIDE, response.status)))
             if letter:
                 with self._lock:
                     self._counts[letter] += 1

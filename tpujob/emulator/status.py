@@ -49,6 +49,7 @@ def _slice_view(world: World, record: Node | Queued, now: float) -> dict[str, An
     ends = node.preempted_at if node else None
     return {
         "name": record.id,
+        "request": queued.id if queued else "",
         "zone": record.zone,
         "type": spec.type,
         "pricing": spec.pricing,

@@ -24,6 +24,7 @@ FULL = Options(
     network="lab",
     subnetwork="lab-a",
     external_ips=False,
+    secure_boot=True,
     tags=("tpu", "inside"),
     service_account="train@p.iam.gserviceaccount.com",
     labels={"team": "vision", "tpujob-owner": "me"},
@@ -38,6 +39,16 @@ FULL = Options(
 @pytest.fixture
 def cloud() -> Iterator[Cloud]:
     made = Cloud()
+    for kind, name in (
+        ("network", "lab"),
+        ("subnetwork", "lab-a"),
+        ("service-account", "train@p.iam.gserviceaccount.com"),
+        ("service-account", "ada@p.iam.gserviceaccount.com"),
+        ("reservation", "ours"),
+        ("disk", "data"),
+        ("disk", "projects/q/zones/z/disks/d"),
+    ):
+        inject.add(made.world, kind, name)
     yield made
     made.stop()
 
@@ -62,6 +73,7 @@ def test_every_option_reaches_the_node(cloud: Cloud) -> None:
     assert not network.enable_external_ips
     assert not any(e.access_config.external_ip for e in node.network_endpoints)
     assert list(node.tags) == ["tpu", "inside"]
+    assert node.shielded_instance_config.enable_secure_boot
     assert node.service_account.email == "train@p.iam.gserviceaccount.com"
     assert list(node.service_account.scope) == ["https://www.googleapis.com/auth/cloud-platform"]
     assert [(d.source_disk, d.mode.name) for d in node.data_disks] == [
@@ -92,17 +104,17 @@ def test_options_cannot_override_what_marks_a_slice_as_ours(cloud: Cloud) -> Non
 
 
 @pytest.mark.parametrize(
-    ("folder", "account"),
-    [("u/ada-at-example.org", "ada@p.iam.gserviceaccount.com"), ("u/ben", "train@p.iam.gserviceaccount.com"),
+    ("user", "account"),
+    [("ada@example.org", "ada@p.iam.gserviceaccount.com"), ("ben@example.org", "train@p.iam.gserviceaccount.com"),
      ("", "train@p.iam.gserviceaccount.com")],
 )  # fmt: skip
 def test_programs_of_some_users_have_an_account_of_their_own(
-    cloud: Cloud, folder: str, account: str
+    cloud: Cloud, user: str, account: str
 ) -> None:
-    options = replace(FULL, accounts={"u/ada-at-example.org": "ada@p.iam.gserviceaccount.com"})
+    options = replace(FULL, accounts={"ada@example.org": "ada@p.iam.gserviceaccount.com"})
     slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, options=options)
     try:
-        slices.create(SLICE, job_id="000007", public_key=KEY, timeout=10, folder=folder)
+        slices.create(SLICE, job_id="000007", public_key=KEY, timeout=10, user=user)
         wait_for(slices, SliceState.READY)
     finally:
         slices.close()
@@ -118,6 +130,7 @@ def test_without_options_the_project_decides(cloud: Cloud) -> None:
     raw = tpu_v2.QueuedResource.pb(queued)
     assert not raw.HasField("queueing_policy")
     assert not raw.tpu.node_spec[0].node.HasField("service_account")
+    assert not raw.tpu.node_spec[0].node.HasField("shielded_instance_config")
 
 
 HERE = f"projects/{PROJECT}/locations/{ZONE}"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from google.cloud import tpu_v2
 
 from tests.contracts.slices.tpu_slices import SLICE, ask, fail, gone, look, wait_for
 from tests.support.tpu_rig import (
@@ -21,6 +23,7 @@ from tests.support.tpu_rig import (
     until,
 )
 from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
+from tpujob.adapters.cloud_tpu.messages import queued_seen
 from tpujob.adapters.cloud_tpu.request import node_ids, slice_of
 from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen, slice_state
 from tpujob.adapters.cloud_tpu.states import NODE_STATES, QUEUED_STATES
@@ -37,6 +40,19 @@ OURS = {"tpujob": "1", "tpujob-job": "000007", "tpujob-owner": "local"}
 def nodes(cloud: Cloud) -> list[str]:
     with cloud.world.lock:
         return sorted(n.id for n in cloud.world.nodes.values())
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [
+        [{"multislice_params": {"node_count": 3, "node_id_prefix": "one"}}],
+        [{"node_id": f"one-{place}"} for place in range(3)],
+    ],
+    ids=["as requested", "one spec a node"],
+)
+def test_the_nodes_of_a_request_are_counted_in_both_forms(specs: list[dict[str, Any]]) -> None:
+    shown = tpu_v2.QueuedResource(tpu={"node_spec": [{**one, "node": node()} for one in specs]})
+    assert queued_seen(shown).nodes == 3
 
 
 # The life of it ------------------------------------------------------------------------------------------------------

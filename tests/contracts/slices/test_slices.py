@@ -141,7 +141,7 @@ def test_a_node_deleted_by_a_person_is_no_preemption(cloud: Cloud, slices: Cloud
     ask(slices)
     wait_for(slices, SliceState.READY)
     result(cloud.client().delete_node(name=node_name(SLICE.name)))
-    wait_for(slices, SliceState.STOPPED)
+    assert "by a person" in wait_for(slices, SliceState.STOPPED).detail
 
 
 # Whose it is ---------------------------------------------------------------------------------------------------------

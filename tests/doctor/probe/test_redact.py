@@ -24,6 +24,7 @@ KEY = "AAAAC3NzaC1lZDI1NTE5AAAAIJb1V0PqWnW2v0Yw3n1q7rj7nWkz"
         ("tpujob-vm@my-lab-4711.iam.gserviceaccount.com", "mail-1"),
         ("ada@example.org said", "mail-1 said"),
         ("unknown:unknown:10.128.0.7,unknown:unknown:34.1.2.3", "unknown:unknown:ip-1,unknown:unknown:ip-2"),
+        ("jaxlib 0.10.2, libtpu 0.0.42.1 on 10.0.0.2", "jaxlib 0.10.2, libtpu 0.0.42.1 on ip-1"),
         ("fe80::4001:aff:fe80:7", "ip-1"),
         ("2600:1900:4000:1:0:0:0:7 at 05:48:40", "ip-1 at 05:48:40"),
         (f"tpujob:ssh-ed25519 {KEY} tpujob", "tpujob:ssh-ed25519 key-1 tpujob"),

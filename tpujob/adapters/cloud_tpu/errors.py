@@ -59,6 +59,11 @@ ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
             "this zone is not open to the project: name others in tpu.zones",
             zone_closed=True,
         ),
+        # Compute Engine's text, as Cloud TPU documents none of its own (probe: none)
+        r"The resource '[^']*(?:networks|serviceAccounts|reservations|disks)/[^']*' was not found": Meaning(
+            Cause.BAD_SPEC,
+            "correct the name in the file of the context, then run `tpujob doctor`",
+        ),
         r"SERVICE_DISABLED|has not been used in project|API .{0,40}(?:disabled|not enabled)": Meaning(
             Cause.PERMISSION, "run `gcloud services enable tpu.googleapis.com`", service_off=True
         ),
@@ -72,7 +77,10 @@ ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
             Cause.PERMISSION, "the account needs the role roles/tpu.admin"
         ),
         r"Policy update access denied": Meaning(Cause.PERMISSION),
-        r"invalid AcceleratorType": Meaning(Cause.BAD_SPEC, "this zone does not have that type"),
+        r"invalid AcceleratorType": Meaning(
+            Cause.BAD_SPEC,
+            "this zone does not have that type, or the type not that runtime version",
+        ),
         r"Getting metadata from plugin failed|invalid_grant|Reauthentication": Meaning(
             None, LOGIN_HINT
         ),

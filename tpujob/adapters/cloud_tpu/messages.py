@@ -37,7 +37,8 @@ def _queued_seen(raw: Any) -> QueuedSeen:
         marks=_marks(specs[0].node) if specs else {},
         created_at=_seconds(raw.create_time),
         type=specs[0].node.accelerator_type if specs else "",
-        nodes=max(1, specs[0].multislice_params.node_count) if specs else 1,
+        # one spec for all nodes, as requested, or one spec for each, as gcloud reads an answer
+        nodes=max(1, sum(max(1, one.multislice_params.node_count) for one in specs)),
         pricing=_pricing(
             spot=raw.HasField("spot"),
             reserved=bool(raw.reservation_name)

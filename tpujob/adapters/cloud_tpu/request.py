@@ -39,11 +39,12 @@ class Options:
     network: str = ""
     subnetwork: str = ""
     external_ips: bool = True  #: each is billed, and counts against a quota
+    secure_boot: bool = False  #: hosts are Shielded VMs with Secure Boot
     tags: tuple[str, ...] = ()  #: for firewall rules
     service_account: str = ""  #: the e-mail address of the account that programs run as
     accounts: Mapping[str, str] = field(
         default_factory=dict[str, str]
-    )  #: those of some users, by their folder
+    )  #: those of some users, by their name
     labels: Mapping[str, str] = field(default_factory=dict[str, str])  #: ours take precedence
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])  #: ours takes precedence
     startup_script: str = ""  #: run by root on every boot of every host
@@ -132,6 +133,8 @@ def _node(slice: Slice, options: Options, project: str, public_key: str) -> dict
     }
     if options.service_account:
         node["service_account"] = {"email": options.service_account, "scope": [_ALL_APIS]}
+    if options.secure_boot:
+        node["shielded_instance_config"] = {"enable_secure_boot": True}
     if options.autocheckpoint:
         node["autocheckpoint_enabled"] = True
     return node

@@ -80,10 +80,10 @@ class CloudTpuSlices:
             return Unknown(error.message)
 
     def create(
-        self, slice: Slice, *, job_id: str, public_key: str, timeout: float, folder: str = ""
+        self, slice: Slice, *, job_id: str, public_key: str, timeout: float, user: str = ""
     ) -> None:
         deadline, options = Deadline(timeout), self._options
-        if own := options.accounts.get(folder):
+        if own := options.accounts.get(user):
             options = replace(options, service_account=own)
         of = {"project": self._project, "owner": self.owner, "job_id": job_id}
         request = queued_request(slice, options, **of, public_key=public_key)

@@ -21,7 +21,8 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\bya29\.[\w.-]+|\beyJ[\w-]+\.[\w-]+\.[\w-]*|\bBearer\s+[\w.~+/=-]+"), "token"),
     (re.compile(r"\b(?:AAAA[B-E][A-Za-z0-9+/]{16,}={0,3})"), "key"),
     (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "mail"),
-    (re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])"), "ip"),
+    # 0.0.0.0/8 has no hosts, and libtpu's versions have this form
+    (re.compile(r"(?<![\w.])(?!0\.)(?:\d{1,3}\.){3}\d{1,3}(?![\w.])"), "ip"),
     (
         re.compile(r"(?<![\w:])(?:[0-9a-f]{1,4}:){5,7}[0-9a-f]{1,4}(?![\w:])", re.I),
         "ip",

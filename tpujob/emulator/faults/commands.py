@@ -70,6 +70,7 @@ COMMANDS: dict[str, Callable[..., Node | Queued | None]] = {
     "stockout": inject.stockout,
     "quota": inject.quota,
     "offer": inject.offer,
+    "add": inject.add,
     "quirk": inject.quirk,
     "max-run": inject.max_run,
     "unreachable": inject.unreachable,

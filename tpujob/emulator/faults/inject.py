@@ -163,6 +163,17 @@ def offer(world: World, zone: str, type: str) -> None:
     world.room_changed()
 
 
+def add(world: World, kind: str, name: str, off: bool = False) -> None:
+    """From now on there is a network, subnetwork, service account, reservation or disk of that name in each project;
+    `off` removes it. Slices that use it stay."""
+    if kind not in rules.COLLECTIONS or not name:
+        known = ", ".join(rules.COLLECTIONS)
+        raise ApiError("INVALID_ARGUMENT", f"{kind!r} is none of {known}, or has no name")
+    one = f"{rules.COLLECTIONS[kind]}/{id_of(name)}"
+    world.named.discard(one) if off else world.named.add(one)
+    world.tell(f"{one} {'is gone' if off else 'exists'}")
+
+
 def quirk(world: World, name: str, off: bool = False) -> None:
     """Let the service do from now on what it is reported to do only at times (`refusals.QUIRKS`); `off` ends it."""
     if name not in QUIRKS:

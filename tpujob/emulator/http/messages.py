@@ -119,15 +119,18 @@ class Request:
     def of_this_machine(self) -> bool:
         """Whether a program of this machine asks. A web page in a browser reaches loopback, too: by a name that
         resolves to it, or across origins."""
-        host = self.headers.get("host", "")
-        return bool(_LOOPBACK.fullmatch(host)) and "origin" not in self.headers
+        host, site = self.headers.get("host", ""), self.headers.get("sec-fetch-site", "none")
+        return bool(_LOOPBACK.fullmatch(host)) and site == "none" and "origin" not in self.headers
 
     async def json_object(self, limit: int = 4 << 20) -> dict[str, Any]:
-        """The body; an empty object when there is none. Raises ValueError, TooLarge, Cut."""
+        """The body; an empty object when there is none, or `null`, which Google's Go library sends. Raises
+        ValueError, TooLarge, Cut."""
         try:
             value: Any = json.loads(await self.body.read(limit) or b"{}")
         except (ValueError, RecursionError) as error:
             raise ValueError(f"the body is no JSON: {error}") from error
+        if value is None:
+            return {}
         if not isinstance(value, dict):
             raise ValueError("the body must be a JSON object")
         return cast(dict[str, Any], value)

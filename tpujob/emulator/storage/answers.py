@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+
 from tpujob.emulator.http import Request, Response, json_response
-from tpujob.emulator.storage.fields import select
-from tpujob.emulator.storage.model import Json, StorageApiError
+from tpujob.emulator.storage.model import Json, StorageApiError, invalid
 
 
 def answer(request: Request, value: Json, **headers: str) -> Response:
@@ -20,3 +22,57 @@ async def json_body(request: Request) -> dict[str, Json]:
         return await request.json_object()
     except ValueError as error:
         raise StorageApiError(400, "parseError", str(error)) from error
+
+
+def select(expression: str) -> Callable[[Json], Json]:
+    """The `fields` parameter: `items(name,size),nextPageToken` keeps just those. `a/b` is `a(b)`."""
+    tree, rest = _parse_fields(expression)
+    if rest:
+        raise invalid(f"Invalid field selection {expression[:80]!r}.")
+    return lambda value: _prune(value, tree)
+
+
+def _parse_fields(text: str) -> tuple[dict[str, Json], str]:
+    tree: dict[str, Json] = {}
+    while text:
+        name, inner, text = _parse_field(text)
+        tree[name] = _both(tree[name], inner) if name in tree else inner
+        if not text.startswith(","):
+            break
+        text = text[1:]
+    return tree, text
+
+
+def _parse_field(text: str) -> tuple[str, dict[str, Json], str]:
+    """The first field, what is wanted of it, and the rest. Keys of custom metadata may have any letters but `,()/`."""
+    match = re.match(r"\s*([^\s,()/]+)\s*", text)
+    if not match:
+        raise invalid(f"Invalid field selection near {text[:40]!r}.")
+    name, text = match[1], text[match.end() :]
+    if text.startswith("/"):
+        below, inner, text = _parse_field(text[1:])
+        return name, {below: inner}, text
+    if not text.startswith("("):
+        return name, {}, text
+    tree, text = _parse_fields(text[1:])
+    if not text.startswith(")"):
+        raise invalid("Invalid field selection: a parenthesis is not closed.")
+    return name, tree, text[1:].lstrip()
+
+
+def _both(one: Mapping[str, Json], other: Mapping[str, Json]) -> dict[str, Json]:
+    """The union: `items/name,items/size` is `items(name,size)`; an empty selection is everything."""
+    if not one or not other:
+        return {}
+    shared = {name: _both(one[name], other[name]) for name in one if name in other}
+    return {**one, **other, **shared}
+
+
+def _prune(value: Json, tree: Mapping[str, Json]) -> Json:
+    if not tree or "*" in tree:
+        return value
+    if isinstance(value, list):
+        return [_prune(v, tree) for v in value]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, dict):
+        return {k: _prune(value[k], inner) for k, inner in tree.items() if k in value}
+    return value

@@ -80,7 +80,7 @@ class StorageFaults:
 
 
 def failing(
-    handler: Handler, faults: StorageFaults, refuse: Callable[[StorageApiError], Response]
+    handler: Handler, faults: StorageFaults, refuse: Callable[[Request, StorageApiError], Response]
 ) -> Handler:
     """The handler, with the faults in force applied."""
 
@@ -93,13 +93,13 @@ def failing(
             fault.status, STATUSES[fault.status], f"injected fault: {fault.status}"
         )
         if fault.status != 200 and fault.when == "pre":
-            return refuse(error)
+            return refuse(request, error)
         response = await handler(request)
         if fault.status == 200:
             return response
         if isinstance(response.body, FilePart):
             response.body.file.close()
-        return refuse(error)
+        return refuse(request, error)
 
     return handle
 

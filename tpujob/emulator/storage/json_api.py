@@ -17,7 +17,7 @@ from tpujob.emulator.storage.answers import answer, json_body
 from tpujob.emulator.storage.bucket_api import BucketApi, known_bucket
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.listing import Listing
-from tpujob.emulator.storage.media import media, not_modified
+from tpujob.emulator.storage.media import media, media_headers, not_modified
 from tpujob.emulator.storage.model import (
     Conditions,
     Json,
@@ -27,6 +27,7 @@ from tpujob.emulator.storage.model import (
     check_object_name,
     invalid,
     no_object,
+    not_emulated,
     number,
     object_json,
     patched_object_fields,
@@ -37,7 +38,7 @@ from tpujob.newest import Newest
 _MISSING = ("softDeleted", "filter")
 #: Parts of the API that are missing, by the last names of their paths.
 _UNKNOWN = re.compile(
-    r".*/(acl|defaultObjectAcl|notificationConfigs|folders|anywhereCaches|restore|lockRetentionPolicy|hmacKeys)"
+    r"(?:/storage/v1|/b/).*/(acl|defaultObjectAcl|notificationConfigs|folders|anywhereCaches|restore|lockRetentionPolicy|hmacKeys)"
     r"(?:/[^/]+)?"
 )
 _COMPOSE_LIMIT = 32
@@ -84,13 +85,13 @@ class JsonApi:
             if match and method == request.method:
                 for name in _MISSING:
                     if request.query.get(name):
-                        raise StorageApiError(501, "notImplemented", f"{name} is not emulated.")
+                        raise not_emulated(name)
                 return await handler(
                     request, *(unquote(part, errors="strict") for part in match.groups())
                 )
             known = known or bool(match)
         if match := _UNKNOWN.fullmatch(request.path):
-            raise StorageApiError(501, "notImplemented", f"{match[1]} is not emulated.")
+            raise not_emulated(match[1])
         if known:
             raise StorageApiError(405, "methodNotAllowed", f"{request.method} is not known here.")
         return None
@@ -125,10 +126,10 @@ class JsonApi:
 
     async def get_object(self, request: Request, bucket: str, name: str) -> Response:
         stored = self._object(bucket, name, request.query)
-        if not_modified(request, stored):
+        if not_modified(request, stored, Conditions.from_query(request.query), stored.etag):
             return Response(304, {"ETag": stored.etag})
         if request.query.get("alt") == "media":
-            return media(request, self.disk, stored)
+            return media(request, self.disk, stored, media_headers(stored, stored.etag))
         return answer(request, object_json(stored, request.base), ETag=stored.etag)
 
     async def patch_object(self, request: Request, bucket: str, name: str) -> Response:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from email.utils import format_datetime
+from email.utils import format_datetime, parsedate_to_datetime
 
 from tpujob.emulator.http import FilePart, Request, Response
 from tpujob.emulator.storage.disk import ObjectStore
@@ -15,19 +16,34 @@ from tpujob.emulator.storage.model import (
     precondition_failed,
 )
 
+_NO_DATE = datetime.max.replace(tzinfo=UTC)
 
-def not_modified(request: Request, stored: StoredObject) -> bool:
-    """For reads a failed "not match" means 304, any other failure 412."""
-    conditions = Conditions.from_query(request.query)
+
+def not_modified(request: Request, stored: StoredObject, conditions: Conditions, etag: str) -> bool:
+    """For reads a failed "not match" means 304, any other failure 412. `etag`: the API's own for the object."""
     wanted = Conditions(generation=conditions.generation, metageneration=conditions.metageneration)
     wanted.check(stored)
-    if not _names(request.headers.get("if-match", "*"), stored.etag):
+    if not _names(request.headers.get("if-match", "*"), etag):
         raise precondition_failed()
     try:
         conditions.check(stored)
     except StorageApiError:
         return True
-    return _names(request.headers.get("if-none-match", ""), stored.etag)
+    changed = datetime.fromisoformat(stored.updated).replace(microsecond=0)
+    if changed > _date(request.headers.get("if-unmodified-since", "")):
+        raise precondition_failed()
+    if "if-none-match" in request.headers:
+        return _names(request.headers["if-none-match"], etag)
+    since = _date(request.headers.get("if-modified-since", ""))
+    return since != _NO_DATE and changed <= since
+
+
+def _date(header: str) -> datetime:
+    """An invalid date is ignored, as the RFC says."""
+    try:
+        return parsedate_to_datetime(header).astimezone(UTC)
+    except ValueError:
+        return _NO_DATE
 
 
 def _names(header: str, etag: str) -> bool:
@@ -35,9 +51,11 @@ def _names(header: str, etag: str) -> bool:
     return bool({"*", etag} & {one.strip().strip('"') for one in header.split(",")})
 
 
-def media(request: Request, disk: ObjectStore, stored: StoredObject) -> Response:
+def media(
+    request: Request, disk: ObjectStore, stored: StoredObject, headers: Mapping[str, str]
+) -> Response:
     """The bytes, or the requested range of them."""
-    headers = media_headers(stored)
+    headers = dict(headers)
     start, count, partial = byte_range(request.headers.get("range", ""), stored.size)
     if partial:
         headers["Content-Range"] = f"bytes {start}-{start + count - 1}/{stored.size}"
@@ -45,19 +63,19 @@ def media(request: Request, disk: ObjectStore, stored: StoredObject) -> Response
     return Response(206 if partial else 200, headers, part)
 
 
-def media_headers(stored: StoredObject) -> dict[str, str]:
+def media_headers(stored: StoredObject, etag: str) -> dict[str, str]:
     hashes = f"crc32c={stored.crc32c}" + (f",md5={stored.md5}" if stored.md5 else "")
     changed = datetime.fromisoformat(stored.updated).astimezone(UTC)
     headers = {
         "Content-Type": stored.content_type,
-        "ETag": f'"{stored.etag}"',
+        "ETag": f'"{etag}"',
         "Last-Modified": format_datetime(changed, usegmt=True),
         "X-Goog-Hash": hashes,
         "X-Goog-Generation": str(stored.generation),
         "X-Goog-Metageneration": str(stored.metageneration),
         "X-Goog-Storage-Class": stored.storage_class,
-        "X-Goog-StoredObject-Content-Length": str(stored.size),
-        "X-Goog-StoredObject-Content-Encoding": stored.fields.get("contentEncoding") or "identity",
+        "X-Goog-Stored-Content-Length": str(stored.size),
+        "X-Goog-Stored-Content-Encoding": stored.fields.get("contentEncoding") or "identity",
         "Accept-Ranges": "bytes",
     }
     for field, header in (

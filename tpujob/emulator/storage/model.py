@@ -9,6 +9,7 @@ import base64
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -47,14 +48,30 @@ _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 _LOCATION = re.compile(r"[A-Z]+-[A-Z]+[0-9]+|US|EU|ASIA|NAM4|EUR[4578]|ASIA1")
 
 
-class StorageApiError(Exception):
-    """An error answer. `reason` is the JSON API's word for it."""
+#: the XML API's codes for statuses that have one each
+_CODES: Mapping[int, str] = MappingProxyType(
+    {
+        400: "InvalidArgument",
+        403: "AccessDenied",
+        404: "NoSuchKey",
+        405: "MethodNotAllowed",
+        412: "PreconditionFailed",
+        416: "InvalidRange",
+        429: "SlowDown",
+        503: "ServiceUnavailable",
+    }
+)
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+
+class StorageApiError(Exception):
+    """An error answer. `reason` is the JSON API's word for it, `code` the XML API's."""
+
+    def __init__(self, status: int, reason: str, message: str, code: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.reason = reason
         self.message = message
+        self.code = code or _CODES.get(status, "InternalError" if status >= 500 else reason)
 
     def body(self) -> Json:
         detail = {"domain": "global", "reason": self.reason, "message": self.message}
@@ -66,7 +83,13 @@ def invalid(message: str) -> StorageApiError:
 
 
 def no_bucket() -> StorageApiError:
-    return StorageApiError(404, "notFound", "The specified bucket does not exist.")
+    text = "The specified bucket does not exist."
+    return StorageApiError(404, "notFound", text, "NoSuchBucket")
+
+
+def not_emulated(what: str) -> StorageApiError:
+    """400, as clients repeat a 501 for half a minute."""
+    return StorageApiError(400, "notImplemented", f"{what} is not emulated.", "NotImplemented")
 
 
 def no_object(bucket: str, name: str) -> StorageApiError:

@@ -1,5 +1,4 @@
-"""Multipart uploads of the XML API, with which the official client uploads one file by several processes at once. The
-rest of that API is missing.
+"""Multipart uploads of the XML API, with which the official client uploads one file by several processes at once.
 
 Uploads live in memory and end with the server, as resumable ones do; an upload that is not completed leaves no object.
 """
@@ -11,8 +10,6 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import unescape
-from urllib.parse import unquote
-from xml.sax.saxutils import escape
 
 from tpujob.emulator.http import Request, Response
 from tpujob.emulator.storage.disk import ObjectStore
@@ -22,35 +19,16 @@ from tpujob.emulator.storage.model import (
     Conditions,
     Json,
     StorageApiError,
-    check_object_fields,
     check_object_name,
     no_bucket,
+    not_emulated,
 )
-from tpujob.emulator.storage.upload import WrongChecksum, declared_hashes, verify
+from tpujob.emulator.storage.upload import declared_hashes, verify
+from tpujob.emulator.storage.xml import COPY_SOURCE, etag_of, fields_of, xml_response
 
-_PATH = re.compile(r"/([^/]+)/(.+)")
 _PART = re.compile(r"<Part>(.*?)</Part>", re.DOTALL)
 _MOST_PARTS = 10_000
 _LEAST_PART = 5 << 20  # bytes, of each but the last (documented: XML API multipart uploads)
-_NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
-#: the fields of an object that headers carry, beside `x-goog-meta-…`
-_HEADERS = {
-    "cache-control": "cacheControl",
-    "content-disposition": "contentDisposition",
-    "content-encoding": "contentEncoding",
-    "content-language": "contentLanguage",
-    "content-type": "contentType",
-    "x-goog-custom-time": "customTime",
-    "x-goog-storage-class": "storageClass",
-}
-
-
-class _Refused(Exception):
-    """`code` is the XML API's word for it."""
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(message)
-        self.status, self.code, self.message = status, code, message
 
 
 @dataclass(slots=True)
@@ -66,32 +44,18 @@ class PartUploads:
         self._disk = disk
         self._uploads: dict[str, _Upload] = {}
 
-    async def handle(self, request: Request) -> Response | None:
-        """None: not a request for a multipart upload."""
-        match = _PATH.fullmatch(request.path)
-        if not match or not {"uploads", "uploadId"} & set(request.query):
-            return None
-        try:
-            return await self._handle(request, unquote(match[1]), unquote(match[2]))
-        except _Refused as error:
-            return _error(error)
-        except WrongChecksum as error:
-            return _error(_Refused(400, "BadDigest", error.message))
-        except StorageApiError as error:
-            code = "NoSuchBucket" if error.status == 404 else "InvalidArgument"
-            return _error(_Refused(error.status, code, error.message))
-
     def close(self) -> None:
         while self._uploads:
             _discard(self._uploads.popitem()[1])
 
-    async def _handle(self, request: Request, bucket: str, name: str) -> Response:
+    async def handle(self, request: Request, bucket: str, name: str) -> Response:
+        """A request with `uploads` or `uploadId` in its query."""
         if request.method == "POST" and "uploads" in request.query:
             return self._begin(request, bucket, name)
         key = request.query.get("uploadId", "")
         upload = self._uploads.get(key)
         if upload is None or (upload.bucket, upload.name) != (bucket, name):
-            raise _Refused(404, "NoSuchUpload", "The requested upload was not found.")
+            raise _refused(404, "NoSuchUpload", "The requested upload was not found.")
         match request.method:
             case "PUT":
                 return await self._take(request, upload)
@@ -101,29 +65,23 @@ class PartUploads:
                 _discard(self._uploads.pop(key))
                 return Response(204)
             case method:
-                raise _Refused(501, "NotImplemented", f"{method} of an upload is not emulated.")
+                raise not_emulated(f"{method} of an upload")
 
     def _begin(self, request: Request, bucket: str, name: str) -> Response:
         if self._disk.bucket(bucket) is None:
             raise no_bucket()
-        given: dict[str, Json] = {
-            field: request.headers[header]
-            for header, field in _HEADERS.items()
-            if header in request.headers
-        }
-        prefix = "x-goog-meta-"
-        custom = [header for header in request.headers if header.startswith(prefix)]
-        given["metadata"] = {h.removeprefix(prefix): request.headers[h] for h in custom}
-        key = uuid.uuid4().hex
-        fields = check_object_fields(given)
+        key, fields = uuid.uuid4().hex, fields_of(request.headers)
         self._uploads[key] = _Upload(bucket, check_object_name(name), fields)
-        return _xml("InitiateMultipartUploadResult", Bucket=bucket, Key=name, UploadId=key)
+        named = [("Bucket", bucket), ("Key", name), ("UploadId", key)]
+        return xml_response("InitiateMultipartUploadResult", named)
 
     async def _take(self, request: Request, upload: _Upload) -> Response:
         """One part; a repeat replaces the earlier one."""
         text = request.query.get("partNumber", "")
         if not re.fullmatch(r"[0-9]{1,5}", text) or not 1 <= int(text) <= _MOST_PARTS:
-            raise _Refused(400, "InvalidArgument", f"Part numbers are 1 to {_MOST_PARTS}.")
+            raise _refused(400, "InvalidArgument", f"Part numbers are 1 to {_MOST_PARTS}.")
+        if COPY_SOURCE in request.headers:
+            raise not_emulated("A part that is copied from an object")
         incoming = self._disk.incoming()
         try:
             async for chunk in request.body.chunks():
@@ -145,9 +103,9 @@ class PartUploads:
             _named(text, upload) for text in _PART.findall((await request.body.read()).decode())
         ]
         if not parts:
-            raise _Refused(400, "MalformedXML", "The request names no part.")
+            raise _refused(400, "MalformedXML", "The request names no part.")
         if any(part.size < _LEAST_PART for part in parts[:-1]):
-            raise _Refused(400, "EntityTooSmall", f"A part has at least {_LEAST_PART} bytes.")
+            raise _refused(400, "EntityTooSmall", f"A part has at least {_LEAST_PART} bytes.")
         del self._uploads[key]
         try:
             files = [part.path.open("rb") for part in parts]
@@ -156,9 +114,12 @@ class PartUploads:
             )
         finally:
             _discard(upload)
-        return _xml(
-            "CompleteMultipartUploadResult", Bucket=upload.bucket, Key=upload.name, ETag=made.etag
-        )
+        named = [("Bucket", upload.bucket), ("Key", upload.name), ("ETag", f'"{etag_of(made)}"')]
+        return xml_response("CompleteMultipartUploadResult", named)
+
+
+def _refused(status: int, code: str, message: str) -> StorageApiError:
+    return StorageApiError(status, "invalid", message, code)
 
 
 def _named(text: str, upload: _Upload) -> Incoming:
@@ -166,25 +127,10 @@ def _named(text: str, upload: _Upload) -> Incoming:
     etag = re.search(r"<ETag>\s*(.*?)\s*</ETag>", text)
     part = upload.parts.get(int(number[1])) if number else None
     if part is None or etag is None or unescape(etag[1]).strip('"') != part.md5:
-        raise _Refused(400, "InvalidPart", "A part was not found, or has another ETag.")
+        raise _refused(400, "InvalidPart", "A part was not found, or has another ETag.")
     return part
 
 
 def _discard(upload: _Upload) -> None:
     for part in upload.parts.values():
         part.discard()
-
-
-def _xml(root: str, **values: str) -> Response:
-    inner = "".join(f"<{name}>{escape(value)}</{name}>" for name, value in values.items())
-    return _document(200, f'<{root} xmlns="{_NAMESPACE}">{inner}</{root}>')
-
-
-def _error(error: _Refused) -> Response:
-    message = f"<Message>{escape(error.message)}</Message><Details></Details>"
-    return _document(error.status, f"<Error><Code>{error.code}</Code>{message}</Error>")
-
-
-def _document(status: int, text: str) -> Response:
-    body = f"<?xml version='1.0' encoding='UTF-8'?>{text}".encode()
-    return Response(status, {"Content-Type": "application/xml; charset=UTF-8"}, body)

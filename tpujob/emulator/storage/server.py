@@ -1,8 +1,8 @@
-"""Google Cloud Storage on a laptop: the JSON API, uploads and batches, on loopback.
+"""Google Cloud Storage on a laptop: the JSON API, the XML API for objects, uploads and batches, on loopback.
 
 It runs in a thread of its own, so that large transfers do not delay the other emulated APIs of the process. Kept and
 shown, and without effect: IAM policies, life-cycle rules. Missing: access control lists, soft delete, notifications,
-decompressive transcoding, the XML API but for multipart uploads.
+decompressive transcoding.
 """
 
 from __future__ import annotations
@@ -28,18 +28,15 @@ from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.faults import StorageFaults, failing
 from tpujob.emulator.storage.json_api import JsonApi
 from tpujob.emulator.storage.model import StorageApiError
-from tpujob.emulator.storage.parts import PartUploads
 from tpujob.emulator.storage.upload import Uploads
+from tpujob.emulator.storage.xml import error_response
+from tpujob.emulator.storage.xml_api import XmlApi, is_xml
 
 #: None: not a path of this API
 _Api = Callable[[Request], Awaitable[Response | None]]
 
 _LINE = "tpujob-part"  #: between the parts of an upload of this process
 _log = logging.getLogger(__name__)
-_ONLY_JSON = (
-    "There is nothing here: the emulator serves the JSON API of Cloud Storage, and of its XML API the "
-    "multipart uploads."
-)
 
 
 class StorageServer:
@@ -58,8 +55,8 @@ class StorageServer:
     ) -> None:
         self._disk = ObjectStore(state)
         self._uploads = Uploads(self._disk)
-        self._parts = PartUploads(self._disk)
-        apis = (self._uploads.handle, self._parts.handle, JsonApi(self._disk).handle)
+        self._xml = XmlApi(self._disk)
+        apis = (self._uploads.handle, JsonApi(self._disk).handle, self._xml.handle)
         handler = _handler(apis, faults or StorageFaults(), billed or Billed())
         try:
             self._http = HttpThread(handler, port, name="storage")
@@ -84,7 +81,7 @@ class StorageServer:
         """Afterwards nothing listens, every connection is closed and the files are at rest. Safe to repeat."""
         self._http.stop()
         self._uploads.close()
-        self._parts.close()
+        self._xml.close()
         self._disk.close()
 
 
@@ -94,34 +91,36 @@ def _handler(apis: Sequence[_Api], faults: StorageFaults, billed: Billed) -> Han
             for api in apis:
                 if found := await api(request):
                     return found
-            return _error(StorageApiError(404, "notFound", _ONLY_JSON))
+            raise StorageApiError(404, "notFound", "There is nothing here.")
         except StorageApiError as error:
-            return _error(error)
+            return _error(request, error)
         except TooLarge:
-            return _error(StorageApiError(413, "uploadTooLarge", "The body is too large."))
+            text = "The body is too large."
+            return _error(request, StorageApiError(413, "uploadTooLarge", text))
         except (UnicodeError, OverflowError) as error:
-            return _error(StorageApiError(400, "invalid", f"Invalid text or number: {error}"))
+            text = f"Invalid text or number: {error}"
+            return _error(request, StorageApiError(400, "invalid", text))
         except OSError as error:
             # Not a 500 or 503: clients repeat those for minutes, and a full disk stays full.
             _log.exception("%s %s", request.method, request.path)
-            return _error(StorageApiError(507, "backendError", f"The emulator's disk: {error}"))
+            text = f"The emulator's disk: {error}"
+            return _error(request, StorageApiError(507, "backendError", text))
 
     one = billed.counting(failing(answer, faults, _error))
 
     async def handle(request: Request) -> Response:
         if not request.of_this_machine:
-            return _error(
-                StorageApiError(403, "forbidden", "Only programs of this machine are served.")
-            )
+            text = "Only programs of this machine are served."
+            return _error(request, StorageApiError(403, "forbidden", text))
         if request.path.startswith("/batch"):
             try:
                 return await handle_batch(request, one)
             except StorageApiError as error:
-                return _error(error)
+                return _error(request, error)
         return await one(request)
 
     return handle
 
 
-def _error(error: StorageApiError) -> Response:
-    return json_response(error.body(), error.status)
+def _error(request: Request, error: StorageApiError) -> Response:
+    return error_response(error) if is_xml(request) else json_response(error.body(), error.status)

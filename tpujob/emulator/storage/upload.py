@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from tpujob.emulator.billed import OVERRIDE
 from tpujob.emulator.http import Request, Response
 from tpujob.emulator.storage.answers import answer, json_body
 from tpujob.emulator.storage.disk import ObjectStore
@@ -129,7 +130,7 @@ class Uploads:
         if not header:  # all of it in one request
             total = session.incoming.size
         if total is None or session.incoming.size < total:
-            return _incomplete(session)
+            return _incomplete(session, request)
         return self._finish(session, request, key, total)
 
     async def _take(self, session: Session, request: Request, start: int | None) -> None:
@@ -164,18 +165,14 @@ class Uploads:
         return answer(request, object_json(session.stored, request.base))
 
 
-class WrongChecksum(StorageApiError):
-    """The bytes are not those that the client has sent."""
-
-
 def verify(incoming: Incoming, declared: Mapping[str, str]) -> None:
-    """Raises WrongChecksum, a 400, when a checksum from the client does not match."""
+    """Raises 400 when a checksum from the client does not match."""
     found = {"crc32c": incoming.crc32c, "md5": incoming.md5}
     for kind, value in declared.items():
         if value and value != found[kind]:
             label = {"crc32c": "CRC32C", "md5": "MD5 hash"}[kind]
             text = f'Provided {label} "{value[:40]}" doesn\'t match calculated {label} "{found[kind]}".'
-            raise WrongChecksum(400, "invalid", text)
+            raise StorageApiError(400, "invalid", text, "BadDigest")
 
 
 def content_range(header: str) -> tuple[int | None, int | None]:
@@ -277,6 +274,10 @@ def declared_hashes(request: Request) -> dict[str, str]:
     return declared
 
 
-def _incomplete(session: Session) -> Response:
+def _incomplete(session: Session, request: Request) -> Response:
+    """308; Google's Go library asks for a 200 that says so in a header, as 308 is a redirect elsewhere."""
     size = session.incoming.size
-    return Response(308, {"Range": f"bytes=0-{size - 1}"} if size else {})
+    headers = {"Range": f"bytes=0-{size - 1}"} if size else {}
+    if request.headers.get("x-guploader-no-308") == "yes":
+        return Response(200, {**headers, OVERRIDE: "308"})
+    return Response(308, headers)

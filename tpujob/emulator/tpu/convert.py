@@ -14,6 +14,7 @@ from google.longrunning import operations_pb2
 from google.protobuf import empty_pb2, json_format
 
 from tpujob.domain.hardware import accelerators
+from tpujob.emulator.tpu.names import id_of
 from tpujob.emulator.tpu.records import (
     ApiError,
     Node,
@@ -56,7 +57,19 @@ def node_spec(node: Message, tier: Pricing | None = None) -> NodeSpec:
         metadata=dict(node.metadata),
         external_ips=node.network_config.enable_external_ips,
         body=node.SerializeToString(),
+        uses=_uses(node),
     )
+
+
+def _uses(node: Message) -> tuple[str, ...]:
+    networks = [node.network_config, *node.network_configs]
+    asked = [
+        *(("networks", one.network) for one in networks),
+        *(("subnetworks", one.subnetwork) for one in networks),
+        ("serviceAccounts", node.service_account.email),
+        *(("disks", one.source_disk) for one in node.data_disks),
+    ]
+    return tuple(f"{kind}/{id_of(name)}" for kind, name in asked if name)
 
 
 def node_tier(node: Message) -> Pricing:
@@ -95,6 +108,8 @@ def node_message(node: Node, now: float) -> Message:
     message.queued_resource = node.queued
     message.multislice_node = spec.multislice
     message.create_time.FromNanoseconds(int(node.created_at * 1e9))
+    message.network_config.network = message.network_config.network or "default"
+    message.cidr_block = "127.0.0.0/8" if node.addresses else ""  # the hosts' network
     if spec.pricing == "spot":
         message.scheduling_config.preemptible = True
         message.scheduling_config.spot = True
@@ -119,6 +134,7 @@ def queued_message(queued: Queued) -> Message:
     message = v2.QueuedResource.pb().FromString(queued.body)
     message.name = queued.name
     message.create_time.FromNanoseconds(int(queued.created_at * 1e9))
+    _show_each_node(message.tpu, queued)
     state = message.state
     state.state = v2.QueuedResourceState.State[queued.state]
     if queued.initiator:
@@ -129,6 +145,17 @@ def queued_message(queued: Queued) -> Message:
     elif queued.state is not QueuedState.WAITING_FOR_RESOURCES:
         getattr(state, f"{queued.state.lower()}_data").SetInParent()
     return message
+
+
+def _show_each_node(tpu: Message, queued: Queued) -> None:
+    """Replace the spec of a Multislice by one spec per node, with its id, as gcloud reads an answer
+    (`queued-resources ssh`, NODE_COUNT). Such an answer of the service itself was not seen."""
+    asked, ids = list(tpu.node_spec), iter(queued.specs)
+    del tpu.node_spec[:]
+    for spec in asked:
+        for _ in range(max(1, spec.multislice_params.node_count)):
+            tpu.node_spec.add().CopyFrom(spec)
+            tpu.node_spec[-1].node_id = next(ids)[0]
 
 
 def operation_message(operation: Operation) -> Message:

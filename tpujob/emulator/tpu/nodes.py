@@ -75,8 +75,8 @@ def delete(world: World, name: str, *, api: str) -> Operation:
     return operation
 
 
-def begin_delete(world: World, node: Node) -> None:
-    """DELETING from now on; removed once its hosts are gone."""
+def begin_delete(world: World, node: Node, takes_s: float | None = None) -> None:
+    """DELETING from now on; removed once its hosts are gone. `takes_s`: None: the usual time."""
     if node.state is NodeState.DELETING:
         return
     if node.operation:
@@ -86,7 +86,8 @@ def begin_delete(world: World, node: Node) -> None:
     node.preempted_at = None
     world.tell(f"{node.id}: being deleted")
     tell(node, NodeChange.LEAVING)
-    world.after(world.latencies.delete, lambda: _take_down(world, node))
+    takes_s = world.latencies.delete if takes_s is None else takes_s
+    world.after(takes_s, lambda: _take_down(world, node))
 
 
 def stop(world: World, name: str, *, api: str) -> Operation:

@@ -20,6 +20,8 @@ from tpujob.emulator.tpu.refusals import no_capacity
 from tpujob.emulator.tpu.world import World
 
 _Q = QueuedState
+#: deleted without force, whether or not it has nodes (documented: queuedResources.delete)
+_DELETABLE = (_Q.ACCEPTED, _Q.FAILED, _Q.SUSPENDED)
 
 
 def create(
@@ -69,7 +71,7 @@ def delete(world: World, name: str, *, force: bool, api: str) -> Operation:
         _remove_if_empty(world, queued)
         return world.operations[queued.operation]
     held = _nodes(world, queued)
-    if held and not force:
+    if held and not force and queued.state not in _DELETABLE:
         raise ApiError(
             "FAILED_PRECONDITION",
             f"Queued resource '{name}' is in state {queued.state} and still has nodes "
@@ -174,7 +176,7 @@ def _suspend(world: World, queued: Queued, initiator: str) -> None:
     for node in _nodes(world, queued):
         if node.state not in (NodeState.PREEMPTED, NodeState.TERMINATED):
             nodes.begin_delete(world, node)
-    world.after(world.latencies.suspend, lambda: _suspended(queued))
+    world.after(world.latencies.suspend, lambda: _suspended(world, queued))
 
 
 def _run_out(world: World, queued: Queued) -> None:
@@ -184,9 +186,12 @@ def _run_out(world: World, queued: Queued) -> None:
         _suspend(world, queued, "SERVICE")
 
 
-def _suspended(queued: Queued) -> None:
+def _suspended(world: World, queued: Queued) -> None:
+    """Documented: its nodes have been deleted by then, also those that were lost."""
     if queued.state is _Q.SUSPENDING:
         queued.state = _Q.SUSPENDED
+        for node in _nodes(world, queued):
+            nodes.begin_delete(world, node, takes_s=0)
 
 
 def _expire(world: World, queued: Queued) -> None:
@@ -197,6 +202,7 @@ def _expire(world: World, queued: Queued) -> None:
 
 def _fail(world: World, queued: Queued, error: ApiError) -> None:
     queued.state, queued.error, queued.initiator = _Q.FAILED, error, "SERVICE"
+    world.finish(queued.operation, error=error)
     world.tell(f"{queued.id}: FAILED, {error.message}")
 
 

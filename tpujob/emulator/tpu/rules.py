@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 from tpujob.domain.hardware import accelerators
+from tpujob.emulator.tpu.names import id_of
 from tpujob.emulator.tpu.records import ApiError, NodeSpec, Pricing
 from tpujob.emulator.tpu.refusals import units
 from tpujob.emulator.tpu.world import World
@@ -34,6 +36,24 @@ _RESERVATION = re.compile(
     r"(projects|folders|organizations)/[^/]+(/locations/(?P<zone>[^/]+))?/reservations/[^/]+"
 )
 
+#: the collection of each kind of resource that a request may name
+COLLECTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "network": "networks",
+        "subnetwork": "subnetworks",
+        "service-account": "serviceAccounts",
+        "reservation": "reservations",
+        "disk": "disks",
+    }
+)
+#: what each project has: the default network, the default account (`emulated-vm` in the hosts' metadata), and `-`, for
+#: any reservation
+_ALWAYS = re.compile(
+    r"networks/default|subnetworks/default|reservations/-"
+    r"|serviceAccounts/(default|[0-9]+-compute@developer\.gserviceaccount\.com"
+    r"|emulated-vm@[^@]+\.iam\.gserviceaccount\.com)"
+)
+
 _ID = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -54,8 +74,9 @@ def check_id(id: str) -> None:
 
 
 def check_spec(world: World, zone: str, spec: NodeSpec) -> None:
-    """The zone must offer the type and the runtime version."""
-    if spec.type not in world.stock.types(zone):
+    """The zone must offer the type and the runtime version, the version must not be another generation's, labels must
+    have the form of labels, and what the node uses must exist."""
+    if spec.type not in world.stock.types(zone) or _for_other_generation(spec):
         raise ApiError(
             "INVALID_ARGUMENT",
             f'CloudTpu received an invalid AcceleratorType, "{spec.type}" for zone "{zone}" and '
@@ -67,10 +88,43 @@ def check_spec(world: World, zone: str, spec: NodeSpec) -> None:
             f'Cloud TPU received a bad request. the runtime version "{spec.runtime_version}" '
             f"is not available in the zone {zone}",
         )
+    for key, value in spec.labels.items():
+        if not (_is_label(key) and _is_label(value) and key[:1].isalpha()):
+            raise ApiError(
+                "INVALID_ARGUMENT",
+                f'Cloud TPU received a bad request. the label "{key[:80]}: {value[:80]}" is invalid: it may have '
+                "lowercase letters, numbers, underscores and dashes, 63 of them",
+            )
+    check_uses(world, spec.uses)
 
 
-def check_reservation(zone: str, name: str) -> None:
-    """Its form, and that it is one of the zone. Whether there is such a reservation is not checked."""
+def check_uses(world: World, uses: Iterable[str]) -> None:
+    """Compared by collection and last part of the name. A network has a subnetwork of its own name, as in auto mode.
+    The code and the text are Compute Engine's, as Cloud TPU documents none of its own (probe: none)."""
+    for name in uses:
+        of_network = name.replace("subnetworks/", "networks/", 1)
+        if not (_ALWAYS.fullmatch(name) or {name, of_network} & world.named):
+            raise ApiError("NOT_FOUND", f"The resource '{name[:200]}' was not found")
+
+
+def _is_label(text: str) -> bool:
+    return len(text) <= 63 and all(
+        letter in "-_" or (letter.isalnum() and not letter.isupper()) for letter in text
+    )
+
+
+def _for_other_generation(spec: NodeSpec) -> bool:
+    """Whether the runtime version is the usual one of other generations than the type's, and names one."""
+    usual = {
+        g.name
+        for g in accelerators.GENERATIONS.values()
+        if g.runtime_version == spec.runtime_version
+    }
+    return len(usual) == 1 and accelerators.find(spec.type).generation not in usual
+
+
+def check_reservation(world: World, zone: str, name: str) -> None:
+    """Its form, that it is one of the zone, and that it exists."""
     match = _RESERVATION.fullmatch(name)
     if name and (match is None or match["zone"] not in (None, zone)):
         raise ApiError(
@@ -78,6 +132,8 @@ def check_reservation(zone: str, name: str) -> None:
             f'Cloud TPU received a bad request. the reservation name "{name[:200]}" is invalid: it must '
             f"be projects/PROJECT/locations/{zone}/reservations/RESERVATION",
         )
+    if name:
+        check_uses(world, [f"reservations/{id_of(name)}"])
 
 
 def check_quota(world: World, zone: str, specs: Sequence[NodeSpec]) -> None:

@@ -131,8 +131,11 @@ class TpuV2:
     def create_queued(self, request: Message) -> Message:
         project, zone = zone_of(request.parent)
         asked = request.queued_resource
-        rules.check_reservation(zone, asked.reservation_name)
+        rules.check_reservation(self._world, zone, asked.reservation_name)
         valid_for = _valid_for(asked, self._world.clock())
+        if valid_for is not None and valid_for <= 0:
+            text = "Cloud TPU received a bad request. the valid-until time must be in the future"
+            raise ApiError("INVALID_ARGUMENT", text)
         _with_absolute_times(asked, self._world.clock())
         started = queue.create(
             self._world,

@@ -46,6 +46,7 @@ class World:
         self.image = "default"  #: of hosts that come up from now on
         self.cut = False  #: whether hosts that come up from now on cannot reach each other
         self.stock = HostStock.of_all_zones(hosts_per_generation)
+        self.named: set[str] = set()  #: what the projects have besides the defaults: `networks/lab`
         self.faults, self.billed = faults or Faults(), billed or Billed()
         self.calls: Counter[str] = Counter()  #: of this API, by method
         self.nodes: dict[str, Node] = {}  #: by full name, like the next two

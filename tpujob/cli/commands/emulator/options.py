@@ -43,8 +43,11 @@ AnyHost = Annotated[
 
 
 def slice_or_id(target: str) -> str:
-    """A slice or a job id, which the emulator knows. The name of a job is resolved by the backend."""
+    """A slice or a job id, which the emulator knows; a slice may be anybody's. The backend resolves any other name, of
+    a job. Raises NotFound."""
     if not target or target.isdigit() or re.fullmatch(r"tj-\d+-\d+(-[-a-z0-9]+)?", target):
+        return target
+    if any(target in (one["name"], one["request"]) for one in client().status()["slices"]):
         return target
     from tpujob.cli.backend import connect
 

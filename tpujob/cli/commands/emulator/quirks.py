@@ -69,4 +69,21 @@ def offer(
     say(f"{zone} offers {type}")
 
 
-COMMANDS = (quirk, max_run, offer, unreachable)
+def add(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND", help="network, subnetwork, service-account, reservation or disk."
+        ),
+    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As a context names it.")],
+    off: Annotated[bool, typer.Option("--off", help="Remove it.")] = False,
+) -> None:
+    """Add a network, an account, a reservation or a disk.
+
+    Requests that name another are refused. Until the emulator stops."""
+    given.client().do("add", kind=kind, name=name, off=off)
+    say(f"the {kind} {name} {'is gone' if off else 'exists'}")
+
+
+COMMANDS = (quirk, max_run, offer, unreachable, add)

@@ -15,7 +15,7 @@ from tpujob.emulator.tpu.rest import transcode
 from tpujob.emulator.tpu.server import message_class, services
 from tpujob.emulator.tpu.world import World
 
-#: the HTTP status of each gRPC status (documented: google/rpc/code.proto)
+#: the HTTP status of each gRPC status (documented: google/rpc/code.proto), but for one
 _HTTP_STATUS = {
     "CANCELLED": 499,
     "UNKNOWN": 500,
@@ -29,7 +29,7 @@ _HTTP_STATUS = {
     "FAILED_PRECONDITION": 400,
     "ABORTED": 409,
     "OUT_OF_RANGE": 400,
-    "UNIMPLEMENTED": 501,
+    "UNIMPLEMENTED": 400,  # not 501: gcloud repeats that for half a minute
     "INTERNAL": 500,
     "UNAVAILABLE": 503,
     "DATA_LOSS": 500,
@@ -91,9 +91,10 @@ def _by_version(served: dict[str, Any]) -> dict[str, dict[str, Any]]:
         **served["google.longrunning.Operations"],
         **served["google.cloud.location.Locations"],
     }
+    v2 = {**served["google.cloud.tpu.v2.Tpu"], **shared}
     return {
-        "v1": served["google.cloud.location.Locations"],
-        "v2": {**served["google.cloud.tpu.v2.Tpu"], **shared},
+        "v1": {call: v2[call] for call in transcode.IN_V1},
+        "v2": v2,
         "v2alpha1": {**served["google.cloud.tpu.v2alpha1.Tpu"], **shared},
     }
 

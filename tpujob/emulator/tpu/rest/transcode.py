@@ -28,8 +28,8 @@ _ONLY_IN_V2ALPHA1 = {
     "SimulateMaintenanceEvent": ("POST", f"/v2alpha1/{_NODE}:simulateMaintenanceEvent", "*"),
     "ListReservations": ("GET", "/v2alpha1/{parent=projects/*/locations/*}/reservations", ""),
 }
-#: gcloud asks version 1, of TPUs without VMs, for the locations
-_IN_V1 = ("GetLocation", "ListLocations")
+#: gcloud asks version 1, of TPUs without VMs, for the locations, and for types where the command does not say `tpu-vm`
+IN_V1 = ("GetLocation", "ListLocations", "GetAcceleratorType", "ListAcceleratorTypes")
 #: of every Google API; none of them changes what a call does
 _SYSTEM = frozenset(
     {"$alt", "alt", "$.xgafv", "access_token", "callback", "fields", "key", "oauth_token"}
@@ -74,7 +74,7 @@ def rules() -> Iterator[Rule]:
         call = name.removeprefix("_Base")
         for option in holder._get_http_options() if call != name else ():
             method, uri = option["method"].upper(), option["uri"].removeprefix("/v2/")
-            for version in ("v2", "v2alpha1", *(("v1",) if call in _IN_V1 else ())):
+            for version in ("v2", "v2alpha1", *(("v1",) if call in IN_V1 else ())):
                 yield Rule(version, call, method, f"/{version}/{uri}", option.get("body", ""))
     for call, (method, uri, body) in _ONLY_IN_V2ALPHA1.items():
         yield Rule("v2alpha1", call, method, uri, body)

@@ -1,0 +1,237 @@
+"""The XML API of Cloud Storage: objects and their lists, over the same objects as the JSON API.
+
+obstore speaks it, as do clients of S3 at this endpoint, and whoever follows a signed URL. Signatures are not checked:
+the server answers one user.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from urllib.parse import quote, unquote
+
+from tpujob.emulator.http import Request, Response
+from tpujob.emulator.storage.bucket_api import known_bucket
+from tpujob.emulator.storage.disk import ObjectStore
+from tpujob.emulator.storage.listing import Listing, successor
+from tpujob.emulator.storage.media import media, media_headers, not_modified
+from tpujob.emulator.storage.model import (
+    Conditions,
+    StorageApiError,
+    StoredObject,
+    check_object_name,
+    no_object,
+    not_emulated,
+    number,
+)
+from tpujob.emulator.storage.parts import PartUploads
+from tpujob.emulator.storage.upload import declared_hashes, verify
+from tpujob.emulator.storage.xml import (
+    COPY_SOURCE,
+    META,
+    Element,
+    etag_of,
+    fields_of,
+    xml_response,
+)
+
+_OTHER_API = re.compile(r"/(?:storage/v1|upload|resumable|download|batch|b)(?:/.*)?")
+_PATH = re.compile(r"/([^/]+)(?:/(.*))?")
+_OF_A_BUCKET = ("GET", "HEAD")
+_OF_AN_OBJECT = ("GET", "HEAD", "PUT", "DELETE")
+#: parts of the API that are missing, by their names in the query
+_MISSING = frozenset(
+    {
+        "acl",
+        "billing",
+        "compose",
+        "cors",
+        "delete",
+        "encryption",
+        "lifecycle",
+        "location",
+        "logging",
+    }
+    | {"object-lock", "policy", "publicAccessBlock", "retention", "storageClass", "tagging"}
+    | {"versioning", "versions", "website"}
+)
+#: headers of an answer that the query of a signed URL may replace
+_REPLACED = {
+    "response-content-disposition": "Content-Disposition",
+    "response-content-type": "Content-Type",
+}
+
+
+class XmlApi:
+    def __init__(self, disk: ObjectStore) -> None:
+        self._disk = disk
+        self._parts = PartUploads(disk)
+
+    def close(self) -> None:
+        self._parts.close()
+
+    async def handle(self, request: Request) -> Response | None:
+        """None: not a path of this API."""
+        match = _PATH.fullmatch(request.path)
+        if not match or not is_xml(request):
+            return None
+        request = replace(request, headers=_google_headers(request.headers))
+        bucket, name = unquote(match[1]), unquote(match[2] or "", errors="strict")
+        if missing := _MISSING & set(request.query):
+            raise not_emulated(f"?{min(missing)} of the XML API")
+        if {"uploads", "uploadId"} & set(request.query):
+            return await self._parts.handle(request, bucket, name)
+        if "aws-chunked" in request.headers.get("content-encoding", ""):
+            text = "The aws-chunked encoding (boto3: request_checksum_calculation='when_required')"
+            raise not_emulated(text)
+        if request.method not in (_OF_AN_OBJECT if name else _OF_A_BUCKET):
+            raise not_emulated(f"{request.method} of {'an object' if name else 'a bucket'} in XML")
+        known_bucket(self._disk, bucket)
+        match request.method, bool(name):
+            case "GET", False:
+                return self._list(request, bucket)
+            case "HEAD", False:
+                return Response(200)
+            case "GET" | "HEAD", True:
+                return self._get(request, bucket, name)
+            case "PUT", True:
+                copies = COPY_SOURCE in request.headers
+                return await (self._copy if copies else self._put)(request, bucket, name)
+            case _:  # DELETE
+                chosen = number(request.query, "generation")
+                self._disk.delete(bucket, name, _conditions(request), chosen)
+                return Response(204)
+
+    def _get(self, request: Request, bucket: str, name: str) -> Response:
+        stored = self._object(bucket, name, number(request.query, "generation"))
+        etag = etag_of(stored)
+        if not_modified(request, stored, _conditions(request), etag):
+            return Response(304, {"ETag": f'"{etag}"'})
+        headers = media_headers(stored, etag)
+        # boto3 reads `x-amz-meta-` alone: a client that signs as for S3 is answered with those names.
+        prefix = "x-amz-meta-" if _of_s3(request) else META
+        custom: Mapping[str, str] = stored.fields.get("metadata") or {}
+        headers |= {prefix + key: value for key, value in custom.items()}
+        for parameter, header in _REPLACED.items():
+            if value := request.query.get(parameter):
+                headers[header] = value
+        return media(request, self._disk, stored, headers)
+
+    async def _put(self, request: Request, bucket: str, name: str) -> Response:
+        if {"if-match", "if-none-match"} & set(request.headers):
+            text = "If-Match or If-None-Match of a write, beside x-goog-if-generation-match,"
+            raise not_emulated(text)
+        check_object_name(name)
+        incoming = self._disk.incoming()
+        try:
+            async for chunk in request.body.chunks():
+                incoming.write(chunk)
+            verify(incoming, declared_hashes(request))
+            fields, conditions = fields_of(request.headers), _conditions(request)
+            stored = self._disk.commit(bucket, name, incoming, fields, conditions)
+        finally:
+            incoming.discard()
+        return Response(200, _headers_of(stored))
+
+    async def _copy(self, request: Request, bucket: str, name: str) -> Response:
+        headers = request.headers
+        source = re.fullmatch(r"/?([^/]+)/(.+)", unquote(headers[COPY_SOURCE], errors="strict"))
+        if not source:
+            text = "The source of a copy is BUCKET/OBJECT."
+            raise StorageApiError(400, "invalid", text)
+        known_bucket(self._disk, source[1])
+        stored = self._object(source[1], source[2], number(headers, f"{COPY_SOURCE}-generation"))
+        _conditions(request, f"{COPY_SOURCE}-if").check(stored)
+        replaces = headers.get("x-goog-metadata-directive", "").upper() == "REPLACE"
+        fields = fields_of(headers) if replaces else stored.fields
+        check_object_name(name)
+        made = self._disk.copy(stored, bucket, name, fields, _conditions(request))
+        answer = xml_response("CopyObjectResult", [_etag(made), ("LastModified", made.updated)])
+        answer.headers |= {"X-Goog-Generation": str(made.generation)}
+        return answer
+
+    def _list(self, request: Request, bucket: str) -> Response:
+        """Both versions, which differ in how the next page is asked for."""
+        query, second = request.query, request.query.get("list-type") == "2"
+        after = query.get("start-after" if second else "marker", "")
+        prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+        limit = number(query, "max-keys")
+        folded = not second and delimiter and after.endswith(delimiter)
+        wanted = Listing(
+            prefix=prefix,
+            delimiter=delimiter,
+            # No name has a NUL; the marker of a page that ends with a common prefix is that prefix.
+            start=(successor(after) if folded else f"{after}\0") if after else "",
+            token=query.get("continuation-token", "") if second else "",
+            limit=min(1000 if limit is None else limit, 1000),
+        )
+        page = self._disk.page(bucket, wanted)
+        shown = quote if query.get("encoding-type") == "url" else str
+        last = max([*page.prefixes, *(stored.name for stored in page.items[-1:])], default="")
+        elements: list[Element] = [("Name", bucket), ("Prefix", shown(prefix))]
+        elements += [("Delimiter", shown(delimiter))] if delimiter else []
+        elements += [("EncodingType", "url")] if shown is quote else []
+        elements += [("MaxKeys", str(wanted.limit)), ("IsTruncated", str(bool(page.next)).lower())]
+        if second:
+            elements += [("KeyCount", str(len(page.items) + len(page.prefixes)))]
+            elements += [("NextContinuationToken", page.next)] if page.next else []
+        else:
+            elements += [("Marker", shown(after))]
+            elements += [("NextMarker", shown(last))] if page.next else []
+        elements += [("Contents", _shown(stored, shown(stored.name))) for stored in page.items]
+        elements += [("CommonPrefixes", [("Prefix", shown(folded))]) for folded in page.prefixes]
+        return xml_response("ListBucketResult", elements)
+
+    def _object(self, bucket: str, name: str, generation: int | None) -> StoredObject:
+        stored = self._disk.get(bucket, name, generation)
+        if stored is None:
+            raise no_object(bucket, name)
+        return stored
+
+
+def is_xml(request: Request) -> bool:
+    """Whether it is a request of the XML API, whose answers are XML."""
+    return not _OTHER_API.fullmatch(request.path)
+
+
+def _google_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """With Google's names in place of those of S3, which mean the same (documented: simple migration)."""
+    return {re.sub("^x-amz-", "x-goog-", name): value for name, value in headers.items()}
+
+
+def _of_s3(request: Request) -> bool:
+    signed = request.headers.get("authorization", "").startswith("AWS")
+    return signed or "X-Amz-Signature" in request.query
+
+
+def _conditions(request: Request, prefix: str = "x-goog-if") -> Conditions:
+    generation = number(request.headers, f"{prefix}-generation-match")
+    metageneration = number(request.headers, f"{prefix}-metageneration-match")
+    return Conditions(generation=generation, metageneration=metageneration)
+
+
+def _etag(stored: StoredObject) -> Element:
+    return ("ETag", f'"{etag_of(stored)}"')
+
+
+def _headers_of(stored: StoredObject) -> dict[str, str]:
+    """What a write answers with: there is no body."""
+    shown = media_headers(stored, etag_of(stored))
+    return {
+        name: value
+        for name, value in shown.items()
+        if name.startswith("X-Goog-") or name in ("ETag", "Last-Modified")
+    }
+
+
+def _shown(stored: StoredObject, name: str) -> list[Element]:
+    return [
+        ("Key", name),
+        ("Generation", str(stored.generation)),
+        ("MetaGeneration", str(stored.metageneration)),
+        ("LastModified", stored.updated),
+        _etag(stored),
+        ("Size", str(stored.size)),
+        ("StorageClass", stored.storage_class),
+    ]
