@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpujob.protocol import ReportDocument, limits
+from tpujob.protocol import ReportDocument, limits, signing
 from tpujob.protocol.slice_report import (
     Word,
     completed,
@@ -141,8 +142,6 @@ def test_evidence_beyond_what_a_reader_takes_is_left_out(monkeypatch: pytest.Mon
 
 
 def test_a_summary_of_the_form_before_is_read() -> None:
-    from tpujob.protocol import signing
-
     text = (
         '{"at":5.0,"by":0,"columns":{"age":{"all":0,"but":{"1":7}},"attempt":{"all":2},'
         '"host":{"each":[0,1,2],"from":0},"job":{"all":"000042"},"phase":{"all":"running"},'
@@ -260,6 +259,32 @@ def test_nobody_without_the_key_is_believed() -> None:
     ],
 )  # fmt: skip
 def test_a_summary_of_another_version_is_passed_over(text: str) -> None:
-    from tpujob.protocol import signing
+    assert read_summary({"summary": text, "mac": signing.sign(KEY, "slice", text)}, KEY) is None
 
+
+@pytest.mark.parametrize("value", ["y", True, [], {}, math.nan, math.inf, -math.inf], ids=repr)
+@pytest.mark.parametrize("field", ["by", "at", "host", "age", "left", "fields"])
+def test_signed_nonsense_is_no_report(field: str, value: Any) -> None:
+    """A program can read the key of its agent."""
+    metadata, body = pack([word(0, 3.0)], by=0, at=1.0, key=KEY)
+    said, lines = json.loads(metadata["summary"]), body.decode().split("\n")[1:]
+    head, report = json.loads(lines[0]), json.loads(lines[2])
+    if field in ("host", "age"):
+        said["columns"][field], report[field] = {"all": value}, value
+    elif field in ("left", "fields"):
+        said[field] = 7 if value == "y" else [[value]]
+    else:
+        said[field] = head[field] = value
+    text = json.dumps(said)
+    assert read_summary({"summary": text, "mac": signing.sign(KEY, "slice", text)}, KEY) is None
+    rest = "\n".join([json.dumps(head), "", json.dumps(report)]).encode()
+    mac = signing.sign(KEY, "slice body", rest).encode()
+    found = read_body(mac + b"\n" + rest, KEY)
+    assert (found is None) is (field not in ("left", "fields")), "these are of a summary"
+
+
+def test_an_age_below_zero_is_no_report() -> None:
+    """The host would be fresh for as long."""
+    metadata, _ = pack([word(0, 3.0)], by=0, at=1.0, key=KEY)
+    text = metadata["summary"].replace('"age":{"all":3}', '"age":{"all":-1e9}')
     assert read_summary({"summary": text, "mac": signing.sign(KEY, "slice", text)}, KEY) is None

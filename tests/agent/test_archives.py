@@ -66,7 +66,7 @@ def test_an_environment_keeps_its_links_and_loses_its_privileges(tmp_path: Path)
 def test_nothing_is_written_outside_of_its_folder(
     tmp_path: Path, entries: list[Entry], filters: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not filters:  # as in a Python of before
+    if not filters and hasattr(tarfile, "data_filter"):  # as in Python 3.11.3 and earlier
         monkeypatch.delattr(tarfile, "data_filter")
         monkeypatch.setattr(
             tarfile.TarFile, "extraction_filter", staticmethod(tarfile.fully_trusted_filter)
@@ -76,3 +76,9 @@ def test_nothing_is_written_outside_of_its_folder(
         unpack(packed(tmp_path / "env.tar", *entries), str(tmp_path / "env"))
     assert {path.name for path in tmp_path.iterdir()} <= {"secret", "env.tar", "env"}
     assert (tmp_path / "secret").stat().st_nlink == 1
+
+
+def test_folders_that_are_nested_without_end_are_refused(tmp_path: Path) -> None:
+    archive = packed(tmp_path / "env.tar", ("d/" * 2000 + "f", tarfile.REGTYPE, "1"))
+    with pytest.raises(ValueError, match="is too long"):
+        unpack(archive, str(tmp_path / "env"))

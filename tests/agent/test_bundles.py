@@ -44,6 +44,7 @@ HOSTILE = {
     "device": [member("null", tarfile.CHRTYPE)],
     "pipe": [member("pipe", tarfile.FIFOTYPE)],
     "twice": [("a", "1"), ("a", "2")],
+    "nested without end": [("d/" * 2000 + "f", "1")],
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
@@ -11,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.agent_host import JOB, Host, until
+from tests.support.agent_host import JOB, KEY, Host, until
 from tpujob.agent import ending
 from tpujob.agent.base import take_lock
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.setup import steps
 from tpujob.agent.ship import outputs as module
-from tpujob.agent.ship.outputs import Outputs
-from tpujob.agent.storage import Storage, StorageError
+from tpujob.agent.ship.output_list import Content, OutputList
+from tpujob.agent.ship.outputs import Outputs, UnsignedOutputs
+from tpujob.agent.storage import LINK, Storage, StorageError
 from tpujob.protocol import paths
 
 KEPT = paths.outputs_folder(f"jobs/{JOB}", 0)
@@ -44,7 +46,7 @@ if start == 0: time.sleep(60)
 
 
 def names(host: Host) -> dict[str, bytes]:
-    found = (str(o["name"]) for o in host.bucket.list(KEPT))
+    found = (str(o["name"]) for o in host.bucket.list(KEPT + "/"))
     return {name.removeprefix(KEPT + "/"): host.bucket.read(name) for name in found}
 
 
@@ -62,6 +64,58 @@ def test_checkpoints_in_plain_files_are_there_again_after_the_host_is_lost(host:
     assert sorted(names(host)) == ["ckpt/5", "ckpt/6", "ckpt/latest"]
 
 
+#: saves at each step and when it is told to stop; the loss is as `LOSSES` says, the last one for ever
+NOT_FINITE = """
+import json, os, pathlib, signal, sys, time
+folder = pathlib.Path("ckpt"); folder.mkdir(exist_ok=True)
+events = open(os.environ["TPUJOB_OUT"] + "/events.jsonl", "a", buffering=1)
+tell = lambda kind, **more: events.write(json.dumps({"t": 0, "kind": kind, **more}) + "\\n")
+step = 0
+def save(*_):
+    (folder / "latest").write_text(str(step)); tell("checkpoint", step=step)
+    if _: sys.exit(75)
+signal.signal(signal.SIGTERM, save)
+losses = os.environ["LOSSES"].split()
+for step in range(1, 10**6):
+    loss = losses[min(step, len(losses)) - 1]
+    print("step", step, "loss", loss, flush=True); tell("step", step=step, loss=float(loss))
+    save()
+    time.sleep(1.5 if step == 1 else 0.3)
+    if os.path.exists("crash"): sys.exit(1)
+"""
+LATEST = f"{KEPT}/ckpt/latest"
+
+
+@pytest.mark.parametrize("how", ["watch.nonfinite", "its events", "another host"])
+def test_nothing_is_kept_of_what_was_written_after_a_loss_that_is_not_finite(
+    host: Host, how: str
+) -> None:
+    watch = {"nonfinite": r"step (?P<step>\d+) loss nan" if how == "watch.nonfinite" else None}
+    losses = "1.0" if how == "another host" else "1.0 nan"
+    host.start(["python3", "-c", NOT_FINITE], outputs=["ckpt"], watch=watch, env={"LOSSES": losses})
+    until(lambda: host.bucket.report().get("checkpoint"), "a good checkpoint in the bucket")
+    if how == "its events":
+        until(lambda: (host.bucket.report().get("step") or 0) > 4, "steps after the bad one")
+        (host.out().parent / "work" / "crash").touch()
+    if how == "another host":
+        host.agent("stop", "--grace", 0, "--discard")
+    report = host.ended()
+    kept = int(host.bucket.read(LATEST))
+    assert kept == report["checkpoint"]
+    if how == "another host":
+        assert report["exit_code"] == -9, "it was not told to save"
+    else:
+        assert kept == 1, "the loss of step 2 was not finite"
+
+
+def test_outputs_are_kept_again_once_the_loss_is_finite_again(host: Host) -> None:
+    argv = ["python3", "-c", NOT_FINITE]
+    host.start(argv, outputs=["ckpt"], env={"LOSSES": "1.0 nan nan 1.0"})
+    until(lambda: (host.bucket.report().get("checkpoint") or 0) > 3, "a checkpoint of a later step")
+    host.agent("stop", "--grace", 5)
+    assert host.ended()["exit_code"] == 75
+
+
 class Kept:
     """One host's outputs, with a storage whose answers a test can change."""
 
@@ -71,11 +125,21 @@ class Kept:
         self.said: list[str] = []
         self.outputs = self.again()
 
-    def again(self) -> Outputs:
-        where = "gs://shed/kept"
-        made = Outputs(self.storage, str(self.work), ["out"], where, self.said.append)
+    def again(self, work: Path | None = None, key: str = KEY, host: str = "0") -> Outputs:
+        """The outputs of the next attempt, restored to that folder."""
+        listed = OutputList(self.storage, "gs://shed/kept.list", key, ["000042", "1.0", host])
+        work = work or self.work
+        made = Outputs(self.storage, str(work), ["out"], "gs://shed/kept", listed, self.said.append)
         made.restore()
         return made
+
+    def elsewhere(self, name: str) -> Path:
+        """The folder of the next attempt on another host."""
+        self.again(work := self.work.parent / name)
+        return work / "out"
+
+    def plant(self, name: str, data: bytes = b"", **metadata: str) -> None:
+        self.storage.put(f"gs://shed/kept/out/{name}", data, metadata)
 
     def write(self, name: str, text: str, age: float = 10) -> None:
         path = self.work / "out" / name
@@ -220,3 +284,157 @@ def test_the_next_attempt_waits_while_an_earlier_one_keeps_its_outputs(
     attempt: Any = SimpleNamespace(plan={"grace": 0.0}, folder=folder, log=log, host_lock=None)
     steps.take_over_host(attempt)
     os.close(attempt.host_lock)
+
+
+# What others write into the bucket
+
+
+@pytest.mark.parametrize("run", range(20))
+def test_no_file_is_written_through_a_planted_link(kept: Kept, tmp_path: Path, run: int) -> None:
+    kept.write("own", "weights")
+    assert kept.outputs.finish(1) == ""
+    (victim := tmp_path / "victim").mkdir()
+    kept.plant("a", **{LINK: str(victim)})
+    for n in range(2 * run):
+        kept.plant(f"a-{n:03d}", b"x")
+    kept.plant("a/authorized_keys", b"ssh-ed25519 PLANTED")
+    out = kept.elsewhere("next")
+    assert list(victim.iterdir()) == []
+    assert [p.name for p in out.iterdir()] == ["own"]
+    assert kept.said == [
+        "outputs: 1 files, 7 bytes of an earlier attempt are back",
+        f"outputs: left out, not as this host has listed them: {2 * run + 2} ('out/a', "
+        + ("'out/a-000', 'out/a-001', ...)" if run else "'out/a/authorized_keys')"),
+    ]
+
+
+def test_other_bytes_under_a_listed_name_are_left_out(kept: Kept) -> None:
+    for name in ("same-size", "longer", "link", "gone", "good"):
+        kept.write(name, "weights")
+    assert kept.outputs.finish(1) == ""
+    kept.plant("same-size", b"WEIGHTS")
+    kept.plant("longer", b"weights and more")
+    kept.plant("link", **{LINK: "good"})
+    kept.storage.delete("gs://shed/kept/out/gone")
+    out = kept.elsewhere("next")
+    assert [p.name for p in out.iterdir()] == ["good"]
+    assert "3 ('out/link', 'out/longer', 'out/same-size')" in kept.said[-2]
+    assert kept.said[-1] == "outputs: left out, listed, but not in the bucket: 1 ('out/gone')"
+
+
+@pytest.mark.parametrize("other", [{"key": "0c" * 32}, {"host": "1"}])
+def test_a_list_of_another_host_or_key_is_none(kept: Kept, tmp_path: Path, other: Any) -> None:
+    kept.write("a", "1")
+    assert kept.outputs.finish(1) == ""
+    with pytest.raises(UnsignedOutputs, match="1 objects below gs://shed/kept/ have no list"):
+        kept.again(tmp_path / "next", **other)
+    kept.storage.delete("gs://shed/kept/out/a")
+    kept.again(tmp_path / "next", **other)
+
+
+def test_outputs_of_an_earlier_version_fail_the_attempt_with_a_way_out(host: Host) -> None:
+    """A silent start without them would overwrite them."""
+    host.bucket.put(f"{KEPT}/ckpt/3", b"weights of 3")
+    report = host.run(["python3", "-c", TRAINER], outputs=["ckpt"])
+    assert (report["cause"], report["exit_code"]) == ("PERMISSION", None)
+    assert f"1 objects below gs://shed/{KEPT}/ have no list that this host" in report["error"]
+    assert "docs/data.md" in report["error"]
+    assert names(host) == {"ckpt/3": b"weights of 3"}
+
+
+def test_links_stay_within_the_folder_and_files_are_never_behind_one(
+    kept: Kept, tmp_path: Path
+) -> None:
+    kept.write("1/weights", "1")
+    (kept.work / "out" / "latest").symlink_to("1")
+    (kept.work / "out" / "away").symlink_to(tmp_path)
+    (kept.work / "out" / "up").symlink_to("../../..")
+    (kept.work / "out" / "1" / "beside").symlink_to("../../code")
+    assert kept.outputs.finish(1) == ""
+    listed = OutputList(kept.storage, "gs://shed/kept.list", KEY, ["000042", "1.0", "0"])
+    assert listed.read()
+    sha256 = hashlib.sha256(b"1").hexdigest()
+    listed.contents["out/latest/weights"] = [Content(1, sha256)]  # a program may replace a folder
+    listed.write()
+    kept.plant("latest/weights", b"1")
+    out = kept.elsewhere("next")
+    assert (out / "latest").readlink() == Path("1")
+    assert (out / "1" / "beside").readlink() == Path("../../code")
+    assert sorted(p.name for p in out.iterdir()) == ["1", "latest"]
+    assert "('out/latest/weights')" in kept.said[-2]
+    assert "links that lead out of the program's folder: 2 ('out/away', 'out/up')" in kept.said[-1]
+
+
+def test_a_link_that_is_already_on_the_disk_is_not_followed(kept: Kept, tmp_path: Path) -> None:
+    kept.write("a/b", "1")
+    assert kept.outputs.finish(1) == ""
+    (victim := tmp_path / "victim").mkdir()
+    (tmp_path / "next" / "out").mkdir(parents=True)
+    (tmp_path / "next" / "out" / "a").symlink_to(victim)
+    kept.again(tmp_path / "next")
+    assert list(victim.iterdir()) == []
+    assert "('out/a/b')" in kept.said[-1]
+
+
+class Killed(BaseException):
+    """The host is gone."""
+
+
+def killed_at(storage: Storage, step: int, after: bool) -> None:
+    """The host is lost at its next change of the bucket but `step`: before it is made, or before the answer comes."""
+    send, left = storage._open, [step]
+
+    def lose(method: str, *words: Any, **more: Any) -> Any:
+        if method != "GET" and not left[0]:
+            if after:
+                send(method, *words, **more)
+            raise Killed
+        left[0] -= method != "GET"
+        return send(method, *words, **more)
+
+    storage._open = lose
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_no_kill_between_two_requests_costs_what_was_complete(
+    kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    """A checkpoint of several files, one that is overwritten in place, one that is deleted, a file that becomes a
+    folder: of each the old state or the new one is there, and nothing is left out."""
+    monkeypatch.setattr(module, "BATCH", 8)
+    steps, new = 0, {"2/0": "new", "2/1": "new", "last": "new", "kind/x": "new", "log": "new"}
+    while True:
+        kept.work = tmp_path / f"work-{after}-{steps}"
+        for one in kept.storage.objects("gs://shed/kept"):
+            kept.storage.delete(f"gs://shed/kept{one.name}")
+        kept.outputs = kept.again()
+        for n, name in enumerate(("1/0", "1/1", "last", "kind")):
+            kept.write(name, "old", age=60 - n)
+        (kept.work / "out" / "latest").symlink_to("1")
+        assert kept.outputs.finish(1) == ""
+        (kept.work / "out" / "kind").unlink()
+        for n, (name, text) in enumerate(new.items()):
+            kept.write(name, text, age=30 - n)
+        (kept.work / "out" / "1" / "0").unlink()
+        (kept.work / "out" / "latest").unlink()
+        (kept.work / "out" / "latest").symlink_to("2")
+        kept.said.clear()
+        killed_at(kept.storage, steps, after)
+        try:
+            assert kept.outputs.finish(0) == ""
+            break
+        except Killed:
+            kept.storage = Storage(MetadataClient())
+        out = kept.elsewhere(f"next-{after}-{steps}")
+        there = {str(p.relative_to(out)): p.read_text() for p in out.rglob("*") if p.is_file()}
+        context = f"killed at step {steps}: {there}, {kept.said}"
+        assert there["last"] in ("old", "new"), context
+        assert there["1/1"] == "old", context
+        assert [n in there for n in ("2/0", "2/1")] != [False, True], context
+        assert ("kind" in there) or ("kind/x" in there) or not (out / "kind").exists(), context
+        left_out = [line for line in kept.said if "left out" in line]
+        assert all("'out/kind/x'" in line for line in left_out), context
+        kept.said.clear()
+        assert kept.again(tmp_path / f"next-{after}-{steps}").finish(1) == ""
+        steps += 1
+    assert steps > 8

@@ -87,15 +87,18 @@ from workloads.contract import ProgramContext, Reporter
 report = Reporter(ProgramContext.from_env())
 report.event("phase", name="train")
 report.event("resume", step=5)
-report.event("step", step=6, steps=9, loss=0.25, ms=3)
+report.event("step", step=6, steps=9, loss=0.5, ms=3)
+report.event("step", step=7, steps=9, loss=0.25, ms=3)
 report.event("checkpoint", step=6)
 report.event("metric", name="accuracy", value=0.5)
 report.verdict(step=6, device=1)
 """
     host.env["PYTHONPATH"] = str(Path(__file__).parents[2])
     report = host.run(["python3", "-c", program])
-    assert {k: report[k] for k in ("step", "steps", "loss", "checkpoint", "resumed_from")} == {
-        "step": 6,
+    told = ("first_step", "step", "steps", "loss", "checkpoint", "resumed_from")
+    assert {k: report[k] for k in told} == {
+        "first_step": 6,
+        "step": 7,
         "steps": 9,
         "loss": 0.25,
         "checkpoint": 6,
@@ -106,7 +109,7 @@ report.verdict(step=6, device=1)
     kept = until(lambda: len(host.bucket.list(f"{folder}/verdict")), "the verdict in the bucket")
     assert kept == 1
     assert json.loads(host.bucket.read(f"{folder}/verdict.json"))["device"] == 1
-    assert host.bucket.read(f"{folder}/events.jsonl").count(b"\n") == 6
+    assert host.bucket.read(f"{folder}/events.jsonl").count(b"\n") == 7
 
 
 def test_invalid_events_of_the_program_are_ignored(host: Host) -> None:

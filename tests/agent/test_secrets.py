@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import itertools
 import json
 import random
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, quote_plus, urlencode
 
 import pytest
 
@@ -78,6 +80,26 @@ def test_a_value_is_also_found_as_json_escapes_it() -> None:
     assert CANARY not in json.dumps(CANARY)
     said = shown({"K": CANARY}, json.dumps({"K": CANARY}).encode())
     assert json.loads(said) == {"K": "[secret K]"}
+
+
+@pytest.mark.parametrize(
+    "value", ["pa ss/wo+rd=\u00e4\N{EURO SIGN}?&%#~", "hf_plainLetters0123", "8 chars?"]
+)
+def test_a_value_is_found_as_urls_and_basic_auth_spell_it(value: str) -> None:
+    data = value.encode()
+    spelt = [quote(value), quote(value, safe=""), quote_plus(value), urlencode({"q": value})[2:]]
+    for text in spelt:
+        line = f"GET https://api.example.com/?key={text}&step=1\n"
+        assert shown({"K": value}, line.encode()) == line.replace(text, "[secret K]").encode()
+    for before in (b"", b"a", b"ab", b"user:", b"somebody:"):
+        for after in (b"", b"\n", b" and more"):
+            for encode in (base64.b64encode, base64.urlsafe_b64encode):
+                text = encode(before + data + after)
+                said = shown({"K": value}, b"Authorization: Basic " + text + b"\n")
+                assert said.count(b"[secret K]") == 1, (text, said)
+                left = said.replace(b"[secret K]", b"").removeprefix(b"Authorization: Basic ")
+                around = len(encode(before)) + len(encode(after))
+                assert len(left.strip()) <= around + 4, "the letters beside it say something else"
 
 
 def test_short_values_are_words_and_are_left_alone() -> None:

@@ -11,25 +11,62 @@ from tests.support.agent_host import Host
 from tpujob.agent.watch.patterns import PatternWatch
 from tpujob.domain.host import reports
 from tpujob.domain.model import Verdict
+from workloads.contract import REPLAY
 
 LOSS = {"nonfinite": r"step (?P<step>\d+) loss[=: ]+nan", "progress": None}
 
 
-def test_a_program_whose_loss_is_nan_is_stopped_and_its_line_is_the_verdict(host: Host) -> None:
+def test_a_program_whose_loss_is_nan_is_killed_and_its_line_is_the_verdict(host: Host) -> None:
     program = "trap 'echo told; exit 75' TERM; echo step 6 loss=0.5; echo step 7 loss=nan; while :; do sleep 0.1; done"
     report = host.run(program, watch=LOSS)
     assert (report["cause"], report["error"]) == ("NONFINITE", "step 7 loss=nan")
     read = reports.read_report(0, json.dumps(report), age=0)
     assert read is not None
     assert read.verdict == Verdict(step=7, host=0, device="", blame="", text="step 7 loss=nan")
-    assert "told" in host.bucket.log(), "it may end by itself"
+    assert (report["exit_code"], report["signalled"]) == (-9, True)
+    assert "told" not in host.bucket.log(), "SIGTERM would make it save"
 
 
-def test_a_program_that_ignores_the_stop_is_killed(host: Host) -> None:
-    program = "trap '' TERM; echo loss: nan; while :; do sleep 0.1; done"
-    report = host.run(program, watch={"nonfinite": "loss: nan"}, grace=0.3)
-    assert (report["cause"], report["exit_code"]) == ("NONFINITE", -9)
+def test_a_loss_that_is_nan_in_the_last_line_of_a_crash_is_seen(host: Host) -> None:
+    report = host.run("sleep 0.5; echo loss: nan; exit 1", watch={"nonfinite": "loss: nan"})
+    assert (report["cause"], report["exit_code"]) == ("NONFINITE", 1)
+    assert (report["ran"] >= 0.5, report["signalled"]) == (True, False)
     assert report["verdict"]["step"] is None
+
+
+def test_no_line_makes_a_failure_of_a_program_that_ends_with_0(host: Host) -> None:
+    report = host.run("echo loss: nan", watch={"nonfinite": "loss: nan"})
+    assert (report["cause"], report["exit_code"]) == (None, 0)
+
+
+def test_a_program_that_replays_a_step_may_finish_its_verdict(host: Host) -> None:
+    phase = json.dumps({"t": 0, "kind": "phase", "name": REPLAY})
+    verdict = json.dumps({"step": 7, "host": 0, "device": "", "blame": "model", "text": "maths"})
+    program = f"""trap 'echo told' TERM
+        echo '{phase}' >> $TPUJOB_OUT/events.jsonl; echo loss=nan; sleep 2
+        echo '{verdict}' > $TPUJOB_OUT/verdict.json; exit 65"""
+    report = host.run(program, watch={"nonfinite": "nan"}, grace=60)
+    assert (report["exit_code"], report["cause"]) == (65, None)
+    assert report["verdict"]["blame"] == "model"
+    assert "told" not in host.bucket.log(), "nor is it told to save"
+
+
+@pytest.mark.parametrize("by", ["a replay", "a line of output"])
+def test_after_a_bad_step_the_report_names_the_newest_checkpoint_before_it(
+    host: Host, by: str
+) -> None:
+    saved = "".join(
+        f"""echo '{json.dumps({"t": 0, "kind": kind, "step": step})}' >> $TPUJOB_OUT/events.jsonl\n"""
+        for kind, step in (("step", 9), *(("checkpoint", step) for step in (3, 6, 9)))
+    )
+    verdict = json.dumps({"step": 7, "host": 0, "device": "", "blame": "model", "text": "maths"})
+    ends = {
+        "a replay": f"echo '{verdict}' > $TPUJOB_OUT/verdict.json; exit 65",
+        "a line of output": "sleep 0.5; echo step 7 loss=nan; sleep 60",
+    }
+    report = host.run(saved + ends[by], watch=LOSS)
+    assert (report["verdict"]["step"], report["step"]) == (7, 9)
+    assert report["checkpoint"] == 6
 
 
 def test_the_output_of_set_up_is_not_searched_for_nan(host: Host) -> None:
@@ -41,6 +78,25 @@ def test_a_progress_pattern_names_the_step(host: Host) -> None:
     watch = {"progress": r"^it\[(?P<step>[\d,]+)\]"}
     report = host.run(r"printf 'it[5] x\rit[1,006] y\nit[7\nwait\n'; echo loss=nan", watch=watch)
     assert (report["exit_code"], report["step"]) == (0, 1006)
+
+
+def test_patterns_name_the_first_step_the_checkpoint_and_where_it_goes_on_from(host: Host) -> None:
+    watch = {
+        "progress": r"^step (?P<step>\d+)",
+        "checkpoint": r"saved (?P<step>\d+)",
+        "resume": r"going on from (?P<step>\d+)",
+    }
+    lines = ("going on from 40", "step 41", "step 42", "saved 42", "step 43")
+    report = host.run("; ".join(f"echo {line}" for line in lines), watch=watch)
+    told = ("resumed_from", "first_step", "step", "checkpoint")
+    assert [report[name] for name in told] == [40, 41, 43, 42]
+
+
+def test_a_checkpoint_that_a_line_names_counts_once_the_bucket_has_its_files(host: Host) -> None:
+    watch = {"checkpoint": r"saved (?P<step>\d+)"}
+    report = host.run("echo 7 > kept/it; echo saved 7", watch=watch, outputs=["kept"])
+    assert report["checkpoint"] == 7
+    assert [one["name"][-7:] for one in host.bucket.list("")].count("kept/it") == 1
 
 
 def test_a_pattern_that_takes_for_ever_is_given_up_and_the_log_goes_on(host: Host) -> None:
@@ -93,7 +149,9 @@ def test_a_flood_of_output_is_searched_from_its_newest_part() -> None:
     for start in range(0, 400_000, 1000):
         watch.hear([b"%d" % i for i in range(start, start + 1000)])
     watch.look()
-    assert watch.step == 399_999
+    assert watch.take_steps() == {"progress": 399_999}
+    assert watch.first_step is not None
+    assert watch.first_step > 0, "it is the first of those that were searched"
     assert 10_000 < watch.signs < 100_000, "what waits is bounded"
 
 
@@ -101,4 +159,4 @@ def test_a_slow_line_does_not_hide_the_others() -> None:
     watch, notes = watching(progress=r"(a+)+b|step (?P<step>\d+)")
     watch.hear([b"step 1", b"a" * 60, b"step 2"])
     watch.look()
-    assert (watch.step, notes) == (2, [])
+    assert (watch.first_step, watch.take_steps(), notes) == (1, {"progress": 2}, [])

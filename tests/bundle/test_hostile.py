@@ -69,6 +69,22 @@ def test_a_hostile_bundle_is_refused_in_little_memory(name: str) -> None:
         tracemalloc.stop()
 
 
+def nested(*names: str) -> bytes:
+    """A bundle of one empty file each."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as tar:
+        for name in names:
+            tar.addfile(tarfile.TarInfo(name))
+    return made.getvalue()
+
+
+def test_paths_are_as_long_as_a_host_can_make_them() -> None:
+    assert read(nested("d/" * 99 + "f", "x" * 255, "a/" + "\N{EURO SIGN}" * 85)) == 3
+    for name in ("d/" * 100 + "f", "d/" * 2000 + "f", "x" * 256, "a/" + "\N{EURO SIGN}" * 86):
+        with pytest.raises(BadBundle, match="a path of more than 100 parts, or 255 bytes in one"):
+            read(nested(name))
+
+
 def test_files_are_counted() -> None:
     three = packed(*[header()] * 3, END)
     assert len(list(bundle.members(io.BytesIO(three), files=3))) == 3

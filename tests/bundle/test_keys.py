@@ -19,7 +19,7 @@ BY_NAME = """
 .config/gcloud/legacy_credentials/ada@example.org/adc.json client_secret_47.json .kube/config kubeconfig lab.kubeconfig
 .ssh/id_rsa id_dsa id_ecdsa_sk id_ed25519 id_ed25519.bak server.key SERVER.PEM store.p12 a.jks a.ppk .pgpass .htpasswd
 .boto .s3cfg kaggle.json .huggingface/token .cache/huggingface/token .config/gh/hosts.yml .vault-token x.tfstate
-.streamlit/secrets.toml .cargo/credentials.toml
+.streamlit/secrets.toml .cargo/credentials.toml .aws/config rclone.conf credentials.json
 """
 NOT_BY_NAME = """
 .env.example .env.sample prod.env.template environment.yaml train.py tokenizer.json config.json keyboard.py
@@ -37,6 +37,15 @@ BY_CONTENT = {
     "lab.yml": "apiVersion: v1\nkind: Config\nusers:\n- name: ada\n  user:\n    token: abc\n",
     "lab2.yml": "users:\n- user: {client-key-data: LS0tLS1}\nkind: Config\n",
     "putty": "PuTTY-User-Key-File-3: ssh-ed25519\n",
+    "one.ipynb": f'["-----BEGIN PRIVATE KEY-----\\n",\n    "{BASE64}\\n"]',
+    "two.ipynb": f'["KEY = \\"-----BEGIN PRIVATE KEY-----\\\\n{BASE64}\\\\n\\""]',
+    "large.ipynb": " " * 500_000 + "hf_" + "a" * 34,
+    "github.py": "TOKEN = 'ghp_" + "a1" * 18 + "'",
+    "github2.py": "TOKEN = 'github_pat_" + "a1" * 40 + "'",
+    "aws.py": "key_id = 'AKIA" + "Q7" * 8 + "'",
+    "google.js": "key: 'AIza" + "a-1_b" * 7 + "'",
+    "oauth.json": '{"installed": {"client_secret": "GOCSPX-' + "a1-_" * 7 + '"}}',
+    "slack.md": "https://hooks.slack.com/services/" + "T01ABCD/B01ABCD/" + "a1" * 12,
     "age.txt": "AGE-SECRET-KEY-1" + "Q" * 58,
 }
 NOT_BY_CONTENT = {
@@ -45,6 +54,8 @@ NOT_BY_CONTENT = {
     "ca.pem": f"-----BEGIN CERTIFICATE-----\n{BASE64}\n-----END CERTIFICATE-----\n",
     "card.json": '{"type": "service_account", "project_id": "lab"}',
     "map.yaml": "apiVersion: v1\nkind: ConfigMap\ndata: {token: abc}\n",
+    "names.py": "from lab import hf_model, hf_tokenizer_for_pretrained_causal_models  # AKIA, ghp_, AIza\n",
+    "aws.md": "such as AKIAIOSFODNN7EXAMPLE, or hf_xxx; https://hooks.slack.com/services/...\n",
     "public": f"-----BEGIN PUBLIC KEY-----\n{BASE64}\n",
 }
 
@@ -63,10 +74,23 @@ def test_names_of_keys_are_known_in_any_folder(tmp_path: Path) -> None:
 def test_keys_are_known_by_what_is_in_a_file_of_any_name(tmp_path: Path) -> None:
     for name, text in (BY_CONTENT | NOT_BY_CONTENT).items():
         (tmp_path / name).write_text(text)
-    (tmp_path / "large").write_text(" " * 65536 + BY_CONTENT["deploy"])
+    (tmp_path / "large").write_text(" " * 2**20 + BY_CONTENT["deploy"])
     (tmp_path / "link").symlink_to("deploy")
     names = [*BY_CONTENT, *NOT_BY_CONTENT, "large", "link", "gone"]
     assert keys_among(tmp_path, names) == list(BY_CONTENT)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_a_key_in_utf_16_is_known(tmp_path: Path, encoding: str) -> None:
+    mark = "" if encoding == "utf-16" else "\ufeff"
+    (tmp_path / "key").write_text(mark + BY_CONTENT["deploy"], encoding=encoding)
+    assert keys_among(tmp_path, ["key"]) == ["key"]
+
+
+def test_a_long_row_of_line_ends_after_a_mark_is_read_once(tmp_path: Path) -> None:
+    mark = "-----BEGIN PRIVATE KEY-----"
+    (tmp_path / "a.ipynb").write_text(mark + "\\\\nProc-Type: x\n" * 1000)
+    assert keys_among(tmp_path, ["a.ipynb"]) == []
 
 
 def test_many_keys_are_counted_and_the_first_are_named(tmp_path: Path) -> None:

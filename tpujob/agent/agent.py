@@ -1,6 +1,6 @@
-"""The commands of the agent: `start PLAN [--told]`, `stop --grace S [--ask]` and `status` print one line of JSON and
-end; `live JOB ATTEMPT` prints many, while somebody reads. With `--told`, keys and secrets come by standard input: they
-are in memory alone, and in no file of this host.
+"""The commands of the agent: `start PLAN [--told]`, `stop --grace S [--discard] [--ask]` and `status` print one line
+of JSON and end; `live JOB ATTEMPT` prints many, while somebody reads. With `--told`, keys and secrets come by standard
+input: they are in memory alone, and in no file of this host.
 
 The work of an attempt is done by its daemon, which `start` detaches. Python compiles the archive at each command, which
 takes most of its time: a command imports what it alone needs when it is given.
@@ -50,11 +50,12 @@ def start(path: str, told: Told) -> Record:
     return {"ok": True, "state": "started", "attempt": attempt, "pid": pid}
 
 
-def stop(grace: float) -> Record:
-    """Nothing of tpujob runs on this host afterwards, and its devices are free. Safe to repeat."""
+def stop(grace: float, discard: bool) -> Record:
+    """Nothing of tpujob runs on this host afterwards, and its devices are free. Safe to repeat. `discard`: the program
+    is killed without SIGTERM, and nothing more of what it writes is kept."""
     with _command_lock():
         pass  # no start is under way
-    asked = stop_others(grace)
+    asked = stop_others(grace, discard=discard)
     if end_all(lambda: family(ATTEMPTS), 0 if asked else grace):
         raise Failure("processes of an attempt do not end", "TPU_BUSY")
     if os.path.isdir(CONTAINERS):
@@ -67,12 +68,12 @@ def stop(grace: float) -> Record:
     return {"ok": True, "state": "stopped", "stopped": [{k: s.get(k) for k in kept} for s in ended]}
 
 
-def ask_to_stop(grace: float) -> Record:
+def ask_to_stop(grace: float, discard: bool) -> Record:
     """Tell every program here to end within `grace` seconds, and wait for none; `stop` waits. For slices of so many
     hosts that they are stopped in turns."""
     with _command_lock():
         pass  # no start is under way
-    ask_others(grace)
+    ask_others(grace, discard=discard)
     return {"ok": True, "state": "asked"}
 
 
@@ -108,6 +109,7 @@ def main() -> int:
     starting.add_argument("--told", action="store_true")
     stopping = commands.add_parser("stop")
     stopping.add_argument("--grace", type=float, default=30.0)
+    stopping.add_argument("--discard", action="store_true")
     stopping.add_argument("--ask", action="store_true")
     commands.add_parser("status")
     living = commands.add_parser("live")
@@ -118,7 +120,7 @@ def main() -> int:
         if given.command == "start":
             answer = start(given.plan, _told() if given.told else Told())
         elif given.command == "stop":
-            answer = (ask_to_stop if given.ask else stop)(given.grace)
+            answer = (ask_to_stop if given.ask else stop)(given.grace, given.discard)
         elif given.command == "live":
             from tpujob.agent.live import show
 

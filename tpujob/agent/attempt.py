@@ -35,8 +35,8 @@ from workloads.contract import EVENTS
 
 #: what a report takes from a state
 SAID = (
-    "job", "attempt", "phase", "exit_code", "error", "cause", "late", "unreached", "notice", "physical", "saved_in",
-    "verdict", "versions",
+    "job", "attempt", "phase", "exit_code", "error", "cause", "late", "unreached", "signalled", "ran", "notice",
+    "physical", "saved_in", "verdict", "versions",
 )  # fmt: skip
 WORDS = 5.0  #: seconds, at most, between two reports to the host that speaks for the slice
 UNASKED = 1.1  #: times as long as the speaker takes to ask for its lines a host waits
@@ -55,11 +55,14 @@ class HostAttempt:
         self.redactor = Redactor({**telling(os.environ), **telling(plan["env"]), **self.secrets})
         self.state: AttemptState = {
             "job": plan["job"], "attempt": plan["attempt"], "pid": os.getpid(), "phase": Phase.FETCHING,
-            "exit_code": None, "error": "", "cause": None, "late": False, "unreached": None, "notice": "",
-            "program": False, "stopped": False, "physical": "", "saved_in": None, "verdict": None, "versions": {},
+            "exit_code": None, "error": "", "cause": None, "late": False, "unreached": None, "signalled": False,
+            "ran": None, "notice": "", "program": False, "stopped": False, "physical": "", "saved_in": None,
+            "verdict": None, "versions": {},
         }  # fmt: skip
         self.grace: Optional[float] = None  #: seconds to end in, once `stop` was called
         self.warned = False  #: SIGTERM came, or a notice
+        #: a number was not finite: the program is killed, and what it writes from now on is not kept
+        self.discards = False
         self._stop_signalled = False
         self.host_lock: Optional[int] = None
         self.runtime = Runtime()  #: what set-up, the check and the program run in
@@ -149,16 +152,39 @@ class HostAttempt:
             if asked or self._stop_signalled:  # on a full disk `stop` cannot write its file
                 grace = asked.get("grace", self.plan["grace"])
                 self.grace, self.state["stopped"] = float(grace), True
+                self.discards = self.discards or asked.get("discard") is True
                 self.log.ship()
         urgent = self.progress.look()
+        if self.supervision is not None:
+            urgent = self.supervision.look() or urgent
         if self.outputs is not None:
+            self.outputs.freeze(self.is_nonfinite())
             safe = self.outputs.told(self.progress.told)
             urgent = self.progress.confirm(safe) or urgent
         self._hear_notice()
         self.reporter.update({"maintenance": self.notices.upcoming})
-        if self.supervision is not None:
-            self.supervision.look()
-        self.reporter.update(self.progress.facts, urgent)
+        bad = (self.state["verdict"] or {}).get("step")
+        facts = self.progress.facts if bad is None else self.progress.facts_before(bad)
+        self.reporter.update(facts, urgent)
+
+    def note_nonfinite(self) -> None:
+        """If the program's output says that a number was not finite, note it."""
+        verdict = self.supervision.nonfinite() if self.supervision else None
+        if verdict is not None and not self.state["verdict"]:
+            self.discards = True
+            self.state.update(verdict=verdict, cause="NONFINITE", error=verdict["text"])
+            self.log.note(
+                "watch.nonfinite matches this output: killing the program; what it writes from here on is not kept"
+            )
+            self.reporter.update({"verdict": verdict})
+
+    def is_nonfinite(self) -> bool:
+        """Whether what the program writes now comes from numbers that are not finite. One that ends with 0 by itself
+        says that all is well."""
+        if self.discards or self.state["exit_code"] == 0:
+            return self.discards
+        seen = self.supervision.nonfinite() if self.supervision else None
+        return self.progress.nonfinite or seen is not None
 
     def _hear_notice(self) -> None:
         notice = self.notices.said

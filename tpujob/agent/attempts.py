@@ -30,6 +30,8 @@ class AttemptState(TypedDict):
     cause: Optional[AgentCause]
     late: bool
     unreached: Optional[UnreachedDocument]
+    signalled: bool
+    ran: Optional[float]
     notice: str
     physical: str
     saved_in: Optional[float]
@@ -65,9 +67,9 @@ def other_attempts(besides: str = "") -> List[OtherAttempt]:
     return found
 
 
-def stop_others(grace: float, besides: str = "") -> List[OtherAttempt]:
+def stop_others(grace: float, besides: str = "", discard: bool = False) -> List[OtherAttempt]:
     """Have every other daemon stop its program; one that does not is killed. Returns those that were asked."""
-    asked = ask_others(grace, besides)
+    asked = ask_others(grace, besides, discard)
     until = time.monotonic() + grace + KILL_PATIENCE
     for state in asked:
         folder = AttemptFolder(state["folder"])
@@ -78,12 +80,14 @@ def stop_others(grace: float, besides: str = "") -> List[OtherAttempt]:
     return asked
 
 
-def ask_others(grace: float, besides: str = "") -> List[OtherAttempt]:
-    """Ask every other daemon to stop its program, and wait for none. Returns those that were asked; safe to repeat."""
+def ask_others(grace: float, besides: str = "", discard: bool = False) -> List[OtherAttempt]:
+    """Ask every other daemon to stop its program, and wait for none. Returns those that were asked; safe to repeat.
+    `discard`: kill it without SIGTERM, and keep nothing more of what it writes."""
     asked = [s for s in other_attempts(besides) if s["live"] and s["phase"] != Phase.EXITED]
     for state in asked:
         with contextlib.suppress(OSError):  # on a full disk the signal alone must do
-            write_json(AttemptFolder(state["folder"]).stop, {"grace": grace})
+            asks = {"grace": grace, "discard": discard}
+            write_json(AttemptFolder(state["folder"]).stop, asks)
         send({state["pid"]}, signal.SIGUSR1)
     return asked
 

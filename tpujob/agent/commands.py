@@ -18,7 +18,7 @@ from tpujob.agent.runtimes import Runtime
 from tpujob.agent.voice import open_files
 from tpujob.agent.watch import Supervision
 from tpujob.protocol import Phase, Plan
-from workloads.contract import OUT, PREFIX
+from workloads.contract import OUT, PREFIX, REPLAY, VERDICT
 from workloads.contract.faults import VARIABLE
 
 PIPE = 1024 * 1024  #: bytes that wait in a command's output while the agent is busy
@@ -33,7 +33,10 @@ def run_program(attempt: HostAttempt) -> int:
     parts = (attempt.plan, attempt.log, attempt.reporter, attempt.progress, attempt.wake)
     attempt.supervision = Supervision(*parts)
     own, work = dict(_variables(attempt), **attempt.secrets), attempt.folder.work
-    return _follow(attempt, attempt.plan["argv"], b"", float("inf"), attempt.runtime, work, own)
+    began = time.monotonic()
+    code = _follow(attempt, attempt.plan["argv"], b"", float("inf"), attempt.runtime, work, own)
+    attempt.state["ran"] = round(time.monotonic() - began, 1)
+    return code
 
 
 def run_before(
@@ -124,9 +127,12 @@ def _follow(
         supervision.follow(find, environment.get("PATH", os.defpath))
     pump = attempt.log.follow(output, tag, supervision.hear if supervision else None)
     _attend(attempt, child, find, runtime, time.monotonic() + patience)
-    end_all(find, 2)
+    end_all(find, 0 if attempt.discards else 2)
     runtime.clear()
     pump.join(5)
+    if child.returncode != 0:  # its last lines may say why
+        attempt.listen()
+        attempt.note_nonfinite()
     return child.returncode
 
 
@@ -159,13 +165,17 @@ def _start(
 def _attend(
     attempt: HostAttempt, child: subprocess.Popen[bytes], find: Find, runtime: Runtime, until: float
 ) -> None:
-    """Wait for the child, and pass signals on to its processes."""
-    passed_on, kill_at = False, 0.0
+    """Wait for the child, and pass signals on to its processes. After a number that is not finite it gets no
+    SIGTERM, which would make it save."""
+    passed_on, kill_at, kills = False, 0.0, False
     while child.poll() is None:
         attempt.listen()
-        grace = _allowed(attempt)
-        if grace is not None and not kill_at:
-            kill_at = time.monotonic() + grace
+        attempt.note_nonfinite()
+        if attempt.discards and not kills:
+            kills, kill_at = True, time.monotonic() + _time_to_judge(attempt)
+            attempt.phase(Phase.STOPPING)
+        elif attempt.grace is not None and not kill_at:
+            kill_at = time.monotonic() + attempt.grace
             attempt.phase(Phase.STOPPING)
             runtime.send(find(), signal.SIGTERM)
         elif attempt.warned and not passed_on and not kill_at:
@@ -174,22 +184,20 @@ def _attend(
                 "passing SIGTERM on: %s" % (attempt.notices.said or "told by the host")
             )
             runtime.send(find(), signal.SIGTERM)
+        if kill_at or passed_on:
+            attempt.state["signalled"] = True
         if time.monotonic() >= min(kill_at or until, until):
             runtime.send(find(), signal.SIGKILL)
         pause = 0.1 if kill_at or passed_on else min(1.0, max(0, until - time.monotonic()))
         attempt.wake.wait(pause)
     attempt.listen()
+    if attempt.warned:  # whoever shuts the host down signals the program, too
+        attempt.state["signalled"] = True
 
 
-def _allowed(attempt: HostAttempt) -> Optional[float]:
-    """Seconds that a command has to end by itself; None: it may go on."""
-    if attempt.grace is not None:
-        return attempt.grace
-    verdict = attempt.supervision.nonfinite() if attempt.supervision else None
-    if verdict is None:
-        return None
-    if not attempt.state["verdict"]:
-        attempt.state.update(verdict=verdict, cause="NONFINITE", error=verdict["text"])
-        attempt.log.note("watch.nonfinite matches this output: stopping the program")
-        attempt.reporter.update({"verdict": verdict})
-    return float(attempt.plan["grace"])
+def _time_to_judge(attempt: HostAttempt) -> float:
+    """Seconds until a program with a number that is not finite is killed: one that replays the step is allowed to write
+    its verdict."""
+    judged = attempt.progress.facts.get("program_phase") == REPLAY
+    judged = judged or os.path.exists(os.path.join(attempt.folder.out, VERDICT))
+    return float(attempt.plan["grace"]) if judged else 0.0

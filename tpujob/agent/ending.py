@@ -86,6 +86,7 @@ def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
     outputs = attempt.outputs
     if outputs is None:
         return
+    attempt.listen()  # to the last lines of output: they may name a checkpoint
     doomed = bool(attempt.state["notice"])
     failed: List[str] = []
     patience = OUTPUTS_DOOMED if doomed else OUTPUTS_PATIENCE

@@ -53,6 +53,12 @@ def folder_of_attempt(job: str, attempt: int) -> AttemptFolder:
     return AttemptFolder(os.path.join(ATTEMPTS, "%s-%d" % (job, attempt)))
 
 
+def is_below(path: str, folder: str) -> bool:
+    """Whether it, with all links followed, is the folder or below it."""
+    inside = os.path.realpath(folder) + os.sep
+    return (os.path.realpath(path) + os.sep).startswith(inside)
+
+
 def make_empty(path: str) -> None:
     """There and empty afterwards, whatever was in it."""
     shutil.rmtree(path, ignore_errors=True)

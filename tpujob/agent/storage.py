@@ -78,11 +78,24 @@ def insist(do: Callable[[], Any], wait: Callable[[float], object] = time.sleep) 
 
 def md5_of(path: str) -> str:
     """Of a file, in base64, as the storage says it. Raises OSError."""
-    found = hashlib.new("md5")  # noqa: S324, the bucket keeps that one
+    return _md5_and(path)
+
+
+def digests_of(path: str) -> Tuple[str, str]:
+    """Return the SHA-256 of a file in hex, and its MD5 as `md5_of` does. Raises OSError."""
+    sha256 = hashlib.sha256()
+    md5 = _md5_and(path, sha256.update)
+    return sha256.hexdigest(), md5
+
+
+def _md5_and(path: str, *takes: Callable[[bytes], object]) -> str:
+    """Read a file once: return its MD5, and give each piece to the others."""
+    md5 = hashlib.new("md5")  # noqa: S324, the bucket keeps that one
     with open(path, "rb") as file:
         for piece in iter(lambda: file.read(PIECE), b""):
-            found.update(piece)
-    return base64.b64encode(found.digest()).decode()
+            for take in (md5.update, *takes):
+                take(piece)
+    return base64.b64encode(md5.digest()).decode()
 
 
 class Storage:

@@ -4,6 +4,7 @@ them. The texts are read in one pass: no larger file than a key can be is opened
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections.abc import Iterable
@@ -16,9 +17,9 @@ _NAMES = re.compile(
     | \.git-credentials | \.netrc | _netrc | \.curlrc                # passwords of hosts
     | \.npmrc | \.yarnrc | \.pypirc | pip\.conf | \.gemrc/credentials | \.cargo/credentials(?:\.toml)?
     | \.docker/config\.json | \.dockercfg | containers/auth\.json
-    | \.aws/credentials | \.boto | \.s3cfg | \.azure/[^/]+\.json | \.oci/config
+    | \.aws/(?:credentials|config) | rclone\.conf | \.boto | \.s3cfg | \.azure/[^/]+\.json | \.oci/config
     | application_default_credentials\.json | gcloud/(?:credentials|access_tokens)\.db
-    | (?:gcloud/)?legacy_credentials/.+ | client_secrets?(?:_.+)?\.json
+    | (?:gcloud/)?legacy_credentials/.+ | client_secrets?(?:_.+)?\.json | credentials\.json
     | \.kube/config | kubeconfig | .+\.kubeconfig
     | id_(?:rsa|dsa|ecdsa|ed25519)(?:_sk)?(?:\.(?!pub$)[^/]+)?       # of SSH
     | .+\.(?:key|pem|p12|pfx|jks|keystore|ppk|kdbx|gpg-key)          # of anything
@@ -35,7 +36,8 @@ _HARMLESS = re.compile(
 #: ends of names of texts that talk about keys: in them a mark alone says nothing, only a key does
 _PROSE = (".py", ".pyi", ".ipynb", ".md", ".rst", ".txt", ".sh", ".js", ".ts", ".go", ".rs", ".c")
 
-_LARGEST = 64 * 1024  #: bytes; no key is larger, and reading only these keeps a large folder quick
+#: bytes, as notebooks with figures have; a larger file is data, and is not read
+_LARGEST = 1024 * 1024
 #: one of these is in every text that is looked at further: finding them is quick, the patterns below are not
 _SIGNS = (
     b"PRIVATE KEY",
@@ -44,11 +46,22 @@ _SIGNS = (
     b"kind: Config",
     b"PuTTY-User-Key",
     b"AGE-SECRET-KEY-1",
+    b"ghp_",
+    b"github_pat_",
+    b"hf_",
+    b"AKIA",
+    b"AIza",
+    b"GOCSPX-",
+    b"https://hooks.slack.com/services/",
+)
+_TOKEN = re.compile(  # of GitHub, Hugging Face, AWS, Google (API key, client of OAuth) and Slack, in that order
+    rb"(?<![A-Za-z0-9_])(?:ghp_[A-Za-z0-9]{36}|github_pat_\w{60}|hf_[A-Za-z]{34}|AKIA(?!\w*EXAMPLE)[A-Z0-9]{16}"
+    rb"|AIza[\w-]{35}|GOCSPX-[\w-]{28}|https://hooks\.slack\.com/services/T\w+/B\w+/\w{20})"
 )
 _MARK = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|^PuTTY-User-Key-File-\d")
 _BLOCK = re.compile(  # the mark, perhaps headers, and a key's first letters, also as source code writes them
     rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
-    rb"(?:\\[rn]|[\s\"'+]|[A-Za-z0-9-]+: [^\n]*\n)*[A-Za-z0-9+/]{32}"
+    rb"(?:\\++[rn]?+|[\s\"'+,]|[A-Za-z0-9-]+: [^\n]*\n)*[A-Za-z0-9+/]{32}"
 )
 _AGE = re.compile(rb"AGE-SECRET-KEY-1[A-Z0-9]{50}")
 _ACCOUNT = re.compile(rb'"type"\s*:\s*"(?:service_account|authorized_user|\w+_authorized_user)"')
@@ -75,7 +88,7 @@ def holds_a_key(text: bytes, *, prose: bool) -> bool:
     """Whether there is one in a text. `prose`: it may talk about keys without having one."""
     if not any(sign in text for sign in _SIGNS):
         return False
-    if (_BLOCK if prose else _MARK).search(text) or _AGE.search(text):
+    if (_BLOCK if prose else _MARK).search(text) or _AGE.search(text) or _TOKEN.search(text):
         return True
     if _ACCOUNT.search(text) and _ACCOUNT_KEY.search(text):
         return True
@@ -104,4 +117,7 @@ def _read(path: str) -> bytes:
         return b""
     finally:
         os.close(fd)
-    return text if len(text) <= _LARGEST else b""
+    if len(text) > _LARGEST:
+        return b""
+    utf16 = text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return text.decode("utf-16", "ignore").encode(errors="ignore") if utf16 else text

@@ -12,6 +12,10 @@ MAX_FILES = 50_000  #: files, links and folders
 MAX_UNPACKED = (
     256 * 1024**2
 )  #: bytes, headers included; of them, 100 MiB are content in what tpujob packs
+MAX_PARTS, MAX_PART = (
+    100,
+    255,
+)  #: of a path, and bytes of each: more nested folders than any program has
 _ONE_READ = 1024**2  #: bytes; only a header that lies asks for more at once
 _PIECE = 64 * 1024
 
@@ -46,8 +50,18 @@ def members(
             # what is said of a sparse file is not what is in it
             if info.issparse() or info.size > unpacked:
                 raise BadBundle("the bundle is too large, or says so")
+            if not is_short(info.name):
+                text = "the bundle has a path of more than %d parts, or %d bytes in one: %.100r..."
+                raise BadBundle(text % (MAX_PARTS, MAX_PART, info.name))
             yield Member(info, _pieces(tar, info))
             info = tar.next()
+
+
+def is_short(path: str) -> bool:
+    """Whether a path of an archive is one that can be made without a deep recursion. Raises ValueError."""
+    parts = path.split("/")
+    longest = max(len(part.encode("utf-8", "surrogateescape")) for part in parts)
+    return len(parts) <= MAX_PARTS and longest <= MAX_PART
 
 
 @contextlib.contextmanager

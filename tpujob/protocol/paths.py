@@ -40,9 +40,19 @@ def reports_root(workdir: str) -> str:
     return workdir.rpartition("/jobs/")[0] + "/reports/"
 
 
+def job_folder(workdir: str) -> str:
+    """The workdir's own name, which the folder of the job's reports has, too."""
+    return workdir.rpartition("/")[2]
+
+
+def job_id(folder: str) -> str:
+    """The id of the job whose `job_folder` this is."""
+    return folder.partition("-")[0]
+
+
 def reports_prefix(workdir: str, attempt: int) -> str:
     """What all report paths of an attempt begin with; the host's number follows."""
-    return f"{reports_root(workdir)}{workdir.rpartition('/')[2]}/{attempt}/host-"
+    return f"{reports_root(workdir)}{job_folder(workdir)}/{attempt}/host-"
 
 
 def report_path(workdir: str, attempt: int, host: int) -> str:
@@ -51,7 +61,7 @@ def report_path(workdir: str, attempt: int, host: int) -> str:
 
 
 def read_report_path(root: str, path: str) -> tuple[str, int, int] | None:
-    """Job, attempt and host of a report below `root`; None: the path is none of a report."""
+    """Folder of the job, attempt and host of a report below `root`; None: the path is none of a report."""
     found = _REPORT.fullmatch(path[len(root) :]) if path.startswith(root) else None
     return (found[1], int(found[2]), int(found[3])) if found else None
 
@@ -78,6 +88,11 @@ def host_folder(workdir: str, attempt: int, host: int) -> str:
 def outputs_folder(workdir: str, host: int) -> str:
     """What a host keeps of its program's folders, for all attempts."""
     return f"{workdir}/outputs/host-{host}"
+
+
+def outputs_list(workdir: str, host: int) -> str:
+    """The signed list of what is in that folder."""
+    return f"{outputs_folder(workdir, host)}.list"
 
 
 def staged_folder(name: str, *, memory: bool = False) -> str:

@@ -12,6 +12,8 @@ class WatchPatterns(TypedDict):
 
     nonfinite: str | None
     progress: str | None
+    checkpoint: str | None
+    resume: str | None
 
 
 class StallRule(TypedDict):
@@ -104,6 +106,7 @@ class Plan(_Needed, total=False):
     ]  #: variables of the program that name a folder of the host, as `to` does
     #: folders below the program's that are kept in the bucket, and are there again in the next attempt
     outputs: list[str]
+    created_at: float  #: of the job: part of what signs its outputs, as another store may use its number again
     voice: VoiceOrder
     type: str  #: of the TPU; part of where compiled programs are kept
     shared: str  #: a `gs://` folder that all jobs share

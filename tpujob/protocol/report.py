@@ -8,7 +8,7 @@ the attempt (`signing.py`).
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict, Union
+from typing import Literal, Optional, TypedDict, Union
 
 #: what the check before the program finds of what is installed
 VERSIONS = ("python", "jax", "jaxlib", "libtpu")
@@ -63,6 +63,8 @@ class ReportDocument(TypedDict, total=False):
     cause: AgentCause | None  #: of that error
     late: bool  #: of that error: something was not done in time, and nothing was found wrong
     unreached: UnreachedDocument | None  #: of that error
+    signalled: bool  #: the program was told to stop, or killed, before it ended
+    ran: Optional[float]  #: seconds from the program's start to its end, once it has ended
     notice: str  #: one of NOTICES
     maintenance: MaintenanceDocument | None  #: announced, perhaps days ahead; not a notice
     saved_in: float | None  #: seconds from the notice to the commit of a newer checkpoint
@@ -78,4 +80,5 @@ class ReportDocument(TypedDict, total=False):
     loss: Number | None
     checkpoint: Number | None
     resumed_from: Number | None
+    first_step: Number | None  #: that it made in this attempt
     metrics: dict[str, Number | None]

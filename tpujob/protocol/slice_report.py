@@ -14,6 +14,7 @@ Reports are as `report.py` has them. What is None is the same as what is missing
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, cast
 
@@ -169,9 +170,10 @@ def read_summary(metadata: Mapping[str, str], key: str) -> Optional[Summary]:
                 if value is not None:
                     rows[n][name] = value
         words = [_word(row) for row in rows]
-        return Summary(
-            said["by"], said["at"], words, said.get("left", ""), tuple(said.get("fields", ()))
-        )
+        left, fields = said.get("left", ""), tuple(said.get("fields", ()))
+        if not all(isinstance(text, str) for text in (left, *fields)):
+            return None
+        return Summary(_host(said["by"]), _time(said["at"]), words, left, fields)
     except _ODD:
         return None  # of a version that this one does not know
 
@@ -187,8 +189,26 @@ def _values(column: Document, rows: int) -> List[Any]:
 
 
 def _word(row: Document, evidence: bytes = b"") -> Word:
-    age = float(row.pop("age"))
-    return Word(row["host"], cast(ReportDocument, row), age, evidence)
+    age = _finite(row.pop("age"))
+    if age < 0:
+        raise ValueError("the report is not made yet")
+    return Word(_host(row["host"]), cast(ReportDocument, row), age, evidence)
+
+
+def _host(value: object) -> int:
+    if type(value) is not int or not 0 <= value <= limits.MOST_HOSTS:
+        raise ValueError("no number of a host")
+    return value
+
+
+def _time(value: object) -> Optional[float]:
+    return None if value is None else _finite(value)
+
+
+def _finite(value: object) -> float:
+    if type(value) not in (int, float) or not math.isfinite(cast(float, value)):
+        raise ValueError("no finite number")
+    return float(cast(float, value))
 
 
 def read_body(body: bytes, key: str) -> Optional[Body]:
@@ -203,7 +223,7 @@ def read_body(body: bytes, key: str) -> Optional[Body]:
         parts = [line.partition(b" ") for line in lines[said["n"] :]]
         evidence = {int(host): text for host, _, text in parts}
         words = [_word(row, evidence.get(row["host"], b"")) for row in rows]
-        return Body(said["by"], said["at"], words)
+        return Body(_host(said["by"]), _time(said["at"]), words)
     except _ODD:
         return None
 

@@ -12,10 +12,11 @@ import threading
 from typing import Iterator, List, Optional, Tuple
 
 from tpujob.agent.base import Aside, Note, Record, remove_file
-from tpujob.agent.folders import ENVS, make_empty
+from tpujob.agent.folders import ENVS, is_below, make_empty
 from tpujob.agent.runtimes import MARKER, BuiltEnvironment
 from tpujob.agent.ship import SealedFiles
 from tpujob.agent.storage import StorageError
+from tpujob.protocol.bundle import is_short
 
 MAX_KEPT = 8 * 1024**3  #: bytes of an environment that is kept in the bucket
 MAX_FILES = 500_000  #: of one
@@ -59,7 +60,7 @@ def unpack(archive: str, folder: str) -> None:
         tar.extractall(folder, members=_checked(tar, folder), **filtered)  # noqa: S202, each was checked
     for name, target in _links_out(os.path.join(folder, LINKS)):
         path = os.path.join(folder, name)
-        if not _stays(name) or not _is_below(os.path.dirname(path), folder):
+        if not _stays(name) or not is_below(os.path.dirname(path), folder):
             raise ValueError("%r leaves it" % name)
         os.symlink(target, path)
 
@@ -72,12 +73,14 @@ def _checked(tar: tarfile.TarFile, folder: str) -> Iterator[tarfile.TarInfo]:
             raise ValueError("it is too large")
         if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
             raise ValueError("%r is neither file, folder nor link" % member.name)
+        if not is_short(member.name):
+            raise ValueError("%.100r... is too long" % member.name)
         path, target = os.path.join(folder, member.name), member.linkname
         real = os.path.dirname(path) if member.issym() else path
         leads = os.path.join(os.path.dirname(path) if member.issym() else folder, target)
-        stays = _stays(member.name) and _is_below(real, folder)
+        stays = _stays(member.name) and is_below(real, folder)
         if member.issym() or member.islnk():
-            stays = stays and not os.path.isabs(target) and _is_below(leads, folder)
+            stays = stays and not os.path.isabs(target) and is_below(leads, folder)
         if not stays:
             raise ValueError("%r leaves it" % member.name)
         member.mode &= 0o777
@@ -86,12 +89,6 @@ def _checked(tar: tarfile.TarFile, folder: str) -> Iterator[tarfile.TarInfo]:
 
 def _stays(name: str) -> bool:
     return bool(name) and not os.path.isabs(name) and ".." not in name.split("/")
-
-
-def _is_below(path: str, folder: str) -> bool:
-    """Whether it, with all links followed, is the folder or below it."""
-    inside = os.path.realpath(folder) + os.sep
-    return (os.path.realpath(path) + os.sep).startswith(inside)
 
 
 def _links_out(path: str) -> List[Tuple[str, str]]:
@@ -145,7 +142,7 @@ def _pack(folder: str, archive: str) -> None:
 
     def inside(member: tarfile.TarInfo) -> Optional[tarfile.TarInfo]:
         leads = os.path.join(folder, os.path.dirname(member.name), member.linkname)
-        if member.issym() and (os.path.isabs(member.linkname) or not _is_below(leads, folder)):
+        if member.issym() and (os.path.isabs(member.linkname) or not is_below(leads, folder)):
             out.append((member.name, member.linkname))
             return None
         return member

@@ -29,7 +29,15 @@ from tpujob.agent.setup.environments import Builder
 from tpujob.agent.setup.mounts import folder_of, mount_all, unmount_all
 from tpujob.agent.setup.packages import may_install, wait_for_others
 from tpujob.agent.setup.staging import Staging
-from tpujob.agent.ship import OUTPUTS_PATIENCE, CompileCache, Outputs, SealedFiles, cache_name
+from tpujob.agent.ship import (
+    OUTPUTS_PATIENCE,
+    CompileCache,
+    OutputList,
+    Outputs,
+    SealedFiles,
+    UnsignedOutputs,
+    cache_name,
+)
 from tpujob.agent.storage import StorageError
 from tpujob.protocol import Phase, paths
 
@@ -101,11 +109,17 @@ def restore_outputs(attempt: HostAttempt) -> None:
     folders = plan.get("outputs")
     if not folders:
         return
-    where = paths.outputs_folder(plan["workdir"], plan["host"])
+    where, host = plan["workdir"], plan["host"]
+    owner = [plan["job"], repr(plan.get("created_at", 0.0)), str(host)]
+    path = paths.outputs_list(where, host)
+    signed = OutputList(attempt.storage, path, attempt.cache_key, owner)
+    kept, work, note = paths.outputs_folder(where, host), attempt.folder.work, attempt.log.note
     attempt.phase(Phase.SETUP)
-    outputs = Outputs(attempt.storage, attempt.folder.work, folders, where, attempt.log.note)
+    outputs = Outputs(attempt.storage, work, folders, kept, signed, note)
     try:
         attempt.aside(outputs.restore)
+    except UnsignedOutputs as error:
+        raise Failure(str(error), "PERMISSION") from error
     except (OSError, StorageError) as error:
         raise Failure("the outputs of an earlier attempt cannot be laid out: %s" % error) from error
     attempt.progress.held, attempt.outputs = True, outputs

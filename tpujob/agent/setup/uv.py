@@ -20,7 +20,8 @@ from tpujob.agent.storage import StorageError
 
 #: The release that a host without uv and without pip gets, with the SHA-256 of its archives by machine, as they are
 #: pinned in many public repositories. The address is documented; `UV_DOWNLOAD_URL` is the vendor's own variable for
-#: another folder that holds such an archive (https, file or gs), and what lies there is taken as it is.
+#: another folder that holds such an archive (https, file or gs). One of another release is named by its hash, as pip
+#: has it: `https://mirror.example.org/uv#sha256=...`
 VERSION = "0.12.1"
 ARCHIVES = {
     "x86_64": "90b2f223fb69d19db49e117da601f64978593417988530aa733d456141b4bcbb",
@@ -77,13 +78,13 @@ def _from_archive(attempt: HostAttempt) -> str:
     given = places(attempt.plan).get("UV_DOWNLOAD_URL") or os.environ.get("UV_DOWNLOAD_URL")
     if machine not in ARCHIVES:
         return "there is no archive of it for %s" % machine
-    url = "%s/uv-%s-unknown-linux-gnu.tar.gz" % ((given or FOLDER).rstrip("/"), machine)
+    folder, _, digest = (given or FOLDER).partition("#sha256=")
+    url = "%s/uv-%s-unknown-linux-gnu.tar.gz" % (folder.rstrip("/"), machine)
     archive = OWN + ".tar.gz"
     os.makedirs(os.path.dirname(OWN), exist_ok=True)
     try:
         attempt.aside(lambda: _download(attempt, url, archive))
-        if not given:
-            _verify(archive, ARCHIVES[machine])
+        _verify(archive, digest or ARCHIVES[machine])
         _unpack(archive)
     except (OSError, ValueError, StorageError, tarfile.TarError) as error:
         attempt.log.note("environment: no uv from %s: %s" % (url, error))

@@ -3,21 +3,27 @@
 For programs that write checkpoints and results to plain files. What is new goes to the bucket at each checkpoint that
 the program tells, every few minutes, and at its end. A checkpoint counts as committed once the bucket has it. Files go
 up in the order in which they were written, so what a killed host leaves in the bucket is a state that its disk had.
+
+Anybody with a right to the bucket can write objects. So only content that a signed list names is restored
+(`output_list.py`), and no file is written through a symbolic link.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import stat
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Collection, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from tpujob.agent.base import Note
-from tpujob.agent.storage import Storage, StorageError, StoredObject, insist, md5_of
+from tpujob.agent.base import Note, remove_file
+from tpujob.agent.folders import is_below
+from tpujob.agent.ship.output_list import Content, OutputList
+from tpujob.agent.storage import Storage, StorageError, StoredObject, digests_of, insist
 from tpujob.agent.wake import Wake
 
 THREADS = 8  #: that fetch what an earlier attempt kept
@@ -25,6 +31,12 @@ EVERY = 300.0  #: seconds between two looks for new files, while the program tel
 SETTLED = 2.0  #: seconds for which a file has not changed, unless a checkpoint was told or the program has ended
 PATIENCE = 600.0  #: seconds that all of it is tried at the end
 RETRY = 5.0  #: seconds between two tries for a checkpoint, and at the end
+BATCH = 256 * 1024**2  #: bytes that are hashed before the list is written and they are sent
+SHOWN = 3  #: names of a kind in a line of the log; more are counted
+
+
+class UnsignedOutputs(StorageError):
+    """There are objects, but no list that this host of this job has signed."""
 
 
 class _Version(NamedTuple):
@@ -35,54 +47,137 @@ class _Version(NamedTuple):
     link: Optional[str]  #: where a symbolic link leads
 
 
+class _Change(NamedTuple):
+    """A file or link that the bucket does not have as it is."""
+
+    name: str
+    version: _Version
+    content: Content
+    md5: str  #: of a file, in base64
+
+
 class Outputs:
     """What one host keeps of its program's folders."""
 
     def __init__(
-        self, storage: Storage, work: str, folders: List[str], where: str, note: Note
+        self,
+        storage: Storage,
+        work: str,
+        folders: List[str],
+        where: str,
+        signed: OutputList,
+        note: Note,
     ) -> None:
         """`folders` lie below `work`; `where` in the bucket is this host's alone."""
-        self._storage, self._note = storage, note
+        self._storage, self._list, self._note = storage, signed, note
         self._work, self._folders, self._where = work, folders, where.rstrip("/") + "/"
         self._kept: Dict[str, _Version] = {}  #: what the bucket has, by path below `work`
         self._lock = threading.Lock()
         self._asked, self._over = threading.Event(), threading.Event()
         self._told: Optional[int] = None  #: the newest checkpoint that the program told
         self.checkpoint: Optional[int] = None  #: the newest that the bucket has
+        self._frozen = False
         self._wake: Optional[Wake] = None
         self._complained = ""
 
     # Before the program
 
     def restore(self) -> None:
-        """Afterwards the folders hold what an earlier attempt kept of this host. Raises StorageError, OSError."""
+        """Afterwards the folders hold what the signed list names and the bucket has; the log says what was left out.
+        Raises UnsignedOutputs, StorageError, OSError."""
         for folder in self._folders:
             os.makedirs(os.path.join(self._work, folder), exist_ok=True)
-        listed = insist(lambda: list(self._storage.objects(self._where)))
-        ours = tuple(folder + "/" for folder in self._folders)
-        found = [one for one in listed if one.is_path and one.name.startswith(ours)]
+        signed, objects = insist(self._list.read), insist(self._objects)
+        if objects and not signed:
+            text = "%d objects below %s have no list that this host has signed: an earlier version of tpujob "
+            text += "wrote them, or somebody removed the list. Remove them to start without them; "
+            text += "docs/data.md, Outputs, says how to use them"
+            raise UnsignedOutputs(text % (len(objects), self._where))
+        named = {name: one for name, one in objects.items() if self._allowed(one)}
+        good = [one for name, one in named.items() if named.keys().isdisjoint(_parents(name))]
+        fetch = [partial(self._fetch, one) for one in good if not one.link]
         with ThreadPoolExecutor(THREADS) as pool:
-            list(pool.map(insist, [partial(self._fetch, one) for one in found]))
-        if found:
-            size = sum(one.size for one in found)
-            self._note(
-                "outputs: %d files, %d bytes of an earlier attempt are back" % (len(found), size)
-            )
+            back: Dict[str, Content] = dict(filter(None, pool.map(insist, fetch)))
+        # after the files, so that none of them is behind a link
+        links = {one.name: one.link for one in good if one.link}
+        out = {name for name, target in links.items() if not self._make_link(name, target)}
+        back.update((name, Content(0, "", links[name])) for name in links if name not in out)
+        lost = [n for n, may in self._list.contents.items() if None not in may and n not in objects]
+        other = objects.keys() - back.keys() - out
+        self._list.contents = {name: [content] for name, content in back.items()}
+        if back:
+            size = sum(content.size for content in back.values())
+            text = "outputs: %d files, %d bytes of an earlier attempt are back"
+            self._note(text % (len(back), size))
+        self._note_left_out("not as this host has listed them", other)
+        self._note_left_out("links that lead out of the program's folder", out)
+        self._note_left_out("listed, but not in the bucket", lost)
 
-    def _fetch(self, one: StoredObject) -> None:
-        path = os.path.join(self._work, one.name)
+    def _objects(self) -> Dict[str, StoredObject]:
+        return {one.name: one for one in self._storage.objects(self._where) if one.is_path}
+
+    def _allowed(self, one: StoredObject) -> List[Content]:
+        """What the list says of an object of that kind and size."""
+        contents = self._list.contents.get(one.name, ())
+        return [c for c in contents if c is not None and (c.size, c.link) == (one.size, one.link)]
+
+    def _note_left_out(self, why: str, names: Collection[str]) -> None:
+        if names:
+            shown = ", ".join(map(repr, sorted(names)[:SHOWN]))
+            more = ", ..." if len(names) > SHOWN else ""
+            self._note("outputs: left out, %s: %d (%s%s)" % (why, len(names), shown, more))
+
+    def _fetch(self, one: StoredObject) -> Optional[Tuple[str, Content]]:
+        """Return the name and content of the file that is in place; None: the list does not name that content."""
+        path = self._place_of(one.name)
+        if path is None:
+            return None
         os.makedirs(os.path.dirname(path), exist_ok=True)
         temporary = path + ".tpujob-part"
-        if one.link:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-            os.symlink(one.link, temporary)
-        else:
-            with open(temporary, "wb") as file:
-                self._storage.read(self._where + one.name, file.write, one.generation)
-            one.check(temporary)
+        remove_file(temporary)
+        found = hashlib.sha256()
+        with open(temporary, "xb") as file:
+
+            def take(piece: bytes) -> None:
+                found.update(piece)
+                file.write(piece)
+
+            self._storage.read(self._where + one.name, take, one.generation)
+        one.check(temporary)
+        content = Content(one.size, found.hexdigest())
+        if content not in self._allowed(one):
+            os.unlink(temporary)
+            return None
         os.replace(temporary, path)
         self._kept[one.name] = _version(path)
+        return one.name, content
+
+    def _make_link(self, name: str, target: str) -> bool:
+        """Return whether the link is there; not if it would lead out of the program's folder."""
+        path = self._place_of(name)
+        if path is None:
+            return False
+        leads = os.path.join(os.path.dirname(path), target)
+        top = os.path.join(self._work, self._folder_of(name))
+        if not (is_below(leads, self._work) or is_below(leads, top)):
+            return False
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        temporary = path + ".tpujob-part"
+        remove_file(temporary)
+        os.symlink(target, temporary)
+        os.replace(temporary, path)
+        self._kept[name] = _version(path)
+        return True
+
+    def _place_of(self, name: str) -> Optional[str]:
+        """Return the path of a file; None: a symbolic link is on the way from its output folder to it."""
+        folder = self._folder_of(name)
+        top = os.path.join(self._work, folder)
+        path = os.path.join(os.path.realpath(top), name[len(folder) + 1 :])
+        return path if os.path.realpath(os.path.dirname(path)) == os.path.dirname(path) else None
+
+    def _folder_of(self, name: str) -> str:
+        return next(one for one in self._folders if name.startswith(one + "/"))
 
     # While it runs
 
@@ -97,6 +192,13 @@ class Outputs:
             self._told = checkpoint
             self._asked.set()
         return self.checkpoint
+
+    def freeze(self, frozen: bool) -> None:
+        """Whether to leave the bucket as it is: the program's numbers are not finite. What it wrote before, and is
+        being sent, is still sent."""
+        if frozen and not self._frozen:
+            self._note("outputs: nothing more is kept while the program's numbers are not finite")
+        self._frozen = frozen
 
     def _follow(self) -> None:
         left = False  #: of what was asked for
@@ -122,6 +224,8 @@ class Outputs:
     def _keep(self, settled: float) -> str:
         """Bring the bucket up to date; returns what could not be done."""
         with self._lock:
+            if self._frozen:
+                return ""
             checkpoint = self._told  # told before the files are looked at
             try:
                 whole = self._bring_up(settled)
@@ -149,16 +253,39 @@ class Outputs:
             for name, version in there.items()
             if version != self._kept.get(name)
         ]
+        for name in [*self._list.contents]:
+            if name not in there:
+                self._list.expect(name, None)
+        batch: List[_Change] = []
+        size = 0
         for mtime_ns, name in sorted(new):
             if settled and mtime_ns / 1e9 > old_enough:
                 whole = False
-            else:
-                whole = self._put(name, there[name]) and whole
-        for name in [*self._kept] if whole else []:
+                continue
+            try:
+                batch.append(_read(self._work, name, there[name]))
+            except FileNotFoundError:
+                whole = False
+            size += there[name].size
+            if size >= BATCH:
+                whole, batch, size = self._send(batch) and whole, [], 0
+        whole = self._send(batch) and whole
+        for name in [*self._list.contents] if whole else []:
             if name not in there:
                 self._storage.delete(self._where + name)
-                del self._kept[name]
+                del self._list.contents[name]
+                self._kept.pop(name, None)
+        self._list.write()
         return whole
+
+    def _send(self, batch: List[_Change]) -> bool:
+        """Write the list with the new content of these files, then the files. Return whether nothing was left for
+        later. Raises StorageError, OSError."""
+        for change in batch:
+            self._list.expect(change.name, change.content)
+        self._list.write()
+        sent = [self._put(change) for change in batch]
+        return all(sent)
 
     def _files(self) -> Iterator[Tuple[str, _Version]]:
         """Every file and link of the folders. One that vanishes meanwhile is left out."""
@@ -171,26 +298,36 @@ class Outputs:
                         if os.path.isfile(path) or os.path.islink(path):
                             yield os.path.relpath(path, self._work), _version(path)
 
-    def _put(self, name: str, version: _Version) -> bool:
+    def _put(self, change: _Change) -> bool:
         """False: it changed or vanished meanwhile, and its turn comes again."""
-        path = os.path.join(self._work, name)
-        if _changed(path, version):  # it may speak of files that are written since
+        name, path = self._where + change.name, os.path.join(self._work, change.name)
+        if _changed(path, change.version):  # it may speak of files that are written since
             return False
         try:
-            if version.link is not None:
-                self._storage.put_link(self._where + name, version.link)
+            if change.content.link:
+                self._storage.put_link(name, change.content.link)
             else:
-                self._storage.put_file(self._where + name, path, md5_of(path))
+                self._storage.put_file(name, path, change.md5)
         except FileNotFoundError:
             return False
         except StorageError as error:
-            if _changed(path, version) and error.status in (0, 400):  # other bytes than were hashed
+            # not the bytes that were hashed
+            if error.status in (0, 400) and _changed(path, change.version):
                 return False
             raise
-        if _changed(path, version):
+        self._list.contents[change.name] = [change.content]
+        if _changed(path, change.version):
             return False
-        self._kept[name] = version
+        self._kept[change.name] = change.version
         return True
+
+
+def _read(work: str, name: str, version: _Version) -> _Change:
+    """Hash a file. Raises OSError."""
+    if version.link is not None:
+        return _Change(name, version, Content(0, "", version.link), "")
+    sha256, md5 = digests_of(os.path.join(work, name))
+    return _Change(name, version, Content(version.size, sha256), md5)
 
 
 def _version(path: str) -> _Version:
@@ -204,3 +341,8 @@ def _changed(path: str, version: _Version) -> bool:
         return _version(path) != version
     except OSError:
         return True
+
+
+def _parents(name: str) -> List[str]:
+    parts = name.split("/")
+    return ["/".join(parts[:n]) for n in range(1, len(parts))]

@@ -1,14 +1,18 @@
 """Replaces the values of secrets in what leaves a host: the program's output as a stream, and single texts.
 
-A value is found wherever a read of the stream cuts it. A value that was changed first (in base64, spelt backwards) is
-not found: this is a net for accidents, not a wall against a program that wants to tell.
+A value is found wherever a read of the stream cuts it, and also as a URL and base64 spell it: HTTP clients log these. A
+value that was changed in another way (spelt backwards, compressed) is not found: this prevents accidents, and does not
+stop a program that wants to tell.
 """
 
 from __future__ import annotations
 
+import base64
 import json
-from typing import Dict, List, Mapping, Tuple
+from typing import Dict, Iterator, List, Mapping, Tuple
+from urllib.parse import quote, quote_plus
 
+_ERRORS = "surrogateescape"
 SHORTEST = 8  #: characters of a value; shorter ones are parts of ordinary words and numbers
 
 
@@ -70,6 +74,8 @@ class Stream:
         """Where the earliest beginning of a value lies whose end has not come; the length of `data`: nowhere."""
         start = max(data.rfind(b"\n") + 1, len(data) - self._known.longest + 1, 0)
         cut = len(data)
+        if start == cut:
+            return cut
         for value, _ in self._known.marks:
             at = data.find(value[:1], max(start, len(data) - len(value) + 1), cut)
             while at >= 0 and not value.startswith(data[at:]):
@@ -103,10 +109,24 @@ class Stream:
 
 
 def _forms(value: str) -> List[bytes]:
-    """What a value looks like in a log: itself, and as JSON escapes it; line by line."""
+    """Return how a value may look in a log, line by line: as it is, as JSON and as URLs escape it, and in base64."""
     forms: List[bytes] = []
     for line in [value, *value.splitlines()]:
-        for form in (line.strip(), json.dumps(line.strip())[1:-1]):
+        text = line.strip()
+        spelt = (text, json.dumps(text)[1:-1], quote(text, safe="", errors=_ERRORS))
+        for form in (*spelt, quote(text, errors=_ERRORS), quote_plus(text, errors=_ERRORS)):
             if len(form) >= SHORTEST and "\n" not in form and "\r" not in form:
-                forms.append(form.encode("utf-8", "surrogateescape"))
+                forms.append(form.encode("utf-8", _ERRORS))
+    for text in (value, value.strip()):
+        if len(text) >= SHORTEST:
+            forms += _in_base64(text.encode("utf-8", _ERRORS))
     return forms
+
+
+def _in_base64(value: bytes) -> Iterator[bytes]:
+    """Yield what any text that contains the value contains in base64: the letters that the value alone decides, for
+    each place of its first byte among three."""
+    for before in range(3):
+        first, end = -(-before * 8 // 6), (before + len(value)) * 8 // 6
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            yield encode(bytes(before) + value)[first:end]

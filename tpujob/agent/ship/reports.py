@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 import time
-from typing import Any, Callable, Tuple, cast
+from collections import deque
+from typing import Any, Callable, Deque, Dict, Optional, Tuple, cast
 
 from tpujob.agent.base import parse_json
 from tpujob.agent.ship.redact import Redactor
@@ -21,6 +23,7 @@ Vitals = Callable[[], ReportDocument]
 Put = Callable[[ReportDocument, bytes, bytes, bool], None]
 
 LONGEST_EVENT = 64 * 1024  #: bytes
+KEPT = 200  #: checkpoints, counted from the newest, among which one before a bad step is looked for
 
 
 class ProgressReader:
@@ -31,6 +34,8 @@ class ProgressReader:
         self.facts: ReportDocument = {"metrics": {}}
         self.held = False  #: a checkpoint counts once it is confirmed: the bucket gets it later
         self.told: Any = None  #: the newest checkpoint that the program told
+        self._kept: Deque[Any] = deque(maxlen=KEPT)
+        self.nonfinite = False  #: the newest loss that the program reported was not finite
         self.signs = 0  #: phases, steps and checkpoints so far
         self.series = Series()  #: how the numbers of its steps went
 
@@ -55,14 +60,42 @@ class ProgressReader:
         """The bucket has this checkpoint. Whether that is new."""
         new = checkpoint is not None and checkpoint != self.facts.get("checkpoint")
         if new:
-            self.facts["checkpoint"] = checkpoint
+            self._keep(checkpoint)
         return new
 
-    def saw(self, step: int) -> None:
-        """Its output names this step."""
-        if step != self.facts.get("step"):
-            self.facts["step"] = step
+    def facts_before(self, step: Any) -> ReportDocument:
+        """Its facts, but of its checkpoints the newest before this step, as what was saved since may hold wrong
+        numbers."""
+        sound = [kept for kept in self._kept if kept < step]
+        return {**self.facts, "checkpoint": sound[-1] if sound else None}
+
+    def read_output(self, steps: Dict[str, int], first_step: Optional[int]) -> bool:
+        """Take the steps that patterns found in its output, by the name of the pattern. Whether a checkpoint or a
+        resume is new."""
+        step, before = steps.get("progress"), (self.told, self.facts.get("resumed_from"))
+        if step is not None and step != self.facts.get("step"):
+            self._step(step, first_step)
             self.series.step(step, time.time(), {})
+        if "checkpoint" in steps:
+            self._checkpoint(steps["checkpoint"])
+        if "resume" in steps:
+            self.facts["resumed_from"] = steps["resume"]
+        return before != (self.told, self.facts.get("resumed_from"))
+
+    def _step(self, step: Any, first_step: Any) -> None:
+        self.facts["step"] = step
+        if self.facts.get("first_step") is None:
+            self.facts["first_step"] = first_step
+
+    def _checkpoint(self, step: Any) -> None:
+        self.told = step
+        if not self.held:
+            self._keep(step)
+
+    def _keep(self, step: Any) -> None:
+        self.facts["checkpoint"] = step
+        if step is not None:
+            self._kept.append(step)
 
     def _take(self, line: bytes) -> bool:
         event, facts = parse_json(line), self.facts
@@ -70,12 +103,14 @@ class ProgressReader:
         if "steps" in event:
             facts["steps"] = number(event["steps"])
         if kind == "step":
-            facts.update(step=step, loss=number(event.get("loss")))
+            loss = event.get("loss")
+            if isinstance(loss, (int, float)):
+                self.nonfinite = not math.isfinite(loss)
+            self._step(step, step)
+            facts["loss"] = number(loss)
             self.series.step(step, number(event.get("t")) or time.time(), event)
         elif kind == "checkpoint":
-            self.told = step
-            if not self.held:
-                facts["checkpoint"] = step
+            self._checkpoint(step)
         elif kind == "resume":
             facts["resumed_from"] = step
         elif kind == "phase":

@@ -33,7 +33,9 @@ class PatternWatch:
     ) -> None:
         """From the main thread. `wake` makes `look` be called soon."""
         self.lines = self.signs = 0
-        self.step: Optional[int] = None  #: the newest that the progress pattern named
+        #: the newest step that each pattern named since the last `take_steps`, by the name of the pattern
+        self._steps: Dict[str, int] = {}
+        self.first_step: Optional[int] = None  #: the first that the progress pattern named
         self.nonfinite: Optional[Tuple[str, Optional[int]]] = None  #: the first such line, its step
         self._note, self._wake = note, wake
         self._patterns: Dict[str, Pattern[str]] = {}
@@ -43,7 +45,7 @@ class PatternWatch:
         self._lock = threading.Lock()
         self._armed = False
         given: Dict[str, Any] = dict(patterns or {})
-        for name in ("nonfinite", "progress"):
+        for name in ("nonfinite", "progress", "checkpoint", "resume"):
             try:
                 if given.get(name):
                     self._patterns[name] = re.compile(given[name])
@@ -56,6 +58,10 @@ class PatternWatch:
     def progress(self) -> bool:
         """Whether a pattern tells progress."""
         return "progress" in self._patterns
+
+    def take_steps(self) -> Dict[str, int]:
+        taken, self._steps = self._steps, {}
+        return taken
 
     def hear(self, lines: List[bytes]) -> None:
         """Take lines in. Quick, from any thread."""
@@ -109,9 +115,15 @@ class PatternWatch:
                 done[0] = len(lines)
                 return
             if match:
-                self.signs += 1
-                self.step = self.step if _step(match) is None else _step(match)
+                self._take(name, _step(match))
             done[0] += 1
+
+    def _take(self, name: str, step: Optional[int]) -> None:
+        if step is not None:
+            self._steps[name] = step
+        if name == "progress":
+            self.signs += 1
+            self.first_step = step if self.first_step is None else self.first_step
 
     def _limited(self, work: Callable[[], None]) -> None:
         """By CPU time: on a busy host a good pattern waits, too."""

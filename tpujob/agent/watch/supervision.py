@@ -38,11 +38,14 @@ class Supervision:
         """The program has started. `pids` finds its processes, `path` says where programs are."""
         self._pids, self._path = pids, path
 
-    def look(self) -> None:
-        """Take in what the program did since the last look."""
+    def look(self) -> bool:
+        """Take in what the program did since the last look. Whether a checkpoint or a resume is among it."""
         self._watch.look()
-        if self._watch.progress and self._watch.step is not None:
-            self._progress.saw(self._watch.step)
+        found = self._progress.read_output(self._watch.take_steps(), self._watch.first_step)
+        self._look_for_stall()
+        return found
+
+    def _look_for_stall(self) -> None:
         self._idle.look()
         if not self._idle.stalled(self._stall, min(EARLY, self._stall["seconds"] / 5)):
             if self._collected:
