@@ -23,6 +23,16 @@ CACHED = 4096
 WALKED = 200
 
 
+def same_identity(before: str, now: str) -> str:
+    """The identity of a store. Raises StoreError when another one was read before; empty: none was."""
+    if before not in ("", now):
+        raise StoreError(
+            f"the store was emptied or replaced: its id was {before}, and is {now or 'gone'}",
+            hint="no job is created and no slice deleted; restore a backup of the store, then start the backend again",
+        )
+    return now
+
+
 def event_text(event: Event, seq: int) -> str:
     return to_text(replace(event, seq=seq))
 

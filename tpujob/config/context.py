@@ -133,6 +133,9 @@ class Context(kinds.Part):
     ] = "external"
     #: whether slices get external addresses; left out: where `ssh` needs them
     external_ips: bool | None = None
+    secure_boot: bool = (
+        False  #: of the hosts; organizations may demand it (compute.requireShieldedVm)
+    )
     tags: Annotated[
         tuple[_LabelText, ...],
         BeforeValidator(kinds.names("a tag", kinds.matching(_LABEL, "a network tag"))),
@@ -148,6 +151,8 @@ class Context(kinds.Part):
     database: Annotated[
         str, _matching(r"\(default\)|[a-z][-a-z0-9]{2,61}[a-z0-9]", "a database of Firestore")
     ] = "(default)"
+    #: the region that secrets are kept in, where an organization allows no other; empty: Google chooses
+    secret_region: Annotated[str, kinds.or_empty(kinds.region)] = ""
     grants: Annotated[tuple[Grant, ...], Field(strict=False)] = ()
     #: a file of the user's own prices, by its path or by its name beside this file
     prices: Annotated[str, kinds.or_empty(kinds.text(1024))] = ""

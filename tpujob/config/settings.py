@@ -23,6 +23,7 @@ from tpujob.errors import BadRequest
 #: beginnings of names of variables that a backend needs, whatever they hold
 _OF_THE_CLOUD = ("TPUJOB_", "GOOGLE_", "CLOUDSDK_")
 
+REPLACE_STORE = "TPUJOB_REPLACE_STORE"
 LOCAL = "local"  #: the context of the stack on this machine
 #: of a context; it is also part of a path, so nothing else gets there
 CONTEXT_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
@@ -38,6 +39,7 @@ class Settings:
 
     store: str = "sqlite"  #: where jobs are: `sqlite`, a file, or `firestore`, of `project`
     database: str = "(default)"  #: of Firestore
+    replace_store: str = ""  #: the identity of a lost store that a new one replaces
     firestore_emulator: str = ""  #: host and port; empty: Google's own service
     storage_endpoint: str = ""  #: of an emulated Cloud Storage, as URL; empty: Google's own
     tpu_endpoint: str = ""  #: of an emulated Cloud TPU API, for gRPC; empty: Google's own
@@ -156,6 +158,7 @@ def load(
         or (2.0 if context == LOCAL else 60.0),
         store=_store(env),
         database=env.get("TPUJOB_DATABASE") or "(default)",
+        replace_store=env.get(REPLACE_STORE, ""),
         firestore_emulator=env.get("FIRESTORE_EMULATOR_HOST", ""),
         storage_endpoint=_url(env.get("STORAGE_EMULATOR_HOST", "")),
         tpu_endpoint=env.get("TPUJOB_TPU_ENDPOINT", ""),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpujob.config import processes
-from tpujob.config.settings import Settings, for_processes, prepare
+from tpujob.config.settings import REPLACE_STORE, Settings, for_processes, prepare
 from tpujob.errors import BackendGone, StoreError
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _start(settings: Settings, part: StackProcess) -> None:
             stdout=output,
             stderr=output,
             cwd="/",
-            env=for_processes(),
+            env=for_processes() | {REPLACE_STORE: settings.replace_store},
             start_new_session=True,  # outlives the terminal, and its Ctrl-C
         )
     _children.append(child)

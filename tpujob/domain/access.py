@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
 
 from tpujob.errors import Forbidden
 
@@ -20,6 +21,9 @@ class Role(StrEnum):
     SUBMITTER = "submitter"  #: has jobs, and may do everything with them
     ADMIN = "admin"  #: may do everything with every job, and with the backend
 
+
+_LONGEST = 63  #: characters of a slug, as of a label
+_HASHED = re.compile(r"-[0-9a-f]{16}$")  #: the end of a slug that has a hash
 
 _RANK = {role: rank for rank, role in enumerate(Role)}
 
@@ -145,9 +149,16 @@ def folder_of(name: str) -> str:
 
 
 def slug(name: str) -> str:
-    """A name as part of a path or a label: `ada@example.org` becomes `ada-at-example.org`."""
-    words = name.lower().replace("@", "-at-")
-    return re.sub(r"[^a-z0-9._-]+", "-", words).strip("-._")[:63] or "user"
+    """A name as part of a path or a label: `ada@example.org` becomes `ada-at-example.org`. No two names that
+    differ in more than capitals, which the list of members has none of, have the same: one that cannot be read back
+    from its slug gets a hash at the end. `folder_of` in `deploy/common.sh` agrees."""
+    raw = name.encode(errors="surrogatepass").lower()  # ASCII alone, as a shell does it
+    kept = re.sub(rb"[^a-z0-9._-]+", b"-", raw.replace(b"@", b"-at-"))
+    words = kept.decode().strip("-._") or "user"
+    readable = words.replace("-at-", "@").encode() == raw and len(words) <= _LONGEST
+    if readable and not _HASHED.search(words):
+        return words
+    return f"{words[: _LONGEST - 17]}-{sha256(raw).hexdigest()[:16]}"
 
 
 def _need(who: Principal, least: Role, what: str) -> None:

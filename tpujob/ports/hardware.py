@@ -48,9 +48,9 @@ class Slices(Protocol):
         ...
 
     def create(
-        self, slice: Slice, *, job_id: str, public_key: str, timeout: float, folder: str = ""
+        self, slice: Slice, *, job_id: str, public_key: str, timeout: float, user: str = ""
     ) -> None:
-        """Request it; returns when the request is accepted, not when the slice is ready. `folder`: of the user whose
+        """Request it; returns when the request is accepted, not when the slice is ready. `user`: the name of whose
         programs it is for, as some have an account of their own. A slice that exists and carries our labels is adopted.
         Raises Transient, or Refused with its cause."""
         ...
@@ -117,9 +117,10 @@ class Hosts(Protocol):
         HostKeyChanged, or Refused with cause SETUP."""
         ...
 
-    def stop(self, slice: Slice, *, grace: float, timeout: float) -> None:
+    def stop(self, slice: Slice, *, grace: float, discard: bool = False, timeout: float) -> None:
         """SIGTERM, up to `grace` seconds, SIGKILL, on every host at once; devices are free afterwards. Safe to repeat.
-        Raises Transient, HostKeyChanged."""
+        `discard`: SIGKILL at once, and nothing more of what the program writes is kept. Raises Transient,
+        HostKeyChanged."""
         ...
 
     def alive(self, slice: Slice, *, timeout: float) -> frozenset[int]:

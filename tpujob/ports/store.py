@@ -31,9 +31,15 @@ class EventKey(NamedTuple):
 class Store(Protocol):
     """Keeps jobs and events. Holds no rules: it compares a version and writes."""
 
+    def identity(self) -> str:
+        """What tells this store from every other one: a random word, drawn when it was made and kept in it.
+        Raises StoreError when it was read before and is no longer the same: the store was emptied or replaced."""
+        ...
+
     def create(self, job: Job, event: Event, *, idempotency_key: str = "") -> Job:
         """Store a new job (its `id` is ignored and assigned here) with its first event.
-        The same non-empty key gives back the job of the first call and stores nothing."""
+        The same non-empty key gives back the job of the first call and stores nothing. Raises StoreError in the same
+        case as `identity`."""
         ...
 
     def get(self, job_id: str) -> Job:

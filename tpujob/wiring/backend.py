@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tpujob.adapters.clock import SystemClock
 from tpujob.config.settings import Settings
@@ -12,6 +12,7 @@ from tpujob.config.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tpujob.adapters.firestore import FirestoreStore
     from tpujob.engine import Loop
     from tpujob.engine.notify import Notifier
     from tpujob.service import Changes, Jobs, Membership
@@ -27,6 +28,7 @@ class Backend:
     members: Membership
     notifier: Notifier
     listening: Live
+    store: Store
 
     def start(self) -> None:
         """Look after jobs, and tell people, from here on."""
@@ -34,10 +36,12 @@ class Backend:
         self.notifier.start()
 
     def stop(self) -> None:
-        """Return when the ticks that run have ended. Hosts are heard no more."""
+        """Return when the ticks that run have ended. Hosts are heard no more. The file of a store is whole by itself: a
+        copy of it needs no other file."""
         self.loop.stop()
         self.notifier.stop()
         self.listening.close()
+        self.store.close()
 
     def make_pass(self, *, sweep: bool) -> tuple[int, float | None]:
         """Look after all jobs once, then tell people: for a backend that only runs while it is called."""
@@ -53,6 +57,7 @@ def backend(settings: Settings) -> Backend:
     import secrets
     import socket
 
+    from tpujob.config.notify import file_of_local_stack
     from tpujob.engine import Counters, Loop, Orphans, Reconciler, zones
     from tpujob.engine.notify import Notifier
     from tpujob.service import Admin, Changes, Jobs, Membership
@@ -62,11 +67,19 @@ def backend(settings: Settings) -> Backend:
     from tpujob.service.overview import Quotas
     from tpujob.service.overview.quotas import EVERY
     from tpujob.wiring import doctor, notify
+    from tpujob.wiring.store import check_database
     from tpujob.wiring.world import world
 
     counters = Counters()
     found = world(settings, counters=counters)
     clock, store = SystemClock(), found.store
+    if store.KIND == "firestore" and not settings.local:
+        check_database(
+            cast("FirestoreStore", store),
+            found.blobs,
+            sorted(set(found.site.buckets.values())),
+            settings,
+        )
     changes = Changes(store)
     members = Membership(store.members)
     owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
@@ -147,12 +160,14 @@ def backend(settings: Settings) -> Backend:
             context=settings.context,
             store=store.KIND,
             started_at=clock.now(),
+            channels_file=str(file_of_local_stack(settings)) if settings.local else "",
             called=settings.only_called,
             schemas=_schemas(store),
         ),
         live_logs=listening,
+        word=lambda: secrets.token_hex(4),
     )
-    return Backend(api, loop, changes, members, notifier, listening)
+    return Backend(api, loop, changes, members, notifier, listening, store)
 
 
 def _schemas(store: Store) -> dict[str, int]:

@@ -78,7 +78,8 @@ def counting(counters: Counters | None) -> Callable[[str], Count]:
 
 
 def open_store(settings: Settings) -> Store:
-    """Where this backend keeps its jobs. Does not connect yet."""
+    """Where this backend keeps its jobs. Does not connect to Firestore yet. Raises StoreError when a file is not the
+    store that the context used before."""
     if settings.store == "firestore":
         from tpujob.adapters.firestore import Firestore, FirestoreStore
 
@@ -86,9 +87,9 @@ def open_store(settings: Settings) -> Store:
         database = Firestore(settings.project, settings.database, endpoint=endpoint)
         # a listener does not hear what happens while its process stands still
         return FirestoreStore(database, mirrored=not settings.only_called)
-    from tpujob.adapters.sqlite import SqliteStore
+    from tpujob.wiring.store import open_file
 
-    return SqliteStore(settings.db)
+    return open_file(settings)
 
 
 def _emulated(
@@ -127,7 +128,7 @@ def _emulated(
         EVERYWHERE,
         settings.project,
         suffix="",
-        around=Surroundings(),
+        around=Surroundings(emulated=True),
         notifications=of_local_stack(settings),
     )
 
@@ -144,10 +145,10 @@ def _google(
     from tpujob.adapters.google.secrets import GoogleSecrets
     from tpujob.adapters.ssh import SshHosts
     from tpujob.config import context, prices
-    from tpujob.domain.access import folder_of
 
     here = context.current(settings)
     owner = context.owner(settings, here)
+    region, google = here.secret_region, settings.google_endpoint
     slices = CloudTpuSlices(
         here.project,
         endpoint=settings.tpu_endpoint,
@@ -156,9 +157,10 @@ def _google(
             network=here.network,
             subnetwork=here.subnetwork,
             external_ips=here.with_external_ips,
+            secure_boot=here.secure_boot,
             tags=here.tags,
             service_account=here.service_account,
-            accounts={folder_of(name): own for name, own in here.service_accounts.items()},
+            accounts={name.lower(): own for name, own in here.service_accounts.items()},
             labels=here.labels,
             reservation=here.reservation,
             wait=wait,
@@ -173,9 +175,9 @@ def _google(
         slices,
         GcsBlobs(here.project, endpoint=settings.storage_endpoint, count=count("storage")),
         _copies(settings.storage_endpoint),
-        GoogleSecrets(lambda: SecretManager(here.project, endpoint=settings.google_endpoint)),
+        GoogleSecrets(lambda: SecretManager(here.project, region=region, endpoint=google)),
         SshHosts(
-            keys or _keys(settings, here.project, owner),
+            keys or _keys(settings, here.project, owner, region),
             port=settings.ssh_port,
             reach=here.ssh,
             project=here.project,
@@ -223,14 +225,14 @@ def _copies(endpoint: str) -> Copies:
     return ObjectCopies(JsonObjects(endpoint, token, patience=10.0, timeout=25.0))
 
 
-def _keys(settings: Settings, project: str, owner: str) -> KeyStore:
+def _keys(settings: Settings, project: str, owner: str, region: str) -> KeyStore:
     if settings.keys_in == "files":
         from tpujob.adapters.ssh import FileKeys
 
         return FileKeys(settings.keys)
     from tpujob.adapters.ssh import SecretKeys
 
-    return SecretKeys(project, owner=owner, endpoint=settings.google_endpoint)
+    return SecretKeys(project, owner=owner, region=region, endpoint=settings.google_endpoint)
 
 
 def _ready(path: Path) -> dict[str, Any]:

@@ -257,6 +257,7 @@ def test_a_stream_from_where_nothing_can_be_followed_is_no_contact(rig: Rig):
         rig.farm.call("POST", f"/slices/{slice.name}/preempt", {"notice_s": 0})
         with contextlib.suppress(Transient):
             assert list(said) == [], "the host was switched off"
+    until(lambda: 0 not in rig.hosts.alive(slice, timeout=30), "the host refuses connections")
     with pytest.raises(Transient):
         rig.hosts.listen(slice, 0, job="42", attempt=1, timeout=10)
 

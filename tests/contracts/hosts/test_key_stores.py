@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -261,3 +262,14 @@ def test_errors_of_the_service_are_passed_on(secret_server: SecretServer, secret
         store.forget(SLICE)
     secret_server.before = lambda *_: None
     assert "OPENSSH" in store.private_key(SLICE), "it did not recover"
+
+
+def test_secrets_are_kept_in_the_region_that_the_context_names(secret_server: SecretServer) -> None:
+    for name, region in ((SLICE, "europe-west4"), (OTHER, "")):
+        with closing(SecretKeys("my-lab-4711", region=region, endpoint=secret_server.url)) as store:
+            store.private_key(name)
+    replications = [secret.body["replication"] for secret in secret_server.secrets.values()]
+    assert replications == [
+        {"userManaged": {"replicas": [{"location": "europe-west4"}]}},
+        {"automatic": {}},
+    ]

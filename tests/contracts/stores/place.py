@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.support.stores import ADAPTERS, DAMAGE
+from tests.support.stores import ADAPTERS, DAMAGE, EMPTY
 from tpujob.ports import Store
 
 ROOT = Path(__file__).parents[3]
@@ -29,6 +29,10 @@ class Place:
     def damage(self, job_id: str) -> None:
         """Its record is no record any more."""
         DAMAGE[self.adapter](self.where, job_id)
+
+    def empty(self) -> None:
+        """Its one job is gone, and so is what told it from other stores."""
+        EMPTY[self.adapter](self.where)
 
     def process(self, deed: str, *arguments: str) -> subprocess.Popen[str]:
         """Another process, with the store open, that waits for `go`."""

@@ -74,7 +74,7 @@ def test_a_file_that_is_no_database_is_named_and_left_alone(tmp_path: Path, cont
     with pytest.raises(StoreError) as raised:
         SqliteStore(path)
     assert str(path) in raised.value.message
-    assert "move that file away" in raised.value.hint
+    assert "put a backup of that file back" in raised.value.hint
     assert path.read_bytes() == content
 
 
@@ -87,7 +87,7 @@ def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
 
 def test_the_tables_of_a_newer_version_are_left_alone(tmp_path: Path) -> None:
     SqliteStore(tmp_path / "jobs.db").close()
-    edit(tmp_path / "jobs.db", "PRAGMA user_version = 7")
+    edit(tmp_path / "jobs.db", "PRAGMA user_version = 1000")
     with pytest.raises(StoreError, match="a newer tpujob") as raised:
         SqliteStore(tmp_path / "jobs.db")
     assert "upgrade" in raised.value.hint
@@ -306,3 +306,23 @@ def test_a_lease_costs_no_sync_of_the_disk_and_what_is_written_after_it_does(
 
 
 SYNCHRONOUS = "PRAGMA synchronous"
+
+
+def test_a_file_that_is_lost_while_it_is_in_use_is_no_empty_store(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    for loss in (
+        lambda: path.unlink(),
+        lambda: path.replace(tmp_path / "elsewhere.db"),
+        lambda: os.truncate(path, 0),
+        lambda: SqliteStore(tmp_path / "new.db").close() or (tmp_path / "new.db").replace(path),
+    ):
+        store = SqliteStore(path)
+        store.create(a_job(), an_event())
+        loss()
+        for call in (lambda: store.list(live=True), store.identity, store.newest):  # noqa: B023
+            with pytest.raises(StoreError) as raised:
+                call()
+            assert "put" in raised.value.hint
+        store.close()
+        for left in tmp_path.iterdir():
+            left.unlink()

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -29,6 +30,35 @@ def moved(store: Store, job: Job, op: str = "", **fields: object) -> Job:
         op_id=op or f"op-{job.version}",
         lease=None,
     )
+
+
+def test_a_store_has_an_identity_that_each_opener_reads_and_no_other_store_has(
+    store: Store, place: Place, tmp_path: Path
+) -> None:
+    store.create(a_job(), an_event())
+    with ThreadPoolExecutor(4) as pool:
+        read = set(
+            pool.map(lambda each: each.identity(), [store, *(place.open() for _ in range(3))])
+        )
+    (identity,) = read
+    elsewhere = place.where + "-b" if place.adapter == "firestore" else str(tmp_path / "b")
+    other = Place(place.adapter, elsewhere).open()
+    assert other.identity() not in ("", identity)
+    other.close()
+
+
+def test_a_store_that_was_emptied_takes_no_job(store: Store, place: Place) -> None:
+    """Its ids would begin again at 000001, where an unrelated job has its checkpoints."""
+    identity = store.identity()
+    store.create(a_job(), an_event())
+    place.empty()
+    for _ in range(2):
+        with pytest.raises(StoreError, match=f"was emptied or replaced: its id was {identity}"):
+            store.create(a_job(), an_event())
+        with pytest.raises(StoreError, match="was emptied or replaced"):
+            store.identity()
+    assert store.list() == []
+    assert place.open().identity() != identity, "whoever opens it compares it with the context's"
 
 
 # Create and read -----------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
     leases/000042                   who may act on the job
     keys/<digest>                   the job that was created under an idempotency key
     suspects/<digest>  accusations/<digest>  zones/<zone>  counters/jobs
+    counters/store                  what tells this store from every other one
 
 The text is one field without an index (`deploy/firestore.indexes.json`): indexed, each host of each slice would count
 against the limit of index entries, and cost on every write. A removed job leaves a tombstone, so that followers learn
@@ -29,7 +30,7 @@ from tpujob.ports import Lease
 
 T = TypeVar("T")
 
-COUNTER = "counters/jobs"
+COUNTER, IDENTITY = "counters/jobs", "counters/store"
 NUMBER, WAKE, AT = "number", "wake", "at"  #: fields that queries are ordered by
 TOMBSTONE: Mapping[str, Value | None] = {"removed": True}
 

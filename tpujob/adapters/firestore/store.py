@@ -45,6 +45,7 @@ class FirestoreStore:
         self.reputation = FirestoreReputation(firestore)
         self.members = FirestoreMembers(firestore)
         self.outbox = FirestoreOutbox(firestore)
+        self._identity = ""  #: as it was read first
         self._creating = threading.Lock()  #: one process does not race itself for the next id
         self._zones: set[str] = set()  #: zones that are known to be stored
         self._mirror = Mirror()
@@ -56,6 +57,26 @@ class FirestoreStore:
         self._follower.close()
         self._db.close()
 
+    def identity(self) -> str:
+        def plan(docs: Docs) -> tuple[str, list[Put | Remove]]:
+            if self._identity or docs[records.IDENTITY]:
+                return self._same_identity(docs), []
+            drawn = uuid.uuid4().hex[:16]
+            return drawn, [Put(records.IDENTITY, {"id": drawn})]
+
+        doing = "read the identity of the store"
+        self._identity = self._db.change(doing, [records.IDENTITY], plan)
+        return self._identity
+
+    def _same_identity(self, docs: Docs) -> str:
+        made = docs[records.IDENTITY]
+        found = records.field(made, "id", str) if made else ""
+        return store_records.same_identity(self._identity, found)
+
+    def has_had_jobs(self) -> bool:
+        """Whether a job was ever stored, removed ones included."""
+        return self._db.read("read the newest id", records.COUNTER) is not None
+
     # Jobs ------------------------------------------------------------------------------------------------------------
 
     def create(self, job: Job, event: Event, *, idempotency_key: str = "") -> Job:
@@ -63,6 +84,7 @@ class FirestoreStore:
         key = f"keys/{records.digest(idempotency_key or uuid.uuid4().hex)}"
 
         def plan(docs: Docs) -> tuple[Job | str, list[Put | Remove]]:
+            self._same_identity(docs)
             if taken := docs[key]:
                 return records.field(taken, "job", str), []
             counter = docs[records.COUNTER]
@@ -79,7 +101,8 @@ class FirestoreStore:
         doing = f"create job {job.name}"
         self._note_zones(job)
         with self._creating:
-            made = self._db.change(doing, [key, records.COUNTER], plan)
+            read = [records.IDENTITY, key, records.COUNTER]
+            made = self._db.change(doing, read, plan)
         return self.get(made) if isinstance(made, str) else self._mirror.keep(made)
 
     def get(self, job_id: str) -> Job:

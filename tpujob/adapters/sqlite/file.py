@@ -30,11 +30,14 @@ class SqliteFile:
         self._turn = threading.Lock()
         self.path = path
         self._scripts = scripts
+        #: device and inode of the file that was opened first
+        self._first: tuple[int, int] | None = None
         with self._explained():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # its companions get its mode
         with self.writing():
             pass  # an unusable file is found here, not in mid-command
+        self._first = self._place()
 
     def close(self) -> None:
         while self._idle:
@@ -97,10 +100,23 @@ class SqliteFile:
             self._idle.append(db)
 
     def _taken(self) -> sqlite3.Connection:
+        if self._first not in (None, self._place()):
+            raise self._replaced()
         try:
             return self._idle.pop()
         except IndexError:
             return self._opened()
+
+    def _place(self) -> tuple[int, int]:
+        """Of a file of length 0: none, as its tables are in no file."""
+        found = self.path.stat()
+        return (found.st_dev, found.st_ino) if found.st_size else (0, 0)
+
+    def _replaced(self) -> StoreError:
+        return StoreError(
+            f"{self.path} was emptied, or another file was put in its place, while tpujob used it",
+            hint="run `tpujob down`, put the file back, then run `tpujob up`",
+        )
 
     def _opened(self) -> sqlite3.Connection:
         db = sqlite3.connect(
@@ -121,6 +137,8 @@ class SqliteFile:
         current = (APPLICATION, len(self._scripts))
         if self._header(db) == current:
             return
+        if self._first is not None and self._header(db) == (0, 0):
+            raise self._replaced()
         self._to_wal(db)
         db.execute("BEGIN IMMEDIATE")
         header = self._header(db)  # again: another process may have been faster
@@ -179,17 +197,22 @@ class SqliteFile:
 
 
 _WRITABLE = "tpujob must be able to write there; or set TPUJOB_STATE to a folder where it can"
+_PUT_BACK = (
+    "run `tpujob down`, put a backup of that file back, then run `tpujob up`; without the file tpujob does not know "
+    "its jobs, their history and the slices that still run"
+)
 _HINTS = {
     "full": "free some space on that disk; no stored job is lost",
     "no space": "free some space on that disk; no stored job is lost",
     "disk i/o error": "check whether the disk is full or over its quota; no stored job is lost",
-    "not a database": "move that file away, or set TPUJOB_STATE to another folder",
-    "malformed": "move that file away, or put a copy of it back",
+    "not a database": _PUT_BACK,
+    "malformed": _PUT_BACK,
     "readonly": _WRITABLE,
     "read-only": _WRITABLE,
     "unable to open": _WRITABLE,
     "permission denied": _WRITABLE,
     "not a directory": _WRITABLE,
     "file exists": _WRITABLE,
-    "no such file": _WRITABLE,
+    "no such file": _PUT_BACK,
+    "no such table": _PUT_BACK,
 }

@@ -15,7 +15,7 @@ from pathlib import Path
 from sqlite3 import Connection
 
 from tpujob.adapters import records
-from tpujob.adapters.records import REMEMBERED, WALKED, Decoded, Reader
+from tpujob.adapters.records import REMEMBERED, WALKED, Decoded, Reader, same_identity
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.host_reputation import SqliteReputation
 from tpujob.adapters.sqlite.members import SqliteMembers
@@ -42,6 +42,7 @@ class SqliteStore:
         self.reputation = SqliteReputation(self._file)
         self.members = SqliteMembers(self._file)
         self.outbox = SqliteOutbox(self._file)
+        self._identity = ""  #: as it was read first
         self._decoded = Decoded()
         self._reader = Reader[_Row](
             lambda row: row if isinstance(row, Job) else self._decode(*row),
@@ -51,10 +52,15 @@ class SqliteStore:
     def close(self) -> None:
         self._file.close()
 
+    def identity(self) -> str:
+        self._identity = same_identity(self._identity, self._file.value("SELECT id FROM store"))
+        return self._identity
+
     # Jobs ------------------------------------------------------------------------------------------------------------
 
     def create(self, job: Job, event: Event, *, idempotency_key: str = "") -> Job:
         with self._file.writing() as db:
+            same_identity(self._identity, db.execute("SELECT id FROM store").fetchone()[0])
             if idempotency_key:
                 query = (
                     "SELECT id, version, document FROM keys JOIN jobs ON id = job_id WHERE key = ?"

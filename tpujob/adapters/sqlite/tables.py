@@ -76,4 +76,9 @@ _ACCUSERS = """
 ALTER TABLE suspects ADD COLUMN owners TEXT DEFAULT '{}';  -- a JSON object: whose jobs made which part of the score
 """
 
-SCRIPTS = (_JOBS, _SUSPECTS, _MEMBERS, _TIMES, _OUTBOX, _ACCUSERS)
+_STORE = """
+CREATE TABLE store (id TEXT);                   -- one row: tells this store from every other one
+INSERT INTO store VALUES (lower(hex(randomblob(8))));
+"""
+
+SCRIPTS = (_JOBS, _SUSPECTS, _MEMBERS, _TIMES, _OUTBOX, _ACCUSERS, _STORE)

@@ -1,0 +1,166 @@
+"""A context refuses a store that is not the one that it used before."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.stores import a_job, an_event
+from tests.support.world import Bucket, Clock, Faults
+from tpujob.adapters.firestore import Firestore, FirestoreStore
+from tpujob.adapters.sqlite import SqliteStore
+from tpujob.config import settings as settings_module
+from tpujob.config.settings import Settings, prepare
+from tpujob.errors import StoreError, Transient
+from tpujob.wiring.store import OBJECT, check_database, open_file
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    made = settings_module.load(tmp_path / "state", env={"USER": "ada"})
+    prepare(made)
+    return made
+
+
+def begun(settings: Settings) -> str:
+    """The identity of a store with a job."""
+    store = open_file(settings)
+    store.create(a_job(), an_event())
+    store.close()
+    return store.identity()
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
+    for beside in path.parent.glob("jobs.db-*"):
+        beside.unlink()
+
+
+def remove(path: Path) -> None:
+    for each in path.parent.glob("jobs.db*"):
+        each.unlink()
+
+
+def put_another_in_its_place(path: Path) -> None:
+    remove(path)
+    SqliteStore(path).close()
+
+
+LOSSES = [empty, remove, put_another_in_its_place]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_lost_file_is_refused_with_both_ways_out_until_one_is_taken(
+    settings: Settings, loss: Callable[[Path], None], tmp_path: Path
+) -> None:
+    identity = begun(settings)
+    shutil.copy(settings.db, tmp_path / "backup.db")
+    loss(settings.db)
+    for _ in range(2):
+        with pytest.raises(StoreError, match=f"is lost.*{identity}") as raised:
+            open_file(settings)
+        assert f"--replace-store {identity}" in raised.value.hint
+        assert "back, then run `tpujob up`" in raised.value.hint
+    with pytest.raises(StoreError):
+        open_file(replace(settings, replace_store="another"))
+    remove(settings.db)
+    shutil.copy(tmp_path / "backup.db", settings.db)
+    restored = open_file(settings)
+    assert (restored.identity(), [job.id for job in restored.list()]) == (identity, ["000001"])
+    restored.close()
+    loss(settings.db)
+    new = open_file(replace(settings, replace_store=identity))
+    assert new.list() == []
+    assert new.identity() != identity
+    new.close()
+    assert open_file(settings).identity() == new.identity(), "it is asked for once"
+    loss(settings.db)
+    with pytest.raises(StoreError):  # the consent was for one store
+        open_file(replace(settings, replace_store=identity))
+
+
+def test_a_new_context_and_a_file_of_before_there_were_identities_open_without_a_question(
+    settings: Settings,
+) -> None:
+    identity = begun(settings)
+    (settings.home / "store-id").unlink()
+    assert open_file(settings).identity() == identity
+    assert (settings.home / "store-id").read_text().strip() == identity
+
+
+def test_a_missing_file_beside_keys_of_slices_is_refused_though_no_identity_was_kept(
+    settings: Settings,
+) -> None:
+    (settings.keys / "tj-000007-1").mkdir()
+    with pytest.raises(StoreError, match="is lost") as raised:
+        open_file(settings)
+    assert "--replace-store unknown" in raised.value.hint
+    assert not settings.db.exists(), "nothing is written where a backup belongs"
+    assert open_file(replace(settings, replace_store="unknown")).list() == []
+    assert open_file(settings).list() == []
+
+
+# Firestore -----------------------------------------------------------------------------------------------------------
+
+FOLDERS = ["gs://eu/lab-fs", "gs://us/lab-fs"]
+
+
+@pytest.fixture
+def bucket() -> Bucket:
+    return Bucket(Clock(), Faults())
+
+
+def database(place: str) -> FirestoreStore:
+    endpoint, _, project = place.partition("/")
+    return FirestoreStore(Firestore(project, endpoint=endpoint))
+
+
+def test_a_database_that_was_made_again_is_refused_by_what_its_buckets_keep(
+    firestore_place: str, bucket: Bucket, settings: Settings
+) -> None:
+    first = database(firestore_place)
+    check_database(first, bucket, FOLDERS, settings)
+    first.create(a_job(), an_event())
+    assert {bucket.get(f"{one}/{OBJECT}", timeout=1).decode() for one in FOLDERS} == {
+        first.identity()
+    }
+    check_database(database(firestore_place), bucket, FOLDERS, settings)
+    again = database(firestore_place + "-again")
+    for _ in range(2):
+        with pytest.raises(StoreError, match=f"is lost.*{first.identity()}") as raised:
+            check_database(again, bucket, FOLDERS, settings)
+        assert f"TPUJOB_REPLACE_STORE={first.identity()}" in raised.value.hint
+    check_database(again, bucket, FOLDERS, replace(settings, replace_store=first.identity()))
+    check_database(again, bucket, FOLDERS, settings)
+    with pytest.raises(StoreError):
+        check_database(first, bucket, FOLDERS, settings)
+
+
+def test_an_empty_database_beside_objects_of_jobs_is_refused_and_a_used_one_is_taken(
+    firestore_place: str, bucket: Bucket, settings: Settings
+) -> None:
+    bucket.put(f"{FOLDERS[1]}/u/ada/jobs/000001/outputs/x", b"", timeout=1)
+    store = database(firestore_place)
+    with pytest.raises(StoreError, match="with the id unknown"):
+        check_database(store, bucket, FOLDERS, settings)
+    store.create(a_job(), an_event())
+    check_database(store, bucket, FOLDERS, settings)
+
+
+def test_an_empty_database_is_not_taken_for_new_while_its_bucket_does_not_answer(
+    firestore_place: str, bucket: Bucket, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable(*_: object, **__: object) -> bytes:
+        raise Transient("503 the service is unavailable")
+
+    monkeypatch.setattr(bucket, "get", unavailable)
+    store = database(firestore_place)
+    with pytest.raises(Transient):
+        check_database(store, bucket, FOLDERS, settings)
+    store.create(a_job(), an_event())
+    check_database(store, bucket, FOLDERS, settings)

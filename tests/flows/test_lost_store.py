@@ -1,0 +1,79 @@
+"""A file of jobs that is emptied or moved away, on a stack of its own: refused, put back, given up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.local_stack import LocalStack
+
+OUTPUTS = "mkdir -p out && ls out && echo ran >> out/{0} && ls out && {1}"
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[LocalStack]:
+    local = LocalStack(tmp_path)
+    del local.env["TPUJOB_STATE"]
+    local.env["XDG_STATE_HOME"] = str(tmp_path)
+    local.state = tmp_path / "tpujob"
+    yield local
+    local.down()
+
+
+def slices(local: LocalStack) -> list[str]:
+    return [one["name"] for one in local.json("emulator", "status")["slices"]]
+
+
+def stop_backend(local: LocalStack) -> None:
+    """Afterwards it has ended; the emulated cloud and its slices go on, as Google's do."""
+    process = local.ready("backend")["pid"]
+    os.kill(process, signal.SIGTERM)
+    with contextlib.suppress(ProcessLookupError):
+        while True:
+            os.kill(process, 0)
+            time.sleep(0.05)
+
+
+def create(local: LocalStack, name: str, then: str) -> str:
+    return local.create(name, OUTPUTS.format(name, then), outputs=["out"], tpu={"type": "v4-8"})
+
+
+def test_a_lost_store_is_refused_and_no_job_gets_the_data_of_another(
+    local: LocalStack, tmp_path: Path
+) -> None:
+    ended = create(local, "first", "true")
+    local.until(ended, "succeeded")
+    running = create(local, "going", "sleep 3000")
+    local.until(running, "running")
+    stop_backend(local)
+    (db,), backup = local.state.glob("jobs.db*"), tmp_path / "backup.db"
+    db.replace(backup)
+    for _ in range(2):
+        said = local.run("list", code=69)
+        assert f"{db} is missing or empty" in said
+    db.write_bytes(b"")
+    said = local.run("create", str(tmp_path / "first.yaml"), code=69)
+    assert f"{db} is missing or empty" in said
+    assert slices(local) == ["tj-000002-1"], "nothing is deleted before somebody has chosen"
+    db.write_bytes(backup.read_bytes())
+    local.run("up")
+    assert local.job(running)["state"] == "running"
+    assert local.job(ended)["state"] == "succeeded"
+    stop_backend(local)
+    os.truncate(db, 0)
+    said = local.run("list", code=69)
+    assert slices(local) == ["tj-000002-1"]
+    (identity,) = set(re.findall(r"--replace-store ([0-9a-f]{16})", said))
+    local.run("up", "--replace-store", identity)
+    assert local.json("list", "--all") == []
+    other = create(local, "other", "test ! -e out/first")
+    assert other == ended, "ids begin again"
+    local.until(other, "succeeded")
+    assert "of an earlier attempt" not in local.run("logs", other)
