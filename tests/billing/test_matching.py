@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.billing.bill import DAY, HOUR, START, Row, Use, blank, labels, rows_of, stamp
+from tpujob.cli.render.cost.reconcile import why
 from tpujob.domain.money.billing import Book, Heading, JobLine, LedgerSlice, Reconciled, charge
 from tpujob.domain.money.billing.columns import flatten
 
@@ -161,6 +162,25 @@ def test_a_spot_price_that_moved() -> None:
     line = only(reconcile([ledger(USE)], beside(*rows_of(replace(USE, usd_per_chip_hour="0.8")))))
     assert line.by_rate == pytest.approx(-0.1215 * 84 * 1e6, abs=50)
     assert abs(line.by_usage) < 50
+
+
+def test_the_parts_of_the_sum_of_all_jobs_are_the_sums_of_their_parts() -> None:
+    """One job on demand was used for longer; one spot job beside it had a dearer rate."""
+    longer = replace(USE, spot=False, usd_per_chip_hour="3.22")
+    dearer = replace(USE, job="000043", slice="tj-000043-1-lab-x", usd_per_chip_hour="1.01")
+    found = reconcile(
+        [
+            ledger(longer, gone=round((longer.end - HOUR) * 1e6)),
+            ledger(replace(dearer, usd_per_chip_hour="0.9215")),
+        ],
+        beside(*rows_of(longer), *rows_of(dearer)),
+    )
+    total = found.tpu
+    for part in ("by_usage", "by_rate", "by_credits", "gap"):
+        assert getattr(total, part) == sum(getattr(line, part) for line in found.jobs)
+    assert total.by_usage == pytest.approx(8 * 3.22e6, abs=50)
+    assert total.by_rate == pytest.approx(0.0885 * 84 * 1e6, abs=50)
+    assert why(total, 0.01) == "+8.000 chip-hours"
 
 
 def test_a_grant_that_the_ledger_does_not_know_and_one_that_the_bill_does_not() -> None:

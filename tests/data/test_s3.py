@@ -137,6 +137,60 @@ def test_an_object_of_parts_has_no_checksum_and_is_said_to_be_unverified(rig: Ri
     assert rig.stored() == files_in(rig.folder / "back") == {"parts": data}
 
 
+@pytest.mark.parametrize("small", [1000, 8 * MIB])
+def test_a_checksum_of_parts_that_its_server_does_not_mark_as_one_is_outvoted(
+    rig: Rig, s3: Any, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "SMALL", small)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    data = random.Random(1).randbytes(5 * MIB + 7)
+    given = {"Bucket": "data", "Key": "parts"}
+    upload = s3.create_multipart_upload(**given, ChecksumAlgorithm="CRC32")["UploadId"]
+    parts: list[dict[str, Any]] = []
+    for n, body in ((1, data[: 5 * MIB]), (2, data[5 * MIB :])):
+        part = {"PartNumber": n, "UploadId": upload, "Body": body, "ChecksumAlgorithm": "CRC32"}
+        made = s3.upload_part(**given, **part)
+        parts.append(
+            {"PartNumber": n, "ETag": made["ETag"], "ChecksumCRC32": made["ChecksumCRC32"]}
+        )
+    s3.complete_multipart_upload(**given, UploadId=upload, MultipartUpload={"Parts": parts})
+    said = s3.head_object(**given, ChecksumMode="ENABLED")
+    assert "-" not in said["ChecksumCRC32"], "moto says a checksum of checksums as one of the bytes"
+    put(s3, {"whole": b"x" * 10}, ChecksumAlgorithm="CRC32")
+    for target in (rig.place, rig.folder / "back"):
+        done = fetch(rig, target)
+        assert (done.copied, done.left_out, done.unverified) == (2, 0, 1)
+    assert rig.stored() == files_in(rig.folder / "back") == {"parts": data, "whole": b"x" * 10}
+
+
+class Flipped(S3Objects):
+    """As a server one of whose objects has other bytes than its checksum says."""
+
+    def get(self, bucket: str, facts: ObjectFacts, start: int, take: Any) -> Any:
+        bad = facts.name == "bad"
+        return super().get(bucket, facts, start, (lambda b: take(bytes(len(b)))) if bad else take)
+
+
+@pytest.mark.parametrize("small", [1, 1000])
+def test_an_object_whose_bytes_are_wrong_is_left_out_by_name_and_the_rest_copied(
+    rig: Rig, s3: Any, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "SMALL", small)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    put(s3, {f"{n}": b"good" for n in range(5)} | {"bad": b"bad"}, ChecksumAlgorithm="CRC32")
+    for target in (rig.place, rig.folder / "back"):
+        done = fetch(rig, target, reader=Flipped())
+        assert (done.copied, done.left_out) == (5, 1)
+        (problem,) = done.problems
+        assert (problem.name, problem.reason) == (
+            "bad",
+            "its bytes do not have the checksum that its source gives",
+        )
+    fetched = {n for n in files_in(rig.folder / "back") if not n.startswith(".tpujob-parts/")}
+    assert rig.stored().keys() == fetched == {"0", "1", "2", "3", "4"}
+    assert rig.ledger.sessions() == 0
+
+
 class WrongETag(S3Objects):
     """As a server that makes up ETags which look like an MD5."""
 

@@ -6,7 +6,9 @@ import base64
 import hashlib
 import json
 import random
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +125,7 @@ def test_of_a_list_that_is_not_looked_at_the_same_holds(rig: Rig, web: WebServer
     assert rig.stored() == {"127.0.0.1/good": b"good"}
 
 
-def test_a_wrong_md5_in_a_list_ends_it_with_nothing_under_its_name(
+def test_a_file_with_a_wrong_md5_in_a_list_is_left_out_by_name(
     rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "SMALL", 1000)
@@ -131,10 +133,11 @@ def test_a_wrong_md5_in_a_list_ends_it_with_nothing_under_its_name(
     for size in (500, 3000):
         web.files["x"] = b"y" * size
         path = list_of(rig, web.url, {"x": b"z" * size})
-        with pytest.raises(Transient, match="do not have its checksum"):
-            fetch(rig, path, rig.place)
-        with pytest.raises(Transient, match="do not have its checksum"):
-            fetch(rig, path, rig.folder / "back")
+        for target in (rig.place, rig.folder / "back"):
+            done = fetch(rig, path, target)
+            assert (done.copied, done.left_out) == (0, 1)
+            (reason,) = named(done.problems).values()
+            assert reason == "its bytes do not have the checksum that its source gives"
     assert rig.stored() == {}
     assert set(files_in(rig.folder / "back")) <= {
         name for name in files_in(rig.folder / "back") if name.startswith(".tpujob-parts/")
@@ -323,3 +326,62 @@ def test_a_folder_is_no_list(rig: Rig, tmp_path: Path) -> None:
     (tmp_path / "urls.tsv").write_text("https://h/x\n")
     with pytest.raises(BadRequest, match="its first line is not"):
         files_of(UrlList(str(tmp_path / "urls.tsv")))
+
+
+class Endless(BaseHTTPRequestHandler):
+    """Announces ten bytes and sends 64 MiB, unless the reader hangs up."""
+
+    most = 64 * MIB
+    sent = 0
+    how = ""
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "10")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.send_response(206 if self.how == "part" else 200)
+        for name, value in {
+            "chunks": {"Content-Length": "10", "Transfer-Encoding": "chunked"},
+            "part": {"Content-Length": str(1 << 40), "Content-Range": "bytes 0-9/10"},
+        }[self.how].items():
+            self.send_header(name, value)
+        self.end_headers()
+        piece = bytes(MIB)
+        if self.how == "chunks":
+            piece = b"%x\r\n%b\r\n" % (MIB, piece)
+        while Endless.sent < self.most:
+            try:
+                self.wfile.write(piece)
+            except OSError:
+                return
+            Endless.sent += MIB
+
+
+@pytest.mark.parametrize("how", ["chunks", "part"])
+@pytest.mark.parametrize("small", [True, False])
+def test_a_server_that_sends_without_end_is_stopped_at_the_size_that_it_announced(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, how: str, small: bool
+) -> None:
+    monkeypatch.setattr(relay, "SMALL", 1000 if small else 1)
+    monkeypatch.setattr(Endless, "how", how)
+    monkeypatch.setattr(Endless, "sent", 0)
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Endless)
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    url = f"http://127.0.0.1:{http.server_address[1]}/x"
+    try:
+        for target in (rig.place, rig.folder / "back"):
+            problem = named(fetch(rig, url, target).problems)["x"]
+            assert "more than the 10 bytes" in problem or "in chunks" in problem
+    finally:
+        http.shutdown()
+        thread.join()
+        http.server_close()
+    assert Endless.sent < Endless.most, "they were read to the end"
+    assert rig.stored() == {}
+    assert set(files_in(rig.folder / "back")) <= {".tpujob-parts/lock"}
+    assert rig.ledger.sessions() == 0

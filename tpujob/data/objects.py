@@ -53,6 +53,30 @@ class NotCopied(Exception):
     """This one object cannot be copied; others may. `str(error)` is the reason."""
 
 
+class WrongBytes(NotCopied):
+    """Its bytes do not have the checksum that its source gives, however often they are read."""
+
+    def __init__(self) -> None:
+        super().__init__("its bytes do not have the checksum that its source gives")
+
+
+def within_size(
+    facts: ObjectFacts, start: int, take: Callable[[bytes], object]
+) -> Callable[[bytes], None]:
+    """Return a `take` for the bytes from `start` that raises NotCopied instead of passing on more than the object has:
+    a server may send without end."""
+    left = facts.size - start
+
+    def take_checked(data: bytes) -> None:
+        nonlocal left
+        left -= len(data)
+        if left < 0:
+            raise NotCopied(f"its server sends more than the {facts.size} bytes that it announced")
+        take(data)
+
+    return take_checked
+
+
 class Reader(Protocol):
     """The objects of a storage, to be read. Threads share it.
 

@@ -10,7 +10,7 @@ import urllib3
 
 from tpujob.adapters.calling import Backoff, Deadline, repeated
 from tpujob.adapters.https.web import Web
-from tpujob.data.objects import Hash, LeftOut, NotCopied, ObjectFacts
+from tpujob.data.objects import Hash, LeftOut, NotCopied, ObjectFacts, within_size
 from tpujob.data.sources.identity import hash_of_web, identity_of, validator_of
 from tpujob.data.sources.urls import WebFile
 from tpujob.domain.model import Cause
@@ -70,7 +70,10 @@ class WebFiles:
         except Refused as error:
             raise NotCopied(error.message) from error
         try:
+            if "transfer-encoding" in answer.headers:  # it would overrule the length
+                raise NotCopied("its server sends it in chunks, without a length to rely on")
             skip = _begins_at(answer, facts, start, pinned=not file.md5)
+            take = within_size(facts, start, take)
             for data in _body(answer, facts.name):
                 rest = data[skip:]
                 skip = max(0, skip - len(data))

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from tpujob.adapters.calling import Backoff, Deadline, repeated
 from tpujob.adapters.s3.errors import translated
-from tpujob.data.objects import Hash, LeftOut, NotCopied, ObjectFacts
+from tpujob.data.objects import Hash, LeftOut, NotCopied, ObjectFacts, within_size
 from tpujob.data.sources.identity import etag_of, hash_of_s3, identity_of, whole_seconds
 from tpujob.domain.model import Cause
 from tpujob.errors import BadRequest, NotFound, Refused, TpujobError
@@ -93,7 +93,7 @@ class S3Objects:
         body = answer["Body"]
         try:
             _check_same(facts, start, answer)
-            chunks = body.iter_chunks(_CHUNK)
+            chunks, take = body.iter_chunks(_CHUNK), within_size(facts, start, take)
             while True:
                 with translated(doing):
                     data = next(chunks, b"")
@@ -160,7 +160,8 @@ def _facts(name: str, answer: Mapping[str, Any]) -> ObjectFacts:
     modified = whole_seconds(answer.get("LastModified"))
     identity = identity_of(str(answer.get("ETag") or ""), modified, size)
     said = hash_of_s3(answer)
-    crc32c = int.from_bytes(said.value, "big") if said and said.kind == "crc32c" else None
+    known = said is not None and said.kind == "crc32c" and said.certain
+    crc32c = int.from_bytes(said.value, "big") if said and known else None
     return ObjectFacts(name, size, crc32c, 0, identity, said)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from tpujob.data.objects import Hash, HashKind
@@ -43,16 +44,18 @@ def hash_of_s3(answer: Mapping[str, object]) -> Hash | None:
     """What S3 says of all bytes of an object, in its answer to a request for the whole of it.
 
     A checksum of parts' checksums depends on the parts, and is none of the bytes (documented): it has a dash and a
-    number, or its type is COMPOSITE. An ETag is the MD5 of the bytes for an object that was written at once without a
-    key of KMS or of the customer (documented); other servers than Amazon's need not keep to that, so it is not certain.
-    CRC64NVME is not compared: nothing here computes it fast enough.
+    number, or its type is COMPOSITE. Some servers mark it by neither, so the checksum of an object in parts, whose ETag
+    has a dash, is certain only with the type FULL_OBJECT. An ETag is the MD5 of the bytes for an object that was
+    written at once without a key of KMS or of the customer (documented); other servers than Amazon's need not keep to
+    that, so it is not certain. CRC64NVME is not compared: nothing here computes it fast enough.
     """
+    etag = str(answer.get("ETag") or "").strip('"')
     if answer.get("ChecksumType") != "COMPOSITE":
+        certain = "-" not in etag or answer.get("ChecksumType") == "FULL_OBJECT"
         for kind in _KINDS:
             found = from_base64(kind, str(answer.get(f"Checksum{kind.upper()}") or ""))
             if found:
-                return found
-    etag = str(answer.get("ETag") or "").strip('"')
+                return replace(found, certain=certain)
     plain = answer.get("ServerSideEncryption") in (None, "AES256")
     if plain and not answer.get("SSECustomerAlgorithm") and re.fullmatch(r"[0-9a-f]{32}", etag):
         return Hash("md5", bytes.fromhex(etag), certain=False)

@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from tpujob.data.checksum import extend, of_file
 from tpujob.data.keys import PARTS_FOLDER
-from tpujob.data.objects import Hash, LocalFile, NotCopied, ObjectFacts, Reader
+from tpujob.data.objects import Hash, LocalFile, NotCopied, ObjectFacts, Reader, WrongBytes
 from tpujob.data.places import Outside, Prefix
 from tpujob.data.sync.ledger import Ledger
 from tpujob.data.sync.newest import copy_newest, hash_of
@@ -96,7 +96,9 @@ class Downloader:
                             self.told.unverified()
                         return crc32c
                     wrong = crc32c
-                content.truncate(0)  # what is there is wrong: begin anew
+                content.truncate(0)  # what is there is wrong
+                if failures == _TRIES:
+                    raise WrongBytes
                 text = f"the bytes of {facts.name} do not have its checksum"
                 raise Transient(text)
             except Transient:

@@ -10,7 +10,15 @@ import time
 from dataclasses import dataclass
 
 from tpujob.data.checksum import extend
-from tpujob.data.objects import Hash, ObjectFacts, Objects, Piece, Reader
+from tpujob.data.objects import (
+    Hash,
+    NotCopied,
+    ObjectFacts,
+    Objects,
+    Piece,
+    Reader,
+    WrongBytes,
+)
 from tpujob.data.places import Outside, Prefix
 from tpujob.data.sync.ledger import Ledger, RelayState
 from tpujob.data.sync.newest import copy_newest, hash_of
@@ -97,6 +105,8 @@ class Relay:
                         self.told.unverified()
                     return data
                 wrong = extend(0, data)
+                if failures == _TRIES:
+                    raise WrongBytes
                 text = f"the bytes of {facts.name} do not have its checksum"
                 raise Transient(text)
             except Transient:
@@ -125,11 +135,13 @@ class Relay:
                 stream.drop()
                 self._check_ours(name, facts, stream.crc32c)
                 return
-            except NotFound:
+            except (NotFound, NotCopied):
                 stream.drop()
                 raise
             stream.drop()
-        raise Transient(f"the bytes of {facts.name} do not have its checksum")
+        if wrong is not None:
+            raise WrongBytes
+        raise Transient(f"the upload of {facts.name} ended {_SESSIONS} times before its last byte")
 
     def _check_ours(self, name: str, facts: ObjectFacts, crc32c: int) -> None:
         """After a Conflict: it may be our own try whose answer was lost, or another machine's copy of the same. Raises
