@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.bundles import bundle_of
 from tests.support.stage import Stage
 from tpujob.domain.model import State
 from tpujob.engine.bundles import Bundles
 
-CODE = b"the code of both"
+CODE = bundle_of("the code of both")
 
 
 def with_code(stage: Stage, code: bytes = CODE) -> str:
@@ -51,7 +52,7 @@ def test_jobs_that_are_cleaned_at_once_share_what_is_read(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """But none of them uses a read that had begun before: it may have passed a record that was made since."""
-    jobs = [stage.job(with_code(stage, b"%d" % n)) for n in range(20)]
+    jobs = [stage.job(with_code(stage, bundle_of(str(n)))) for n in range(20)]
     read, counts = stage.store.list, Counter[str]()
     all_ask, goes_on = threading.Event(), threading.Event()
 

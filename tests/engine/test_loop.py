@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from tests.support.stage import Stage
+from tpujob.domain.money.looks import BY_NAME_LASTS
 from tpujob.engine import Loop
 from tpujob.engine.loop import AGAIN, HEARD, SELDOM
 from tpujob.errors import StoreError
@@ -82,3 +83,23 @@ def test_a_job_whose_tick_failed_is_looked_at_again_in_seconds_and_then_ever_les
     tried.clear()
     monkeypatch.setattr(stage.reconciler, "tick", fail)
     assert pauses(20)[0] == AGAIN, "a tick in between has worked"
+
+
+def test_an_end_is_seen_between_ticks_without_a_list(
+    stage: Stage, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One job alone is ticked every ten seconds: nothing else would look at its reports meanwhile."""
+    stage.clock.sleep(10)
+    loop.make_pass()
+    stage.finish("000003", 75, 75)
+    stage.clock.sleep(BY_NAME_LASTS)
+
+    def no_list(prefix: str, **more: object) -> None:
+        raise AssertionError("a list is an operation of class A")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stage.bucket, "list", no_list)
+        stage.reconciler.observer.listing.refresh()
+    stage.clock.sleep(HEARD)
+    assert ticks(loop) == 1
+    assert stage.job("000003").attempts[0].ended_at is not None

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.stage import Stage, leftover
-from tests.support.stores import DAMAGE
+from tests.support.stores import DAMAGE, EMPTY
 from tests.support.world import orphans
 from tpujob.api import LeakView
 from tpujob.doctor.probe.spend import LEFT_OVER, PROBE_JOB
 from tpujob.domain.decide import SUSPENDED_WITHIN
 from tpujob.domain.model import Job, Slice
 from tpujob.engine import zones
-from tpujob.errors import Refused, Transient
+from tpujob.errors import Refused, StoreError, Transient
 from tpujob.ports import Owned
 
 HOUR = 3600.0
@@ -299,3 +299,17 @@ def test_the_slice_of_a_probe_is_left_alone_while_it_may_be_in_use(stage: Stage)
     assert stage.api.sweep()["deleted"] == []
     leftover(stage, "tj-probe-2", "us-central2-b", age=LEFT_OVER + 60, job_id=PROBE_JOB)
     assert [one["name"] for one in stage.api.sweep()["deleted"]] == ["tj-probe-2"]
+
+
+def test_a_store_that_was_emptied_or_replaced_claims_nothing_and_nothing_is_deleted(
+    stage: Stage,
+) -> None:
+    stage.running(stage.create())
+    sweeping = orphans(stage.reconciler)
+    assert sweeping.sweep().deleted == []
+    stage.clock.sleep(HOUR)
+    (stage.folder / "jobs.db").symlink_to(stage.folder / "tpujob.db")
+    EMPTY["sqlite"](str(stage.folder))
+    with pytest.raises(StoreError, match="was emptied or replaced"):
+        sweeping.sweep()
+    assert list(stage.cloud.machines) == ["tj-000001-1"]

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from tests.support.callers import ADA, caller
-from tests.support.records import NOW, job_in
+from tests.support.records import NOW, job_in, with_progress
 from tests.support.stage import SPEC, Stage
 from tpujob.domain.access import Principal, Role
-from tpujob.domain.model import Cause, Job, Progress, State, Wish
+from tpujob.domain.model import Cause, Job, State, Wish
 from tpujob.errors import Forbidden, IllegalInState
 from tpujob.service import actions
 
@@ -19,8 +19,8 @@ BOB, EVE = caller("bob"), caller("eve")
 LIVE = [state for state in State if not state.final]
 
 
-def offered(job: Job, who: Principal = ADA, done: Progress | None = None) -> dict[str, str]:
-    found, refused = actions.offered(job, who, NOW, done=done)
+def offered(job: Job, who: Principal = ADA) -> dict[str, str]:
+    found, refused = actions.offered(job, who, NOW)
     names = sorted(one["name"] for one in (*found, *refused))
     assert names == sorted(actions.ACTIONS), "each is offered, or it is said why not"
     assert all(one["why"] for one in refused)
@@ -64,13 +64,13 @@ def test_each_state_offers_what_would_change_something(
         (
             job_in(State.QUEUED),
             "cancel",
-            "ends it as cancelled; record and logs stay | nothing: it holds no slice",
+            "ends it as cancelled; record and logs stay | no cost; the job holds no slice",
         ),
         (
             job_in(State.PROVISIONING),
             "delete",
             "takes the request for tj-000001-1, a spot v4-16, back and ends it as cancelled; record and logs stay"
-            " | nothing: it holds no slice",
+            " | no cost; the job holds no slice",
         ),
         (
             job_in(State.HOLDING, wish=Wish.CANCEL),
@@ -85,19 +85,19 @@ def test_each_state_offers_what_would_change_something(
         (
             job_in(State.FAILED),
             "clean",
-            "removes its logs and its record for good | nothing: it holds no slice",
+            "removes its logs and its record for good | no cost; the job holds no slice",
         ),
     ],
 )
 def test_an_action_says_what_it_does_and_what_it_costs(job: Job, name: str, said: str) -> None:
-    assert offered(job, done=Progress(step=500, checkpoint=480))[name] == said
+    assert offered(with_progress(job, step=500, checkpoint=480))[name] == said
 
 
 def test_a_price_that_nobody_knows_is_said() -> None:
     job = job_in(State.RUNNING)
     unpriced = replace(job, slices=tuple(replace(s, usd_per_hour=None) for s in job.slices))
     for said in offered(unpriced).values():
-        assert "at a price that nobody knows" in said
+        assert "at an unknown price" in said
 
 
 def test_others_are_told_why_they_have_no_button() -> None:

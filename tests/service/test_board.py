@@ -34,6 +34,16 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
+def test_the_row_of_a_failed_job_begins_with_the_error(desk: Desk) -> None:
+    error = "ValueError: bad shape (host 0: exit code 1)"
+    attempt = Attempt(1, "tj-1", 0.0, outcome=Outcome.FAILED, cause=Cause.CRASH, message=error)
+    ended = {"attempts": (attempt,), "cause": Cause.CRASH, "message": f"attempt 1 ended, {error}"}
+    desk.add(state=State.FAILED, **ended)
+    desk.add(state=State.RELEASING, then=State.FAILED, **ended)
+    desk.add(state=State.FAILED, **{**ended, "cause": Cause.STOCKOUT, "message": "no capacity"})
+    assert [row["why"] for row in desk.page({})["rows"]] == ["no capacity", error, error]
+
+
 # Which jobs ----------------------------------------------------------------------------------------------------------
 
 
@@ -70,6 +80,26 @@ def test_filters_act_over_all_jobs_and_counts_are_of_what_they_leave(desk: Desk)
     assert desk.board.states() == {"queued": 1, "running": 1, "failed": 2}
     mine = desk.page({"mine": True, "active": True}, who=BOB)
     assert mine["states"] == {"running": 1}, "counts are of what a list by that state would show"
+
+
+def test_a_recent_list_keeps_what_ended_within_a_day_below_what_goes_on(desk: Desk) -> None:
+    hour = 3600.0
+
+    def ended(state: State, ago: float) -> str:
+        return desk.add(state=state, finished_at=desk.clock.now() - ago).id
+
+    live = desk.add().id
+    failed, old = ended(State.FAILED, 23 * hour), ended(State.FAILED, 25 * hour)
+    done = ended(State.SUCCEEDED, hour)
+    newest = desk.add().id
+    assert desk.ids({"recent": True}) == [newest, live, failed, done]
+    assert desk.ids({"recent": True, "order": "id"}) == [newest, done, failed, live]
+    assert desk.ids({"recent": False}) == [newest, done, old, failed, live]
+    first = desk.page({"recent": True, "limit": 3})
+    after: ListAsked = {"recent": True, "limit": 3, "after": first["next"]}
+    assert (first["matching"], desk.ids(after)) == (4, [done])
+    desk.clock.sleep(2 * hour)
+    assert desk.ids({"recent": True}) == [newest, live, done]
 
 
 def test_mine_are_those_that_i_own_and_not_those_of_my_name(desk: Desk) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -9,11 +10,16 @@ from typing import Any
 import pytest
 
 from tests.page import lab
-from tests.support.stage import Stage
+from tests.support.stage import SPEC, Stage
+from tpujob.cli.render import words
+from tpujob.cli.render.cost.report import cost_page
 from tpujob.domain import money
 from tpujob.domain.model import Grant, Job, State
+from tpujob.domain.text import dollars
 from tpujob.errors import BadRequest
 from tpujob.service.money.ended import Ended
+from tpujob.web.live import Address
+from tpujob.web.pages.spend import fragments
 
 
 @pytest.fixture
@@ -122,3 +128,61 @@ def test_the_ledger_has_every_slice_that_was_billed(stage: Stage, done: str) -> 
 def test_an_unknown_grouping_is_refused(stage: Stage) -> None:
     with pytest.raises(BadRequest, match="not shown by 'moon'"):
         stage.api.cost(by="moon")
+
+
+def test_page_terminal_json_and_metrics_agree_that_the_emulator_bills_nothing(
+    stage: Stage, done: str
+) -> None:
+    stage.emulated = True
+    found = stage.api.cost(by="job")
+    listed = found["total"]["list_micros"]
+    assert listed > 0
+    assert found["rows"][0]["pay_micros"] == found["total"]["pay_micros"] == 0
+    assert cost_page(found, 100).splitlines()[2].split()[-2:] == [dollars(listed), "$0.00"]
+    row = fragments({**found, "budgets": []}, Address("/spend", "by=job", {}), 0.0).rows["spend-"]
+    assert re.findall(r"\$[0-9.]+", row) == [dollars(listed), "$0.00"]
+    assert "tpujob_pay_dollars 0.0\n" in stage.api.backend_metrics()
+    estimate = stage.api.estimate(SPEC, {"hours": 2.0})
+    assert estimate["list_micros"] > 0
+    assert estimate["pay_micros"] == sum(one["pay_micros"] or 0 for one in estimate["lines"]) == 0
+    assert (estimate["forecast"]["pay_micros"] or {})["high"] == 0
+
+
+def test_goodput_and_its_parts_are_of_all_time_wherever_they_are_shown(stage: Stage) -> None:
+    """It waits for twice as long as its slice is billed, so the parts are more than the billed chip-hours."""
+    job = stage.create()
+    stage.clock.sleep(2 * 3600)
+    stage.running(job)
+    stage.clock.sleep(3600)
+    stage.finish(job, 0, 0)
+    stage.until(job, State.SUCCEEDED)
+    found = stage.api.cost()
+    total = found["total"]
+    whole, parts = (
+        total.get("all_chip_hours", 0.0),
+        {p["part"]: p["chip_hours"] for p in total["parts"]},
+    )
+    assert whole == pytest.approx(sum(parts.values()))
+    assert whole > total["chip_hours"] + 15, "two hours of waiting with eight chips"
+    assert total["goodput"] == pytest.approx(parts["productive"] / whole)
+    assert parts["productive"] <= total["chip_hours"]
+
+    row = fragments({**found, "budgets": []}, Address("/spend", "by=job", {}), 0.0).rows["spend-"]
+    good, *shown = map(int, re.findall(r"(\d+) %", row))
+    assert good in shown, "the productive part is the goodput"
+    assert sum(shown) <= 101
+    said = cost_page(found, 100)
+    assert re.search(rf"\ball +{whole:.3f} 100.0%", said)
+    assert f"{total['chip_hours']:,.3f} of them were billed" in said
+
+
+def test_what_an_action_costs_on_the_emulator_is_called_a_list_price(stage: Stage) -> None:
+    job = stage.create()
+    stage.running(job)
+    paid = {one["name"]: one["costs"] for one in stage.api.get(job)["actions"]}
+    stage.emulated = True
+    view = stage.api.get(job)
+    assert view["emulated"]
+    for one in view["actions"]:
+        assert one["costs"] == f"{paid[one['name']]} (list price; the emulator bills nothing)"
+    assert "bills nothing" in words.cost(view)

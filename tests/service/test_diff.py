@@ -15,7 +15,7 @@ import pytest
 from tests.support.stage import Stage
 from tests.support.stores import a_job
 from tpujob.api import ChangeView, FileChangeView
-from tpujob.domain.model import State
+from tpujob.domain.model import Outcome, State
 from tpujob.protocol.bundle import BadBundle
 from tpujob.service import diff
 
@@ -54,10 +54,36 @@ def test_specs_differ_by_dotted_key() -> None:
     assert diff.specs(a, a) == []
 
 
-def test_a_variable_that_differs_is_told_without_its_values() -> None:
+def test_variables_that_differ_are_shown_but_for_secrets() -> None:
+    a = {"run": {"env": {"LR": "0.1", "HF_TOKEN": "canary-1"}}}
+    b = {"run": {"env": {"LR": "0.2", "HF_TOKEN": "canary-2", "X_KEY": "canary-3"}}}
+    assert diff.specs(a, b) == [
+        ChangeView(key="run.env.LR", a="0.1", b="0.2"),
+        ChangeView(key="run.env.HF_TOKEN", a="set", b="changed"),
+        ChangeView(key="run.env.X_KEY", a=None, b="set"),
+    ]
+
+
+def test_what_a_running_job_has_is_compared_as_it_is_now(stage: Stage) -> None:
+    a, b = stage.create(run={"command": "t", "env": {"LR": "1"}}), stage.create()
+    stage.running(a)
+    for step, loss in ((10, 2.5), (780, 0.5166123456)):  # the record has the first alone
+        for host in range(2):
+            stage.report(a, host, step=step, loss=loss)
+        stage.step(a)
+        stage.clock.sleep(10)
+    found = stage.api.diff(a, b)
+    shown = {c["key"]: (c["a"], c["b"]) for c in (*found["spec"], *found["outcome"])}
+    assert stage.job(a).attempts[0].progress.step == 10
+    assert (shown["step"], shown["loss"]) == ((780, None), (0.516612, None))
+    assert shown["run.env.LR"] == ("1", None)
+    assert "outcome" not in shown, "neither has ended"
+
+
+def test_a_variable_that_differs_is_shown_to_others_without_its_values() -> None:
     a = {"run": {"env": {"SAME": "1", "OTHER": "canary-1", "GONE": "canary-2"}}}
     b = {"run": {"env": {"SAME": "1", "OTHER": "canary-3", "NEW": "canary-4"}}}
-    assert diff.specs(a, b) == [
+    assert diff.specs(a, b, private=False) == [
         ChangeView(key="run.env.OTHER", a="set", b="changed"),
         ChangeView(key="run.env.GONE", a="set", b=None),
         ChangeView(key="run.env.NEW", a=None, b="set"),
@@ -71,6 +97,9 @@ def test_outcomes_say_how_far_and_for_how_much() -> None:
     assert changed["state"] == (a.state, "failed")
     assert changed["spent.preemptions"] == (None, 2)
     assert changed["seconds"] == (100, 60)
+    ended = replace(b, outcome=Outcome.FAILED)
+    (outcome,) = (c for c in diff.outcomes(a, ended, a.created_at + 100) if c["key"] == "outcome")
+    assert (outcome["a"], outcome["b"]) == ("not ended yet", "failed")
 
 
 def test_files_differ_by_content_mode_and_presence() -> None:

@@ -58,11 +58,26 @@ def test_a_spot_job_gets_a_range_around_its_estimate():
     found = estimate_view(SPEC, {"hours": 10})
     forecast = found["forecast"]
     assert forecast["work_hours"] == 10
-    assert forecast["billed_hours"]["low"] > 10
+    assert forecast["billed_hours"]["low"] >= 10
+    assert forecast["billed_hours"]["p90"] > 10
     pay = forecast["pay_micros"]
     assert pay is not None
-    assert found["pay_micros"] <= pay["low"] < pay["p50"] < pay["p90"] <= pay["high"]
+    assert found["pay_micros"] <= pay["low"] <= pay["p50"] < pay["p90"] <= pay["high"]
     assert (forecast["slices"], forecast["stated"]) == (0, [])
+
+
+def test_what_no_job_has_met_is_not_known_in_place_of_a_number():
+    for pricing in ("spot", "on-demand"):
+        spec = {**SPEC, "tpu": {**SPEC["tpu"], "pricing": pricing}}
+        forecast = estimate_view(spec, {"hours": 10})["forecast"]
+        assert (forecast["wall_hours"], forecast["waiting_hours"]) == (None, None)
+        assert forecast["setup_hours"] is None
+        assert forecast["half_seconds"]["first_wait"] is None
+    seen = estimate_view(SPEC, {"hours": 10, "preempt_every": 1e9}, [earlier(1)])["forecast"]
+    assert seen["wall_hours"] is not None
+    assert seen["setup_hours"] == pytest.approx(400 / 3600)
+    spec = {**SPEC, "tpu": {**SPEC["tpu"], "pricing": "reserved"}}
+    assert estimate_view(spec, {"hours": 10})["forecast"]["waiting_hours"] == 0
 
 
 def test_without_a_length_there_is_no_range():
@@ -99,7 +114,7 @@ def test_a_place_without_a_price_has_hours_and_no_dollars():
     forecast = estimate_view(spec, {"hours": 3})["forecast"]
     assert forecast["list_micros"] is None
     assert forecast["pay_micros"] is None
-    assert forecast["wall_hours"]["p50"] > 3
+    assert forecast["billed_hours"]["p50"] >= 3
 
 
 # Side by side --------------------------------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ def test_a_backend_that_stops_closes_its_streams() -> None:
     heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
     heard.tails(JOB, len(JOB.attempts), Until(10))
     nobody: Any = mock.Mock()
-    Backend(nobody, nobody, nobody, nobody, nobody, heard).stop()
+    Backend(nobody, nobody, nobody, nobody, nobody, heard, nobody).stop()
     ((_, stream),) = streams.opened
     with stream.change:
         assert stream.change.wait_for(lambda: None in stream.said, 10), "it was not closed"

@@ -6,18 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.records import NOW, V6E, B, job_in, request
+from tests.support.records import NOW, V6E, B, job_in, request, with_progress
 from tpujob.api import NextView
-from tpujob.domain.model import Cause, Job, Progress, State, Wish
+from tpujob.domain.model import Cause, Job, State, Wish
 from tpujob.domain.observations import Circuit
 from tpujob.domain.placement import circuits
+from tpujob.domain.progress import job_progress
 from tpujob.service import outlook
 
 _S = State
 
 
-def next_of(job: Job, done: Progress | None = None) -> NextView:
-    return outlook.what_next(job, done or Progress(), None, NOW)
+def next_of(job: Job) -> NextView:
+    return outlook.what_next(job, job_progress(job), None, NOW)
 
 
 ACTIONS = {
@@ -87,7 +88,7 @@ def test_the_time_of_the_next_step_is_given_where_it_is_known(job: Job, at: str 
 
 def test_a_job_goes_on_from_the_checkpoint_that_is_known() -> None:
     had = replace(job_in(_S.QUEUED), attempts=job_in(_S.RUNNING).attempts)
-    assert next_of(had, Progress(checkpoint=400))["text"] == (
+    assert next_of(with_progress(had, checkpoint=400))["text"] == (
         "it asks for another slice and goes on from checkpoint 400"
     )
     assert next_of(had)["text"] == "it asks for another slice and goes on"
@@ -104,7 +105,7 @@ def test_only_commands_that_help_are_suggested() -> None:
     assert commands(failed) == ["tpujob resume 000001"]
     assert commands(replace(failed, cause=Cause.BAD_SPEC)) == ["tpujob create FILE"]
     assert [c["does"] for c in next_of(failed)["commands"]] == ["starts it again"]
-    (resume,) = next_of(failed, Progress(checkpoint=400))["commands"]
+    (resume,) = next_of(with_progress(failed, checkpoint=400))["commands"]
     assert resume["does"] == "goes on from checkpoint 400"
     assert commands(job_in(_S.SUCCEEDED)) == ["tpujob logs 000001"]
     assert commands(job_in(_S.RUNNING)) == []
@@ -146,5 +147,5 @@ def test_a_wait_for_capacity_says_what_was_refused_and_what_is_asked_next() -> N
         "first_at": "1970-01-01T02:46:40.000Z",
     }
     later = replace(wait, first_at=NOW + 120)
-    coming = outlook.what_next(job, Progress(), later, NOW)
+    coming = outlook.what_next(job, job_progress(job), later, NOW)
     assert (coming["action"], coming["at"]) == ("request_slice", "1970-01-01T02:48:40.000Z")

@@ -57,7 +57,9 @@ class Checkpoints:
             return
         pointer = newest.progress.checkpoint
         old = before.attempt
-        if old and old.number == newest.number and (old.progress.checkpoint or 0) > pointer:
+        before_bad = newest.verdict is not None and pointer < (newest.verdict.step or 0)
+        back = old is not None and (old.progress.checkpoint or 0) > pointer
+        if old and old.number == newest.number and back and not before_bad:
             text = f"its checkpoint went back from {old.progress.checkpoint} to {pointer}"
             self.broken("I4", job.id, f"attempt {newest.number}: {text}")
         if pointer > max((c.step for c in saved), default=0):

@@ -98,7 +98,7 @@ class Cloud:
         return self._present(machine, at)
 
     def create(
-        self, slice: Slice, *, job_id: str, public_key: str, timeout: float, folder: str = ""
+        self, slice: Slice, *, job_id: str, public_key: str, timeout: float, user: str = ""
     ) -> None:
         self.effect(
             "create", slice.name, lambda: self._create(slice, job_id), timeout=timeout,

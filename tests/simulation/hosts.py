@@ -92,7 +92,7 @@ class Hosts:
         self.world.begin(machine, plan)
         self.world.stirred(machine.job)
 
-    def stop(self, slice: Slice, *, grace: float, timeout: float) -> None:
+    def stop(self, slice: Slice, *, grace: float, discard: bool = False, timeout: float) -> None:
         until = self.sim.now + timeout
         for host in range(len(slice.endpoints)):
 

@@ -13,6 +13,7 @@ from tests.simulation.hardware import Accusations, Offers
 from tests.simulation.machines import Machine
 from tests.simulation.programs import Program
 from tests.simulation.sim import Sim, Violation
+from tests.simulation.views import Views
 from tests.simulation.world import World
 from tests.support.money import assert_adds_up, assert_covers
 from tpujob.domain import invariants
@@ -58,6 +59,7 @@ class Monitor:
         self.checkpoints = Checkpoints(self.jobs, self.broken)
         self.offers = Offers(self.broken)
         self.accusations = Accusations(world, self.broken)
+        self.views = Views(world, self.broken)
         self.rolled_back, self.resumed = self.checkpoints.rolled_back, self.checkpoints.resumed
         self.attended = self.bounds.attended
 
@@ -106,6 +108,7 @@ class Monitor:
         self.arrivals.committed(job, event)
         self._reasoned(before, job, event)
         self.budgets.committed(before, job, event)
+        self.views.check(job)
         if job.state.final:
             self._history(job)
 

@@ -162,6 +162,9 @@ class Program:
             said |= self._progress(at)
         if at >= self.exit_at:
             said |= {"phase": "exited", "exit_code": self.exit_code, "saved_in": self.saved_in}
+            said |= {"signalled": bool(self.stopped_by)}
+            began = self.cause != "PREFLIGHT" and self.exit_at > self.running_at
+            said |= {"ran": self.exit_at - self.running_at} if began else {}
             said |= {"error": self.error, "cause": self.cause} if self.cause else {}
             said |= {"verdict": self.verdict} if self.verdict else {}
         return said
@@ -180,5 +183,8 @@ class Program:
             said["resumed_from"] = run.resumed
             said["steps"] = run.steps
             kept = run.step(at) if at >= run.saved_at() else max(newest, run.resumed)
+            if at >= self.exit_at and self.verdict and self.verdict["step"] is not None:
+                # an agent that knows the bad step names the newest checkpoint before it
+                kept = min(kept, max((self.verdict["step"] - 1) // EVERY * EVERY, run.resumed))
             said["checkpoint"] = kept or None
         return said

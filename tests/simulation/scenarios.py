@@ -227,6 +227,19 @@ def _dead_ready(play: Play, machine: Machine) -> None:
         program.died_at, program.told_at = play.sim.now, math.inf
 
 
+def _done_and_then(verb: Callable[[Jobs], object]) -> Callable[[Play, Machine], object]:
+    """Its program ends with 0 on every host; before a backend has seen that, its user asks for something else."""
+
+    def end(play: Play, machine: Machine) -> None:
+        for run in machine.runs:
+            run.steps = run.step(play.sim.now)
+            for program in run.programs.values():
+                program.exit_at, program.exit_code = play.sim.now, 0
+        ask(play, verb)
+
+    return end
+
+
 def _short_lives(play: Play, machine: Machine) -> None:
     """Of backends: half a minute each, as of one that is only called now and then."""
     for backend in play.backends:
@@ -560,6 +573,10 @@ SCENARIOS: Mapping[str, Scenario] = {
             ends=_CANCELLED,
             late=_SUCCEEDED,
         ),
+        Scenario(
+            "done, and then cancelled", at(_S.RUNNING, _done_and_then(lambda a: a.cancel(JOB)))
+        ),
+        Scenario("done, and then deleted", at(_S.RUNNING, _done_and_then(lambda a: a.delete(JOB)))),
         Scenario("two backends", at(_S.RUNNING, _preempted, then=70.0), backends=2),
         Scenario("the store is away", at(_S.RUNNING, _store_away)),
         Scenario("the storage is away", at(_S.RUNNING, _bucket_away)),

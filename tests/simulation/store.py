@@ -36,6 +36,11 @@ class SimStore:
         lost = {"before": "store_before", "after": "store_after"} if writes else {}
         return self.world.effects(name, about, guarded, timeout=BRIEF, store=True, **lost)
 
+    def identity(self) -> str:
+        self.world.sim.check_alive()
+        self.outage.check("identity")
+        return self.real.identity()
+
     def create(self, job: Job, event: Event, *, idempotency_key: str = "") -> Job:
         def do() -> Job:
             stored = self.real.create(job, event, idempotency_key=idempotency_key)

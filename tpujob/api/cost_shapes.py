@@ -48,9 +48,8 @@ class CostRowView(TypedDict):
         int  #: less than `list_micros` while a slice is missing and not yet confirmed to be gone
     )
     pay_micros: int  #: without the slices that a grant pays for
-    goodput: (
-        float | None
-    )  #: the productive part of all chip-hours, waiting included; None: there was no time
+    goodput: float | None  #: the productive part of `all_chip_hours`; None: there was no time
+    all_chip_hours: NotRequired[float]  #: billed or not, waiting included: the sum of the parts
     parts: list[CostPartView]
 
 
@@ -92,6 +91,7 @@ class CostView(TypedDict):
     total: CostRowView
     #: micro-dollars for copies of data and checkpoints into other regions; in no row, and not in the total
     copies_micros: NotRequired[int]
+    emulated: NotRequired[bool]  #: the jobs ran on the emulator: nothing is paid
 
 
 class EstimateSaid(TypedDict, total=False):
@@ -164,4 +164,8 @@ class EstimateView(TypedDict):
     sums: str  #: for people: what is to be paid, as a sum
     unknown: list[str]  #: what is in no sum, and why
     warnings: list[str]
+    emulated: NotRequired[bool]  #: the job would run on the emulator: nothing is paid
     forecast: NotRequired[ForecastView]  #: missing: nobody knows how much there is to do
+    budget_micros: NotRequired[int]  #: the job's own budget; missing: it has none
+    #: for which that pays slices and their return; missing: it has none, or the slices cost it nothing
+    budget_hours: NotRequired[float]

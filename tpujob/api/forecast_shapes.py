@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -20,13 +20,13 @@ class RangeView(TypedDict):
 
 
 class HalvesView(TypedDict):
-    """Seconds that half of them take at most."""
+    """Seconds that half of them take at most. None: not known."""
 
-    first_wait: float  #: until a job's first slice is ready
+    first_wait: float | None  #: until a job's first slice is ready
     first_life: float  #: until that is lost
-    later_wait: float  #: the same after a loss
+    later_wait: float | None  #: the same after a loss
     later_life: float
-    setup: float  #: from ready to the first step
+    setup: float | None  #: from ready to the first step
     release: float  #: from a program's end until its slice is gone
 
 
@@ -34,13 +34,13 @@ class ForecastView(TypedDict):
     """What a job will probably take, with the slices that it will probably lose."""
 
     work_hours: float  #: of steps that count
-    wall_hours: RangeView  #: from submission to the end
+    wall_hours: RangeView | None  #: from submission to the end; None: the wait is not known
     billed_hours: RangeView  #: for which slices are ready
     preemptions: RangeView
     list_micros: RangeView | None  #: None: no price is known for the slices
     pay_micros: RangeView | None
-    waiting_hours: float  #: this and the next three: on average
-    setup_hours: float  #: from ready to the first step
+    waiting_hours: float | None  #: this and the next three: on average; None: not known
+    setup_hours: float | None  #: from ready to the first step; None: no job has been measured
     redone_hours: float  #: of steps that come to nothing with a slice
     releasing_hours: float  #: from a program's end until its slice is gone
     fails: float  #: the share of courses that use up the preemptions or the wait that the job is allowed
@@ -88,3 +88,4 @@ class CompareView(TypedDict):
     amount: float
     ways: list[WayView]  #: those that are known first, the cheapest of them first
     warnings: list[str]
+    emulated: NotRequired[bool]  #: the job would run on the emulator: nothing is paid

@@ -47,7 +47,7 @@ SpanKind = Literal[
     "held",
     "condemned",
     "releasing",
-    "untold",
+    "unknown",
 ]
 
 

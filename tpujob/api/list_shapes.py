@@ -14,6 +14,7 @@ JobOrder = Literal[
     "name",
     "user",
     "state",
+    "active",
     "type",
     "zone",
     "step",
@@ -31,6 +32,9 @@ class ListAsked(TypedDict, total=False):
     user: str
     mine: bool  #: the caller's own alone
     active: bool  #: True: those that go on; False: those that have ended
+    recent: (
+        bool  #: those that go on or ended within the last day; by `active` unless `order` is given
+    )
     states: list[str]  #: one of these; likewise the next three
     causes: list[str]
     types: list[str]
@@ -91,6 +95,6 @@ class JobPage(TypedDict):
     first: NotRequired[int]  #: the number of the first row among those that match, from 1
     matching: int  #: jobs that match, on all pages
     total: int  #: jobs that there are
-    #: by state, of those that match everything but `states` and `active`
+    #: by state, of those that match everything but `states`, `active` and `recent`
     states: dict[str, int]
     revision: int  #: of the store: what the page shows is at least as new

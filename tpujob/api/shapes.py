@@ -84,8 +84,10 @@ class AttemptView(TypedDict):
     verdict: VerdictView | None  #: of numbers that are not finite
     unreached: NotRequired[UnreachedView | None]
     step: int | None
-    checkpoint: int | None
-    resumed_from: int | None
+    checkpoint: int | None  #: that this attempt committed
+    resumed_from: int | None  #: as its program says
+    first_step: NotRequired[int | None]
+    redone: NotRequired[int | None]  #: steps of it that do not count; None: not known
     versions: dict[str, str]  #: python, jax, jaxlib, libtpu, as far as known
 
 
@@ -291,6 +293,8 @@ class JobView(TypedDict):
     refused: NotRequired[list[RefusedView]]  #: what not, and why
     timeline: NotRequired[list[SpanView]]  #: its time, oldest first
     on_hosts: NotRequired[list[HostView]]  #: of the slice that serves it
+    #: it runs on the emulator: dollars are list prices, and nothing is paid
+    emulated: NotRequired[bool]
 
 
 class PlanView(TypedDict):

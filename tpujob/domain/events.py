@@ -115,6 +115,7 @@ class AttemptRunning:
 class Progressed:
     progress: Progress
     first: bool = False  #: no step of this attempt was seen before
+    running_at: float | None = None  #: since when the program ran, if that was not known before
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,5 +63,7 @@ def count(value: int) -> str:
 
 
 def number(value: float | None) -> str:
-    """A loss or a metric, to four significant digits."""
-    return "-" if value is None else f"{value:.4g}"
+    """A loss or a metric, to four significant digits; in full from 1,000 to a billion."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.4g}"

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.failures.retry import POLICIES, limit_of
-from tpujob.domain.lifecycle import REFUSALS, TABLE, apply
+from tpujob.domain.lifecycle import REFUSALS, TABLE, apply, may_end
 from tpujob.domain.model import Job, Role, Slice, State, Wish
 
 
@@ -52,7 +52,8 @@ def of_step(before: Job, after: Job) -> list[Broken]:
     if len(after.attempts) < len(before.attempts):
         found.append(("I6", "an attempt was taken out of the record"))
     for old, new in zip(before.attempts, after.attempts, strict=False):
-        if old.outcome is not None and (old.outcome, old.cause) != (new.outcome, new.cause):
+        changed = (old.outcome, old.cause) != (new.outcome, new.cause)
+        if changed and not may_end(old, new.outcome):
             found.append(("I6", f"the outcome of attempt {old.number} was overwritten"))
         if (old.number, old.slice) != (new.number, new.slice):
             became = f"attempt {new.number} on {new.slice}"

@@ -36,7 +36,6 @@ from tpujob.domain.events import (
     SliceRequested,
     Watched,
 )
-from tpujob.domain.failures.nonfinite import resume_before
 from tpujob.domain.model import (
     Attempt,
     Cause,
@@ -50,6 +49,7 @@ from tpujob.domain.model import (
     State,
     Wish,
 )
+from tpujob.domain.progress import resume_before
 
 _S, _E = State, EventKind
 _WITH_SLICE = (_S.PROVISIONING, _S.PREPARING, _S.RUNNING, _S.HOLDING)
@@ -67,7 +67,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     (_S.PREPARING, _E.ATTEMPT_RUNNING): _S.RUNNING,
     **{(s, _E.PROGRESSED): s for s in (_S.RUNNING, _S.HOLDING)},
     **{(s, kind): s for s in _WITH_PROGRAM for kind in (_E.WATCHED, _E.REPORTS_IGNORED)},
-    **{(s, _E.ATTEMPT_ENDED): _S.RELEASING for s in _WITH_PROGRAM},
+    **{(s, _E.ATTEMPT_ENDED): _S.RELEASING for s in (*_WITH_PROGRAM, _S.HOLDING)},
     **{(s, _E.ATTEMPT_RETRIED): _S.PREPARING for s in _WITH_PROGRAM},
     **{(s, _E.ATTEMPT_CONDEMNED): _S.QUEUED for s in _WITH_PROGRAM},
     **{(s, _E.CONDEMNED_STOPPED): s for s in _LIVE},
@@ -176,8 +176,9 @@ def _folded(job: Job, happened: Event) -> Job:
             return _change_slice(job, name, **_about_slice(happened.kind, at))
         case AttemptRunning(versions):
             return _change_attempt(job, running_at=at, versions=versions)
-        case Progressed(progress, first):
+        case Progressed(progress, first, running_at):
             noted = {"first_step_at": at, "first_step": progress.step} if first else {}
+            noted |= {} if running_at is None else {"running_at": running_at}
             return _change_attempt(job, progress=progress, progress_at=at, **noted)
         case Watched(watch):
             return _change_attempt(job, watch=watch)
@@ -337,11 +338,23 @@ def _change_attempt(job: Job, **changes: Any) -> Job:
     return replace(job, attempts=(*earlier, replace(last, **changes)))
 
 
+#: causes of an end for which a program is stopped, and may have succeeded before that
+OVERTAKEN = (Cause.CANCELLED, Cause.BUDGET)
+
+
+def may_end(attempt: Attempt, outcome: Outcome | None) -> bool:
+    """An outcome, once set, stays, unless the program proves to have succeeded before it was stopped."""
+    late_success = outcome is Outcome.SUCCEEDED and attempt.cause in OVERTAKEN
+    return attempt.outcome is None or late_success
+
+
 def _end_attempt(job: Job, at: float, end: End) -> Job:
-    if job.attempt is None or job.attempt.outcome is not None:  # an outcome, once set, stays
+    if job.attempt is None or not may_end(job.attempt, end.outcome):
         return job
+    since = job.attempt.running_at
     return _change_attempt(
         job,
+        running_at=end.running_at if since is None else since,
         ended_at=at,
         outcome=end.outcome,
         cause=end.cause,

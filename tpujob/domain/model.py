@@ -19,7 +19,7 @@ Json = Any  #: what `json.loads` gives
 Pricing = Literal["spot", "on-demand", "reserved"]
 
 #: of the records; `codec/records_v1.py` reads those of version 1. What knows 2 alone would drop a job's budget
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 6
 
 
 class State(StrEnum):
@@ -139,6 +139,7 @@ class Progress:
     phase: str = ""
     checkpoint: int | None = None  #: newest committed step
     resumed_from: int | None = None
+    first_step: int | None = None  #: the first that it made in this attempt
     metrics: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
@@ -209,7 +210,8 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One start of the program on one slice. `outcome` and `cause`, once set, are never overwritten."""
+    """One start of the program on one slice. `outcome` and `cause`, once set, stay; but one that was stopped by its
+    user, or for want of money, may prove to have succeeded before that."""
 
     number: int  #: counts from 1
     slice: str
@@ -234,7 +236,7 @@ class Attempt:
     first_step_at: float | None = (
         None  #: when a step was first seen; None: none, or nobody noted it
     )
-    first_step: int | None = None  #: that step
+    first_step: int | None = None  #: that step; the hosts' own word is in `progress`
     idle: float | None = None  #: it ended in a hang, after so many seconds without progress
     signed: bool = False  #: its hosts sign what they say; False: of before they did
     watch: Watch | None = None  #: the newest; None: there was always word of every host
@@ -256,6 +258,7 @@ class End:
     progress: Progress | None = None  #: None: no host has reported any
     physical: tuple[str, ...] = ()
     idle: float | None = None
+    running_at: float | None = None  #: None: that is known already, or it did not run
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,10 +328,14 @@ class Job:
     copies: tuple[Copy, ...] = ()  #: made or being made for it
     owner: str = ""  #: a `Principal.id`; empty: of before there were owners, or of nobody
     folder: str = ""  #: of its owner, in each bucket; empty: the bucket itself
+    #: of its workdir: random, so that a job of a lost store that had the same id shares no object with this one; empty:
+    #: created before there were such words
+    word: str = ""
     schema_version: int = SCHEMA_VERSION
 
     def workdir_in(self, bucket: str) -> str:
-        return f"{owner_folder(bucket or self.bucket, self.folder)}/jobs/{self.id}"
+        folder = f"{self.id}-{self.word}" if self.word else self.id
+        return f"{owner_folder(bucket or self.bucket, self.folder)}/jobs/{folder}"
 
     def workdir_of(self, attempt: int) -> str:
         """Of the attempt of that number; of one that never was: the newest's."""

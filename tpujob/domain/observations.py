@@ -90,6 +90,8 @@ class Report:
     error_cause: Cause | None = None
     late: bool = False  #: the error is that something was not done in time; nothing was found wrong
     unreached: Unreached | None = None  #: the error is that this host got no answer
+    signalled: bool = False  #: its program was told to stop, or killed, before it ended
+    ran: float | None = None  #: seconds from its program's start to its end; None: it has not ended
     notice: str = ""  #: `preempted` or `maintenance`, from the metadata server
     maintenance: Maintenance | None = None  #: announced for later
     saved_in: float | None = None  #: seconds from the notice to the commit of a newer checkpoint

@@ -23,7 +23,7 @@ from tpujob.domain.actions import (
     StartProgram,
     StopProgram,
 )
-from tpujob.domain.failures import host_reputation
+from tpujob.domain.failures import host_reputation, nonfinite
 from tpujob.domain.failures.retry import POLICIES
 from tpujob.domain.host import keys, plan
 from tpujob.domain.model import Cause, Job, Slice
@@ -105,9 +105,8 @@ class Actor:
                 slice = _serving(job)
                 key = self.hosts.public_key(slice)
                 left = self._left(lease)
-                self.slices.create(
-                    slice, job_id=job.id, public_key=key, timeout=left, folder=job.folder
-                )
+                user = job.user if job.owner else ""  # without an owner it is not verified
+                self.slices.create(slice, job_id=job.id, public_key=key, timeout=left, user=user)
             case DeleteSlice(name, even_suspending):
                 slice = next(s for s in job.slices if s.name == name)
                 left, look = self._left(lease), seen.slices.get(name) if seen else None
@@ -130,8 +129,10 @@ class Actor:
                 live.launched = live.launched or live.started
             case StopProgram(name):
                 slice = next(s for s in job.slices if s.name == name) if name else _serving(job)
-                grace = job.spec.stop_grace
-                self.hosts.stop(slice, grace=grace, timeout=self._left(lease))
+                discard = nonfinite.discards(job, slice.name)
+                grace = 0.0 if discard else job.spec.stop_grace
+                left = self._left(lease)
+                self.hosts.stop(slice, grace=grace, discard=discard, timeout=left)
             case _:
                 self._wipe(job, lease)
 
@@ -158,7 +159,7 @@ class Actor:
         the next tick goes on. Data sets stay: other jobs read them, too."""
         until = self.clock.now() + self._left(lease)
         for workdir in job.workdirs:
-            said = f"{paths.reports_root(workdir)}{job.id}/"
+            said = f"{paths.reports_root(workdir)}{paths.job_folder(workdir)}/"
             for blob in (
                 *self.blobs.list(said, timeout=LOOK),
                 *self.blobs.list(workdir + "/", timeout=LOOK),

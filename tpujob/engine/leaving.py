@@ -23,11 +23,11 @@ class Leaving:
     def __init__(self, blobs: Blobs, key_of: KeyOf) -> None:
         self._blobs, self._key_of = blobs, key_of
 
-    def leave(self, root: str, job_id: str, attempt: int, blobs: Sequence[Blob]) -> bool:
+    def leave(self, root: str, folder: str, attempt: int, blobs: Sequence[Blob]) -> bool:
         """Of these objects and what is kept already, keep the newest with curves that the hosts have signed; where none
         has any, that of host 0. Remove the others. False: another process is at it."""
-        workdir = f"{root.removesuffix('/reports/')}/jobs/{job_id}"
-        kept, own = paths.kept_report_path(workdir, attempt, 0), f"{root}{job_id}/{attempt}/host-0"
+        workdir = f"{root.removesuffix('/reports/')}/jobs/{folder}"
+        kept, own = paths.kept_report_path(workdir, attempt, 0), f"{root}{folder}/{attempt}/host-0"
         told = [b for b in blobs if b.path == own or slice_report.is_slice(b.metadata)]
         try:
             bodies = {b.path: self._body(b.path) for b in told}
@@ -38,7 +38,7 @@ class Leaving:
             with contextlib.suppress(NotFound):
                 bodies[kept] = self._body(kept)
         if bodies.keys() - {own}:
-            best = self._newest(job_id, attempt, bodies) or best
+            best = self._newest(paths.job_id(folder), attempt, bodies) or best
         if best != kept:
             metadata = next(b.metadata for b in told if b.path == best)
             self._blobs.put(kept, bodies[best], metadata=metadata, timeout=TIMEOUT)

@@ -35,7 +35,7 @@ ASKED = 30.0
 STALE = 600.0
 
 UNKNOWN = Known()
-_Key = tuple[str, int]  #: job, attempt
+_Key = tuple[str, int]  #: folder of the job, attempt
 
 
 @dataclass(slots=True)
@@ -62,8 +62,14 @@ class Listing:
     def news(self, before: Listing) -> set[str]:
         """The jobs whose hosts seem to have come to an end, or to have had a notice, since an earlier listing."""
         return {
-            key[0] for key, blobs in self.found.items() if _turned(blobs, before.found.get(key, []))
+            paths.job_id(key[0])
+            for key, blobs in self.found.items()
+            if _turned(blobs, before.found.get(key, []))
         }
+
+
+def _key(job: Job, attempt: int) -> _Key:
+    return paths.job_folder(job.workdir), attempt
 
 
 def _turned(blobs: Sequence[Blob], before: Sequence[Blob]) -> bool:
@@ -80,6 +86,7 @@ class _Asked:
     at: float  #: by this process's clock
     paths: frozenset[str]  #: the objects that say all, and those of whoever comes to speak next
     hosts: int
+    until: float  #: by the storage's clock; the objects say all until then
 
 
 class ReportListing:
@@ -105,12 +112,12 @@ class ReportListing:
         if not attempt.signed:  # its agents report elsewhere
             blobs = self._blobs.list(reports.reports_prefix(job), timeout=timeout)
             return blobs, self._blobs.clock(timeout=timeout)
-        root, key = paths.reports_root(job.workdir), (job.id, attempt.number)
+        root, key = paths.reports_root(job.workdir), _key(job, attempt.number)
         first = {
             f"{reports.reports_prefix(job)}{host}" for host in range(min(looks.FIRST, job.hosts))
         }
         asked = self._asked.setdefault(root, {})
-        asked[key] = _Asked(self._clock.now(), known.paths | first, job.hosts)
+        asked[key] = _Asked(self._clock.now(), known.paths | first, job.hosts, known.until)
         newest = self._newest(root, timeout, known.until)
         return newest.found.get(key, ()), newest.storage_now(self._clock.now())
 
@@ -137,14 +144,16 @@ class ReportListing:
             self._making.add(root)
             return free
 
-    def _renewed(self, root: str, timeout: float, *, whole: bool) -> Listing:
+    def _renewed(
+        self, root: str, timeout: float, *, whole: bool = False, only_by_name: bool = False
+    ) -> Listing:
         """Made by whoever has `_begun`."""
         known, began = self._listings.get(root), self._clock.now()
         try:
             names = [] if whole or known is None else self._names(root, known)
             looked = self._looked(known, names, timeout) if known and names else None
             left = max(0.1, began + timeout - self._clock.now())
-            made = looked or self._list(root, left)
+            made = looked or (known if known and only_by_name else self._list(root, left))
             self._listings[root] = made
         finally:
             self._making.discard(root)
@@ -176,6 +185,16 @@ class ReportListing:
             if about is not None:
                 made.found.setdefault(about[:2], []).append(blob)
         return made
+
+    def refresh(self) -> None:
+        """Look again, by name, at what ticks have asked for lately, so that `news` tells of an end before the next
+        tick. Nothing is listed, as a list costs more. Raises Transient, Refused."""
+        for root, known in self._listings.copy().items():
+            now, asked = self._clock.now(), self._asked.get(root, {}).copy().values()
+            going = any(known.storage_now(now) < one.until for one in asked)
+            old = known.age(now) >= self._lasts(known)
+            if going and old and self._begun(root):
+                self._renewed(root, TIMEOUT, only_by_name=True)
 
     # By name ---------------------------------------------------------------------------------------------------------
 
@@ -219,7 +238,7 @@ class ReportListing:
     def tidy(self, live: Iterable[Job], key_of: KeyOf) -> None:
         """Remove the reports of attempts that are over, wherever these jobs report; one is kept in the folder of its
         attempt, see `Leaving`. What fails is left for the next time."""
-        jobs = {job.id: job for job in live}
+        jobs = {paths.job_folder(job.workdir): job for job in live}
         for root in sorted({paths.reports_root(w) for job in jobs.values() for w in job.workdirs}):
             try:
                 self._tidy(root, jobs, Leaving(self._blobs, key_of))

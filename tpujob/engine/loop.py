@@ -27,6 +27,8 @@ T = TypeVar("T")
 
 #: seconds between reads of the store for jobs that other backends changed, and for hints that were lost
 RESYNC = 30.0
+#: seconds between two looks at reports that ticks have asked for; a job that goes on well is ticked less often
+REFRESH = 2.0
 #: seconds between sweeps
 SWEEP_EVERY = 300.0
 #: seconds after which a pass starts no more ticks; Cloud Scheduler calls every minute
@@ -183,6 +185,7 @@ class Loop:
     def run(self) -> None:
         """Tick jobs as they become due, until `stop`; what `start` gives to a thread."""
         next_resync, next_sweep = 0.0, self._clock.now() + 5
+        next_refresh, refresh = 0.0, self._reconciler.observer.listing.refresh
         while not self._stopping:
             now = self._clock.now()
             if now >= next_resync:
@@ -191,9 +194,12 @@ class Loop:
             if now >= next_sweep:
                 self._pool.submit(self._guarded, self._sweep)
                 next_sweep = now + SWEEP_EVERY
+            if now >= next_refresh:
+                self._pool.submit(self._guarded, refresh)
+                next_refresh = now + REFRESH
             self._dispatch(now)
             self._passed_at = self._clock.now()
-            self._wait(min(next_resync, next_sweep))
+            self._wait(min(next_resync, next_sweep, next_refresh))
 
     def _resync(self, now: float) -> None:
         """Schedule the jobs that are due, and those that other backends changed since the last time."""

@@ -183,7 +183,11 @@ class Observer:
         live.meet(unseen[0] if unseen else "", now, looking=True)
         since = now if live.readable_since is None else live.readable_since
         live.watch_leaving(slices)
+        probed_at = live.probed_at
         silent = self._probe(job, reports, live) if reports and job.slice else {}
+        if live.probed_at != probed_at:  # which may take long: what was read before it is old
+            reports = self._reports(job)
+            silent = self._probe(job, reports, live)
         waits = not isinstance(reports, Unknown) and self._waits(job, reports)
         return Seen(
             slices=slices,

@@ -68,7 +68,9 @@ class Orphans:
     def sweep(self, *, dry_run: bool = False) -> Swept:
         """Delete orphans that are older than their grace. If every zone was listed, remove the keys of slices that are
         gone. What could not be listed or deleted is left for the next sweep. Raises Transient or Refused when no zone
-        could be listed, StoreError."""
+        could be listed, StoreError; also when the store was emptied or replaced: it says nothing about what the slices
+        are for."""
+        self.store.identity()  # raises then
         swept = Swept()
         # keys and slices before the jobs: a job writes its record before it has either
         names = self._keys(swept)

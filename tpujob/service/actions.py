@@ -6,6 +6,8 @@ does it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tpujob.api import ActionName, ActionView, AskView, RefusedView
 from tpujob.domain import access
 from tpujob.domain.access import Principal
@@ -15,6 +17,7 @@ from tpujob.domain.money import budget
 from tpujob.domain.observations import NO_FUNDS, Funds
 from tpujob.domain.placement import circuits
 from tpujob.domain.prices import LIST, PriceList
+from tpujob.domain.progress import JobProgress, job_progress
 from tpujob.domain.text import dollars, duration
 from tpujob.errors import Forbidden, IllegalInState
 from tpujob.service import outlook
@@ -24,7 +27,7 @@ ACTIONS: tuple[ActionName, ...] = ("resume", "cancel", "delete", "clean")
 CHECKPOINTS = AskView(
     name="checkpoints", does="removes its checkpoints and outputs, too", needed=False
 )
-NOTHING = "nothing: it holds no slice"
+NOTHING = "no cost; the job holds no slice"
 
 _LEAVES = "record and logs stay"
 _ENDED = (State.SUCCEEDED, State.FAILED)
@@ -35,30 +38,40 @@ def offered(
     who: Principal,
     now: float,
     *,
-    done: Progress | None = None,
+    live: Progress | None = None,
     funds: Funds = NO_FUNDS,
     prices: PriceList = LIST,
 ) -> tuple[list[ActionView], list[RefusedView]]:
-    """What `who` can do with `job`, and what not. `done`: how far its program has come."""
+    """What `who` can do with `job`, and what not. `live`: see `job_progress`."""
+    has = job_progress(job, live)
     found: list[ActionView] = []
     refused: list[RefusedView] = []
     for name in ACTIONS:
         try:
             access.check_owner(who, name, job.id, job.owner)
-            found.append(_action(name, job, done or Progress(), funds, prices, now))
+            found.append(_action(name, job, has, funds, prices, now))
         except (Forbidden, IllegalInState) as error:
             forbidden = isinstance(error, Forbidden)
             refused.append(RefusedView(name=name, why=error.message, forbidden=forbidden))
     return found, refused
 
 
+def emulated(found: Sequence[ActionView]) -> list[ActionView]:
+    """The same, with the remark that what they cost is not paid."""
+    remark = "list price; the emulator bills nothing"
+    return [
+        one if one["costs"] == NOTHING else {**one, "costs": f"{one['costs']} ({remark})"}
+        for one in found
+    ]
+
+
 def _action(
-    name: ActionName, job: Job, done: Progress, funds: Funds, prices: PriceList, now: float
+    name: ActionName, job: Job, has: JobProgress, funds: Funds, prices: PriceList, now: float
 ) -> ActionView:
     """Raises IllegalInState when it would change nothing, or cannot be done."""
     match name:
         case "resume":
-            return _resume(job, done, funds, prices, now)
+            return _resume(job, has, funds, prices, now)
         case "cancel":
             check_stoppable(job, Wish.CANCEL)
             return _view(name, *_cancel(job))
@@ -106,7 +119,7 @@ def _cancel(job: Job) -> tuple[str, str]:
             f"takes the request for a slice back; one that is there by then is kept for {kept}, "
             "for a resume"
         )
-        return does, f"nothing, or {price}"
+        return does, f"no cost, or {price}"
     does = f"stops the program on all hosts and keeps the slice for {kept}, for a resume; then gives it back"
     return does, price
 
@@ -114,7 +127,7 @@ def _cancel(job: Job) -> tuple[str, str]:
 def _kept_for(held: Slice, seconds: float) -> str:
     """`$12.88/h while it is kept, $3.22 at most`."""
     if held.usd_per_hour is None:
-        return "the slice while it is kept, at a price that nobody knows"
+        return "the slice while it is kept, at an unknown price"
     most = dollars(round(held.usd_per_hour * seconds / 3600 * 1e6))
     return f"{_rate(held.usd_per_hour)} while the slice is kept, {most} at most"
 
@@ -154,7 +167,7 @@ def _until_gone(job: Job) -> str:
         return NOTHING
     known = [s.usd_per_hour for s in billed if s.usd_per_hour is not None]
     if len(known) < len(billed):
-        return "the slice until it is gone, at a price that nobody knows"
+        return "the slice until it is gone, at an unknown price"
     return f"{_rate(sum(known))} until the slice is gone"
 
 
@@ -178,7 +191,7 @@ def check_resumable(job: Job) -> None:
         )
 
 
-def _resume(job: Job, done: Progress, funds: Funds, prices: PriceList, now: float) -> ActionView:
+def _resume(job: Job, has: JobProgress, funds: Funds, prices: PriceList, now: float) -> ActionView:
     check_resumable(job)
     needed = outlook.needs_budget(job) or (job.state is State.HOLDING and job.then is not None)
     if job.wish is Wish.RUN and not job.state.final and not needed:
@@ -193,9 +206,9 @@ def _resume(job: Job, done: Progress, funds: Funds, prices: PriceList, now: floa
             raise
     says = AskView(name="budget", does="is what it may cost in all, in US dollars", needed=needed)
     asks = [says] if budget.limit(job) is not None else []
-    on, held = outlook.goes_on(job, done), job.slice
+    on, held = outlook.goes_on(job, has), job.slice
     if held and job.state is not State.RELEASING:
-        price = "the slice, at a price that nobody knows"
+        price = "the slice, at an unknown price"
         if held.usd_per_hour is not None:
             price = f"{_rate(held.usd_per_hour)} while it holds the slice"
         where = "on the slice that it holds" if held.ready_at else "when its slice is ready"
@@ -203,6 +216,6 @@ def _resume(job: Job, done: Progress, funds: Funds, prices: PriceList, now: floa
     first = next(iter(circuits.allowed(job, prices)), None)
     kind = several(first.type, job.tpu_slices) if first else "slice"
     rate = first.usd_per_hour if first else None
-    price = "a price that nobody knows" if rate is None else _rate(rate)
+    price = "an unknown price" if rate is None else _rate(rate)
     does = f"asks for a {job.spec.tpu.pricing} {kind} and {on}"
     return _view("resume", does, f"{price} while it holds the slice", *asks)

@@ -16,12 +16,14 @@ from functools import partial
 from typing import IO, Any, Literal, cast
 
 from tpujob.api import ChangeView, DiffSide, DiffView, FileChangeView
-from tpujob.domain.model import Job, Json
+from tpujob.domain.model import Job, Json, Progress
 from tpujob.domain.money import usd_of_job
+from tpujob.domain.progress import job_progress
 from tpujob.domain.spec import dump
 from tpujob.errors import NotFound
 from tpujob.ports import Blobs
 from tpujob.protocol.bundle import BadBundle, Member, members
+from tpujob.protocol.telling import telling
 from tpujob.service.views import SET, code_view
 
 FETCH = 60.0  #: seconds to fetch one piece of a bundle
@@ -39,6 +41,8 @@ COST_LIMIT = (
 )
 
 Kind = Literal["added", "removed", "changed", "mode"]
+#: the live progress of both jobs
+Live = tuple[Progress | None, Progress | None]
 #: begins to read an archive, as often as it is asked to
 Opens = Callable[[], IO[bytes]]
 
@@ -54,22 +58,25 @@ class Entry:
     link: str = ""  #: where a link leads
 
 
-def specs(a: Mapping[str, Json], b: Mapping[str, Json]) -> list[ChangeView]:
-    """By dotted key, in the order of the first; lists are compared whole. Of a variable of the program it is told that
-    it was set or changed, and no value."""
-    return [_without_value(change) for change in _changes(_flat(a), _flat(b))]
+def specs(
+    a: Mapping[str, Json], b: Mapping[str, Json], *, private: bool = True
+) -> list[ChangeView]:
+    """By dotted key, in the order of the first; lists are compared whole. Values of the program's variables are shown
+    only if `private`, and never those of names such as `HF_TOKEN`, which may be secrets."""
+    return [_shown(change, private=private) for change in _changes(_flat(a), _flat(b))]
 
 
-def _without_value(change: ChangeView) -> ChangeView:
-    if not change["key"].startswith("run.env."):
+def _shown(change: ChangeView, *, private: bool) -> ChangeView:
+    key = change["key"]
+    if not key.startswith("run.env.") or (private and not telling({key: ""})):
         return change
     old, new = (None if value is None else SET for value in (change["a"], change["b"]))
-    return ChangeView(key=change["key"], a=old, b="changed" if old and new else new)
+    return ChangeView(key=key, a=old, b="changed" if old and new else new)
 
 
-def outcomes(a: Job, b: Job, now: float) -> list[ChangeView]:
+def outcomes(a: Job, b: Job, now: float, live: Live = (None, None)) -> list[ChangeView]:
     """How far they came, and what it cost."""
-    return _changes(_outcome(a, now), _outcome(b, now))
+    return _changes(_outcome(a, now, live[0]), _outcome(b, now, live[1]))
 
 
 def files(a: Sequence[Opens], b: Sequence[Opens]) -> tuple[list[FileChangeView], bool]:
@@ -104,17 +111,17 @@ def _flat(value: Json, key: str = "") -> dict[str, Json]:
     }
 
 
-def _outcome(job: Job, now: float) -> dict[str, Json]:
-    done = job.attempt.progress if job.attempt else None
+def _outcome(job: Job, now: float, live: Progress | None) -> dict[str, Json]:
+    has = job_progress(job, live)
     usd = usd_of_job(job, now)
     return {
         "state": job.state.value,
-        "outcome": job.outcome and job.outcome.value,
+        "outcome": job.outcome.value if job.outcome else "not ended yet",
         "cause": job.cause and job.cause.value,
         "attempts": len(job.attempts),
-        "step": done and done.step,
-        "loss": done and done.loss,
-        "checkpoint": done and done.checkpoint,
+        "step": has.step,
+        "loss": None if has.loss is None else float(f"{has.loss:.6g}"),
+        "checkpoint": has.checkpoint,
         "usd_spent": None if usd is None else round(usd, 2),
         "seconds": round((job.finished_at or now) - job.created_at),
         **{f"spent.{name}": used for name, used in job.spent.items()},
@@ -255,15 +262,17 @@ def _ended(line: str) -> str:
 # Fetched -------------------------------------------------------------------------------------------------------------
 
 
-def compare(a: Job, b: Job, blobs: Blobs, now: float) -> DiffView:
-    """What differs from `a` to `b`. A bundle that is gone is told in `files_unknown`; raises Transient, Refused when
-    the bucket does not answer."""
+def compare(
+    a: Job, b: Job, blobs: Blobs, now: float, *, live: Live = (None, None), private: bool = False
+) -> DiffView:
+    """What differs from `a` to `b`. `live`: the progress of each, as `job_progress` takes it; `private`: see `specs`.
+    A bundle that is gone is told in `files_unknown`; raises Transient, Refused when the bucket does not answer."""
     changed, unknown, cut = _fetched(a, b, blobs)
     return DiffView(
         a=_side(a),
         b=_side(b),
-        spec=specs(dump(a.spec), dump(b.spec)),
-        outcome=outcomes(a, b, now),
+        spec=specs(dump(a.spec), dump(b.spec), private=private),
+        outcome=outcomes(a, b, now, live),
         files=changed,
         files_unknown=unknown,
         cut=cut,

@@ -100,6 +100,7 @@ class Jobs:
         counters: Counters | None = None,
         process: Process = Process(),  # noqa: B008
         live_logs: LiveLogs | None = None,
+        word: Callable[[], str] = str,
     ) -> None:
         """`who`: for whom; `acting_for` makes one for somebody else. `live`: what the reconciler knows of each job
         beyond its record. `circuits`: the offers that were refused lately, for all jobs. `funds`: what budgets depend
@@ -107,7 +108,8 @@ class Jobs:
         nobody can be asked. `access`: lets the holder of a public key in at a host. `key`: see `Hosts.key`. `trust`:
         why the keys of a slice's hosts are trusted. `owner`: what slices are labelled with. `around`: what the context
         adds to the bill. `quotas`: what the project may hold; left out: there is none to read. `counters`: of the
-        process, which is `process`. `live_logs`: what running hosts print that is not stored yet."""
+        process, which is `process`. `live_logs`: what running hosts print that is not stored yet. `word`: draws
+        one for the workdir of each new job."""
         self._who = who
         self._store, self._blobs, self._clock = store, blobs, clock
         self._access, self._trust, self._loop, self._changes = access, trust, loop, changes
@@ -119,7 +121,7 @@ class Jobs:
         self.board = Board(store, changes, clock, self._knowledge)
         self._steering = Steering(store, clock, site.prices, funds, self._tell)
         self._secrets, self._bundles = OwnSecrets(store, secrets), Bundles(store, blobs)
-        self._submission = Submission(blobs, copies, clock, site, offered, funds)
+        self._submission = Submission(blobs, copies, clock, site, offered, funds, word)
         self.hosts, self.pin_host, self.clear_host = admin.hosts, admin.pin_host, admin.clear_host
         self._curves = Curves(blobs, clock, key)
         self._members, self._suspects = members, admin.suspects
@@ -127,7 +129,8 @@ class Jobs:
         self.set_channel_secret = notifications.set_channel_secret
         overview = Overview(store, clock, circuits, self.board, quotas)
         self.happened, self.capacity = overview.happened, overview.capacity
-        costs = Costs(store, clock, self.board, owner)
+        costs = Costs(store, clock, self.board, owner, emulated=around.emulated)
+        self._emulated = around.emulated
         self.cost, self.ledger = costs.cost, costs.ledger
         counters = counters or Counters()
         self.itself = itself = Itself(
@@ -249,7 +252,10 @@ class Jobs:
 
     def diff(self, a: str, b: str) -> DiffView:
         both = self._find("diff", a), self._find("diff", b)
-        return compare(*both, self._blobs, self._clock.now())
+        first, second = (self._knowledge.going(job) for job in both)
+        live = (first and first.progress, second and second.progress)
+        private = all(access.sees_all(self._who, job.owner) for job in both)
+        return compare(*both, self._blobs, self._clock.now(), live=live, private=private)
 
     def patch(self, job: str) -> PatchView:
         return patch(self._find("patch", job), self._blobs)
@@ -343,10 +349,12 @@ class Jobs:
             private=private,
             host_keys=self._trust(job.slice) if job.slice and job.slice.endpoints else "",
         )
-        done = known.progress or (job.attempt.progress if job.attempt else None)
-        view["actions"], view["refused"] = actions.offered(
-            job, self._who, now, done=done, funds=known.funds, prices=self._prices
+        offered, view["refused"] = actions.offered(
+            job, self._who, now, live=known.progress, funds=known.funds, prices=self._prices
         )
+        view["actions"] = actions.emulated(offered) if self._emulated else offered
+        if self._emulated:
+            view["emulated"] = True
         view["timeline"] = details.spans(job, now, known.progress)
         view["on_hosts"] = self._on_hosts(job, now, private=private)
         return view

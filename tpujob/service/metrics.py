@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tpujob.api import ChartView, CurveView, MetricsView
 from tpujob.domain.host.series import Point, read_series
 from tpujob.domain.model import Attempt, Job
-from tpujob.domain.money.goodput import resumed_at, steps_kept
+from tpujob.domain.progress import began_from, steps_kept
 from tpujob.errors import NotFound, Refused, Transient
 from tpujob.newest import Newest
 from tpujob.ports import Blobs, Clock
@@ -107,7 +107,7 @@ def _charts(
             CurveView(
                 attempt=a.number,
                 points=_points(found[a.number][name], each),
-                resumed_from=resumed_at(a) or None,
+                resumed_from=began_from(a) or None,
                 kept=kept.get(a.number),
             )
             for a in having

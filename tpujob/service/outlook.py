@@ -6,10 +6,11 @@ from math import ceil
 
 from tpujob.api import BudgetView, CapacityView, CommandView, CopyView, NextAction, NextView
 from tpujob.domain.failures import retry
-from tpujob.domain.model import Cause, Job, Progress, State, Wish
+from tpujob.domain.model import Cause, Job, State, Wish
 from tpujob.domain.money import budget
 from tpujob.domain.placement import circuits, datasets
 from tpujob.domain.placement.circuits import Wait
+from tpujob.domain.progress import JobProgress
 from tpujob.domain.text import amount_of_bytes, dollars, duration, rfc3339
 
 
@@ -23,17 +24,16 @@ def why(job: Job, wait: Wait | None, unpaid: str, now: float) -> str:
     return (circuits.told(wait, now) if wait else unpaid) or job.message
 
 
-def what_next(job: Job, done: Progress, wait: Wait | None, now: float) -> NextView:
-    """What happens next, by itself or by a command. `done` is how far the program has come."""
-    from_step = f" from checkpoint {done.checkpoint}" if done.checkpoint is not None else ""
+def what_next(job: Job, has: JobProgress, wait: Wait | None, now: float) -> NextView:
+    """What happens next, by itself or by a command."""
     if job.state.final:
-        return _after_end(job, done)
+        return _after_end(job, has)
     if job.state is State.RELEASING and job.then in _ENDED and job.wish is not Wish.CLEAN:
         return _next("end", f"when the slice is seen to be gone, the job has {job.then}")
     if job.wish is not Wish.RUN:
         return _on_its_way_out(job)
     due = max(job.wake, wait.first_at if wait else 0.0)
-    again = f"another slice and goes on{from_step}"
+    again = f"another slice and goes on{_from_checkpoint(has)}"
     match job.state:
         case State.QUEUED if under_way := datasets.under_way(job):
             text = f"when {under_way.name} is in {under_way.region}, it asks for a slice there"
@@ -98,24 +98,32 @@ def _on_its_way_out(job: Job) -> NextView:
             return _next("stop_program", text)
 
 
-def _after_end(job: Job, done: Progress) -> NextView:
+def _after_end(job: Job, has: JobProgress) -> NextView:
     if job.wish is Wish.CLEAN:
         return _next("remove_record", "its logs and its record are being removed")
     if job.state is State.SUCCEEDED:
-        return _next("nothing", "nothing: it is done", _command(job, "logs", "prints its output"))
+        return _next("nothing", "nothing is left to do", _command(job, "logs", "prints its output"))
     options = ("--budget USD",) if needs_budget(job) else ()
-    again = _command(job, "resume", goes_on(job, done), *options)
+    again = _command(job, "resume", goes_on(job, has), *options)
     if job.cause is Cause.BAD_SPEC:  # a spec never changes, so the same would come of it
         does = "submits the corrected job file as a new job"
         again = CommandView(command="tpujob create FILE", does=does)
     return _next("nothing", "nothing happens by itself", again)
 
 
-def goes_on(job: Job, done: Progress) -> str:
+def goes_on(job: Job, has: JobProgress) -> str:
     """What a resume comes to: `goes on from checkpoint 480`."""
-    if done.checkpoint is not None:
-        return f"goes on from checkpoint {done.checkpoint}"
-    return "starts it again" if job.state.final else "goes on"
+    where = _from_checkpoint(has)
+    return f"goes on{where}" if where or not job.state.final else "starts it again"
+
+
+def _from_checkpoint(has: JobProgress) -> str:
+    """` from checkpoint 480`; empty: none is known."""
+    if has.checkpoint is None:
+        before = has.resume_before
+        return f" from a checkpoint before step {before}, if there is one" if before else ""
+    newest = f", the newest before step {has.resume_before}" if has.resume_before else ""
+    return f" from checkpoint {has.checkpoint}{newest}"
 
 
 def needs_budget(job: Job) -> bool:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tpujob.domain.host import keys, reports
 from tpujob.domain.host.series import READ, Signed, read_signed
 from tpujob.domain.model import Attempt, Job
-from tpujob.errors import NotFound, Transient
+from tpujob.errors import NotFound, Refused, TpujobError, Transient
 from tpujob.newest import Newest
 from tpujob.ports import Blobs, Clock
 from tpujob.protocol import limits, paths
@@ -39,6 +39,7 @@ class Told(NamedTuple):
     number: int = -1  #: see `Signed`
     path: str = ""  #: where it was
     until: float = 0.0  #: it is taken as it is
+    error: TpujobError | None = None  #: why it could not be read; it is raised until then
     searched: float = -math.inf  #: when the places of all hosts were looked at last
 
 
@@ -55,11 +56,17 @@ class SeriesReader:
         key, now = (job.id, attempt.number), self._clock.now()
         known = self._told.get(key, Told())
         if now < known.until:
+            if known.error:
+                raise known.error
             return known
         if left <= 0:
             raise Transient("reading takes too long")
         read = self._signed if attempt.signed else self._unsigned
-        found = read(job, attempt, known, left)
+        try:
+            found = read(job, attempt, known._replace(error=None), left)
+        except (Transient, Refused) as error:
+            self._told[key] = known._replace(until=now + FRESH, error=error)
+            raise
         settled = attempt.ended_at is not None and now - attempt.ended_at > SETTLED
         found = found._replace(until=now + (SETTLED if settled else FRESH))
         self._told[key] = found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -27,6 +28,14 @@ from tpujob.domain.money import free, pace, usd_of_job, usd_of_slice
 from tpujob.domain.observations import Maintenance, Report
 from tpujob.domain.placement import circuits
 from tpujob.domain.prices import LIST, PriceList
+from tpujob.domain.progress import (
+    JobProgress,
+    first_step,
+    job_progress,
+    steps_kept,
+    steps_redone,
+    with_live,
+)
 from tpujob.domain.spec import dump
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadSpec
@@ -62,11 +71,11 @@ def hardware(job: Job) -> Hardware:
     )
 
 
-def speed(job: Job, done: Progress, moved_at: float | None) -> float | None:
+def speed(job: Job, has: JobProgress, moved_at: float | None) -> float | None:
     """Steps a second, while it runs."""
     if job.state is not State.RUNNING or job.attempt is None:
         return None
-    return pace.steps_per_second(job.attempt, done, moved_at)
+    return pace.steps_per_second(job.attempt, has, moved_at)
 
 
 def job_view(
@@ -82,9 +91,10 @@ def job_view(
     `refused`, `timeline` and `on_hosts` are left to the caller."""
     trouble = "" if job.state.final else known.trouble
     progress, moved_at = known.progress, known.moved_at
+    job = with_live(job, progress)
     serving, attempt, shown = job.slice, job.attempt, hardware(job)
-    done = progress or (attempt.progress if attempt else Progress())
-    rate = speed(job, done, moved_at)
+    has, kept = job_progress(job), steps_kept(job)
+    rate = speed(job, has, moved_at)
     return JobView(
         id=job.id,
         name=job.name,
@@ -92,7 +102,7 @@ def job_view(
         state=job.state,
         wish=job.wish,
         message=job.message,
-        next=outlook.what_next(job, done, known.wait, now),
+        next=outlook.what_next(job, has, known.wait, now),
         why=outlook.why(job, known.wait, known.unpaid, now),
         trouble=trouble,
         trouble_since=_maybe(known.trouble_since) if trouble else None,
@@ -117,16 +127,16 @@ def job_view(
         condemned=[s.name for s in job.condemned],
         host0_ip=serving.endpoints[0].address if serving and serving.endpoints else "",
         attempt=attempt.number if attempt else 0,
-        phase=done.phase if job.state is State.RUNNING else "",
-        step=done.step,
-        steps=done.steps,
+        phase=has.phase if job.state is State.RUNNING else "",
+        step=has.step,
+        steps=has.steps,
         steps_per_s=rate,
-        left_s=pace.seconds_left(done, rate),
+        left_s=pace.seconds_left(has, rate),
         progress_at=_maybe(_progress_at(job, moved_at)),
-        stall_s=_stall(job, done),
-        loss=done.loss,
-        checkpoint=done.checkpoint,
-        metrics=dict(done.metrics),
+        stall_s=_stall(job, progress),
+        loss=has.loss,
+        checkpoint=has.checkpoint,
+        metrics=dict(has.metrics),
         workdir=job.workdir if private else "",
         bundles=list(job.bundles) if private else [],
         code=code_view(job.code) if private else None,
@@ -143,10 +153,7 @@ def job_view(
             slice_view(job, s, now=now, host_keys=host_keys if s is serving else "")
             for s in job.slices
         ],
-        attempts=[
-            attempt_view(a, live=progress if a is attempt else None, private=private)
-            for a in job.attempts
-        ],
+        attempts=[attempt_view(a, kept, private=private) for a in job.attempts],
         spec=_spec(job, private=private),
         actions=[],
         refused=[],
@@ -214,9 +221,10 @@ def slice_view(job: Job, slice: Slice, *, now: float, host_keys: str = "") -> Sl
 
 
 def attempt_view(
-    attempt: Attempt, *, live: Progress | None = None, private: bool = True
+    attempt: Attempt, kept: Mapping[int, int | None], *, private: bool = True
 ) -> AttemptView:
-    done = live if live and attempt.ended_at is None else attempt.progress
+    """`kept`: as `steps_kept` returns it."""
+    done = attempt.progress
     return AttemptView(
         number=attempt.number,
         slice=attempt.slice,
@@ -234,6 +242,8 @@ def attempt_view(
         step=done.step,
         checkpoint=done.checkpoint,
         resumed_from=done.resumed_from,
+        first_step=first_step(attempt),
+        redone=steps_redone(attempt, kept),
         versions=dict(attempt.versions),
     )
 
@@ -291,11 +301,15 @@ def _progress_at(job: Job, moved_at: float | None) -> float | None:
     return moved_at or job.attempt.progress_at or job.attempt.running_at
 
 
-def _stall(job: Job, done: Progress) -> float | None:
+def _stall(job: Job, live: Progress | None) -> float | None:
     if job.state is not State.RUNNING or job.attempt is None:
         return None
     running = Report(
-        host=0, attempt=job.attempt.number, phase=Phase.RUNNING, age=0.0, progress=done
+        host=0,
+        attempt=job.attempt.number,
+        phase=Phase.RUNNING,
+        age=0.0,
+        progress=live or job.attempt.progress,
     )
     after = job.spec.recovery.stall
     return float(stall.limit(after, [running])) if after else None

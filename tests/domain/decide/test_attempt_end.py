@@ -14,6 +14,7 @@ from tpujob.domain.events import Event, EventKind, Requeued
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Cause, End, Job, Outcome, Progress, State, Wish
 from tpujob.domain.observations import Circuit, Report, Seen
+from tpujob.domain.spec import Recovery
 
 BROKE = End(Outcome.FAILED, Cause.CRASH, 1, "host 1: exit code 1")
 BAD = End(Outcome.INTERRUPTED, Cause.BAD_HOST, 1, "host 1: a device made it")
@@ -81,12 +82,21 @@ def test_what_a_budget_has_left_is_said() -> None:
     )
     assert said().endswith("(2 more failures allowed)")
     assert said(failures=2).endswith("(0 more failures allowed)")
-    assert said(failures=3).endswith("3 failures allowed by `recovery.failures`, all used")
+    assert said(failures=3).endswith("3 retries allowed by `recovery.failures`, all used")
+
+
+def test_a_job_without_retries_is_not_said_to_have_used_them() -> None:
+    job = job_in(State.RUNNING)
+    job = replace(job, spec=job.spec.model_copy(update={"recovery": Recovery(failures=0)}))
+    text = attempt_end.end_attempt(job, BROKE, (), NOW).text
+    assert text.endswith("; no retry is allowed (`recovery.failures` is 0)")
 
 
 def test_a_job_is_as_far_as_the_host_that_is_furthest_behind() -> None:
-    first = at(9, steps=100, loss=0.5, phase="train", resumed_from=3, metrics={"mfu": 0.4})
-    second = at(7, steps=100, loss=0.7, phase="save", checkpoint=6)
+    first = at(
+        9, steps=100, loss=0.5, phase="train", resumed_from=3, first_step=5, metrics={"mfu": 0.4}
+    )
+    second = at(7, steps=100, loss=0.7, phase="save", first_step=4, checkpoint=6)
     told = (report(1, progress=second), report(0, progress=first), report(2, progress=at(None)))
     assert attempt_end.best_progress(told) == Progress(
         step=7,
@@ -95,6 +105,7 @@ def test_a_job_is_as_far_as_the_host_that_is_furthest_behind() -> None:
         phase="train",
         checkpoint=6,
         resumed_from=3,
+        first_step=4,
         metrics={"mfu": 0.4},
     )
     assert attempt_end.best_progress(()) == Progress()
@@ -162,6 +173,13 @@ def test_a_hold_keeps_how_far_the_program_had_come() -> None:
     kept = replace(job.attempts[0], progress=at(5))
     unheard = replace(job, attempts=(kept,))
     assert apply(unheard, holding.stop(unheard, (), NOW)).attempts[0].progress.step == 5
+
+
+def test_a_program_that_is_stopped_before_it_was_seen_running_has_run() -> None:
+    job = job_in(State.PREPARING)
+    reports = (report(0, progress=at(9)), report(1, progress=at(9)))
+    (attempt,) = apply(job, holding.stop(job, reports, NOW)).attempts
+    assert (attempt.progress.step, attempt.running_at) == (9, NOW)
 
 
 # The way out ---------------------------------------------------------------------------------------------------------

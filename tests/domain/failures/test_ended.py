@@ -39,13 +39,13 @@ def test_hosts_get_time_to_end_by_themselves_after_the_first_that_failed() -> No
     [
         ([], ""),
         ([(None, None, 3.0)], ""),
-        ([(9, None, None)], "not saved, 9 steps lost"),
+        ([(9, None, None)], ""),
         ([(9, 8, None)], "not saved, 1 step lost"),
         ([(9, 7, None), (8, 5, None)], "not saved, 2 steps lost"),
         ([(9, 9, None)], "step 9 was saved"),
         ([(8, 9, None), (8, None, None)], "step 8 was saved"),
         ([(9, 9, 2.0), (9, 9, 5.4)], "saved step 9 in 5 s"),
-        ([(9, None, 2.0)], "not saved, 9 steps lost"),
+        ([(9, None, 2.0)], ""),
     ],
 )
 def test_what_a_stopped_program_saved_is_reported(
@@ -133,3 +133,16 @@ def test_a_host_that_failed_is_why_the_others_were_late() -> None:
     failed = {"error": "set-up ended with exit code 1", "error_cause": Cause.SETUP}
     found = end(host(0, None, age=99, **late), host(1, None, age=9, **failed))
     assert (found.cause, found.host) == (Cause.SETUP, 1)
+
+
+def test_evidence_names_files_from_the_folder_of_the_job_and_has_no_lines_of_marks() -> None:
+    folder = "/tmp/farm/host-0/home/.tpujob/attempts/000003-1/work"
+    lines = (
+        "Traceback (most recent call last):",
+        f'  File "{folder}/prog.py", line 2, in f',
+        "    return x + y",
+        "           ^",
+        "NameError: name 'y' is not defined",
+    )
+    texts = [line.text for line in end(host(0, 1, evidence=lines)).evidence]
+    assert texts == [lines[0], '  File "prog.py", line 2, in f', lines[2], lines[4]]

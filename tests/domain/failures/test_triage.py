@@ -118,9 +118,18 @@ def test_a_crash_shows_the_end_of_its_traceback() -> None:
     found = end(host(0, 1, "step 1", *ERROR, "ValueError: bad shape", "Exception ignored in x"))
     assert (found.cause, found.message) == (
         Cause.CRASH,
-        "host 0: exit code 1, ValueError: bad shape",
+        "ValueError: bad shape (host 0: exit code 1)",
     )
     assert found.evidence == tuple(Proof(0, x) for x in (*ERROR, "ValueError: bad shape"))
+
+
+def test_a_module_that_is_missing_is_named() -> None:
+    missing = "ModuleNotFoundError: No module named 'nosuchmodule'"
+    found = end(host(0, 1, *ERROR, missing))
+    assert found.cause is Cause.SETUP
+    assert found.message == (
+        f"{missing} (host 0: something that the program needs is not installed (exit code 1))"
+    )
 
 
 def test_a_blank_line_does_not_end_a_traceback_and_what_every_host_prints_is_no_evidence() -> None:
@@ -191,7 +200,7 @@ def test_an_echo_of_a_peer_is_not_the_cause() -> None:
     found = end(
         host(0, 1, *ERROR, echo, age=40), host(1, 1, *ERROR, "KeyError: 'x'"), host(2, 1, echo)
     )
-    assert (found.host, found.message) == (1, "host 1: exit code 1, KeyError: 'x'")
+    assert (found.host, found.message) == (1, "KeyError: 'x' (host 1: exit code 1)")
 
 
 def test_an_unexplained_end_gives_way_to_the_line_that_explains_it_on_any_host() -> None:

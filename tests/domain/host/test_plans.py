@@ -41,7 +41,7 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
         "grace": 30,
         "report_every": 3,
         "log_bytes": 256 * 1024 * 1024,
-        "watch": {"nonfinite": None, "progress": None},
+        "watch": {"nonfinite": None, "progress": None, "checkpoint": None, "resume": None},
         "stall": {"seconds": 900, "first": 1800, "looks": 5},
         "avoid": ["rack-7"],
         "preflight": {
@@ -56,6 +56,7 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
         "environment": None,
         "mounts": [],
         "outputs": [],
+        "created_at": a_job().created_at,
         "voice": {"peers": ["10.0.1.0:8482", "10.0.1.1:8482"]},
         "stage": [],
         "folders": {},

@@ -47,6 +47,7 @@ def test_a_report_is_read_back() -> None:
         loss=0.5,
         checkpoint=6,
         resumed_from=3,
+        first_step=4,
         metrics={"accuracy": 0.9, "bad": "x"},
     )
     report = reports.read_report(1, text, age=4.0)
@@ -56,7 +57,7 @@ def test_a_report_is_read_back() -> None:
     assert report.notice == "preempted"
     progress = report.progress
     assert (progress.step, progress.steps, progress.loss, progress.phase) == (7, 9, 0.5, "train")
-    assert (progress.checkpoint, progress.resumed_from) == (6, 3)
+    assert (progress.checkpoint, progress.resumed_from, progress.first_step) == (6, 3, 4)
     assert progress.metrics == {"accuracy": 0.9}
 
 
@@ -160,6 +161,7 @@ def test_a_report_of_an_agent_of_0_1_is_understood() -> None:
         phase=Phase.EXITED,
         age=4.0,
         exit_code=71,
+        signalled=True,  # it did not report that
         notice="preempted",
         saved_in=2.5,
         progress=Progress(

@@ -74,7 +74,7 @@ def test_a_price_that_is_not_known_is_never_counted_as_nothing() -> None:
     assert found is not None
     assert found.unpriced == SLICE.name
     assert budget.used_up(found)
-    assert "nobody knows the price of tj-000001-1" in budget.sums(found)
+    assert "the price of tj-000001-1 is unknown" in budget.sums(found)
     assert not budget.pays_for(known(0), replace(OFFER, usd_per_hour=None), 30)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from random import Random
 
@@ -159,7 +160,33 @@ def test_what_is_stated_counts_more_than_any_history():
 def test_setup_is_that_of_the_same_program():
     seen = [met(60, 600, setup=33.0)] * 50
     assert conditions(seen, PLACE, "train").setup.count(33.0) > 50
-    assert conditions(seen, PLACE, "another").setup == conditions([], PLACE).setup
+    others = [met(60, 600, setup=700.0)._replace(program="another")] * 50
+    assert conditions([*seen, *others], PLACE, "train").setup.count(33.0) > 50
+
+
+def test_setup_is_what_any_job_was_measured_to_take_and_is_never_guessed():
+    found = conditions([met(60, 600, setup=33.0)], PLACE, "another")
+    assert set(found.setup) == {33.0}
+    assert "setup" not in found.unknown
+    found = conditions([], PLACE, "train")
+    assert (set(found.setup), found.unknown) == ({0.0}, ("wait", "setup"))
+
+
+def test_waits_of_spot_slices_say_nothing_of_those_on_demand():
+    spot, bought = [met(HOUR, 600)] * 20, PLACE._replace(pricing="on-demand")
+    assert "wait" in conditions(spot, bought).unknown
+    assert "wait" not in conditions(spot, PLACE).unknown
+    own = [met(90, HOUR, ended=False)._replace(place=bought)] * 3
+    found = conditions([*spot, *own], bought)
+    assert "wait" not in found.unknown
+    assert found.first.wait.half == pytest.approx(90 * math.log(2), rel=0.5)
+    assert "wait" not in conditions([], bought, wait=60.0).unknown
+
+
+def test_a_reserved_slice_has_no_wait():
+    found = conditions([met(HOUR, 600)] * 20, PLACE._replace(pricing="reserved"))
+    assert "wait" not in found.unknown
+    assert forecast(Work(HOUR), found).waiting < 1
 
 
 def test_a_setup_that_was_cut_short_is_as_long_as_those_that_came_as_far():

@@ -34,8 +34,13 @@ def slice_of(
     )  # fmt: skip
 
 
+_OF_PROGRESS = {*Progress.__slots__} - {
+    "first_step"
+}  #: which an attempt has, too, as the backend saw it
+
+
 def attempt(n: int, k: int, start: float, run: float, end: float | None, **more: Any) -> Attempt:
-    progress = Progress(**{key: more.pop(key) for key in [*more] if key in Progress.__slots__})
+    progress = Progress(**{key: more.pop(key) for key in [*more] if key in _OF_PROGRESS})
     return Attempt(n, f"s{k}", start, run, end, progress=progress, **more)
 
 
@@ -166,7 +171,7 @@ def test_a_condemned_slice_is_billed_beside_its_replacement() -> None:
 def test_what_a_silent_program_did_is_told_by_its_end_alone() -> None:
     slices = [slice_of(1, 0, 0, 1000), slice_of(2, 1000, 1000, 3000)]
     attempts = [attempt(1, 1, 0, 0, 1000, **LOST), attempt(2, 2, 1000, 1000, 3000, **DONE)]
-    assert seconds(job_of(slices, attempts, 3000)) == {Part.PRODUCTIVE: 2000, Part.UNTOLD: 1000}
+    assert seconds(job_of(slices, attempts, 3000)) == {Part.PRODUCTIVE: 2000, Part.UNKNOWN: 1000}
 
 
 def test_a_program_that_is_watched_by_a_pattern_tells_where_it_goes_on_by_its_first_step() -> None:
@@ -174,11 +179,27 @@ def test_a_program_that_is_watched_by_a_pattern_tells_where_it_goes_on_by_its_fi
         [slice_of(1, 0, 0, 2000)],
         [
             attempt(1, 1, 0, 0, 1000, step=100, **LOST),
-            attempt(2, 1, 1000, 1000, 2000, step=150, first_step=50, first_step_at=1000, **DONE),
+            attempt(2, 1, 1000, 1000, 2000, step=150, first_step=51, first_step_at=1000, **DONE),
         ],
         2000,
     )
     assert seconds(job) == {Part.PRODUCTIVE: 1500, Part.REDONE: 500}
+
+
+def test_an_attempt_that_began_nobody_knows_where_makes_no_step_of_others_lost() -> None:
+    job = job_of(
+        [slice_of(1, 0, 0, 3000)],
+        [
+            attempt(1, 1, 0, 0, 1000, step=30, checkpoint=25, **LOST),
+            attempt(2, 1, 1000, 1000, 2000, step=30, **LOST),
+            attempt(3, 1, 2000, 2000, 3000, step=50, resumed_from=25, **DONE),
+        ],
+        3000,
+    )
+    found = seconds(job)
+    assert found == pytest.approx(
+        {Part.PRODUCTIVE: 1833.3, Part.REDONE: 166.7, Part.UNKNOWN: 1000}, abs=0.1
+    )
 
 
 # Any history ---------------------------------------------------------------------------------------------------------

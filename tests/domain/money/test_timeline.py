@@ -114,7 +114,7 @@ def test_the_time_in_which_data_was_copied_is_no_plain_wait() -> None:
 def test_what_the_program_says_now_counts_before_the_record_does() -> None:
     job = preempted()
     young = replace(job, attempts=(job.attempts[0], attempt(2, 4, 1400, 1500, None)))
-    assert told(young)[-1][0] == "untold"
+    assert told(young)[-1][0] == "unknown"
     last = timeline(young, 1600.0, Progress(step=90, resumed_from=80, phase="train"))[-1]
     assert last.kind == "productive"
 

@@ -94,7 +94,7 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
             "on_bad_host": "swap",
             "wait": None,
         },
-        "watch": {"nonfinite": None, "progress": None},
+        "watch": {"nonfinite": None, "progress": None, "checkpoint": None, "resume": None},
         "preflight": True,
         "hold": "15m",
         "stop_grace": "30s",
@@ -292,6 +292,10 @@ def test_the_json_form_loses_nothing(data: dict[str, Any]) -> None:
             "recovery.failures: must be a whole number, not true",
         ),
         (with_line("code: [.]"), "code: must be text, not a list"),
+        (
+            with_line(r"watch: {checkpoint: 'saved step \d+'}"),
+            r"watch.checkpoint: has no group that names the step: write '(?P<step>\d+)' where it stands",
+        ),
         (
             with_line("watch: {nonfinite: 'loss=(nan'}"),
             "watch.nonfinite: is no regular expression: missing ), unterminated subpattern",

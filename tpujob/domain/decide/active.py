@@ -6,12 +6,19 @@ from collections.abc import Sequence
 
 from tpujob.domain.actions import Decision, StartProgram, StopProgram, soon
 from tpujob.domain.decide import holding, releasing, spending
-from tpujob.domain.decide.attempt_end import best_progress, end_attempt, number, slice_name
+from tpujob.domain.decide.attempt_end import (
+    began_at,
+    best_progress,
+    end_attempt,
+    number,
+    slice_name,
+)
 from tpujob.domain.events import AttemptRunning, EventKind, Progressed, ReportsIgnored, Watched
 from tpujob.domain.failures import stall, told, triage
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, End, Job, Outcome, Progress, Proof, Wish
 from tpujob.domain.observations import Absent, Present, Report, Seen, SliceState, Unknown
+from tpujob.domain.progress import steps_made_again
 from tpujob.domain.text import duration, list_hosts, many
 from tpujob.protocol import Phase
 from tpujob.protocol.limits import SAVING
@@ -36,13 +43,16 @@ _E = EventKind
 
 
 def preparing(job: Job, seen: Seen, now: float) -> Decision:
+    began = _began(job, seen.heard, now)
+    if began and all(r.phase == Phase.EXITED for r in seen.heard):
+        return began  # and has ended since
     urgent = _interrupted(job, seen, now) or _used_up(job, seen, now)
     if urgent:
         return urgent
     if isinstance(seen.reports, Unknown) or now < job.wake:
         return Decision(wake_in=min(PAUSED_LOOK, max(1.0, job.wake - now)))
     over = _ended(job, seen.reports, now)
-    return over or _ignored(job, seen, now) or _start(job, seen, seen.reports, now)
+    return over or _ignored(job, seen, now) or began or _start(job, seen, seen.reports, now)
 
 
 def running(job: Job, seen: Seen, now: float) -> Decision:
@@ -59,13 +69,17 @@ def running(job: Job, seen: Seen, now: float) -> Decision:
 # While it goes well --------------------------------------------------------------------------------------------------
 
 
+def _began(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
+    """The program was started on every host. Where it has ended again since, its hosts report when it was."""
+    at = began_at(job, reports, now)
+    if at is None:
+        return None
+    text = f"attempt {number(job)} runs on {many(job.hosts, 'host')}"
+    running = next((AttemptRunning(r.versions) for r in reports if r.versions), AttemptRunning())
+    return Decision(event(job, _E.ATTEMPT_RUNNING, at, text, running), wake_in=1)
+
+
 def _start(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decision:
-    if sum(r.phase in (Phase.RUNNING, Phase.EXITED) for r in reports) == job.hosts:
-        text = f"attempt {number(job)} runs on {many(job.hosts, 'host')}"
-        running = next(
-            (AttemptRunning(r.versions) for r in reports if r.versions), AttemptRunning()
-        )
-        return Decision(event(job, _E.ATTEMPT_RUNNING, now, text, running), wake_in=1)
     if len(reports) == job.hosts:
         over = _late(job, reports, now) or _stalled(job, seen, reports, now)
         return over or _watched(job, seen, now) or Decision(wake_in=2)
@@ -89,10 +103,16 @@ def _go_on(job: Job, reports: Sequence[Report], now: float) -> Decision:
         attempt.progress, attempt.progress_at or job.state_since, progress, now
     ):
         first = attempt.progress.step is None
-        text = f"first step seen: {progress.step}" if first else f"step {progress.step}"
+        text = _first_step(job, progress) if first else f"step {progress.step}"
         return Decision(event(job, _E.PROGRESSED, now, text, Progressed(progress, first)))
     ending = any(r.phase != Phase.RUNNING or r.notice for r in reports)
     return Decision(wake_in=2 if ending else 10)
+
+
+def _first_step(job: Job, progress: Progress) -> str:
+    again = steps_made_again(job, progress)
+    more = f"; {many(again, 'step')} of earlier attempts {'is' if again == 1 else 'are'} made again"
+    return f"first step seen: {progress.step}{more if again else ''}"
 
 
 def _worth_storing(stored: Progress, since: float, fresh: Progress, now: float) -> bool:
@@ -106,7 +126,10 @@ def _worth_storing(stored: Progress, since: float, fresh: Progress, now: float) 
 
 
 def _interrupted(job: Job, seen: Seen, now: float) -> Decision | None:
-    """What the user's wish or the slice's state asks for, whatever the program does."""
+    """What the user's wish or the slice's state asks for. A program that has succeeded has succeeded all the same."""
+    done = triage.succeeded(seen.heard, job.hosts)
+    if done:
+        return _over(job, done, seen.heard, now)
     if job.wish is not Wish.RUN:
         return Decision(holding.stop(job, seen.heard, now), StopProgram(), wake_in=1)
     match seen.serving(job):
@@ -164,8 +187,11 @@ def _ended(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
     if end is None:
         return None
     happened = end_attempt(job, end, reports, now)
-    condemns = happened.kind is _E.ATTEMPT_CONDEMNED
-    return Decision(happened, StopProgram(slice_name(job)) if condemns else None, wake_in=0)
+    if happened.kind is _E.ATTEMPT_CONDEMNED:
+        return Decision(happened, StopProgram(slice_name(job)), wake_in=0)
+    # before the slice is deleted, as that tells the program to save
+    spoilt = end.verdict and any(r.phase != Phase.EXITED for r in reports)
+    return Decision(happened, StopProgram() if spoilt else None, wake_in=0)
 
 
 def _late(job: Job, reports: Sequence[Report], now: float) -> Decision | None:

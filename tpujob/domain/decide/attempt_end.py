@@ -10,14 +10,17 @@ from tpujob.domain.failures import nonfinite, retry
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, End, Job, Progress, State
 from tpujob.domain.observations import Report
+from tpujob.protocol import Phase
 
 _E = EventKind
 
 
 def end_attempt(job: Job, end: End, reports: Sequence[Report], now: float) -> Event:
     """The end of the newest attempt, and where the job goes from there."""
-    progress = best_progress(reports) if reports else None
-    end = replace(end, progress=progress, physical=machines(job, reports))
+    bad = end.verdict.step if end.verdict else None
+    progress = best_progress(reports, bad) if reports else None
+    began = ran_since(job, reports, now)
+    end = replace(end, progress=progress, physical=machines(job, reports), running_at=began)
     if end.cause is None:
         text = f"attempt {number(job)} succeeded: {end.message}"
         return event(job, _E.ATTEMPT_ENDED, now, text, AttemptEnded(end, State.SUCCEEDED))
@@ -46,7 +49,10 @@ def _next_try(job: Job, end: End, now: float) -> retry.Again | retry.GiveUp:
         why = nonfinite.is_maths(job, end.verdict, end.physical)
     elif end.cause is Cause.LOST_CONTACT:
         why = retry.kills_hosts(job, now)
-    return retry.GiveUp(why) if why else retry.after(job, end.cause, late=end.late)
+    found = retry.GiveUp(why) if why else retry.after(job, end.cause, late=end.late)
+    if end.cause is Cause.NONFINITE and not why and isinstance(found, retry.GiveUp):
+        return retry.GiveUp(f"{found.why}; {nonfinite.evidence_text(job, end.verdict)}")
+    return found
 
 
 def machines(job: Job, reports: Sequence[Report]) -> tuple[str, ...]:
@@ -56,24 +62,59 @@ def machines(job: Job, reports: Sequence[Report]) -> tuple[str, ...]:
     return found if any(found) else ()
 
 
-def best_progress(reports: Sequence[Report]) -> Progress:
-    """One progress for all hosts: of those that know a step, the one that is furthest behind; host 0's metrics."""
+def best_progress(reports: Sequence[Report], bad_step: int | None = None) -> Progress:
+    """One progress for all hosts: of those that know a step, the one that is furthest behind; host 0's metrics. Of the
+    checkpoints, the newest; if one is known that is before `bad_step`, the newest of those."""
     if not reports:
         return Progress()
     first = min(reports, key=lambda r: r.host).progress
     stepping = [r.progress for r in reports if r.progress.step is not None]
     behind = min(stepping, key=lambda p: p.step or 0, default=first)
+    saved = [p.checkpoint for p in stepping or [first] if p.checkpoint is not None]
+    sound = [step for step in saved if bad_step is not None and step < bad_step]
     return Progress(
         step=behind.step,
         steps=behind.steps,
         loss=behind.loss,
         phase=first.phase,
-        checkpoint=max(
-            (p.checkpoint for p in stepping if p.checkpoint is not None), default=first.checkpoint
-        ),
+        checkpoint=max(sound or saved, default=first.checkpoint),
         resumed_from=first.resumed_from if first.resumed_from is not None else behind.resumed_from,
+        first_step=min((p.first_step for p in stepping if p.first_step is not None), default=None),
         metrics=first.metrics,
     )
+
+
+def began_at(job: Job, reports: Sequence[Report], now: float) -> float | None:
+    """When the program of the newest attempt had been started on every host, by this clock. None: on some host it was
+    not, as far as their reports say."""
+    starts = _starts(reports, now)
+    if not job.attempt or len(starts) < job.hosts:
+        return None
+    return min(now, max(job.attempt.started_at, *starts))
+
+
+def ran_since(job: Job, reports: Sequence[Report], now: float) -> float | None:
+    """When the program of the newest attempt, which ends now, began to run. None: that is known already, or it did not
+    run. A step shows that it did, also where not every host has reported its start."""
+    stepped = any(r.progress.step is not None for r in reports)
+    if job.attempt is None or job.attempt.running_at is not None:
+        return None
+    if not stepped:
+        return began_at(job, reports, now)
+    return min(now, max(job.attempt.started_at, *_starts(reports, now)))
+
+
+def _starts(reports: Sequence[Report], now: float) -> list[float]:
+    """When the program was started on each host of which that is known, by this clock."""
+    starts = [_start_time(r, now) for r in reports]
+    return [start for start in starts if start is not None]
+
+
+def _start_time(report: Report, now: float) -> float | None:
+    """`now` while it runs."""
+    if report.phase == Phase.EXITED:
+        return None if report.ran is None else now - report.age - report.ran
+    return now if report.phase == Phase.RUNNING else None
 
 
 def slice_name(job: Job) -> str:

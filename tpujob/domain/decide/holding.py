@@ -9,12 +9,13 @@ from collections.abc import Sequence
 
 from tpujob.domain.actions import Decision, StartProgram, StopProgram
 from tpujob.domain.decide import releasing, spending
-from tpujob.domain.decide.attempt_end import best_progress, slice_name
+from tpujob.domain.decide.attempt_end import best_progress, end_attempt, ran_since, slice_name
 from tpujob.domain.decide.condemned import STOP_PATIENCE, still_running
 from tpujob.domain.events import Event, EventKind, Progressed, ReleaseStarted, SliceHeld
-from tpujob.domain.lifecycle import event
+from tpujob.domain.failures import triage
+from tpujob.domain.lifecycle import OVERTAKEN, event
 from tpujob.domain.model import Cause, End, Endpoint, Job, Outcome, State, Wish
-from tpujob.domain.observations import Absent, Present, Report, Seen
+from tpujob.domain.observations import Absent, Present, Report, Seen, Unknown
 from tpujob.protocol import Phase
 
 #: seconds after its grace within which the hosts of a program that was stopped are expected to tell its end
@@ -24,7 +25,19 @@ _E = EventKind
 
 
 def decide(job: Job, seen: Seen, now: float) -> Decision:
-    return _lost(job, seen, now) or _kept(job, seen, now)
+    return _succeeded(job, seen, now) or _lost(job, seen, now) or _kept(job, seen, now)
+
+
+def _succeeded(job: Job, seen: Seen, now: float) -> Decision | None:
+    """The last reports show that the program had succeeded before its stop was carried out: its slice is released."""
+    end = triage.succeeded(seen.heard, job.hosts) if _ran_here(job) else None
+    return Decision(end_attempt(job, end, seen.heard, now), wake_in=0) if end else None
+
+
+def _ran_here(job: Job) -> bool:
+    """Whether the newest attempt was stopped so that its slice is held, or given back."""
+    attempt = job.attempt
+    return bool(attempt and attempt.slice == slice_name(job) and attempt.cause in OVERTAKEN)
 
 
 def _lost(job: Job, seen: Seen, now: float) -> Decision | None:
@@ -51,22 +64,26 @@ def _kept(job: Job, seen: Seen, now: float) -> Decision:
     patience = STOP_PATIENCE + job.spec.stop_grace
     if not job.stopped and now - job.state_since < patience:
         return Decision(action=StopProgram(), wake_in=2)
+    waits = _last_words(job, seen, now)
+    if waits:
+        return waits
     if short or job.then is not None:
         why = short.text if short else job.message
         if job.attempt and job.then is not None:  # as it was when the program was stopped
             why = job.attempt.message
-        return _last_words(job, seen, now) or _release(job, now, why, broke=job.wish is Wish.RUN)
+        return _release(job, now, why, broke=job.wish is Wish.RUN)
     return _release(job, now, "the hold ran out" if expired else "cancelled")
 
 
 def _last_words(job: Job, seen: Seen, now: float) -> Decision | None:
-    """What the program saved while it was being stopped, if its hosts tell it soon."""
+    """What the program saved while it was being stopped, if its hosts report it soon; None: nothing more is waited
+    for."""
     saved = _saved(job, seen.heard, now)
     if saved:
         return Decision(saved, wake_in=0)
-    telling = any(r.phase != Phase.EXITED for r in seen.heard)
+    missing = isinstance(seen.reports, Unknown) or any(r.phase != Phase.EXITED for r in seen.heard)
     soon = now - job.state_since < job.spec.stop_grace + TOLD_WITHIN
-    return Decision(wake_in=1) if telling and soon else None
+    return Decision(wake_in=1) if missing and soon and _ran_here(job) else None
 
 
 def _release(job: Job, now: float, text: str, *, broke: bool = False) -> Decision:
@@ -89,7 +106,8 @@ def _saved(job: Job, reports: Sequence[Report], now: float) -> Event | None:
     stored = job.attempt.progress if job.attempt else None
     if progress.step is None or progress == stored or any(r.phase != Phase.EXITED for r in reports):
         return None
-    return event(job, _E.PROGRESSED, now, f"stopped at step {progress.step}", Progressed(progress))
+    text, began = f"stopped at step {progress.step}", ran_since(job, reports, now)
+    return event(job, _E.PROGRESSED, now, text, Progressed(progress, running_at=began))
 
 
 # The ways in ---------------------------------------------------------------------------------------------------------
@@ -103,18 +121,20 @@ def unused(job: Job, endpoints: tuple[Endpoint, ...], now: float) -> Event:
 
 def stop(job: Job, reports: Sequence[Report], now: float) -> Event:
     """End the attempt and hold its slice."""
-    progress = best_progress(reports) if reports else None
-    end = End(Outcome.INTERRUPTED, Cause.CANCELLED, None, "cancelled", progress=progress)
-    held = SliceHeld(now + job.spec.hold, end)
+    held = SliceHeld(now + job.spec.hold, _stopped(job, Cause.CANCELLED, "cancelled", reports, now))
     return event(job, _E.HELD, now, "cancelled; stopping the program", held)
 
 
 def stop_for_good(job: Job, why: str, reports: Sequence[Report], now: float) -> Event:
     """End the attempt; its slice is given back as soon as the program is stopped."""
-    progress = best_progress(reports) if reports else None
-    end = End(Outcome.INTERRUPTED, Cause.BUDGET, None, why, progress=progress)
-    held = SliceHeld(now, end, then=State.FAILED)
+    held = SliceHeld(now, _stopped(job, Cause.BUDGET, why, reports, now), then=State.FAILED)
     return event(job, _E.HELD, now, f"{why}; stopping the program", held)
+
+
+def _stopped(job: Job, cause: Cause, why: str, reports: Sequence[Report], now: float) -> End:
+    progress = best_progress(reports) if reports else None
+    began = ran_since(job, reports, now)
+    return End(Outcome.INTERRUPTED, cause, None, why, progress=progress, running_at=began)
 
 
 def held_text(job: Job) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from tpujob.domain.failures.signs import NOISE
@@ -13,6 +14,9 @@ LINES = 10  #: of evidence that an attempt keeps
 WIDTH = 240  #: characters of one with its host
 
 _TRACEBACK = "Traceback (most recent call last)"
+#: where the files of an attempt lie on its host; the folder of the job's code is `work/` there
+_FOLDER = re.compile(r"/[^\s\"']*/\.tpujob/attempts/[^/\s\"']+/(?:work/)?")
+_MARKS = re.compile(r"[\s^~]*")
 
 
 def proofs(culprit: Report, named: Sequence[str], ordered: Sequence[Report]) -> tuple[Proof, ...]:
@@ -28,10 +32,11 @@ def proofs(culprit: Report, named: Sequence[str], ordered: Sequence[Report]) -> 
 
 
 def _last_words(lines: Sequence[str]) -> list[str]:
-    """The end of the last traceback, or of everything."""
+    """The end of the last traceback, or of everything, with paths from the job's folder."""
     traceback = _traceback(lines)
     plain = [line for line in lines if line.strip() and not NOISE.search(line)]
-    return (traceback or plain)[-6:]
+    told = [_FOLDER.sub("", line) for line in traceback or plain if not _MARKS.fullmatch(line)]
+    return told[-6:]
 
 
 def _traceback(lines: Sequence[str]) -> list[str]:

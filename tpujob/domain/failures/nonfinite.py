@@ -13,7 +13,6 @@ from tpujob.domain.failures.host_reputation import NAMED, ONE_OF_SEVERAL
 from tpujob.domain.model import Attempt, Cause, Job, Outcome, Verdict
 
 _REPLAYED = ("data", "model", "model or data")
-_SUSPECT = (Cause.BAD_HOST, Cause.NONFINITE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +45,25 @@ def is_maths(job: Job, verdict: Verdict | None, physical: Sequence[str]) -> str:
     return ""
 
 
-def resume_before(job: Job) -> int:
-    """The step before which the next attempt must resume; 0: any. What was saved at or after a step that was not finite
-    may hold wrong numbers: later attempts stay before it. Once such an attempt has come past that step, its own
-    checkpoints are good again."""
-    bound = 0
-    for attempt in job.attempts:
-        bound = attempt.resume_before
-        if bound and (attempt.progress.checkpoint or 0) >= bound:
-            bound = 0
-        if attempt.verdict and attempt.verdict.step is not None and attempt.cause in _SUSPECT:
-            bound = min(bound or attempt.verdict.step, attempt.verdict.step)
-    return max(0, bound)
+def evidence_text(job: Job, verdict: Verdict | None) -> str:
+    """What is known, and what is not, of a job whose newest attempt has just ended with this verdict, when nothing
+    shows who made its numbers."""
+    verdicts = [*(a.verdict for a in _unexplained(job)), verdict]
+    steps = list(dict.fromkeys(str(v.step) for v in verdicts if v and v.step is not None))
+    at = f" at step {', '.join(steps)}" if steps else ""
+    tries = len(verdicts)
+    often = "" if tries == 1 else f" in {tries} attempts"
+    return (
+        f"not finite{at}{often}, and neither a replay nor the same step on other hardware shows whether the "
+        "machine or the program made it"
+    )
+
+
+def discards(job: Job, slice: str) -> bool:
+    """Whether what the program on that slice writes from now on comes from numbers that are not finite: its newest
+    attempt there has ended so."""
+    there = [a for a in job.attempts if a.slice == slice]
+    return bool(there and there[-1].verdict)
 
 
 def accusations(job: Job, physical: Sequence[str]) -> list[Accusation]:

@@ -131,5 +131,7 @@ def limit_of(policy: Policy, recovery: Recovery) -> int | None:
 def _used_up(policy: Policy, limit: int) -> str:
     if not policy.limit:
         return f"tried again {'once' if limit == 1 else f'{limit} times'}, which is all"
-    allowed = f"{limit} {policy.limit if limit != 1 else policy.limit.removesuffix('s')}"
-    return f"{allowed} allowed by `recovery.{policy.limit}`, all used"
+    if not limit:
+        return f"no retry is allowed (`recovery.{policy.limit}` is 0)"
+    retries = "1 retry" if limit == 1 else f"{limit} retries"
+    return f"{retries} allowed by `recovery.{policy.limit}`, all used"

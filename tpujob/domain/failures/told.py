@@ -34,16 +34,17 @@ def stopped(code: int) -> str:
 
 
 def saved_words(reports: Sequence[Report]) -> str:
-    """What a program that was told to stop could still save, as far as it said so; empty: it said nothing."""
+    """What a program that was told to stop could still save, as far as it said so; empty: it names no checkpoint, so
+    that what it has saved is not known."""
     steps = [r.progress for r in reports if r.progress.step is not None]
-    if not steps:
+    kept = max((p.checkpoint for p in steps if p.checkpoint is not None), default=None)
+    if kept is None:
         return ""
     reached = max(p.step or 0 for p in steps)
-    kept = max((p.checkpoint for p in steps if p.checkpoint is not None), default=None)
     times = [r.saved_in for r in reports if r.saved_in is not None]
-    if times and kept is not None:
+    if times:
         return f"saved step {kept} in {max(times):.0f} s"
-    lost = reached - (kept or 0)
+    lost = reached - kept
     if lost <= 0:
         return f"step {reached} was saved"
     return f"not saved, {lost} {'step' if lost == 1 else 'steps'} lost"

@@ -51,18 +51,39 @@ def ended(reports: Sequence[Report], hosts: int) -> End | None:
         if len(done) == hosts:
             return _done(reports, hosts)
         return None
-    # the others only wait for it; of hosts that were late, another one may know why
-    early = any(r.unreached or (r.error_cause is Cause.PREFLIGHT and not r.late) for r in bad)
+    # the others only wait for it; of hosts that were late, another one may know why. What is not finite may be saved
+    early = any(
+        r.unreached
+        or r.error_cause is Cause.NONFINITE
+        or (r.error_cause is Cause.PREFLIGHT and not r.late)
+        for r in bad
+    )
     if len(done) < hosts and max(r.age for r in bad) < SETTLE and not early:
         return None
     return _blame(bad, reports)
+
+
+def succeeded(reports: Sequence[Report], hosts: int) -> End | None:
+    """The success of a program that has ended on every host, also when it is known only after somebody has asked for
+    its stop; None: it has not ended so, or it ended because it was stopped."""
+    done = [r for r in reports if r.phase == Phase.EXITED]
+    if len(done) < hosts or not hosts or _bad(done):
+        return None
+    stopped = any(r.signalled or r.notice for r in done)
+    if stopped and not any(told.complete(r.progress) for r in done):
+        return None
+    return _success(hosts)
+
+
+def _success(hosts: int) -> End:
+    return End(Outcome.SUCCEEDED, None, None, f"exit code 0 on {_all(hosts)}")
 
 
 def _done(reports: Sequence[Report], hosts: int) -> End:
     """Every host exited with 0. Some trainers save and do so when they are told to stop."""
     if told.notice_of(reports) and not any(told.complete(r.progress) for r in reports):
         return told.interrupted(reports, told.stopped(0))
-    return End(Outcome.SUCCEEDED, None, None, f"exit code 0 on {_all(hosts)}")
+    return _success(hosts)
 
 
 def witnesses(reports: Sequence[Report]) -> list[Report]:
@@ -132,13 +153,15 @@ def _explain(ordered: Sequence[Report]) -> End:
         if found:
             sign, lines = found
             message = f"host {report.host}: {sign.words} ({ending(code_of(report))})"
+            if sign.cause is Cause.SETUP:  # what is missing
+                message = f"{lines[-1][:100]} ({message})"
             proof = proofs(report, lines, ordered)
             return End(Outcome.FAILED, sign.cause, report.host, message, proof)
     first = ordered[0]
     message = f"host {first.host}: {ending(code_of(first))}"
     error = last_error(first.evidence)
     if error:
-        message += f", {error[:100]}"
+        message = f"{error[:100]} ({message})"
     return End(Outcome.FAILED, Cause.CRASH, first.host, message, proofs(first, (), ordered))
 
 

@@ -219,12 +219,14 @@ def _meant(near: Iterable[str]) -> str:
 
 
 def likely(type: str) -> tuple[str, ...]:
-    """The real type that a well-formed one may have meant, if any is near enough."""
+    """The real types that a well-formed one may have meant, as far as they are near enough."""
     if find(type).generation in GENERATIONS:
         return nearest(type)[:1]
     from difflib import get_close_matches
 
-    return tuple(get_close_matches(canonical(type), ALL, n=1, cutoff=0.85))
+    names = (*ALL, *(name.replace("v5litepod", "v5e") for name in ALL if "v5litepod" in name))
+    near = get_close_matches(type, names, n=3, cutoff=0.85)
+    return tuple(near or get_close_matches(type, names, n=3, cutoff=0.75))
 
 
 def nearest_zone(zone: str) -> tuple[str, ...]:

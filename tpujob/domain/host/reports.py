@@ -127,6 +127,9 @@ def _report(host: int, said: ReportDocument) -> Report | None:
         error_cause=Cause(cause) if cause in Cause.__members__ else None,
         late=said.get("late") is True,
         unreached=_unreached(said.get("unreached")),
+        # an agent that does not report it may have stopped its program
+        signalled=said.get("signalled") is not False,
+        ran=_number(said.get("ran")),
         notice=notice if notice in NOTICES else "",
         maintenance=_maintenance(said.get("maintenance")),
         saved_in=_number(said.get("saved_in")),
@@ -217,6 +220,7 @@ def _progress(said: ReportDocument) -> Progress:
         phase=_text(said.get("program_phase")),
         checkpoint=_whole(said.get("checkpoint")),
         resumed_from=_whole(said.get("resumed_from")),
+        first_step=_whole(said.get("first_step")),
         metrics=dict(known[: limits.MAX_METRICS]),
     )
 

@@ -25,6 +25,7 @@ class Wanted:
     user: str = ""
     mine: Principal | None = None  #: whose own alone
     states: frozenset[State] | None = None
+    recent: bool = False  #: without the jobs that ended more than `order.RECENT` ago
     causes: frozenset[str] | None = None
     types: frozenset[str] | None = None
     zones: frozenset[str] | None = None
@@ -54,7 +55,8 @@ def wanted(asked: Mapping[str, Any], who: Principal, fields: Collection[str]) ->
     for name, kind in _ASKED.items():
         if name in asked and not isinstance(asked[name], kind):
             raise BadRequest(f"{name} of a list is no {kind.__name__}")
-    order, reverse = asked.get("order", "id"), asked.get("reverse", False)
+    recent, reverse = asked.get("recent", False), asked.get("reverse", False)
+    order = asked.get("order") or ("active" if recent else "id")
     if order not in COLUMNS:
         raise _refused(f"order: a list has no column {str(order)[:80]!r}", COLUMNS)
     text: str = asked.get("text", "")
@@ -68,6 +70,7 @@ def wanted(asked: Mapping[str, Any], who: Principal, fields: Collection[str]) ->
         user=asked.get("user", ""),
         mine=who if asked.get("mine") else None,
         states=_states(asked),
+        recent=recent,
         causes=_several(asked, "causes", tuple(Cause)),
         types=_types(asked),
         zones=_several(asked, "zones"),
@@ -84,6 +87,7 @@ _ASKED: Mapping[str, type] = {
     "user": str,
     "mine": bool,
     "active": bool,
+    "recent": bool,
     "states": list,
     "causes": list,
     "types": list,

@@ -17,6 +17,7 @@ COLUMNS: Mapping[str, bool] = {
     "name": False,
     "user": False,
     "state": False,
+    "active": False,  #: those that go on, then those that failed, then the others
     "type": False,
     "zone": False,
     "step": True,

@@ -17,6 +17,8 @@ from tpujob.domain.money import ledger
 
 #: characters of a name that count for its place
 COMPARED = 100
+#: seconds for which the lists that people begin with keep a job that has ended
+RECENT = 24 * 3600.0
 _PLACE = {state: n for n, state in enumerate(State)}
 
 
@@ -69,11 +71,13 @@ def alike(rows: Sequence[Listed], asked: Wanted) -> Sequence[Listed]:
     return rows
 
 
-def narrowed(rows: Sequence[Listed], asked: Wanted) -> Sequence[Listed]:
+def narrowed(rows: Sequence[Listed], asked: Wanted, now: float) -> Sequence[Listed]:
     """Of those that are alike, the ones that are wanted."""
-    if asked.states is None:
-        return rows
-    return [row for row in rows if row.state in asked.states]
+    if asked.states is not None:
+        rows = [row for row in rows if row.state in asked.states]
+    if asked.recent:
+        rows = [row for row in rows if not row.ended_at or now - row.ended_at <= RECENT]
+    return rows
 
 
 class Effect(Enum):
@@ -99,9 +103,9 @@ def effect(move: Move, asked: Wanted, clock: Callable[[], float]) -> Effect:
         return Effect.NONE
     if before is None or after is None or before.state is not after.state:
         return Effect.LIST
-    if not narrowed([after], asked):
+    now = clock() if asked.recent or asked.order in PASSING else 0.0
+    if not narrowed([after], asked, now):
         return Effect.NONE
-    now = clock() if asked.order in PASSING else 0.0
     same = value(before, asked.order, now) == value(after, asked.order, now)
     return Effect.ROW if same else Effect.LIST
 
@@ -124,6 +128,7 @@ _VALUES: Mapping[str, Callable[[Listed, float], Value]] = {
     "name": lambda row, _: row.name[:COMPARED],
     "user": lambda row, _: row.user[:COMPARED],
     "state": lambda row, _: _PLACE[row.state],
+    "active": lambda row, _: row.state.final + (row.state.final and row.state is not State.FAILED),
     "type": lambda row, _: row.type,
     "zone": lambda row, _: row.zone or None,
     "step": lambda row, _: row.step,

@@ -170,7 +170,7 @@ def name(known: Account) -> str:
 def sums(known: Account) -> str:
     """The arithmetic of an account that is used up."""
     if known.unpriced:
-        return f"{name(known)} cannot be kept: nobody knows the price of {known.unpriced}"
+        return f"{name(known)} cannot be kept: the price of {known.unpriced} is unknown"
     said = f"{name(known)}, {dollars(known.limit)}, is used up: {dollars(known.used)} spent"
     if known.reserve:
         said += f", and up to {dollars(known.reserve)} to save and to give the slice back"
@@ -179,7 +179,7 @@ def sums(known: Account) -> str:
 
 def unpriced(known: Account, offer: Offer) -> str:
     """What is to be said of an offer without a price."""
-    return f"nobody knows what a {offer.pricing} {offer.type} costs in {offer.zone}, so {name(known)} cannot be kept"
+    return f"the price of a {offer.pricing} {offer.type} in {offer.zone} is unknown, so {name(known)} cannot be kept"
 
 
 def _too_little(known: Account, offers: Sequence[Offer], grace: float) -> str:

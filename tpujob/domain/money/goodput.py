@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tpujob.domain.model import Attempt, Cause, Job, Outcome, Slice
 from tpujob.domain.money.ledger import moment
+from tpujob.domain.progress import began_from, steps_kept
 
 
 class Part(StrEnum):
@@ -30,7 +31,7 @@ class Part(StrEnum):
     HELD = "held"  #: cancelled, and the slice is kept for a resume
     CONDEMNED = "condemned"  #: a bad slice that is kept until another is there
     RELEASING = "releasing"  #: the program has ended and the slice is not yet gone
-    UNTOLD = "untold"  #: the program ran, and nothing says whether its work counts
+    UNKNOWN = "unknown"  #: the program ran, and its steps were not reported
 
 
 class Span(NamedTuple):
@@ -138,11 +139,10 @@ def _running(
     if attempt.number not in kept:
         yield start, Part.PRODUCTIVE
         return
-    saved = kept[attempt.number]
-    if saved is None:
-        yield start, Part.UNTOLD
+    saved, first = kept[attempt.number], began_from(attempt)
+    if saved is None or first is None:
+        yield start, Part.UNKNOWN
         return
-    first = resumed_at(attempt)
     share = max(0, min(saved, made) - first)
     yield start, Part.PRODUCTIVE
     if made <= first:
@@ -154,27 +154,4 @@ def _running(
 def _without_steps(attempt: Attempt) -> Part:
     if attempt.progress.phase:  # it tells its steps, and has made none
         return Part.COMPILING
-    return Part.PRODUCTIVE if attempt.outcome is Outcome.SUCCEEDED else Part.UNTOLD
-
-
-def steps_kept(job: Job) -> dict[int, int | None]:
-    """The step up to which an attempt's work counts, by its number: later attempts went on from there. None: nobody
-    says. Attempts of which every step counts so far are left out: the one that runs, and one that succeeded."""
-    found: dict[int, int | None] = {}
-    resumed: int | None = None  #: the earliest step from which a later attempt went on
-    for attempt in reversed(job.attempts):
-        if attempt.progress.step is None:
-            continue
-        if resumed is not None:
-            found[attempt.number] = resumed
-        elif attempt.ended_at is not None and attempt.outcome is not Outcome.SUCCEEDED:
-            found[attempt.number] = attempt.progress.checkpoint
-        first = resumed_at(attempt)
-        resumed = first if resumed is None else min(resumed, first)
-    return found
-
-
-def resumed_at(attempt: Attempt) -> int:
-    """The step from which it went on: as it says, else as its first step tells; 0: from the beginning."""
-    resumed = attempt.progress.resumed_from
-    return resumed if resumed is not None else attempt.first_step or 0
+    return Part.PRODUCTIVE if attempt.outcome is Outcome.SUCCEEDED else Part.UNKNOWN

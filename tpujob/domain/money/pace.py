@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from math import isfinite
 
-from tpujob.domain.model import Attempt, Progress
+from tpujob.domain.model import Attempt
+from tpujob.domain.progress import JobProgress
 
 #: the metric by which a program says its own speed, for the whole job and not for each host
 SAID = "steps_per_second"
@@ -20,7 +21,7 @@ def seconds_per_step(attempt: Attempt) -> float | None:
     return None if until is None else _counted(attempt, attempt.progress.step, until)
 
 
-def steps_per_second(attempt: Attempt, done: Progress, moved_at: float | None) -> float | None:
+def steps_per_second(attempt: Attempt, done: JobProgress, moved_at: float | None) -> float | None:
     """Of an attempt that goes on and is as far as `done`, since `moved_at`. None: not known."""
     said = done.metrics.get(SAID)
     if said is not None and isfinite(said) and said > 0:
@@ -30,7 +31,7 @@ def steps_per_second(attempt: Attempt, done: Progress, moved_at: float | None) -
     return 1 / each if each else None
 
 
-def seconds_left(done: Progress, steps_per_s: float | None) -> float | None:
+def seconds_left(done: JobProgress, steps_per_s: float | None) -> float | None:
     """Until its last step, at that speed; None: nobody knows the one or the other."""
     if done.step is None or not done.steps or not steps_per_s:
         return None

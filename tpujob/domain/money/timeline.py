@@ -14,6 +14,7 @@ from tpujob.domain.model import Attempt, Cause, Job, Progress, Slice
 from tpujob.domain.money import ledger
 from tpujob.domain.money.goodput import Part, Span, spans
 from tpujob.domain.money.ledger import moment
+from tpujob.domain.progress import with_live
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,7 @@ class Stretch:
 def timeline(job: Job, now: float, done: Progress | None = None) -> list[Stretch]:
     """Of all its time, oldest first. `done`: how far the program of the newest attempt has come, if that is known
     better than its record does."""
-    if done and job.attempt and job.attempt.ended_at is None:
-        job = replace(job, attempts=(*job.attempts[:-1], replace(job.attempt, progress=done)))
+    job = with_live(job, done)
     attempts: dict[str, list[Attempt]] = {}
     for attempt in job.attempts:
         attempts.setdefault(attempt.slice, []).append(attempt)

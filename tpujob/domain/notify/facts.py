@@ -119,7 +119,18 @@ def _of(
         attempt=attempt,
         cause=said,
         zone=slices[-1].zone if with_zone else "",
+        lines=_proof(job, attempt, cause),
     )
+
+
+def _proof(job: Job, attempt: int, cause: Cause | None) -> tuple[str, ...]:
+    """The one line that proves best why the attempt ended with that cause."""
+    ended = next((a for a in job.attempts if a.number == attempt and a.cause is cause), None)
+    if ended is None or cause is None:
+        return ()
+    own = [line.text for line in ended.evidence if line.host == ended.host]
+    # a stack begins with its innermost frame; other output ends with what says most
+    return (own[0 if cause is Cause.HANG else -1],) if own else ()
 
 
 # What takes too long -------------------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def lines(message: Message) -> list[str]:
     """What is below the headline; how many notes are not shown, too."""
     found = [line(note) for note in message.notes]
     for note in message.notes:
-        found += [one_line(each, 200) for each in note.lines]
+        found += [one_line(each, 200) for each in note.lines if each[:100] not in note.text]
     if more := len(message.keys) - len(message.notes):
         found.append(f"and {more:,} more")
     return found

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from tpujob.domain.copies import Copy, Dataset, Saved
 from tpujob.domain.events import CopyStarted
-from tpujob.domain.failures.nonfinite import resume_before
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.prices import LIST, PriceList, micros
+from tpujob.domain.progress import job_progress
 
 if TYPE_CHECKING:
     from tpujob.domain.model import Job
@@ -61,8 +61,7 @@ def wanted(job: Job, zone: str, prices: PriceList = LIST) -> Iterator[CopyStarte
 
 
 def _checkpoint(job: Job, source: str, target: str, region: str, prices: PriceList) -> CopyStarted:
-    saved = [a.progress.checkpoint for a in job.attempts if a.progress.checkpoint is not None]
-    last = job.attempts[-1]
+    has, last = job_progress(job), job.attempts[-1]
     old = next(s.zone for s in job.slices if s.name == last.slice)
     per_gib, per_object = _rates(region_of(old), region, prices)
     return CopyStarted(
@@ -73,7 +72,7 @@ def _checkpoint(job: Job, source: str, target: str, region: str, prices: PriceLi
         region=region,
         micros_per_gib=per_gib,
         micros_per_object=per_object,
-        saved=Saved(saved[-1] if saved else None, resume_before(job)),
+        saved=Saved(has.saved, has.resume_before),
     )
 
 

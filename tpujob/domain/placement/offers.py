@@ -106,7 +106,11 @@ def _check_given(types: Sequence[str], zones: Sequence[str], listed: Listed) -> 
 def _pick_region(types: Sequence[str], region: str | None) -> str:
     for type in types:
         if not accelerators.zones(type):
-            raise BadSpec(f"tpu.zones: name the zone, as {type} is offered in {_listed(type)}")
+            near = ", ".join(accelerators.likely(type))
+            meant = f"; nearest: {near}" if near else ""
+            raise BadSpec(
+                f"tpu.type: {type}: no such type is known{meant}. If Google Cloud offers it, name its zone in tpu.zones"
+            )
     common = [
         candidate
         for candidate in _regions(types[0])
@@ -135,5 +139,5 @@ def _zones_in(type: str, region: str | None) -> list[str]:
 
 def _listed(type: str) -> str:
     near = accelerators.likely(type)
-    meant = f" (did you mean {near[0]}?)" if near else ""
+    meant = f" (did you mean {' or '.join(near)}?)" if near else ""
     return ", ".join(accelerators.zones(type)) or f"no zone that tpujob knows{meant}"

@@ -257,6 +257,13 @@ def _regex(value: Any) -> str | None:
     return given
 
 
+def _step_regex(value: Any) -> str | None:
+    given = _regex(value)
+    if given is not None and "step" not in re.compile(given).groupindex:
+        raise ValueError(r"has no group that names the step: write '(?P<step>\d+)' where it stands")
+    return given
+
+
 # Types: a check, and what the schema tells an editor -----------------------------------------------------------------
 
 _TYPES = [
@@ -385,3 +392,4 @@ OnBadHost = Annotated[
     Literal["swap", "release"], BeforeValidator(one_of(("swap", "release"), "way to treat it"))
 ]
 Pattern = Annotated[str | None, BeforeValidator(_regex)]
+StepPattern = Annotated[str | None, BeforeValidator(_step_regex)]

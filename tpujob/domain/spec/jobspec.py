@@ -167,6 +167,16 @@ class Watch(kinds.Part):
         description="A regular expression of a line that tells of progress, such as "
         "'step (?P<step>\\d+)'; any other line then counts for nothing.",
     )
+    checkpoint: kinds.StepPattern = Field(
+        None,
+        description="A regular expression of a line that says which checkpoint is committed, such as "
+        "'saved step (?P<step>\\d+)'.",
+    )
+    resume: kinds.StepPattern = Field(
+        None,
+        description="A regular expression of a line that says which checkpoint the program goes on from, "
+        "such as 'resumed from step (?P<step>\\d+)'.",
+    )
 
 
 class JobSpec(kinds.Part):

@@ -132,7 +132,7 @@ def _jobs(of: Itself) -> Iterator[Metric]:
     )
     yield _gauge(
         "cost_dollars_per_hour",
-        "What the held slices cost, those of unknown price left out.",
+        "What the held slices cost by list price, those of unknown price left out.",
         micros / 1e6,
     )
     money = of.figures.money()
@@ -144,7 +144,7 @@ def _jobs(of: Itself) -> Iterator[Metric]:
     )
     yield _gauge(
         "pay_dollars",
-        "The same in all, without what a grant pays for.",
+        "The same in all, without what a grant pays for; 0 on the emulator, which bills nothing.",
         money.total["pay_micros"] / 1e6,
     )
     if money.total["goodput"] is not None:

@@ -29,6 +29,7 @@ class Process:
     context: str = ""
     store: str = ""  #: where jobs are kept: `sqlite` or `firestore`
     started_at: float = 0.0
+    channels_file: str = ""  #: of the local stack: where its notification channels are configured
     called: bool = False  #: it only works while it is called
     schemas: dict[str, int] = field(default_factory=dict[str, int])  #: versions of what it stores
 
@@ -91,10 +92,10 @@ def troubles(process: Process, look: Look) -> Iterator[TroubleView]:
 def _cure(process: Process) -> str:
     if process.called:
         return (
-            "Nobody looks after jobs. Cloud Scheduler calls the backend once a minute: see whether its job is "
+            "No process looks after the jobs. Cloud Scheduler calls the backend once a minute: see whether its job is "
             "paused, and what its calls are answered: `gcloud scheduler jobs describe`."
         )
     return (
-        "Nobody looks after jobs; their programs go on. Start the backend anew, `tpujob down` and then "
+        "No process looks after the jobs; their programs go on. Restart the backend, `tpujob down` and then "
         "`tpujob up` on this machine: it goes on where it was."
     )

@@ -20,6 +20,7 @@ from tpujob.domain.access import Principal
 from tpujob.domain.listing import Listed, Move, Wanted
 from tpujob.domain.model import Job, Progress, State
 from tpujob.domain.money import pace, rate
+from tpujob.domain.progress import job_progress
 from tpujob.errors import NotFound, StoreError
 from tpujob.ports import Clock, Store
 from tpujob.service.board.moves import Moves
@@ -90,7 +91,7 @@ class Board:
             now = self._clock.now()
             alike = listing.alike(among, wanted)
             states = self._states if alike is self._rows else Counter(row.state for row in alike)
-            matching = listing.narrowed(alike, wanted)
+            matching = listing.narrowed(alike, wanted, now)
             shown, after, first = self._cut(matching, wanted, now)
             kept = [self._jobs[row.number] for row in shown]
             revision, total = self._revision or 0, len(self._numbers)
@@ -301,10 +302,10 @@ class Board:
         if (progress, moved_at, trouble) == (kept.progress, kept.moved_at, kept.trouble):
             return
         kept.progress, kept.moved_at, kept.trouble = progress, moved_at, trouble
-        done = progress or (job.attempt.progress if job.attempt else Progress())
+        has = job_progress(job, progress)
         row, old = kept.listed, replace(kept.listed)
-        row.step, row.loss = done.step, done.loss
-        row.left = pace.seconds_left(done, speed(job, done, moved_at))
+        row.step, row.loss = has.step, has.loss
+        row.left = pace.seconds_left(has, speed(job, has, moved_at))
         self._moves.add(row.number, old, replace(row))
 
 

@@ -6,8 +6,9 @@ import json
 
 from tpujob.api import CommandView, JobRow, NextView
 from tpujob.domain.listing import Listed
-from tpujob.domain.model import Cause, Job, Progress, State
+from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.money import bill, free, ledger, pace, usd_of_job
+from tpujob.domain.progress import job_progress
 from tpujob.domain.text import rfc3339, within
 from tpujob.service import outlook
 from tpujob.service.known import Known
@@ -25,7 +26,7 @@ def listed(job: Job) -> Listed:
     """What a list asks of it, as far as its record knows."""
     attempt, shown = job.attempt, hardware(job)
     spent, billed = _money(job)
-    done = attempt.progress if attempt else Progress()
+    has = job_progress(job)
     return Listed(
         number=int(job.id),
         name=job.name,
@@ -40,9 +41,9 @@ def listed(job: Job) -> Listed:
         text=f"{job.id}\n{job.name}\n{job.user}".casefold(),
         used=spent,
         billed=billed,
-        step=done.step,
-        loss=done.loss,
-        left=pace.seconds_left(done, speed(job, done, None)),
+        step=has.step,
+        loss=has.loss,
+        left=pace.seconds_left(has, speed(job, has, None)),
         ended_at=(job.finished_at or job.state_since) if job.state.final else 0.0,
     )
 
@@ -81,9 +82,9 @@ def _row(job: Job, known: Known, now: float, mine: bool, part: int) -> JobRow:
         return within(text, _ROOM[what] // part)
 
     shown, attempt, serving = hardware(job), job.attempt, job.slice
-    done = known.progress or (attempt.progress if attempt else Progress())
-    rate = speed(job, done, known.moved_at)
-    coming = outlook.what_next(job, done, known.wait, now)
+    has = job_progress(job, known.progress)
+    rate = speed(job, has, known.moved_at)
+    coming = outlook.what_next(job, has, known.wait, now)
     warned = [one.get("said", "") for one in budgets.views(job, known.funds, now) if one["warned"]]
     return JobRow(
         id=job.id,
@@ -92,7 +93,7 @@ def _row(job: Job, known: Known, now: float, mine: bool, part: int) -> JobRow:
         mine=mine,
         state=str(job.state),
         wish=str(job.wish),
-        why=cut(outlook.why(job, known.wait, known.unpaid, now), "why"),
+        why=cut(_failure(job) or outlook.why(job, known.wait, known.unpaid, now), "why"),
         next=NextView(
             action=coming["action"],
             at=coming["at"],
@@ -117,16 +118,23 @@ def _row(job: Job, known: Known, now: float, mine: bool, part: int) -> JobRow:
         condemned=[cut(one.name) for one in job.condemned[:_SLICES]],
         attempt=attempt.number if attempt else 0,
         preemptions=sum(one.cause is Cause.PREEMPTED for one in job.attempts),
-        phase=cut(done.phase) if job.state is State.RUNNING else "",
-        step=done.step,
-        steps=done.steps,
+        phase=cut(has.phase) if job.state is State.RUNNING else "",
+        step=has.step,
+        steps=has.steps,
         steps_per_s=rate,
-        left_s=pace.seconds_left(done, rate),
-        loss=done.loss,
-        checkpoint=done.checkpoint,
+        left_s=pace.seconds_left(has, rate),
+        loss=has.loss,
+        checkpoint=has.checkpoint,
         version=job.version,
         created_at=rfc3339(job.created_at),
         state_since=rfc3339(job.state_since),
         finished_at=None if job.finished_at is None else rfc3339(job.finished_at),
         warned=[] if job.state.final else [cut(one, "next") for one in warned[:_WARNINGS]],
     )
+
+
+def _failure(job: Job) -> str:
+    """What ended the attempt that made the job fail; empty: it has not failed, or no attempt is the reason."""
+    failed = State.FAILED in (job.state, job.then)
+    attempt = job.attempt
+    return attempt.message if failed and attempt and attempt.cause is job.cause is not None else ""

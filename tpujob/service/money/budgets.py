@@ -54,6 +54,17 @@ def check_estimate(spec: JobSpec, offer: Offer, found: Estimate, how: str) -> No
         )
 
 
+def paid_hours(spec: JobSpec, offer: Offer, found: Estimate) -> float | None:
+    """Hours of slices that the job's own budget pays for, with their return; None: there is none, or the slices of the
+    estimate cost it nothing."""
+    slices = sum(line.pay_micros or 0 for line in found.lines if line.kind is Kind.SLICES)
+    if spec.budget is None or not slices:
+        return None
+    hours = 1.0 if found.use.hours is None else float(found.use.hours)
+    left = budget.micros(spec.budget.usd) - budget.reserve(offer, spec.stop_grace)
+    return max(0, left) * hours / slices
+
+
 def check_new(job: Job, offers: Sequence[Offer], funds: Funds, now: float) -> None:
     """Raises IllegalInState when a budget that the new job would share does not pay for a slice."""
     shared = [budget.at(known, now) for known in funds.accounts]
@@ -128,7 +139,7 @@ def _said(one: SpendingView) -> str:
     spent, limit = one["used_micros"], one["limit_micros"]
     said = f"{whose}{dollars(spent)} of {dollars(limit)} spent ({spent / limit:.0%})"
     if one["unpriced"]:
-        return f"{said}; nobody knows the price of {one['unpriced']}"
+        return f"{said}; the price of {one['unpriced']} is unknown"
     if one["used_up"]:
         return f"{said}; used up, with {dollars(one['reserve_micros'])} for the way out"
     if one["reached_at"]:

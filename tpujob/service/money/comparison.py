@@ -91,10 +91,12 @@ class Comparisons:
                     ),
                     cheapest=way.place == marks.cheapest,
                     fastest=way.place == marks.fastest,
+                    emulated=self._estimates.emulated,
                 )
                 for way in ways
             ],
             warnings=placed.doubts,
+            emulated=self._estimates.emulated,
         )
 
 
@@ -171,8 +173,11 @@ def _order(way: Way) -> tuple[bool, bool, float, float]:
     return False, not costs.priced, costs.pay.p50 if costs.priced else 0, time
 
 
-def _view(way: Way, usd_per_hour: float | None, *, cheapest: bool, fastest: bool) -> WayView:
+def _view(
+    way: Way, usd_per_hour: float | None, *, cheapest: bool, fastest: bool, emulated: bool
+) -> WayView:
     place, speed = way.place, way.throughput
+    found = forecast_view(way.outlook, emulated=emulated) if way.outlook else None
     return WayView(
         type=place.type,
         tpu_slices=place.tpu_slices,
@@ -183,7 +188,7 @@ def _view(way: Way, usd_per_hour: float | None, *, cheapest: bool, fastest: bool
         per_second=speed.per_second if speed else None,
         throughput_by=speed.source if speed else "",
         measured_jobs=speed.jobs if speed else 0,
-        forecast=forecast_view(way.outlook) if way.outlook else None,
+        forecast=found,
         cheapest=cheapest,
         fastest=fastest,
         note=_note(way, usd_per_hour),

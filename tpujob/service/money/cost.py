@@ -33,8 +33,17 @@ PARTS = tuple(Part)  #: in the order in which they are shown
 class Costs:
     """The part of `api.JobsApi` that is about money."""
 
-    def __init__(self, store: Store, clock: Clock, board: Board, owner: str = "local") -> None:
-        self._store, self._clock, self._owner = store, clock, owner
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        board: Board,
+        owner: str = "local",
+        *,
+        emulated: bool = False,
+    ) -> None:
+        """`emulated`: nothing is paid, and amounts are what Google Cloud would list."""
+        self._store, self._clock, self._owner, self._emulated = store, clock, owner, emulated
         self._ended = Ended(store, board)
 
     def cost(self, *, by: str = "job", user: str = "", job: str = "") -> CostView:
@@ -49,9 +58,10 @@ class Costs:
             return CostView(
                 at=rfc3339(now),
                 by=group,
-                rows=[_row(row) for row in found.rows],
-                total=_row(found.total),
+                rows=[self._row(row) for row in found.rows],
+                total=self._row(found.total),
                 copies_micros=copies,
+                emulated=self._emulated,
             )
 
     def _of_one(self, job: str, user: str, now: float, by: Group) -> tuple[Report, int]:
@@ -59,6 +69,29 @@ class Costs:
         wanted = [one for one in jobs if one.id == job and user in ("", one.user)]
         found = money.report(wanted, now, by, money.covered(jobs))  # jobs share a grant
         return found, sum(copy.micros for one in wanted for copy in one.copies)
+
+    def _row(self, row: Row) -> CostRowView:
+        shares = [(part, row.parts[part]) for part in PARTS if part in row.parts]
+        return CostRowView(
+            key=row.key,
+            name=row.name,
+            jobs=len(row.jobs),
+            slices=len(row.slices),
+            open_slices=len(row.open),
+            chip_hours=_hours(row.billed),
+            unpriced_chip_hours=_hours(row.unpriced),
+            list_micros=row.list,
+            least_micros=row.list - row.unsure,
+            pay_micros=0 if self._emulated else row.pay,
+            goodput=row.goodput,
+            all_chip_hours=_hours(row.chip_time),
+            parts=[
+                CostPartView(
+                    part=part, chip_hours=_hours(share.chip_time), list_micros=share.micros
+                )
+                for part, share in shares
+            ],
+        )
 
     def ledger(self) -> LedgerView:
         jobs = self._store.list()
@@ -105,27 +138,6 @@ def _ledger_slice(job: Job, one: Slice, covered: Collection[tuple[str, str]]) ->
         gone=None if one.gone_at is None else money.moment(one.gone_at),
         micros_per_hour=money.rate(one),
         granted=(job.id, one.name) in covered,
-    )
-
-
-def _row(row: Row) -> CostRowView:
-    shares = [(part, row.parts[part]) for part in PARTS if part in row.parts]
-    return CostRowView(
-        key=row.key,
-        name=row.name,
-        jobs=len(row.jobs),
-        slices=len(row.slices),
-        open_slices=len(row.open),
-        chip_hours=_hours(row.billed),
-        unpriced_chip_hours=_hours(row.unpriced),
-        list_micros=row.list,
-        least_micros=row.list - row.unsure,
-        pay_micros=row.pay,
-        goodput=row.goodput,
-        parts=[
-            CostPartView(part=part, chip_hours=_hours(share.chip_time), list_micros=share.micros)
-            for part, share in shares
-        ],
     )
 
 

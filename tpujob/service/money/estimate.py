@@ -61,15 +61,21 @@ class Estimates:
     ) -> None:
         self._store, self._clock, self._site = store, clock, site
         self._placing, self._around, self._to_copy = placing, around, to_copy
+        self.emulated = around.emulated  #: nothing is paid
 
     def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
         placed, told, jobs = self._placing(spec), checked(said or {}), self._store.list()
         found, long = self._of(placed, told, jobs)
         view = self._view(placed, found, long)
+        if placed.spec.budget is not None:
+            view["budget_micros"] = budgets.limit(placed.spec.budget.usd)
+            paid = budgets.paid_hours(placed.spec, placed.first, found)
+            if paid is not None:
+                view["budget_hours"] = round(paid, 6)
         if long.work is not None:
             forecaster = Forecaster(jobs, self._clock.now(), self._site.prices)
             outlook = forecaster.of(placed.spec, found.use, long.work, told)
-            view["forecast"] = forecast_view(outlook)
+            view["forecast"] = forecast_view(outlook, emulated=self.emulated)
         return view
 
     def within_budget(self, placed: Placed) -> None:
@@ -128,6 +134,8 @@ class Estimates:
     def _view(self, placed: Placed, found: Estimate, long: Length) -> EstimateView:
         wanted, offer = placed.spec, placed.first
         facts, slices = accelerators.find(offer.type), wanted.tpu.slices
+        if self.emulated:
+            found = found.unpaid()
         return EstimateView(
             at=rfc3339(self._clock.now()),
             name=wanted.name,
@@ -149,6 +157,7 @@ class Estimates:
             sums=sums(found),
             unknown=[f"{one.what}: {one.note}" for one in found.unknown],
             warnings=placed.doubts,
+            emulated=self.emulated,
         )
 
 

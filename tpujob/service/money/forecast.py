@@ -59,7 +59,7 @@ class Forecaster:
             seconds,
             checkpoint=said.get("checkpoint_every", _checkpoints(wanted, seconds)),
             preemptions=wanted.recovery.preemptions,
-            wait=wanted.recovery.wait,
+            wait=None if "wait" in expected.unknown else wanted.recovery.wait,
         )
         found = forecast(work, expected)
         return Outlook(float(hours), found, expected, amounts(use, found, self._prices))
@@ -73,17 +73,19 @@ def _checkpoints(wanted: JobSpec, seconds: float) -> float:
     return CHECKPOINTS
 
 
-def forecast_view(outlook: Outlook) -> ForecastView:
+def forecast_view(outlook: Outlook, *, emulated: bool = False) -> ForecastView:
+    """`emulated`: nothing is paid."""
     hours, found, expected, costs = outlook
+    pay = Micros(0, 0, 0, 0, 0) if emulated else costs.pay
     return ForecastView(
         work_hours=round(hours, 6),
-        wall_hours=_hours(found.wall),
+        wall_hours=None if "wait" in expected.unknown else _hours(found.wall),
         billed_hours=_hours(found.billed),
         preemptions=_range(found.preemptions),
         list_micros=_range(costs.list) if costs.priced else None,
-        pay_micros=_range(costs.pay) if costs.priced else None,
-        waiting_hours=round(found.waiting / 3600, 6),
-        setup_hours=round(found.setup / 3600, 6),
+        pay_micros=_range(pay) if costs.priced or emulated else None,
+        waiting_hours=_unless("wait" in expected.unknown, found.waiting / 3600, 6),
+        setup_hours=_unless("setup" in expected.unknown, found.setup / 3600, 6),
         redone_hours=round(found.redone / 3600, 6),
         releasing_hours=round(found.releasing / 3600, 6),
         fails=round(found.fails, 4),
@@ -96,14 +98,19 @@ def forecast_view(outlook: Outlook) -> ForecastView:
 
 def _halves(expected: Conditions) -> HalvesView:
     first, later = expected.first, expected.later
+    no_wait, no_setup = (what in expected.unknown for what in ("wait", "setup"))
     return HalvesView(
-        first_wait=round(first.wait.half, 1),
+        first_wait=_unless(no_wait, first.wait.half, 1),
         first_life=round(first.life.half, 1),
-        later_wait=round(later.wait.half, 1),
+        later_wait=_unless(no_wait, later.wait.half, 1),
         later_life=round(later.life.half, 1),
-        setup=round(median(expected.setup), 1),
+        setup=_unless(no_setup, median(expected.setup), 1),
         release=round(median(expected.release), 1),
     )
+
+
+def _unless(unknown: bool, value: float, digits: int) -> float | None:
+    return None if unknown else round(value, digits)
 
 
 def _hours(found: Range) -> RangeView:

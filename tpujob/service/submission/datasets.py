@@ -35,6 +35,20 @@ class DataPlaces:
         not be read."""
         return tuple(self._one(entry, zones) for entry in wanted.data)
 
+    def find_readable(
+        self, wanted: JobSpec, zones: Sequence[str]
+    ) -> tuple[list[Dataset], dict[str, str]]:
+        """The same for a plan or an estimate, which do not need the data: the entries that can be read, and the
+        problems of the others, by the name of the entry."""
+        found: list[Dataset] = []
+        problems: dict[str, str] = {}
+        for entry in wanted.data:
+            try:
+                found.append(self._one(entry, zones))
+            except BadSpec as error:
+                problems[entry.to] = error.message
+        return found, problems
+
     def _one(self, entry: Data, zones: Sequence[str]) -> Dataset:
         if entry.source.startswith("gs://"):
             place = self._place(entry)
@@ -83,9 +97,10 @@ class DataPlaces:
 
     def missing(self, wanted: JobSpec, zone: str) -> list[DataToCopy]:
         """What is to be copied to the region of that zone before a slice is asked for there. Raises BadSpec."""
-        found: list[DataToCopy] = []
         region = region_of(zone)
-        for one in self.find(wanted, [zone]):
+        readable, problems = self.find_readable(wanted, [zone])
+        found = [DataToCopy(name, "", region, problem=text) for name, text in problems.items()]
+        for one in readable:
             if one.at[region] != one.base:
                 lacks = self._count(one, one.at[region])
                 size = (lacks.missing, lacks.missing_bytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import IO, Any, NamedTuple
@@ -31,6 +32,7 @@ from tpujob.domain.placement import (
 from tpujob.domain.spec import JobSpec, dump, parse
 from tpujob.errors import BadRequest, BadSpec, Conflict, NotFound, Refused
 from tpujob.ports import Blobs, Clock, Copies
+from tpujob.protocol.bundle import BadBundle, members
 from tpujob.protocol.paths import owner_folder
 from tpujob.service.money import budgets
 from tpujob.service.submission.datasets import DataPlaces
@@ -84,9 +86,12 @@ class Submission:
         site: Site,
         offered: Offered,
         funds: Callable[[Job], Funds],
+        word: Callable[[], str],
     ) -> None:
+        """`word`: draws one for the workdir of each new job."""
         self._blobs, self._clock = blobs, clock
         self._site, self._offered, self._funds = site, offered, funds
+        self._word = word
         self._data = DataPlaces(blobs, copies, site)
 
     def plan(self, placed: Placed) -> PlanView:
@@ -94,7 +99,8 @@ class Submission:
         if not self._site.made_on_demand:
             self._buckets_are_there(buckets, wanted)
         first, zones = placed.first, _zones(choices)
-        data = self._data.find(wanted, zones)
+        data, problems = self._data.find_readable(wanted, zones)
+        missing = [f"{text}; until then the job cannot be submitted" for text in problems.values()]
         facts, slices = accelerators.find(first.type), wanted.tpu.slices
         return PlanView(
             name=wanted.name,
@@ -116,7 +122,12 @@ class Submission:
             environment=environment.environment_words(wanted),
             mounts=environment.mount_words(wanted),
             data=self._data.views(data, zones),
-            warnings=[*doubts, *traffic(zones, self._site), *environment.warnings(wanted)],
+            warnings=[
+                *doubts,
+                *missing,
+                *traffic(zones, self._site),
+                *environment.warnings(wanted),
+            ],
             spec=dump(wanted),
         )
 
@@ -137,6 +148,7 @@ class Submission:
             raise BadRequest(
                 f"{bucket!r} is no bucket of tpujob", hint="Use the `bucket` of the plan."
             )
+        _check_members(data)
         if self._site.made_on_demand:
             self._blobs.ensure_bucket(bucket, region, timeout=ANSWER)
         return self._put_once(f"{_bundles(who, bucket)}{sha256}.tar.gz", data)
@@ -255,6 +267,7 @@ class Submission:
             user=who.name,
             owner=who.id,
             folder=who.folder,
+            word=self._word(),
             spec=wanted,
             state=State.QUEUED,
             wish=Wish.RUN,
@@ -271,6 +284,17 @@ class Submission:
 def _bundles(who: Principal, bucket: str) -> str:
     """What the bundles of a user lie below: nobody else's job can name one of them."""
     return f"{owner_folder(bucket, who.folder)}/bundles/"
+
+
+def _check_members(data: bytes | IO[bytes]) -> None:
+    """Raises BadRequest for what hosts would refuse, before a machine is paid for."""
+    packed = io.BytesIO(data) if isinstance(data, bytes) else data
+    packed.seek(0)
+    try:
+        for _ in members(packed):
+            pass
+    except BadBundle as error:
+        raise BadRequest(str(error), hint="Send a tar.gz, as `tpujob create` makes it.") from error
 
 
 def _sha256(data: bytes | IO[bytes]) -> str:

@@ -67,6 +67,17 @@ class JobLine:
 
 
 @dataclass(frozen=True, slots=True)
+class AllJobs(JobLine):
+    """The sum of the lines of jobs. Its parts of the gap are the sums of theirs."""
+
+    usage_gap: int
+
+    @property
+    def by_usage(self) -> int:
+        return self.usage_gap
+
+
+@dataclass(frozen=True, slots=True)
 class OtherLine:
     """What is on the bill and is the TPU time of no job."""
 
@@ -93,12 +104,11 @@ class Reconciled:
         return [line for line in self.jobs if line.differs(tolerance)]
 
     @property
-    def tpu(self) -> JobLine:
-        """All jobs as one."""
+    def tpu(self) -> AllJobs:
         whole = Tally()
         for line in self.jobs:
             whole.merge(line.billed)
-        return JobLine(
+        return AllJobs(
             job="",
             name="",
             matched=frozenset[Match]().union(*(line.matched for line in self.jobs)),
@@ -107,4 +117,5 @@ class Reconciled:
             list=sum(line.list for line in self.jobs),
             estimate=sum(line.estimate for line in self.jobs),
             billed=whole,
+            usage_gap=sum(line.by_usage for line in self.jobs),
         )

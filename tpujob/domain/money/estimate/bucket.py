@@ -89,6 +89,10 @@ def _looks(job: Sought) -> Iterator[Line]:
 def copies(job: Sought) -> Iterator[Line]:
     """Of data, made once, before the first slice."""
     for one in job.use.copies:
+        if one.problem:
+            what = f"copy of {one.name}"
+            yield Line(Kind.OPERATIONS, what, "", None, None, None, None, one.problem)
+            continue
         kept, gib = job.prices.storage(one.region), Decimal(one.bytes) / GIB
         yield line(
             Kind.OPERATIONS,

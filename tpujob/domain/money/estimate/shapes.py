@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from enum import StrEnum
 from typing import Literal
@@ -33,6 +33,7 @@ class Surroundings:
     cloud_run: Literal["", "always", "called"] = ""  #: where the backend runs; empty: not there
     firestore: bool = False
     secrets: bool = False  #: the keys of slices are in Secret Manager
+    emulated: bool = False  #: jobs run on the emulator: list prices are shown, and nothing is paid
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,9 @@ class DataToCopy:
     name: str
     location: str  #: of the source
     region: str
-    objects: int
-    bytes: int
+    objects: int = 0
+    bytes: int = 0
+    problem: str = ""  #: why the data cannot be read; then its size is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,10 @@ class Estimate:
     def pay_micros(self) -> int:
         """The same without what a grant pays for."""
         return sum(line.pay_micros or 0 for line in self.lines)
+
+    def unpaid(self) -> Estimate:
+        """The same where nothing is paid."""
+        return replace(self, lines=tuple(replace(one, pay_micros=0) for one in self.lines))
 
     @property
     def unknown(self) -> tuple[Line, ...]:

@@ -73,14 +73,19 @@ class Best(NamedTuple):
 
 def best(ways: Sequence[Way]) -> Best:
     """Of those that are known: the one of which half of all courses cost less than of any other, and the one of which
-    half end sooner. A course that fails is no end: places where most do are not among them."""
+    half end sooner, without waits where one is not known. A course that fails is no end: places where most do are not
+    among them."""
     ending = [(way.outlook, way.place) for way in ways if way.outlook and way.outlook.ends]
     paid = [
         ((one.amounts.pay.p50, one.amounts.list.p50), place)
         for one, place in ending
         if one.amounts.priced
     ]
-    timed = [((one.forecast.wall.p50, one.forecast.billed.p50), place) for one, place in ending]
+    waits_known = not any("wait" in one.conditions.unknown for one, _ in ending)
+    timed = [
+        ((one.forecast.wall.p50 if waits_known else 0.0, one.forecast.billed.p50), place)
+        for one, place in ending
+    ]
     return Best(
         min(paid, default=(None, None))[1],
         min(timed, default=(None, None))[1],

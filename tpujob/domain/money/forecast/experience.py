@@ -1,14 +1,15 @@
 """What a job is to expect of a place: from what earlier jobs met there, elsewhere, and from a prior. Pure.
 
-Where there is little history the prior speaks. Its rates of waits and lives are *assumed*: they are those of recorded
-spot availability of single GPU machines of another cloud in nine zones over 45 days, as no such record of TPU slices
-is public. It counts as little as two preemptions that were seen. Its other figures are careful guesses.
+Where there is little history of spot slices the prior speaks. Its rates of waits and lives are *assumed*: they are
+those of recorded spot availability of single GPU machines of another cloud in nine zones over 45 days, as no such
+record of TPU slices is public. It counts as little as two preemptions that were seen. Waits of which no job has met one
+are marked as not known, and so are set-ups; a reserved slice has no wait.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tpujob.domain.money.forecast.durations import Rates, Stay, known_as, learned, likely, stated
@@ -40,6 +41,8 @@ class Conditions:
     slices: int  #: that were met at this place
     losses: int  #: of them
     stated: tuple[Literal["wait", "preemptions"], ...] = ()  #: what is not from history
+    #: what no job has met yet and nobody states; the courses are drawn without it, or with the prior
+    unknown: tuple[Literal["wait", "setup"], ...] = ()
 
 
 # The prior: rates for each of `durations.AGES`. A first slice is asked for at any time, a later one in bad times.
@@ -50,8 +53,7 @@ _FIRST_LIFE = Rates((0.3, 0.6, 0.4, 0.25, 0.14, 0.08, 0.04, 0.028), _WEIGHT)
 _LATER_LIFE = Rates((0.3, 2.0, 1.1, 0.8, 0.34, 0.15, 0.09, 0.027), _WEIGHT)
 #: of what is not spot: hardware fails once in a month
 _SAFE_LIFE = Rates((1 / 720,) * 8, _WEIGHT)
-_SETUP = (45.0, 120.0, 240.0, 480.0, 1200.0)
-_RELEASE = (5.0, 30.0, 60.0, 120.0, 300.0)
+_NO_WAIT = (stated(0.0),) * 2
 
 
 def conditions(
@@ -66,7 +68,7 @@ def conditions(
     count more than any history."""
     same = [m for m in met if m.place.pricing == place.pricing]
     here = [m for m in same if m.place == place]
-    waits = _rates((_FIRST_WAIT, _LATER_WAIT), same, here, "wait")
+    waits = _waits(place, same, here)
     safe = (_SAFE_LIFE, _SAFE_LIFE)
     lives = _rates(
         (_FIRST_LIFE, _LATER_LIFE) if place.pricing == "spot" else safe, same, here, "life"
@@ -76,11 +78,17 @@ def conditions(
     if preempt_every is not None:
         lives = (stated(preempt_every),) * 2
     mine = [m for m in same if m.program == program] if program else []
+    setups, releases = _stays_of(met, "setup"), _stays_of(met, "release")
+    unknown: list[Literal["wait", "setup"]] = []
+    if wait is None and place.pricing != "reserved" and not any(m.wait.ended for m in same):
+        unknown.append("wait")
+    if not any(stay.ended for stay in setups):
+        unknown.append("setup")
     return Conditions(
         first=Turn(waits[0], lives[0]),
         later=Turn(waits[1], lives[1]),
-        setup=likely([m.setup for m in mine if m.setup is not None], _SETUP),
-        release=likely([m.release for m in same if m.release is not None], _RELEASE),
+        setup=_measured(_stays_of(mine, "setup"), setups),
+        release=_measured(_stays_of(same, "release"), releases),
         lost=tuple(m.lost for m in mine if m.lost is not None),
         slices=sum(m.life is not None for m in here),
         losses=sum(m.life is not None and m.life.ended for m in here),
@@ -88,7 +96,33 @@ def conditions(
             *(("wait",) if wait is not None else ()),
             *(("preemptions",) if preempt_every is not None else ()),
         ),
+        unknown=tuple(unknown),
     )
+
+
+def _waits(place: Place, same: Sequence[Met], here: Sequence[Met]) -> tuple[Rates, ...]:
+    """None for what is reserved. On-demand capacity is not like spot capacity, so its prior is the mean of its own
+    waits."""
+    if place.pricing == "reserved":
+        return _NO_WAIT
+    if place.pricing == "spot":
+        return _rates((_FIRST_WAIT, _LATER_WAIT), same, here, "wait")
+    ends = sum(m.wait.ended for m in same)
+    if not ends:
+        return _NO_WAIT
+    mean = replace(stated(sum(m.wait.seconds for m in same) / ends), weight=_WEIGHT)
+    return _rates((mean, mean), same, here, "wait")
+
+
+def _stays_of(met: Sequence[Met], what: Literal["setup", "release"]) -> list[Stay]:
+    stays = (m.setup if what == "setup" else m.release for m in met)
+    return [stay for stay in stays if stay is not None]
+
+
+def _measured(own: Sequence[Stay], of_any: Sequence[Stay]) -> tuple[float, ...]:
+    """Equally likely seconds: `own` measurements, with those of any job as the prior; 0 where there is none."""
+    ended = [stay.seconds for stay in of_any if stay.ended]
+    return likely(own, ended) if ended else (0.0,)
 
 
 def _rates(

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tpujob.domain.model import Attempt, Cause, Job, Pricing, Rest, Slice
 from tpujob.domain.money.forecast.durations import Stay
-from tpujob.domain.money.goodput import resumed_at
 from tpujob.domain.money.pace import seconds_per_step
+from tpujob.domain.progress import began_from
 
 if TYPE_CHECKING:
     from tpujob.domain.spec import JobSpec  # pydantic: only for who reads job files
@@ -111,7 +111,7 @@ def _setup(attempts: Sequence[Attempt], ready: float, end: float, pace: float | 
     """When the first step is seen, some are made already. Before the program has worked it was cut short."""
     for attempt in attempts:
         if attempt.first_step_at is not None:
-            made = (attempt.first_step or 0) - resumed_at(attempt)
+            made = (attempt.first_step or 0) - (began_from(attempt) or 0)
             return Stay(max(0.0, attempt.first_step_at - made * (pace or 0.0) - ready), ended=True)
         silent = pace is None and not attempt.progress.phase  # it tells no steps
         if attempt.running_at is not None and silent:
@@ -124,11 +124,12 @@ def _lost(attempts: Sequence[Attempt], last: Attempt, pace: float | None) -> flo
     were made again, and the time until the loss was seen."""
     following = (a for a in attempts[last.number :] if a.progress.step is not None)
     next_one = next(following, None)
-    if next_one is None or pace is None or last.first_step is None or last.first_step_at is None:
+    began = began_from(next_one) if next_one else None
+    if began is None or pace is None or last.first_step is None or last.first_step_at is None:
         return None
     if last.ended_at is None:
         return None
-    kept = max(0, resumed_at(next_one) - last.first_step)
+    kept = max(0, began - last.first_step)
     return max(0.0, last.ended_at - last.first_step_at - kept * pace)
 
 
