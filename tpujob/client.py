@@ -66,7 +66,7 @@ class Client:
         return Job(self, self.api.get(job))
 
     def jobs(self, **asked: Unpack[ListAsked]) -> Rows:
-        """A row of each job that matches, the newest first: `jobs(mine=True, active=True, order="spent")`."""
+        """A row of each job that matches, the newest first: `jobs(mine=True, recent=True, order="spent")`."""
         return Rows(self, self.api.list(ListAsked(**asked))["rows"])
 
     def events(self, *kinds: str, limit: int = PAGE) -> list[dict[str, Any]]:
@@ -231,7 +231,7 @@ def _read(
     plan = jobfile.named(file, lambda: api.plan(given))
     if any(one["to_bring"] for one in plan.get("data", ())):
         raise BadRequest(
-            f"{file}: its data must be copied first", hint=f"tpujob create {file} does that"
+            f"{file}: its data must be copied first", hint=f"`tpujob create {file}` copies it"
         )
     bundle = jobfile.packed(spec, file, allow_keys=allow_keys)
     if bundle is None:

@@ -209,18 +209,13 @@ def test_what_a_list_is_narrowed_to_reaches_the_backend(tpujob: Tpujob, api: Scr
         said = api.named("list")[-1]
         return {name: value for name, value in said.items() if value and name != "limit"}
 
-    newest: dict[str, Any] = {"order": "id"}
-    assert asked() == {**newest, "active": True}
-    assert asked("--all") == newest
-    assert asked("--state", "failed", "--state", "running") == {
-        **newest,
-        "states": ["failed", "running"],
-    }
-    assert asked("--cause", "OOM_HBM", "--mine") == {**newest, "causes": ["OOM_HBM"], "mine": True}
+    assert asked() == {"recent": True}
+    assert asked("--all") == {}
+    assert asked("--state", "failed", "--state", "running") == {"states": ["failed", "running"]}
+    assert asked("--cause", "OOM_HBM", "--mine") == {"causes": ["OOM_HBM"], "mine": True}
     narrowed = asked("--type", "v4-16", "--zone", "us-central2-b", "--text", "llama", "-r")
     assert narrowed == {
-        **newest,
-        "active": True,
+        "recent": True,
         "types": ["v4-16"],
         "zones": ["us-central2-b"],
         "text": "llama",
@@ -245,7 +240,9 @@ def test_a_list_of_one_users_jobs_does_not_say_that_there_are_no_others(
     tpujob: Tpujob, api: ScriptedJobs
 ) -> None:
     api.jobs["000043"] = job_view("000043", user="eve", state="failed")
-    live = "No job of eve is going on. `tpujob list --all --user eve` also shows those"
+    live = (
+        "No job of eve is active or ended within the last day. `tpujob list --all --user eve` shows"
+    )
     assert live in tpujob("list", "--user", "eve").out
     assert tpujob("list", "--user", "bob").out == "There is no job of bob.\n"
     assert tpujob("list", "--all", "--user", "bob").out == "There is no job of bob.\n"
@@ -409,6 +406,9 @@ def test_wait_ends_as_the_job_does(tpujob: Tpujob, api: ScriptedJobs, end: str, 
 def test_wait_gives_up_after_its_timeout(tpujob: Tpujob) -> None:
     said = tpujob("wait", "42", "--timeout", "0.2", code=124)
     assert "running" in said.out
+    assert tpujob("wait", "42", "--timeout", "1s", code=124).out == said.out
+    said = tpujob("wait", "42", "--timeout", "soon", code=2)
+    assert "--timeout must be a time with its unit, such as 90s, 15m or 1h30m" in said.err
 
 
 # Steer ---------------------------------------------------------------------------------------------------------------
@@ -564,6 +564,19 @@ def test_an_invalid_command_line_is_a_usage_error(
     assert "Traceback" not in said.err
 
 
+@pytest.mark.parametrize("verb", ["cancel", "resume", "delete", "clean"])
+def test_several_jobs_are_steered_by_one_command(
+    tpujob: Tpujob, api: ScriptedJobs, verb: str
+) -> None:
+    api.jobs["000043"] = job_view("000043", name="other")
+    said = tpujob(verb, "42", "99", "other", code=3)
+    assert "Job 000042" in said.out
+    assert "Job 000043" in said.out
+    assert "no job is called '99'" in said.err
+    said = tpujob(verb, "42", "43", "--json")
+    assert [json.loads(line)["id"] for line in said.out.splitlines()] == ["000042", "000043"]
+
+
 # Errors --------------------------------------------------------------------------------------------------------------
 
 
@@ -575,6 +588,14 @@ def test_an_error_of_the_backend_is_printed_with_its_hint_and_exit_code(
     said = tpujob("cancel", "42", code=kind.exit_code)
     assert said.err == "tpujob: what happened\n  what to do\n"
     assert said.out == ""
+    said = tpujob("cancel", "42", "--json", code=kind.exit_code)
+    assert said.out == ""
+    assert json.loads(said.err) == {"error": {
+        "type": kind.__name__,
+        "message": "what \x1b[31mhappened",
+        "hint": "what to do",
+        "exit_code": kind.exit_code,
+    }}  # fmt: skip
 
 
 def test_a_backend_that_does_not_answer_is_reported_with_its_log(

@@ -34,7 +34,9 @@ def test_an_estimate_of_a_spot_job_shows_its_range(tpujob: Tpujob, job_file: Pat
     assert "With preemptions: $2" in said
     assert rows["list value"].count("$") == 4
     assert rows["you pay"].split()[-1] == "$0.00", "the emulator bills nothing"
-    assert "preemptions is as stated" in said.replace("\n", " ")
+    assert "Preemptions are as stated" in said.replace("\n", " ")
+    assert "until the end" not in rows
+    assert "waits for a slice is not known: --wait" in said.replace("\n", " ")
 
 
 def test_explain_tells_what_the_range_is_computed_with() -> None:

@@ -61,7 +61,7 @@ def story(api: ScriptedJobs, accuracy: float = 0.99, attempts: int = 2) -> None:
     def seen(**more: Any) -> Any:
         return job_view("000002", name="quickstart", **more)
 
-    ended = [attempt_view(1, step=350, outcome="interrupted", cause="PREEMPTED")]
+    ended = [attempt_view(1, step=350, redone=10, outcome="interrupted", cause="PREEMPTED")]
     last = attempt_view(2, step=1000, resumed_from=340, outcome="succeeded")
     api.script = [
         *[seen(step=None, steps=None, checkpoint=None, state="provisioning", attempt=0)] * 2,

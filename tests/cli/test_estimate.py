@@ -49,6 +49,22 @@ def test_json_has_whole_micro_dollars_that_add_up(tpujob: Tpujob, job_file: Path
     assert lines[0]["price"]["as_of"] == "2026-09-20"
 
 
+def test_an_estimate_says_when_the_budget_ends_the_job() -> None:
+    tpu = {"type": "v4-32", "pricing": "on-demand"}
+    spec = {**SPEC, "tpu": tpu, "budget": {"usd": 10}}
+    found = estimate_view(spec, {"hours": 1.0})
+    # 10 $ less 210 s to give the slice back, at 51.52 $ an hour
+    assert found.get("budget_hours") == pytest.approx(10 / 51.52 - 210 / 3600, abs=1e-6)
+    assert found.get("budget_micros") == 10_000_000
+    ends = "The budget of $10.00 pays for 8 min of 60 min: then it ends the job."
+    assert ends in estimate_page(found, 100)
+    assert "pays for 8 min: then it ends" in estimate_page(estimate_view(spec), 100)
+    enough = estimate_view(spec, {"hours": 0.1})
+    assert "The budget" not in estimate_page(enough, 100)
+    assert enough.get("budget_hours") == found.get("budget_hours")
+    assert "budget_hours" not in estimate_view(SPEC, {"hours": 1.0})
+
+
 def test_strict_tells_a_script_that_something_is_not_known(tpujob: Tpujob, job_file: Path) -> None:
     words = ["cost", "estimate", str(job_file), "--strict", "--hours", "1"]
     assert "Not known" in tpujob(*words, code=6).out

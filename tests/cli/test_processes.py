@@ -79,7 +79,8 @@ def test_ctrl_c_says_that_the_job_goes_on(
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "Job 000042 goes on" in err
-    assert "tpujob show 000042" in err
+    again = "logs 000042 -f" if words[0] == "logs" else "show 000042"
+    assert f"look again: tpujob {again}\n" in err
     assert "Traceback" not in out + err
     assert api.named("cancel") == []
 
@@ -117,7 +118,11 @@ def test_a_full_disk_is_reported(tpujob: Tpujob, api: ScriptedJobs, words: list[
     with open("/dev/full", "w") as full:
         process = tpujob.popen(*words, stdout=full)
         _, err = process.communicate(timeout=30)
-    assert err == "tpujob: the output cannot be written: No space left on device\n"
+    message = "the output cannot be written: No space left on device"
+    if "--json" in words:
+        assert json.loads(err)["error"]["message"] == message
+    else:
+        assert err == f"tpujob: {message}\n"
     assert process.returncode == 1
 
 

@@ -21,7 +21,7 @@ from tests.support.scripted import (
 )
 from tpujob.api import JobPage, JobView, PlanView
 from tpujob.cli.render import answers, job_page, lines, listing, words
-from tpujob.cli.render.summary import shortcomings, steps_lost, summary
+from tpujob.cli.render.summary import shortcomings, steps_lost, summary, try_next
 from tpujob.cli.render.text import width
 from tpujob.cli.render.why import why_page
 from tpujob.domain.figures import seconds
@@ -60,6 +60,7 @@ def preempted_and_done(**more: Any) -> JobView:
                 message="tj-000042-1 was preempted",
                 step=305,
                 checkpoint=300,
+                redone=5,
             ),
             attempt_view(
                 2,
@@ -92,10 +93,10 @@ def test_list() -> None:
     same(
         listing.job_table([*map(job_row, jobs)], 80, NOW),
         """
-Job ID User Name     Accelera… Zone           Host0 IP  Status          Step Age
-000042 ada  digits   v4-16     us-central2-b  127.1.0.1 running      480/600  2m
-000043 ada  llama-1b v5li…d-16 europe-west4-b -         provisioning       -  2m
-000044 ada  hello    v4-16     us-east1-d     127.1.0.1 succeeded          -  2m
+Job ID User Name     Accelerator  Zone           Status          Step Age
+000042 ada  digits   v4-16        us-central2-b  running      480/600  2m
+000043 ada  llama-1b v5litepod-16 europe-west4-b provisioning       -  2m
+000044 ada  hello    v4-16        us-east1-d     succeeded          -  2m
 """,
     )
 
@@ -123,6 +124,22 @@ def test_list_with_hostile_and_long_values_keeps_its_columns() -> None:
     assert all(width(row) <= 80 for row in rows), text
     ends = {width(row) for row in rows}
     assert ends == {80}, f"the last column does not line up:\n{text}"
+
+
+def test_a_narrow_list_keeps_the_names_and_leaves_out_what_is_worth_less() -> None:
+    rows = [
+        job_row(
+            job_view(name="llama-pretraining-v2", host0_ip="34.123.222.111", zone="us-central2-b")
+        ),
+        job_row(job_view("000043", name="evaluation", state="provisioning")),
+    ]
+    text = listing.job_table(rows, 70, NOW)
+    assert "llama-pretraining-v2" in text
+    assert "Host0 IP" not in text
+    assert "User" not in text, "it is the same in each row"
+    text = listing.job_table([*rows, job_row(job_view("000044", user="eve"))], 70, NOW)
+    assert "llama-pretraining-v2" in text
+    assert "eve" in text
 
 
 def test_list_uses_a_wider_terminal_and_survives_a_narrow_one() -> None:
@@ -154,8 +171,8 @@ def page_of(**counts: int) -> JobPage:
 
 
 def test_an_empty_list_says_what_to_do() -> None:
-    assert "tpujob create" in listing.list_page(page_of(), {"active": True}, 80, NOW)
-    assert "--all" in listing.list_page(page_of(failed=1), {"active": True}, 80, NOW)
+    assert "tpujob create" in listing.list_page(page_of(), {"recent": True}, 80, NOW)
+    assert "--all" in listing.list_page(page_of(failed=1), {"recent": True}, 80, NOW)
     narrowed = listing.list_page(page_of(failed=2), {"states": ["running"]}, 80, NOW)
     assert narrowed == "No job matches, of 2 jobs in all."
 
@@ -268,9 +285,18 @@ def test_a_program_of_several_lines_is_shown_line_by_line() -> None:
     assert shown.endswith("  Program   cd code\n            python3 train.py")
 
 
+def test_evidence_that_an_earlier_attempt_has_is_shown_once() -> None:
+    crash = [{"host": 0, "text": "NameError: name 'y' is not defined"}]
+    ends = [attempt_view(n, outcome="failed", cause="CRASH", evidence=crash) for n in (1, 2)]
+    text = job_page.job_page(job_view(attempts=ends), [], 80, NOW)
+    assert text.count("NameError") == 1
+    assert "| the same as attempt 1" in text
+
+
 def test_the_summary_of_the_demo() -> None:
+    done = preempted_and_done()
     same(
-        summary(preempted_and_done(), 80, list_price=7.37, attempts=2),
+        summary(done, 80, list_price=7.37, attempts=2) + "\n\n" + try_next(done),
         """
 Job 000042 succeeded through 1 preemption.
 
@@ -308,9 +334,10 @@ def test_the_shortcomings_of_a_demo_are_listed() -> None:
 def test_steps_lost_are_those_made_twice() -> None:
     assert steps_lost(preempted_and_done()) == 5
     assert steps_lost(job_view()) == 0
-    before_any_checkpoint = [attempt_view(1, step=40), attempt_view(2, step=600)]
+    before_any_checkpoint = [attempt_view(1, step=40, redone=40), attempt_view(2, step=600)]
     assert steps_lost(job_view(attempts=before_any_checkpoint)) == 40
-    assert steps_lost(job_view(attempts=[attempt_view(1, step=40), attempt_view(2)])) is None
+    not_known = [attempt_view(1, step=40, redone=None), attempt_view(2)]
+    assert steps_lost(job_view(attempts=not_known)) is None
 
 
 def test_what_happens_next_says_when_and_what_a_person_can_do() -> None:

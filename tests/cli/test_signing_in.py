@@ -3,17 +3,23 @@ Google's do. The requests, the signatures and the TLS are real."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import socket
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from tests.support import stranger
 from tests.support.commands import Tpujob
 from tests.support.edge import IAP_AUDIENCE, Edge, service_account_key
 from tests.support.issuer import CLIENT, DEVICE, SECRET, IssuerServer
@@ -151,6 +157,7 @@ def test_an_address_of_another_sign_in_is_refused(cloud: Cloud) -> None:
     for pasted, said in (
         (cloud.issuer.consent(other), "not the address of this sign-in"),
         ("", "not the address"),
+        ("http://[/?state=x&code=x", "not the address"),
         ("http://127.0.0.1/?state=a&state=b&code=x", "not the address"),
     ):
         with pytest.raises(BadRequest, match=said):
@@ -183,15 +190,9 @@ def test_somebody_who_refuses_is_not_signed_in() -> None:
         loopback.code_in(address, attempt)
 
 
-def test_strangers_at_the_port_of_a_sign_in_do_not_end_it() -> None:
-    import threading
-    import urllib.error
-    import urllib.request
-
-    listener = loopback.Listener()
-    attempt, answers = google.Attempt.new(listener.redirect), list[int]()
-
-    def knock() -> None:
+def test_requests_of_no_sign_in_do_not_end_it() -> None:
+    with _waiting() as (listener, attempt, code):
+        answers = list[int]()
         for query in ("", "?code=evil", f"?state={attempt.state[:-1]}&code=evil"):
             with pytest.raises(urllib.error.HTTPError) as refused:
                 urllib.request.urlopen(f"{listener.redirect}/{query}", timeout=10)
@@ -200,20 +201,74 @@ def test_strangers_at_the_port_of_a_sign_in_do_not_end_it() -> None:
         right = f"{listener.redirect}/?state={attempt.state}&code=right"
         with urllib.request.urlopen(right, timeout=10) as answer:
             answers.append(answer.status)
-
-    stranger = threading.Thread(target=knock)
-    stranger.start()
-    assert listener.wait(attempt) == "right"
-    stranger.join(10)
-    listener.close()
+        assert code.result(10) == "right"
     assert answers == [400, 400, 400, 200]
 
 
-def test_nobody_is_waited_for_forever() -> None:
+def test_an_open_connection_delays_neither_a_sign_in_nor_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loopback, "SLOW", 3600.0)
+    with _waiting() as (listener, attempt, code), _connected(listener) as first:
+        first.sendall(b"GET / HTTP/1.1\r\n")
+        right = f"{listener.redirect}/?state={attempt.state}&code=right"
+        with urllib.request.urlopen(right, timeout=10) as answer:
+            assert answer.status == 200
+        assert code.result(10) == "right"
+    with _waiting(patience=0.2) as (listener, _, code), _connected(listener) as first:
+        first.sendall(b"G")
+        with pytest.raises(Unauthorized, match="did not sign in"):
+            code.result(10)
+
+
+def test_a_connection_that_sends_a_byte_at_a_time_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loopback, "SLOW", 0.5)
+    with _waiting(patience=10) as (listener, _, _), _connected(listener) as slow:
+        slow.settimeout(0.05)
+        for _ in range(100):
+            with contextlib.suppress(TimeoutError):
+                assert slow.recv(1) == b""
+                break
+            slow.sendall(b"x")
+        else:
+            pytest.fail("the connection is still open")
+
+
+@stranger.needed
+def test_a_connection_of_another_user_is_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loopback, "SLOW", 3600.0)
+    with _waiting() as (listener, _, _):
+        script = """
+with socket.create_connection(("127.0.0.1", given), timeout=10) as held:
+    print(json.dumps(held.recv(100).decode()))
+"""
+        assert stranger.run(script, int(listener.redirect.rpartition(":")[2])) == ""
+
+
+@contextlib.contextmanager
+def _waiting(
+    patience: float = 60.0,
+) -> Iterator[tuple[loopback.Listener, google.Attempt, Future[str]]]:
+    """A sign-in that waits in another thread; a test that has not ended it ends it here."""
     listener = loopback.Listener()
-    with pytest.raises(Unauthorized, match="nobody signed in"):
-        listener.wait(google.Attempt.new(listener.redirect), patience=0.05)
+    attempt = google.Attempt.new(listener.redirect)
+    with ThreadPoolExecutor(1) as pool:
+        code = pool.submit(listener.wait, attempt, patience)
+        try:
+            yield listener, attempt, code
+        finally:
+            if not code.done():
+                with contextlib.suppress(OSError):
+                    urllib.request.urlopen(
+                        f"{listener.redirect}/?state={attempt.state}&code=end", timeout=10
+                    ).close()
     listener.close()
+
+
+def _connected(listener: loopback.Listener) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(listener.redirect.rpartition(":")[2])))
 
 
 def test_a_device_client_needs_no_browser_on_this_machine(cloud: Cloud, tpujob: Tpujob) -> None:

@@ -58,6 +58,14 @@ def test_money(given: float | None, shown: str) -> None:
     assert figures.usd(given) == shown
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [(None, "-"), (0.00031, "0.00031"), (52_291.4, "52,291"), (-1234.5, "-1,234"), (3e12, "3e+12")],
+)
+def test_numbers(given: float | None, shown: str) -> None:
+    assert figures.number(given) == shown
+
+
 def test_an_invalid_time_is_tolerated() -> None:
     assert figures.seconds("yesterday") is None
     assert figures.seconds("2026-01-02T03:04:05Z") == figures.seconds("2026-01-02T04:04:05+01:00")

@@ -315,8 +315,11 @@ def test_the_list_says_what_is_billed_beside_the_rows() -> None:
 @pytest.mark.parametrize(
     ("verdict", "said"),
     [
-        ({}, "not finite: not yet known whether the machine or the program is to blame"),
-        ({"step": 7}, "not finite at step 7: not yet known"),
+        (
+            {},
+            "not finite: the program did not replay the step, so this attempt alone does not show what made it",
+        ),
+        ({"step": 7}, "not finite at step 7: the program did not replay"),
         ({"step": 0, "blame": "data"}, "not finite at step 0: a replay blames the data"),
         ({"host": 5, "blame": "model"}, "not finite on host 5: a replay blames the model"),
         ({"blame": "gremlins"}, "not finite: gremlins is to blame"),
@@ -329,14 +332,20 @@ def test_a_verdict_is_shown_as_far_as_it_is_known(verdict: dict[str, Any], said:
 
 
 @pytest.mark.parametrize(
-    ("stall_s", "said"),
+    ("stall_s", "phase", "said"),
     [
-        (1800.0, "no step yet, 15m00s after it started; 30m00s without progress is a hang"),
-        (None, "no step yet, 15m00s after it started"),
+        (1800.0, "train", "no step reported yet; 30m00s without progress is a hang"),
+        (None, "train", "no step reported yet"),
+        (
+            900.0,
+            "",
+            "this program reports no steps: its output and CPU time count instead; "
+            "15m00s without either is a hang",
+        ),
     ],
 )
-def test_a_first_step_that_does_not_come(stall_s: float | None, said: str) -> None:
-    page = why_page(job_view(step=None, stall_s=stall_s), [], 80, NOW)
+def test_a_first_step_that_does_not_come(stall_s: float | None, phase: str, said: str) -> None:
+    page = why_page(job_view(step=None, stall_s=stall_s, phase=phase), [], 80, NOW)
     assert f"{said} Retries" in " ".join(page.split())
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.notify.rig import LAB, Notes, Rig
 from tpujob.domain.events import BudgetWarned, EventKind
-from tpujob.domain.model import Cause
+from tpujob.domain.model import Attempt, Cause, Proof
 from tpujob.domain.notify import words
 from tpujob.domain.notify.model import KEPT, Kind, Message, Receipt
 from tpujob.domain.notify.rules import Rule
@@ -34,6 +34,23 @@ def test_a_failure_is_told_at_once_with_its_cause(rig: Rig) -> None:
     assert words.headline(message) == f"llama ({job.id}) failed: CRASH"
     assert "KeyError" in words.lines(message)[0]
     assert words.commands(message.notes) == [f"tpujob why {job.id}"]
+
+
+def test_a_failure_carries_the_one_line_that_proves_it(rig: Rig) -> None:
+    missing = "ModuleNotFoundError: No module named 'nosuchmodule'"
+    evidence = (
+        Proof(0, "Traceback (most recent call last):"),
+        Proof(0, missing),
+        Proof(1, "ended too: exit code 1"),
+    )
+    attempt = Attempt(1, "tj-1", 0.0, cause=Cause.SETUP, host=0, evidence=evidence)
+    rig.fails(rig.job(attempts=(attempt,)), Cause.SETUP, text="something is not installed")
+    rig.run(10)
+    (message,) = rig.lab.got
+    (note,) = words.document(message, "http://127.0.0.1:1")["data"]["notes"]
+    assert note["lines"] == [missing]
+    assert note["url"] == f"http://127.0.0.1:1/jobs/{note['job']}"
+    assert words.lines(message)[1:] == [missing]
 
 
 def test_a_thousand_failures_of_one_cause_in_a_minute_make_three_messages_at_most(

@@ -9,6 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.page import lab
 from tests.page.conftest import Site
+from tpujob.domain.listing.order import RECENT
 from tpujob.domain.model import State
 
 
@@ -77,6 +78,9 @@ def life_of_a_job(site: Site, page: Page) -> None:
     choose(page, job, "Delete")
     confirm(page, "Delete")
     stage.until(job, State.CANCELLED)
+    page.goto("/")
+    expect(page.locator(f"#job-{job}")).to_contain_text("cancelled")
+    stage.clock.sleep(RECENT + 60)
     page.goto("/")
     expect(page.locator(f"#job-{job}")).to_have_count(0)
     page.goto("/?show=all")

@@ -80,12 +80,31 @@ def test_a_curve_lies_in_its_box_with_its_lost_part_joined_to_it() -> None:
             assert 0 <= float(y) <= drawing.HEIGHT
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "texts"),
+    [
+        (0.0, 1.0, ["0.0", "0.5", "1.0"]),
+        (2.332, 2.547, ["2.4", "2.5"]),
+        (0.00029, 0.00033, ["0.00029", "0.00030", "0.00031", "0.00032", "0.00033"]),
+        (49_383.0, 52_783.0, ["50,000", "51,000", "52,000"]),
+        (1.2e9, 3.4e9, ["2e+09", "3e+09"]),
+    ],
+)
+def test_an_axis_has_round_values_whose_texts_differ(
+    low: float, high: float, texts: list[str]
+) -> None:
+    found = drawing.ticks(low, high)
+    assert [text for _, text in found] == texts
+    assert all(low - 1e-9 <= value <= high + 1e-9 for value, _ in found)
+    assert [text for _, text in drawing.ticks(1, 3, least=1.0)] == ["1", "2", "3"], "whole steps"
+
+
 @pytest.mark.parametrize("value", [0.0, 7.0, -3.0])
 def test_what_does_not_change_is_a_level_line(value: float) -> None:
     points = [(step, 0.0, value, value, value) for step in (1, 2)]
     curve = {"attempt": 1, "points": points, "resumed_from": None, "kept": None}
     (line,) = drawing.plot(cast("ChartView", {"name": "x", "title": "x", "curves": [curve]})).lines
-    assert line.points == f"0.0,{drawing.HEIGHT / 2:.1f} 600.0,{drawing.HEIGHT / 2:.1f}"
+    assert line.points == f"0.0,{drawing.HEIGHT / 2:.2f} 600.0,{drawing.HEIGHT / 2:.2f}"
 
 
 def test_what_was_told_once_is_no_curve() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import httpx
@@ -33,8 +34,7 @@ def test_a_job_tells_what_it_does_where_its_time_went_and_how_its_numbers_go(
     expect(page.locator("#job-tries tbody tr")).to_have_count(3)
     expect(page.locator("#job-hosts tr", has_text="rack-07")).to_contain_text("refused")
     assert page.locator("#job-curves polyline.lost").count() >= 2, "both losses are drawn"
-    page.locator("#job-curves").scroll_into_view_if_needed()
-    expect(page.locator("#job-curves .uplot")).to_have_count(4)
+    expect(page.locator("#job-curves .plot")).to_have_count(4)
     for rows in page.locator("summary").all():
         rows.evaluate("summary => summary.parentElement.open = true")
     axe(page)
@@ -44,34 +44,49 @@ def test_a_job_tells_what_it_does_where_its_time_went_and_how_its_numbers_go(
     expect(page.locator("#job-events tbody tr")).to_have_count(before + 1)
     expect(page.locator("#job-next")).to_have_text(site.api.get(job)["next"]["text"])
     expect(page.locator(".act.cancel")).to_have_count(0)
-    expect(page.locator("#job-curves .uplot")).to_have_count(4)
+    expect(page.locator("#job-curves .plot")).to_have_count(4)
     assert page.locator("#job-stretches details").get_attribute("open") is not None, "it stays open"
     site.stage.store.remove(job, lease=None)
     site.changes.poke()
     over = page.get_by_role("alert")
     expect(over).to_contain_text(f"no job {job}")
     expect(over.get_by_role("link", name="All jobs")).to_be_visible()
-    expect(page.locator("#live")).to_contain_text("not live any more")
+    expect(page.locator("#live")).to_contain_text("no longer live")
     expect(page.locator("#job-tries tbody tr")).to_have_count(3)  # what it showed stays
 
 
-def test_steps_that_turn_out_to_be_lost_are_drawn_as_lost(site: Site, open_tab: OpenTab) -> None:
-    """The number of curves stays the same, and what they mean does not."""
+@pytest.mark.parametrize("path", ["", "/metrics"])
+def test_a_curve_grows_while_somebody_looks_at_it(site: Site, open_tab: OpenTab, path: str) -> None:
+    """Steps that turn out to be lost are drawn as lost."""
     stage = site.stage
     job = site.api.create(SPEC)["id"]
     stage.running(job)
     past.tell(stage, job, 1, 300, seconds=300, checkpoint=0)
-    page = open_tab()
-    page.clock.install()
-    page.goto(f"/jobs/{job}")
-    page.locator("#job-curves").scroll_into_view_if_needed()
-    legend = page.locator("#job-curves .u-legend").first
-    expect(legend).to_contain_text("attempt 1")
-    expect(legend).not_to_contain_text("lost")
-    page.clock.fast_forward(31_000)  # curves are asked for each half minute
+    page = open_tab(f"/jobs/{job}{path}")
+    expect(page.locator("#live")).to_contain_text("live")
+    loss = page.locator("[data-chart=loss]")
+    values = loss.locator(".values text")
+    assert values.count() >= 2
+    for text in (*values.all(), *loss.locator(".steps text").all()):
+        box = text.bounding_box()
+        frame = loss.bounding_box()
+        assert box
+        assert frame
+        assert frame["x"] <= box["x"], "no label is cut"
+        assert box["x"] + box["width"] <= frame["x"] + frame["width"]
+    last = loss.locator(".newest").text_content()
+    expect(loss.locator(".plot")).to_have_attribute("data-steps", re.compile(" 300$"))
+    loss.locator(".plot").hover()
+    expect(loss.locator("output")).to_contain_text("attempt 1")
+    past.tell(stage, job, 1, 600, seconds=600, checkpoint=0)
+    site.changes.poke()
+    expect(loss.locator(".plot")).to_have_attribute("data-steps", re.compile(" 600$"))
+    expect(loss.locator(".newest")).not_to_have_text(last or "")
+    expect(loss.locator("polyline.lost")).to_have_count(0)
     stage.cloud.machines[stage.job(job).slices[-1].name].state = SliceState.PREEMPTED
     stage.running(job, 2)
-    expect(legend).to_contain_text("attempt 1, lost")
+    site.changes.poke()
+    expect(loss.locator("polyline.lost")).to_have_count(1)
 
 
 def test_what_grows_with_a_jobs_past_is_sent_again_only_when_something_happened(
@@ -170,11 +185,11 @@ def test_whatever_a_stranger_wrote_is_text(site: Site, open_tab: OpenTab) -> Non
     ("path", "status", "says"),
     [
         ("/jobs/999999", 404, "999999"),
-        ("/jobs/000001?before=x", 400, "is no number of an event"),
-        ("/jobs/000001?page=2", 400, "nothing here is filtered by"),
+        ("/jobs/000001?before=x", 400, "is not an event number"),
+        ("/jobs/000001?page=2", 400, "unknown filter"),
         ("/jobs/000001/code", 404, "has no diff"),
         ("/jobs/000001/resume", 409, "goes on already"),
-        ("/diff?a=000001", 400, "two jobs are compared"),
+        ("/diff?a=000001", 400, "a comparison needs two jobs"),
         ("/diff?a=000001&b=000009", 404, "000009"),
     ],
 )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import get_args
 
 import httpx
 from playwright.sync_api import Page, expect
 
-from tests.page import lab
+from tests.page import lab, past
 from tests.page.conftest import OpenTab, Site
+from tests.support.callers import ADA
 from tpujob.api import JobOrder
 from tpujob.domain.model import State
 
@@ -27,23 +29,28 @@ def test_an_empty_store_teaches_the_next_command(site: Site, open_tab: OpenTab):
     expect(page.get_by_text("tpujob create configs/quickstart.yaml")).to_be_visible()
 
 
-def test_the_first_view_is_what_is_mine_and_goes_on(site: Site, open_tab: OpenTab):
+def test_the_first_view_is_what_is_mine_and_recent(site: Site, open_tab: OpenTab):
+    old = lab.job_in(State.FAILED, 0, finished_at=lab.NOW - 25 * 3600)
     stored = site.store_jobs(lab.full())
-    mine = [job.id for job in stored if job.user == "ada" and not job.state.final]
+    site.store_jobs([old])
+    mine = [job.id for job in stored if job.user == "ada"]
     page = open_tab("/")
     assert sorted(rows(page)) == sorted(mine)
     page.get_by_role("link", name="Everyone").click()
     page.wait_for_url("**who=everyone**")
-    going = [job.id for job in stored if not job.state.final]
-    expect(page.locator("#rows tr")).to_have_count(len(going))
-    page.get_by_role("link", name="All", exact=True).click()
     expect(page.locator("#rows tr")).to_have_count(len(stored))
+    page.get_by_role("link", name="All", exact=True).click()
+    expect(page.locator("#rows tr")).to_have_count(len(stored) + 1)
 
 
-def test_when_nothing_of_mine_goes_on_the_page_leads_to_the_rest(site: Site, open_tab: OpenTab):
-    site.store_jobs([lab.job_in(State.FAILED, 0), lab.job_in(State.RUNNING, 2)])
+def test_when_nothing_of_mine_is_recent_the_page_leads_to_the_rest(site: Site, open_tab: OpenTab):
+    site.store_jobs(
+        [lab.job_in(State.FAILED, 0, finished_at=lab.NOW - 25 * 3600), lab.job_in(State.RUNNING, 2)]
+    )
     page = open_tab("/")
-    expect(page.get_by_text("None of your jobs is going on.")).to_be_visible()
+    expect(
+        page.get_by_text("You have no job that is active or ended within the last day.")
+    ).to_be_visible()
     page.get_by_role("link", name="Show all of mine").click()
     expect(page.locator("#rows tr")).to_have_count(1)
     page.get_by_role("link", name="Everyone").click()
@@ -56,6 +63,9 @@ def test_a_state_has_as_many_jobs_as_its_count_says(site: Site, open_tab: OpenTa
         page = open_tab(view)
         for state in State:
             chip = page.locator(f".chip.{state}")
+            if not chip.count():  # no job is in that state
+                expect(page.locator(f"#rows .state.{state}")).to_have_count(0)
+                continue
             count = int(chip.locator(".count").inner_text())
             chip.click()
             expect(page.locator("#rows tr")).to_have_count(count)
@@ -159,6 +169,25 @@ def test_selected_rows_are_counted_and_done_together(site: Site, open_tab: OpenT
     expect(page.get_by_text("delete asked")).to_have_count(3)
     wishes = [site.stage.job(job.id).wish.value for job in stored]
     assert wishes == ["run", "release", "release", "release"]
+
+
+def test_every_row_has_two_lines(site: Site, open_tab: OpenTab):
+    failed, long = lab.job_in(State.FAILED), "FileNotFoundError: gs://corpus/" + "x" * 90
+    attempt = replace(failed.attempts[-1], message=long)
+    failed = replace(failed, attempts=(*failed.attempts[:-1], attempt), user="u" * 60)
+    past.preempted(site.stage, ADA, name="llama-" + "x" * 34)
+    site.store_jobs([*lab.full(), failed])
+    page = open_tab(ALL)
+    heights = page.locator("#rows tr").evaluate_all("rows => rows.map(row => row.offsetHeight)")
+    assert max(heights) - min(heights) <= 1, heights
+    assert max(heights) <= 54
+    assert page.locator("#rows .step .line").evaluate_all(
+        "lines => lines.every(line => line.scrollWidth <= line.clientWidth)"
+    ), "nothing of a step is cut"
+    expect(page.locator("#rows tr").first.locator(".why")).to_contain_text("FileNotFoundError")
+    for state, coming in (("queued", 1), ("running", 0), ("succeeded", 0), ("failed", 0)):
+        row = page.locator(f"#rows tr.{state}").last
+        expect(row.locator(".then")).to_have_count(coming)
 
 
 def test_ages_go_on_while_the_page_is_open(site: Site, open_tab: OpenTab):

@@ -34,6 +34,14 @@ def test_a_job_is_cancelled_by_keyboard_alone(site: Site, open_tab: OpenTab):
     assert site.stage.job(newest).wish is Wish.CANCEL
 
 
+def test_the_page_of_an_action_begins_at_its_heading(site: Site, open_tab: OpenTab):
+    [job] = site.store_jobs([lab.job_in(State.QUEUED)])
+    page = open_tab(f"/jobs/{job.id}/cancel")
+    expect(page.get_by_role("heading", name="Cancel")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name=f"Cancel job {job.id}")).to_be_focused()
+
+
 def test_keys_go_through_the_rows_and_open_one(site: Site, open_tab: OpenTab):
     site.store_jobs(lab.full())
     page = open_tab(ALL, allowed=("404 (Not Found)",))

@@ -64,8 +64,8 @@ def test_a_machine_is_called_bad_and_forgotten_by_buttons(site: Site, open_tab: 
     page = open_tab("/hosts", scripts=False)
     page.get_by_role("button", name="Bad").click()
     row = page.locator("tbody tr")
-    expect(row).to_contain_text("called bad by a person")
-    expect(row).to_contain_text("kept off it")
+    expect(row).to_contain_text("marked bad by a person")
+    expect(row).to_contain_text("refused")
     page.get_by_role("button", name="Forget").click()
     expect(page.get_by_text("No machine is suspected.")).to_be_visible()
 

@@ -70,7 +70,7 @@ def test_each_page_of_the_lab_shows_what_has_changed(site: Site, page: Page) -> 
 
     watch(page, "/backend")
     site.api.create(SPEC)
-    newest = page.locator("#backend-store div", has_text="Newest change")
+    newest = page.locator("#backend-store div", has_text="Revision")
     expect(newest).to_contain_text(f"{store.newest():,}")
     same(page)
 
@@ -96,5 +96,5 @@ def test_a_button_stays_the_one_of_its_machine_while_somebody_points_at_it(
     blame(site, "rack-2", weight=3.0)
     expect(page.get_by_role("button", name="1 changed, apply")).to_be_visible()
     page.locator("#rows").get_by_role("button", name="Bad").click()
-    expect(page.locator("#host-rack-1")).to_contain_text("called bad by a person")
+    expect(page.locator("#host-rack-1")).to_contain_text("marked bad by a person")
     expect(page.locator("#host-rack-2")).not_to_contain_text("by a person")

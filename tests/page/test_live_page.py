@@ -242,7 +242,7 @@ def test_a_silent_stream_is_called_stale_and_the_page_asks_by_itself(
     page.clock.fast_forward(5_000)
     expect(badge).to_have_attribute("data-state", "stale")
     expect(page.locator(f"#job-{first.id} .why")).to_contain_text("attempt 7")
-    expect(badge).to_contain_text("no stream; as of")
+    expect(badge).to_contain_text("not live; as of")
     page.clock.fast_forward(10_000)
     while len(asked) < 2:
         page.clock.run_for(1_000)

@@ -102,7 +102,7 @@ def test_open_pages_say_since_when_the_store_does_not_answer_and_recover(
     store.broken = True
     say(site, job, "nobody can read this")
     for tab in tabs:
-        expect(tab.locator("#live .badge")).to_contain_text("the store does not answer since")
+        expect(tab.locator("#live .badge")).to_contain_text("the store has not answered since")
         expect(tab.locator("#live .badge")).to_contain_text("as of")
         expect(tab.locator("main")).to_contain_text(job.name)
         expect(tab.locator("main")).not_to_contain_text("nobody can read this")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import pytest
@@ -13,11 +14,13 @@ from tests.page import lab
 from tests.page.conftest import VIEWER, OpenTab, Site
 from tests.page.story import axe
 from tests.support.callers import ADA, NamedDoor, caller
+from tpujob.config.notify import parse
 from tpujob.domain.model import State
 from tpujob.domain.notify.digest import message_id
 from tpujob.domain.notify.model import Kind, Message, Note, Try
 from tpujob.domain.notify.rules import Rule
 from tpujob.engine.notify import Setup
+from tpujob.service.backend import Process
 
 HTML = {"accept": "text/html"}
 
@@ -100,7 +103,7 @@ def test_one_channel_is_a_link_and_pages_lead_on(site: Site):
     for wrong in ("?channel=nobody", "?before=../jobs/1", "?colour=green"):
         answer = httpx.get(f"{site.url}/notifications{wrong}", headers=HTML)
         assert answer.status_code in (400, 404)
-        assert "tpujob notifications" in answer.text or "filtered" in answer.text
+        assert "tpujob notifications" in answer.text or "nknown filter" in answer.text
 
 
 def test_without_channels_the_page_says_how_to_get_one(site: Site, open_tab: OpenTab):
@@ -109,5 +112,24 @@ def test_without_channels_the_page_says_how_to_get_one(site: Site, open_tab: Ope
     site.jobs = site.stage.api
     site.start()
     page = open_tab("/notifications")
-    expect(page.locator("main")).to_contain_text("Nobody is told of anything.")
+    expect(page.locator("main")).to_contain_text("No notification channels are configured.")
+    expect(page.locator("main pre")).to_contain_text("notifications:\n  channels:")
     axe(page)
+
+
+def test_the_hint_of_a_local_stack_is_a_file_that_its_backend_reads(
+    site: Site, open_tab: OpenTab, tmp_path: Path
+):
+    file = tmp_path / "notifications.yaml"
+    site.stop()
+    site.stage.setup = Setup()
+    site.jobs = site.stage.api
+    site.jobs.itself.process = Process(channels_file=str(file))
+    site.start()
+    page = open_tab("/notifications")
+    expect(page.locator("main")).to_contain_text(str(file))
+    found = parse(page.locator("main pre").inner_text(), str(file))
+    assert [*found.channels] == ["lab"]
+    assert [*found.rules[0].channels] == ["lab"]
+    for command in ("tpujob down", "tpujob up"):
+        expect(page.locator("main code", has_text=command)).to_be_visible()

@@ -16,8 +16,8 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 #: path, status, and what the page says
 SENSELESS = (
-    ("/nothing/of/the/kind", 404, "There is no /nothing/of/the/kind."),
-    ("/?colour=green", 400, "Nothing here is filtered by &#39;colour&#39;."),
+    ("/nothing/of/the/kind", 404, "There is no page /nothing/of/the/kind."),
+    ("/?colour=green", 400, "Unknown filter &#39;colour&#39;."),
     ("/?state=asleep", 400, "asleep"),
     ("/?order=beauty", 400, "beauty"),
     ("/?after=yesterday", 400, "yesterday"),
@@ -33,6 +33,7 @@ def test_an_address_that_makes_no_sense(site: Site):
         assert page.status_code == status, path
         assert says in page.text, path
         assert "All jobs</a>" in page.text, f"{path} leads on"
+        assert "/docs" not in page.text, "which are for programs"
         for_programs = httpx.get(site.url + path)
         assert for_programs.status_code == status, path
         assert for_programs.json()["error"]["message"], path
@@ -60,7 +61,7 @@ def test_somebody_elses_job_says_why_it_stays(site: Site):
     page = httpx.get(
         f"{site.url}/confirm/cancel?job={job.id}", headers={**HTML, "x-test-name": "bob"}
     )
-    assert "None of them can be done" in page.text
+    assert "None of them is possible" in page.text
     assert "Cancel 1 job" not in page.text
 
 

@@ -80,6 +80,8 @@ def _log_follows(page: Page) -> None:
 
 
 def _steer(page: Page, action: str, job: str) -> None:
+    if action == "Delete":
+        page.get_by_text("Delete or clean").click(timeout=SOON)
     page.get_by_role("link", name=action, exact=True).click(timeout=SOON)
     page.get_by_role("button", name=f"{action} job {job}").click()
 

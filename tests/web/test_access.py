@@ -16,6 +16,7 @@ from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from tests.support.bundles import bundle_of
 from tests.support.callers import ADA, caller
 from tests.support.http import ask
 from tests.support.scripted import LIMITLESS, listening
@@ -57,7 +58,7 @@ MATRIX: dict[str, tuple[str, str]] = {
 METHODS = sorted(
     name for name, _ in inspect.getmembers(JobsApi, inspect.isfunction) if name[0] != "_"
 )
-DATA = b"an archive"
+DATA = bundle_of("code")
 SHA = hashlib.sha256(DATA).hexdigest()
 
 #: how each method is called for a job; those that are about no job ignore it

@@ -174,6 +174,12 @@ def test_a_service_of_cloud_run_answers_under_both_of_its_names(host: str) -> No
         f"{HASHED}.evil.example",
         "a.run.app",
         "tpujob",
+        "localhost",
+        "127.0.0.1:8080",
+        "[::1]",
+        f"{HASHED}:443@evil.example",
+        f"{HASHED}:evil",
+        f"[{HASHED}]",
     ],
 )
 def test_it_answers_under_no_other_name(host: str) -> None:
@@ -191,3 +197,19 @@ def test_a_url_without_a_host_is_refused(url: str) -> None:
     """It would let in requests that name no host at all."""
     with pytest.raises(BadRequest, match="names no host"):
         deployed.hosts_of(["https://tpujob.example.org", url])
+
+
+@pytest.mark.parametrize(
+    ("urls", "only_tls"),
+    [
+        (["https://tpujob.example.org", f"https://{HASHED}"], True),
+        (["https://login.example.org:8443"], False),
+        (["https://tpujob.example.org", "http://127.0.0.1:8080"], False),
+        ([], False),
+    ],
+)
+def test_browsers_use_tls_alone_where_the_whole_name_is_the_backends(
+    urls: list[str], only_tls: bool
+) -> None:
+    expected = [("strict-transport-security", "max-age=31536000")] if only_tls else []
+    assert deployed.headers_of(urls) == expected

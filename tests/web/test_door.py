@@ -128,6 +128,23 @@ def test_duplicate_headers_are_refused(
     assert api.calls == []
 
 
+@pytest.mark.parametrize("host", ["10.1.2.3:8080", "probe.example", ""])
+def test_a_probe_is_answered_under_any_host_name(url: str, host: str) -> None:
+    assert ask(url, "GET", "/health", {"Host": host})[0] == 200
+    assert ask(url, "GET", "/metrics", BEARER | {"Host": host})[0] == 400
+
+
+def test_a_probe_is_answered_without_a_host_name(url: str) -> None:
+    """As in HTTP/1.0."""
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    try:
+        connection.putrequest("GET", "/health", skip_host=True)
+        connection.endheaders()
+        assert connection.getresponse().status == 200
+    finally:
+        connection.close()
+
+
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "[::1]:80", "LOCALHOST:1"])
 def test_loopback_host_names_are_accepted(url: str, host: str) -> None:
     assert ask(url, "GET", "/v1/jobs", BEARER | {"Host": host})[0] == 200

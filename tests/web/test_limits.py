@@ -9,6 +9,7 @@ import json
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -260,7 +261,8 @@ def test_the_command_line_waits_and_asks_again(monkeypatch: pytest.MonkeyPatch) 
                 raise Busy("too much", retry_after=3)
             return super().sweep(dry_run=dry_run)
 
-    monkeypatch.setattr(backend_calls.time, "sleep", sleep)
+    # The name in this module alone: other threads of this process sleep, too.
+    monkeypatch.setattr(backend_calls, "time", SimpleNamespace(sleep=sleep))
     with on_socket(scripted_app(OnceBusy())) as url:
         client = RemoteJobs(url)
         assert client.sweep()["deleted"] == []

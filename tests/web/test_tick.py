@@ -114,8 +114,7 @@ def test_a_slice_is_asked_for_on_behalf_of_the_jobs_owner(stage: Stage) -> None:
     """Whose programs may run as an account of their own."""
     job_id = stage.create()
     stage.running(job_id)
-    assert stage.job(job_id).folder == "u/ada"
-    assert stage.cloud.folders == {f"tj-{job_id}-1": "u/ada"}
+    assert stage.cloud.users == {f"tj-{job_id}-1": "ada"}
 
 
 def test_two_callers_at_once_make_one_slice(stage: Stage) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -19,9 +21,11 @@ from tpujob.engine.loop import Loop
 from tpujob.service.backend.health import LATE
 from tpujob.service.jobs import Jobs
 from tpujob.web.api import create_app
+from tpujob.web.limits import Kind, Limits, Rate
 from tpujob.web.log import FORMAT, Json, OneLine
 
 TOKEN = {"Authorization": "Bearer t"}
+THREADS = 40  #: in which routes run
 
 
 @pytest.fixture
@@ -60,14 +64,35 @@ def test_whoever_is_not_known_gets_no_metrics(url: str) -> None:
     assert ask(url, "GET", "/metrics")[0] == 401
 
 
+def test_a_probe_is_answered_while_every_thread_waits_and_however_often_it_asks(jobs: Jobs) -> None:
+    """Else the platform would replace a backend whose store is slow."""
+    all_wait, go_on = threading.Barrier(THREADS + 1), threading.Event()
+
+    def wait() -> str:
+        all_wait.wait(30)
+        go_on.wait(30)
+        return ""
+
+    jobs.backend_metrics = wait
+    limits = Limits(rates={**LIMITLESS.rates, Kind.READ: Rate(0.001, THREADS)}, at_once=THREADS)
+    app = create_app(jobs.acting_for, TokenDoor("t", ADA), itself=jobs.itself, limits=limits)
+    with listening(app) as url, ThreadPoolExecutor(THREADS) as pool:
+        busy = [pool.submit(ask, url, "GET", "/metrics", TOKEN, None, 30) for _ in range(THREADS)]
+        all_wait.wait(30)
+        assert [ask(url, "GET", "/health")[0] for _ in range(3 * THREADS)] == [200] * 3 * THREADS
+        go_on.set()
+        assert {each.result()[0] for each in busy} == {200}
+
+
 def test_the_probe_says_when_nobody_looks_after_jobs(url: str, jobs: Jobs, stage: Stage) -> None:
     assert ask(url, "GET", "/health")[0] == 200
     began = stage.clock.now()
     jobs.itself.loop.pulse = lambda: Pulse(began, began)  # type: ignore[method-assign]
     assert ask(url, "GET", "/health")[0] == 200
     stage.clock.sleep(LATE + 1)
-    status, _, _ = ask(url, "GET", "/health")
-    assert status == 503
+    probe = {"Host": "169.254.169.126:8080", "User-Agent": "GoogleHC/1.0"}
+    for headers in ({}, probe):
+        assert ask(url, "GET", "/health", headers)[0] == 503
     health = jobs.health()
     assert health["loop"]["late"]
     assert not health["ok"]

@@ -9,6 +9,7 @@ import importlib
 import io
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Annotated, Any
 
 import typer
@@ -155,13 +156,18 @@ def run(words: Sequence[str]) -> int:
             from tpujob.cli.backend import died
 
             error.hint = died()
-        show_error(error, screen())
+        show_error(error, screen(), as_json=_wants_json(words))
         return error.exit_code
     except typer.TyperException as error:
         _show_usage(error)
         return error.exit_code
     except typer.Abort:
         return 130
+
+
+def _wants_json(words: Sequence[str]) -> bool:
+    """Whether the command prints JSON; what follows `--` is of another program."""
+    return "--json" in takewhile(lambda word: word != "--", words)
 
 
 def _show_usage(error: typer.TyperException) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Generator
 
 from tpujob import errors
@@ -45,8 +46,11 @@ def exit_code_table() -> str:
     return "\n".join(f"  {code:>3}  {meaning}" for code, meaning in EXIT_CODES.items())
 
 
-def show_error(error: errors.TpujobError, screen: Screen) -> None:
-    """The message on standard error, and below it what to do next."""
+def show_error(error: errors.TpujobError, screen: Screen, *, as_json: bool = False) -> None:
+    """The message on standard error, and below it what to do next; as JSON the same line as the HTTP API has it."""
+    if as_json:
+        note(json.dumps(error.as_json(), ensure_ascii=False))
+        return
     lines = [line for line in error.message.splitlines() if line.strip()] or [type(error).__name__]
     title = paint("tpujob:", "red", screen.err_color)
     note(f"{title} " + "\n".join(clean(line) for line in lines))
@@ -64,6 +68,7 @@ def on_interrupt(*lines: str) -> Generator[None]:
         raise
 
 
-def goes_on(job_id: str) -> tuple[str, ...]:
-    """What Ctrl-C says in a command that only looks at a job."""
-    return (f"Job {job_id} goes on without this command.", f"  look again: tpujob show {job_id}")
+def goes_on(job_id: str, command: str = "show {}") -> tuple[str, ...]:
+    """What Ctrl-C says in a command that only looks at a job, and which command looks again."""
+    again = command.format(job_id)
+    return (f"Job {job_id} goes on without this command.", f"  look again: tpujob {again}")

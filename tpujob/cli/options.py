@@ -40,6 +40,14 @@ JobRef = Annotated[
         metavar="JOB", help="Its id (42 or 000042) or unique name.", autocompletion=complete_job
     ),
 ]
+JobRefs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="JOB...",
+        help="Ids (42 or 000042) or unique names.",
+        autocompletion=complete_job,
+    ),
+]
 Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,17 +56,17 @@ def main() -> None:
 def _serve_own(settings: Settings, ready: Path) -> None:
     # before the file is read, so that a change in between is noticed
     stamp = settings.context_stamp()
-    parts = backend.backend(settings)
     prepare(settings)
+    page, address = page_at(settings) if settings.page else (None, "")
+    parts = backend.backend(replace(settings, page_url=address))
     path = sockets.place(settings.run, "backend.sock")
     own = _own(settings.user)
     try:
         said = {"url": f"unix:{path}", "context": stamp}
         listeners = [Listener(sockets.listen(path), PeerDoor(own))]
-        sessions = Sessions() if settings.page else None
-        if sessions:
+        sessions = Sessions() if page else None
+        if page and sessions:
             kernel_says = sockets.tells_peers()
-            page, address = page_at(settings)
             door = PageDoor(own, sessions, kernel_says=kernel_says)
             listeners.append(Listener(page, door, loopback=True))
             said |= {"page": address, "page_needs_code": not kernel_says}

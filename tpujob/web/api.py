@@ -16,7 +16,7 @@ from tpujob.service import Changes
 from tpujob.service.backend import Itself
 from tpujob.web import errors, page_door, schemas
 from tpujob.web.door import Door
-from tpujob.web.guard import Guard
+from tpujob.web.guard import LOOPBACK, Guard
 from tpujob.web.limits import Limiter, Limits
 from tpujob.web.live import Views
 from tpujob.web.live import routes as live
@@ -36,7 +36,7 @@ def create_app(
     pace: Pace = Pace(),  # noqa: B008
     stopping: Callable[[], bool] = lambda: False,
     version: str = __version__,
-    hosts: Iterable[str] = (),
+    hosts: Iterable[str] = LOOPBACK,
     make_pass: Callable[[bool], tuple[int, float | None]] | None = None,
     limits: Limits | None = None,
     sessions: Sessions | None = None,
@@ -44,8 +44,8 @@ def create_app(
 ) -> FastAPI:
     """The backend's app: `jobs` is what a caller may ask, once `door` has recognised them. `watch` gives the number of
     the newest change of any job, so that a client that follows all jobs misses none between two polls. Once
-    `stopping()` is true, every long poll ends within `LOOK_EVERY`. The backend answers under the names in `hosts` and
-    the loopback ones. `make_pass` runs one tick of every job that is due. `limits`: left
+    `stopping()` is true, every long poll ends within `LOOK_EVERY`. The backend answers under the names in `hosts`
+    alone. `make_pass` runs one tick of every job that is due. `limits`: left
     out, those of every backend. `changes` of the store keep pages live, at that `pace`; left out, they are not.
     `sessions`: of the page at a port of this machine, if there is one. `itself`: counts requests and says whether the
     backend is alive; left out, it is as long as it answers."""
@@ -63,6 +63,7 @@ def create_app(
     app = _app(version)
     app.router.route_class = _Undescribed
     app.state.jobs, app.state.views = jobs, Views(jobs)
+    app.state.channels_file = itself.process.channels_file if itself else ""
     if changes:
         hub = live.add(app, changes, stopping, pace)
         if itself:

@@ -16,7 +16,6 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from tpujob import sockets
 from tpujob.errors import BadRequest, TpujobError
-from tpujob.web.errors import error_body
 
 PEER = "peer"  #: in the state of a request: the uid of who sent it, where the kernel is asked
 LINE = "line"  #: in the state of each request: its connection
@@ -182,7 +181,7 @@ class Connection(HttpToolsProtocol):
         return self._count > HEADERS or self._bytes > HEADER_BYTES
 
     def _answer(self, error: TpujobError, status: int) -> None:
-        body = json.dumps(error_body(error)).encode()
+        body = json.dumps(error.as_json()).encode()
         self.transport.write(
             STATUS_LINE[status]
             + b"content-type: application/json\r\ncache-control: no-store\r\nconnection: close\r\n"

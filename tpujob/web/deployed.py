@@ -99,6 +99,7 @@ def _serve(options: argparse.Namespace) -> None:
         ),
         parts,
         with_loop=not options.only_called,
+        headers=headers_of(urls),
     )
 
 
@@ -109,6 +110,15 @@ def hosts_of(urls: Sequence[str]) -> list[str]:
         wrong = urls[hosts.index("")]
         raise BadRequest(f"--url {wrong!r} names no host", hint="--url https://backend.example.org")
     return hosts
+
+
+def headers_of(urls: Sequence[str]) -> list[tuple[str, str]]:
+    """The headers of every answer. A browser that came once uses TLS alone from then on; not where a URL has a port,
+    as other services may then have the same name and no TLS."""
+    found = [urlsplit(url) for url in urls]
+    if not found or any(url.scheme != "https" or ":" in url.netloc for url in found):
+        return []
+    return [("strict-transport-security", f"max-age={365 * 24 * 3600}")]
 
 
 def prepared(state: Path | None, context_file: Path) -> tuple[Settings, Context]:

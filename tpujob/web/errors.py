@@ -20,18 +20,6 @@ from tpujob.errors import BadRequest, Forbidden, NotFound, TpujobError
 log = logging.getLogger(__name__)
 
 
-def error_body(error: TpujobError) -> dict[str, dict[str, str | int]]:
-    """An error as the backend sends it; `adapters/remote.py` reads it back."""
-    told: dict[str, str | int] = {
-        "type": type(error).__name__,
-        "message": error.message,
-        "hint": error.hint,
-        "exit_code": error.exit_code,
-    }
-    cause = getattr(error, "cause", "")
-    return {"error": told | ({"cause": str(cause)} if cause else {})}
-
-
 #: shows an error as a page, with that status
 Shown = Callable[[Request, TpujobError, int], Response]
 
@@ -66,7 +54,7 @@ def reply(error: TpujobError, status: int = 0) -> JSONResponse:
     """The answer to a request that raised it."""
     wait = getattr(error, "retry_after", None)
     headers = None if wait is None else {"retry-after": str(max(1, math.ceil(wait)))}
-    return JSONResponse(error_body(error), status or error.http_status, headers)
+    return JSONResponse(error.as_json(), status or error.http_status, headers)
 
 
 def _known(request: Request, error: Exception) -> tuple[TpujobError, int]:
@@ -94,8 +82,11 @@ def _sentence(problem: Any) -> str:
 
 
 def _no_route(request: Request, error: HTTPException) -> TpujobError:
+    path, person = request.scope["path"][:200], wants_page(request.scope)
     if error.status_code == 404:
-        return NotFound(f"there is no {request.scope['path'][:200]}", hint="see /docs")
+        text = f"there is no page {path}" if person else f"there is no {path}"
+        return NotFound(text, hint="" if person else "see /docs")
     if error.status_code == 405:
-        return BadRequest(f"{request.method} is not allowed here", hint="see /docs")
+        hint = "" if person else "see /docs"
+        return BadRequest(f"{request.method} is not allowed here", hint=hint)
     return BadRequest(str(error.detail)[:300])

@@ -22,13 +22,12 @@ from tpujob.errors import BadRequest, Forbidden, TpujobError
 from tpujob.web import plain
 from tpujob.web.connections import PEER
 from tpujob.web.door import AGAIN, Door
-from tpujob.web.limits import body_limit
+from tpujob.web.limits import OPEN_PATHS, body_limit
 from tpujob.web.log import of
 from tpujob.web.page_door import loggable, within_session
 
 log = logging.getLogger(__name__)
 
-OPEN_PATHS = frozenset({"/health", "/healthz"})  #: the only ones of a backend that answer anybody
 WHO = "who"  #: in the state of a request: asks the door once more who sends it
 #: the one `cache-control` that an answer may have beside `no-store`: of a file whose address changes with its content
 FOR_GOOD = "private, max-age=31536000, immutable"
@@ -37,6 +36,8 @@ _METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE"})
 #: of a request on Cloud Run, before a slash
 _TRACE = re.compile(r"[0-9a-f]{32}(?=/|$)")
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+#: a `Host` header: a name or an address, and perhaps a port
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::[0-9]*)?")
 #: how much of a refused body is still read, and for how many seconds: a client that is still sending would otherwise
 #: see a closed connection instead of the reason
 DRAIN_LIMIT = 8 << 20
@@ -46,14 +47,14 @@ DRAIN_SECONDS = 5.0
 class Guard:
     """Lets a request in when its Host is one of ours (against DNS rebinding), the door recognises who is asking, and
     its body is not too large; the app finds the principal in the state of the request. Answers in the API's error form
-    otherwise, and when the app raises."""
+    otherwise, and when the app raises. An open path needs neither of the first two."""
 
     def __init__(
         self,
         app: ASGIApp,
         *,
         door: Door,
-        hosts: Iterable[str] = (),
+        hosts: Iterable[str] = LOOPBACK,
         counters: Counters | None = None,
         open_paths: Collection[str] = OPEN_PATHS,
     ) -> None:
@@ -62,7 +63,7 @@ class Guard:
         self._counters = counters or Counters()
         self.app = app
         self._door, self._open = door, open_paths
-        self._hosts = LOOPBACK | {h.lower() for h in hosts}
+        self._hosts = {h.lower() for h in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -81,13 +82,15 @@ class Guard:
 
     async def _answer(self, exchange: _Exchange, scope: Scope, headers: Headers) -> None:
         path = scope["path"]
-        if _host(headers) not in self._hosts:
+        is_open = path in self._open and PEER not in scope.get("state", {})
+        # a probe asks by an address, or by a name of the platform's
+        if not is_open and _host(headers) not in self._hosts:
             await exchange.refuse(BadRequest("this backend does not answer under that host name"))
             return
         if _foreign(headers) and not _follows_a_link(scope, headers):
             await exchange.refuse(Forbidden("this backend takes no request of another site's page"))
             return
-        if path not in self._open or PEER in scope.get("state", {}):
+        if not is_open:
             try:
                 who = await self._door.principal(scope, headers)
             except TpujobError as error:
@@ -209,7 +212,7 @@ def _lost(request_id: str) -> TpujobError:
 def _foreign(headers: Headers) -> bool:
     """Whether a browser sent it for a page that is not of this backend, on another port of this machine for example."""
     origins, site = headers.getlist("origin"), headers.get("sec-fetch-site", "none")
-    own = headers["host"].strip().lower()
+    own = headers.get("host", "").strip().lower()
     return site not in ("same-origin", "none") or any(
         origin.lower() not in (f"http://{own}", f"https://{own}") for origin in origins
     )
@@ -240,9 +243,5 @@ def _address(scope: Scope) -> str:
 def _host(headers: Headers) -> str:
     """The host that the request names, without its port; empty unless it names exactly one."""
     named = headers.getlist("host")
-    if len(named) != 1:
-        return ""
-    host = named[0].strip().lower()
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
+    found = _HOST.fullmatch(named[0].strip().lower()) if len(named) == 1 else None
+    return (found[1] or found[2]) if found else ""

@@ -22,6 +22,8 @@ from tpujob.newest import Newest
 from tpujob.web import plain
 from tpujob.web.errors import reply
 
+#: The only ones of a backend that answer anybody. No rate: a refused probe would end the process.
+OPEN_PATHS = frozenset({"/health", "/healthz"})
 DOCS_PATHS = frozenset({"/docs", "/openapi.json"})
 JSON_LIMIT = 1 << 20  #: bytes of a body
 BUNDLE_LIMIT = 100 << 20
@@ -127,7 +129,7 @@ class Limiter:
         self._in_flight = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
             await self.app(scope, receive, send)
             return
         kind, caller = kind_of(scope["method"], scope["path"]), caller_of(scope)

@@ -30,7 +30,7 @@ class PeerDoor:
             return self._own
         if self._recognise is None:
             raise Forbidden(
-                f"this backend works for {self._own.name} alone", hint="tpujob up starts your own"
+                f"this backend works for {self._own.name} alone", hint="`tpujob up` starts your own"
             )
         again = AGAIN in scope["state"]
         return await run_in_threadpool(self._member, uid, self._recognise, again)

@@ -55,13 +55,16 @@ def serve(
     *,
     started: Callable[[], None] = lambda: None,
     with_loop: bool = True,
+    headers: Sequence[tuple[str, str]] = (),
 ) -> None:
     """Serve on those sockets until SIGTERM; then finish the running ticks and return; `work` goes on meanwhile.
     `make_app` gets the door and a function that tells whether the server is stopping; `started` is called when
-    connections are accepted."""
+    connections are accepted. `headers`: of every answer."""
     app = make_app(Doors(listeners), lambda: server.should_exit)
     ports = {each.socket.getsockname()[1] for each in listeners if each.loopback}
-    server = uvicorn.Server(config_of(app, Connections(most_connections(), ports=ports)))
+    config = config_of(app, Connections(most_connections(), ports=ports))
+    config.headers = list(headers)
+    server = uvicorn.Server(config)
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn raises again what has ended it: nothing below would be done if that killed the process
         signal.signal(number, server.handle_exit)

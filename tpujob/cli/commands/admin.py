@@ -23,7 +23,9 @@ hosts = typer.Typer(
 Machine = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help="As `tpujob hosts` shows it.", autocompletion=complete_host
+        metavar="NAME",
+        help="As `tpujob hosts` and `tpujob show JOB` show it.",
+        autocompletion=complete_host,
     ),
 ]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpujob.cli.backend import RetryingClient, connect, current_settings, page_of, say_where
+from tpujob.cli.backend import RetryingClient, connect, page_of, say_where
 from tpujob.cli.errors import goes_on, on_interrupt
 from tpujob.cli.options import Json
 from tpujob.cli.output import Screen, note, say, say_json, screen
@@ -114,8 +114,7 @@ def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: boo
     if found is not None:
         from tpujob.cli.render.cost.estimate import estimate_page
 
-        emulated = current_settings().local
-        say("\n" + estimate_page(found, on.columns, color=on.color, emulated=emulated))
+        say("\n" + estimate_page(found, on.columns, color=on.color))
     return 0
 
 

@@ -81,7 +81,7 @@ def _submit() -> tuple[JobView, PlanView]:
 
 def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
     from tpujob.cli.live.follow import follow, sink_for
-    from tpujob.cli.render.summary import shortcomings, summary
+    from tpujob.cli.render.summary import shortcomings, summary, try_next
     from tpujob.cli.render.text import wrap
 
     on = screen()
@@ -100,6 +100,7 @@ def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
         )
     )
     _say_cost(job["id"], on)
+    say("\n" + try_next(done))
     return 1 if shortcomings(done, attempts=attempts) else 0
 
 

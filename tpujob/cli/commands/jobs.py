@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from tpujob.cli.backend import RetryingClient, connect, current_settings, say_where
-from tpujob.cli.errors import TIMED_OUT, goes_on, on_interrupt
-from tpujob.cli.options import JobRef, Json, Yes
-from tpujob.cli.output import note, say, say_json, screen
+from tpujob.cli.errors import TIMED_OUT, goes_on, on_interrupt, show_error
+from tpujob.cli.options import JobRef, JobRefs, Json, Yes
+from tpujob.cli.output import note, say, say_json, say_json_line, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import next_commands, steered_text, stop_question
 from tpujob.cli.render.job_page import job_page
 from tpujob.cli.render.listing import list_page
-from tpujob.errors import BadRequest
+from tpujob.errors import BadRequest, TpujobError
 
 if TYPE_CHECKING:
     from tpujob.api import JobsApi, JobView, ListAsked
@@ -34,7 +34,9 @@ _Zones = Annotated[list[str] | None, _only("zone", "ZONE", "in this zone")]
 
 
 def list_jobs(
-    all_jobs: Annotated[bool, typer.Option("--all", "-a", help="Also those that ended.")] = False,
+    all_jobs: Annotated[
+        bool, typer.Option("--all", "-a", help="Also those that ended more than a day ago.")
+    ] = False,
     user: Annotated[str, typer.Option(metavar="NAME", help="Only this user's.")] = "",
     mine: Annotated[bool, typer.Option("--mine", "-m", help="Only your own.")] = False,
     state: _States = None,
@@ -47,7 +49,7 @@ def list_jobs(
     order: Annotated[
         str, typer.Option(metavar="COLUMN", help="By this, such as step, left or spent.")
     ] = "",
-    reverse: Annotated[bool, typer.Option("--reverse", "-r", help="The other way round.")] = False,
+    reverse: Annotated[bool, typer.Option("--reverse", "-r", help="Reverse the order.")] = False,
     limit: Annotated[
         int, typer.Option(min=0, metavar="N", show_default=False, help="At most so many.")
     ] = 0,
@@ -58,11 +60,11 @@ def list_jobs(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """List jobs, newest first."""
+    """List jobs that go on, and those that ended within the last day."""
     said = {"user": user, "mine": mine, "text": text, "order": order, "reverse": reverse}
     several = {"states": state, "causes": cause, "types": type_, "zones": zone}
     ended = all_jobs or state or cause
-    given = {**said, **several, "active": not ended, "limit": limit}
+    given = {**said, **several, "recent": not ended, "limit": limit}
     asked = cast("ListAsked", {name: value for name, value in given.items() if value})
     if html:
         return _write_page(html, asked, watch=watch, as_json=as_json)
@@ -93,7 +95,7 @@ def _write_page(file: Path, asked: ListAsked, *, watch: bool, as_json: bool) -> 
     same = ("user", "order", "states", "causes", "types", "zones", "text")
     query: dict[str, object] = {names.get(k, k): v for k, v in asked.items() if k in same}
     whose = "mine" if asked.get("mine") else "everyone"
-    query |= {"who": whose, "show": "" if asked.get("active") else "all"}
+    query |= {"who": whose, "show": "" if asked.get("recent") else "all"}
     query |= {"reverse": "1"} if asked.get("reverse") else {}
     connect()
     text = client.client(current_settings()).html(f"/?{urlencode(query, doseq=True)}")
@@ -140,15 +142,15 @@ def _one_page(job: str, as_json: bool, page: Callable[..., str]) -> int:
 def wait(
     job: JobRef,
     timeout: Annotated[
-        float,
+        str,
         typer.Option(
-            min=0, metavar="SECONDS", show_default=False, help="Stop waiting after this time."
+            metavar="TIME", show_default=False, help="Stop waiting after this time, such as 15m."
         ),
-    ] = 0.0,
+    ] = "",
     as_json: Json = False,
 ) -> int:
     """Wait until a job has ended; the exit code says how."""
-    deadline = time.monotonic() + timeout if timeout else None
+    deadline = time.monotonic() + _seconds(timeout) if timeout else None
     retrying = RetryingClient()
     found = retrying.ask(lambda api: api.get(job))
     job_id = found["id"]
@@ -159,6 +161,18 @@ def wait(
             found = _next_look(retrying, job_id, deadline)
     _say_job(found, as_json)
     return words.EXIT_OF_STATE.get(found["state"], TIMED_OUT)
+
+
+def _seconds(text: str) -> float:
+    """The seconds of a time with its unit, as in a job file, or of a plain number."""
+    from tpujob.domain.spec import fields
+
+    try:
+        return (
+            float(text) if text.replace(".", "", 1).isdecimal() else fields.time_span("365d")(text)
+        )
+    except ValueError as error:
+        raise BadRequest(f"--timeout {error}") from None
 
 
 def _next_look(retrying: RetryingClient, job_id: str, deadline: float | None) -> JobView:
@@ -176,16 +190,17 @@ def _next_look(retrying: RetryingClient, job_id: str, deadline: float | None) ->
 
 
 def cancel(
-    job: JobRef,
+    jobs: JobRefs,
     release: Annotated[bool, typer.Option("--release", help="Give the slice back too.")] = False,
     as_json: Json = False,
 ) -> int:
     """Stop a job's program; its slice is kept a while, to resume."""
-    return _steered(connect().cancel(job, release=release), as_json)
+    api = connect()
+    return _steer(jobs, lambda job: api.cancel(job, release=release), as_json)
 
 
 def resume(
-    job: JobRef,
+    jobs: JobRefs,
     budget: Annotated[
         float | None,
         typer.Option(
@@ -197,19 +212,24 @@ def resume(
     as_json: Json = False,
 ) -> int:
     """Go on from the last checkpoint, on the held slice or a new one."""
-    return _steered(connect().resume(job, budget=budget), as_json, then=("show", "logs -f"))
+    api, then = connect(), ("show", "logs -f")
+    return _steer(jobs, lambda job: api.resume(job, budget=budget), as_json, then=then)
 
 
-def delete(job: JobRef, yes: Yes = False, as_json: Json = False) -> int:
+def delete(jobs: JobRefs, yes: Yes = False, as_json: Json = False) -> int:
     """Stop a job and give its slice back; its record and logs stay."""
     say_where()
     api = connect()
-    found = _asked(api, job, yes, "Delete")
-    return 1 if found is None else _steered(api.delete(found), as_json)
+
+    def steer(job: str) -> JobView | None:
+        agreed = _asked(api, job, yes, "Delete")
+        return api.delete(agreed) if agreed else None
+
+    return _steer(jobs, steer, as_json)
 
 
 def clean(
-    job: JobRef,
+    jobs: JobRefs,
     yes: Yes = False,
     checkpoints: Annotated[
         bool, typer.Option("--checkpoints", help="Remove its checkpoints and outputs too.")
@@ -219,10 +239,12 @@ def clean(
     """Delete a job, then remove its logs, its bundle and its record."""
     say_where()
     api = connect()
-    found = _asked(api, job, yes, "Clean", checkpoints=checkpoints)
-    if found is None:
-        return 1
-    return _steered(api.clean(found, checkpoints=checkpoints), as_json)
+
+    def steer(job: str) -> JobView | None:
+        agreed = _asked(api, job, yes, "Clean", checkpoints=checkpoints)
+        return api.clean(agreed, checkpoints=checkpoints) if agreed else None
+
+    return _steer(jobs, steer, as_json)
 
 
 def _asked(
@@ -241,11 +263,35 @@ def _asked(
     return found["id"]
 
 
-def _steered(job: JobView, as_json: bool, *, then: Sequence[str] = ()) -> int:
-    _say_job(job, as_json)
-    if then and not as_json:
-        say("\n".join(next_commands(job["id"], then)))
-    return 0
+def _steer(
+    jobs: Sequence[str],
+    steer: Callable[[str], JobView | None],
+    as_json: bool,
+    *,
+    then: Sequence[str] = (),
+) -> int:
+    """Steer each job in turn, and print it: as JSON one record, or one line for each of several. The error of one does
+    not keep the others from being steered; the first one's exit code is returned. `steer` returns None when the person
+    said no."""
+    code = 0
+    for job in jobs:
+        try:
+            steered = steer(job)
+        except TpujobError as error:
+            if len(jobs) == 1:
+                raise
+            show_error(error, screen(), as_json=as_json)
+            code = code or error.exit_code
+            continue
+        if steered is None:
+            code = code or 1
+        elif as_json and len(jobs) > 1:
+            say_json_line(steered)
+        else:
+            _say_job(steered, as_json)
+            if then and not as_json:
+                say("\n".join(next_commands(steered["id"], then)))
+    return code
 
 
 def _say_job(job: JobView, as_json: bool) -> None:

@@ -68,7 +68,7 @@ def logs(
         typer.Option("--attempt", min=1, metavar="N", help="Only attempt N; default: the newest."),
     ] = None,
     tail: Annotated[
-        int | None, typer.Option("--tail", min=0, metavar="N", help="Only the last N lines.")
+        int | None, typer.Option("--tail", "-n", min=0, metavar="N", help="Only the last N lines.")
     ] = None,
     grep: Annotated[
         str, typer.Option("--grep", metavar="TEXT", help="Only lines with this text, numbered.")
@@ -111,7 +111,7 @@ def logs(
         return _line(read, host or 0, line, around, as_json=as_json)
     if traceback is not None:
         return _traceback(read, traceback, around, as_json=as_json)
-    with on_interrupt(*goes_on(job_id)):
+    with on_interrupt(*goes_on(job_id, "logs {} -f")):
         if as_json:
             _print_json(_pages(read, follow, tail), follow=follow)
         else:

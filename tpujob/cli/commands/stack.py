@@ -21,13 +21,25 @@ if TYPE_CHECKING:
     from tpujob.config.settings import Settings
 
 
-def up(as_json: Json = False) -> int:
+def up(
+    replace_store: Annotated[
+        str,
+        typer.Option(
+            metavar="ID",
+            help="Give up the lost store with this id: its jobs have no history, their slices are deleted.",
+        ),
+    ] = "",
+    as_json: Json = False,
+) -> int:
     """Start the local stack, or the backend of the context.
 
     The local stack is the emulator, its hosts and the backend."""
+    from dataclasses import replace
+
     from tpujob.wiring import client
 
-    client.up(current_settings())
+    now = current_settings()
+    client.up(replace(now, replace_store=replace_store or now.replace_store))
     return status(as_json)
 
 

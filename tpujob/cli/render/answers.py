@@ -57,7 +57,7 @@ def created_text(
     name = paint(f"{job['id']}  {clean(job['name'])}", "bold", color)
     asked = (
         f"{job['pricing']} {words.kind(job)}: {many(job['hosts'], 'host')}, {many(job['chips'], 'chip')}, "
-        f"{rate(list_price)} while it holds the slice"
+        f"{rate(list_price)} while it holds the slice{words.unpaid(job)}"
     )
     return "\n".join(
         [

@@ -32,11 +32,14 @@ def job_page(
         out += labelled(label, text, columns, color)
     if job["slices"]:
         out += ["", paint("Slices", "bold", color)]
-        out += [line for s in job["slices"] if not _fruitless(s) for line in _slice(s, columns)]
+        out += [
+            line for s in job["slices"] if not _fruitless(s) for line in _slice(s, job, columns)
+        ]
         out += _requests(job, columns)
     if job["attempts"]:
         out += ["", paint("Attempts", "bold", color)]
-        out += [line for a in job["attempts"] for line in _attempt(a, columns, now, color)]
+        for n, attempt in enumerate(job["attempts"]):
+            out += _attempt(attempt, job["attempts"][:n], columns, now, color)
     if events:
         out += ["", paint("Last events", "bold", color)]
         out += [event_line(event, columns, color=color) for event in events[-last:]]
@@ -57,7 +60,7 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Progress", progress_line(job) if job["step"] is not None else ""),
         ("Metrics", ", ".join(metrics)),
         ("TPU", f"{hardware}, {job['pricing']}, {job['zone'] or 'no zone yet'}"),
-        ("Cost", f"{rate(job['usd_per_hour'])} now, {usd(job['usd_spent'])} so far"),
+        ("Cost", words.cost(job)),
         ("Budget", words.spending(job)),
         ("User", job["user"]),
         ("Workdir", job["workdir"]),
@@ -81,7 +84,7 @@ def _requests(job: JobView, columns: int) -> list[str]:
     return [clip(f"  {many(zones.total(), 'request')} came to nothing: {clean(places)}", columns)]
 
 
-def _slice(slice: SliceView, columns: int) -> list[str]:
+def _slice(slice: SliceView, job: JobView, columns: int) -> list[str]:
     if slice["gone_at"]:
         state = "gone"
     elif slice["ready_at"]:
@@ -89,12 +92,15 @@ def _slice(slice: SliceView, columns: int) -> list[str]:
     else:
         state = "asked for"
     cost = f"{usd(slice['usd'])} at {rate(slice['usd_per_hour'])}"
+    if slice["gone_at"] and slice["ready_at"] and slice["usd_per_hour"] and not slice["usd"]:
+        cost += ": preempted in its first minute, which is free"
     name, kind = clean(slice["name"]), f"{slice['pricing']} {words.kind(slice)} in {slice['zone']}"
     out = [clip(f"  {name}  {state:9}  {clean(kind)}  {cost}", columns)]
     if slice["hosts"] and not slice["gone_at"]:
-        hosts = "  ".join(f"{i}: {clean(ip)}" for i, ip in enumerate(slice["hosts"][:8]))
-        more = f"  … {len(slice['hosts']) - 8} more" if len(slice["hosts"]) > 8 else ""
-        out.append(clip(f"    hosts  {hosts}{more}", columns))
+        out.append(clip(f"    hosts  {_by_host(slice['hosts'])}", columns))
+        machines = [host["physical"] for host in job.get("on_hosts", [])]
+        if slice["role"] == "serving" and any(machines):
+            out.append(clip(f"    machines  {_by_host(machines)}", columns))
         if slice.get("host_keys") == "first-contact":
             out.append(
                 clip("    keys   trusted at the first contact: the hosts published none", columns)
@@ -102,7 +108,15 @@ def _slice(slice: SliceView, columns: int) -> list[str]:
     return out
 
 
-def _attempt(attempt: AttemptView, columns: int, now: float, color: bool) -> list[str]:
+def _by_host(names: Sequence[str]) -> str:
+    """The first eight, each after the number of its host."""
+    shown = "  ".join(f"{i}: {clean(name) or '?'}" for i, name in enumerate(names[:8]))
+    return f"{shown}  … {len(names) - 8} more" if len(names) > 8 else shown
+
+
+def _attempt(
+    attempt: AttemptView, before: Sequence[AttemptView], columns: int, now: float, color: bool
+) -> list[str]:
     began, ended = seconds(attempt["started_at"]), seconds(attempt["ended_at"])
     took = span((ended if ended is not None else now) - began) if began is not None else "?"
     end = words.end_of(attempt)
@@ -114,6 +128,9 @@ def _attempt(attempt: AttemptView, columns: int, now: float, color: bool) -> lis
         out += [f"     {line}" for line in wrap(clean(attempt["message"]), max(20, columns - 5))]
     for said in filter(None, (words.verdict_of(attempt), words.cut_off(attempt))):
         out += [f"     {line}" for line in wrap(clean(said), max(20, columns - 5))]
+    proved = (a["number"] for a in before if a["evidence"] == attempt["evidence"] != [])
+    if same := next(proved, None):
+        return [*out, "     " + paint(f"| the same as attempt {same}", "dim", color)]
     return out + proof(attempt, columns, color=color, indent=5)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import STATE_STYLE, elapsed
-from tpujob.cli.render.table import Column, space, table
+from tpujob.cli.render.table import GAP, Column, space, table
 from tpujob.cli.render.text import clip_middle, wrap
 from tpujob.domain.figures import age, count, rate, seconds
 from tpujob.domain.text import clean, many
@@ -22,11 +22,12 @@ No jobs. Make the first one:
 See one run from start to end, preemption included:
   tpujob demo"""
 
-#: on a narrow terminal the long columns are cut first, then those that the id stands for as well
+WHOLE = 100  #: columns that no name needs
+#: on a narrow terminal `_NARROW` are left out, then the long columns are cut, the name, which is typed next, last
 _JOB_COLUMNS = (
     Column("Job ID"),
     Column("User", floors=(8, 6, 4)),
-    Column("Name", floors=(16, 12, 8)),
+    Column("Name", floors=(WHOLE, WHOLE, WHOLE, 16, 8)),
     Column("Accelerator", floors=(8, 7, 6), cut=clip_middle),
     Column("Zone", floors=(14, 13, 8), cut=clip_middle),
     Column("Host0 IP"),
@@ -34,6 +35,8 @@ _JOB_COLUMNS = (
     Column("Step", floors=(11, 11, 5), right=True),
     Column("Age", right=True),
 )
+#: left out, one after the other, where the table is too wide; the second only where it is the same in each row
+_NARROW = ("Host0 IP", "User")
 #: where that many columns are left
 _WHY, LEAST_WHY = Column("Why", floors=(24,)), 24
 
@@ -50,14 +53,12 @@ def list_page(
     whose, option = (f" of {user}", f" --user {user}") if user else ("", "")
     if not others:
         return f"There is no job{whose}." if user else NO_JOBS
-    return (
-        f"No job{whose} is going on. `tpujob list --all{option}` also shows those that have ended."
-    )
+    return f"No job{whose} is active or ended within the last day. `tpujob list --all{option}` shows older ones."
 
 
 def job_table(rows: Sequence[JobRow], columns: int, now: float, *, color: bool = False) -> str:
     """One line for each job, and below it what is billed beside a row, or nearly spent."""
-    cells = [
+    cells: list[tuple[str, ...]] = [
         (
             clean(job["id"]),
             clean(job["user"]),
@@ -71,7 +72,7 @@ def job_table(rows: Sequence[JobRow], columns: int, now: float, *, color: bool =
         )
         for job in rows
     ]
-    shown = _JOB_COLUMNS
+    shown, cells = _narrowed(_JOB_COLUMNS, cells, columns)
     if space(shown, cells, columns) >= LEAST_WHY:
         shown = (*(replace(column, floors=()) for column in shown), _WHY)
         cells = [(*line, _why(job)) for line, job in zip(cells, rows, strict=True)]
@@ -83,6 +84,21 @@ def job_table(rows: Sequence[JobRow], columns: int, now: float, *, color: bool =
         if job["warned"]:
             out += _below(job, "; ".join(job["warned"]), columns)
     return "\n".join(out)
+
+
+def _narrowed(
+    shown: Sequence[Column], cells: list[tuple[str, ...]], columns: int
+) -> tuple[Sequence[Column], list[tuple[str, ...]]]:
+    """Without what is worth least, as far as the table is too wide."""
+    for title in _NARROW:
+        at = next(n for n, column in enumerate(shown) if column.title == title)
+        if space(shown, cells, columns) >= -GAP:
+            break
+        if title == "User" and len({line[at] for line in cells}) > 1:
+            break
+        shown = [*shown[:at], *shown[at + 1 :]]
+        cells = [(*line[:at], *line[at + 1 :]) for line in cells]
+    return shown, cells
 
 
 def _why(job: JobRow) -> str:

@@ -17,16 +17,9 @@ ACCURACY = "test_accuracy"  #: the metric of the quickstart's program
 
 
 def steps_lost(job: JobView) -> int | None:
-    """Steps that were made twice: over all interruptions, the last step minus the one that the next attempt resumed
-    from. None when an attempt reports no step."""
-    lost = 0
-    for before, after in zip(job["attempts"], job["attempts"][1:], strict=False):
-        if before["step"] is None:
-            continue
-        if after["step"] is None:
-            return None
-        lost += max(0, before["step"] - (after["resumed_from"] or 0))
-    return lost
+    """Steps of all attempts that do not count, as later ones made them again. None: not known."""
+    lost = [attempt.get("redone") for attempt in job["attempts"]]
+    return sum(filter(None, lost)) if None not in lost else None
 
 
 def shortcomings(job: JobView, *, attempts: int) -> list[str]:
@@ -53,7 +46,12 @@ def summary(
     style, verdict = ("red", "; ".join(wrong)) if wrong else ("green", _good(job))
     out = ["", paint(verdict, style, color), ""]
     out += [clip(line, columns) for line in _timeline(job)]
-    out += ["", *_facts(job, list_price), "", "Try next:"]
+    return "\n".join([*out, "", *_facts(job, list_price)])
+
+
+def try_next(job: JobView) -> str:
+    """The commands that a person may want to type after the demo."""
+    out = ["Try next:"]
     out += next_commands(job["id"], ("show", "logs", "clean"))
     out += ["  tpujob create configs/hello.yaml --follow", "  tpujob emulator --help"]
     return "\n".join(out)
@@ -106,7 +104,7 @@ def _end(job: JobView, attempt: AttemptView, fallback: float) -> float:
 
 
 def _outcome(attempt: AttemptView) -> str:
-    first = attempt["resumed_from"]
+    first = attempt["resumed_from"] or attempt.get("first_step")
     steps = "" if attempt["step"] is None else f"steps {first or 0}-{attempt['step']}"
     end = " ".join(filter(None, (attempt["outcome"] or "going on", attempt["cause"])))
     return f"{steps}  {end}" if steps else end

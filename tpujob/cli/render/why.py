@@ -9,7 +9,7 @@ from tpujob.cli.render import words
 from tpujob.cli.render.job_page import proof
 from tpujob.cli.render.lines import LABEL, elapsed, event_line, job_title, labelled, progress_line
 from tpujob.cli.render.text import clock, paint
-from tpujob.domain.figures import rate, span, usd
+from tpujob.domain.figures import span
 
 if TYPE_CHECKING:
     from tpujob.api import AttemptView, EventView, JobView
@@ -57,13 +57,10 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
 
 
 def _prospects(job: JobView, now: float) -> list[tuple[str, str]]:
-    cost = f"{rate(job['usd_per_hour'])} now, {usd(job['usd_spent'])} so far"
-    if (copies := job.get("usd_copies", 0.0)) >= 0.0001:
-        cost += f", and {usd(copies)} for copies"
     retries = "" if job["state"] == "succeeded" else _retries(job)
     return [
         ("Retries", retries),
-        ("Cost", cost),
+        ("Cost", words.cost(job)),
         ("Budget", words.spending(job)),
         ("Next", words.what_next(job, now)),
     ]
@@ -72,10 +69,8 @@ def _prospects(job: JobView, now: float) -> list[tuple[str, str]]:
 def _progress(job: JobView, now: float) -> list[tuple[str, str]]:
     age = elapsed(job["progress_at"], now)
     limit = span(job["stall_s"]) if job["stall_s"] else ""
-    if job["step"] is None:  # many programs never report one: what they print is progress, too
-        after = "" if age is None else f", {span(age)} after it started"
-        hang = f"; {limit} without progress is a hang" if limit else ""
-        return [("Progress", f"the program has reported no step yet{after}{hang}")]
+    if job["step"] is None:
+        return [("Progress", _without_steps(job, limit))]
     line = ("Progress", progress_line(job, bar=10))
     if age is None:
         return [line]
@@ -83,6 +78,15 @@ def _progress(job: JobView, now: float) -> list[tuple[str, str]]:
         stall = f"; stall at {limit}" if limit else ""
         return [line, ("Stuck", f"no new step for {span(age)}{stall}")]
     return [line, ("Moving", f"newest step {span(age)} ago")]
+
+
+def _without_steps(job: JobView, limit: str) -> str:
+    """As many programs never report a step, what counts as progress instead."""
+    watch: dict[str, object] = job["spec"].get("watch") or {}
+    if job["phase"] or watch.get("progress"):
+        return "no step reported yet" + (f"; {limit} without progress is a hang" if limit else "")
+    hang = f"; {limit} without either is a hang" if limit else ""
+    return f"this program reports no steps: its output and CPU time count instead{hang}"
 
 
 def _last_end(job: JobView) -> AttemptView | None:
@@ -102,4 +106,9 @@ def _ended(job: JobView, attempt: AttemptView, now: float) -> str:
 def _retries(job: JobView) -> str:
     """Of those that end the job when they are used up."""
     bounded = [one for one in job.get("budgets", ()) if one["limit"] is not None]
-    return "; ".join(f"{one['name']}: {one['used']} used, {one['left']} left" for one in bounded)
+    return "; ".join(
+        f"{one['name']}: {one['used']} used, {one['left']} left"
+        if one["limit"]
+        else f"{one['name']}: no retry is allowed"
+        for one in bounded
+    )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.text import clock
-from tpujob.domain.figures import rate, seconds, span
+from tpujob.domain.figures import rate, seconds, span, usd
 from tpujob.domain.text import clean, many
 
 if TYPE_CHECKING:
@@ -36,6 +36,18 @@ def copying(job: JobView) -> str:
     """What of its data a job waits for before it asks for a slice; empty: nothing."""
     waits = job.get("copying")
     return waits.get("said", "") if waits else ""
+
+
+def cost(job: JobView) -> str:
+    """What it costs now and has cost, by list price."""
+    copies = job.get("usd_copies", 0.0)
+    more = f", and {usd(copies)} for copies" if copies >= 0.0001 else ""
+    return f"{rate(job['usd_per_hour'])} now, {usd(job['usd_spent'])} so far{more}{unpaid(job)}"
+
+
+def unpaid(job: JobView) -> str:
+    """The remark beside an amount that is not paid, as the job runs on the emulator."""
+    return " (list price; the emulator bills nothing)" if job.get("emulated") else ""
 
 
 def kind(of: JobView | JobRow | PlanView | SliceView | EstimateView) -> str:
@@ -165,7 +177,7 @@ _BLAME = {
     "device": "a replay blames the device",
     "data": "a replay blames the data",
     "model": "a replay blames the model",
-    "": "not yet known whether the machine or the program is to blame",
+    "": "the program did not replay the step, so this attempt alone does not show what made it",
 }
 
 
@@ -180,7 +192,8 @@ def cut_off(attempt: AttemptView) -> str:
 
 def steps_of(attempt: AttemptView) -> str:
     """The steps that an attempt made: `, step 300 to 600`."""
-    first, last = attempt["resumed_from"], attempt["step"]
+    first = attempt["resumed_from"] or attempt.get("first_step")
+    last = attempt["step"]
     if last is None:
         return ""
     return f", step {first} to {last}" if first else f", to step {last}"

@@ -55,7 +55,7 @@ def _as_it_is(view: View, failing: Failing | None, known: str) -> Response:
         raise view.error
     if failing:
         since = rfc3339(failing.since)
-        raise Transient(f"the store does not answer since {since}", hint="The page asks again.")
+        raise Transient(f"the store has not answered since {since}", hint="The page asks again.")
     if view.now is None:
         raise Busy("the page takes long to make", retry_after=2)
     etag = {"etag": f'"{view.now.id}"'}

@@ -13,7 +13,6 @@ from starlette.types import Receive, Scope, Send
 from tpujob.domain.access import Principal
 from tpujob.errors import StoreError, TpujobError, Transient
 from tpujob.web.connections import LINE, Connection
-from tpujob.web.errors import error_body
 from tpujob.web.guard import WHO
 from tpujob.web.live.fragments import event, everything
 from tpujob.web.live.hub import Hub, View, Watcher
@@ -124,7 +123,7 @@ class Stream(Response):
     async def _finish(self, why: str) -> None:
         if not why:
             return
-        said: Mapping[str, Any] = error_body(self._view.error) if self._view.error else {}
+        said: Mapping[str, Any] = self._view.error.as_json() if self._view.error else {}
         sent = self._watcher.sent
         last = _retry() + event("end", {"why": why, **said}, sent.id if sent else "")
         await self._write(last, more=False)

@@ -15,7 +15,7 @@ URLENCODED = "application/x-www-form-urlencoded"
 async def _form(request: Request) -> Query:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != URLENCODED:
-        raise BadRequest(f"a form comes as {URLENCODED}")
+        raise BadRequest(f"the form must be {URLENCODED}")
     try:
         return Query.of((await request.body()).decode())
     except UnicodeDecodeError:

@@ -106,17 +106,17 @@ def problem(request: Request, error: TpujobError, status: int) -> Response:
     title = _PROBLEMS.get(status, "That failed")
     url = _urls(route_path(request.scope))
     everyone = {"who": "everyone", "show": "all"}
-    ways = [(url("/"), "My active jobs"), (url("/", everyone), "All jobs")]
+    ways = [(url("/"), "My recent jobs"), (url("/", everyone), "All jobs")]
     return answer(request, "problem.html", data, title=title, status=status, ways=ways)
 
 
 _PROBLEMS = {
-    400: "That makes no sense",
+    400: "Invalid request",
     403: "That is not allowed",
-    404: "There is nothing here",
+    404: "Not found",
     405: "That is not allowed here",
     409: "That is not possible now",
-    422: "That makes no sense",
+    422: "Invalid request",
 }
 
 

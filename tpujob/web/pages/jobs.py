@@ -140,12 +140,12 @@ def steers(api: JobsApi) -> list[ActionName]:
 
 
 def wanted(asked: Query) -> ListAsked:
-    """What the API is asked for. Mine and those that go on, unless the address says otherwise."""
+    """What the API is asked for. Mine, and no old ones, unless the address says otherwise."""
     wish = ListAsked(limit=ROWS)
     if not asked.many("user") and asked.one("who") != "everyone":
         wish["mine"] = True
     if not asked.many("state") and asked.one("show") != "all":
-        wish["active"] = True
+        wish["recent"] = True
     if states := asked.many("state"):
         wish["states"] = list(states)
     if causes := asked.many("cause"):
@@ -170,7 +170,7 @@ def wanted(asked: Query) -> ListAsked:
 def command(asked: Query) -> str:
     """What lists the same in a terminal."""
     wish = wanted(asked)
-    ended = not wish.get("active") and not wish.get("states") and not wish.get("causes")
+    ended = not wish.get("recent") and not wish.get("states") and not wish.get("causes")
     parts = ["tpujob list", "--mine" if wish.get("mine") else "", "--all" if ended else ""]
     for option in ("user", "state", "cause", "type", "zone"):
         parts += [f"--{option} {shlex.quote(value)}" for value in asked.many(option)]

@@ -194,7 +194,7 @@ def _part(text: str) -> float:
 def _times(asked: Query) -> str:
     told = asked.one("times", "utc")
     if told not in TIMES:
-        raise BadRequest(f"times are told as one of {', '.join(TIMES)}")
+        raise BadRequest(f"times must be one of {', '.join(TIMES)}")
     return told
 
 

@@ -55,7 +55,7 @@ def _named(given: Query) -> list[str]:
             "no job was selected", hint="Select rows of the list, then choose what to do."
         )
     if len(jobs) > MOST:
-        raise BadRequest(f"{MOST} jobs at most are done at once")
+        raise BadRequest(f"{MOST} jobs at most at a time")
     return jobs
 
 

@@ -41,6 +41,7 @@ def add(app: FastAPI) -> None:
             live=not asked.one("before") and (lambda: shown),
             fragments=shown,
             asked=asked,
+            channels_file=app.state.channels_file,
             **may,
         )
 

@@ -22,12 +22,12 @@ class Query:
         """Of an address. Raises BadRequest for names that mean nothing here: a filter that is misspelled must not look
         like one that is kept."""
         if len(text) > MOST:
-            raise BadRequest("that address is too long to be one of this page")
+            raise BadRequest("the query of the address is too long")
         found = cls.of(text)
         strange = sorted(set(found._parts) - set(known))
         if strange:
             raise BadRequest(
-                f"nothing here is filtered by {', '.join(strange)[:200]!r}",
+                f"unknown filter {', '.join(strange)[:200]!r}",
                 hint=f"There are: {', '.join(known)}.",
             )
         return found

@@ -31,7 +31,7 @@ def add(app: FastAPI, version: str, alive: Callable[[], bool]) -> None:
 
     @app.get("/health", tags=["backend"], response_model=schemas.Health)
     @app.get("/healthz", include_in_schema=False, response_model=schemas.Health)
-    def health() -> JSONResponse:
+    async def health() -> JSONResponse:  # answers also while every thread waits for the store
         """Whether the backend works; to anybody. 503: it answers, and its jobs are not looked after. Cloud Run keeps
         `/healthz` for itself."""
         ok = alive()

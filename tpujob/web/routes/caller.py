@@ -46,12 +46,15 @@ def _asked(
     active: Annotated[
         bool | None, Query(description="true: those that go on; false: those that have ended")
     ] = None,
+    recent: Annotated[
+        bool, Query(description="those that go on or ended within the last day, active ones first")
+    ] = False,
     states: Several = [],  # noqa: B006
     causes: Several = [],  # noqa: B006
     types: Several = [],  # noqa: B006
     zones: Several = [],  # noqa: B006
     text: Annotated[str, Query(description="in the id, the name or the user")] = "",
-    order: str = "id",
+    order: str = "",
     reverse: bool = False,
     after: Annotated[str, Query(max_length=2000, description="`next` of the page before")] = "",
     limit: Limit = ROWS,
@@ -62,6 +65,8 @@ def _asked(
     said |= ListAsked(after=after, limit=limit)
     if active is not None:
         said["active"] = active
+    if recent:
+        said["recent"] = True
     # what is no filter is refused where it is known who asks
     others = {name: "" for name in request.query_params if name not in ListAsked.__annotations__}
     return cast(ListAsked, {**others, **said})

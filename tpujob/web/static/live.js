@@ -45,10 +45,10 @@
     const stale = Date.now() - heard > QUIET;
     if (over) return;
     if (paused) tell("paused", `paused at ${clock(paused)}`);
-    else if (!stale && store) tell("stale", `as of ${clock(store.answered ?? store.since)}: the store does not answer since ${clock(store.since)}`);
+    else if (!stale && store) tell("stale", `as of ${clock(store.answered ?? store.since)}: the store has not answered since ${clock(store.since)}`);
     else if (!stale) stream?.open ? tell("live", "live") : tell("waiting", "connecting");
-    else if (looked > heard) tell("stale", `no stream; as of ${clock(looked)}`);
-    else tell("stale", heard ? `stale since ${clock(heard)}` : "no stream");
+    else if (looked > heard) tell("stale", `not live; as of ${clock(looked)}`);
+    else tell("stale", heard ? `stale since ${clock(heard)}` : "not live");
   };
 
   // The stream -------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@
     over = true;
     close();
     pausing.hidden = applying.hidden = true;
-    tell("over", "not live any more");
+    tell("over", "no longer live");
     const box = Object.assign(document.createElement("div"), { id: "over", className: "problem" });
     box.setAttribute("role", "alert");
     const line = (name, text, more) => box.appendChild(Object.assign(document.createElement(name), { textContent: text, ...more }));

@@ -7,7 +7,7 @@
   const by = (id) => document.getElementById(id);
   const box = by("scroll"), list = by("log");
   if (!box) return;
-  const news = by("news"), slider = by("where");
+  const news = by("news"), slider = by("where"), range = by("range");
   let before = Number(box.dataset.before); // lines before the first one here
   let total = Number(box.dataset.total);
   let seen = total; // lines that there were when the last one was in sight
@@ -80,8 +80,11 @@
     const more = total - seen;
     news.hidden = following || more <= 0;
     if (!news.hidden) news.textContent = `${more.toLocaleString("en")} new ${more === 1 ? "line" : "lines"}`;
-    const part = total ? (before + rows() * (box.scrollTop / Math.max(1, box.scrollHeight))) / total : 0;
-    if (document.activeElement !== slider) slider.value = last() && atEnd() ? 1000 : Math.round(part * 1000);
+    const at = (top) => before + rows() * top / Math.max(1, box.scrollHeight); // lines above that place
+    const end = following || (last() && atEnd());
+    const first = Math.floor(at(box.scrollTop)) + 1, through = end ? total : Math.ceil(at(box.scrollTop + box.clientHeight));
+    if (total) range.textContent = `${first.toLocaleString("en")}–${through.toLocaleString("en")} of ${total.toLocaleString("en")}`;
+    if (document.activeElement !== slider) slider.value = end ? 1000 : total ? Math.round(at(box.scrollTop) / total * 1000) : 0;
   };
   box.addEventListener("scroll", () => {
     if (box.scrollTop !== settled) following = last() && atEnd(); // a person scrolled: upwards lets go

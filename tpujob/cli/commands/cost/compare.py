@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tpujob.cli.backend import current_settings
 from tpujob.cli.output import say, screen
 from tpujob.errors import BadRequest
 
@@ -74,4 +73,4 @@ def show(found: CompareView) -> None:
     from tpujob.cli.render.cost.compare import compare_page
 
     on = screen()
-    say(compare_page(found, on.columns, color=on.color, emulated=current_settings().local))
+    say(compare_page(found, on.columns, color=on.color))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tpujob.cli.backend import connect, current_settings
+from tpujob.cli.backend import connect
 from tpujob.cli.commands.cost import compare as comparison
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json
@@ -136,9 +136,7 @@ def estimate(
     else:
         from tpujob.cli.render.cost.estimate import estimate_page
 
-        on, emulated = screen(), current_settings().local
-        page = estimate_page(
-            found, on.columns, color=on.color, emulated=emulated, explained=explain
-        )
+        on = screen()
+        page = estimate_page(found, on.columns, color=on.color, explained=explain)
         say(page)
     return FOUND if strict and found["unknown"] else 0

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tpujob.cli.backend import connect, current_settings
+from tpujob.cli.backend import connect
 from tpujob.cli.options import Json, complete_job
 from tpujob.cli.output import note, say, say_json, screen
 from tpujob.errors import BadRequest, TpujobError
@@ -59,8 +59,7 @@ def report(
     if as_csv:
         say(cost_csv(found))
     else:
-        emulated = current_settings().local
-        say(cost_page(found, on.columns, color=on.color, emulated=emulated))
+        say(cost_page(found, on.columns, color=on.color))
 
 
 def _format(plot: Path) -> str:

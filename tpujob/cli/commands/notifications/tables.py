@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from tpujob.api import ChannelView, DeliveryView, RuleView
 
 NO_CHANNELS = (
-    "Nobody is told of anything: the context has no channels.\n"
-    "They go under `notifications:` in its file; see docs/notifications.md."
+    "No notification channels are configured.\n"
+    "They go under `notifications:` in the context's file, or into notifications.yaml in the state folder of the local "
+    "stack; docs/notifications.md shows both."
 )
 NO_DELIVERIES = "Nothing was sent yet. `tpujob notifications test CHANNEL` tries a channel."
 
@@ -26,9 +27,9 @@ def _colour(cell: str) -> str:
 
 _CHANNELS = (
     Column("Channel"),
-    Column("Leads to", floors=(40, 24), cut=clip_middle),
-    Column("Told of", floors=(32, 16)),
-    Column("Now", floors=(32, 16), style=_colour),
+    Column("Destination", floors=(40, 24), cut=clip_middle),
+    Column("Events", floors=(32, 16)),
+    Column("State", floors=(32, 16), style=_colour),
     Column("Last message", floors=(32, 16)),
 )
 _DELIVERIES = (
@@ -52,7 +53,7 @@ def channels_page(
             one["name"],
             one_line(one["to"] or "(admins see where)", 200),
             "; ".join(map(_rule, one["rules"])) or "jobs that name it",
-            _now(one),
+            _state(one),
             _last(one["last"], now),
         )
         for one in found
@@ -95,8 +96,8 @@ def _rule(rule: RuleView) -> str:
     return one_line(f"{what}{whose}", 200)
 
 
-def _now(one: ChannelView) -> str:
-    waiting = f"{many(one['waiting'], 'thing')} to tell" if one["waiting"] else ""
+def _state(one: ChannelView) -> str:
+    waiting = f"{many(one['waiting'], 'message')} waiting" if one["waiting"] else ""
     if one["disabled_at"]:
         return one_line(f"disabled: {one['disabled_why']}", 200)
     muted = f"muted until {one['muted_until']}" if one["muted_until"] else ""

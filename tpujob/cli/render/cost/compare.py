@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from tpujob.cli.render.cost.forecast import EMULATED, hours
+from tpujob.cli.render.cost.forecast import EMULATED, NO_WAIT, hours
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.text import clean, dollars
 
 if TYPE_CHECKING:
-    from tpujob.api import CompareView, RangeView, WayView
+    from tpujob.api import CompareView, ForecastView, RangeView, WayView
 
 LISTED = (
     "Half of all courses stay below these times and amounts, nine of ten within the range. All lines of an "
@@ -32,27 +32,27 @@ _AT = 6  #: the place of the range, where there is room for it
 WIDE = 100
 
 
-def compare_page(
-    found: CompareView, columns: int, *, color: bool = False, emulated: bool = False
-) -> str:
-    """The whole text. `emulated`: nothing of it is billed."""
+def compare_page(found: CompareView, columns: int, *, color: bool = False) -> str:
+    """The whole text."""
     title = f"{clean(found['name'])}: {_many(found['amount'])} {found['unit']}"
     out = [paint(title, "bold", color), ""]
-    rows = [_cells(way, emulated) for way in found["ways"]]
+    rows = [_cells(way) for way in found["ways"]]
     shown = _COLUMNS
     if columns >= WIDE:
         shown = (*shown[:_AT], _RANGE, *shown[_AT:])
         ranges = [_range(way) for way in found["ways"]]
         rows = [(*r[:_AT], of, *r[_AT:]) for r, of in zip(rows, ranges, strict=True)]
     out += [table(shown, rows, columns, color=color), ""]
+    if any(way["forecast"] and way["forecast"]["wall_hours"] is None for way in found["ways"]):
+        out += wrap(NO_WAIT, columns)
     unknown = dict.fromkeys(way["note"] for way in found["ways"] if way["note"])
     out += [line for note in unknown for line in wrap(clean(note), columns)]
     for warning in found["warnings"]:
         out += wrap(f"warning: {clean(warning)}", columns)
-    return "\n".join([*out, *wrap(EMULATED if emulated else LISTED, columns)])
+    return "\n".join([*out, *wrap(EMULATED if found.get("emulated") else LISTED, columns)])
 
 
-def _cells(way: WayView, emulated: bool) -> tuple[str, ...]:
+def _cells(way: WayView) -> tuple[str, ...]:
     forecast = way["forecast"]
     listed = forecast["list_micros"] if forecast else None
     pay = forecast["pay_micros"] if forecast else None
@@ -63,11 +63,16 @@ def _cells(way: WayView, emulated: bool) -> tuple[str, ...]:
         way["zone"],
         str(way["chips"]),
         "unknown" if speed is None else f"{_many(speed)}",
-        hours(forecast["wall_hours"]["p50"]) if forecast else "unknown",
+        _takes(forecast) if forecast else "unknown",
         _money(listed),
-        dollars(0) if emulated and forecast else _money(pay),
+        _money(pay),
         "both" if len(marks) == 2 else "".join(marks),
     )
+
+
+def _takes(found: ForecastView) -> str:
+    wall = found["wall_hours"]
+    return hours(wall["p50"]) if wall else f"{hours(found['billed_hours']['p50'])} + wait"
 
 
 def _range(way: WayView) -> str:

@@ -33,35 +33,36 @@ def estimate_page(
     columns: int,
     *,
     color: bool = False,
-    emulated: bool = False,
     explained: bool = False,
 ) -> str:
-    """The whole text. `emulated`: nothing of it is billed. `explained`: with the price and the source of each line."""
+    """The whole text. `explained`: with the price and the source of each line."""
     slices = many(found["hosts"], "host"), many(found["chips"], "chip")
     title = f"{clean(found['name'])} on {found['pricing']} {words.kind(found)}: {', '.join(slices)}, {found['zone']}"
     out = [paint(title, "bold", color), *wrap(clean(_length(found)), columns), ""]
     shown = [one for one in found["lines"] if one["list_micros"] is not None or one["amount"]]
-    rows = [_cells(one, emulated) for one in shown]
+    rows = [_cells(one) for one in shown]
     total = (
         "total" if found["hours"] is not None else "an hour",
         "",
         _sum(found["list_micros"], found),
-        dollars(0) if emulated else _sum(found["pay_micros"], found),
+        dollars(0) if found.get("emulated") else _sum(found["pay_micros"], found),
     )
     out += [table(_COLUMNS, [*rows, total], columns, color=color), ""]
+    if budget := _budget(found):
+        out += [*wrap(budget, columns), ""]
     if explained:
         out += [line for one in shown for line in _explained(one, columns)]
         out.append("")
     forecast = found.get("forecast")
     if forecast is not None:
-        out += [*forecast_lines(forecast, columns, color=color, emulated=emulated), ""]
+        out += [*forecast_lines(forecast, columns, found["pricing"], color=color), ""]
         out += [*forecast_explained(forecast, columns), ""] if explained else []
     if found["unknown"]:
         out.append(paint("Not known, and in no sum:", "bold", color))
         out += [line for one in found["unknown"] for line in _item(one, columns)]
     for warning in found["warnings"]:
         out += wrap(f"warning: {clean(warning)}", columns)
-    for text in (*(() if forecast else (UNLOST,)), EMULATED if emulated else LISTED):
+    for text in (*(() if forecast else (UNLOST,)), EMULATED if found.get("emulated") else LISTED):
         out += wrap(text, columns)
     return "\n".join(out)
 
@@ -75,16 +76,27 @@ def _length(found: EstimateView) -> str:
     return f"For {hours(found['hours'])}{range_}, {found['length']}."
 
 
+def _budget(found: EstimateView) -> str:
+    """When the job's own budget ends it; empty: it does not."""
+    if "budget_micros" not in found or "budget_hours" not in found:
+        return ""
+    paid, wanted = found["budget_hours"], found["hours"]
+    if wanted is not None and paid >= wanted:
+        return ""
+    of = "" if wanted is None else f" of {hours(wanted)}"
+    return f"The budget of {dollars(found['budget_micros'])} pays for {hours(paid)}{of}: then it ends the job."
+
+
 def _amount(micros: int | None) -> str:
     return "unknown" if micros is None else dollars(micros)
 
 
-def _cells(one: EstimateLineView, emulated: bool) -> tuple[str, ...]:
+def _cells(one: EstimateLineView) -> tuple[str, ...]:
     return (
         one["kind"],
         clean(one["what"]),
         _amount(one["list_micros"]),
-        _amount(0 if emulated else one["pay_micros"]),
+        _amount(one["pay_micros"]),
     )
 
 

@@ -19,11 +19,15 @@ _COLUMNS = (
     Column("1 in 10 above", right=True),
     Column("To", right=True),
 )
-#: what is said when no job has met anything at that place
+#: of a place where no job has had such a slice
 GUESSED = (
-    "No job has had such a slice there yet, so waits and preemptions are guessed: they are those that were recorded of "
-    "spot machines of another kind. --wait and --preempt-every say better."
+    "No job has had such a slice there yet. Preemptions are guessed from records of spot machines of another kind: "
+    "--preempt-every."
 )
+ASSUMED = "No job has had such a slice there yet. One loss in 720 h is assumed: --preempt-every."
+HELD = "A reserved slice is held, so there is no wait for it."
+NO_WAIT = "How long the job waits for a slice is not known: --wait."
+NO_SETUP = "How long the set-up takes is not known, as no job has been measured; it is in no sum."
 METHOD = (
     "Where that comes from: some hundred courses of the job. Each draws how scarce slices are this time, then waits, "
     "lives of slices and set-ups, as earlier jobs met them. The hours of each course are priced by the lines above."
@@ -31,42 +35,61 @@ METHOD = (
 
 
 def forecast_lines(
-    found: ForecastView, columns: int, *, color: bool = False, emulated: bool = False
+    found: ForecastView, columns: int, pricing: str, *, color: bool = False
 ) -> list[str]:
-    """`emulated`: nothing of it is billed."""
+    wall, waiting, setup = found["wall_hours"], found["waiting_hours"], found["setup_hours"]
     rows = [
         ("list value", *_money(found["list_micros"])),
-        ("you pay", *(_FREE if emulated else _money(found["pay_micros"]))),
+        ("you pay", *_money(found["pay_micros"])),
         ("slices held", *_hours(found["billed_hours"])),
-        ("until the end", *_hours(found["wall_hours"])),
+        *([("until the end", *_hours(wall))] if wall else []),
         ("preemptions", *(f"{value:,.0f}" for value in _shown(found["preemptions"]))),
     ]
-    means = (
-        f"On average {hours(found['waiting_hours'])} of waiting, {hours(found['setup_hours'])} of set-up, and "
-        f"{hours(found['redone_hours'])} of work that is lost, beside {hours(found['work_hours'])} of work that counts."
+    means = [
+        f"{hours(mean)} of {what}"
+        for mean, what in (
+            (waiting, "waiting"),
+            (setup, "set-up"),
+            (found["redone_hours"], "work that is lost"),
+        )
+        if mean is not None
+    ]
+    average = (
+        f"On average {', '.join(means)}, beside {hours(found['work_hours'])} of work that counts."
     )
     short = (
         in_short(found) or f"{hours(found['billed_hours']['p50'])} of slices, and no known price"
     )
     out = [paint(f"With preemptions: {short}", "bold", color)]
-    out += [table(_COLUMNS, rows, columns, color=color), *wrap(means, columns)]
+    out += [table(_COLUMNS, rows, columns, color=color), *wrap(average, columns)]
     if found["fails"] >= 0.01:
-        limits = "the preemptions or the wait that recovery: allows"
+        limits = f"the preemptions{' or the wait' if wall else ''} that recovery: allows"
         out += wrap(f"{found['fails']:.0%} of the courses fail: they use up {limits}.", columns)
-    return [*out, *wrap(basis(found), columns)]
+    for text in (
+        *([NO_WAIT] if wall is None else []),
+        *([NO_SETUP] if setup is None else []),
+        basis(found, pricing),
+    ):
+        out += wrap(text, columns)
+    return out
 
 
-def basis(found: ForecastView) -> str:
+def basis(found: ForecastView, pricing: str) -> str:
     """What the range rests on."""
-    stated, slices = set(found["stated"]), found["slices"]
-    if stated == {"wait", "preemptions"}:
+    stated, slices = found["stated"], found["slices"]
+    if set(stated) == {"wait", "preemptions"}:
         return "Waits and preemptions are as stated."
-    said = f" The {stated.pop()} is as stated." if stated else ""
-    if not slices:
-        return GUESSED if not said else f"{GUESSED.partition(':')[0]}.{said}"
-    return (
-        f"It rests on {many(slices, 'earlier slice')} there, {found['losses']} of them lost.{said}"
-    )
+    texts: list[str] = []
+    if slices:
+        losses = f"{found['losses']} of them lost"
+        texts.append(f"It rests on {many(slices, 'earlier slice')} there, {losses}.")
+    elif "preemptions" not in stated:
+        texts.append(GUESSED if pricing == "spot" else ASSUMED)
+    if pricing == "reserved" and "wait" not in stated:
+        texts.append(HELD)
+    texts += [f"The {what} is as stated." for what in stated if what == "wait"]
+    texts += ["Preemptions are as stated." for what in stated if what == "preemptions"]
+    return " ".join(texts)
 
 
 def explained(found: ForecastView, columns: int) -> list[str]:
@@ -80,7 +103,10 @@ def explained(found: ForecastView, columns: int) -> list[str]:
         ("set-up", "half take less than", halves["setup"]),
         ("release", "half take less than", halves["release"]),
     ]
-    lines = [f"  {what:12} {says} {duration(seconds)}" for what, says, seconds in rows]
+    lines = [
+        f"  {what:12} {says} {'(not known)' if seconds is None else duration(seconds)}"
+        for what, says, seconds in rows
+    ]
     return [*wrap(METHOD, columns), *lines]
 
 
@@ -91,9 +117,6 @@ def in_short(found: ForecastView) -> str:
         return ""
     low, middle, high = (dollars(round(cost[key])) for key in ("low", "p50", "high"))
     return f"{low} to {high}, most likely about {middle}"
-
-
-_FREE = (dollars(0),) * 4
 
 
 def _shown(found: RangeView) -> tuple[float, float, float, float]:

@@ -40,7 +40,7 @@ BANDS = (
     Band("set-up, compiling", ("preparing", "compiling"), "#56B4E9"),
     Band("redone", ("redone",), "#D55E00", "////"),
     Band("idle, hung, held", ("hung", "held", "condemned", "releasing"), "#E69F00", "...."),
-    Band("untold", ("untold",), "#BBBBBB"),
+    Band("unknown", ("unknown",), "#BBBBBB"),
 )
 
 

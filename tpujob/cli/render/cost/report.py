@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 NOTHING = "There are no jobs, so nothing was spent."
 LEFT_OUT = "List prices of TPU slices, from ready to gone. Disks, addresses, storage and traffic are not in it."
+GOODPUT = "Goodput is the productive part of all chip-hours, waiting included."
 EMULATED = "These jobs ran on this machine's emulator, which bills nothing: it is what Google Cloud would list."
 FREE = ("waiting", "provisioning")  #: nothing is billed before a slice is ready
 MEANING = {
@@ -28,7 +29,7 @@ MEANING = {
     "held": "cancelled, the slice kept",
     "condemned": "a bad slice, until another was there",
     "releasing": "the program had ended",
-    "untold": "nothing says whether it counts",
+    "unknown": "the steps were not reported",
 }
 _PARTS = (
     Column("Part"),
@@ -39,9 +40,9 @@ _PARTS = (
 )
 
 
-def cost_page(found: CostView, columns: int, *, color: bool = False, emulated: bool = False) -> str:
-    """The whole text. `emulated`: nothing of it is billed."""
-    total = found["total"]
+def cost_page(found: CostView, columns: int, *, color: bool = False) -> str:
+    """The whole text."""
+    total, emulated = found["total"], found.get("emulated", False)
     if not total["parts"]:
         return NOTHING
     rows = [_cells(row, found["by"], emulated) for row in found["rows"]]
@@ -53,7 +54,7 @@ def cost_page(found: CostView, columns: int, *, color: bool = False, emulated: b
 
 def parts(row: CostRowView, columns: int, *, color: bool = False) -> list[str]:
     """Where the time of one row went."""
-    whole = sum(part["chip_hours"] for part in row["parts"])
+    whole = _all_chip_hours(row)
     rows = [
         (
             part["part"],
@@ -64,8 +65,14 @@ def parts(row: CostRowView, columns: int, *, color: bool = False) -> list[str]:
         )
         for part in row["parts"]
     ]
+    billed = f"{row['chip_hours']:,.3f} of them were billed"
+    last = ("all", f"{whole:,.3f}", f"{1:.1%}", _money(row["list_micros"], row), billed)
     heading = paint("Where the time went", "bold", color)
-    return [heading, table(_PARTS, rows, columns, color=color)]
+    return [heading, table(_PARTS, [*rows, last], columns, color=color)]
+
+
+def _all_chip_hours(row: CostRowView) -> float:
+    return row.get("all_chip_hours", sum(part["chip_hours"] for part in row["parts"]))
 
 
 def _columns(by: str) -> tuple[Column, ...]:
@@ -100,7 +107,7 @@ def _money(micros: int, row: CostRowView) -> str:
 
 
 def _remarks(found: CostView, columns: int) -> list[str]:
-    total, said = found["total"], list[str]()
+    total, said = found["total"], [GOODPUT]
     if total["open_slices"]:
         said.append(
             f"{many(total['open_slices'], 'slice')} still billed; billing ends when it is seen to be gone."

@@ -5,6 +5,7 @@ Templates write SVG with these numbers as attributes, as the page may have no st
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -159,14 +160,27 @@ class Line(NamedTuple):
     attempt: int
 
 
+class Tick(NamedTuple):
+    """A value beside an axis."""
+
+    at: float  #: percent from the left, or from the top
+    text: str
+
+
 class Plot(NamedTuple):
-    """A chart as it is drawn without scripts."""
+    """A chart as it is drawn."""
 
     lines: list[Line]
     first: int  #: step at the left, and at the right
     last: int
-    least: float  #: value at the bottom, and at the top
+    least: float  #: of all points, and the greatest
     most: float
+    bottom: float  #: value at the lower edge of the box, and at the upper edge
+    top: float
+    steps: list[Tick]
+    values: list[Tick]
+    newest: float  #: the last value of the newest attempt, and its place in the box
+    newest_at: tuple[float, float]
 
 
 def plot(chart: ChartView) -> Plot:
@@ -178,18 +192,42 @@ def plot(chart: ChartView) -> Plot:
     high = max(most - least, FLAT * max(abs(most), abs(least))) or 1.0
     base = (least + most - high) / 2
 
-    def place(step: int, value: float) -> str:
-        return f"{WIDTH * (step - first) / wide:.1f},{HEIGHT * (1 - (value - base) / high):.1f}"
+    def place(step: int, value: float) -> tuple[float, float]:
+        return WIDTH * (step - first) / wide, HEIGHT * (1 - (value - base) / high)
 
     lines: list[Line] = []
     for curve in chart["curves"]:
         for part, lost in _parts(curve):
-            drawn = " ".join(place(p[0], p[4]) for p in part)
-            if drawn and len(part) == 1:  # a line needs two ends
-                drawn = f"{drawn} {place(part[0][0], part[0][4])}"
+            drawn = ["{:.1f},{:.2f}".format(*place(p[0], p[4])) for p in part]
+            if len(drawn) == 1:  # a line needs two ends
+                drawn *= 2
             if drawn:
-                lines.append(Line(drawn, lost, curve["attempt"]))
-    return Plot(lines, first, last, least, most)
+                lines.append(Line(" ".join(drawn), lost, curve["attempt"]))
+    newest = chart["curves"][-1]["points"][-1]
+    return Plot(
+        lines,
+        first,
+        last,
+        least,
+        most,
+        base,
+        base + high,
+        [Tick(100 * (value - first) / wide, text) for value, text in ticks(first, last, least=1.0)],
+        [Tick(100 * (1 - (value - base) / high), text) for value, text in ticks(base, base + high)],
+        newest[4],
+        place(newest[0], newest[4]),
+    )
+
+
+def ticks(low: float, high: float, *, least: float = 0.0) -> list[tuple[float, str]]:
+    """Round values from `low` to `high`, two to five, and how they are written. `least`: between two of them."""
+    power = 10.0 ** math.floor(math.log10((high - low) / 4)) if high > low else 1.0
+    step = max(least, next(n * power for n in (1, 2, 5, 10) if n * power * 4 >= high - low))
+    first = math.ceil(low / step - 1e-9)
+    values = [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)]
+    digits = max(0, -math.floor(math.log10(step) + 1e-9))
+    wide = digits > 5 or max(abs(low), abs(high)) >= 1e6
+    return [(v, f"{v:.4g}" if wide else f"{v:,.{digits}f}") for v in values]
 
 
 _Point = tuple[int, float, float, float, float]

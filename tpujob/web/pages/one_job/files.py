@@ -55,7 +55,9 @@ def add(app: FastAPI) -> None:
         asked = Query.read(request.url.query, ("a", "b"))
         a, b = asked.one("a"), asked.one("b")
         if not a or not b:
-            raise BadRequest("two jobs are compared", hint="Name them: /diff?a=000041&b=000042")
+            raise BadRequest(
+                "a comparison needs two jobs", hint="Name them: /diff?a=000041&b=000042"
+            )
         found = api.diff(a, b)
         return frame.answer(
             request,

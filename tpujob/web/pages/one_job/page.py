@@ -8,12 +8,12 @@ from typing import Any, cast
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-from tpujob.api import EventView, JobsApi, JobView
+from tpujob.api import EventView, JobsApi, JobView, MetricsView
 from tpujob.errors import BadRequest
 from tpujob.web.live import Address, Fragments
 from tpujob.web.pages import frame
 from tpujob.web.pages.one_job import drawing
-from tpujob.web.pages.one_job.curves import drawn
+from tpujob.web.pages.one_job.curves import drawn, over
 from tpujob.web.pages.query import Query
 from tpujob.web.routes.caller import Caller
 
@@ -25,6 +25,7 @@ LIVE = {
     "job-facts": "facts",
     "job-time": "time",
     "job-stretches": "stretches",
+    "job-curves": "curves",
     "job-tries": "tries",
     "job-hosts": "hosts",
     "job-events": "events",
@@ -45,28 +46,33 @@ def add(app: FastAPI) -> None:
             cast("dict[str, Any]", data),
             title=f"{found['name']} · {found['id']}",
             command=f"tpujob show {found['id']}",
-            live=lambda: fragments(found, events, before, path, now),
-            plots=drawn(curves),
+            live=lambda: fragments(found, events, curves, before, path, now),
         )
 
     def live(api: JobsApi, at: Address) -> Fragments:
-        """Curves are not among it: they are asked for again when somebody looks at them."""
         before = _before(Query.read(at.query, KNOWN))
         found = api.get(at.parts["job"])
-        return fragments(found, happened(api, found, before), before, at.path, frame.now(app))
+        events, curves = happened(api, found, before), api.metrics(found["id"])
+        return fragments(found, events, curves, before, at.path, frame.now(app))
 
     app.state.views.add("/jobs/{job}", live, job="job")
     _ = one_job
 
 
 def fragments(
-    job: JobView, events: list[EventView], before: int, path: str, now: float
+    job: JobView,
+    events: list[EventView],
+    curves: MetricsView,
+    before: int,
+    path: str,
+    now: float,
 ) -> Fragments:
     """As the page at `path` shows them when it is loaded, and from there on."""
     timeline = drawing.timeline(job, now)
     shown = {"job": job, "events": events, "before": before, "timeline": timeline}
+    shown |= {"metrics": curves, "plots": drawn(curves)}
     made = frame.fragments("parts/job.html", LIVE, shown, path=path, now=now)
-    return replace(made, still=job["finished_at"] is not None)
+    return replace(made, still=over(job, now))
 
 
 def happened(api: JobsApi, job: JobView, before: int) -> list[EventView]:
@@ -79,5 +85,5 @@ def happened(api: JobsApi, job: JobView, before: int) -> list[EventView]:
 def _before(asked: Query) -> int:
     number = asked.one("before", "0")
     if not number.isdecimal() or len(number) > 9:
-        raise BadRequest(f"{number[:40]!r} is no number of an event", hint="leave `before` out")
+        raise BadRequest(f"{number[:40]!r} is not an event number", hint="leave `before` out")
     return int(number)

@@ -77,4 +77,4 @@ def _amount(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
-        raise BadRequest(f"{text[:40]!r} is no amount", hint="such as 250 or 12.50") from None
+        raise BadRequest(f"{text[:40]!r} is not an amount", hint="such as 250 or 12.50") from None
