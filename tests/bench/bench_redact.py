@@ -29,9 +29,8 @@ class Nowhere(Storage):
 def rate(known: dict[str, str], text: bytes, write: int) -> float:
     """MB of output a second of this process, from a pipe that is written to in pieces of so many bytes."""
     with tempfile.TemporaryDirectory() as folder:
-        log = Log(
-            Nowhere(MetadataClient()), str, str(Path(folder, "spool")), 1 << 40, Redactor(known)
-        )
+        spool, storage = str(Path(folder, "spool")), Nowhere(MetadataClient())
+        log = Log(storage, str, spool, 1 << 40, Redactor(known), 300)
         reader, writer = os.pipe()
         pump = log.follow(reader)
 

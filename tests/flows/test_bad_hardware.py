@@ -148,7 +148,9 @@ def test_other_steps_on_other_hardware_are_retried_until_the_budget_is_spent(
         nan(stage, job_id, step)
     job = stage.until(job_id, State.FAILED)
     assert [a.resume_before for a in job.attempts] == [0, 100, 50], "never forward, only back"
-    assert "2 nonfinite allowed by `recovery.nonfinite`, all used" in job.message
+    assert "2 retries allowed by `recovery.nonfinite`, all used" in job.message
+    assert "not finite at step 100, 50, 75 in 3 attempts, and neither a replay" in job.message
+    assert "not yet" not in job.message
 
 
 def test_checkpoints_past_the_bad_step_are_good_again(stage: Stage) -> None:

@@ -69,3 +69,46 @@ def test_a_bad_host_is_found_swapped_and_remembered(stack: LocalStack) -> None:
     assert (suspect["refused"], suspect["accusers"]) == (False, 1), "to whose job met it"
     stack.run("emulator", "break-host", "us-central2-b-h001", "--mend")
     stack.run("hosts", "clear", "us-central2-b-h001")
+
+
+#: saves every ten steps and when it is told to stop; its loss is nan from step 45 on, wherever it runs
+BREAKS_AT_45 = """
+import json, os, pathlib, signal, sys, time
+events = open(os.environ["TPUJOB_OUT"] + "/events.jsonl", "a", buffering=1)
+place, step, loss = pathlib.Path("checkpoints/place.json"), 0, 1.0
+if place.exists():
+    step = json.loads(place.read_text())["step"]
+def save():
+    place.write_text(json.dumps({"step": step, "loss": str(loss)}))
+    events.write(json.dumps({"t": time.time(), "kind": "checkpoint", "step": step}) + chr(10))
+def save_and_end(*_):
+    save()
+    sys.exit(75)
+signal.signal(signal.SIGTERM, save_and_end)
+print("from", step, flush=True)
+while step < 1000:
+    step += 1
+    loss = float("nan") if step >= 45 else 1 / step
+    print("step", step, "loss", loss, flush=True)
+    if step % 10 == 0:
+        save()
+        time.sleep(2)
+    time.sleep(0.05)
+"""
+
+
+def test_nothing_saved_after_a_nan_is_kept_so_that_the_maths_is_found(stack: LocalStack) -> None:
+    job_id = stack.create(
+        "nan-run",
+        f"python3 -c '{BREAKS_AT_45}'",
+        outputs=["checkpoints"],
+        watch={"nonfinite": r"step (?P<step>\d+) loss nan"},
+    )
+    stack.run("wait", job_id, code=1, timeout=PATIENT)
+    view = stack.job(job_id)
+    assert [(a["cause"], a["verdict"]["step"]) for a in view["attempts"]] == [("NONFINITE", 45)] * 2
+    assert "at step 45, as in attempt 1 on other hardware" in view["message"]
+    assert "not yet" not in stack.run("why", job_id)
+    assert "from 40" in stack.run("logs", job_id), "the newest checkpoint before the bad step"
+    kept = [json.loads(path.read_text()) for path in stack.state.rglob("place.json")]
+    assert [place for place in kept if place["step"] >= 45 or place["loss"] == "nan"] == []

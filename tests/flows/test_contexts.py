@@ -11,8 +11,10 @@ import pytest
 
 from tests.support.callers import ADA
 from tests.support.tpu_rig import Cloud, until
+from tpujob.cli.render.why import why_page
 from tpujob.config import context
 from tpujob.config.settings import Settings, load
+from tpujob.emulator.faults import inject
 from tpujob.emulator.storage import StorageServer
 from tpujob.emulator.tpu.records import Latencies
 from tpujob.errors import BadSpec
@@ -20,6 +22,7 @@ from tpujob.wiring import backend as wiring
 from tpujob.wiring import client
 
 PROJECT, US, EU = "my-lab-1", "us-central2-b", "europe-west4-b"
+ACCOUNT = "jobs@my-lab-1.iam.gserviceaccount.com"
 NEVER = Latencies(accept=0.01, create=1e6, delete=0.02)
 
 
@@ -36,6 +39,8 @@ class Person:
 @pytest.fixture
 def cloud() -> Iterator[Cloud]:
     cloud = Cloud(latencies=NEVER)
+    inject.add(cloud.world, "network", "net")
+    inject.add(cloud.world, "service-account", ACCOUNT)
     yield cloud
     cloud.stop()
 
@@ -60,7 +65,7 @@ def people(cloud: Cloud, tmp_path: Path) -> Iterator[list[Person]]:
             "ssh": "internal",
             "tags": ["tpu"],
             "labels": {"team": "vision", "tpujob-job": "mine"},
-            "service_account": "jobs@my-lab-1.iam.gserviceaccount.com",
+            "service_account": ACCOUNT,
         }
         context.write(settings, context.make(lab))
         people.append(Person(settings, wiring.backend(settings)))
@@ -88,7 +93,7 @@ def test_jobs_of_the_same_id_share_neither_slice_nor_folder(
     for person, job, node in zip(people, jobs, nodes(cloud), strict=True):
         word = context.owner(person.settings, context.current(person.settings))
         assert node.name.endswith(f"/nodes/tj-000001-1-{word}")
-        assert job["workdir"] == f"gs://lab-us/{word}/u/ada/jobs/000001"
+        assert job["workdir"].startswith(f"gs://lab-us/{word}/u/ada/jobs/000001-")
         assert dict(node.labels) == {
             "team": "vision",
             "tpujob": "1",
@@ -98,7 +103,7 @@ def test_jobs_of_the_same_id_share_neither_slice_nor_folder(
         assert node.network_config.network == "net"
         assert not node.network_config.enable_external_ips
         assert list(node.tags) == ["tpu"]
-        assert node.service_account.email == "jobs@my-lab-1.iam.gserviceaccount.com"
+        assert node.service_account.email == ACCOUNT
     for person in people:
         leaks = person.backend.api.leaks()
         assert [*leaks["deleted"], *leaks["kept"]] == [], (
@@ -145,3 +150,36 @@ def test_a_bucket_that_is_missing_or_lies_elsewhere_is_refused_before_anything_i
             with pytest.raises(BadSpec, match=said):
                 act(spec)
     assert nodes(cloud, EU) == []
+
+
+@pytest.mark.parametrize(
+    ("typo", "pricing", "named"),
+    [
+        ({"network": "nett"}, "spot", "networks/nett"),
+        ({"subnetwork": "nett"}, "spot", "subnetworks/nett"),
+        (
+            {"service_account": "job@my-lab-1.iam.gserviceaccount.com"},
+            "spot",
+            "serviceAccounts/job@my-lab-1.iam.gserviceaccount.com",
+        ),
+        ({"reservation": "ourz"}, "reserved", "reservations/ourz"),
+    ],
+    ids=["network", "subnetwork", "service-account", "reservation"],
+)
+def test_a_name_in_the_context_that_the_project_lacks_ends_the_job_and_the_page_names_it(
+    people: list[Person], typo: dict[str, str], pricing: str, named: str
+) -> None:
+    ada, _ = people
+    fields = context.current(ada.settings).model_dump() | typo
+    context.write(ada.settings, context.make(fields))
+    ada.backend.loop.stop()
+    ada.backend = wiring.backend(ada.settings)
+    ada.backend.loop.start()
+    job_id = ada.create(pricing=pricing)["id"]
+    api = ada.backend.api
+    until(lambda: api.get(job_id)["state"] == "failed", "the job has failed", 60)
+    job = api.get(job_id)
+    assert job["cause"] == "BAD_SPEC"
+    page = " ".join(why_page(job, api.events(job_id), 200, 0).split())
+    assert f"The resource '{named}' was not found" in page
+    assert "correct the name in the file of the context, then run `tpujob doctor`" in page

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.stage import Stage
+from tpujob.cli.submit import jobfile
 from tpujob.domain.model import Cause, Job, State
+from tpujob.domain.spec import dump
 from tpujob.errors import BadSpec
 from tpujob.ports import BucketPlace
 
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").rglob("*.yaml"))
 SOURCE = "gs://corpus/fineweb"
 EAST, EUROPE = "us-east5-a", "europe-west4-a"
 FILES = {"a/1": b"one", "a/2": b"two", "b": b"three", "c//d": b""}
@@ -192,6 +196,33 @@ def test_data_that_is_not_there_is_refused_before_there_is_a_job(
         assert error.value.hint.startswith("tpujob data sync s3://elsewhere/x gs://tpujob-us-east5")
 
 
+def test_a_plan_and_an_estimate_do_not_need_the_bucket_of_the_data(lab: Stage) -> None:
+    tpu = {"type": "v6e-8", "zones": [EAST]}
+    spec = {"name": "a", "tpu": tpu, "run": {"command": "x"}, "data": ["gs://nowhere/x", SOURCE]}
+    plan = lab.api.plan(spec)
+    (warning,) = [one for one in plan["warnings"] if "nowhere" in one]
+    assert warning.startswith("data: gs://nowhere/x: there is no bucket gs://nowhere")
+    assert [one["name"] for one in plan.get("data", ())] == ["fineweb"]
+    view = lab.api.estimate(spec, {"hours": 1.0})
+    assert "copy of x: data: gs://nowhere/x: there is no bucket gs://nowhere" in view["unknown"]
+    assert view["list_micros"] > 0
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_each_shipped_config_is_planned_and_estimated_though_its_data_is_not_there(
+    stage: Stage, path: Path
+) -> None:
+    spec = dump(jobfile.read(path, "", cross_region=False))
+    plan = stage.api.plan(spec)
+    assert plan["chips"] > 0
+    assert stage.api.estimate(spec, {"hours": 1.0})["list_micros"] > 0
+    foreign = {one["from"].split("/")[2] for one in spec["data"] if "gs://" in one["from"]}
+    for bucket in foreign:
+        assert any(f"there is no bucket gs://{bucket}" in text for text in plan["warnings"])
+        with pytest.raises(BadSpec, match=f"there is no bucket gs://{bucket}"):
+            stage.api.create(spec)
+
+
 def test_an_estimate_has_the_copy_in_its_sums(lab: Stage) -> None:
     lab.bucket.put(f"{SOURCE}/large", bytes(1 << 20), timeout=1)
     tpu = {"type": "v6e-8", "zones": [EAST]}
@@ -256,7 +287,7 @@ def test_everything_of_a_program_that_tells_no_step_follows_it_but_not_its_repor
 def test_a_job_that_moves_is_cleaned_in_every_region(stage: Stage) -> None:
     job_id = moved(stage, step=40)
     stage.api.clean(job_id, checkpoints=True)
-    for _ in range(40):
+    for _ in range(120):  # its hosts report no end, for which `stop_grace` and 20 s are waited
         if not stage.store.list():
             break
         stage.step(job_id)

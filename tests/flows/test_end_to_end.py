@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -41,27 +42,18 @@ def test_a_command_runs_on_all_hosts_and_its_logs_are_merged(stack: LocalStack) 
     assert view["usd_spent"] > 0
 
 
-NOTEBOOK = """
-import tpujob
-
-lab = tpujob.Client()
-job = lab.create("hello.yaml").wait(timeout=120)
-print(job.state, job.logs(host=0)[-1]["text"])
-print(job.events()[0]["kind"], lab.jobs(mine=True, limit=1)[0]["id"] == job.id)
-print(job._repr_html_()[:16])
-"""
+PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
 
 
-def test_a_notebook_submits_a_job_waits_for_it_and_shows_it(stack: LocalStack) -> None:
-    spec = {"name": "nb", "tpu": {"type": "v4-8"}, "run": {"command": "echo hello"}}
-    (stack.folder / "hello.yaml").write_text(yaml.safe_dump(spec))
-    words = [sys.executable, "-c", NOTEBOOK]
+def test_the_page_about_python_prints_what_it_shows(stack: LocalStack) -> None:
+    job, program, notebook, printed = re.findall(r"```\w*\n(.*?)```", PAGE, re.S)
+    (stack.folder / "hello.yaml").write_text(job)
+    (stack.folder / "train.py").write_text(program)
+    words = [sys.executable, "-c", f"{notebook}\nprint(job._repr_html_()[:16])"]
     done = subprocess.run(
         words, env=stack.env, cwd=stack.folder, capture_output=True, text=True, timeout=200
     )
-    lines = done.stdout.splitlines()
-    assert lines[:2] == ["succeeded hello", "created True"], done.stderr
-    assert lines[2].startswith("<iframe srcdoc="), done.stdout
+    assert done.stdout == f'{printed}<iframe srcdoc="\n', done.stderr
 
 
 def test_a_preempted_job_gets_another_slice_and_nothing_of_the_old_one_lives(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.support.stage import Stage
 from tpujob.domain.events import EventKind
 from tpujob.domain.failures import stall
 from tpujob.domain.model import Cause, State
-from tpujob.protocol import paths, signing
+from tpujob.protocol import paths, signing, slice_report
 
 WRONG = {"step": 41, "host": 0, "device": "device 2", "blame": "device", "text": "it lied"}
 
@@ -89,6 +91,31 @@ def test_an_old_report_that_is_put_back_hides_no_dead_host(stage: Stage) -> None
 
     ended = stage.until(victim, lambda j: j.attempts[0].ended_at is not None, each=replay)
     assert "host 1 has not reported" in ended.attempts[0].message
+
+
+@pytest.mark.parametrize("at", ['"y"', "NaN", "Infinity", "-Infinity", "[]"])
+def test_nonsense_that_a_program_signs_ends_its_own_job_alone(stage: Stage, at: str) -> None:
+    """It has the key of its agent. No tick fails, and its silent hosts are found."""
+    job = stage.running(own := stage.create())
+    stage.running(other := stage.create(name="other"))
+    key = stage.bucket.pens[job.workdir, 1]
+
+    def forge_time() -> None:
+        about: Any = {"v": 1, "job": own, "attempt": 1, "seq": 10**15, "phase": "running"}
+        words = [slice_report.Word(host, {**about, "host": host}) for host in range(2)]
+        metadata, body = slice_report.pack(words, by=0, at=5.0, key=key)
+        text = metadata["summary"].replace('"at":5.0', f'"at":{at}')
+        mac = signing.sign(key, "slice", text)
+        signed = {"summary": text, "mac": mac}
+        stage.bucket.put(paths.report_path(job.workdir, 1, 0), body, metadata=signed, timeout=1)
+
+    forge_time()
+    stage.hosts.dead = {0, 1}
+    gone = stage.until(own, lambda j: j.attempts[0].ended_at is not None, each=forge_time)
+    assert gone.attempts[0].cause is Cause.LOST_CONTACT
+    stage.hosts.dead = set()
+    stage.finish(other, 0, 0)
+    stage.until(other, State.SUCCEEDED)
 
 
 def test_somebody_who_overwrites_reports_without_pause_ends_nothing(stage: Stage) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.bundles import bundle_of
 from tests.support.stage import SPEC, Stage
 from tpujob.domain.model import Cause, Outcome, Proof, Slice, State, Wish
 from tpujob.domain.observations import SliceState
@@ -329,7 +330,7 @@ def test_clean_removes_logs_and_record_but_not_checkpoints(stage: Stage) -> None
     stage.bucket.put(f"{job.workdir}/checkpoints/100/state", b"x", timeout=1)
     stage.bucket.put(f"{job.workdir}/attempts/1/host-0/log-00001.tpujob-log", b"x", timeout=1)
     stage.api.clean(job_id)
-    for _ in range(40):
+    for _ in range(100):
         stage.step(job_id)
     assert stage.store.list() == []
     assert list(stage.bucket.objects) == [f"{job.workdir}/checkpoints/100/state"]
@@ -352,7 +353,7 @@ def test_the_same_idempotency_key_makes_one_job(stage: Stage) -> None:
 
 
 def test_a_bundle_is_stored_only_in_a_bucket_of_a_plan(stage: Stage) -> None:
-    data = b"an archive"
+    data = bundle_of("code")
     sha256 = hashlib.sha256(data).hexdigest()
     bucket = stage.api.plan(SPEC)["bucket"]
     path = stage.api.put_bundle(sha256, data, bucket=bucket)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.bundles import bundle_of
 from tests.support.callers import ADA, caller
 from tests.support.stage import SPEC, Stage
 from tpujob.domain.access import Role
@@ -137,14 +138,14 @@ def test_what_can_be_no_secret_is_refused_without_its_value(
 # Not given back ------------------------------------------------------------------------------------------------------
 
 
-def test_variables_of_a_job_are_named_and_their_values_are_not_given_back(stage: Stage) -> None:
+def test_values_of_variables_with_a_name_like_a_secret_are_not_given_back(stage: Stage) -> None:
     run = {"command": "true", "env": {"LR": "0.1", "WANDB_API_KEY": CANARY}}
     one = stage.create(run=run)
     other = stage.create(run={**run, "env": {"LR": "0.2", "WANDB_API_KEY": CANARY + "2"}})
     assert stage.api.get(one)["spec"]["run"]["env"] == {"LR": "set", "WANDB_API_KEY": "set"}
     found = stage.api.diff(one, other)
     assert [(c["key"], c["a"], c["b"]) for c in found["spec"]] == [
-        ("run.env.LR", "set", "changed"),
+        ("run.env.LR", "0.1", "0.2"),
         ("run.env.WANDB_API_KEY", "set", "changed"),
     ]
     everything = [stage.api.list()["rows"], stage.api.events(one), found, stage.api.get(other)]
@@ -157,10 +158,10 @@ def test_variables_of_a_job_are_named_and_their_values_are_not_given_back(stage:
 # Cleaned -------------------------------------------------------------------------------------------------------------
 
 
-def ship(api: Jobs, data: bytes) -> str:
+def ship(api: Jobs, text: str) -> str:
     import hashlib
 
-    bucket = api.plan(SPEC)["bucket"]
+    data, bucket = bundle_of(text), api.plan(SPEC)["bucket"]
     return api.put_bundle(hashlib.sha256(data).hexdigest(), data, bucket=bucket)
 
 
@@ -183,7 +184,7 @@ def clean(stage: Stage, *jobs: str) -> None:
 
 
 def test_the_last_job_that_names_its_code_takes_it_away(stage: Stage) -> None:
-    bundle, other = ship(stage.api, b"one"), ship(stage.api, b"two")
+    bundle, other = ship(stage.api, "one"), ship(stage.api, "two")
     first, second = made(stage, bundle, diff="+a\n"), made(stage, bundle, diff="+a\n")
     third = made(stage, other)
     code = stage.job(first).code
@@ -199,7 +200,7 @@ def test_the_last_job_that_names_its_code_takes_it_away(stage: Stage) -> None:
 
 def test_the_code_of_other_owners_stays(stage: Stage) -> None:
     theirs = stage.api.acting_for(BOB)
-    mine, bobs = ship(stage.api, b"same"), ship(theirs, b"same")  # pyright: ignore[reportArgumentType]
+    mine, bobs = ship(stage.api, "same"), ship(theirs, "same")  # pyright: ignore[reportArgumentType]
     assert mine != bobs
     job_id = made(stage, mine)
     theirs.create(SPEC, bundles=[bobs])
@@ -208,14 +209,14 @@ def test_the_code_of_other_owners_stays(stage: Stage) -> None:
 
 
 def test_two_jobs_that_are_cleaned_at_once_leave_nothing(stage: Stage) -> None:
-    bundle = ship(stage.api, b"one")
+    bundle = ship(stage.api, "one")
     first, second = made(stage, bundle), made(stage, bundle)
     clean(stage, first, second)
     assert stage.bucket.objects == {}
 
 
 def test_a_damaged_record_may_name_the_code(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    bundle = ship(stage.api, b"one")
+    bundle = ship(stage.api, "one")
     job_id = made(stage, bundle)
     monkeypatch.setattr(stage.store, "damaged", lambda: [("000009", "not JSON")])
     clean(stage, job_id)
@@ -229,7 +230,7 @@ def test_a_bucket_that_is_busy_does_not_refuse_a_job_that_is_stored(
         raise Transient("429: one change a second")
 
     monkeypatch.setattr(stage.bucket, "touch", busy)
-    assert stage.job(made(stage, ship(stage.api, b"one"))).bundles
+    assert stage.job(made(stage, ship(stage.api, "one"))).bundles
 
 
 def interleave(
@@ -260,7 +261,7 @@ def test_a_job_made_while_another_is_cleaned_has_its_code(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """At that moment of the one, the whole of the other happens."""
-    bundle = ship(stage.api, b"one")
+    bundle = ship(stage.api, "one")
     old = made(stage, bundle)
     stage.api.delete(old)
     stage.until(old, State.CANCELLED)
@@ -271,7 +272,7 @@ def test_a_job_made_while_another_is_cleaned_has_its_code(
         """As the command does: what is gone is sent again, and asked for again with the same key."""
         for _ in range(2):
             try:
-                path = ship(stage.api, b"one")
+                path = ship(stage.api, "one")
                 made_now = stage.api.create(SPEC, bundles=[path], idempotency_key="k")
             except NotFound:
                 continue

@@ -52,7 +52,7 @@ def test_hangs_have_a_retry_budget_of_their_own(stage: Stage) -> None:
         stage.step(job_id)
     job = stage.until(job_id, State.FAILED)
     assert job.cause is Cause.HANG
-    assert "1 hang allowed by `recovery.hangs`, all used" in job.message
+    assert "1 retry allowed by `recovery.hangs`, all used" in job.message
 
 
 def test_one_host_exits_well_while_the_other_hangs(stage: Stage) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import tarfile
 from typing import Any
 
 import pytest
 
+from tests.support.bundles import bundle_of
 from tests.support.stage import SPEC, Stage
 from tests.support.world import service
 from tpujob.bundle.archive import workloads_bundle
 from tpujob.domain.events import EventKind
 from tpujob.domain.model import State, Wish
 from tpujob.domain.spec import dump
-from tpujob.errors import BadSpec, Refused
+from tpujob.errors import BadRequest, BadSpec, Refused
 
 
 def test_a_plan_has_the_figures_of_all_its_slices(stage: Stage) -> None:
@@ -84,7 +87,7 @@ def test_a_bucket_is_there_before_the_job_and_a_bundle_is_written_once(
     monkeypatch.setattr(stage.bucket, "ensure_bucket", ensure)
     bucket = stage.api.plan(SPEC)["bucket"]
     assert made == [], "a plan makes nothing"
-    data = b"an archive"
+    data = bundle_of("code")
     for _ in range(2):
         path = stage.api.put_bundle(hashlib.sha256(data).hexdigest(), data, bucket=bucket)
     assert stage.bucket.objects[path][1].generation == 1
@@ -136,7 +139,7 @@ def test_a_new_type_in_a_new_zone_is_planned_with_a_warning_and_no_price(stage: 
 
 def test_what_the_zone_does_not_list_is_refused_before_a_job_is_made(stage: Stage) -> None:
     api = service(stage.reconciler, offered=lambda _: frozenset(["v5litepod-8"]))
-    with pytest.raises(BadSpec, match=r"has no v5litepo-8.*did you mean v5litepod-8\?"):
+    with pytest.raises(BadSpec, match=r"has no v5litepo-8.*did you mean v5litepod-8"):
         api.create(new("v5litepo-8"))
     assert stage.store.list() == []
 
@@ -155,3 +158,17 @@ def test_a_zone_that_is_not_there_is_refused_before_a_job_is_made(stage: Stage) 
 def test_a_zone_that_cannot_be_asked_now_is_taken_at_its_word(stage: Stage) -> None:
     plan = stage.api.plan(new())
     assert plan["warnings"][-1] == "us-central2-x could not be asked now for what it offers"
+
+
+def test_a_bundle_that_no_host_can_unpack_is_refused_before_a_machine_is_paid_for(
+    stage: Stage,
+) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("d/" * 2000 + "f"))
+    bucket = stage.api.plan(SPEC)["bucket"]
+    for data, why in ((packed.getvalue(), "more than 100 parts"), (b"text", "no good archive")):
+        for given in (data, io.BytesIO(data)):
+            with pytest.raises(BadRequest, match=why):
+                stage.api.put_bundle(hashlib.sha256(data).hexdigest(), given, bucket=bucket)
+    assert stage.bucket.objects == {}

@@ -34,7 +34,7 @@ from tpujob.service.logs.bucket.stored import Segment
 JOB = "000042"
 KEY, CACHE_KEY = "0a" * 32, "0b" * 32  #: of the attempt, and of its owner
 #: of a report: None and missing are the same
-MAY_BE_NONE = ("exit_code", "cause", "unreached", "saved_in", "verdict", "maintenance")
+MAY_BE_NONE = ("exit_code", "ran", "cause", "unreached", "saved_in", "verdict", "maintenance")
 #: without anything that is installed
 AGENT = (sys.executable, "-S", "-E")
 

@@ -29,7 +29,7 @@ from tpujob.cli.commands.logs import POLL
 from tpujob.domain.model import Job
 from tpujob.domain.observations import SliceSeen
 from tpujob.domain.prices import LIST
-from tpujob.engine.loop import ATTENDED, SWEEP_EVERY
+from tpujob.engine.loop import ATTENDED, REFRESH, SWEEP_EVERY
 from tpujob.ports import Survey
 from tpujob.protocol import limits, paths
 from tpujob.service import logs
@@ -210,6 +210,7 @@ class _Hour:
         for host in range(hosts):
             self._host(job, host, prints=prints)
         sim.spawn(lambda: self._ticks(job.id, followed=bool(followed)))
+        sim.spawn(self._refreshes)
         sim.spawn(self._sweeps)
         if followed:
             heard: Any = _Heard(sim, self.logs) if followed == "SSH" else _Deaf()
@@ -312,6 +313,11 @@ class _Hour:
             wake_in = self.stage.reconciler.tick(job_id)
             assert wake_in, "it runs all the time"
             self.sim.sleep(min(wake_in, ATTENDED) if followed else wake_in)
+
+    def _refreshes(self) -> None:
+        while True:
+            self.sim.sleep(REFRESH)
+            self.stage.reconciler.observer.listing.refresh()
 
     def _sweeps(self) -> None:
         while True:

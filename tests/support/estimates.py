@@ -34,17 +34,25 @@ def _placed(given: Mapping[str, Any]) -> Placed:
 
 
 def _estimates(
-    jobs: Sequence[Job], site: Site = EVERYWHERE, to_copy: ToCopy = nothing_to_copy
+    jobs: Sequence[Job],
+    site: Site = EVERYWHERE,
+    to_copy: ToCopy = nothing_to_copy,
+    *,
+    emulated: bool = False,
 ) -> Estimates:
-    store = cast(Store, _Jobs(jobs))
-    return Estimates(store, SystemClock(), site, _placed, Surroundings(), to_copy)
+    store, around = cast(Store, _Jobs(jobs)), Surroundings(emulated=emulated)
+    return Estimates(store, SystemClock(), site, _placed, around, to_copy)
 
 
 def estimate_view(
-    spec: Mapping[str, Any], said: EstimateSaid | None = None, jobs: Sequence[Job] = ()
+    spec: Mapping[str, Any],
+    said: EstimateSaid | None = None,
+    jobs: Sequence[Job] = (),
+    *,
+    emulated: bool = False,
 ) -> EstimateView:
     """As the service makes it where these were the jobs before."""
-    return _estimates(jobs).estimate(spec, said)
+    return _estimates(jobs, emulated=emulated).estimate(spec, said)
 
 
 def compare_view(
@@ -54,8 +62,10 @@ def compare_view(
     jobs: Sequence[Job] = (),
     site: Site = EVERYWHERE,
     to_copy: ToCopy = nothing_to_copy,
+    *,
+    emulated: bool = False,
 ) -> CompareView:
     """The same."""
-    store = cast(Store, _Jobs(jobs))
-    made = Comparisons(store, SystemClock(), site, _placed, _estimates(jobs, site, to_copy))
+    store, estimates = cast(Store, _Jobs(jobs)), _estimates(jobs, site, to_copy, emulated=emulated)
+    made = Comparisons(store, SystemClock(), site, _placed, estimates)
     return made.compare(spec, said, asked)

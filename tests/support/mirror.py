@@ -23,12 +23,13 @@ def own_uv() -> Path:
 
 
 def pack_uv(folder: Path) -> str:
-    """A folder, as a URL, with the vendor's archive in it."""
+    """A folder, as a URL, with an archive as the vendor's in it, and its hash: it is not the pinned one."""
     folder.mkdir(parents=True, exist_ok=True)
     name = f"uv-{platform.machine()}-unknown-linux-gnu"
     with tarfile.open(folder / f"{name}.tar.gz", "w:gz", compresslevel=0) as tar:
         tar.add(own_uv(), f"{name}/uv")
-    return folder.as_uri()
+    digest = hashlib.sha256((folder / f"{name}.tar.gz").read_bytes()).hexdigest()
+    return f"{folder.as_uri()}#sha256={digest}"
 
 
 def pack_python(folder: Path) -> str:

@@ -6,7 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 from tpujob.domain.failures import triage
-from tpujob.domain.model import Attempt, Cause, Endpoint, Job, Outcome, Role, Slice, State, Wish
+from tpujob.domain.model import (
+    Attempt,
+    Cause,
+    Endpoint,
+    Job,
+    Outcome,
+    Progress,
+    Role,
+    Slice,
+    State,
+    Wish,
+)
 from tpujob.domain.observations import Absent, Present, Report, SliceSeen, SliceState, Unknown
 from tpujob.domain.placement.offers import Offer
 from tpujob.domain.spec import JobSpec, dump, parse
@@ -66,6 +77,13 @@ SLICES: list[SliceSeen] = [
         for c in (Cause.STOCKOUT, Cause.QUOTA, Cause.PERMISSION)
     ),
 ]
+
+
+def with_progress(job: Job, **progress: Any) -> Job:
+    """`job`, whose newest attempt has come so far."""
+    ended = Attempt(1, "tj-000001-1", NOW - 300, ended_at=NOW, outcome=Outcome.FAILED)
+    *before, newest = job.attempts or (ended,)
+    return replace(job, attempts=(*before, replace(newest, progress=Progress(**progress))))
 
 
 def report(host: int, phase: str = "running", code: int | None = None, **more: object) -> Report:

@@ -115,6 +115,8 @@ def attempt_view(number: int, **more: Any) -> dict[str, Any]:
         "step": None,
         "checkpoint": None,
         "resumed_from": None,
+        "first_step": None,
+        "redone": 0,
         "versions": {},
     }
     return view | more
@@ -132,7 +134,7 @@ def coming(action: str, text: str, *commands: str, at: str | None = None) -> Nex
 
 
 def action(
-    name: str, does: str, costs: str = "nothing: it holds no slice", *asks: str
+    name: str, does: str, costs: str = "no cost; the job holds no slice", *asks: str
 ) -> ActionView:
     """What a person can do with a job, and may say with it."""
     said = [{"name": ask, "does": f"says its {ask}", "needed": False} for ask in asks]
@@ -257,6 +259,7 @@ def cost_row(key: str, **more: Any) -> CostRowView:
         least_micros=3_686_000,
         pay_micros=0,
         goodput=8 / 15,
+        all_chip_hours=5.0,
         parts=parts,
     )
     return cast(CostRowView, row | more)
@@ -445,12 +448,12 @@ class ScriptedJobs:
             raise NotFound(f"no secret {name} is set")
 
     def list(self, asked: ListAsked | None = None) -> JobPage:
-        """Newest first, as the rest of what a list is asked is the board's."""
+        """Newest first; every job that has ended did so long ago. The rest of what a list is asked is the board's."""
         asked = asked or {}
         self._call("list", **asked)
-        active, user = asked.get("active"), asked.get("user", "")
+        recent, user = asked.get("recent"), asked.get("user", "")
         whose = [j for j in self.jobs.values() if user in ("", j["user"])]
-        found = [j for j in whose if active is None or active is (j["state"] not in FINAL)]
+        found = [j for j in whose if not (recent and j["state"] in FINAL)]
         begin = int(asked.get("after") or 0)
         end = begin + asked["limit"] if asked.get("limit") else len(found)
         return JobPage(
@@ -544,7 +547,7 @@ class ScriptedJobs:
 
     def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
         self._call("estimate", spec=spec, said=said)
-        return estimate_view(spec, said)
+        return estimate_view(spec, said, emulated=True)
 
     def compare(
         self,
@@ -553,7 +556,7 @@ class ScriptedJobs:
         asked: CompareAsked | None = None,
     ) -> CompareView:
         self._call("compare", spec=spec, said=said, asked=asked)
-        return compare_view(spec, said, asked)
+        return compare_view(spec, said, asked, emulated=True)
 
     def budgets(self) -> list[SpendingView]:
         self._call("budgets")

@@ -62,6 +62,7 @@ class Stage:
         self._backends = 0
         self.setup = Setup()  #: of notifications
         self.quotas: Quotas | None = None
+        self.emulated = False  #: whether dollars are list prices that are not paid
         self.reconciler = self.new_backend()
 
     def new_backend(self) -> Reconciler:
@@ -85,7 +86,9 @@ class Stage:
 
     @property
     def api(self) -> Jobs:
-        return service(self.reconciler, setup=self.setup, quotas=self.quotas)
+        return service(
+            self.reconciler, setup=self.setup, quotas=self.quotas, emulated=self.emulated
+        )
 
     def create(self, **changes: object) -> str:
         return self.api.create({**SPEC, **changes})["id"]

@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest import mock
 
 from tpujob.adapters.firestore import Firestore, FirestoreStore
-from tpujob.adapters.firestore.values import Put
+from tpujob.adapters.firestore.values import Put, Remove
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.adapters.sqlite import store as sqlite_store
 from tpujob.adapters.sqlite.file import SqliteFile
@@ -61,6 +61,27 @@ def _damage_firestore(place: str, job_id: str) -> None:
 DAMAGE: dict[str, Callable[[str, str], None]] = {
     "sqlite": _damage_sqlite,
     "firestore": _damage_firestore,
+}
+
+
+def _empty_sqlite(place: str) -> None:
+    db = sqlite3.connect(Path(place) / "jobs.db")
+    with db:
+        db.execute("DELETE FROM jobs")
+        db.execute("UPDATE store SET id = 'another'")
+    db.close()
+
+
+def _empty_firestore(place: str) -> None:
+    db, paths = _firestore(place), ("counters/store", "counters/jobs", "jobs/000001")
+    db.change("empty", [], lambda _: (None, [Remove(path) for path in paths]))
+    db.close()
+
+
+#: name of the adapter -> how a store with one job is emptied behind its back
+EMPTY: dict[str, Callable[[str], None]] = {
+    "sqlite": _empty_sqlite,
+    "firestore": _empty_firestore,
 }
 
 

@@ -16,6 +16,7 @@ from tpujob.api import HostAccess
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.copies import Copy, CopyProgress
 from tpujob.domain.model import Endpoint, Slice
+from tpujob.domain.money import Surroundings
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
 from tpujob.engine import Pulse
 from tpujob.engine.notify import Sender, Setup
@@ -101,7 +102,7 @@ class Cloud:
     ) -> None:
         self.clock, self.faults, self.hosts, self.ready_after = clock, faults, hosts, ready_after
         self.machines: dict[str, Machine] = {}
-        self.folders: dict[str, str] = {}  #: of the users whom slices were asked for, by slice
+        self.users: dict[str, str] = {}  #: for whom slices were asked for, by slice
         self.full: set[str] = set()  #: zones without capacity
         self.queues: set[str] = set()  #: zones in which a request only waits
         self.unlisted: set[str] = (
@@ -134,14 +135,14 @@ class Cloud:
         return Present(machine.state, endpoints if machine.state is SliceState.READY else ())
 
     def create(
-        self, slice: Slice, *, job_id: str, public_key: str, timeout: float, folder: str = ""
+        self, slice: Slice, *, job_id: str, public_key: str, timeout: float, user: str = ""
     ) -> None:
         if slice.zone in self.full:
             raise Refused(f"There is no more capacity in the zone {slice.zone}", cause="STOCKOUT")
         if self.faults.refuse_create:
             cause, message = self.faults.refuse_create.pop(0)
             raise Refused(message, cause=cause)
-        self.folders[slice.name] = folder
+        self.users[slice.name] = user
         self.faults.effect("create", lambda: self.add(slice, job_id))
 
     def add(self, slice: Slice, job_id: str) -> None:
@@ -216,7 +217,7 @@ class HostsOfCloud:
             self.starts.append((attempt, plan.host))
         self.bucket.report(plan.document["workdir"], attempt, plan.host, **said)
 
-    def stop(self, slice: Slice, *, grace: float, timeout: float) -> None:
+    def stop(self, slice: Slice, *, grace: float, discard: bool = False, timeout: float) -> None:
         machine = self.cloud.machines.get(slice.name)
         if machine is None:
             raise Transient("host 0: no route to host")
@@ -326,7 +327,8 @@ class Bucket:
         old = json.loads(self.objects[path][1].metadata["report"]) if path in self.objects else {}
         job = workdir.rsplit("/", 1)[1]
         self._count += 1
-        record = {"v": 1, "job": job, "attempt": attempt, "host": host, **old, **fields}
+        about = {"v": 1, "job": job, "attempt": attempt, "host": host, "signalled": False}
+        record = {**about, **old, **fields}
         text = json.dumps({**record, "seq": self._count})
         mac = signing.sign(self.pens.get((workdir, attempt), ""), "report", text)
         self.put(path, b"", metadata={"report": text, "mac": mac}, timeout=1)
@@ -458,6 +460,7 @@ def service(
     offered: Offered = nobody_knows,
     setup: Setup | None = None,
     quotas: Quotas | None = None,
+    emulated: bool = False,
 ) -> Jobs:
     """The way in to a backend over this world. `store`: another one than its own, such as one that is not watched.
     `setup`: of notifications; left out: there are no channels. `quotas`: left out: there is none to read."""
@@ -505,5 +508,6 @@ def service(
         offered=offered,
         counters=backend.counters,
         quotas=quotas,
+        around=Surroundings(emulated=emulated),
         process=Process("tests", "sqlite", started_at=backend.clock.now()),
     )

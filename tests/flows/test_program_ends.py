@@ -1,0 +1,142 @@
+"""How the end of a program is judged when its job was cancelled or deleted, or when it came before a look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.stage import Stage
+from tpujob.domain.decide.holding import TOLD_WITHIN
+from tpujob.domain.model import Cause, Outcome, State
+from tpujob.domain.observations import SliceState
+from tpujob.service.jobs import Jobs
+
+WISHES: dict[str, Callable[[Jobs, str], object]] = {
+    "cancel": lambda api, job: api.cancel(job),
+    "release": lambda api, job: api.cancel(job, release=True),
+    "delete": lambda api, job: api.delete(job),
+}
+wishes = pytest.mark.parametrize("wish", WISHES)
+
+
+@wishes
+def test_a_program_that_had_ended_with_0_before_the_wish_has_succeeded(
+    stage: Stage, wish: str
+) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.finish(job_id, 0, 0)
+    WISHES[wish](stage.api, job_id)
+    job = stage.until(job_id, State.SUCCEEDED)
+    assert (job.attempts[0].outcome, job.attempts[0].cause) == (Outcome.SUCCEEDED, None)
+    assert "held" not in stage.kinds(job_id), "its slice is not kept"
+    assert stage.cloud.machines == {}
+
+
+@wishes
+def test_a_success_that_is_reported_only_after_the_stop_counts(stage: Stage, wish: str) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    WISHES[wish](stage.api, job_id)
+    stage.until(job_id, State.HOLDING)
+    stage.finish(job_id, 0, 0)
+    job = stage.until(job_id, State.SUCCEEDED)
+    assert (job.attempts[0].outcome, job.attempts[0].cause) == (Outcome.SUCCEEDED, None)
+    assert stage.cloud.machines == {}
+
+
+@wishes
+def test_a_stopped_program_that_ends_with_0_has_succeeded_only_at_its_last_step(
+    stage: Stage, wish: str
+) -> None:
+    """Some trainers save and exit with 0 when they are told to stop."""
+    for step, state in ((8, State.CANCELLED), (9, State.SUCCEEDED)):
+        job_id = stage.create(hold="1m")
+        stage.running(job_id)
+        WISHES[wish](stage.api, job_id)
+        stage.until(job_id, State.HOLDING)
+        for host in (0, 1):
+            progress = {"step": step, "steps": 9}
+            stage.report(job_id, host, phase="exited", exit_code=0, signalled=True, **progress)
+        assert stage.until(job_id, lambda job: job.state.final).state is state
+
+
+def test_what_a_program_saves_while_it_is_stopped_is_kept_when_its_job_is_deleted(
+    stage: Stage,
+) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    for host in (0, 1):
+        stage.report(job_id, host, step=68, checkpoint=50)
+    stage.api.delete(job_id)
+    stage.until(job_id, State.HOLDING)
+    for host in (0, 1):
+        saved = {"step": 79, "checkpoint": 79, "signalled": True}
+        stage.report(job_id, host, phase="exited", exit_code=75, **saved)
+    job = stage.until(job_id, State.CANCELLED)
+    progress = job.attempts[0].progress
+    assert (job.attempts[0].cause, progress.step, progress.checkpoint) == (Cause.CANCELLED, 79, 79)
+
+
+@pytest.mark.parametrize("trouble", ["reports cannot be read", "no host reports its end"])
+def test_a_delete_waits_for_last_reports_for_a_bounded_time(stage: Stage, trouble: str) -> None:
+    job_id = stage.create(stop_grace="10s")
+    stage.running(job_id)
+    asked_at = stage.clock.now()
+    stage.api.delete(job_id)
+    if trouble == "reports cannot be read":
+        stage.faults.broken.add("blobs")
+    job = stage.until(job_id, State.RELEASING)
+    assert job.state_since - asked_at < 10 + TOLD_WITHIN + 5
+    stage.until(job_id, State.CANCELLED)
+
+
+def test_a_slice_that_is_lost_after_its_program_has_succeeded_changes_nothing(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.finish(job_id, 0, 0)
+    stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
+    job = stage.until(job_id, lambda job: job.state.final)
+    assert (job.state, len(job.attempts)) == (State.SUCCEEDED, 1)
+
+
+def started(stage: Stage) -> str:
+    """A job whose hosts have just taken its program; no backend can read their reports."""
+    stage.faults.broken.add("blobs")
+    before = len(stage.hosts.starts)
+    job_id = stage.create(recovery={"failures": 0})
+    job = stage.until(job_id, lambda _: len(stage.hosts.starts) == before + 2)
+    assert job.state is State.PREPARING
+    return job_id
+
+
+def test_a_program_that_ends_before_a_backend_looks_has_run(stage: Stage) -> None:
+    for code, state in ((0, State.SUCCEEDED), (1, State.FAILED)):
+        job_id = started(stage)
+        stage.clock.sleep(20)
+        for host in (0, 1):
+            ended = {"exit_code": code, "ran": 8.0 + host}
+            stage.report(job_id, host, phase="exited", **ended)
+        ended_at = stage.clock.now()
+        stage.faults.broken.clear()
+        stage.clock.sleep(3)
+        job = stage.until(job_id, state)
+        assert job.attempts[0].running_at == ended_at - 8, "when its last host had started it"
+        assert list(dict.fromkeys(e.state for e in stage.store.events(job_id)))[2:] == [
+            State.PREPARING,
+            State.RUNNING,
+            State.RELEASING,
+            state,
+        ]
+        at = [e.at for e in stage.store.events(job_id)]
+        assert at == sorted(at)
+
+
+def test_a_program_that_was_never_started_has_not_run(stage: Stage) -> None:
+    job_id = started(stage)
+    for host in (0, 1):
+        stage.report(job_id, host, phase="exited", error="no such package", cause="SETUP")
+    stage.faults.broken.clear()
+    job = stage.until(job_id, State.FAILED)
+    assert (job.attempts[0].running_at, job.attempts[0].cause) == (None, Cause.SETUP)

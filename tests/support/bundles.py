@@ -1,0 +1,17 @@
+"""Code as it is shipped."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+
+
+def bundle_of(text: str) -> bytes:
+    """A bundle of one file: the same bytes for the same text."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        entry = tarfile.TarInfo("train.py")
+        entry.size = len(text)
+        tar.addfile(entry, io.BytesIO(text.encode()))
+    return gzip.compress(packed.getvalue(), mtime=0)
