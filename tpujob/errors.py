@@ -4,7 +4,7 @@ TpujobError
 ├── BadSpec          the job file says something impossible
 ├── BadRequest       the command or the request does
 ├── NotFound         no such job, host, attempt or object
-├── IllegalInState   the job is in a state in which that makes no sense
+├── IllegalInState   the job is in a state that does not allow this
 ├── Unauthorized     nobody knows who is asking
 ├── Forbidden        whoever is asking may not do that
 ├── BackendGone      nothing answers where the backend should be
@@ -38,6 +38,17 @@ class TpujobError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint  #: what to do next; shown on its own line
+
+    def as_json(self) -> dict[str, dict[str, str | int]]:
+        """As the HTTP API and `--json` print it; `adapters/remote.py` reads it back."""
+        facts: dict[str, str | int] = {
+            "type": type(self).__name__,
+            "message": self.message,
+            "hint": self.hint,
+            "exit_code": self.exit_code,
+        }
+        cause = getattr(self, "cause", "")
+        return {"error": facts | ({"cause": str(cause)} if cause else {})}
 
 
 class BadSpec(TpujobError):

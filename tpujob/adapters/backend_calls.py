@@ -49,7 +49,8 @@ class Calls:
         self._sign, self._uid = sign, uid
         self._mine = threading.local()
         self._open: set[http.client.HTTPConnection] = set()
-        weakref.finalize(self, _close_all, self._open)
+        # not at exit: a thread that still reads then would report that nothing answers
+        weakref.finalize(self, _close_all, self._open).atexit = False
         self._aim(url)
 
     def _aim(self, url: str) -> None:

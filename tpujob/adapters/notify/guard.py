@@ -16,8 +16,9 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 #: prefixes in which an IPv4 address is written as an IPv6 one (RFC 6052, RFC 8215)
 _TRANSLATED = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48")))
-#: of the IETF for protocols (RFC 6890); clouds have metadata servers in it
-_ASSIGNMENTS = ipaddress.IPv4Network("192.0.0.0/24")
+#: of the IETF for protocols (RFC 6890), where clouds have metadata servers; for documentation (RFC 9637), which
+#: Python 3.11 does not know
+_RESERVED = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "3fff::/20")))
 
 
 def addresses(host: str, port: int, *, private: bool) -> list[str]:
@@ -46,7 +47,7 @@ def public(address: Address) -> bool:
         return public(inner)
     if isinstance(address, ipaddress.IPv6Address) and address.is_site_local:
         return False
-    if address in _ASSIGNMENTS:
+    if any(address in net for net in _RESERVED):
         return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 

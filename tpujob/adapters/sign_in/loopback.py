@@ -2,87 +2,100 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hmac
-import time
-from http.server import BaseHTTPRequestHandler
-from socketserver import TCPServer
-from typing import Any
-from urllib.parse import parse_qs, urlsplit
+import os
+import socket
+from urllib.parse import parse_qs
 
+from tpujob import sockets
 from tpujob.adapters.sign_in.google import Attempt
 from tpujob.errors import BadRequest, Unauthorized
 
 PATIENCE = 300.0  #: seconds that a person gets
-SLOW = 5.0  #: seconds that one connection gets: somebody else's must not block the browser's
-_DONE = b"<!doctype html><title>tpujob</title><p>You are signed in. This window can be closed."
-_OTHER = b"<!doctype html><title>tpujob</title><p>This is no answer to a sign-in of tpujob."
+SLOW = 5.0  #: seconds that one connection gets to send its whole request
+_DONE = "The terminal shows whether you are signed in. This window can be closed."
+_OTHER = "This is no answer to a sign-in of tpujob."
 
 
 class Listener:
-    """Listens before the address is shown to anybody, so that nobody else can take the port."""
+    """Listens before the address is shown to anybody, so that nobody else can take the port. Serves all connections at
+    once, so that none delays the browser's."""
 
     def __init__(self) -> None:
         self._code = ""
         self._error: Unauthorized | None = None
         self._attempt: Attempt | None = None
-        self._server = TCPServer(("127.0.0.1", 0), self._handler())
-        self.redirect = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._ended = asyncio.Event()
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.redirect = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
 
     def wait(self, attempt: Attempt, patience: float = PATIENCE) -> str:
-        """The code that a browser brings. Raises Unauthorized when the person refused, or nobody came."""
-        self._attempt, until = attempt, time.monotonic() + patience
-        while not self._code and self._error is None:
-            self._server.timeout = until - time.monotonic()
-            if self._server.timeout <= 0:
-                raise Unauthorized(
-                    f"nobody signed in within {patience / 60:.0f} minutes",
-                    hint="without a browser on this machine: tpujob login --no-browser",
-                )
-            self._server.handle_request()
+        """The code that a browser brings. Raises Unauthorized when the person refused, or did nothing."""
+        self._attempt = attempt
+        try:
+            asyncio.run(asyncio.wait_for(self._serve(), patience))
+        except TimeoutError:
+            raise Unauthorized(
+                f"you did not sign in within {patience / 60:.0f} minutes",
+                hint="without a browser on this machine: tpujob login --no-browser",
+            ) from None
         if self._error is not None:
             raise self._error
         return self._code
 
     def close(self) -> None:
-        self._server.server_close()
+        self._socket.close()
 
-    def _take(self, path: str) -> bool:
-        assert self._attempt is not None
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._answer, sock=self._socket)
         try:
-            self._code = code_in(path, self._attempt)
+            await self._ended.wait()
+        finally:
+            server.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        broken = (OSError, EOFError, asyncio.LimitOverrunError)
+        with contextlib.closing(writer), contextlib.suppress(*broken):
+            # root can read this process anyway, and may pass connections on, as a virtual machine does
+            if sockets.uid_of_peer(writer.get_extra_info("socket")) not in (None, 0, os.geteuid()):
+                return
+            async with asyncio.timeout(SLOW):
+                request = await reader.readuntil(b"\r\n\r\n")
+            ours = self._take(request.decode("latin-1"))
+            writer.write(_page(_DONE, "200 OK") if ours else _page(_OTHER, "400 Bad Request"))
+            if ours:
+                self._ended.set()
+
+    def _take(self, request: str) -> bool:
+        assert self._attempt is not None
+        method, _, rest = request.partition(" ")
+        try:
+            self._code = code_in(rest.partition(" ")[0] if method == "GET" else "", self._attempt)
         except Unauthorized as error:
             self._error = error
         except BadRequest:
             return False
         return True
 
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        take = self._take
 
-        class Handler(BaseHTTPRequestHandler):
-            timeout = SLOW
-
-            def do_GET(self) -> None:
-                ours = take(self.path)
-                self.send_response(200 if ours else 400)
-                self.send_header("Content-Type", "text/html; charset=utf-8")
-                self.send_header("Content-Security-Policy", "default-src 'none'")
-                self.send_header("Cache-Control", "no-store")
-                self.end_headers()
-                with contextlib.suppress(OSError):
-                    self.wfile.write(_DONE if ours else _OTHER)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                del format, args  # the path has the code in it
-
-        return Handler
+def _page(text: str, status: str) -> bytes:
+    lines = (
+        f"HTTP/1.1 {status}",
+        "Content-Type: text/html; charset=utf-8",
+        "Content-Security-Policy: default-src 'none'",
+        "Cache-Control: no-store",
+        "Connection: close",
+        f"\r\n<!doctype html><title>tpujob</title><p>{text}",
+    )
+    return "\r\n".join(lines).encode()
 
 
 def code_in(address: str, attempt: Attempt) -> str:
     """The code in the address to which a browser was sent. Raises BadRequest for one of no sign-in, or of another;
     Unauthorized when the person refused."""
-    query = parse_qs(urlsplit(address.strip()).query)
+    query = parse_qs(address.strip().partition("?")[2].partition("#")[0])
 
     def one(name: str) -> str:
         return query[name][0] if len(query.get(name, [])) == 1 else ""

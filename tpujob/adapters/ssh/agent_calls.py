@@ -86,10 +86,17 @@ class AgentCalls:
         return _parsed(self._call(on, words, deadline, stdin=told))
 
     def stop(
-        self, on: Connection, grace: float, deadline: Deadline, *, ask: bool = False
+        self,
+        on: Connection,
+        grace: float,
+        deadline: Deadline,
+        *,
+        discard: bool = False,
+        ask: bool = False,
     ) -> Mapping[str, Any]:
-        """`ask`: send the signal and do not wait for the end."""
-        words = ["stop", "--grace", f"{grace:g}", *(["--ask"] if ask else [])]
+        """`discard`: as `Hosts.stop` has it. `ask`: send the signal and do not wait for the end."""
+        words = ["stop", "--grace", f"{grace:g}"]
+        words += ["--discard"] * discard + ["--ask"] * ask
         output = self._call(on, words, deadline)
         if _NEED in output.text:
             self._install(on, deadline)

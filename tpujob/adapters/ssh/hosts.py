@@ -102,11 +102,11 @@ class SshHosts:
                 undone = self._undo(slice, answers, reserve, everything)
                 session.insist(answers, afterword=undone)
 
-    def stop(self, slice: Slice, *, grace: float, timeout: float) -> None:
+    def stop(self, slice: Slice, *, grace: float, discard: bool = False, timeout: float) -> None:
         deadline = Deadline(timeout)
         hosts = [endpoint.host for endpoint in slice.endpoints]
         with self._session(slice, hosts, deadline) as session:
-            answers = self._halt_all(session, hosts, grace, deadline)
+            answers = self._halt_all(session, hosts, grace, deadline, discard=discard)
             session.insist({host: _not_yet(answer) for host, answer in answers.items()})
 
     def alive(self, slice: Slice, *, timeout: float) -> frozenset[int]:
@@ -201,12 +201,22 @@ class SshHosts:
         return f"; it may still run on host {', '.join(left)}" if left else ""
 
     def _halt_all(
-        self, session: SliceSession, hosts: Sequence[int], grace: float, deadline: Deadline
+        self,
+        session: SliceSession,
+        hosts: Sequence[int],
+        grace: float,
+        deadline: Deadline,
+        *,
+        discard: bool = False,
     ) -> Outcomes[Mapping[str, Any]]:
         """Where not all hosts are served at once, signal all first, so that none waits for the grace of others."""
+
+        def stop(on: Connection, *, ask: bool = False) -> Mapping[str, Any]:
+            return self._agent.stop(on, grace, deadline, discard=discard, ask=ask)
+
         if len(hosts) > self._pool.bounds.share:
-            session.each(lambda _, on: self._agent.stop(on, grace, deadline, ask=True), deadline)
-        return session.each(lambda _, on: self._agent.stop(on, grace, deadline), deadline)
+            session.each(lambda _, on: stop(on, ask=True), deadline)
+        return session.each(lambda _, on: stop(on), deadline)
 
     def _key(self, slice: Slice) -> str:
         """That was made before the slice was asked for. Raises NotFound once it was forgotten."""
