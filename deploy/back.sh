@@ -13,6 +13,11 @@ case $revision in
   latest) for name in $services; do gc run services update-traffic "$name" --region="$REGION" --to-latest; done ;;
   tpujob-[0-9]* | tpujob-ticks-[0-9]*)
     gc run services update-traffic "${revision%-*-*}" --region="$REGION" --to-revisions="$revision=100"
+    for name in $services; do
+      if [ "$name" != "${revision%-*-*}" ]; then
+        echo "$name still runs what it ran: name a revision of it, too (deploy/back.sh lists them)" >&2
+      fi
+    done
     ;;
   *)
     echo "$0: '$revision' is neither a revision, such as tpujob-00007-abc, nor latest" >&2

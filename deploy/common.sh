@@ -30,6 +30,8 @@ once() {
 # A new account, a new grant and a newly enabled API work only after some minutes. Until then Google answers one of these.
 not_yet='does not exist|unknown service account|SERVICE_DISABLED|has not been used in project|permission[ _]denied'
 not_yet+='|does not have permission|forbidden|error 403'
+# Firestore refuses changes of indexes that come close upon each other.
+not_yet+='|ABORTED|contention|underlying data changed'
 
 # Runs a command, and repeats it for two minutes while its error is one of those.
 retry() {
@@ -38,7 +40,7 @@ retry() {
     code=0
     { "$@" 2>&1 >&3 3>&- | tee "$errors" >&2; } 3>&1 || code=$?
     if [ "$code" = 0 ] || [ "$pause" = 0 ] || ! grep -qiE "$not_yet" "$errors"; then break; fi
-    echo "$0: new accounts, grants and APIs need some minutes; the same command again in $pause s" >&2
+    echo "$0: Google may need minutes until a new account, grant, API or index works; trying again in $pause s" >&2
     sleep "$pause"
   done
   return "$code"
@@ -49,14 +51,19 @@ gc() {
   retry gcloud --project="$PROJECT" --quiet "$@"
 }
 
-# What Google answers about something that is not there, or whose API was never enabled.
-missing='not found|not_found|does not exist|cannot find|may not exist|SERVICE_DISABLED|has not been used in project'
+# Whether Google's answer is about something that is not there, or whose API was never enabled. Of a refusal, which often
+# ends in "or it may not exist", nothing is known.
+is_missing() { # ANSWER
+  grep -qiE 'SERVICE_DISABLED|has not been used in project' <<<"$1" && return
+  ! grep -qiE 'denied|forbidden|does not have permission' <<<"$1" &&
+    grep -qiE "not found|not_found|does not exist|cannot find" <<<"$1"
+}
 
 # Whether something is there: `exists iam service-accounts describe ...`. Ends the script on any other error.
 exists() {
   local answer
   answer=$(gcloud --project="$PROJECT" --quiet "$@" 2>&1 >/dev/null) && return 0
-  grep -qiE "$missing" <<<"$answer" && return 1
+  is_missing "$answer" && return 1
   echo "$answer" >&2
   exit 1
 }
@@ -126,8 +133,8 @@ kept=""
 unbind() {
   local answer
   set -- "${@/add-iam-policy-binding/remove-iam-policy-binding}" --format=none
-  answer=$(once "$@" 2>&1) || grep -qiE "$missing" <<<"$answer" || {
-    kept+="  gcloud $*"$'\n'
+  answer=$(once "$@" 2>&1) || is_missing "$answer" || {
+    kept+="  $*"$'\n'
     echo "$answer" >&2
     return 1
   }
@@ -136,7 +143,10 @@ unbind() {
 # Earlier versions gave people the SSH keys of all slices; now the backend signs a certificate for minutes.
 forget_keys() {
   local number
-  number=$(gc projects describe "$PROJECT" --format='value(projectNumber)') || return
+  number=$(gc projects describe "$PROJECT" --format='value(projectNumber)') || {
+    kept+="  the right to read the keys of slices, if an earlier version gave it: projects describe failed"$'\n'
+    return 1
+  }
   unbind projects add-iam-policy-binding "$PROJECT" --member="$1" --role=roles/secretmanager.secretAccessor \
     --condition="title=keys,expression=resource.name.startsWith('projects/$number/secrets/tpujob-tj-')"
 }

@@ -21,12 +21,17 @@ forget_keys "$member" || true
 
 account="$(programs_of "$address")@$PROJECT.iam.gserviceaccount.com"
 if exists iam service-accounts describe "$account"; then
+  people=$kept
   programs "$address" "serviceAccount:$account" unbind || true
-  gc iam service-accounts delete "$account" # with or without its bindings
+  if [ "$kept" != "$people" ]; then
+    echo "$0: some bindings of $account could not be removed. The account is deleted, so they grant nothing." >&2
+    kept=$people
+  fi
+  gc iam service-accounts delete "$account"
 fi
 if [ -n "$kept" ]; then
-  echo "$0: $address is no member any more, and no program runs as an account of theirs. These could not be removed:" \
-    $'\n'"${kept}Run the same again, or remove them by hand." >&2
+  printf '%s: %s is not a member any more, but some of their rights could not be removed:\n%s%s\n' "$0" "$address" \
+    "$kept" "Run the same command again." >&2
   exit 1
 fi
 echo "$address has nothing here any more. A token that they hold is refused from now on."

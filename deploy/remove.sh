@@ -2,9 +2,12 @@
 # Takes away what up.sh and setup.sh made, but for what holds jobs: the database and the buckets stay.
 # Jobs that still run go on, are billed, and have nobody who looks after them: end them first (`tpujob list`).
 #
-#   PROJECT=my-lab-4711 REGION=europe-west4 YES=1 deploy/remove.sh
+#   PROJECT=my-lab-4711 REGION=europe-west4 CONTEXT_FILE=lab.yaml YES=1 deploy/remove.sh
 source "$(dirname "$0")/common.sh"
+need CONTEXT_FILE "the context's file, as for setup.sh"
 need YES "YES=1 says that no job runs any more"
+database=$(said database)
+database=${database:-(default)}
 
 gone() { # KIND NAME [FLAG]: delete it if it is there
   local kind=$1
@@ -24,12 +27,12 @@ listed() { # what a list holds; nothing where its API was never enabled
 names=$(listed secrets list --filter='labels.tpujob-user:*' --format='value(name.basename())')
 for name in $names; do gc secrets delete "$name"; done
 # with the accounts that join.sh made for one user's programs
-own=$(listed iam service-accounts list --filter='email~^tpujob-vm-[a-z0-9-]+-[0-9a-f]{6}@' --format='value(email)')
+own=$(listed iam service-accounts list --filter='email~^tpujob-vm-[a-z0-9-]*-[0-9a-f]{6}@' --format='value(email)')
 for account in "$backend" "$vm" "$tick" "$build" $own; do gone "iam service-accounts" "$account"; done
 for role in tpujobBackend tpujobKeys; do
   deleted=$(role_deleted "$role")
   if [ "$deleted" = False ]; then gc iam roles delete "$role"; fi
 done
 echo "Gone. The buckets and the database stay. To delete the database, too, with the state of every job:"
-echo "  gcloud --project=$PROJECT firestore databases update --database='(default)' --no-delete-protection"
-echo "  gcloud --project=$PROJECT firestore databases delete --database='(default)'"
+echo "  gcloud --project=$PROJECT firestore databases update --database='$database' --no-delete-protection"
+echo "  gcloud --project=$PROJECT firestore databases delete --database='$database'"

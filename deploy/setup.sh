@@ -9,7 +9,8 @@
 source "$(dirname "$0")/common.sh"
 need CONTEXT_FILE "the context's file; tpujob init writes one"
 need BUCKETS "the context's buckets, such as gs://my-lab-europe"
-database=${DATABASE:-(default)}
+database=$(said database)
+database=${database:-(default)}
 
 door >/dev/null
 ssh=$(said ssh) # what is left out is external

@@ -97,16 +97,24 @@ class Parser:
         assert self._process.stdin
         assert self._process.stdout
         line = json.dumps(request)
-        if line not in self._known:
+        key = line + _contents(request)
+        if key not in self._known:
             print(line, file=self._process.stdin, flush=True)
             answer = self._process.stdout.readline()
             assert answer, "gcloud's parser has ended"
-            self._known[line] = json.loads(answer)
-        return self._known[line]
+            self._known[key] = json.loads(answer)
+        return self._known[key]
 
     def stop(self) -> None:
         self._process.communicate()
         self._home.cleanup()
+
+
+def _contents(request: dict[str, Any]) -> str:
+    """Of the files that a command names: the same words may stand for another file."""
+    folder = Path(request.get("folder", "."))
+    files = [folder / word.rpartition("=")[2] for word in request.get("words", ())]
+    return "".join(file.read_text() for file in files if file.is_file())
 
 
 @pytest.fixture(scope="session")
@@ -267,7 +275,12 @@ class Project:
     def _no_account(self, email: str) -> None:
         self._account(email)
         self.state.accounts.discard(email)
-        self.state.bindings = {b for b in self.state.bindings if email not in b[0] + b[1]}
+        # on other resources they stay, and give nothing
+        self.state.bindings = {
+            (on, member.replace(f"serviceAccount:{email}", f"deleted:serviceAccount:{email}"), *rest)
+            for on, member, *rest in self.state.bindings
+            if email not in on
+        }
 
     @_command("iam roles describe")
     def _role(self, name: str, format: str = "") -> str:

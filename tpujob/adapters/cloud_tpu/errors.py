@@ -79,7 +79,7 @@ ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
         r"Policy update access denied": Meaning(Cause.PERMISSION),
         r"invalid AcceleratorType": Meaning(
             Cause.BAD_SPEC,
-            "this zone does not have that type, or the type not that runtime version",
+            "this zone does not offer that type, or the type does not support that runtime version",
         ),
         r"Getting metadata from plugin failed|invalid_grant|Reauthentication": Meaning(
             None, LOGIN_HINT
