@@ -47,11 +47,13 @@ PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="ut
 
 def test_the_page_about_python_prints_what_it_shows(stack: LocalStack) -> None:
     job, program, notebook, printed = re.findall(r"```\w*\n(.*?)```", PAGE, re.S)
-    (stack.folder / "hello.yaml").write_text(job)
-    (stack.folder / "train.py").write_text(program)
+    folder = stack.folder / "page"  # what lies beside the job file is its code
+    folder.mkdir()
+    (folder / "hello.yaml").write_text(job)
+    (folder / "train.py").write_text(program)
     words = [sys.executable, "-c", f"{notebook}\nprint(job._repr_html_()[:16])"]
     done = subprocess.run(
-        words, env=stack.env, cwd=stack.folder, capture_output=True, text=True, timeout=200
+        words, env=stack.env, cwd=folder, capture_output=True, text=True, timeout=200
     )
     assert done.stdout == f'{printed}<iframe srcdoc="\n', done.stderr
 
