@@ -31,8 +31,8 @@ QUICK = "not slow and not page and not sim and not voice"
 COLLECT = (*PYTEST[:3], "-o", "addopts=", "-p", "no:terminal", "--collect-only")
 #: Tests of a file share a stack, a server, and what was compiled. The files begin in this order.
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
-#: Folders whose files take longest. They begin first, so that none of them is alone at the end.
-FIRST = ("flows", "workloads", "contracts", "data", "emulator")
+#: What takes longest. It begins first, so that nothing of it is alone at the end.
+FIRST = ("test_deploy.py", "flows", "workloads", "contracts", "data", "emulator")
 SHOWN = 12  #: lines of what pytest says of a failure, at the end of the run
 #: Its tests share a browser, and so a process.
 PAGE = Path("tests/page")

@@ -598,6 +598,13 @@ def test_an_error_of_the_backend_is_printed_with_its_hint_and_exit_code(
     }}  # fmt: skip
 
 
+def test_a_wrong_command_line_with_json_is_answered_as_json(tpujob: Tpujob) -> None:
+    said = tpujob("list", "--json", "--stat", code=2)
+    error = json.loads(said.err)["error"]
+    assert (error["type"], error["exit_code"]) == ("BadRequest", 2)
+    assert "--stat" in error["message"]
+
+
 def test_a_backend_that_does_not_answer_is_reported_with_its_log(
     tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
 ) -> None:

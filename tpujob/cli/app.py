@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from tpujob import __version__
 from tpujob.cli.errors import NOBODY_READS, exit_code_table, show_error
 from tpujob.cli.output import OutputClosed, flush, say, screen
-from tpujob.errors import TpujobError, Transient
+from tpujob.errors import BadRequest, TpujobError, Transient
 
 #: Every command and the module of `tpujob.cli.commands` that has it, in the order of `--help`.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -159,7 +159,10 @@ def run(words: Sequence[str]) -> int:
         show_error(error, screen(), as_json=_wants_json(words))
         return error.exit_code
     except typer.TyperException as error:
-        _show_usage(error)
+        if _wants_json(words):
+            show_error(BadRequest(error.format_message()), screen(), as_json=True)
+        else:
+            _show_usage(error)
         return error.exit_code
     except typer.Abort:
         return 130
