@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from google.longrunning import operations_pb2
 from tests.support.tpu_rig import (
     PARENT,
     PROJECT,
+    QUICK,
     ZONE,
     Cloud,
     node,
@@ -28,11 +31,19 @@ from tpujob.emulator.control import Control
 from tpujob.emulator.faults import inject
 from tpujob.emulator.tpu.names import id_of
 from tpujob.emulator.tpu.records import Latencies
+from tpujob.emulator.tpu.world import World
 
 
 def ready(client: tpu_v2.TpuClient, id: str, type: str = "v4-16", *, spot: bool = True) -> None:
     result(client.create_queued_resource(queued(id, type, spot=spot)))
     until(lambda: queued_state(client, id) == "ACTIVE", f"{id} ACTIVE")
+
+
+def turn(world: World, seconds: float) -> None:
+    """The clock of the emulator is that much ahead."""
+    with world.lock:
+        world.clock = lambda: time.time() + seconds
+        world.lock.notify_all()
 
 
 def reserved(name: str) -> dict[str, Any]:
@@ -284,10 +295,15 @@ def test_a_preempted_queued_resource_is_suspended_by_the_service(
     cloud: Cloud, client: tpu_v2.TpuClient
 ) -> None:
     ready(client, "q")
-    with cloud.world.lock:
-        inject.preempt(cloud.world, "", notice_s=3)
+    world = cloud.world
+    with world.lock:
+        world.latencies = replace(QUICK, suspend=600)
+        inject.preempt(world, "", notice_s=600)
     assert node_state(client, "q") == "READY", "during the notice the API says nothing"
+    turn(world, 600)
     until(lambda: node_state(client, "q") == "PREEMPTED", "PREEMPTED")
+    world.latencies = QUICK
+    turn(world, 1200)
     until(lambda: queued_state(client, "q") == "SUSPENDED", "SUSPENDED")
     state = client.get_queued_resource(name=queued_name("q")).state
     assert state.state_initiator.name == "SERVICE"
