@@ -81,17 +81,17 @@ fuzz: $(READY)  ## the API, job files, headers and what hosts say, with CASES=10
 	@TPUJOB_FUZZ=$(or $(CASES),100000) $(BIN)/python -m pytest --timeout=3600 tests/fuzz tests/web/test_log.py
 
 # What is known of locked versions is asked of a server; where there is none, that is an error and no success.
-audit: $(READY)  ## known holes in the locked packages (pip-audit), and bandit over our own code
-	$(BIN)/bandit --quiet --configfile pyproject.toml --severity-level medium --recursive tpujob workloads
+audit: $(READY)  ## known holes in the locked packages (pip-audit), which needs a server that knows them
 	@for lock in requirements.lock deploy/requirements.lock workloads/requirements.lock; do \
 		$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement $$lock || { \
 		echo "$$lock was not audited, or holds what is named above: see the last line of pip-audit" >&2; exit 1; }; done
 
-lint: $(READY)  ## format, lint, types, and the direction of imports
+lint: $(READY)  ## format, lint, types, the direction of imports, and bandit
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
+	$(BIN)/bandit --quiet --configfile pyproject.toml --severity-level medium --recursive tpujob workloads
 
 fmt: $(READY)  ## format the code and fix what can be fixed
 	$(BIN)/ruff check --fix-only --quiet

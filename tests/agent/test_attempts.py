@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 
-from tests.support.agent_host import PATIENT, Host, patient, starts, until
+from tests.support.agent_host import JOB, PATIENT, Host, patient, starts, until
 
 
 def test_a_start_is_answered_at_once_and_outlives_its_session(host: Host) -> None:
@@ -44,6 +44,9 @@ def test_a_program_whose_agent_was_killed_is_not_started_again(host: Host) -> No
     assert isinstance(pid, int)
     os.kill(pid, signal.SIGKILL)
     until(lambda: pid not in host.processes(), "the end of the agent")
+    (known,) = host.agent("status")["attempts"]
+    assert (known["job"], known["attempt"]) == (JOB, 1)
+    assert (known["live"], known["phase"]) == (False, "running")
     assert host.start(["python3", "-c", PATIENT])["state"] == "already"
     assert host.agent("stop", "--grace", 5)["ok"]
     assert not any("ready" in c for c in host.processes().values())

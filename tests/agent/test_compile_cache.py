@@ -139,6 +139,27 @@ def test_what_the_owners_hosts_have_not_sealed_is_never_used(tmp_path: Path) -> 
     assert kept == dict.fromkeys(names, b"compiled here"), "what is no good stays in the way"
 
 
+def test_no_more_bytes_are_read_than_were_sealed(tmp_path: Path) -> None:
+    shed, said, sent = Shed(), list[str](), list[int]()
+    left(shed, tmp_path, "a-cache", b"ours")
+
+    def endless(path: str, take: Any, generation: str) -> None:
+        for _ in range(1000):
+            sent.append(3)
+            take(b"xxx")
+
+    shed.read = endless
+    CompileCache(sealed(shed), str(tmp_path / "cache"), said.append).fill()
+    assert list((tmp_path / "cache").iterdir()) == []
+    assert said == ["a compiled program is not used: a-cache is not what was sealed"]
+    assert len(sent) == 2
+
+
+def test_anybody_can_seal_with_an_empty_key_so_it_is_refused() -> None:
+    with pytest.raises(ValueError, match="empty key"):
+        sealed(Shed(), key="")
+
+
 def test_a_later_host_begins_with_what_an_earlier_one_compiled(host: Host) -> None:
     plan = versioned(host)
     write = 'echo $TPUJOB_CACHE; test "$JAX_COMPILATION_CACHE_DIR" = "$TPUJOB_CACHE" && echo same; '

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import threading
@@ -18,19 +19,24 @@ TOKEN = "service-accounts/default/token"
 
 
 class Guarded:
-    """A storage that gives `data` to whoever shows the token `good`."""
+    """A storage that gives `data` to whoever shows the token `good`. If it is `packed`, that is stored with the
+    contentEncoding gzip, and comes unpacked unless it is asked for as it is stored."""
 
     def __init__(self) -> None:
         self.shown: list[str | None] = []
-        shown = self.shown
+        self.data, self.packed = b"data", False
+        shown, server = self.shown, self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 shown.append(self.headers.get("Authorization"))
                 self.send_response(200 if shown[-1] == "Bearer good" else 401)
-                self.send_header("Content-Length", "4")
+                data = server.data
+                if server.packed and "gzip" not in self.headers.get("Accept-Encoding", ""):
+                    data = gzip.decompress(data)
+                self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
-                self.wfile.write(b"data")
+                self.wfile.write(data)
 
             def log_message(self, *args: object) -> None: ...
 
@@ -125,6 +131,15 @@ def test_a_token_that_is_refused_is_asked_for_once_more(
     metadata.facts[TOKEN] = token("bad")
     storage._token_until = 0.0
     assert [refused(storage).lasts for _ in range(2)] == [False, True]
+
+
+def test_what_is_stored_as_gzip_comes_as_it_is_stored(
+    guarded: Guarded, metadata: MetadataServer, storage: Storage
+) -> None:
+    """Else a small object could become one of any size."""
+    metadata.facts[TOKEN] = token("good")
+    guarded.data, guarded.packed = gzip.compress(bytes(1_000_000)), True
+    assert read(storage) == guarded.data
 
 
 def test_a_truncated_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

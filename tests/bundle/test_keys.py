@@ -19,11 +19,12 @@ BY_NAME = """
 .config/gcloud/legacy_credentials/ada@example.org/adc.json client_secret_47.json .kube/config kubeconfig lab.kubeconfig
 .ssh/id_rsa id_dsa id_ecdsa_sk id_ed25519 id_ed25519.bak server.key SERVER.PEM store.p12 a.jks a.ppk .pgpass .htpasswd
 .boto .s3cfg kaggle.json .huggingface/token .cache/huggingface/token .config/gh/hosts.yml .vault-token x.tfstate
-.streamlit/secrets.toml .cargo/credentials.toml .aws/config rclone.conf credentials.json
+.streamlit/secrets.toml .cargo/credentials.toml .aws/config rclone.conf credentials.json token lab/.token
 """
 NOT_BY_NAME = """
 .env.example .env.sample prod.env.template environment.yaml train.py tokenizer.json config.json keyboard.py
 docker/config.json.md aws/credentials.py id_rsa.pub monkey.pyc kube/config.py settings.toml tests/test_env.py env.py
+token.py tokens.txt special_token lib/token/vocabulary
 """
 
 BY_CONTENT = {
@@ -42,6 +43,10 @@ BY_CONTENT = {
     "large.ipynb": " " * 500_000 + "hf_" + "a" * 34,
     "github.py": "TOKEN = 'ghp_" + "a1" * 18 + "'",
     "github2.py": "TOKEN = 'github_pat_" + "a1" * 40 + "'",
+    "github3.py": "TOKEN = 'gho_" + "a1" * 18 + "'",
+    "gitlab.yml": "token: glpat-" + "a1-_" * 5,
+    "aws2.py": "key_id = 'ASIA" + "Q7" * 8 + "'",
+    "slack.yml": "bot: xoxb-" + "1234567890-" * 2 + "aB1" * 8,
     "aws.py": "key_id = 'AKIA" + "Q7" * 8 + "'",
     "google.js": "key: 'AIza" + "a-1_b" * 7 + "'",
     "oauth.json": '{"installed": {"client_secret": "GOCSPX-' + "a1-_" * 7 + '"}}',
@@ -56,6 +61,8 @@ NOT_BY_CONTENT = {
     "map.yaml": "apiVersion: v1\nkind: ConfigMap\ndata: {token: abc}\n",
     "names.py": "from lab import hf_model, hf_tokenizer_for_pretrained_causal_models  # AKIA, ghp_, AIza\n",
     "aws.md": "such as AKIAIOSFODNN7EXAMPLE, or hf_xxx; https://hooks.slack.com/services/...\n",
+    "protein.fasta": ">sp\nASIA" + "MKTAYIAKQR" * 5 + "\nAKIA" + "MKTAYIAKQR" * 5 + "\n",
+    "places.py": "ASIA_PACIFIC_SOUTHEAST_1, gho_st, glpat-..., xoxb-your-token-of-slack-goes-here\n",
     "public": f"-----BEGIN PUBLIC KEY-----\n{BASE64}\n",
 }
 
@@ -80,11 +87,14 @@ def test_keys_are_known_by_what_is_in_a_file_of_any_name(tmp_path: Path) -> None
     assert keys_among(tmp_path, names) == list(BY_CONTENT)
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
-def test_a_key_in_utf_16_is_known(tmp_path: Path, encoding: str) -> None:
-    mark = "" if encoding == "utf-16" else "\ufeff"
-    (tmp_path / "key").write_text(mark + BY_CONTENT["deploy"], encoding=encoding)
-    assert keys_among(tmp_path, ["key"]) == ["key"]
+@pytest.mark.parametrize("mark", ["\ufeff", ""])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_a_key_in_utf_16_is_known(tmp_path: Path, encoding: str, mark: str) -> None:
+    for name in ("deploy", "putty", "github.py"):
+        (tmp_path / name).write_text(mark + BY_CONTENT[name], encoding=encoding)
+    (tmp_path / "notes").write_text(mark + "keep ghp_ to yourself", encoding=encoding)
+    found = keys_among(tmp_path, ["deploy", "putty", "github.py", "notes"])
+    assert found == ["deploy", "putty", "github.py"]
 
 
 def test_a_long_row_of_line_ends_after_a_mark_is_read_once(tmp_path: Path) -> None:

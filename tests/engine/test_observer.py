@@ -91,6 +91,18 @@ def test_a_host_that_has_ended_or_reports_again_is_not_silent(stage: Stage, job:
     assert set(look(stage, job, after=LASTS).silent) == {2}
 
 
+def test_silent_hosts_that_answer_are_asked_whether_their_agents_run(
+    stage: Stage, job: Job
+) -> None:
+    stage.hosts.dead, stage.hosts.without_agent = {2}, frozenset({0, 1, 2})
+    heard(stage, job, 0, 1, 2)
+    assert look(stage, job, after=PROBE_AFTER).abandoned == set(), "no host is silent"
+    heard(stage, job, 0)
+    assert look(stage, job, after=LASTS).abandoned == {1}, "host 0 reports, 2 does not answer"
+    heard(stage, job, 1)
+    assert look(stage, job, after=LASTS).abandoned == set()
+
+
 # Reports -------------------------------------------------------------------------------------------------------------
 
 

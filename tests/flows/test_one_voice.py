@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 import urllib.request
@@ -32,19 +33,24 @@ def written(stack: LocalStack, job_id: str) -> dict[str, str]:
     for bucket in buckets:
         with urllib.request.urlopen(f"{url}/storage/v1/b/{bucket['name']}/o", timeout=10) as answer:
             for blob in json.loads(answer.read()).get("items", []):
-                if f"/reports/{job_id}/1/host-" in "/" + blob["name"]:
+                if re.search(rf"\breports/{job_id}[^/]*/1/host-", blob["name"]):
                     found[blob["name"].rpartition("-")[2]] = blob["generation"]
     return found
 
 
-def test_one_host_speaks_for_all_and_the_next_when_its_agent_and_then_its_host_is_killed(
+def agent_of(stack: LocalStack, job_id: str, host: int) -> int:
+    """The pid of its daemon."""
+    found = stack.state.rglob(f"{job_id}-1/state.json")
+    return json.loads(next(s for s in found if f"host-{host}" in str(s)).read_text())["pid"]
+
+
+def test_one_host_speaks_for_all_and_the_next_when_its_agent_hangs_and_its_host_is_killed(
     stack: LocalStack,
 ) -> None:
     job_id = stack.create("voices", COUNT, recovery={"failures": 0})
     stack.until(job_id, "running")
     assert set(written(stack, job_id)) == {"0"}
-    first = next(s for s in stack.state.rglob(f"{job_id}-1/state.json") if "host-0" in str(s))
-    os.kill(json.loads(first.read_text())["pid"], signal.SIGKILL)
+    os.kill(agent_of(stack, job_id, 0), signal.SIGSTOP)
     stack.until(job_id, lambda v: set(written(stack, job_id)) == {"0", "1"})
     before = written(stack, job_id)["1"]
     stack.until(job_id, lambda v: written(stack, job_id)["1"] != before)
@@ -53,6 +59,15 @@ def test_one_host_speaks_for_all_and_the_next_when_its_agent_and_then_its_host_i
     ended = view["attempts"][0]
     assert (ended["cause"], ended["host"]) == ("LOST_CONTACT", 0), ended["message"]
     finish(stack, job_id)
+
+
+def test_an_agent_that_is_killed_is_noticed_soon(stack: LocalStack) -> None:
+    job_id = stack.create("killer", COUNT, recovery={"failures": 0})
+    stack.until(job_id, "running")
+    os.kill(agent_of(stack, job_id, 1), signal.SIGKILL)
+    ended = stack.until(job_id, "failed")["attempts"][0]
+    assert (ended["cause"], ended["host"]) == ("CRASH", 1)
+    assert "something has killed its agent" in ended["message"]
 
 
 def test_a_network_between_hosts_that_is_cut_ends_nothing(stack: LocalStack) -> None:

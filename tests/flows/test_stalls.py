@@ -218,6 +218,19 @@ def test_an_agent_that_is_gone_is_noticed_by_backends_that_live_for_one_tick(sta
     assert "answers over SSH: its agent is gone" in job.attempts[0].message
 
 
+def test_an_agent_that_was_killed_is_noticed_at_the_first_silence(stage: Stage) -> None:
+    stage.running(job_id := stage.create())
+    stage.hosts.without_agent = frozenset({1})
+    began = stage.clock.now()
+    stage.until(
+        job_id, lambda j: j.attempts[0].ended_at is not None, each=lambda: stage.report(job_id, 0)
+    )
+    ended = stage.job(job_id).attempts[0]
+    assert (ended.cause, ended.host) == (Cause.CRASH, 1)
+    assert "something has killed its agent" in ended.message
+    assert stage.clock.now() - began < 120
+
+
 def test_an_outage_between_two_lives_is_no_silence_of_hosts(stage: Stage) -> None:
     """The storage was away for longer than what was stored is good for: hosts get the time to write again."""
     stage.running(job_id := stage.create())

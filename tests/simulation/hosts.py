@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tests.simulation.machines import Machine
 from tests.simulation.programs import key_for
@@ -58,6 +58,12 @@ class Hosts:
             return frozenset(h for h in hosts if machine and machine.reachable(h, self.sim.now))
 
         return self.effect("alive", slice.name, do, timeout=timeout)
+
+    def abandoned(
+        self, slice: Slice, hosts: Collection[int], *, job: str, attempt: int, timeout: float
+    ) -> frozenset[int]:
+        """None: agents that are silent here hang, or may not write."""
+        return frozenset()
 
     def start(self, slice: Slice, plans: Sequence[HostPlan], *, timeout: float) -> None:
         until = self.sim.now + timeout

@@ -185,6 +185,7 @@ class HostsOfCloud:
         self.cloud, self.bucket, self.faults = cloud, bucket, faults
         self.starts: list[tuple[int, int]] = []  #: (attempt, host): real starts, not repeats
         self.dead: set[int] = set()  #: hosts that do not answer over SSH
+        self.without_agent: frozenset[int] = frozenset()  #: hosts whose agents were killed
         self.keys: set[str] = set()  #: slices that there are keys for
         self.asked = 0  #: how often hosts were asked whether they live
 
@@ -227,6 +228,11 @@ class HostsOfCloud:
         self.asked += 1
         machine = self.cloud.machines.get(slice.name)
         return frozenset(set(range(machine.hosts)) - self.dead) if machine else frozenset()
+
+    def abandoned(
+        self, slice: Slice, hosts: Collection[int], *, job: str, attempt: int, timeout: float
+    ) -> frozenset[int]:
+        return self.without_agent & frozenset(hosts)
 
     def listen(
         self, slice: Slice, host: int, *, job: str, attempt: int, timeout: float

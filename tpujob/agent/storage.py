@@ -15,7 +15,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from email.utils import parsedate_to_datetime
-from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Collection, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from tpujob.agent.metadata import DIRECT, MetadataClient
 
@@ -37,6 +37,14 @@ class StorageError(Exception):
     def lasts(self) -> bool:
         """The same answer would come again: a retry is no use."""
         return self.status in (400, 401, 403, 404)
+
+
+class WrongContent(StorageError):
+    """An object has other bytes than it may have."""
+
+    @property
+    def lasts(self) -> bool:
+        return True
 
 
 class StoredObject(NamedTuple):
@@ -74,6 +82,28 @@ def insist(do: Callable[[], Any], wait: Callable[[float], object] = time.sleep) 
             if error.lasts or n == TRIES - 1 or wait(min(2.0**n, 15)):
                 raise
     return None
+
+
+def fetch(
+    storage: Storage, path: str, one: StoredObject, file: str, sha256s: Collection[str]
+) -> str:
+    """Write an object, as it was listed, to a file, which may be used only when this has returned; no more bytes are
+    read than were listed. Return its SHA-256, one of those given. Raises WrongContent, StorageError, OSError."""
+    found, left = hashlib.sha256(), one.size
+    with open(file, "wb") as written:
+
+        def take(piece: bytes) -> None:
+            nonlocal left
+            left -= len(piece)
+            if left < 0:
+                raise WrongContent("%s has more bytes than were listed" % path)
+            found.update(piece)
+            written.write(piece)
+
+        storage.read(path, take, one.generation)
+    if found.hexdigest() not in sha256s:
+        raise WrongContent("%s has another SHA-256 than it may have" % path)
+    return found.hexdigest()
 
 
 def md5_of(path: str) -> str:
@@ -236,11 +266,14 @@ class Storage:
         generation: str = "",
         span: Optional[Tuple[int, int]] = None,
     ) -> None:
-        """Give the object to `take`, piece by piece. `generation`: of no other version; `span`: from the first of these
-        bytes to before the second. Raises StorageError."""
+        """Give the object to `take`, piece by piece, as it is stored. `generation`: of no other version; `span`: from
+        the first of these bytes to before the second. Raises StorageError."""
         where = "/storage/v1/b/%s/o/%s?alt=media" % _quoted(path)
         where += "&generation=%s" % generation if generation else ""
-        more = {"Range": "bytes=%d-%d" % (span[0], span[1] - 1)} if span else {}
+        # else the storage unpacks what is stored as gzip, and its size is not the listed one
+        more = {"Accept-Encoding": "gzip"}
+        if span:
+            more["Range"] = "bytes=%d-%d" % (span[0], span[1] - 1)
         with self._open("GET", where, more=more) as response:
             try:
                 for piece in iter(lambda: response.read(PIECE), b""):

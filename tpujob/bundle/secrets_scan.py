@@ -25,7 +25,7 @@ _NAMES = re.compile(
     | .+\.(?:key|pem|p12|pfx|jks|keystore|ppk|kdbx|gpg-key)          # of anything
     | \.pgpass | \.my\.cnf | \.htpasswd | \.vault-token | \.terraformrc | .+\.tfstate
     | kaggle\.json | huggingface/(?:token|stored_tokens) | \.huggingface/token | gh/hosts\.yml
-    | \.streamlit/secrets\.toml | \.databrickscfg | \.snowflake/.+\.toml
+    | \.streamlit/secrets\.toml | \.databrickscfg | \.snowflake/.+\.toml | \.?token
     )$""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -38,6 +38,7 @@ _PROSE = (".py", ".pyi", ".ipynb", ".md", ".rst", ".txt", ".sh", ".js", ".ts", "
 
 #: bytes, as notebooks with figures have; a larger file is data, and is not read
 _LARGEST = 1024 * 1024
+_BOMS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 #: one of these is in every text that is looked at further: finding them is quick, the patterns below are not
 _SIGNS = (
     b"PRIVATE KEY",
@@ -47,16 +48,21 @@ _SIGNS = (
     b"PuTTY-User-Key",
     b"AGE-SECRET-KEY-1",
     b"ghp_",
+    b"gho_",
     b"github_pat_",
+    b"glpat-",
     b"hf_",
     b"AKIA",
+    b"ASIA",
     b"AIza",
     b"GOCSPX-",
     b"https://hooks.slack.com/services/",
+    b"xoxb-",
 )
-_TOKEN = re.compile(  # of GitHub, Hugging Face, AWS, Google (API key, client of OAuth) and Slack, in that order
-    rb"(?<![A-Za-z0-9_])(?:ghp_[A-Za-z0-9]{36}|github_pat_\w{60}|hf_[A-Za-z]{34}|AKIA(?!\w*EXAMPLE)[A-Z0-9]{16}"
-    rb"|AIza[\w-]{35}|GOCSPX-[\w-]{28}|https://hooks\.slack\.com/services/T\w+/B\w+/\w{20})"
+_TOKEN = re.compile(  # of GitHub, GitLab, Hugging Face, AWS, Google (API key, client of OAuth) and Slack, in that order
+    rb"(?<![A-Za-z0-9_])(?:gh[po]_[A-Za-z0-9]{36}|github_pat_\w{60}|glpat-[\w-]{20}|hf_[A-Za-z]{34}"
+    rb"|A[KS]IA(?!\w*EXAMPLE)[A-Z0-9]{16}(?!\w)|AIza[\w-]{35}|GOCSPX-[\w-]{28}"
+    rb"|https://hooks\.slack\.com/services/T\w+/B\w+/\w{20}|xoxb-\d{10,}-[\w-]{20})"
 )
 _MARK = re.compile(rb"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|^PuTTY-User-Key-File-\d")
 _BLOCK = re.compile(  # the mark, perhaps headers, and a key's first letters, also as source code writes them
@@ -119,5 +125,6 @@ def _read(path: str) -> bytes:
         os.close(fd)
     if len(text) > _LARGEST:
         return b""
-    utf16 = text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    return text.decode("utf-16", "ignore").encode(errors="ignore") if utf16 else text
+    begin = text[:64]
+    utf16 = begin.startswith(_BOMS) or not any(begin[::2]) or not any(begin[1::2])
+    return text.replace(b"\0", b"").lstrip(b"".join(_BOMS)) if utf16 else text

@@ -168,6 +168,7 @@ class Seen:
     #: seconds since every host had taken the start of the attempt; None: not that anybody knows
     launched_for: float | None = None
     silent: Mapping[int, Silence] = field(default_factory=dict[int, Silence])  #: over SSH, by host
+    abandoned: frozenset[int] = frozenset()  #: silent hosts that know that their agents have died
     watch: Watch | None = None  #: to be remembered; None: there is word of every host
     report_every: float = 15.0  #: seconds between two reports of a host
     leaving: frozenset[str] = frozenset()  #: slices that were seen being deleted, by name

@@ -74,6 +74,7 @@ class Live:
     probed_at: float = 0.0
     #: hosts that do not answer over SSH: since when, and how often they were asked
     dead: dict[int, tuple[float, int]] = field(default_factory=dict[int, tuple[float, int]])
+    abandoned: frozenset[int] = frozenset()  #: hosts that know that their agents have died
     leaving: set[str] = field(default_factory=set[str])  #: slices whose deletion was seen to go on
 
     def meet(self, trouble: str, now: float, *, looking: bool) -> None:
@@ -87,7 +88,8 @@ class Live:
     def turn_to(self, job: Job) -> None:
         """Forget what is known of an attempt that is not the newest any more."""
         if job.attempt and self.hearing.attempt != job.attempt.number:
-            self.hearing, self.dead = Hearing(job.attempt.number), {}
+            self.hearing = Hearing(job.attempt.number)
+            self.dead, self.abandoned = {}, frozenset()
             self.launched = self.started = None
 
     def take_over(self, job: Job, now: float) -> None:
@@ -199,6 +201,7 @@ class Observer:
             disturbed=live.hearing.disturbed,
             ignored=live.hearing.ignored(now),
             silent=silent,
+            abandoned=live.abandoned,
             watch=live.watch(now) if waits else None,
             report_every=self.report_every,
             leaving=frozenset(live.leaving),
@@ -222,8 +225,8 @@ class Observer:
         self, job: Job, reports: Sequence[Report] | Unknown, live: Live
     ) -> dict[int, Silence]:
         """Ask hosts whose reports are missing over SSH, from time to time. Returns those that do not answer there
-        either, and for how long."""
-        if isinstance(reports, Unknown) or job.slice is None:
+        either, and for how long; `live.abandoned` has those whose agents have died."""
+        if isinstance(reports, Unknown) or job.slice is None or job.attempt is None:
             return {}
         now, every = self.clock.now(), self.report_every
         quiet = {r.host for r in reports if _quiet(r, every)}
@@ -231,11 +234,16 @@ class Observer:
         if due and self._probing.acquire(blocking=False):
             try:
                 answered = self.hosts.alive(job.slice, timeout=PROBE_TIME)
+                asked, attempt = quiet & answered, job.attempt.number
+                live.abandoned = self.hosts.abandoned(
+                    job.slice, asked, job=job.id, attempt=attempt, timeout=PROBE_TIME / 2
+                )
             finally:
                 self._probing.release()
             live.probed_at = now
             dead = {host: live.dead.get(host, (now, 0)) for host in quiet - answered}
             live.dead = {host: (since, n + 1) for host, (since, n) in dead.items()}
+        live.abandoned &= quiet
         found = {host: live.dead[host] for host in quiet & set(live.dead)}
         return {host: Silence(now - since, n) for host, (since, n) in found.items()}
 

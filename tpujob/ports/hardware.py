@@ -127,6 +127,13 @@ class Hosts(Protocol):
         """The hosts that carried out a command over SSH within `timeout`, all asked at once. Never raises."""
         ...
 
+    def abandoned(
+        self, slice: Slice, hosts: Collection[int], *, job: str, attempt: int, timeout: float
+    ) -> frozenset[int]:
+        """Those of the hosts that know that their agent of that attempt runs no more, and has recorded no end. Never
+        raises."""
+        ...
+
     def listen(
         self, slice: Slice, host: int, *, job: str, attempt: int, timeout: float
     ) -> Listening:

@@ -2,6 +2,7 @@
 
 `refuse: {error, cause}` says no; `hang: true` never answers; `flood: true` prints without end; else `command` runs.
 `live` counts for attempt 1 until nobody listens, is silent for attempt 2, ends for attempt 3, has nothing of others.
+`status` knows of the attempt that was started last.
 """
 
 import json
@@ -49,7 +50,7 @@ def start(plan: dict) -> dict:
         stdout=(FOLDER / "out").open("wb"),
         stderr=subprocess.DEVNULL,
     )
-    STATE.write_text(json.dumps({"pid": child.pid, "attempt": plan["attempt"]}))
+    STATE.write_text(json.dumps({"pid": child.pid, "job": plan["job"], "attempt": plan["attempt"]}))
     return {"ok": True, "state": "started", "attempt": plan["attempt"], "pid": child.pid}
 
 
@@ -75,10 +76,22 @@ def live(job: str, attempt: int) -> None:
             return
 
 
+def status() -> dict:
+    try:
+        state = json.loads(STATE.read_text())
+    except FileNotFoundError:
+        return {"ok": True, "attempts": []}
+    known = {"job": state["job"], "attempt": state["attempt"], "phase": "running"}
+    return {"ok": True, "attempts": [{**known, "live": bool(running())}]}
+
+
 print("a login shell may print something first")
 verb = sys.argv[1]
 if verb == "live":
     sys.exit(live(sys.argv[2], int(sys.argv[3])))
-answer = start(json.loads(Path(sys.argv[2]).read_text())) if verb == "start" else stop()
+if verb == "start":
+    answer = start(json.loads(Path(sys.argv[2]).read_text()))
+else:
+    answer = status() if verb == "status" else stop()
 print(json.dumps(answer))
 sys.exit(0 if answer["ok"] else 1)

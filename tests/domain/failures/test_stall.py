@@ -160,3 +160,11 @@ def test_a_host_that_answers_but_never_reports_has_lost_its_agent() -> None:
     assert end is not None
     assert (end.cause, end.host) == (Cause.CRASH, 1), "the slice is not to blame"
     assert "its agent is gone" in end.message
+
+
+def test_a_host_that_knows_that_its_agent_has_died_gets_no_patience() -> None:
+    end = stall.silent(silent(80), {}, 15, abandoned={1})
+    assert end is not None
+    assert (end.outcome, end.cause, end.host) == (Outcome.FAILED, Cause.CRASH, 1)
+    assert end.message == "host 1 has not reported for 80 s: something has killed its agent"
+    assert stall.silent((exited(0, 500), running(1, 1)), {}, 15, abandoned={0}) is None

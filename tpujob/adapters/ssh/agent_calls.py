@@ -21,7 +21,7 @@ from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Cause
 from tpujob.domain.text import one_line
 from tpujob.errors import Refused, Transient
-from tpujob.protocol import live
+from tpujob.protocol import Phase, live
 from tpujob.protocol.paths import HOST_FOLDER
 
 SILENCE = 4 * live.BEAT  #: seconds without a word, after which a stream is given up
@@ -102,6 +102,12 @@ class AgentCalls:
             self._install(on, deadline)
             output = self._call(on, words, deadline)
         return _parsed(output)
+
+    def is_gone(self, on: Connection, job: str, attempt: int, deadline: Deadline) -> bool:
+        """Whether the host knows that the daemon of that attempt runs no more, and has recorded no end."""
+        known = _parsed(self._call(on, ["status"], deadline))["attempts"]
+        found = [one for one in known if (one["job"], one["attempt"]) == (job, attempt)]
+        return any(not one["live"] and one["phase"] != Phase.EXITED for one in found)
 
     def listen(
         self, on: Connection, job: str, attempt: int, deadline: Deadline

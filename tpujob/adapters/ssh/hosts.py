@@ -6,7 +6,8 @@ Connections last for one call. What is sent to the agent on one host is in `agen
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,12 +113,14 @@ class SshHosts:
     def alive(self, slice: Slice, *, timeout: float) -> frozenset[int]:
         deadline = Deadline(timeout)
         hosts = [e.host for e in slice.endpoints if address(e, self._reach)]
-        try:
-            with self._session(slice, hosts, deadline) as session:
-                answers = session.each(lambda _, on: _answers(on, deadline), deadline)
-        except Exception:  # whatever failed, no host has shown that it is alive
-            return frozenset()
-        return frozenset(host for host, answer in answers.items() if answer is True)
+        return self._those(slice, hosts, lambda on: _answers(on, deadline), deadline)
+
+    def abandoned(
+        self, slice: Slice, hosts: Collection[int], *, job: str, attempt: int, timeout: float
+    ) -> frozenset[int]:
+        deadline = Deadline(timeout)
+        ask = partial(self._agent.is_gone, job=job, attempt=attempt, deadline=deadline)
+        return self._those(slice, hosts, ask, deadline)
 
     def run(self, slice: Slice, command: str, *, stdin: bytes = b"", timeout: float) -> Output:
         """Run a line of shell on the slice's first host, over a connection of its own. Raises Transient,
@@ -188,6 +191,21 @@ class SshHosts:
         self._pool.threads.shutdown(wait=False, cancel_futures=True)
 
     # All hosts of a slice
+
+    def _those(
+        self,
+        slice: Slice,
+        hosts: Collection[int],
+        ask: Callable[[Connection], bool],
+        deadline: Deadline,
+    ) -> frozenset[int]:
+        """The hosts of which it is true."""
+        try:
+            with self._session(slice, [*hosts], deadline) as session:
+                answers = session.each(lambda _, on: ask(on), deadline)
+        except Exception:  # whatever failed, no host has shown it
+            return frozenset()
+        return frozenset(host for host, answer in answers.items() if answer is True)
 
     def _undo(
         self, slice: Slice, answers: Outcomes[Mapping[str, Any]], reserve: float, deadline: Deadline

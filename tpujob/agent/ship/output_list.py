@@ -8,12 +8,16 @@ host of this job has written, and a lost upload never costs an older file.
 from __future__ import annotations
 
 import json
+import time
+from functools import partial
 from typing import Dict, List, NamedTuple, Optional
 
-from tpujob.agent.storage import Storage, StorageError
+from tpujob.agent.storage import Storage, StorageError, insist
 from tpujob.protocol import signing
 
-MAX_SIZE = 256 * 1024**2  #: bytes of a list that are read
+MAX_SIZE = 256 * 1024**2  #: bytes of a list
+TOO_OFTEN = 429  #: HTTP status: Cloud Storage takes about one write of an object in a second
+PAUSE = 1.0  #: seconds until the next try after that
 ABSENT = (404, 416)  #: HTTP status of an object that is not there, or empty
 
 
@@ -30,8 +34,10 @@ class OutputList:
 
     def __init__(self, storage: Storage, path: str, key: str, owner: List[str]) -> None:
         """`path`: of the list in the bucket. `owner`: the words that name this host of this job, and no other."""
+        if not key:
+            raise ValueError("anybody can sign with an empty key")
         self._storage, self._path, self._key, self._owner = storage, path, key, owner
-        #: by name, what its object may hold; None: it may be absent
+        #: by name, what its object may hold, what was last expected at the end; None: it may be absent
         self.contents: Dict[str, List[Optional[Content]]] = {}
         self._written = self._text()
 
@@ -59,18 +65,27 @@ class OutputList:
 
     def expect(self, name: str, content: Optional[Content]) -> None:
         """The object is about to get that content; None: to be deleted."""
-        contents = self.contents.setdefault(name, [None])
-        if content not in contents:
-            contents.append(content)
+        before = self.contents.get(name, [None])
+        self.contents[name] = [*(one for one in before if one != content), content]
 
     def write(self) -> None:
-        """Write the list, unless the bucket has it already. Raises StorageError."""
+        """Write the list, unless the bucket has it already. Raises StorageError, also for one that would be too large
+        to be read: the bucket keeps the list it has."""
         text = self._text()
         if text == self._written:
             return
-        mac = signing.sign(self._key, "outputs", *self._signed(text))
+        data = signing.sign(self._key, "outputs", *self._signed(text)).encode() + b"\n" + text
+        if len(data) > MAX_SIZE:
+            many = "%d files are too many: their list would have more than %d MiB"
+            raise StorageError(many % (len(self.contents), MAX_SIZE // 1024**2))
         self._written = b""  # an upload without an answer may have happened
-        self._storage.put(self._path, mac.encode() + b"\n" + text)
+        try:
+            self._storage.put(self._path, data)
+        except StorageError as error:
+            if error.status != TOO_OFTEN:
+                raise
+            time.sleep(PAUSE)
+            insist(partial(self._storage.put, self._path, data))
         self._written = text
 
     def _text(self) -> bytes:

@@ -11,19 +11,27 @@ Anybody with a right to the bucket can write objects. So only content that a sig
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import stat
 import threading
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Collection, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import AbstractSet, Collection, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from tpujob.agent.base import Note, remove_file
 from tpujob.agent.folders import is_below
 from tpujob.agent.ship.output_list import Content, OutputList
-from tpujob.agent.storage import Storage, StorageError, StoredObject, digests_of, insist
+from tpujob.agent.storage import (
+    Storage,
+    StorageError,
+    StoredObject,
+    WrongContent,
+    digests_of,
+    fetch,
+    insist,
+)
 from tpujob.agent.wake import Wake
 
 THREADS = 8  #: that fetch what an earlier attempt kept
@@ -32,6 +40,8 @@ SETTLED = 2.0  #: seconds for which a file has not changed, unless a checkpoint 
 PATIENCE = 600.0  #: seconds that all of it is tried at the end
 RETRY = 5.0  #: seconds between two tries for a checkpoint, and at the end
 BATCH = 256 * 1024**2  #: bytes that are hashed before the list is written and they are sent
+NOT_FOUND = 404  #: HTTP status
+PART = ".tpujob-part-"  #: how names begin of files that are not whole as yet: they are never kept
 SHOWN = 3  #: names of a kind in a line of the log; more are counted
 
 
@@ -89,26 +99,31 @@ class Outputs:
             os.makedirs(os.path.join(self._work, folder), exist_ok=True)
         signed, objects = insist(self._list.read), insist(self._objects)
         if objects and not signed:
-            text = "%d objects below %s have no list that this host has signed: an earlier version of tpujob "
-            text += "wrote them, or somebody removed the list. Remove them to start without them; "
+            text = "no list that this host has signed names %s below %s: an earlier version of tpujob wrote them, or "
+            text += "somebody removed the list. Delete these objects to start without them; "
             text += "docs/data.md, Outputs, says how to use them"
-            raise UnsignedOutputs(text % (len(objects), self._where))
+            raise UnsignedOutputs(text % (_many(len(objects), "object"), self._where))
         named = {name: one for name, one in objects.items() if self._allowed(one)}
+        replaced = self._replaced(named.keys())
+        named = {name: one for name, one in named.items() if name not in replaced}
         good = [one for name, one in named.items() if named.keys().isdisjoint(_parents(name))]
-        fetch = [partial(self._fetch, one) for one in good if not one.link]
         with ThreadPoolExecutor(THREADS) as pool:
-            back: Dict[str, Content] = dict(filter(None, pool.map(insist, fetch)))
+            files = pool.map(self._fetch, [one for one in good if not one.link])
+            back: Dict[str, Content] = dict(filter(None, files))
         # after the files, so that none of them is behind a link
         links = {one.name: one.link for one in good if one.link}
-        out = {name for name, target in links.items() if not self._make_link(name, target)}
+        out = self._make_links(links)
         back.update((name, Content(0, "", links[name])) for name in links if name not in out)
-        lost = [n for n, may in self._list.contents.items() if None not in may and n not in objects]
-        other = objects.keys() - back.keys() - out
-        self._list.contents = {name: [content] for name, content in back.items()}
+        listed = self._list.contents
+        lost = [n for n, may in listed.items() if None not in may and n not in objects]
+        other = objects.keys() - back.keys() - out - replaced
+        # what was replaced is still to be deleted
+        self._list.contents = {name: listed[name] for name in replaced}
+        self._list.contents.update((name, [content]) for name, content in back.items())
         if back:
             size = sum(content.size for content in back.values())
-            text = "outputs: %d files, %d bytes of an earlier attempt are back"
-            self._note(text % (len(back), size))
+            text = "outputs: %s, %d bytes of an earlier attempt are back"
+            self._note(text % (_many(len(back), "file"), size))
         self._note_left_out("not as this host has listed them", other)
         self._note_left_out("links that lead out of the program's folder", out)
         self._note_left_out("listed, but not in the bucket", lost)
@@ -127,47 +142,61 @@ class Outputs:
             more = ", ..." if len(names) > SHOWN else ""
             self._note("outputs: left out, %s: %d (%s%s)" % (why, len(names), shown, more))
 
+    def _replaced(self, names: AbstractSet[str]) -> Set[str]:
+        """Those that were being deleted, as a folder had taken the place of a file, or a file that of a folder."""
+        deleted = {name for name in names if self._list.contents[name][-1] is None}
+        stay = names - deleted
+        folders = {parent for name in stay for parent in _parents(name)}
+        return {n for n in deleted if n in folders or not stay.isdisjoint(_parents(n))}
+
     def _fetch(self, one: StoredObject) -> Optional[Tuple[str, Content]]:
-        """Return the name and content of the file that is in place; None: the list does not name that content."""
+        """Return the name and content of the file that is in place; None: the bucket has no such content any more, or
+        the list does not name it. Raises StorageError, OSError."""
         path = self._place_of(one.name)
         if path is None:
             return None
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        temporary = path + ".tpujob-part"
-        remove_file(temporary)
-        found = hashlib.sha256()
-        with open(temporary, "xb") as file:
+        part, may = _beside(path), {content.sha256 for content in self._allowed(one)}
+        get = partial(fetch, self._storage, self._where + one.name, one, part, may)
+        try:
+            for _ in range(2):  # bytes may be damaged on the way
+                with contextlib.suppress(WrongContent):
+                    content = Content(one.size, insist(get))
+                    os.replace(part, path)
+                    self._kept[one.name] = _version(path)
+                    return one.name, content
+        except StorageError as error:
+            if error.status != NOT_FOUND:  # else it was replaced after it was listed
+                raise
+        finally:
+            remove_file(part)
+        return None
 
-            def take(piece: bytes) -> None:
-                found.update(piece)
-                file.write(piece)
+    def _make_links(self, links: Dict[str, str]) -> AbstractSet[str]:
+        """Make links, by name. Return the names of those that are not there: they would lead out of the program's
+        folder."""
+        made: Dict[str, str] = {}
+        for name, target in links.items():
+            path = self._place_of(name)
+            if path is not None:
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                part = _beside(path)
+                os.symlink(target, part)
+                os.replace(part, path)
+                made[name] = path
+        # Only now is it clear where they lead: one may lead through others, which may be removed here.
+        while True:
+            out = [name for name, path in made.items() if self._leads_out(name, path)]
+            for name in out:
+                os.unlink(made.pop(name))
+            if not out:
+                break
+        self._kept.update((name, _version(path)) for name, path in made.items())
+        return links.keys() - made.keys()
 
-            self._storage.read(self._where + one.name, take, one.generation)
-        one.check(temporary)
-        content = Content(one.size, found.hexdigest())
-        if content not in self._allowed(one):
-            os.unlink(temporary)
-            return None
-        os.replace(temporary, path)
-        self._kept[one.name] = _version(path)
-        return one.name, content
-
-    def _make_link(self, name: str, target: str) -> bool:
-        """Return whether the link is there; not if it would lead out of the program's folder."""
-        path = self._place_of(name)
-        if path is None:
-            return False
-        leads = os.path.join(os.path.dirname(path), target)
+    def _leads_out(self, name: str, path: str) -> bool:
         top = os.path.join(self._work, self._folder_of(name))
-        if not (is_below(leads, self._work) or is_below(leads, top)):
-            return False
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        temporary = path + ".tpujob-part"
-        remove_file(temporary)
-        os.symlink(target, temporary)
-        os.replace(temporary, path)
-        self._kept[name] = _version(path)
-        return True
+        return not (is_below(path, self._work) or is_below(path, top))
 
     def _place_of(self, name: str) -> Optional[str]:
         """Return the path of a file; None: a symbolic link is on the way from its output folder to it."""
@@ -292,7 +321,7 @@ class Outputs:
         for folder in self._folders:
             for root, folders, files in os.walk(os.path.join(self._work, folder)):
                 links = [name for name in folders if os.path.islink(os.path.join(root, name))]
-                for name in files + links:
+                for name in (n for n in files + links if not n.startswith(PART)):
                     path = os.path.join(root, name)
                     with contextlib.suppress(OSError):
                         if os.path.isfile(path) or os.path.islink(path):
@@ -341,6 +370,15 @@ def _changed(path: str, version: _Version) -> bool:
         return _version(path) != version
     except OSError:
         return True
+
+
+def _beside(path: str) -> str:
+    """A name in the same folder that no other file has."""
+    return os.path.join(os.path.dirname(path), PART + uuid.uuid4().hex)
+
+
+def _many(n: int, thing: str) -> str:
+    return "%d %s%s" % (n, thing, "" if n == 1 else "s")
 
 
 def _parents(name: str) -> List[str]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from typing import Dict, Iterator, List, Mapping, Tuple
 from urllib.parse import quote, quote_plus
 
 _ERRORS = "surrogateescape"
+_CODE = re.compile("%..")  #: as a URL spells a byte; some clients spell it in lower case
 SHORTEST = 8  #: characters of a value; shorter ones are parts of ordinary words and numbers
 
 
@@ -113,8 +115,10 @@ def _forms(value: str) -> List[bytes]:
     forms: List[bytes] = []
     for line in [value, *value.splitlines()]:
         text = line.strip()
-        spelt = (text, json.dumps(text)[1:-1], quote(text, safe="", errors=_ERRORS))
-        for form in (*spelt, quote(text, errors=_ERRORS), quote_plus(text, errors=_ERRORS)):
+        urls = [quote(text, safe, errors=_ERRORS) for safe in ("", "/")]
+        urls.append(quote_plus(text, errors=_ERRORS))
+        lower = [_CODE.sub(lambda code: code[0].lower(), url) for url in urls]
+        for form in (text, json.dumps(text)[1:-1], *urls, *lower):
             if len(form) >= SHORTEST and "\n" not in form and "\r" not in form:
                 forms.append(form.encode("utf-8", _ERRORS))
     for text in (value, value.strip()):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 from typing import Dict, Iterator
 
-from tpujob.agent.storage import PIECE, Storage, StorageError, StoredObject
+from tpujob.agent.storage import PIECE, Storage, StorageError, StoredObject, WrongContent, fetch
 from tpujob.protocol import signing
 
 DIGEST, SEAL = "sha256", "mac"  #: in the metadata of an object
@@ -21,6 +21,8 @@ class SealedFiles:
     """The files below one place of the bucket."""
 
     def __init__(self, storage: Storage, where: str, key: str) -> None:
+        if not key:
+            raise ValueError("anybody can seal with an empty key")
         self._storage, self._where, self._key = storage, where, key
         self._others: Dict[str, str] = {}  #: name -> generation of what is there without a seal
 
@@ -36,17 +38,11 @@ class SealedFiles:
     def fetch(self, one: StoredObject, path: str) -> None:
         """Write its content to a file, which may be used only when this has returned. Raises BrokenSeal, StorageError,
         OSError."""
-        found = hashlib.sha256()
-        with open(path, "wb") as file:
-
-            def take(piece: bytes) -> None:
-                found.update(piece)
-                file.write(piece)
-
-            self._storage.read(self._where + one.name, take, one.generation)
-        if found.hexdigest() != one.metadata[DIGEST]:
+        try:
+            fetch(self._storage, self._where + one.name, one, path, {one.metadata[DIGEST]})
+        except WrongContent as error:
             self._others[one.name] = one.generation
-            raise BrokenSeal("%s is not what was sealed" % one.name)
+            raise BrokenSeal("%s is not what was sealed" % one.name) from error
 
     def put(self, name: str, path: str) -> bool:
         """Seal a file and write it whole or not at all, unless there is a sealed one already; whether it was written.

@@ -218,7 +218,13 @@ def _stalled(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Dec
 
 
 def _silent(seen: Seen, reports: Sequence[Report]) -> End | None:
-    return stall.silent(reports, seen.silent, seen.report_every, disturbed=seen.disturbed)
+    return stall.silent(
+        reports,
+        seen.silent,
+        seen.report_every,
+        disturbed=seen.disturbed,
+        abandoned=seen.abandoned,
+    )
 
 
 def _watched(job: Job, seen: Seen, now: float) -> Decision | None:

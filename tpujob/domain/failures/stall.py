@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from tpujob.domain.failures.evidence import proof
 from tpujob.domain.model import Cause, End, Outcome, Proof
@@ -101,14 +101,20 @@ def silent(
     every: float,
     *,
     disturbed: bool = False,
+    abandoned: Collection[int] = (),
 ) -> End | None:
     """A host that reported once and no more. Two signals are asked for before it is given up: its reports stay away,
     and it does not answer over SSH. One that answers has lost its agent, and the slice is not to blame. `every`: the
     seconds between two reports. `disturbed`: somebody else writes where hosts report, so that the silence of one that
-    answers over SSH says nothing."""
+    answers over SSH says nothing. `abandoned`: hosts that know that their agents have died."""
     short = pace(every)
-    for report in (r for r in reports if r.phase != Phase.EXITED and r.age > QUIET * short):
+    for report in (r for r in reports if r.phase != Phase.EXITED):
         quiet = proof(report.host, f"has not reported for {duration(report.age)}")
+        if report.host in abandoned:  # no patience brings another report
+            message = f"host {report.host} {quiet.text}: something has killed its agent"
+            return End(Outcome.FAILED, Cause.CRASH, report.host, message, (quiet,))
+        if report.age <= QUIET * short:
+            continue
         dead = unreachable.get(report.host)
         if dead and dead.seconds >= UNREACHABLE * short and dead.probes >= PROBES:
             message = f"host {report.host} {quiet.text} and does not answer over SSH"
