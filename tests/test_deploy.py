@@ -339,7 +339,9 @@ def test_the_parser_of_gcloud_refuses_what_it_does_not_know(
 
 
 @pytest.mark.skipif(shutil.which("gcloud") is None, reason="NOT TESTED: gcloud is not installed")
-def test_the_parser_of_gcloud_takes_each_command_of_the_guide(tmp_path: Path, parser: Parser) -> None:
+def test_the_parser_of_gcloud_takes_each_command_of_the_guide(
+    tmp_path: Path, parser: Parser
+) -> None:
     text = (DEPLOY / "README.md").read_text()
     lines = map("".join, re.findall(r"^gcloud (.*)$|`gcloud ([^`]*)`", text, re.MULTILINE))
     commands = [line for line in lines if "--" in line or "auth" in line]  # others are only named

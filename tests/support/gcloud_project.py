@@ -277,7 +277,11 @@ class Project:
         self.state.accounts.discard(email)
         # on other resources they stay, and give nothing
         self.state.bindings = {
-            (on, member.replace(f"serviceAccount:{email}", f"deleted:serviceAccount:{email}"), *rest)
+            (
+                on,
+                member.replace(f"serviceAccount:{email}", f"deleted:serviceAccount:{email}"),
+                *rest,
+            )
             for on, member, *rest in self.state.bindings
             if email not in on
         }
