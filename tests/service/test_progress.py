@@ -10,6 +10,7 @@ from tests.support.stage import Stage
 from tpujob.api import JobView
 from tpujob.domain.model import State
 from tpujob.domain.observations import SliceState
+from tpujob.domain.progress import job_progress
 
 
 def tell(stage: Stage, job: str, **facts: Any) -> None:
@@ -80,6 +81,27 @@ def test_a_resume_stays_before_the_first_number_that_was_not_finite(stage: Stage
     view = stage.api.get(job)
     assert view["checkpoint"] is None, "46, 48 and 50 may hold wrong numbers"
     assert resume_of(view) == "goes on from a checkpoint before step 45, if there is one"
+
+
+@pytest.mark.parametrize(
+    ("loss", "checkpoint", "before"), [(None, 40, 45), (2.5, 48, 0)], ids=["no loss", "finite loss"]
+)
+def test_what_an_attempt_saves_that_began_after_a_bad_step_is_good_once_it_shows_a_finite_loss(
+    stage: Stage, loss: float | None, checkpoint: int, before: int
+) -> None:
+    """The program ignores the bound, and is cancelled before it meets another number that is not finite."""
+    job = stage.create(recovery={"nonfinite": 2})
+    stage.running(job)
+    tell(stage, job, step=40, first_step=1, checkpoint=40)
+    not_finite(stage, job, 45, step=46, first_step=1, checkpoint=40)
+    stage.running(job, 2)
+    tell(stage, job, step=48, loss=loss, first_step=47, checkpoint=48)
+    stage.api.cancel(job, release=True)
+    stage.until(job, State.CANCELLED)
+
+    view = stage.api.get(job)
+    assert (view["checkpoint"], view["attempts"][1]["first_step"]) == (checkpoint, 47)
+    assert job_progress(stage.job(job)).resume_before == before
 
 
 def test_a_resume_names_the_newest_checkpoint_known_before_that_step(stage: Stage) -> None:

@@ -78,8 +78,8 @@ def began_from(attempt: Attempt) -> int | None:
 
 def resume_before(job: Job) -> int:
     """The step before which the next attempt must resume; 0: any. What was saved at or after a step that was not finite
-    may hold wrong numbers: later attempts stay before it. Once an attempt that began before that step has come past it,
-    its own checkpoints are good again."""
+    may hold wrong numbers: later attempts stay before it. Once an attempt has saved past that step, and its numbers are
+    known to be good, its own checkpoints are good again."""
     return _resume_before(job.attempts)
 
 
@@ -95,10 +95,13 @@ def _resume_before(attempts: Sequence[Attempt]) -> int:
 
 
 def _sound(attempt: Attempt, bound: int) -> bool:
-    """Whether numbers that it saved past the bound are good: they stayed finite, or it is known to have begun before
-    the bound."""
+    """Whether numbers that it saved past the bound are good. Those of an attempt that began before the bound are; one
+    that did not stay before it, though it should, must show a finite loss past it."""
     began = began_from(attempt)
-    return attempt.cause not in _NONFINITE or (began is not None and began < bound)
+    if began is not None and began < bound:
+        return True
+    finite = began is None or attempt.progress.loss is not None  # a loss that is not finite is None
+    return finite and attempt.cause not in _NONFINITE
 
 
 def _good_checkpoint(attempts: Sequence[Attempt]) -> int | None:
