@@ -169,7 +169,8 @@ def test_a_held_slice_says_what_it_costs_where_that_is_known(usd: float | None, 
 def test_a_slice_that_is_not_to_be_held_is_being_released(wish: Wish) -> None:
     job = replace(job_in(State.HOLDING, wish=wish), stopped=False)
     stopped = follow_up(job, StopProgram(), Done(), NOW)
-    assert stopped and stopped.text == "the program is stopped; tj-000001-1 is being released"
+    assert stopped
+    assert stopped.text == "the program is stopped; tj-000001-1 is being released"
 
 
 def test_a_hold_keeps_how_far_the_program_had_come() -> None:
