@@ -210,6 +210,25 @@ def test_a_program_that_ends_before_a_backend_looks_has_run(stage: Stage) -> Non
         assert at == sorted(at)
 
 
+@wishes
+def test_a_program_that_began_before_a_wish_and_is_seen_later_takes_no_event_back_in_time(
+    stage: Stage, wish: str
+) -> None:
+    job_id = started(stage)
+    began = stage.clock.now()
+    stage.clock.sleep(8)
+    for host in (0, 1):
+        stage.report(job_id, host, phase="exited", exit_code=0, ran=8.0)
+    stage.clock.sleep(8)
+    WISHES[wish](stage.api, job_id)
+    stage.faults.broken.clear()
+    job = stage.until(job_id, lambda job: job.state.final)
+    assert (job.state, job.attempts[0].running_at) == (State.SUCCEEDED, began)
+    assert f"{wish if wish == 'cancel' else 'release'}_requested" in stage.kinds(job_id)
+    at = [e.at for e in stage.store.events(job_id)]
+    assert at == sorted(at)
+
+
 def test_a_program_that_was_never_started_has_not_run(stage: Stage) -> None:
     job_id = started(stage)
     for host in (0, 1):
