@@ -25,7 +25,7 @@ def crash(stage: Stage, job: str, **facts: Any) -> None:
         stage.report(job, host, phase="exited", exit_code=1, **facts)
 
 
-def not_finite(stage: Stage, job: str, at: int, **facts: Any) -> None:
+def not_finite(stage: Stage, job: str, at: int | None, **facts: Any) -> None:
     """A line of the program's output says NaN at step `at`, and its agents stop it."""
     verdict = {"step": at, "host": None, "device": "", "blame": "", "text": "loss is nan"}
     for host in range(2):
@@ -81,6 +81,27 @@ def test_a_resume_stays_before_the_first_number_that_was_not_finite(stage: Stage
     view = stage.api.get(job)
     assert view["checkpoint"] is None, "46, 48 and 50 may hold wrong numbers"
     assert resume_of(view) == "goes on from a checkpoint before step 45, if there is one"
+
+
+def test_a_checkpoint_may_hold_bad_numbers_where_no_step_of_them_is_known(stage: Stage) -> None:
+    """Neither the line that `watch.nonfinite` matches nor anything else names a step."""
+    job = stage.create(recovery={"nonfinite": 1})
+    stage.running(job)
+    not_finite(stage, job, None, checkpoint=46)
+    stage.running(job, 2)
+    doubt = ", which may hold bad numbers: the step at which they began is not known"
+    stage.api.cancel(job, release=True)
+    stage.until(job, State.CANCELLED)
+    assert resume_of(stage.api.get(job)) == f"goes on from checkpoint 46{doubt}"
+
+    stage.api.resume(job)
+    stage.running(job, 3)
+    tell(stage, job, checkpoint=52)
+    crash(stage, job, checkpoint=52)
+    stage.running(job, 4)
+    stage.api.cancel(job, release=True)
+    stage.until(job, State.CANCELLED)
+    assert resume_of(stage.api.get(job)) == "goes on from checkpoint 52"
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ class JobProgress:
     checkpoint: int | None = None
     resume_before: int = 0  #: only a checkpoint of an earlier step may be resumed from; 0: any
     saved: int | None = None  #: the newest that was committed, also at or after `resume_before`
+    #: numbers of the attempt that saved `checkpoint` were not finite, since a step that is not known
+    doubtful: bool = False
 
 
 def job_progress(job: Job, live: Progress | None = None) -> JobProgress:
@@ -39,6 +41,7 @@ def job_progress(job: Job, live: Progress | None = None) -> JobProgress:
         shown = next((a for a in reversed(job.attempts) if a.progress.step is not None), shown)
     done = shown.progress
     saved = [a.progress.checkpoint for a in job.attempts if a.progress.checkpoint is not None]
+    checkpoint = _good_checkpoint(job.attempts)
     return JobProgress(
         step=done.step,
         steps=done.steps,
@@ -46,9 +49,10 @@ def job_progress(job: Job, live: Progress | None = None) -> JobProgress:
         phase=job.attempt.progress.phase,
         metrics=done.metrics,
         first_step=first_step(shown),
-        checkpoint=_good_checkpoint(job.attempts),
+        checkpoint=checkpoint,
         resume_before=resume_before(job),
         saved=saved[-1] if saved else None,
+        doubtful=checkpoint is not None and _doubtful(job.attempts, checkpoint),
     )
 
 
@@ -118,6 +122,13 @@ def _good_checkpoint(attempts: Sequence[Attempt]) -> int | None:
             known.append(done.checkpoint)
     bound = _resume_before(attempts)
     return max((step for step in known if not bound or step < bound), default=None)
+
+
+def _doubtful(attempts: Sequence[Attempt], checkpoint: int) -> bool:
+    """Whether the attempt that saved it ended with numbers that were not finite, and does not say since which step."""
+    by = next((a for a in reversed(attempts) if a.progress.checkpoint == checkpoint), None)
+    known = by and by.verdict and by.verdict.step is not None
+    return by is not None and by.cause in _NONFINITE and not known
 
 
 # Which steps count ---------------------------------------------------------------------------------------------------
