@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.stage import Stage
 from tpujob.api import JobView
+from tpujob.cli.render import words
 from tpujob.domain.model import State
 from tpujob.domain.observations import SliceState
 from tpujob.domain.progress import job_progress
@@ -155,6 +156,30 @@ def test_a_checkpoint_that_a_later_attempt_did_not_use_is_not_promised(
     stage.running(job, 2)
     tell(stage, job, step=201, **facts)
     assert stage.api.get(job)["checkpoint"] == checkpoint
+
+
+@pytest.mark.parametrize(
+    ("facts", "first"),
+    [
+        ({"first_step": 26, "resumed_from": 25}, 26),
+        ({"resumed_from": 25}, 26),
+        ({"first_step": 1}, 1),
+        ({"resumed_from": 0}, 1),
+        ({}, 30),
+    ],
+    ids=["both", "where it resumed", "its first step", "the beginning", "what was seen first"],
+)
+def test_the_first_step_of_an_attempt_is_the_first_that_it_made(
+    stage: Stage, facts: dict[str, Any], first: int
+) -> None:
+    """And not the last that it found done; page and terminal show it alone."""
+    job = stage.create()
+    stage.running(job)
+    assert stage.api.get(job)["attempts"][0]["first_step"] is None
+    tell(stage, job, step=30, **facts)
+    (attempt,) = stage.api.get(job)["attempts"]
+    assert attempt["first_step"] == first
+    assert words.steps_of(attempt) == f", step {first} to 30"
 
 
 def test_an_attempt_that_ends_without_a_step_does_not_hide_how_far_the_job_is(

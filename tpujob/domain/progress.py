@@ -64,9 +64,12 @@ def with_live(job: Job, live: Progress | None) -> Job:
 
 
 def first_step(attempt: Attempt) -> int | None:
-    """The first step that it made: the hosts' own word, else the first one that the backend saw. None: not known."""
-    told = attempt.progress.first_step
-    return attempt.first_step if told is None else told
+    """The first step that it made: by its hosts, else the one after that which it resumed from, else the first one that
+    the backend saw. None: it made none, or none is known."""
+    done = attempt.progress
+    if done.first_step is None and done.step is not None and done.resumed_from is not None:
+        return done.resumed_from + 1
+    return attempt.first_step if done.first_step is None else done.first_step
 
 
 def began_from(attempt: Attempt) -> int | None:
