@@ -81,8 +81,9 @@ def test_what_a_budget_has_left_is_said() -> None:
     assert said().startswith(
         "attempt 1 ended, CRASH: host 1: exit code 1; starting again on the same"
     )
-    assert said().endswith("(2 more failures allowed)")
-    assert said(failures=2).endswith("(0 more failures allowed)")
+    assert said().endswith("(2 more retries)")
+    assert said(failures=1).endswith("(1 more retry)")
+    assert said(failures=2).endswith("(no more retries)")
     assert said(failures=3).endswith("3 retries allowed by `recovery.failures`, all used")
 
 
