@@ -34,6 +34,21 @@ def test_a_loss_that_is_nan_in_the_last_line_of_a_crash_is_seen(host: Host) -> N
     assert report["verdict"]["step"] is None
 
 
+@pytest.mark.parametrize("by", ["a line of output", "an event"])
+def test_of_a_line_without_a_step_the_newest_step_of_the_program_is_the_bad_one(
+    host: Host, by: str
+) -> None:
+    """What was saved at it is not gone on from: the line may have come before."""
+    watch = {"nonfinite": "loss is nan", "checkpoint": r"saved (?P<step>\d+)"}
+    step = """echo '{"t": 0, "kind": "step", "step": 45}' >> $TPUJOB_OUT/events.jsonl"""
+    if by == "a line of output":
+        watch["progress"], step = r"^step (?P<step>\d+)", "echo step 45"
+    program = f"echo saved 40; {step}; sleep 1.5; echo loss is nan; echo saved 45; sleep 60"
+    report = host.run(program, watch=watch)
+    assert (report["cause"], report["verdict"]["step"]) == ("NONFINITE", 45)
+    assert (report["step"], report["checkpoint"]) == (45, 40)
+
+
 def test_no_line_makes_a_failure_of_a_program_that_ends_with_0(host: Host) -> None:
     report = host.run("echo loss: nan", watch={"nonfinite": "loss: nan"})
     assert (report["cause"], report["exit_code"]) == (None, 0)

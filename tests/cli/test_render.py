@@ -59,6 +59,7 @@ def preempted_and_done(**more: Any) -> JobView:
                 cause="PREEMPTED",
                 message="tj-000042-1 was preempted",
                 step=305,
+                first_step=1,
                 checkpoint=300,
                 redone=5,
             ),
@@ -70,6 +71,7 @@ def preempted_and_done(**more: Any) -> JobView:
                 outcome="succeeded",
                 step=600,
                 resumed_from=300,
+                first_step=301,
             ),
         ],
         **more,
@@ -189,7 +191,7 @@ def test_show() -> None:
                 message="tj-000042-1 was preempted",
                 step=300,
             ),
-            attempt_view(2, step=480, resumed_from=300),
+            attempt_view(2, step=480, resumed_from=300, first_step=301),
         ],
         attempt=2,
         metrics={"test_accuracy": 0.98765},
@@ -223,7 +225,7 @@ Slices
 Attempts
   1  interrupted PREEMPTED after 1m00s on tj-000042-1, to step 300
      tj-000042-1 was preempted
-  2  going on for 2m10s on tj-000042-2, step 300 to 480
+  2  going on for 2m10s on tj-000042-2, step 301 to 480
 
 Last events
   03:04:05  queued        ada asked for digits on spot v4-16
@@ -301,8 +303,8 @@ def test_the_summary_of_the_demo() -> None:
 Job 000042 succeeded through 1 preemption.
 
              03:04:05                +1m55s
-  attempt 1  ···█████████████                steps 0-305  interrupted PREEMPTED
-  attempt 2                   ····█████████  steps 300-600  succeeded
+  attempt 1  ···█████████████                steps 1-305  interrupted PREEMPTED
+  attempt 2                   ····█████████  steps 301-600  succeeded
              · waiting for the slice  █ running
 
   Test accuracy    98.61%

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
-from tests.support.stage import Stage
+from tests.support.callers import caller
+from tests.support.stage import SPEC, Stage
+from tpujob.domain.access import Role
+from tpujob.domain.model import Cause
 from tpujob.domain.money.looks import BY_NAME_LASTS
 from tpujob.engine import Loop
-from tpujob.engine.loop import AGAIN, HEARD, SELDOM
-from tpujob.errors import StoreError
+from tpujob.engine.loop import AGAIN, HEARD, REFRESH, SELDOM
+from tpujob.errors import Refused, StoreError
+from tpujob.ports import Blob
 
 
 @pytest.fixture
@@ -103,3 +110,59 @@ def test_an_end_is_seen_between_ticks_without_a_list(
     stage.clock.sleep(HEARD)
     assert ticks(loop) == 1
     assert stage.job("000003").attempts[0].ended_at is not None
+
+
+def test_a_bucket_that_refuses_keeps_no_end_in_another_one_from_being_seen(
+    stage: Stage, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reports of one owner lie in one place, and the places are looked at in turn."""
+    bob = stage.api.acting_for(caller("bob", Role.SUBMITTER)).create(SPEC)["id"]
+    stage.running(bob)
+    for job_id in ("000001", bob):
+        for host in (0, 1):
+            stage.report(job_id, host, step=1)
+    stage.clock.sleep(10)
+    loop.make_pass()
+    stage.finish(bob, 75, 75)
+    stage.clock.sleep(BY_NAME_LASTS)
+    real, refused, news = stage.bucket.stat, list[str](), list[str]()
+
+    def stat(path: str, *, timeout: float) -> Blob:
+        if "/u/ada/" in path:
+            refused.append(path)
+            raise Refused("403 the backend may not read this", cause=Cause.PERMISSION)
+        return real(path, timeout=timeout)
+
+    listing = stage.reconciler.observer.listing
+    listing.news = news.append
+    with monkeypatch.context() as patch:
+        patch.setattr(stage.bucket, "stat", stat)
+        listing.refresh()
+    assert (bool(refused), news) == (True, [bob])
+
+
+class StuckPool(ThreadPoolExecutor):
+    """Begins nothing that it is given."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.given: list[str] = []
+
+    def submit(self, fn: Any, /, *_: Any, **__: Any) -> Any:
+        self.given.append(fn.__name__)
+
+
+def test_reports_are_not_looked_at_again_while_the_last_look_goes_on(stage: Stage) -> None:
+    pool, end = StuckPool(), stage.clock.now() + 10 * REFRESH
+
+    class Wakeup(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            stage.clock.sleep(timeout or 0.0)
+            if stage.clock.now() > end:
+                loop.stop()
+            return False
+
+    loop = Loop(stage.reconciler, stage.store, stage.clock, sweep=list, wakeup=Wakeup(), pool=pool)
+    loop.run()
+    assert stage.clock.now() > end
+    assert pool.given.count("_refresh") == 1

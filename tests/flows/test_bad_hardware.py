@@ -149,7 +149,7 @@ def test_other_steps_on_other_hardware_are_retried_until_the_budget_is_spent(
     job = stage.until(job_id, State.FAILED)
     assert [a.resume_before for a in job.attempts] == [0, 100, 50], "never forward, only back"
     assert "2 retries allowed by `recovery.nonfinite`, all used" in job.message
-    assert "not finite at step 100, 50, 75 in 3 attempts, and neither a replay" in job.message
+    assert "not finite at steps 100, 50, 75 in 3 attempts, and neither a replay" in job.message
     assert "not yet" not in job.message
 
 
@@ -159,7 +159,7 @@ def test_checkpoints_past_the_bad_step_are_good_again(stage: Stage) -> None:
     bad_device(stage, job_id)
     stage.running(job_id, attempt=2)
     for host in range(2):
-        stage.report(job_id, host, step=90, checkpoint=80)
+        stage.report(job_id, host, step=90, checkpoint=80, resumed_from=40)
     stage.until(job_id, lambda j: bool(j.attempt and j.attempt.progress.checkpoint == 80))
     stage.cloud.machines["tj-000001-2"].state = SliceState.PREEMPTED
     job = stage.until(job_id, lambda j: len(j.attempts) == 3)

@@ -10,6 +10,7 @@ from tests.support.stage import Stage
 from tpujob.domain.decide.holding import TOLD_WITHIN
 from tpujob.domain.model import Cause, Outcome, State
 from tpujob.domain.observations import SliceState
+from tpujob.protocol import paths
 from tpujob.service.jobs import Jobs
 
 WISHES: dict[str, Callable[[Jobs, str], object]] = {
@@ -79,6 +80,82 @@ def test_what_a_program_saves_while_it_is_stopped_is_kept_when_its_job_is_delete
     assert (job.attempts[0].cause, progress.step, progress.checkpoint) == (Cause.CANCELLED, 79, 79)
 
 
+def stopping(stage: Stage, wish: str) -> str:
+    """A job at step 68, with checkpoint 50, whose program is being stopped."""
+    job_id = stage.create(stop_grace="10s")
+    stage.running(job_id)
+    for host in (0, 1):
+        stage.report(job_id, host, step=68, checkpoint=50)
+    stage.step(job_id)
+    WISHES[wish](stage.api, job_id)
+    stage.until(job_id, State.HOLDING)
+    return job_id
+
+
+def saved(stage: Stage, job_id: str, *hosts: int) -> None:
+    """The program saves step 79 on these hosts, and ends."""
+    for host in hosts:
+        last = {"step": 79, "checkpoint": 79, "signalled": True}
+        stage.report(job_id, host, phase="exited", exit_code=75, **last)
+
+
+@wishes
+@pytest.mark.parametrize("lost", [SliceState.PREEMPTED, None], ids=["preempted", "gone"])
+def test_what_a_program_saved_is_kept_when_its_slice_is_lost_before_a_look(
+    stage: Stage, wish: str, lost: SliceState | None
+) -> None:
+    job_id = stopping(stage, wish)
+    saved(stage, job_id, 0, 1)
+    if lost:
+        stage.cloud.machines["tj-000001-1"].state = lost
+    else:
+        del stage.cloud.machines["tj-000001-1"]
+    stage.until(job_id, State.CANCELLED)
+    view = stage.api.get(job_id)
+    assert (view["step"], view["checkpoint"]) == (79, 79)
+
+
+@wishes
+@pytest.mark.parametrize("other", ["reports nothing more", "is killed with its slice"])
+def test_what_one_host_reported_is_kept_though_the_other_one_is_silent(
+    stage: Stage, wish: str, other: str
+) -> None:
+    job_id = stopping(stage, wish)
+    saved(stage, job_id, 0)
+    if other == "is killed with its slice":
+        stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
+    job = stage.until(job_id, lambda job: job.attempts[0].progress.checkpoint == 79)
+    assert stage.clock.now() - (job.attempts[0].ended_at or 0) >= 10 + TOLD_WITHIN
+    assert stage.kinds(job_id).count("progressed") == 2, "its first step, and how it ended"
+    assert stage.api.get(job_id)["checkpoint"] == 79
+
+
+def test_a_host_that_never_reported_is_waited_for_if_the_program_ran(stage: Stage) -> None:
+    job_id = stopping(stage, "delete")
+    path = paths.report_path(stage.job(job_id).workdir, 1, 1)
+    del stage.bucket.objects[path]
+    saved(stage, job_id, 0)
+    stage.reconciler = stage.new_backend()
+    stage.until(job_id, lambda job: job.stopped)
+    for _ in range(5):
+        stage.step(job_id)
+    assert stage.job(job_id).state is State.HOLDING
+    saved(stage, job_id, 1)
+    stage.until(job_id, State.CANCELLED)
+    progress = stage.job(job_id).attempts[0].progress
+    assert (progress.step, progress.checkpoint) == (79, 79)
+
+
+def test_hosts_that_have_not_begun_are_not_waited_for(stage: Stage) -> None:
+    stage.faults.broken.add("start")
+    job_id = stage.create()
+    stage.until(job_id, State.PREPARING)
+    stage.api.delete(job_id)
+    stage.until(job_id, State.CANCELLED)
+    at = {event.kind: event.at for event in stage.store.events(job_id)}
+    assert at["release_started"] - at["held"] < TOLD_WITHIN
+
+
 @pytest.mark.parametrize("trouble", ["reports cannot be read", "no host reports its end"])
 def test_a_delete_waits_for_last_reports_for_a_bounded_time(stage: Stage, trouble: str) -> None:
     job_id = stage.create(stop_grace="10s")
@@ -131,6 +208,25 @@ def test_a_program_that_ends_before_a_backend_looks_has_run(stage: Stage) -> Non
         ]
         at = [e.at for e in stage.store.events(job_id)]
         assert at == sorted(at)
+
+
+@wishes
+def test_a_program_that_began_before_a_wish_and_is_seen_later_takes_no_event_back_in_time(
+    stage: Stage, wish: str
+) -> None:
+    job_id = started(stage)
+    began = stage.clock.now()
+    stage.clock.sleep(8)
+    for host in (0, 1):
+        stage.report(job_id, host, phase="exited", exit_code=0, ran=8.0)
+    stage.clock.sleep(8)
+    WISHES[wish](stage.api, job_id)
+    stage.faults.broken.clear()
+    job = stage.until(job_id, lambda job: job.state.final)
+    assert (job.state, job.attempts[0].running_at) == (State.SUCCEEDED, began)
+    assert f"{wish if wish == 'cancel' else 'release'}_requested" in stage.kinds(job_id)
+    at = [e.at for e in stage.store.events(job_id)]
+    assert at == sorted(at)
 
 
 def test_a_program_that_was_never_started_has_not_run(stage: Stage) -> None:

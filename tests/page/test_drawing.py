@@ -99,6 +99,15 @@ def test_an_axis_has_round_values_whose_texts_differ(
     assert [text for _, text in drawing.ticks(1, 3, least=1.0)] == ["1", "2", "3"], "whole steps"
 
 
+@pytest.mark.parametrize(("low", "high"), [(0, 5e-324), (0, 2e-323), (-1e308, 1e308)])
+def test_values_that_no_axis_can_show_are_drawn_without_one(low: float, high: float) -> None:
+    points = [(step, low, low, high, value) for step, value in enumerate((low, high))]
+    curve = {"attempt": 1, "points": points, "resumed_from": None, "kept": None}
+    plot = drawing.plot(cast("ChartView", {"name": "x", "title": "x", "curves": [curve]}))
+    assert (plot.values, (plot.least, plot.most)) == ([], (low, high))
+    assert [tick.text for tick in plot.steps] == ["0", "1"]
+
+
 @pytest.mark.parametrize("value", [0.0, 7.0, -3.0])
 def test_what_does_not_change_is_a_level_line(value: float) -> None:
     points = [(step, 0.0, value, value, value) for step in (1, 2)]

@@ -55,6 +55,19 @@ def test_a_job_tells_what_it_does_where_its_time_went_and_how_its_numbers_go(
     expect(page.locator("#job-tries tbody tr")).to_have_count(3)  # what it showed stays
 
 
+def test_retries_and_the_steps_of_an_attempt_are_those_of_the_terminal(site: Site) -> None:
+    stage = site.stage
+    job = stage.create(recovery={"failures": 0, "hangs": 2})
+    stage.running(job)
+    for host in (0, 1):
+        stage.report(job, host, step=30, resumed_from=25)
+    stage.step(job)
+    page = httpx.get(f"{site.url}/jobs/{job}", headers={"accept": "text/html"}).text
+    assert ">failures: no retry is allowed<" in page
+    assert ">hangs 0 of 2<" in page
+    assert '<td class="num">26</td><td class="num">30</td>' in page, "the first step that it made"
+
+
 @pytest.mark.parametrize("path", ["", "/metrics"])
 def test_a_curve_grows_while_somebody_looks_at_it(site: Site, open_tab: OpenTab, path: str) -> None:
     """Steps that turn out to be lost are drawn as lost."""

@@ -8,8 +8,10 @@ import pytest
 
 from tests.support.stage import Stage
 from tpujob.api import JobView
+from tpujob.cli.render import words
 from tpujob.domain.model import State
 from tpujob.domain.observations import SliceState
+from tpujob.domain.progress import job_progress
 
 
 def tell(stage: Stage, job: str, **facts: Any) -> None:
@@ -24,7 +26,7 @@ def crash(stage: Stage, job: str, **facts: Any) -> None:
         stage.report(job, host, phase="exited", exit_code=1, **facts)
 
 
-def not_finite(stage: Stage, job: str, at: int, **facts: Any) -> None:
+def not_finite(stage: Stage, job: str, at: int | None, **facts: Any) -> None:
     """A line of the program's output says NaN at step `at`, and its agents stop it."""
     verdict = {"step": at, "host": None, "device": "", "blame": "", "text": "loss is nan"}
     for host in range(2):
@@ -82,6 +84,48 @@ def test_a_resume_stays_before_the_first_number_that_was_not_finite(stage: Stage
     assert resume_of(view) == "goes on from a checkpoint before step 45, if there is one"
 
 
+def test_a_checkpoint_may_hold_bad_numbers_where_no_step_of_them_is_known(stage: Stage) -> None:
+    """Neither the line that `watch.nonfinite` matches nor anything else names a step."""
+    job = stage.create(recovery={"nonfinite": 1})
+    stage.running(job)
+    not_finite(stage, job, None, checkpoint=46)
+    stage.running(job, 2)
+    doubt = ", which may hold bad numbers: the step at which they began is not known"
+    stage.api.cancel(job, release=True)
+    stage.until(job, State.CANCELLED)
+    assert resume_of(stage.api.get(job)) == f"goes on from checkpoint 46{doubt}"
+
+    stage.api.resume(job)
+    stage.running(job, 3)
+    tell(stage, job, checkpoint=52)
+    crash(stage, job, checkpoint=52)
+    stage.running(job, 4)
+    stage.api.cancel(job, release=True)
+    stage.until(job, State.CANCELLED)
+    assert resume_of(stage.api.get(job)) == "goes on from checkpoint 52"
+
+
+@pytest.mark.parametrize(
+    ("loss", "checkpoint", "before"), [(None, 40, 45), (2.5, 48, 0)], ids=["no loss", "finite loss"]
+)
+def test_what_an_attempt_saves_that_began_after_a_bad_step_is_good_once_it_shows_a_finite_loss(
+    stage: Stage, loss: float | None, checkpoint: int, before: int
+) -> None:
+    """The program ignores the bound, and is cancelled before it meets another number that is not finite."""
+    job = stage.create(recovery={"nonfinite": 2})
+    stage.running(job)
+    tell(stage, job, step=40, first_step=1, checkpoint=40)
+    not_finite(stage, job, 45, step=46, first_step=1, checkpoint=40)
+    stage.running(job, 2)
+    tell(stage, job, step=48, loss=loss, first_step=47, checkpoint=48)
+    stage.api.cancel(job, release=True)
+    stage.until(job, State.CANCELLED)
+
+    view = stage.api.get(job)
+    assert (view["checkpoint"], view["attempts"][1]["first_step"]) == (checkpoint, 47)
+    assert job_progress(stage.job(job)).resume_before == before
+
+
 def test_a_resume_names_the_newest_checkpoint_known_before_that_step(stage: Stage) -> None:
     job = stage.create(recovery={"nonfinite": 1})
     stage.running(job)
@@ -112,6 +156,30 @@ def test_a_checkpoint_that_a_later_attempt_did_not_use_is_not_promised(
     stage.running(job, 2)
     tell(stage, job, step=201, **facts)
     assert stage.api.get(job)["checkpoint"] == checkpoint
+
+
+@pytest.mark.parametrize(
+    ("facts", "first"),
+    [
+        ({"first_step": 26, "resumed_from": 25}, 26),
+        ({"resumed_from": 25}, 26),
+        ({"first_step": 1}, 1),
+        ({"resumed_from": 0}, 1),
+        ({}, 30),
+    ],
+    ids=["both", "where it resumed", "its first step", "the beginning", "what was seen first"],
+)
+def test_the_first_step_of_an_attempt_is_the_first_that_it_made(
+    stage: Stage, facts: dict[str, Any], first: int
+) -> None:
+    """And not the last that it found done; page and terminal show it alone."""
+    job = stage.create()
+    stage.running(job)
+    assert stage.api.get(job)["attempts"][0]["first_step"] is None
+    tell(stage, job, step=30, **facts)
+    (attempt,) = stage.api.get(job)["attempts"]
+    assert attempt["first_step"] == first
+    assert words.steps_of(attempt) == f", step {first} to 30"
 
 
 def test_an_attempt_that_ends_without_a_step_does_not_hide_how_far_the_job_is(

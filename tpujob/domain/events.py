@@ -109,6 +109,7 @@ class AboutSlice:
 @dataclass(frozen=True, slots=True)
 class AttemptRunning:
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
+    running_at: float | None = None  #: since when; None: the event's own time
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,8 +174,9 @@ def _folded(job: Job, happened: Event) -> Job:
             return _slice_ready(job, at, endpoints)
         case AboutSlice(name):
             return _change_slice(job, name, **_about_slice(happened.kind, at))
-        case AttemptRunning(versions):
-            return _change_attempt(job, running_at=at, versions=versions)
+        case AttemptRunning(versions, running_at):
+            since = at if running_at is None else running_at
+            return _change_attempt(job, running_at=since, versions=versions)
         case Progressed(progress, first, running_at):
             noted = {"first_step_at": at, "first_step": progress.step} if first else {}
             noted |= {} if running_at is None else {"running_at": running_at}

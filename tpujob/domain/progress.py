@@ -27,6 +27,8 @@ class JobProgress:
     checkpoint: int | None = None
     resume_before: int = 0  #: only a checkpoint of an earlier step may be resumed from; 0: any
     saved: int | None = None  #: the newest that was committed, also at or after `resume_before`
+    #: numbers of the attempt that saved `checkpoint` were not finite, since a step that is not known
+    doubtful: bool = False
 
 
 def job_progress(job: Job, live: Progress | None = None) -> JobProgress:
@@ -39,6 +41,7 @@ def job_progress(job: Job, live: Progress | None = None) -> JobProgress:
         shown = next((a for a in reversed(job.attempts) if a.progress.step is not None), shown)
     done = shown.progress
     saved = [a.progress.checkpoint for a in job.attempts if a.progress.checkpoint is not None]
+    checkpoint = _good_checkpoint(job.attempts)
     return JobProgress(
         step=done.step,
         steps=done.steps,
@@ -46,9 +49,10 @@ def job_progress(job: Job, live: Progress | None = None) -> JobProgress:
         phase=job.attempt.progress.phase,
         metrics=done.metrics,
         first_step=first_step(shown),
-        checkpoint=_good_checkpoint(job.attempts),
+        checkpoint=checkpoint,
         resume_before=resume_before(job),
         saved=saved[-1] if saved else None,
+        doubtful=checkpoint is not None and _doubtful(job.attempts, checkpoint),
     )
 
 
@@ -60,9 +64,12 @@ def with_live(job: Job, live: Progress | None) -> Job:
 
 
 def first_step(attempt: Attempt) -> int | None:
-    """The first step that it made: the hosts' own word, else the first one that the backend saw. None: not known."""
-    told = attempt.progress.first_step
-    return attempt.first_step if told is None else told
+    """The first step that it made: by its hosts, else the one after that which it resumed from, else the first one that
+    the backend saw. None: it made none, or none is known."""
+    done = attempt.progress
+    if done.first_step is None and done.step is not None and done.resumed_from is not None:
+        return done.resumed_from + 1
+    return attempt.first_step if done.first_step is None else done.first_step
 
 
 def began_from(attempt: Attempt) -> int | None:
@@ -78,8 +85,8 @@ def began_from(attempt: Attempt) -> int | None:
 
 def resume_before(job: Job) -> int:
     """The step before which the next attempt must resume; 0: any. What was saved at or after a step that was not finite
-    may hold wrong numbers: later attempts stay before it. Once an attempt that began before that step has come past it,
-    its own checkpoints are good again."""
+    may hold wrong numbers: later attempts stay before it. Once an attempt has saved past that step, and its numbers are
+    known to be good, its own checkpoints are good again."""
     return _resume_before(job.attempts)
 
 
@@ -95,10 +102,13 @@ def _resume_before(attempts: Sequence[Attempt]) -> int:
 
 
 def _sound(attempt: Attempt, bound: int) -> bool:
-    """Whether numbers that it saved past the bound are good: they stayed finite, or it is known to have begun before
-    the bound."""
+    """Whether numbers that it saved past the bound are good. Those of an attempt that began before the bound are; one
+    that did not stay before it, though it should, must show a finite loss past it."""
     began = began_from(attempt)
-    return attempt.cause not in _NONFINITE or (began is not None and began < bound)
+    if began is not None and began < bound:
+        return True
+    finite = began is None or attempt.progress.loss is not None  # a loss that is not finite is None
+    return finite and attempt.cause not in _NONFINITE
 
 
 def _good_checkpoint(attempts: Sequence[Attempt]) -> int | None:
@@ -115,6 +125,13 @@ def _good_checkpoint(attempts: Sequence[Attempt]) -> int | None:
             known.append(done.checkpoint)
     bound = _resume_before(attempts)
     return max((step for step in known if not bound or step < bound), default=None)
+
+
+def _doubtful(attempts: Sequence[Attempt], checkpoint: int) -> bool:
+    """Whether the attempt that saved it ended with numbers that were not finite, and does not say since which step."""
+    by = next((a for a in reversed(attempts) if a.progress.checkpoint == checkpoint), None)
+    known = by and by.verdict and by.verdict.step is not None
+    return by is not None and by.cause in _NONFINITE and not known
 
 
 # Which steps count ---------------------------------------------------------------------------------------------------

@@ -188,13 +188,14 @@ class ReportListing:
 
     def refresh(self) -> None:
         """Look again, by name, at what ticks have asked for lately, so that `news` tells of an end before the next
-        tick. Nothing is listed, as a list costs more. Raises Transient, Refused."""
+        tick. Nothing is listed, as a list costs more. What cannot be read here is left to the ticks, which say so."""
         for root, known in self._listings.copy().items():
             now, asked = self._clock.now(), self._asked.get(root, {}).copy().values()
             going = any(known.storage_now(now) < one.until for one in asked)
             old = known.age(now) >= self._lasts(known)
             if going and old and self._begun(root):
-                self._renewed(root, TIMEOUT, only_by_name=True)
+                with contextlib.suppress(TpujobError):
+                    self._renewed(root, TIMEOUT, only_by_name=True)
 
     # By name ---------------------------------------------------------------------------------------------------------
 

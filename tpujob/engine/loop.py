@@ -83,6 +83,7 @@ class Loop:
         self._attended: dict[str, float] = {}  #: until when somebody follows it
         self._pauses: dict[str, float] = {}  #: of jobs whose last tick failed, what comes after it
         self._change: int | None = None  #: the newest change that was read; None: none yet
+        self._refreshing = False  #: a storage that is slow is not asked twice at once
         self._stopping = False
         self._pool = pool or ThreadPoolExecutor(workers, thread_name_prefix="tick")
         reconciler.observer.listing.news = self._heard
@@ -185,7 +186,7 @@ class Loop:
     def run(self) -> None:
         """Tick jobs as they become due, until `stop`; what `start` gives to a thread."""
         next_resync, next_sweep = 0.0, self._clock.now() + 5
-        next_refresh, refresh = 0.0, self._reconciler.observer.listing.refresh
+        next_refresh = 0.0
         while not self._stopping:
             now = self._clock.now()
             if now >= next_resync:
@@ -195,11 +196,17 @@ class Loop:
                 self._pool.submit(self._guarded, self._sweep)
                 next_sweep = now + SWEEP_EVERY
             if now >= next_refresh:
-                self._pool.submit(self._guarded, refresh)
+                if not self._refreshing:
+                    self._refreshing = True
+                    self._pool.submit(self._refresh)
                 next_refresh = now + REFRESH
             self._dispatch(now)
             self._passed_at = self._clock.now()
             self._wait(min(next_resync, next_sweep, next_refresh))
+
+    def _refresh(self) -> None:
+        self._guarded(self._reconciler.observer.listing.refresh)
+        self._refreshing = False
 
     def _resync(self, now: float) -> None:
         """Schedule the jobs that are due, and those that other backends changed since the last time."""

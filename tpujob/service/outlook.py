@@ -122,8 +122,10 @@ def _from_checkpoint(has: JobProgress) -> str:
     if has.checkpoint is None:
         before = has.resume_before
         return f" from a checkpoint before step {before}, if there is one" if before else ""
-    newest = f", the newest before step {has.resume_before}" if has.resume_before else ""
-    return f" from checkpoint {has.checkpoint}{newest}"
+    more = f", the newest before step {has.resume_before}" if has.resume_before else ""
+    if has.doubtful:
+        more += ", which may hold bad numbers: the step at which they began is not known"
+    return f" from checkpoint {has.checkpoint}{more}"
 
 
 def needs_budget(job: Job) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.records import NOW, V6E, A, B, job_in, report, request
-from tpujob.domain.decide import attempt_end, holding, provisioning, releasing
+from tpujob.domain.actions import Done, StopProgram
+from tpujob.domain.decide import attempt_end, follow_up, holding, provisioning, releasing
 from tpujob.domain.events import Event, EventKind, Requeued
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Cause, End, Job, Outcome, Progress, State, Wish
@@ -80,8 +81,9 @@ def test_what_a_budget_has_left_is_said() -> None:
     assert said().startswith(
         "attempt 1 ended, CRASH: host 1: exit code 1; starting again on the same"
     )
-    assert said().endswith("(2 more failures allowed)")
-    assert said(failures=2).endswith("(0 more failures allowed)")
+    assert said().endswith("(2 more retries)")
+    assert said(failures=1).endswith("(1 more retry)")
+    assert said(failures=2).endswith("(no more retries)")
     assert said(failures=3).endswith("3 retries allowed by `recovery.failures`, all used")
 
 
@@ -162,6 +164,14 @@ def test_a_held_slice_says_what_it_costs_where_that_is_known(usd: float | None, 
     job = job_in(State.HOLDING)
     job = replace(job, slices=(replace(job.slices[0], usd_per_hour=usd),))
     assert holding.held_text(job) == f"stopped; tj-000001-1 is held{said} until the hold runs out"
+
+
+@pytest.mark.parametrize("wish", [Wish.RELEASE, Wish.CLEAN])
+def test_a_slice_that_is_not_to_be_held_is_being_released(wish: Wish) -> None:
+    job = replace(job_in(State.HOLDING, wish=wish), stopped=False)
+    stopped = follow_up(job, StopProgram(), Done(), NOW)
+    assert stopped
+    assert stopped.text == "the program is stopped; tj-000001-1 is being released"
 
 
 def test_a_hold_keeps_how_far_the_program_had_come() -> None:

@@ -25,6 +25,14 @@ def job(*attempts: Attempt) -> Job:
     return replace(job_in(State.RUNNING), attempts=attempts)
 
 
+def test_evidence_names_every_step_that_was_not_finite() -> None:
+    first, second = attempt(1, "a", step=45), attempt(2, "b", step=47)
+    found = nonfinite.evidence_text(job(first), Verdict(step=47))
+    assert found.startswith("not finite at steps 45, 47 in 2 attempts, and neither")
+    found = nonfinite.evidence_text(job(second), Verdict(step=47))
+    assert found.startswith("not finite at step 47 in 2 attempts, and neither")
+
+
 def test_the_same_step_on_other_hardware_is_the_maths() -> None:
     now = job(attempt(1, "a", "b", step=40), attempt(2, cause=None))
     why = nonfinite.is_maths(now, Verdict(step=40), ("c", "d"))

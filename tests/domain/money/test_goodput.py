@@ -112,14 +112,41 @@ def test_a_later_attempt_that_goes_further_back_takes_from_every_earlier_one() -
 def test_each_phase_of_a_life_has_its_part() -> None:
     job = job_of(
         [slice_of(1, 100, 200, 1100, delete_asked_at=1050)],
-        [attempt(1, 1, 200, 260, 1000, step=10, first_step_at=400, first_step=1, **DONE)],
+        [
+            attempt(
+                1,
+                1,
+                200,
+                260,
+                1000,
+                step=23,
+                resumed_from=0,
+                first_step_at=400,
+                first_step=3,
+                **DONE,
+            )
+        ],
         1100,
     )
     assert seconds(job) == {
-        Part.WAITING: 100, Part.PROVISIONING: 100, Part.PREPARING: 60, Part.COMPILING: 140,
-        Part.PRODUCTIVE: 600, Part.RELEASING: 100,
-    }  # fmt: skip
-    assert good(job) == pytest.approx(600 / 1100 * 100)
+        Part.WAITING: 100, Part.PROVISIONING: 100, Part.PREPARING: 60, Part.COMPILING: 50,
+        Part.PRODUCTIVE: 690, Part.RELEASING: 100,
+    }, "three steps of 30 s were made when the third one was seen"  # fmt: skip
+    assert good(job) == pytest.approx(690 / 1100 * 100)
+
+
+def test_steps_that_were_made_before_one_was_seen_are_no_compiling() -> None:
+    job = job_of(
+        [slice_of(1, 0, 0, 15)],
+        [attempt(1, 1, 0, 0, 15, step=15, resumed_from=0, first_step_at=6, first_step=5, **DONE)],
+        15,
+    )
+    assert seconds(job) == {Part.COMPILING: 1.5, Part.PRODUCTIVE: 13.5}
+    resumed = replace(
+        job.attempts[0], first_step=105, progress=Progress(step=115, resumed_from=100)
+    )
+    again = replace(job, attempts=(resumed,))
+    assert seconds(again) == seconds(job), "only steps of its own were made before that look"
 
 
 def test_a_hang_is_the_time_without_progress() -> None:

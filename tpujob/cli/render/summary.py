@@ -104,7 +104,7 @@ def _end(job: JobView, attempt: AttemptView, fallback: float) -> float:
 
 
 def _outcome(attempt: AttemptView) -> str:
-    first = attempt["resumed_from"] or attempt.get("first_step")
-    steps = "" if attempt["step"] is None else f"steps {first or 0}-{attempt['step']}"
+    first, last = attempt.get("first_step"), attempt["step"]
+    steps = "" if last is None else f"to step {last}" if first is None else f"steps {first}-{last}"
     end = " ".join(filter(None, (attempt["outcome"] or "going on", attempt["cause"])))
     return f"{steps}  {end}" if steps else end

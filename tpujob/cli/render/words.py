@@ -192,11 +192,10 @@ def cut_off(attempt: AttemptView) -> str:
 
 def steps_of(attempt: AttemptView) -> str:
     """The steps that an attempt made: `, step 300 to 600`."""
-    first = attempt["resumed_from"] or attempt.get("first_step")
-    last = attempt["step"]
+    first, last = attempt.get("first_step"), attempt["step"]
     if last is None:
         return ""
-    return f", step {first} to {last}" if first else f", to step {last}"
+    return f", to step {last}" if first is None else f", step {first} to {last}"
 
 
 def code(code: CodeView) -> str:

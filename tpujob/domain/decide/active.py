@@ -70,13 +70,15 @@ def running(job: Job, seen: Seen, now: float) -> Decision:
 
 
 def _began(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
-    """The program was started on every host. Where it has ended again since, its hosts report when it was."""
+    """The program was started on every host. Where it has ended again since, its hosts report when it was; the event is
+    of now all the same, as others may have happened in between."""
     at = began_at(job, reports, now)
     if at is None:
         return None
     text = f"attempt {number(job)} runs on {many(job.hosts, 'host')}"
-    running = next((AttemptRunning(r.versions) for r in reports if r.versions), AttemptRunning())
-    return Decision(event(job, _E.ATTEMPT_RUNNING, at, text, running), wake_in=1)
+    versions = next((r.versions for r in reports if r.versions), dict[str, str]())
+    running = AttemptRunning(versions, at)
+    return Decision(event(job, _E.ATTEMPT_RUNNING, now, text, running), wake_in=1)
 
 
 def _start(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decision:

@@ -29,7 +29,7 @@ def end_attempt(job: Job, end: End, reports: Sequence[Report], now: float) -> Ev
     if isinstance(next_try, retry.GiveUp):
         text = f"{said}; {next_try.why}"
         return event(job, _E.ATTEMPT_ENDED, now, text, AttemptEnded(end, State.FAILED))
-    left = "" if next_try.left is None else f" ({next_try.left} more {next_try.budget} allowed)"
+    left = "" if next_try.left is None else f" ({_more_retries(next_try.left)})"
     repeated = AttemptRepeated(end, next_try.delay, next_try.budget)
     slice_is_lost = any(r.notice for r in reports)
     if next_try.same_slice and not slice_is_lost:
@@ -40,6 +40,10 @@ def end_attempt(job: Job, end: End, reports: Sequence[Report], now: float) -> Ev
         return event(job, _E.ATTEMPT_CONDEMNED, now, text, repeated)
     ended = AttemptEnded(end, State.QUEUED, next_try.budget)
     return event(job, _E.ATTEMPT_ENDED, now, f"{said}{left}", ended)
+
+
+def _more_retries(left: int) -> str:
+    return "1 more retry" if left == 1 else f"{left or 'no'} more retries"
 
 
 def _next_try(job: Job, end: End, now: float) -> retry.Again | retry.GiveUp:

@@ -25,7 +25,8 @@ _E = EventKind
 
 
 def decide(job: Job, seen: Seen, now: float) -> Decision:
-    return _succeeded(job, seen, now) or _lost(job, seen, now) or _kept(job, seen, now)
+    ended = _succeeded(job, seen, now) or _lost(job, seen, now)
+    return ended or _progressed(job, seen, now) or _kept(job, seen, now)
 
 
 def _succeeded(job: Job, seen: Seen, now: float) -> Decision | None:
@@ -43,12 +44,17 @@ def _ran_here(job: Job) -> bool:
 def _lost(job: Job, seen: Seen, now: float) -> Decision | None:
     match seen.serving(job):
         case Present(state) if state.lost:
-            return _release(job, now, f"{slice_name(job)} was lost while it was held: {state}")
+            why = f"{slice_name(job)} was lost while it was held: {state}"
         case Absent() if job.slice:
             unsure = releasing.look_again(job, job.slice, seen, now)
-            return unsure or _release(job, now, releasing.vanished(job.slice))
+            if unsure:
+                return unsure
+            why = releasing.vanished(job.slice)
         case _:
             return None
+    if _awaits_reports(job, seen, now):
+        return Decision(wake_in=1)
+    return _progressed(job, seen, now, lost=True) or _release(job, now, why)
 
 
 def _kept(job: Job, seen: Seen, now: float) -> Decision:
@@ -59,31 +65,18 @@ def _kept(job: Job, seen: Seen, now: float) -> Decision:
     if job.wish is Wish.CANCEL and not short and not expired and job.then is None:
         if not job.stopped:
             return Decision(action=StopProgram(), wake_in=2)
-        saved = _saved(job, seen.heard, now)
-        return Decision(saved, wake_in=1 if saved else min(30.0, (job.hold_until or now) - now))
+        return Decision(wake_in=min(30.0, (job.hold_until or now) - now))
     patience = STOP_PATIENCE + job.spec.stop_grace
     if not job.stopped and now - job.state_since < patience:
         return Decision(action=StopProgram(), wake_in=2)
-    waits = _last_words(job, seen, now)
-    if waits:
-        return waits
+    if _awaits_reports(job, seen, now):
+        return Decision(wake_in=1)
     if short or job.then is not None:
         why = short.text if short else job.message
         if job.attempt and job.then is not None:  # as it was when the program was stopped
             why = job.attempt.message
         return _release(job, now, why, broke=job.wish is Wish.RUN)
     return _release(job, now, "the hold ran out" if expired else "cancelled")
-
-
-def _last_words(job: Job, seen: Seen, now: float) -> Decision | None:
-    """What the program saved while it was being stopped, if its hosts report it soon; None: nothing more is waited
-    for."""
-    saved = _saved(job, seen.heard, now)
-    if saved:
-        return Decision(saved, wake_in=0)
-    missing = isinstance(seen.reports, Unknown) or any(r.phase != Phase.EXITED for r in seen.heard)
-    soon = now - job.state_since < job.spec.stop_grace + TOLD_WITHIN
-    return Decision(wake_in=1) if missing and soon and _ran_here(job) else None
 
 
 def _release(job: Job, now: float, text: str, *, broke: bool = False) -> Decision:
@@ -100,14 +93,32 @@ def _resume(job: Job, now: float) -> Decision:
     return Decision(event(job, _E.RESUMED, now, text), StartProgram(), wake_in=1)
 
 
-def _saved(job: Job, reports: Sequence[Report], now: float) -> Event | None:
-    """What the program still did while it was being stopped."""
-    progress = best_progress(reports)
-    stored = job.attempt.progress if job.attempt else None
-    if progress.step is None or progress == stored or any(r.phase != Phase.EXITED for r in reports):
+# What the hosts reported last -----------------------------------------------------------------------------------------
+
+
+def _progressed(job: Job, seen: Seen, now: float, *, lost: bool = False) -> Decision | None:
+    """What the program still did while it was being stopped, when no more reports are expected: of those that are
+    there, as some hosts may have died without a last one. `lost`: the slice is."""
+    if not _ran_here(job) or _awaits_reports(job, seen, now):
         return None
-    text, began = f"stopped at step {progress.step}", ran_since(job, reports, now)
-    return event(job, _E.PROGRESSED, now, text, Progressed(progress, running_at=began))
+    if not lost and all(r.phase == Phase.RUNNING for r in seen.heard):  # its stop has not begun
+        return None
+    progress = best_progress(seen.heard)
+    if progress.step is None or (job.attempt and progress == job.attempt.progress):
+        return None
+    text, began = f"stopped at step {progress.step}", ran_since(job, seen.heard, now)
+    happened = event(job, _E.PROGRESSED, now, text, Progressed(progress, running_at=began))
+    return Decision(happened, wake_in=0)
+
+
+def _awaits_reports(job: Job, seen: Seen, now: float) -> bool:
+    """Whether hosts are expected to report the end of their program soon. Those of an attempt of which no host has
+    reported anything have not begun."""
+    if not _ran_here(job) or now - job.state_since >= job.spec.stop_grace + TOLD_WITHIN:
+        return False
+    began = bool(seen.heard) or (job.attempt and job.attempt.running_at is not None)
+    ended = sum(r.phase == Phase.EXITED for r in seen.heard)
+    return isinstance(seen.reports, Unknown) or bool(began and ended < job.hosts)
 
 
 # The ways in ---------------------------------------------------------------------------------------------------------
@@ -138,8 +149,8 @@ def _stopped(job: Job, cause: Cause, why: str, reports: Sequence[Report], now: f
 
 
 def held_text(job: Job) -> str:
-    if job.then is not None:
-        return f"the program is stopped; {slice_name(job)} is given back"
+    if job.then is not None or job.wish in (Wish.RELEASE, Wish.CLEAN):
+        return f"the program is stopped; {slice_name(job)} is being released"
     usd = job.slice.usd_per_hour if job.slice else None
     price = "" if usd is None else f" at ${usd:.2f}/h"
     return f"stopped; {slice_name(job)} is held{price} until the hold runs out"

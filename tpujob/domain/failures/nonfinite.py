@@ -50,7 +50,7 @@ def evidence_text(job: Job, verdict: Verdict | None) -> str:
     shows who made its numbers."""
     verdicts = [*(a.verdict for a in _unexplained(job)), verdict]
     steps = list(dict.fromkeys(str(v.step) for v in verdicts if v and v.step is not None))
-    at = f" at step {', '.join(steps)}" if steps else ""
+    at = f" at step{'s' if len(steps) > 1 else ''} {', '.join(steps)}" if steps else ""
     tries = len(verdicts)
     often = "" if tries == 1 else f" in {tries} attempts"
     return (

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tpujob.domain.model import Attempt, Cause, Job, Outcome, Slice
 from tpujob.domain.money.ledger import moment
+from tpujob.domain.money.pace import first_step_began, seconds_per_step
 from tpujob.domain.progress import began_from, steps_kept
 
 
@@ -25,7 +26,7 @@ class Part(StrEnum):
     )
     PROVISIONING = "provisioning"  #: a slice is asked for and not there; not billed
     PREPARING = "preparing"  #: from a ready slice until the program runs on every host; pauses between retries
-    COMPILING = "compiling"  #: the program runs and has not made its first step
+    COMPILING = "compiling"  #: the program runs, less than the time of its steps: it has not begun the first one
     REDONE = "redone"  #: steps that were lost, and made again by a later attempt
     HUNG = "hung"  #: the time without progress that ended in HANG
     HELD = "held"  #: cancelled, and the slice is kept for a resume
@@ -133,9 +134,10 @@ def _running(
     if made is None:
         yield start, _without_steps(attempt)
         return
-    if attempt.first_step_at is not None:
+    stepped = first_step_began(attempt, seconds_per_step(attempt))
+    if stepped is not None:
         yield start, Part.COMPILING
-        start = min(max(start, moment(attempt.first_step_at)), end)
+        start = min(max(start, moment(stepped)), end)
     if attempt.number not in kept:
         yield start, Part.PRODUCTIVE
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import isfinite
 
 from tpujob.domain.model import Attempt
-from tpujob.domain.progress import JobProgress
+from tpujob.domain.progress import JobProgress, began_from
 
 #: the metric by which a program says its own speed, for the whole job and not for each host
 SAID = "steps_per_second"
@@ -19,6 +19,16 @@ def seconds_per_step(attempt: Attempt) -> float | None:
     """From the first step that was seen to the end; None: it has told too little."""
     until = attempt.progress_at if attempt.ended_at is None else attempt.ended_at
     return None if until is None else _counted(attempt, attempt.progress.step, until)
+
+
+def first_step_began(attempt: Attempt, seconds: float | None) -> float | None:
+    """When its first step began, at so many seconds a step: when a step is first seen, some are made already. At the
+    earliest when the program ran. None: no step was seen while it ran."""
+    if attempt.first_step_at is None:
+        return None
+    made = max(0, (attempt.first_step or 0) - (began_from(attempt) or 0))
+    at = attempt.first_step_at - made * (seconds or 0.0)
+    return max(at, attempt.started_at if attempt.running_at is None else attempt.running_at)
 
 
 def steps_per_second(attempt: Attempt, done: JobProgress, moved_at: float | None) -> float | None:

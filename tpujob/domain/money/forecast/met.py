@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tpujob.domain.model import Attempt, Cause, Job, Pricing, Rest, Slice
 from tpujob.domain.money.forecast.durations import Stay
-from tpujob.domain.money.pace import seconds_per_step
+from tpujob.domain.money.pace import first_step_began, seconds_per_step
 from tpujob.domain.progress import began_from
 
 if TYPE_CHECKING:
@@ -108,11 +108,11 @@ def _end(one: Slice, final: Attempt | None, now: float) -> float:
 
 
 def _setup(attempts: Sequence[Attempt], ready: float, end: float, pace: float | None) -> Stay:
-    """When the first step is seen, some are made already. Before the program has worked it was cut short."""
+    """Before the program has worked it was cut short."""
     for attempt in attempts:
-        if attempt.first_step_at is not None:
-            made = (attempt.first_step or 0) - (began_from(attempt) or 0)
-            return Stay(max(0.0, attempt.first_step_at - made * (pace or 0.0) - ready), ended=True)
+        began = first_step_began(attempt, pace)
+        if began is not None:
+            return Stay(max(0.0, began - ready), ended=True)
         silent = pace is None and not attempt.progress.phase  # it tells no steps
         if attempt.running_at is not None and silent:
             return Stay(max(0.0, attempt.running_at - ready), ended=True)

@@ -220,7 +220,10 @@ def plot(chart: ChartView) -> Plot:
 
 
 def ticks(low: float, high: float, *, least: float = 0.0) -> list[tuple[float, str]]:
-    """Round values from `low` to `high`, two to five, and how they are written. `least`: between two of them."""
+    """Round values from `low` to `high`, two to five, and how they are written; none where floats cannot divide the
+    range. `least`: between two of them."""
+    if not math.isfinite(high - low) or 0 < high - low < 1e-300:
+        return []
     power = 10.0 ** math.floor(math.log10((high - low) / 4)) if high > low else 1.0
     step = max(least, next(n * power for n in (1, 2, 5, 10) if n * power * 4 >= high - low))
     first = math.ceil(low / step - 1e-9)
