@@ -77,7 +77,7 @@ def test_the_machine_that_a_replay_names_is_remembered_across_jobs(stage: Stage)
     second = stage.create(name="other")  # is handed out the bad machine again
     job = stage.running(second, attempt=2)
     assert attempts(job)[0][1] == "PREFLIGHT"
-    assert "us-central2-b-01 is suspected of wrong numbers" in job.attempts[0].message
+    assert "us-central2-b-01 is suspected of wrong numbers" in job.attempts[0].detail
     assert job.attempt is not None
     assert job.attempt.number == 2
     assert "us-central2-b-01" not in stage.cloud.machines[job.attempt.slice].racks
@@ -174,7 +174,9 @@ def test_a_replay_that_blames_the_data_is_never_tried_again(stage: Stage) -> Non
         stage.report(job_id, host, phase="exited", exit_code=65, verdict=verdict)
     job = stage.until(job_id, State.FAILED)
     assert (job.cause, len(job.attempts)) == (Cause.NONFINITE, 1)
-    assert "row 7 of step 41" in job.message
+    assert stage.api.get(job_id)["message"].startswith(
+        "attempt 1 ended, NONFINITE: row 7 of step 41"
+    )
 
 
 def test_with_release_a_bad_slice_is_given_back_at_once(stage: Stage) -> None:

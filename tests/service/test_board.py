@@ -35,13 +35,16 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def test_the_row_of_a_failed_job_begins_with_the_error(desk: Desk) -> None:
-    error = "ValueError: bad shape (host 0: exit code 1)"
-    attempt = Attempt(1, "tj-1", 0.0, outcome=Outcome.FAILED, cause=Cause.CRASH, message=error)
-    ended = {"attempts": (attempt,), "cause": Cause.CRASH, "message": f"attempt 1 ended, {error}"}
+    """For its owner and admins with the text of the error, for others with its class."""
+    error, plain = (f"{e} (host 0: exit code 1)" for e in ("ValueError: bad shape", "ValueError"))
+    attempt = Attempt(1, "tj-1", 0.0, cause=Cause.CRASH, message=plain, detail=error)
+    ended = {"attempts": (attempt,), "cause": Cause.CRASH, "message": f"attempt 1 ended, {plain}"}
     desk.add(state=State.FAILED, **ended)
     desk.add(state=State.RELEASING, then=State.FAILED, **ended)
     desk.add(state=State.FAILED, **{**ended, "cause": Cause.STOCKOUT, "message": "no capacity"})
-    assert [row["why"] for row in desk.page({})["rows"]] == ["no capacity", error, error]
+    for who, why in ((ADA, error), (BOB, plain)):
+        rows = desk.page({}, who=who)["rows"]
+        assert [row["why"] for row in rows] == ["no capacity", why, why]
 
 
 # Which jobs ----------------------------------------------------------------------------------------------------------

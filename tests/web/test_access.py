@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import inspect
 import itertools
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import quote
 
+import httpx
 import pytest
 from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from tests.notify.rig import Notes
+from tests.page.live_rig import QUICK
 from tests.support.bundles import bundle_of
 from tests.support.callers import ADA, caller
-from tests.support.http import ask
+from tests.support.http import ask, connection_to
 from tests.support.scripted import LIMITLESS, listening
 from tests.support.stage import SPEC, Stage
+from tests.support.world import Inline
 from tpujob.api import JobsApi
 from tpujob.domain import access
 from tpujob.domain.access import BACKEND, SCHEDULER, Principal, Role
 from tpujob.domain.members import Member
 from tpujob.domain.model import State
+from tpujob.domain.notify import words
+from tpujob.domain.notify.model import Kind, Message, Note
+from tpujob.domain.notify.rules import Rule
+from tpujob.engine.notify import Notifier, Outlet, Setup
 from tpujob.errors import BadRequest, Conflict, Forbidden, NotFound, TpujobError
 from tpujob.service import Membership
 from tpujob.service.jobs import Jobs
@@ -489,6 +501,131 @@ def test_the_scheduler_may_make_passes_and_nothing_else(stage: Stage, url: str) 
         headers = who | {"Content-Type": kind_of(path)}
         status, _, _ = ask(url, verb, path, headers, body if verb != "GET" else None)
         assert (status == 403) is (method != "tick"), (route, status)
+
+
+# The text of errors --------------------------------------------------------------------------------------------------
+
+MARK = "PRIVATE-detail"
+ERROR = ("Traceback (most recent call last):", '  File "t.py", line 3', f"ValueError: {MARK} {{x}}")
+DAN = caller("dan", Role.VIEWER)
+
+
+def bobs_jobs_with_errors(stage: Stage) -> list[str]:
+    """One failed, one starts again, one was judged by its program, and one is about to end, as one host has said."""
+    bob = stage.api.acting_for(BOB)
+    found: list[str] = []
+    for name, failures in (("crashed", 0), ("retried", 3), ("judged", 3), ("ending", 3)):
+        spec = {**SPEC, "name": name, "recovery": {"failures": failures}}
+        found.append(bob.create(spec)["id"])
+        stage.running(found[-1])
+        match name:
+            case "judged":
+                verdict = {"step": 4, "host": 1, "device": "", "blame": "data", "text": MARK}
+                for host in range(2):
+                    said = {"phase": "exited", "exit_code": 65, "verdict": verdict}
+                    stage.report(found[-1], host, **said)
+                stage.until(found[-1], State.FAILED)
+            case "ending":
+                said = {"phase": "exited", "exit_code": 0, "error": MARK, "cause": "CRASH"}
+                stage.report(found[-1], 0, **said)
+                stage.report(found[-1], 1, phase="running")
+                stage.step(found[-1])
+            case _:
+                stage.finish(found[-1], 1, 1)
+                for host in range(2):
+                    stage.last_words(found[-1], host, *ERROR)
+                state = State.FAILED if failures == 0 else State.PREPARING
+                stage.until(found[-1], state)
+    return found
+
+
+def watches(
+    url: str, view: str, who: Mapping[str, str], mark: str = MARK
+) -> http.client.HTTPConnection:
+    """A live page that is open and has got the mark."""
+    connection = connection_to(url)
+    connection.request("GET", view, headers={**who, "accept": "text/event-stream"})
+    answer = connection.getresponse()
+    while mark.encode() not in (line := answer.readline()):
+        assert line, "the stream has ended"
+    return connection
+
+
+def test_the_text_of_an_error_is_shown_on_no_route_to_others(stage: Stage) -> None:
+    """Others read its class and the exit code, also where a view of somebody who may read it is open already."""
+    sink = Notes()
+    stage.setup = Setup({"lab": Outlet("slack", "x", sink)}, (Rule(("lab",)),))
+    tells = Notifier(
+        stage.store, stage.store.outbox, stage.setup, stage.clock, owner="n", pool=Inline()
+    )
+    tells.step()
+    ids = bobs_jobs_with_errors(stage)
+    crashed, retried, judged = ids[:3]
+    for _ in range(20):
+        stage.clock.sleep(60)
+        tells.step()
+    assert MARK in str([words.lines(message) for message in sink.got]), "channels are told in full"
+    # as an older version has left it
+    old = Note("k", Kind.FAILED, 1.0, MARK, crashed, "old", "bob", 1, "CRASH", lines=(MARK,))
+    kept = Message("msg_1700000000000_lab_99", "lab", stage.clock.now(), (old,), ("k",))
+    stage.store.outbox.write(stage.store.outbox.channel("lab"), kept)
+
+    jobs = stage.api
+    app = create_app(
+        jobs.acting_for, ByHeader(), limits=LIMITLESS, changes=jobs._changes, pace=QUICK
+    )
+    app.state.now = stage.clock.now
+    lab, lively = "/?who=everyone", f"/live?view={quote('/?who=everyone')}"
+    paths = [path for verb, path in map(str.split, ROUTES) if verb == "GET"]
+    paths += [f"/live?view={path}" for path in paths if not re.search(r"\.|^/v1", path)]
+    paths += [lab, "/jobs.json?who=everyone", lively]
+    every = sorted({path.replace("{job}", job) for path in paths for job in ids})
+    pair = f"?a={crashed}&b={retried}"
+    query = {"/v1/follow": f"?job={crashed}&timeout=0", "/v1/diff": pair, "/diff": pair}
+
+    def header(who: Principal) -> dict[str, str]:
+        return {"x-who": json.dumps({"id": who.id, "name": who.name, "role": who.role})}
+
+    with listening(app) as url, httpx.Client() as client, ExitStack() as opened:
+
+        def read(path: str, who: Principal) -> str:
+            found = client.get(url + path + query.get(path, ""), headers=header(who))
+            assert found.status_code in (200, 400, 403, 404), (path, found.text)
+            return found.text
+
+        for who in (BOB, ADA):
+            seen = {row["name"]: row["why"] for row in json.loads(read("/v1/jobs", who))["rows"]}
+            full = f"ValueError: {MARK} {{x}} (host 0: exit code 1)"
+            assert seen["crashed"] == full
+            assert seen["retried"].startswith(f"attempt 1 ended, CRASH: {full}; starting again")
+            assert seen["judged"] == f"{MARK} (exit code 65)"
+            for path in (*(f"/v1/jobs/{job}" for job in ids), f"/v1/jobs/{crashed}/events"):
+                assert MARK in read(path, who), (path, who)
+            for path in (f"/jobs/{crashed}", "/v1/deliveries", "/notifications"):
+                assert MARK in read(path, who), (path, who)
+            opened.enter_context(closing(watches(url, "/live?view=/notifications", header(who))))
+        for path, who in (("/", BOB), (lab, ADA), ("/v1/events", ADA)):
+            assert MARK in read(path, who), (path, who)
+        for view, who in (("/live?view=/", BOB), (lively, ADA), ("/live?view=/events", ADA)):
+            opened.enter_context(closing(watches(url, view, header(who))))
+        assert MARK not in read(lab, BOB), "everyone's jobs look the same to all of a role"
+        opened.enter_context(closing(watches(url, lively, header(BOB), "")))
+        for path, who in itertools.product(every, (EVE, DAN)):
+            assert MARK not in read(path, who), (path, who)
+        view = json.loads(read(f"/v1/jobs/{crashed}", EVE))
+        plain = "ValueError (host 0: exit code 1)"
+        assert view["attempts"][0]["message"] == plain
+        assert view["why"].startswith(f"attempt 1 ended, CRASH: {plain}; no retry is allowed")
+        assert [
+            e["text"] for e in json.loads(read("/v1/events", EVE))["events"] if plain in e["text"]
+        ]
+        judgement = json.loads(read(f"/v1/jobs/{judged}", EVE))["attempts"][0]
+        assert (judgement["verdict"]["step"], judgement["verdict"]["text"]) == (4, "")
+        rows = {row["name"]: row["why"] for row in json.loads(read("/v1/jobs", EVE))["rows"]}
+        assert rows["crashed"] == plain
+        told = [one["lines"] for one in json.loads(read("/v1/deliveries", EVE))]
+        assert any(plain in line for lines in told for line in lines)
+        assert [f"old ({crashed}) of bob: CRASH"] in told
 
 
 def test_a_file_of_members_names_every_line_that_is_wrong(tmp_path: Path) -> None:

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tpujob.domain.copies import CopyProgress, Saved
-from tpujob.domain.model import Cause, End, Endpoint, Ignored, Pricing, Progress, State, Watch
+from tpujob.domain.model import (
+    SCHEMA_VERSION,
+    Cause,
+    End,
+    Endpoint,
+    Ignored,
+    Pricing,
+    Progress,
+    State,
+    Watch,
+)
 from tpujob.errors import Scope
 
 
@@ -256,3 +266,4 @@ class Event:
     payload: Payload | None = None  #: of the type that `PAYLOADS` has for its kind
     by: str = ""  #: the name of whoever asked for it; empty: the backend did it by itself
     seq: int = 0  #: the version of the job that it made; 0 until it is stored
+    schema_version: int = SCHEMA_VERSION

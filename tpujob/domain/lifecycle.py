@@ -367,6 +367,7 @@ def _end_attempt(job: Job, at: float, end: End) -> Job:
         verdict=end.verdict,
         unreached=end.unreached,
         idle=end.idle,
+        detail=end.detail,
     )
 
 

@@ -19,7 +19,7 @@ Json = Any  #: what `json.loads` gives
 Pricing = Literal["spot", "on-demand", "reserved"]
 
 #: of the records; `codec/records_v1.py` reads those of version 1. What knows 2 alone would drop a job's budget
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 
 class State(StrEnum):
@@ -221,7 +221,7 @@ class Attempt:
     outcome: Outcome | None = None
     cause: Cause | None = None
     host: int | None = None  #: the host that shows the cause
-    message: str = ""  #: what happened, in one line for people
+    message: str = ""  #: what happened, in one line for people: of an error its class alone
     evidence: tuple[Proof, ...] = ()
     progress: Progress = Progress()
     progress_at: float | None = None  #: when `progress` was last stored
@@ -241,6 +241,9 @@ class Attempt:
     signed: bool = False  #: its hosts sign what they say; False: of before they did
     watch: Watch | None = None  #: the newest; None: there was always word of every host
     ignored: Ignored | None = None  #: the most that was stored; None: every report was believed
+    detail: str = (
+        ""  #: `message` with the text of the error, which is its owner's; empty: it has none
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +262,7 @@ class End:
     physical: tuple[str, ...] = ()
     idle: float | None = None
     running_at: float | None = None  #: None: that is known already, or it did not run
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

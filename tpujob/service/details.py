@@ -47,7 +47,8 @@ def hosts(
     now: float,
 ) -> list[HostView]:
     """Of the serving slice. `reports`: the newest ones, as they were read at `heard_at`; `silent`: since when hosts do
-    not answer over SSH; `suspects`: the machines that are suspected or pinned, None where the caller may not know."""
+    not answer over SSH; `suspects`: the machines that are suspected or pinned, None where the caller may know neither
+    them nor what hosts say of an error."""
     serving, attempt = job.slice, job.attempt
     if serving is None or not serving.endpoints or job.state not in _HEARD:
         return []
@@ -79,7 +80,7 @@ def _host(
         phase=said.phase if said else "",
         step=said.progress.step if said else None,
         notice=said.notice if said else "",
-        error=said.error if said else "",
+        error=said.error if said and suspects is not None else "",
         silent_since=None if silent is None else rfc3339(silent),
         physical=physical,
         suspicion=None if suspects is None else score,

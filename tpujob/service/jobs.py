@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import IO, Any, cast
 
 from tpujob.api import (
@@ -12,6 +13,7 @@ from tpujob.api import (
     CodeGiven,
     DeliveryView,
     DiffView,
+    EventsPage,
     EventView,
     HostAccess,
     HostView,
@@ -33,11 +35,13 @@ from tpujob.api import (
     WindowAsked,
 )
 from tpujob.domain import access
-from tpujob.domain.access import BACKEND, Principal
+from tpujob.domain.access import BACKEND, Principal, Role
+from tpujob.domain.failures.disclosure import ended_by, in_full, job_in_full
 from tpujob.domain.model import Job, Slice, State
 from tpujob.domain.money import Surroundings
 from tpujob.domain.money import budget as money
 from tpujob.domain.observations import NO_FUNDS, Account, Circuit, Funds
+from tpujob.domain.pages import EVENTS
 from tpujob.domain.placement import EVERYWHERE, Site
 from tpujob.engine import Bundles, Counters, Live, Loop
 from tpujob.errors import Conflict, IllegalInState, NotFound
@@ -128,7 +132,7 @@ class Jobs:
         self._notifications = notifications
         self.set_channel_secret = notifications.set_channel_secret
         overview = Overview(store, clock, circuits, self.board, quotas)
-        self.happened, self.capacity = overview.happened, overview.capacity
+        self._happened, self.capacity = overview.happened, overview.capacity
         costs = Costs(store, clock, self.board, owner, emulated=around.emulated)
         self._emulated = around.emulated
         self.cost, self.ledger = costs.cost, costs.ledger
@@ -244,8 +248,17 @@ class Jobs:
         return self._view(self._find("get", job))
 
     def events(self, job: str, *, after: int = 0, limit: int = 0) -> list[EventView]:
-        found = self._records.events(self._find("events", job).id, after)
-        return [event_view(e) for e in found[: limit or None]]
+        of = self._find("events", job)
+        found = self._records.events(of.id, after)[: limit or None]
+        if access.sees_all(self._who, of.owner):
+            found = [replace(e, text=in_full(e.text, ended_by(of, e.at))) for e in found]
+        return [event_view(e) for e in found]
+
+    def happened(
+        self, *, before: str = "", kinds: Sequence[str] = (), limit: int = EVENTS
+    ) -> EventsPage:
+        full = self._who.at_least(Role.ADMIN)
+        return self._happened(before=before, kinds=kinds, limit=limit, full=full)
 
     def metrics(self, job: str, *, attempt: int | None = None) -> MetricsView:
         return self._curves.metrics(self._find("metrics", job), attempt)
@@ -342,8 +355,9 @@ class Jobs:
     def _view(self, job: Job) -> JobView:
         now = self._clock.now()
         known, private = self._knowledge.of(job, now), access.sees_all(self._who, job.owner)
+        shown = job_in_full(job) if private else job
         view = job_view(
-            job,
+            shown,
             now=now,
             known=known,
             private=private,
@@ -355,12 +369,12 @@ class Jobs:
         view["actions"] = actions.emulated(offered) if self._emulated else offered
         if self._emulated:
             view["emulated"] = True
-        view["timeline"] = details.spans(job, now, known.progress)
+        view["timeline"] = details.spans(shown, now, known.progress)
         view["on_hosts"] = self._on_hosts(job, now, private=private)
         return view
 
     def _on_hosts(self, job: Job, now: float, *, private: bool) -> list[HostView]:
-        """Of a job that is not the caller's, without what is held against its machines."""
+        """Of a job that is not the caller's, without what is held against its machines, and without errors."""
         live = self._live.get(job.id) or Live()
         known = any(report.physical for report in live.reports)
         suspects = (self._suspects() if known else ()) if private else None

@@ -87,8 +87,8 @@ def job_view(
     host_keys: str = "",
 ) -> JobView:
     """`job` at `now`. `host_keys`: why those of its slice are trusted. Without `private`, what its owner keeps to
-    himself stays empty: workdir, code, bundles, evidence, and what the program is and how it is started. `actions`,
-    `refused`, `timeline` and `on_hosts` are left to the caller."""
+    himself stays empty: workdir, code, bundles, evidence, and what the program is and how it is started; with it, `job`
+    is as `job_in_full` returns it. `actions`, `refused`, `timeline` and `on_hosts` are left to the caller."""
     trouble = "" if job.state.final else known.trouble
     progress, moved_at = known.progress, known.moved_at
     job = with_live(job, progress)
@@ -225,6 +225,7 @@ def attempt_view(
 ) -> AttemptView:
     """`kept`: as `steps_kept` returns it."""
     done = attempt.progress
+    hidden: dict[str, Any] = {} if private else {"text": ""}
     return AttemptView(
         number=attempt.number,
         slice=attempt.slice,
@@ -237,7 +238,7 @@ def attempt_view(
         message=attempt.message,
         evidence=[ProofView(**asdict(line)) for line in attempt.evidence] if private else [],
         physical=list(attempt.physical),
-        verdict=VerdictView(**asdict(attempt.verdict)) if attempt.verdict else None,
+        verdict=VerdictView(**asdict(attempt.verdict) | hidden) if attempt.verdict else None,
         unreached=UnreachedView(**asdict(attempt.unreached)) if attempt.unreached else None,
         step=done.step,
         checkpoint=done.checkpoint,

@@ -111,25 +111,42 @@ def test_no_line_makes_a_failure_of_a_success_or_the_reverse() -> None:
 def test_an_error_of_the_agent_comes_before_the_lines_of_the_program() -> None:
     killed = {"error": "killed for want of memory", "error_cause": Cause.OOM_HOST}
     found = end(host(0, -9, "No accelerator found", **killed))
-    assert (found.cause, found.message) == (Cause.OOM_HOST, "host 0: killed for want of memory")
+    assert (found.cause, found.detail) == (Cause.OOM_HOST, "host 0: killed for want of memory")
+    assert found.message == "host 0: killed by signal 9"
+    unstarted = end(host(0, None, error="no file a/secret.txt", error_cause=Cause.SETUP))
+    assert unstarted.message == "host 0: the program was not started"
 
 
 def test_a_crash_shows_the_end_of_its_traceback() -> None:
     found = end(host(0, 1, "step 1", *ERROR, "ValueError: bad shape", "Exception ignored in x"))
-    assert (found.cause, found.message) == (
+    assert (found.cause, found.message, found.detail) == (
         Cause.CRASH,
+        "ValueError (host 0: exit code 1)",
         "ValueError: bad shape (host 0: exit code 1)",
     )
     assert found.evidence == tuple(Proof(0, x) for x in (*ERROR, "ValueError: bad shape"))
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("jax.errors.JaxRuntimeError: x", "jax.errors.JaxRuntimeError (host 0: exit code 1)"),
+        ("KeyboardInterrupt", "KeyboardInterrupt (host 0: exit code 1)"),
+        ("the password is: x", "host 0: exit code 1"),
+        ("Step 3 of /home/x", "host 0: exit code 1"),
+    ],
+)
+def test_of_an_error_the_message_has_nothing_but_its_class(line: str, named: str) -> None:
+    found = end(host(0, 1, *ERROR, line))
+    assert (found.message, found.detail) == (named, f"{line} (host 0: exit code 1)")
 
 
 def test_a_module_that_is_missing_is_named() -> None:
     missing = "ModuleNotFoundError: No module named 'nosuchmodule'"
     found = end(host(0, 1, *ERROR, missing))
     assert found.cause is Cause.SETUP
-    assert found.message == (
-        f"{missing} (host 0: something that the program needs is not installed (exit code 1))"
-    )
+    plain = "host 0: something that the program needs is not installed (exit code 1)"
+    assert (found.message, found.detail) == (plain, f"{missing} ({plain})")
 
 
 def test_a_blank_line_does_not_end_a_traceback_and_what_every_host_prints_is_no_evidence() -> None:
@@ -148,7 +165,8 @@ def test_the_verdict_of_a_replay_names_the_host_whoever_tells_of_it() -> None:
     )
     found = end(host(0, 71, age=40, verdict=verdict), host(1, 76, age=50))
     assert (found.cause, found.host, found.verdict) == (Cause.BAD_HOST, 1, verdict)
-    assert found.message == "host 1 computes it otherwise (exit code 71)"
+    assert found.message == "host 1: the loss is not finite, and a device made it (exit code 71)"
+    assert found.detail == "host 1 computes it otherwise (exit code 71)"
     unsaid = end(host(0, 76, age=50), host(1, 71, age=40, verdict=replace(verdict, host=None)))
     assert unsaid.host == 1, "the host that ended so"
     none = end(host(0, 71))
@@ -160,7 +178,7 @@ def test_a_replay_that_cannot_tell_machine_from_maths_leaves_it_open() -> None:
     verdict = Verdict(step=7, text="a device made it, and nothing says which")
     found = end(host(0, 65, age=40, verdict=verdict), host(1, 65, age=50, verdict=verdict))
     assert (found.cause, found.verdict) == (Cause.NONFINITE, verdict), "tried on other hardware"
-    assert found.message == "a device made it, and nothing says which (exit code 65)"
+    assert found.detail == "a device made it, and nothing says which (exit code 65)"
     unsaid = end(host(0, 65))
     assert unsaid.verdict == Verdict(blame="model or data")
 
@@ -200,7 +218,7 @@ def test_an_echo_of_a_peer_is_not_the_cause() -> None:
     found = end(
         host(0, 1, *ERROR, echo, age=40), host(1, 1, *ERROR, "KeyError: 'x'"), host(2, 1, echo)
     )
-    assert (found.host, found.message) == (1, "KeyError: 'x' (host 1: exit code 1)")
+    assert (found.host, found.detail) == (1, "KeyError: 'x' (host 1: exit code 1)")
 
 
 def test_an_unexplained_end_gives_way_to_the_line_that_explains_it_on_any_host() -> None:

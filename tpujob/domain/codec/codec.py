@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tpujob.domain.codec import records_v1
 from tpujob.domain.events import PAYLOADS, Event
+from tpujob.domain.failures import disclosure
 from tpujob.domain.model import SCHEMA_VERSION, Job, Json, Suspect
 from tpujob.domain.notify.model import Channel, Message, Note
 from tpujob.domain.spec.shared import shared
@@ -62,21 +63,23 @@ def job_from_text(job_id: str, text: str) -> Job:
             document = records_v1.job(
                 document
             )  # not of a damaged one: the next line says what is wrong
-    return _read(Job, job_id, json.dumps({**document, "schema_version": SCHEMA_VERSION}))
+    found = _read(Job, job_id, json.dumps({**document, "schema_version": SCHEMA_VERSION}))
+    return disclosure.old_job(found) if version <= 6 else found
 
 
 def event_from_text(job_id: str, text: str) -> Event:
     """The event that `to_text` was given. Raises StoreError, naming the job and the field."""
     happened = _read(Event, job_id, text)
-    kind = PAYLOADS.get(happened.kind)
+    kind, document = PAYLOADS.get(happened.kind), json.loads(text)
+    old = document.get("schema_version", 1) <= 6
     if kind is None:
-        return happened
-    document = json.loads(text)
+        return disclosure.old_event(happened) if old else happened
     try:
         payload = records_v1.payload(document) if "data" in document else document.get("payload")
     except (LookupError, TypeError, ValueError, AttributeError):
         payload = document["data"]  # it is damaged, and the next line says what is wrong
-    return replace(happened, payload=_read(kind, job_id, json.dumps(payload), "payload"))
+    happened = replace(happened, payload=_read(kind, job_id, json.dumps(payload), "payload"))
+    return disclosure.old_event(happened) if old else happened
 
 
 def _version(text: str) -> int | None:

@@ -17,6 +17,7 @@ _TRACEBACK = "Traceback (most recent call last)"
 #: where the files of an attempt lie on its host; the folder of the job's code is `work/` there
 _FOLDER = re.compile(r"/[^\s\"']*/\.tpujob/attempts/[^/\s\"']+/(?:work/)?")
 _MARKS = re.compile(r"[\s^~]*")
+_CLASS = re.compile(r"((?:[^\W\d]\w*\.)*[A-Z]\w*)(?::|\s*$)")
 
 
 def proofs(culprit: Report, named: Sequence[str], ordered: Sequence[Report]) -> tuple[Proof, ...]:
@@ -53,6 +54,12 @@ def last_error(lines: Sequence[str]) -> str:
     """The line that names the last traceback's error; empty without one."""
     traceback = _traceback(lines)
     return traceback[-1] if traceback and not traceback[-1][:1].isspace() else ""
+
+
+def error_class(error: str) -> str:
+    """What `last_error` says before its text; empty: it does not begin with the name of a class."""
+    found = _CLASS.match(error[:100])
+    return found[1] if found else ""
 
 
 def proof(host: int, text: str) -> Proof:

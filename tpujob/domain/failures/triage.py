@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tpujob.domain.failures import told
-from tpujob.domain.failures.evidence import code_of, ending, last_error, proofs
+from tpujob.domain.failures.evidence import code_of, ending, error_class, last_error, proofs
 from tpujob.domain.failures.signs import ECHO, sign_of
 from tpujob.domain.model import Cause, End, Outcome, Verdict
 from tpujob.domain.observations import Report
@@ -104,17 +104,18 @@ def _blame(bad: Sequence[Report], reports: Sequence[Report]) -> End:
     first = ordered[0]
     code = code_of(first)
     if first.error_cause:
-        message = f"host {first.host}: {first.error}"
+        code_said = "the program was not started" if first.exit_code is None else ending(code)
         proof = proofs(first, (), ordered)
         return End(
             Outcome.FAILED,
             first.error_cause,
             first.host,
-            message,
+            f"host {first.host}: {code_said}",
             proof,
             _verdict(ordered),
             unreached=first.unreached,
             late=first.late,
+            detail=f"host {first.host}: {first.error}",
         )
     if told.notice_of(reports) and (code in CASCADE or code == Exit.INTERRUPTED):
         plain = "saved" if code == Exit.INTERRUPTED else told.stopped(code)
@@ -122,12 +123,13 @@ def _blame(bad: Sequence[Report], reports: Sequence[Report]) -> End:
     if code in CODES:
         outcome, cause, words = CODES[code]
         verdict = _verdict(ordered) or _JUDGED.get(code)
-        message = f"host {first.host}: {words} ({ending(code)})"
-        host = first.host
+        host, detail = first.host, ""
         if verdict and verdict.text:
             host = first.host if verdict.host is None else verdict.host
-            message = f"{verdict.text} ({ending(code)})"
-        return End(outcome, cause, host, message, proofs(first, (), ordered), verdict)
+            detail = f"{verdict.text} ({ending(code)})"
+        message = f"host {host}: {words} ({ending(code)})"
+        proof = proofs(first, (), ordered)
+        return End(outcome, cause, host, message, proof, verdict, detail=detail)
     return _explain(ordered)
 
 
@@ -153,16 +155,19 @@ def _explain(ordered: Sequence[Report]) -> End:
         if found:
             sign, lines = found
             message = f"host {report.host}: {sign.words} ({ending(code_of(report))})"
-            if sign.cause is Cause.SETUP:  # what is missing
-                message = f"{lines[-1][:100]} ({message})"
+            # what is missing
+            detail = f"{lines[-1][:100]} ({message})" if sign.cause is Cause.SETUP else ""
             proof = proofs(report, lines, ordered)
-            return End(Outcome.FAILED, sign.cause, report.host, message, proof)
+            return End(Outcome.FAILED, sign.cause, report.host, message, proof, detail=detail)
     first = ordered[0]
-    message = f"host {first.host}: {ending(code_of(first))}"
+    message, detail = f"host {first.host}: {ending(code_of(first))}", ""
     error = last_error(first.evidence)
     if error:
-        message = f"{error[:100]} ({message})"
-    return End(Outcome.FAILED, Cause.CRASH, first.host, message, proofs(first, (), ordered))
+        detail = f"{error[:100]} ({message})"
+        named = error_class(error)
+        message = f"{named} ({message})" if named else message
+    proof = proofs(first, (), ordered)
+    return End(Outcome.FAILED, Cause.CRASH, first.host, message, proof, detail=detail)
 
 
 def _guilt(report: Report) -> tuple[int, float, int]:

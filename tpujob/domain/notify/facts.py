@@ -17,6 +17,7 @@ from tpujob.domain.events import (
     ReleaseStarted,
     SliceHeld,
 )
+from tpujob.domain.failures.disclosure import ended_by, in_full
 from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.notify.model import Kind, Note
 from tpujob.domain.observations import Account
@@ -108,11 +109,12 @@ def _of(
     with_zone = kind not in (Kind.SUCCEEDED, Kind.CANCELLED) and slices
     said = "" if kind is Kind.SUCCEEDED or cause is None else cause.value
     key = "/".join(filter(None, (job.id, str(attempt), kind, said, f"{ended}" if ended else "")))
+    public = text or happened.text
     return Note(
         key=key,
         kind=kind,
         at=happened.at,
-        text=one_line(text or happened.text, LONGEST),
+        text=one_line(in_full(public, ended_by(job, happened.at)), LONGEST),
         job=job.id,
         name=job.name,
         user=job.user,
@@ -120,6 +122,8 @@ def _of(
         cause=said,
         zone=slices[-1].zone if with_zone else "",
         lines=_proof(job, attempt, cause),
+        owner=job.owner,
+        public=one_line(public, LONGEST),
     )
 
 
@@ -145,16 +149,19 @@ def overdue(job: Job, now: float, patience: Patience) -> tuple[Note | None, floa
     if now < due:
         return None, due
     slice = job.slices[-1] if job.slices else None
+    waits = f"{what} for {duration(now - since)}: "
     note = Note(
         key=f"{job.id}/{len(job.attempts)}/{kind}/{since:.0f}",
         kind=kind,
         at=due,
-        text=one_line(f"{what} for {duration(now - since)}: {job.message}", LONGEST),
+        text=one_line(waits + in_full(job.message, job.attempts), LONGEST),
         job=job.id,
         name=job.name,
         user=job.user,
         attempt=len(job.attempts),
         zone=slice.zone if slice else "",
+        owner=job.owner,
+        public=one_line(waits + job.message, LONGEST),
     )
     return note, None
 

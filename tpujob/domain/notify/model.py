@@ -48,6 +48,8 @@ class Note:
     cause: str = ""
     zone: str = ""
     lines: tuple[str, ...] = ()  #: what more there is to say
+    owner: str = ""  #: of the job, who may read all of this; empty: admins alone may
+    public: str = ""  #: what others may read in the place of text and lines; empty: the cause
 
     @property
     def topic(self) -> str:

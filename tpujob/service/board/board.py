@@ -17,6 +17,7 @@ from typing import Any, cast
 from tpujob.api import JobPage, JobRow, ListAsked
 from tpujob.domain import access, listing
 from tpujob.domain.access import Principal
+from tpujob.domain.failures.disclosure import job_in_full
 from tpujob.domain.listing import Listed, Move, Wanted
 from tpujob.domain.model import Job, Progress, State
 from tpujob.domain.money import pace, rate
@@ -41,6 +42,7 @@ class _Kept:
     version: int
     job: Job | None  #: None: it has ended
     row: bytes = b""  #: then marshalled: read for each page that shows it
+    full: bytes = b""  #: the same for its owner and admins; empty: it has no more
     progress: Progress | None = None  #: what was last seen of its program
     moved_at: float | None = None
     trouble: str = ""
@@ -208,9 +210,11 @@ class Board:
 
     def _row(self, kept: _Kept, who: Principal, now: float) -> JobRow:
         mine = access.is_own(who, kept.listed.owner)
+        private = access.sees_all(who, kept.listed.owner)
         if kept.job is not None:
-            return job_row(kept.job, self._knowledge.of(kept.job, now), now, mine=mine)
-        row = cast(JobRow, marshal.loads(kept.row))  # noqa: S302, written below
+            job = job_in_full(kept.job) if private else kept.job
+            return job_row(job, self._knowledge.of(kept.job, now), now, mine=mine)
+        row = cast(JobRow, marshal.loads((private and kept.full) or kept.row))  # noqa: S302, written below
         row["mine"] = mine
         return row
 
@@ -263,12 +267,12 @@ class Board:
             return
         if known is not None:
             self._states[known.listed.state] -= 1
-        row = b""
+        row = full = b""
         if job.state.final:
             # nothing of it moves any more: it owns no slice
-            shown = job_row(job, NOTHING, self._clock.now(), mine=False)
-            row = marshal.dumps(cast(Any, shown))
-        kept = _Kept(listed(job), job.version, None if row else job, row)
+            whole, row = job_in_full(job), self._marshalled(job)
+            full = self._marshalled(whole) if whole is not job else b""
+        kept = _Kept(listed(job), job.version, None if row else job, row, full)
         if known is None:
             self._numbers.insert(bisect_left(self._numbers, number), number)
             self._owned.setdefault(job.owner, set()).add(number)
@@ -277,6 +281,10 @@ class Board:
         self._rows = None
         (self._going.discard if row else self._going.add)(number)
         self._moves.add(number, known.listed if known else None, kept.listed)
+
+    def _marshalled(self, job: Job) -> bytes:
+        shown = job_row(job, NOTHING, self._clock.now(), mine=False)
+        return marshal.dumps(cast(Any, shown))
 
     def _drop(self, number: int) -> None:
         known = self._jobs.pop(number, None)

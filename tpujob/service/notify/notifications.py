@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from tpujob.api import ChannelView, DeliveryView, RuleView, TryView
+from tpujob.domain import access
 from tpujob.domain import secrets as secret_rules
 from tpujob.domain.access import BACKEND, Principal, Role
 from tpujob.domain.notify import words
@@ -116,7 +117,13 @@ class Notifications:
             TryView(at=rfc3339(one.at), error=self._why(one.error, message.channel, who))
             for one in message.tries
         )
-        return delivery_view(message, [*tries])
+        notes = (
+            note
+            if not note.job or access.sees_all(who, note.owner)
+            else replace(note, text=note.public or note.cause, lines=())
+            for note in message.notes
+        )
+        return delivery_view(replace(message, notes=(*notes,)), [*tries])
 
     def _sees(self, who: Principal, channel: str) -> bool:
         """Whether the caller is told where it leads, and what its receiver answers, which may name an address: admins,

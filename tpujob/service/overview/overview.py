@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tpujob.api import CapacityReport, EventsPage, JobEventView
 from tpujob.domain.events import Event, EventKind
+from tpujob.domain.failures.disclosure import event_in_full
 from tpujob.domain.model import Job, State
 from tpujob.domain.observations import Circuit
 from tpujob.domain.pages import EVENTS, PAGE
@@ -44,9 +45,9 @@ class Overview:
     # Events ----------------------------------------------------------------------------------------------------------
 
     def happened(
-        self, *, before: str = "", kinds: Sequence[str] = (), limit: int = EVENTS
+        self, *, before: str = "", kinds: Sequence[str] = (), limit: int = EVENTS, full: bool
     ) -> EventsPage:
-        """As `JobsApi.happened` says."""
+        """As `JobsApi.happened` says. `full`: with the text of the errors that ended attempts, for admins."""
         if not 1 <= limit <= PAGE:
             raise BadRequest(f"a page has 1 to {PAGE} events, not {limit}")
         wanted, older = _kinds(kinds), ""
@@ -62,7 +63,8 @@ class Overview:
                 older = _written(one)
                 break
         of = self._board.names(job_id for job_id, _ in found)
-        views = [_view(job_id, event, *of.get(job_id, ("", ""))) for job_id, event in found]
+        shown = [(job_id, event_in_full(one) if full else one) for job_id, one in found]
+        views = [_view(job_id, event, *of.get(job_id, ("", ""))) for job_id, event in shown]
         return EventsPage(events=views, next=older)
 
     def _events(self, before: EventKey | None, size: int) -> Iterator[tuple[str, Event]]:

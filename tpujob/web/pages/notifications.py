@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from tpujob.api import DeliveryView, JobsApi
-from tpujob.domain.access import Principal
 from tpujob.errors import BadRequest
 from tpujob.web.live import Address, Fragments, Views
 from tpujob.web.pages import frame
@@ -49,13 +48,7 @@ def add(app: FastAPI) -> None:
         asked = Query.read(at.query, KNOWN)
         return fragments(_found(api, asked), _may(api), asked, frame.now(app))
 
-    def audience(who: Principal, at: Address) -> Hashable:
-        """Whoever sees the same addresses."""
-        del at
-        api: JobsApi = app.state.jobs(who)
-        return who.role, tuple(bool(one["to"]) for one in api.channels())
-
-    views.add("/notifications", live, audience=audience)
+    views.add("/notifications", live)
 
     @app.post("/notifications/test", include_in_schema=False)
     def test(api: Caller, request: Request, form: Form) -> Response:
