@@ -154,9 +154,10 @@ def _explain(ordered: Sequence[Report]) -> End:
         found = None if report.error_cause or code_of(report) in CODES else sign_of(report.evidence)
         if found:
             sign, lines = found
-            message = f"host {report.host}: {sign.words} ({ending(code_of(report))})"
-            # what is missing
-            detail = f"{lines[-1][:100]} ({message})" if sign.cause is Cause.SETUP else ""
+            code = ending(code_of(report))
+            message, detail = f"host {report.host}: {sign.words} ({code})", ""
+            if sign.cause is Cause.SETUP:  # what is missing
+                detail = f"{lines[-1][:100]} (host {report.host}: {code})"
             proof = proofs(report, lines, ordered)
             return End(Outcome.FAILED, sign.cause, report.host, message, proof, detail=detail)
     first = ordered[0]
