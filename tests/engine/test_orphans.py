@@ -11,6 +11,7 @@ import pytest
 from tests.support.stage import Stage, leftover
 from tests.support.stores import DAMAGE, EMPTY
 from tests.support.world import orphans
+from tpujob.adapters.sqlite import SqliteStore
 from tpujob.api import LeakView
 from tpujob.doctor.probe.spend import LEFT_OVER, PROBE_JOB
 from tpujob.domain.decide import SUSPENDED_WITHIN
@@ -299,6 +300,29 @@ def test_the_slice_of_a_probe_is_left_alone_while_it_may_be_in_use(stage: Stage)
     assert stage.api.sweep()["deleted"] == []
     leftover(stage, "tj-probe-2", "us-central2-b", age=LEFT_OVER + 60, job_id=PROBE_JOB)
     assert [one["name"] for one in stage.api.sweep()["deleted"]] == ["tj-probe-2"]
+
+
+def test_the_slice_of_a_job_of_a_lost_store_is_deleted_though_a_new_job_has_its_id(
+    stage: Stage, tmp_path: Path
+) -> None:
+    def created(word: str) -> Job:
+        job = stage.job(stage.create())
+        named = replace(job, word=word)
+        stage.store.commit(named, None, expected_version=job.version, op_id=word, lease=None)
+        return stage.running(job.id)
+
+    lost = created("10570b5e")
+    stage.store = SqliteStore(tmp_path / "in-its-place.db")
+    stage.reconciler = stage.new_backend()
+    new = created("5f0c9a1e")
+    assert new.id == lost.id
+    names = [job.slices[0].name for job in (lost, new)]
+    assert names == ["tj-000001-1-10570b5e", "tj-000001-1-5f0c9a1e"]
+    assert stage.cloud.created == names, "it was not taken over"
+    assert [leak["name"] for leak in leaks(stage)] == names[:1]
+    stage.clock.sleep(HOUR)
+    assert [o.name for o in stage.sweep().deleted] == names[:1]
+    assert list(stage.cloud.machines) == stage.hosts.kept() == names[1:]
 
 
 def test_a_store_that_was_emptied_or_replaced_claims_nothing_and_nothing_is_deleted(

@@ -82,17 +82,17 @@ def test_several_slices_run_one_program_and_are_lost_as_one(stack: LocalStack) -
     assert view["usd_per_hour"] == pytest.approx(14.744), "of both"
     assert view["attempt"] == 1, stack.run("why", job_id)
     assert "2 x v4-16" in stack.run("list", "--all")
-    shown = stack.run("emulator", "status")
-    assert f"tj-{job_id}-1-0" in shown
-    assert f"tj-{job_id}-1-1" in shown
+    shown, name = stack.run("emulator", "status"), view["slices"][0]["name"]
+    assert f"{name}-0" in shown
+    assert f"{name}-1" in shown
 
-    stack.run("emulator", "preempt", f"tj-{job_id}-1-1", "--notice", "0s")
+    stack.run("emulator", "preempt", f"{name}-1", "--notice", "0s")
     assert "succeeded" in stack.run("wait", job_id)
     view = stack.job(job_id)
     assert [a["cause"] for a in view["attempts"]] == ["PREEMPTED", None]
     assert [(s["name"], bool(s["gone_at"])) for s in view["slices"]] == [
-        (f"tj-{job_id}-1", True),
-        (f"tj-{job_id}-2", True),
+        (name, True),
+        (name.replace(f"tj-{job_id}-1", f"tj-{job_id}-2"), True),
     ]
     first = view["slices"][1]["hosts"][0]
     said = stack.run("logs", job_id, "--attempt", "2")

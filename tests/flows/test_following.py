@@ -138,8 +138,8 @@ def test_hosts_that_cannot_be_reached_over_ssh_ship_often_while_somebody_follows
 ) -> None:
     stack, flag = in_the_cloud, tmp_path / "flag"
     job_id = stack.create("unreachable", COUNT.format(flag=flag))
-    stack.until(job_id, "running")
-    key = settings.load(env=stack.env).keys / f"tj-{job_id}-1" / "id_ed25519"
+    (slice,) = stack.until(job_id, "running")["slices"]
+    key = settings.load(env=stack.env).keys / slice["name"] / "id_ed25519"
     assert key.exists()
     key.write_text(new_private_key())  # another one: the hosts let nobody in
     os.kill(stack.ready("backend")["pid"], signal.SIGKILL)  # with its open connections

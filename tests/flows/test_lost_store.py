@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -51,7 +52,7 @@ def test_a_lost_store_is_refused_and_no_job_gets_the_data_of_another(
     ended = create(local, "first", "true")
     local.until(ended, "succeeded")
     running = create(local, "going", "sleep 3000")
-    local.until(running, "running")
+    (old,) = [one["name"] for one in local.until(running, "running")["slices"]]
     stop_backend(local)
     (db,), backup = local.state.glob("jobs.db*"), tmp_path / "backup.db"
     db.replace(backup)
@@ -61,7 +62,7 @@ def test_a_lost_store_is_refused_and_no_job_gets_the_data_of_another(
     db.write_bytes(b"")
     said = local.run("create", str(tmp_path / "first.yaml"), code=69)
     assert f"{db} is missing or empty" in said
-    assert slices(local) == ["tj-000002-1"], "nothing is deleted before somebody has chosen"
+    assert slices(local) == [old], "nothing is deleted before somebody has chosen"
     db.write_bytes(backup.read_bytes())
     local.run("up")
     assert local.job(running)["state"] == "running"
@@ -69,7 +70,7 @@ def test_a_lost_store_is_refused_and_no_job_gets_the_data_of_another(
     stop_backend(local)
     os.truncate(db, 0)
     said = local.run("list", code=69)
-    assert slices(local) == ["tj-000002-1"]
+    assert slices(local) == [old]
     (identity,) = set(re.findall(r"--replace-store ([0-9a-f]{16})", said))
     local.run("up", "--replace-store", identity)
     assert local.json("list", "--all") == []
@@ -77,3 +78,10 @@ def test_a_lost_store_is_refused_and_no_job_gets_the_data_of_another(
     assert other == ended, "ids begin again"
     local.until(other, "succeeded")
     assert "of an earlier attempt" not in local.run("logs", other)
+    new = local.create("new", "echo its own program", tpu={"type": "v4-8"})
+    assert new == running, "the id of the job whose slice still runs"
+    (slice,) = local.until(new, "succeeded")["slices"]
+    assert slice["name"] != old
+    assert "its own program" in local.run("logs", new)
+    (unclaimed,) = json.loads(local.run("leaks", "--json", code=6))
+    assert unclaimed["name"] == old, "the sweep deletes it when its grace is over"

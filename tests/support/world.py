@@ -331,7 +331,7 @@ class Bucket:
         """What an agent writes: the newest facts over the older ones."""
         path = paths.report_path(workdir, attempt, host)
         old = json.loads(self.objects[path][1].metadata["report"]) if path in self.objects else {}
-        job = workdir.rsplit("/", 1)[1]
+        job = workdir.rsplit("/", 1)[1].partition("-")[0]
         self._count += 1
         about = {"v": 1, "job": job, "attempt": attempt, "host": host, "signalled": False}
         record = {**about, **old, **fields}

@@ -215,8 +215,8 @@ _ALLOWED: Allowed = {
 
 def owner(settings: Settings, context: Context) -> str:
     """The word that marks what this context's backend made, as jobs of two stores have the same ids: a label's value,
-    the end of slices' names, and a folder in the bucket. For Firestore it follows from the database; for a file it is
-    drawn at random once. Its last character is a letter."""
+    and a folder in the bucket. For Firestore it follows from the database; for a file it is drawn at random once. Its
+    last character is a letter."""
     if context.store == "firestore":
         place = f"{context.project}-{context.database.strip('()')}"
         word = re.sub(r"[^a-z0-9]+", "-", place.removesuffix("-default"))

@@ -103,7 +103,7 @@ class Slice:
     With Multislice one record stands for several TPU slices of one type: they are asked for, are there and are lost as
     one, and their hosts are numbered through, the first slice's first."""
 
-    name: str  #: `tj-<job>-<k>`, and the backend's own word where one bucket has folders of several
+    name: str  #: `tj-<job>-<k>-<word of the job>`; of a job without a word: `tj-<job>-<k>`, or with the backend's word
     k: int  #: counts from 1
     type: str  #: accelerator type, such as `v4-16`
     zone: str
@@ -332,8 +332,8 @@ class Job:
     copies: tuple[Copy, ...] = ()  #: made or being made for it
     owner: str = ""  #: a `Principal.id`; empty: of before there were owners, or of nobody
     folder: str = ""  #: of its owner, in each bucket; empty: the bucket itself
-    #: of its workdir: random, so that a job of a lost store that had the same id shares no object with this one; empty:
-    #: created before there were such words
+    #: of its workdir and its slices: random, so that a job of a lost store that had the same id shares no object and no
+    #: slice with this one; empty: created before there were such words
     word: str = ""
     schema_version: int = SCHEMA_VERSION
 

@@ -79,6 +79,7 @@ def backend(settings: Settings) -> Backend:
             found.blobs,
             sorted(set(found.site.buckets.values())),
             settings,
+            found.hosts.key,
         )
     changes = Changes(store)
     members = Membership(store.members)

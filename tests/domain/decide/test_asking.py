@@ -70,6 +70,8 @@ def test_a_name_is_never_used_twice_and_says_whose_store_it_is() -> None:
     assert after(tried, decided(tried)).slices[-1].name == "tj-000001-8"
     apart = replace(tried, bucket="gs://lab-data/ada")
     assert after(apart, decided(apart)).slices[-1].name == "tj-000001-8-ada"
+    now = replace(apart, word="5f0c9a1e")
+    assert after(now, decided(now)).slices[-1].name == "tj-000001-8-5f0c9a1e", "one of a lost store"
 
 
 def test_nothing_is_asked_for_before_its_time() -> None:

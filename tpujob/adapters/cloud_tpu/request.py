@@ -89,8 +89,11 @@ def node_ids(slice: Slice) -> tuple[str, ...]:
     return tuple(f"{slice.name}-{place}" for place in range(slice.tpu_slices))
 
 
-#: between the numbers there may be a backend's own word, which ends in a letter
-_ONE_OF_SEVERAL = re.compile(r"(tj-[0-9]+-[0-9]+(?:-[a-z][-a-z0-9]*[a-z])?)-([0-9]{1,4})")
+#: between the numbers there is the job's word; of slices of before that: a backend's own word, which ends in a letter,
+#: or nothing
+_ONE_OF_SEVERAL = re.compile(
+    r"(tj-[0-9]+-[0-9]+(?:-[0-9a-f]{8}|-[a-z][-a-z0-9]*[a-z])?)-([0-9]{1,4})"
+)
 
 
 def slice_of(node_id: str) -> tuple[str, int]:

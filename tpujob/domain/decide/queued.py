@@ -77,10 +77,11 @@ def _end(job: Job, end: Event) -> Decision:
 
 
 def _slice_name(job: Job, k: int) -> str:
-    """The name in the cloud. Jobs of two stores have the same ids: where their buckets are folders of one, the folder's
-    name tells their slices apart."""
-    folder = job.bucket.removeprefix("gs://").partition("/")[2]
-    return f"tj-{job.id}-{k}-{folder}" if folder else f"tj-{job.id}-{k}"
+    """The name in the cloud. Jobs of two stores have the same ids, also of a lost store and of the one in its place:
+    the job's word tells their slices and the keys of these apart. A job without a word has the name of the backend's
+    folder in a shared bucket instead."""
+    own = job.word or job.bucket.removeprefix("gs://").partition("/")[2]
+    return f"tj-{job.id}-{k}-{own}" if own else f"tj-{job.id}-{k}"
 
 
 def waited_out(job: Job, now: float) -> bool:

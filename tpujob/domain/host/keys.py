@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tpujob.domain.model import Attempt, Job
 
+#: the key with which backends sign which store a bucket belongs to; no host is told it
+OF_STORES = ("stores",)
+
 
 def of_attempt(job: Job, attempt: Attempt | None = None) -> tuple[str, ...]:
     """The key with which the hosts of an attempt sign, of the newest one if none is given. Its start is part of it:

@@ -88,7 +88,7 @@ class Submission:
         funds: Callable[[Job], Funds],
         word: Callable[[], str],
     ) -> None:
-        """`word`: draws one for the workdir of each new job."""
+        """`word`: draws one for the workdir and the slices of each new job: eight hexadecimal digits."""
         self._blobs, self._clock = blobs, clock
         self._site, self._offered, self._funds = site, offered, funds
         self._word = word
