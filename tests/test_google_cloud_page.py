@@ -81,6 +81,9 @@ def reader(tmp_path: Path) -> Iterator[Lab]:
     google.start()
     to_google = google_project.open_to_gcloud(google)
     lab = Lab(tmp_path, firestore="")
+    # gcloud makes the account at the server above, of which the emulated Cloud TPU knows nothing
+    account = "tpujob-vm@my-lab-4711.iam.gserviceaccount.com"
+    lab.local.run("emulator", "add", "service-account", account)
     (tmp_path / "reader").mkdir()
     for name, text in FILES.items():
         (tmp_path / "reader" / name).write_text(text)

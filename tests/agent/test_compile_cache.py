@@ -155,9 +155,11 @@ def test_no_more_bytes_are_read_than_were_sealed(tmp_path: Path) -> None:
     assert len(sent) == 2
 
 
-def test_anybody_can_seal_with_an_empty_key_so_it_is_refused() -> None:
-    with pytest.raises(ValueError, match="empty key"):
-        sealed(Shed(), key="")
+def test_what_was_sealed_with_an_empty_key_is_never_used(tmp_path: Path) -> None:
+    shed = Shed()
+    left(shed, tmp_path, "a-cache", b"planted", key="")
+    CompileCache(sealed(shed, key=""), str(tmp_path / "cache"), list[str]().append).fill()
+    assert [*(tmp_path / "cache").iterdir()] == []
 
 
 def test_a_later_host_begins_with_what_an_earlier_one_compiled(host: Host) -> None:

@@ -450,9 +450,11 @@ def test_an_object_that_is_replaced_after_it_was_listed_is_left_out(kept: Kept) 
     assert "not as this host has listed them: 1 ('out/a')" in kept.said[-1]
 
 
-def test_anybody_can_sign_with_an_empty_key_so_it_is_refused(kept: Kept) -> None:
-    with pytest.raises(ValueError, match="empty key"):
-        kept.again(key="")
+def test_a_list_that_was_signed_with_an_empty_key_is_no_list(kept: Kept) -> None:
+    listed = OutputList(kept.storage, "gs://shed/kept.list", "", ["000042", "1.0", "0"])
+    listed.expect("out/a", None)
+    listed.write()
+    assert not listed.read()
 
 
 # The list and the names

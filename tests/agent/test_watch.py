@@ -170,6 +170,29 @@ def test_a_flood_of_output_is_searched_from_its_newest_part() -> None:
     assert 10_000 < watch.signs < 100_000, "what waits is bounded"
 
 
+@pytest.mark.parametrize(
+    ("printed", "first_step"),
+    [
+        ((1, 2), 1),
+        ((51, 52, 53), 51),
+        ((10, 20, 30), 1),  # each tenth
+        ((60, 70), 51),
+        ((60, 60, 70), 51),  # two lines of one step
+        ((0, 10), 0),
+        ((1, 10), 1),  # the first one, and each tenth
+        ((51, 60, 70), None),  # the same after a resume, or lines that come by the clock
+        ((100,), None),  # it may print each hundredth
+    ],
+)
+def test_the_first_two_steps_that_are_printed_show_the_first_one_that_was_made(
+    printed: tuple[int, ...], first_step: int | None
+) -> None:
+    watch, _ = watching(progress=r"(?P<step>\d+)")
+    watch.hear([b"%d" % step for step in printed])
+    watch.look()
+    assert watch.first_step == first_step
+
+
 def test_a_slow_line_does_not_hide_the_others() -> None:
     watch, notes = watching(progress=r"(a+)+b|step (?P<step>\d+)")
     watch.hear([b"step 1", b"a" * 60, b"step 2"])

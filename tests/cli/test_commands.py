@@ -92,6 +92,21 @@ def test_create_says_what_the_plan_warns_of(
     assert said.json["id"], "what a script reads stays as it is"
 
 
+def test_create_refuses_what_the_plan_refuses_once_and_before_the_code_is_shipped(
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
+) -> None:
+    code = job_file.parent / "code"
+    code.mkdir()
+    job_file.write_text(job_file.read_text() + "code: code\n")
+    why = "data: gs://nowhere/x: there is no bucket gs://nowhere"
+    api.refused = [{"message": why, "hint": "make it"}]
+    said = tpujob("create", str(job_file), code=65).err
+    assert said.splitlines() == [f"tpujob: {job_file}: {why}", "  make it"]
+    assert api.named("put_bundle") == api.named("create") == []
+    said = tpujob("create", str(job_file), "--dry-run").out
+    assert f"{why}; the job cannot be submitted before it can be read" in " ".join(said.split())
+
+
 def test_create_ships_what_looks_like_a_key_only_if_told_to(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Tpujob
+from tests.service.test_forecast_of_costs import earlier
 from tests.support.estimates import compare_view, estimate_view
 from tests.support.scripted import ScriptedJobs
 from tpujob.cli.commands.cost.compare import amount
@@ -16,6 +18,7 @@ from tpujob.cli.render.cost.compare import compare_page
 from tpujob.cli.render.cost.estimate import estimate_page
 from tpujob.cli.render.cost.forecast import in_short
 from tpujob.cli.render.text import width
+from tpujob.domain.model import Job
 from tpujob.errors import BadRequest
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +39,7 @@ def test_an_estimate_of_a_spot_job_shows_its_range(tpujob: Tpujob, job_file: Pat
     assert rows["you pay"].split()[-1] == "$0.00", "the emulator bills nothing"
     assert "Preemptions are as stated" in said.replace("\n", " ")
     assert "until the end" not in rows
-    assert "waits for a slice is not known: --wait" in said.replace("\n", " ")
+    assert "waits for a slice is not known: state it with `--wait`" in said.replace("\n", " ")
 
 
 def test_explain_tells_what_the_range_is_computed_with() -> None:
@@ -45,6 +48,45 @@ def test_explain_tells_what_the_range_is_computed_with() -> None:
     assert "first slice  half are there after 7 min" in page  # the half-life: 600 s x ln 2
     assert "after a loss half are there after 7 min" in page
     assert "half are lost after 83 min" in page
+
+
+def page_of(jobs: Sequence[Job] = (), **said: float) -> str:
+    """In lines that are long enough for each sentence."""
+    return estimate_page(estimate_view(SPEC, {"hours": 1, **said}, jobs), 400, explained=True)  # type: ignore[typeddict-item]
+
+
+def test_what_no_job_was_measured_for_is_said_to_be_a_guess() -> None:
+    page = page_of()
+    guess = "as no job has been measured: the range holds guesses of them."
+    assert f"How long the set-up and the release take is not known, {guess}" in page
+    for what in ("set-up      ", "release     "):
+        assert f"  {what} half take less than (not known)" in page
+    assert "as earlier jobs met them, or as stated above." in page
+    known = page_of([earlier(1)])
+    assert "guess" not in known
+    assert "  release      half take less than 60 s" in known
+
+
+def test_an_average_leaves_out_what_is_nothing() -> None:
+    page = page_of(wait=0.001, preempt_every=1e12)
+    assert "On average" not in page
+    page = page_of([earlier(1)], wait=600.0, preempt_every=1e12)
+    assert re.search(
+        "On average [0-9]+ min of waiting and [0-9]+ min of set-up, beside 60 min", page
+    )
+
+
+def test_where_waits_come_from_is_said_where_no_job_has_had_such_a_slice() -> None:
+    new = "No job has had such a slice there yet"
+    guess = "Preemptions are guessed from records of spot machines of another kind: state them with `--preempt-every`."
+    assert f"{new}. {guess}" in page_of()
+    other = [earlier(1, type="v4-32")]
+    kind = "those of other places and of spot machines of another kind."
+    assert f"{new}; waits and preemptions are {kind}" in page_of(other)
+    assert f"{new}; waits are {kind} Preemptions are as stated." in page_of(
+        other, preempt_every=1e4
+    )
+    assert new not in page_of([earlier(1)])
 
 
 def test_a_range_is_told_in_short() -> None:

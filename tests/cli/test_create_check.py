@@ -84,6 +84,20 @@ def test_arguments_that_the_program_refuses_are_refused(tpujob: Tpujob, tmp_path
     )
 
 
+@NEEDS_LIBTPU
+def test_a_batch_that_the_hosts_would_refuse_is_refused_with_the_one_to_give(
+    tpujob: Tpujob, tmp_path: Path
+) -> None:
+    """512 devices; the program's own batch has 256 rows."""
+    file = tmp_path / "mlp.yaml"
+    file.write_text(
+        'name: a\ntpu: {type: v4-1024}\nrun: {workload: mlp, args: {hidden: "256,256"}}\n'
+    )
+    said = " ".join(tpujob("create", str(file), "--check", code=78).out.split())
+    assert "v4-1024: batch=256 cannot be split over 512 devices: --batch=512, or another" in said
+    assert "`name: value` below `run.args`" in said
+
+
 def test_a_command_cannot_be_compiled(tpujob: Tpujob, job_file: Path) -> None:
     said = tpujob("create", str(job_file), "--check", code=2)
     assert "only the bundled programs can be compiled" in said.err

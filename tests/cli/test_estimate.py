@@ -36,6 +36,7 @@ def test_an_estimate_has_a_line_for_each_thing_and_its_sum(
     rows = {" ".join(line.split()[:2]): line.split()[-2:] for line in said[3:]}
     assert rows["slices v4-16,"] == ["$22.12", "$0.00"], "the emulator bills nothing"
     assert rows["machines boot"] == ["$0.03", "$0.00"]
+    assert not {"machines host", "control plane"} & rows.keys(), "there is nothing to pay for"
     assert rows["total >$22.17"] == [">$22.17", "$0.00"]
     assert "  objects that the program writes: nobody said: --objects-written" in said
     assert api.named("estimate")[-1]["said"] == {"hours": 3.0, "quiet": False}
@@ -56,13 +57,20 @@ def test_an_estimate_says_when_the_budget_ends_the_job() -> None:
     # 10 $ less 210 s to give the slice back, at 51.52 $ an hour
     assert found.get("budget_hours") == pytest.approx(10 / 51.52 - 210 / 3600, abs=1e-6)
     assert found.get("budget_micros") == 10_000_000
-    ends = "The budget of $10.00 pays for 8 min of 60 min: then it ends the job."
+    ends = "The budget of $10.00 pays for 8 min of 60 min; then the job is ended."
     assert ends in estimate_page(found, 100)
-    assert "pays for 8 min: then it ends" in estimate_page(estimate_view(spec), 100)
+    assert "pays for 8 min; then the job is ended" in estimate_page(estimate_view(spec), 100)
     enough = estimate_view(spec, {"hours": 0.1})
     assert "The budget" not in estimate_page(enough, 100)
     assert enough.get("budget_hours") == found.get("budget_hours")
     assert "budget_hours" not in estimate_view(SPEC, {"hours": 1.0})
+
+
+def test_a_reservation_is_priced_as_on_demand_and_the_page_says_so() -> None:
+    said = "The price is the list price on demand; a commitment costs less."
+    for pricing in ("reserved", "on-demand"):
+        spec = {**SPEC, "tpu": {**SPEC["tpu"], "pricing": pricing}}
+        assert (said in estimate_page(estimate_view(spec), 100)) == (pricing == "reserved")
 
 
 def test_strict_tells_a_script_that_something_is_not_known(tpujob: Tpujob, job_file: Path) -> None:

@@ -166,26 +166,51 @@ def test_a_checksum_of_parts_that_its_server_does_not_mark_as_one_is_outvoted(
 class Flipped(S3Objects):
     """As a server one of whose objects has other bytes than its checksum says."""
 
+    read = 0  #: times that it was read
+
     def get(self, bucket: str, facts: ObjectFacts, start: int, take: Any) -> Any:
-        bad = facts.name == "bad"
-        return super().get(bucket, facts, start, (lambda b: take(bytes(len(b)))) if bad else take)
+        if facts.name != "bad":
+            return super().get(bucket, facts, start, take)
+        self.read += 1
+        return self.spoiled(bucket, facts, start, take)
+
+    def spoiled(self, bucket: str, facts: ObjectFacts, start: int, take: Any) -> Any:
+        return super().get(bucket, facts, start, lambda data: take(bytes(len(data))))
+
+
+class Short(Flipped):
+    """As a server that has announced more bytes of it than it has."""
+
+    def spoiled(self, bucket: str, facts: ObjectFacts, start: int, take: Any) -> Any:
+        if not start:
+            take(b"ba")
 
 
 @pytest.mark.parametrize("small", [1, 1000])
-def test_an_object_whose_bytes_are_wrong_is_left_out_by_name_and_the_rest_copied(
-    rig: Rig, s3: Any, small: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (Flipped, "its bytes do not have the checksum that its source gives"),
+        (Short, "its source sends 2 of the 3 bytes that it announced"),
+    ],
+)
+def test_an_object_whose_bytes_are_wrong_twice_is_left_out_by_name_and_the_rest_copied(
+    rig: Rig,
+    s3: Any,
+    small: int,
+    kind: type[Flipped],
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(relay, "SMALL", small)
     monkeypatch.setattr("time.sleep", lambda _: None)
     put(s3, {f"{n}": b"good" for n in range(5)} | {"bad": b"bad"}, ChecksumAlgorithm="CRC32")
     for target in (rig.place, rig.folder / "back"):
-        done = fetch(rig, target, reader=Flipped())
+        reader = kind()
+        done = fetch(rig, target, reader=reader)
         assert (done.copied, done.left_out) == (5, 1)
         (problem,) = done.problems
-        assert (problem.name, problem.reason) == (
-            "bad",
-            "its bytes do not have the checksum that its source gives",
-        )
+        assert (problem.name, problem.reason, reader.read) == ("bad", reason, 2)
     fetched = {n for n in files_in(rig.folder / "back") if not n.startswith(".tpujob-parts/")}
     assert rig.stored().keys() == fetched == {"0", "1", "2", "3", "4"}
     assert rig.ledger.sessions() == 0

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from statistics import median
 
+from tests.estimator import first
 from tests.estimator.lab import Trial, trials
 from tests.estimator.spot import Zone, zones
 
@@ -28,6 +29,7 @@ def main() -> int:
     wanted.add_argument("--seed", type=int, default=1)
     wanted.add_argument("--processes", type=int, default=2)
     wanted.add_argument("--each", action="store_true", help="a line for each job")
+    wanted.add_argument("--keep", action="store_true", help="keep the first jobs for the tests")
     args = wanted.parse_args()
     found, source = zones()
     begun = time.perf_counter()
@@ -36,6 +38,8 @@ def main() -> int:
     with ProcessPoolExecutor(args.processes) as pool:
         done = pool.map(_zone, found, counts, [args.seed] * len(found))
         all_of_them = [trial for some in done for trial in some]
+    if args.keep:
+        first.keep(all_of_them)
     if args.each:
         for trial in all_of_them:
             print(_line(trial))
@@ -45,8 +49,10 @@ def main() -> int:
     print(_header())
     print(_row("dollars", all_of_them, dollars))
     print(_row("hours", all_of_them, hours))
-    print(_row("dollars, first 5 jobs", [t for t in all_of_them if t.number < 5], dollars))
-    print(_row("dollars, later jobs", [t for t in all_of_them if t.number >= 5], dollars))
+    early = [trial for trial in all_of_them if trial.number < first.JOBS]
+    print(_row(f"dollars, first {first.JOBS} jobs", early, dollars))
+    later = [trial for trial in all_of_them if trial.number >= first.JOBS]
+    print(_row("dollars, later jobs", later, dollars))
     for zone in found:
         print(
             _row(f"dollars, {zone.name}", [t for t in all_of_them if t.zone == zone.name], dollars)

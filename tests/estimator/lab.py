@@ -55,8 +55,7 @@ def trials(
     at = random.uniform(0, zone.length)
     for number in range(count):
         hours = random.choice(lengths)
-        work = Work(hours * HOUR, checkpoint=EVERY * STEP)
-        said = forecast(work, conditions(met, PLACE, "python train.py"))
+        said = estimated(hours, met)
         job = run(zone, at, int(hours * HOUR / STEP), random.getrandbits(32))
         yield _trial(zone, number, hours, said, job)
         met += history([job], job.finished_at or 0.0)
@@ -64,12 +63,22 @@ def trials(
         at += job.finished_at - EPOCH + random.expovariate(1 / (6 * HOUR))
 
 
+def estimated(hours: float, met: Sequence[Met]) -> Forecast:
+    """Of a job with so many hours of work, from what earlier ones met."""
+    work = Work(hours * HOUR, checkpoint=EVERY * STEP)
+    return forecast(work, conditions(met, PLACE, "python train.py"))
+
+
+def priced(rate: int, found: Forecast) -> tuple[int, ...]:
+    """Micro-dollars of its slices at so many an hour, in the order of a `Range`."""
+    return tuple(round(rate * seconds / HOUR) for seconds in found.billed)
+
+
 def _trial(zone: Zone, number: int, hours: float, said: Forecast, job: Job) -> Trial:
     rate = ledger.rate(job.slices[0])
     assert rate
     paid = round((ledger.usd_of_job(job, job.finished_at or 0.0) or 0.0) * US)
-    micros = tuple(round(rate * seconds / HOUR) for seconds in said.billed)
-    return Trial(zone.name, number, hours, said, micros, job, paid)
+    return Trial(zone.name, number, hours, said, priced(rate, said), job, paid)
 
 
 def run(zone: Zone, at: float, steps: int, seed: int) -> Job:

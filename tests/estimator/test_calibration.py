@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.estimator import first
 from tests.estimator.__main__ import dollars, score
 from tests.estimator.lab import trials
 from tests.estimator.spot import made
@@ -24,6 +25,12 @@ def test_ranges_hold_what_jobs_came_to(played):
     assert held >= 0.7, "far fewer than nine of ten: see `make estimator`"
     assert bound >= 0.6
     assert error < 0.4
+
+
+def test_ranges_hold_what_the_first_jobs_of_zones_came_to_under_recorded_histories():
+    held, bound, _ = score([*first.estimates()], lambda pair: pair)
+    assert held >= 0.9
+    assert bound >= 0.8
 
 
 def test_the_jobs_met_what_they_were_to_meet(played):

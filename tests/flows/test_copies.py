@@ -200,11 +200,12 @@ def test_a_plan_and_an_estimate_do_not_need_the_bucket_of_the_data(lab: Stage) -
     tpu = {"type": "v6e-8", "zones": [EAST]}
     spec = {"name": "a", "tpu": tpu, "run": {"command": "x"}, "data": ["gs://nowhere/x", SOURCE]}
     plan = lab.api.plan(spec)
-    (warning,) = [one for one in plan["warnings"] if "nowhere" in one]
-    assert warning.startswith("data: gs://nowhere/x: there is no bucket gs://nowhere")
+    missing = "gs://nowhere/x: there is no bucket gs://nowhere"
+    assert plan.get("refused") == [{"message": f"data: {missing}", "hint": ""}]
+    assert not any("nowhere" in one for one in plan["warnings"])
     assert [one["name"] for one in plan.get("data", ())] == ["fineweb"]
     view = lab.api.estimate(spec, {"hours": 1.0})
-    assert "copy of x: data: gs://nowhere/x: there is no bucket gs://nowhere" in view["unknown"]
+    assert f"copy of x: {missing}" in view["unknown"]
     assert view["list_micros"] > 0
 
 
@@ -218,7 +219,8 @@ def test_each_shipped_config_is_planned_and_estimated_though_its_data_is_not_the
     assert stage.api.estimate(spec, {"hours": 1.0})["list_micros"] > 0
     foreign = {one["from"].split("/")[2] for one in spec["data"] if "gs://" in one["from"]}
     for bucket in foreign:
-        assert any(f"there is no bucket gs://{bucket}" in text for text in plan["warnings"])
+        refused = [one["message"] for one in plan.get("refused", ())]
+        assert any(f"there is no bucket gs://{bucket}" in text for text in refused)
         with pytest.raises(BadSpec, match=f"there is no bucket gs://{bucket}"):
             stage.api.create(spec)
 

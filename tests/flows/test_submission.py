@@ -40,6 +40,7 @@ def test_a_plan_has_the_figures_of_all_its_slices(stage: Stage) -> None:
         "environment": "",
         "mounts": [],
         "data": [],
+        "refused": [],
         "warnings": [],
     }
     assert plan == {**figures, "bucket": plan["bucket"], "spec": plan["spec"]}

@@ -71,11 +71,13 @@ def test_what_no_job_has_met_is_not_known_in_place_of_a_number():
         spec = {**SPEC, "tpu": {**SPEC["tpu"], "pricing": pricing}}
         forecast = estimate_view(spec, {"hours": 10})["forecast"]
         assert (forecast["wall_hours"], forecast["waiting_hours"]) == (None, None)
-        assert forecast["setup_hours"] is None
-        assert forecast["half_seconds"]["first_wait"] is None
+        assert (forecast["setup_hours"], forecast["releasing_hours"]) == (None, None)
+        halves = forecast["half_seconds"]
+        assert (halves["first_wait"], halves["setup"], halves["release"]) == (None, None, None)
     seen = estimate_view(SPEC, {"hours": 10, "preempt_every": 1e9}, [earlier(1)])["forecast"]
     assert seen["wall_hours"] is not None
-    assert seen["setup_hours"] == pytest.approx(400 / 3600)
+    assert (seen["half_seconds"]["setup"], seen["half_seconds"]["release"]) == (400, 60)
+    assert 400 / 3600 < seen["setup_hours"] < 800 / 3600
     spec = {**SPEC, "tpu": {**SPEC["tpu"], "pricing": "reserved"}}
     assert estimate_view(spec, {"hours": 10})["forecast"]["waiting_hours"] == 0
 
@@ -172,6 +174,20 @@ def test_what_a_compile_check_found_gives_way_to_what_was_measured_or_said():
     }
     notes = {way["note"] for way in found["ways"] if way["type"] == "v6e-8"}
     assert "the speed on v6e-8 is that of a compile check: nobody ran it there" in notes
+
+
+def test_of_places_that_end_at_once_the_cheapest_is_the_fastest():
+    zones = ["us-central1-a", "us-west4-a", "europe-west4-b"]
+    spec = {**SPEC, "tpu": {"type": "v5e-8", "zones": zones}}
+    said = {"wait": 60, "preempt_every": 1e9}
+    found = compare_view(spec, said, {"throughput": {"v5e-8": 1.0}})
+    walls = {
+        f["wall_hours"]["p50"] for w in found["ways"] if (f := w["forecast"]) and f["wall_hours"]
+    }
+    assert (len(found["ways"]), len(walls)) == (3, 1)
+    (best,) = [way["zone"] for way in found["ways"] if way["cheapest"]]
+    assert [way["zone"] for way in found["ways"] if way["fastest"]] == [best]
+    assert best != min(zones)
 
 
 @pytest.mark.parametrize("held", ["us-central1-a", "us-west4-a"])

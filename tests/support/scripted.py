@@ -58,6 +58,7 @@ from tpujob.api import (
     NextView,
     PatchView,
     PlanView,
+    RefusalView,
     SearchAsked,
     SecretView,
     SliceView,
@@ -374,6 +375,7 @@ class ScriptedJobs:
         self.kept: dict[str, str] = {}  #: secrets
         self.curves = MetricsView(charts=[], attempts=[], left_out=0, unread=[], why="")
         self.warnings: list[str] = []  #: of every plan
+        self.refused: list[RefusalView] = []  #: the same
         self.told: list[ChannelView] = [channel_view()]
         self.messages: list[DeliveryView] = [delivery_view()]
 
@@ -398,6 +400,7 @@ class ScriptedJobs:
             "command": "echo hello",
             "environment": "",
             "mounts": [],
+            "refused": list(self.refused),
             "warnings": list(self.warnings),
             "spec": dict(spec),
         }

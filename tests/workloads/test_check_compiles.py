@@ -158,5 +158,8 @@ def test_a_compilation_is_given_up_by_its_cpu_time_and_reports_progress_meanwhil
 def test_a_check_without_a_batch_takes_the_least_that_divides_and_says_so() -> None:
     found = checked("mlp", "--hidden=256,256", "--check=v4-16,v4-1024")
     assert [one["batch"] for one in found.values()] == [256, 512]
-    assert "--batch=512, as 256 rows cannot be split" in found["v4-1024"]["warnings"][0]
+    says = (
+        "checked with --batch=512, as the program's own 256 rows cannot be split over the devices"
+    )
+    assert says in found["v4-1024"]["warnings"][0]
     assert not any("--batch" in text for text in found["v4-16"]["warnings"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from workloads.check.children import environment, verdict
+from workloads.check.children import check, environment, verdict
 from workloads.check.command import code_of
 from workloads.check.errors import out_of_memory
-from workloads.check.finding import GIB, Finding, Fit
+from workloads.check.finding import GIB, Finding, Fit, Order
 
 EARLY = (
     "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory: the total memory required for HLO "
@@ -80,3 +82,15 @@ def test_beside_a_real_tpu_libtpu_is_not_loaded_twice() -> None:
 )  # fmt: skip
 def test_the_exit_code_says_whether_all_of_them_fit(fits: tuple[Fit, ...], code: int) -> None:
     assert code_of([Finding(target="v4-8", fit=fit, limit_bytes=1) for fit in fits]) == code
+
+
+def test_a_compilation_that_takes_no_cpu_time_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = tmp_path / "python"
+    waits.write_text("#!/bin/sh\nexec sleep 3600\n")
+    waits.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(waits))
+    order = Order(workload="w", record="r", config={}, target="v4-8")
+    found = check(order, every=0.01, idle=0.05)
+    assert (found.fit, found.reason) == ("unknown", "not compiled: no CPU time was used for 0 s")

@@ -27,7 +27,7 @@ class HalvesView(TypedDict):
     later_wait: float | None  #: the same after a loss
     later_life: float
     setup: float | None  #: from ready to the first step
-    release: float  #: from a program's end until its slice is gone
+    release: float | None  #: from a program's end until its slice is gone
 
 
 class ForecastView(TypedDict):
@@ -40,9 +40,13 @@ class ForecastView(TypedDict):
     list_micros: RangeView | None  #: None: no price is known for the slices
     pay_micros: RangeView | None
     waiting_hours: float | None  #: this and the next three: on average; None: not known
-    setup_hours: float | None  #: from ready to the first step; None: no job has been measured
+    setup_hours: (
+        float | None
+    )  #: from ready to the first step; None: no job has been measured, it is guessed in the ranges
     redone_hours: float  #: of steps that come to nothing with a slice
-    releasing_hours: float  #: from a program's end until its slice is gone
+    releasing_hours: (
+        float | None
+    )  #: from a program's end until its slice is gone; None: as of the set-up
     fails: float  #: the share of courses that use up the preemptions or the wait that the job is allowed
     slices: int  #: of earlier jobs, on which it rests, at this place
     losses: int  #: of them

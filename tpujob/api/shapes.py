@@ -297,6 +297,11 @@ class JobView(TypedDict):
     emulated: NotRequired[bool]
 
 
+class RefusalView(TypedDict):
+    message: str
+    hint: str  #: what to do; empty: nothing is known that helps
+
+
 class PlanView(TypedDict):
     """What `create --dry-run` prints."""
 
@@ -319,6 +324,7 @@ class PlanView(TypedDict):
     environment: str  #: what it runs in, in words; empty: the host as it is
     mounts: list[str]  #: in words
     data: NotRequired[list[DataView]]
+    refused: NotRequired[list[RefusalView]]  #: for what `create` refuses the job as things are now
     warnings: list[str]  #: what is allowed, and may surprise later
     spec: dict[str, Any]
 

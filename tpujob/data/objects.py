@@ -54,10 +54,13 @@ class NotCopied(Exception):
 
 
 class WrongBytes(NotCopied):
-    """Its bytes do not have the checksum that its source gives, however often they are read."""
+    """Its bytes do not have the size or the checksum that its source gives, in two reads that agree with each other, or
+    in many."""
 
-    def __init__(self) -> None:
-        super().__init__("its bytes do not have the checksum that its source gives")
+    def __init__(self, size: int, facts: ObjectFacts) -> None:
+        short = f"its source sends {size} of the {facts.size} bytes that it announced"
+        wrong = "its bytes do not have the checksum that its source gives"
+        super().__init__(short if size < facts.size else wrong)
 
 
 def within_size(

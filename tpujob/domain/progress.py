@@ -73,14 +73,12 @@ def first_step(attempt: Attempt) -> int | None:
 
 
 def began_from(attempt: Attempt) -> int | None:
-    """The step that it went on from, as its program says or as its first step shows; 0: the beginning. None: not
-    known."""
-    if attempt.progress.resumed_from is not None:
-        return attempt.progress.resumed_from
-    first = first_step(attempt)
-    if first is not None:
-        return max(0, first - 1)
-    return 0 if attempt.number == 1 else None
+    """The step that it went on from, as its program says or as the first step shows that its hosts report; 0: the
+    beginning. None: not known; the first step that the backend saw may be a later one."""
+    if attempt.progress.resumed_from is not None or attempt.number == 1:
+        return attempt.progress.resumed_from or 0
+    first = attempt.progress.first_step
+    return None if first is None else max(0, first - 1)
 
 
 def resume_before(job: Job) -> int:

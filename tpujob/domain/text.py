@@ -88,6 +88,11 @@ def many(n: int, thing: str) -> str:
     return f"{n:,} {thing}" if n == 1 else f"{n:,} {thing}s"
 
 
+def listed(things: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(part for part in (", ".join(things[:-1]), *things[-1:]) if part)
+
+
 def amount_of_bytes(size: float) -> str:
     """`512 B`, `39.1 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -96,12 +96,13 @@ def target_of(type: str, slices: int) -> str:
 
 
 def check(wanted: Wanted, targets: Sequence[str], within: Environment) -> Checked:
-    """Compile for each target; takes seconds to minutes. Progress goes to standard error. Raises BadSpec for arguments
-    or a type that the program refuses, TpujobError when it says nothing that can be read."""
+    """Compile for each target, with the batch that a job has; takes seconds to minutes. Progress goes to standard
+    error. Raises BadSpec for arguments or a type that the program refuses, TpujobError when it says nothing that can be
+    read."""
     command = [
         str(within.python),
         *("-m", f"workloads.{wanted.workload}", *wanted.options),
-        *(f"--check={','.join(targets)}", "--json"),
+        *("--check-own-batch", f"--check={','.join(targets)}", "--json"),
     ]
     done = subprocess.run(
         command,

@@ -9,7 +9,13 @@ prints it; `command.py` is the command line. Nothing here runs a step.
 
 from __future__ import annotations
 
-FLAGS = ("--check", "--check-tokens", "--check-rows", "--check-batch-per-chip")
+FLAGS = (
+    "--check",
+    "--check-tokens",
+    "--check-rows",
+    "--check-batch-per-chip",
+    "--check-own-batch",
+)
 
 
 def is_asked(arguments: list[str]) -> bool:

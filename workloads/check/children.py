@@ -18,6 +18,8 @@ from workloads.check.topologies import target
 #: CPU seconds after which a compilation is given up: 8B parameters take some 100. Time in which a busy machine does not
 #: run the compiler does not count.
 PATIENCE = 1200
+#: seconds in which a compilation takes less than one CPU second, after which it is given up: it waits for something
+IDLE = 300.0
 #: seconds between two lines of progress
 PROGRESS_EVERY = 30.0
 
@@ -41,9 +43,11 @@ def environment(own: Mapping[str, str], *, has_tpu: bool) -> dict[str, str]:
     return {**kept, **_ENVIRONMENT, **several}
 
 
-def check(order: Order, patience: int = PATIENCE, every: float = PROGRESS_EVERY) -> Finding:
-    """Compile in a child, for at most `patience` CPU seconds, with a line of progress now and then. Never raises for
-    what the compiler does."""
+def check(
+    order: Order, patience: int = PATIENCE, every: float = PROGRESS_EVERY, idle: float = IDLE
+) -> Finding:
+    """Compile in a child, for at most `patience` CPU seconds and until it takes none for `idle` seconds, with a line of
+    progress now and then. Never raises for what the compiler does."""
     has_tpu = any(Path("/dev").glob("accel*")) or any(Path("/dev/vfio").glob("[0-9]*"))
     with tempfile.TemporaryDirectory(prefix="check-") as folder:
         asked, answered, said = (Path(folder, name) for name in ("order", "finding", "log"))
@@ -59,28 +63,42 @@ def check(order: Order, patience: int = PATIENCE, every: float = PROGRESS_EVERY)
                 stderr=log,
             )
             try:
-                code = _wait(process, order.target, every)
+                code = _wait(process, order.target, every, idle)
             finally:
                 process.kill()
                 process.wait()
         if code == 0 and answered.exists():
             return Finding.model_validate_json(answered.read_text(encoding="utf-8"))
-        return _failed(order, code, said.read_text(encoding="utf-8", errors="replace"), patience)
+        if code is None:
+            return _failed(order, "unknown", f"not compiled: no CPU time was used for {idle:.0f} s")
+        log = said.read_text(encoding="utf-8", errors="replace")
+        return _failed(order, *verdict(code, log, patience))
 
 
-def _wait(process: subprocess.Popen[bytes], target: str, every: float) -> int:
-    """The exit code of the child. Reports progress meanwhile."""
-    started = time.monotonic()
+def _wait(process: subprocess.Popen[bytes], target: str, every: float, idle: float) -> int | None:
+    """The exit code of the child; None: it took no CPU time for `idle` seconds. Reports progress meanwhile."""
+    started = moved = time.monotonic()
+    used = 0.0
     while True:
         try:
             return process.wait(every)
         except subprocess.TimeoutExpired:
-            passed = time.monotonic() - started
+            now, spent = time.monotonic(), _cpu_seconds(process.pid)
+            if spent >= used + 1:
+                used, moved = spent, now
+            elif now - moved >= idle:
+                return None
+            passed = now - started
             sys.stderr.write(f"still compiling for {target} after {passed:.0f} s ...\n")
 
 
-def _failed(order: Order, code: int, log: str, patience: int) -> Finding:
-    fit, reason = verdict(code, log, patience)
+def _cpu_seconds(pid: int) -> float:
+    """That a child has taken so far; Linux only, as the compiler."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _failed(order: Order, fit: Fit, reason: str) -> Finding:
     limit = int(target(order.target).chip.hbm_gib * GIB)
     return Finding(target=order.target, fit=fit, reason=reason, limit_bytes=limit)
 

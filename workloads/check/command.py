@@ -33,8 +33,8 @@ def main(record: type[TrainConfig], workload: str, arguments: list[str]) -> NoRe
         per_chip = _amount(asked, "--check-batch-per-chip")
         work = _work(asked, config)
         _can_compile()
-        is_given = any(flag_of(argument) == "--batch" for argument in rest)
-        orders = [_order(record, workload, config, on, per_chip, is_given) for on in wanted]
+        fixed = "--check-own-batch" in asked or "--batch" in map(flag_of, rest)
+        orders = [_order(record, workload, config, on, per_chip, fixed) for on in wanted]
         findings = [_with_batch(f, config.batch, per_chip) for f in _compiled(orders)]
         _check_units(findings, work)
     except ConfigError as error:
@@ -116,13 +116,13 @@ def _order(
     config: TrainConfig,
     on: Target,
     per_chip: float,
-    is_given: bool,
+    fixed: bool,
 ) -> Order:
-    """`is_given`: the command line has a batch; else the check takes the least that divides."""
+    """`fixed`: with the batch that a run would have; else the check takes the least from there that divides."""
     settings = config.model_dump(mode="json")
     if per_chip:
         settings["batch"] = int(per_chip) * on.chips
-    elif not is_given:
+    elif not fixed:
         settings["batch"] = least_batch(config.batch, max(1, on.devices // (config.tensor or 1)))
     return Order(
         workload=workload,
@@ -148,7 +148,8 @@ def _with_batch(found: Finding, batch: int, per_chip: float) -> Finding:
     if per_chip or found.batch in (0, batch):
         return found
     text = (
-        f"--batch={found.batch}, as {batch} rows cannot be split over the devices of {found.target}"
+        f"checked with --batch={found.batch}, as the program's own {batch} rows cannot be split over "
+        f"the devices of {found.target}"
     )
     return found.model_copy(update={"warnings": (text, *found.warnings)})
 

@@ -59,6 +59,23 @@ def test_what_a_stopped_program_saved_is_reported(
 
 
 @pytest.mark.parametrize(
+    ("code", "checkpoint", "words"),
+    [
+        (-9, None, "not saved, 12 steps lost"),
+        (None, None, "not saved, 12 steps lost"),
+        (-9, 50, "not saved, 2 steps lost"),
+        (75, None, ""),  # it has saved, and does not name what
+        (0, None, ""),
+    ],
+)
+def test_what_was_made_since_a_resume_is_lost_unless_it_may_have_been_saved(
+    code: int | None, checkpoint: int | None, words: str
+) -> None:
+    progress = Progress(step=52, resumed_from=40, checkpoint=checkpoint)
+    assert saved_words([host(0, code, progress=progress)]) == words
+
+
+@pytest.mark.parametrize(
     ("notice", "code", "cause", "words"),
     [
         ("preempted", 75, Cause.PREEMPTED, "the slice was preempted; saved"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from random import Random
+from statistics import median
 
 import pytest
 from hypothesis import given, settings
@@ -164,12 +165,24 @@ def test_setup_is_that_of_the_same_program():
     assert conditions([*seen, *others], PLACE, "train").setup.count(33.0) > 50
 
 
-def test_setup_is_what_any_job_was_measured_to_take_and_is_never_guessed():
-    found = conditions([met(60, 600, setup=33.0)], PLACE, "another")
-    assert set(found.setup) == {33.0}
-    assert "setup" not in found.unknown
+def test_one_measurement_is_spread_and_many_are_taken_as_they_are():
+    one = met(60, 600, setup=32.0)._replace(release=Stay(20.0, ended=True))
+    for program in ("train", "another"):
+        found = conditions([one], PLACE, program)
+        assert (median(found.setup), median(found.release)) == (32, 20)
+        for seen, values in ((32, found.setup), (20, found.release)):
+            assert min(values) <= seen / 2
+            assert max(values) >= seen * 4
+        assert found.unknown == ()
+    many = conditions([one] * 100, PLACE, "train").setup
+    assert many.count(32.0) / len(many) > 0.95
+
+
+def test_what_no_job_was_measured_for_is_guessed_and_named_as_not_known():
     found = conditions([], PLACE, "train")
-    assert (set(found.setup), found.unknown) == ({0.0}, ("wait", "setup"))
+    assert found.unknown == ("wait", "setup", "release")
+    assert forecast(Work(HOUR), found).billed.low >= HOUR + 50
+    assert conditions([met(60, 600, setup=33.0)], PLACE).unknown == ("release",)
 
 
 def test_waits_of_spot_slices_say_nothing_of_those_on_demand():

@@ -20,6 +20,7 @@ from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, Rest, Ro
 from tpujob.domain.money import GROUPS, Group, Part, report, spans
 from tpujob.domain.money.ledger import US
 from tpujob.domain.observations import Present, Report, Seen, SliceState
+from tpujob.domain.progress import began_from
 
 MIN, HOUR, CHIPS = 60.0, 3600.0, 8
 BARE = a_job().slices[0]
@@ -201,16 +202,27 @@ def test_what_a_silent_program_did_is_told_by_its_end_alone() -> None:
     assert seconds(job_of(slices, attempts, 3000)) == {Part.PRODUCTIVE: 2000, Part.UNKNOWN: 1000}
 
 
-def test_a_program_that_is_watched_by_a_pattern_tells_where_it_goes_on_by_its_first_step() -> None:
-    job = job_of(
-        [slice_of(1, 0, 0, 2000)],
-        [
-            attempt(1, 1, 0, 0, 1000, step=100, **LOST),
-            attempt(2, 1, 1000, 1000, 2000, step=150, first_step=51, first_step_at=1000, **DONE),
-        ],
-        2000,
-    )
-    assert seconds(job) == {Part.PRODUCTIVE: 1500, Part.REDONE: 500}
+@pytest.mark.parametrize(
+    ("first", "parts"),
+    [
+        (51, {Part.PRODUCTIVE: 1500, Part.REDONE: 500}),
+        (None, {Part.PRODUCTIVE: 1000, Part.UNKNOWN: 1000}),
+    ],
+)
+def test_where_a_printing_program_goes_on_is_told_by_the_first_step_of_its_hosts_alone(
+    first: int | None, parts: dict[Part, float]
+) -> None:
+    """It prints each tenth step; the backend looks when the second attempt has printed step 60."""
+    second = attempt(2, 1, 1000, 1000, 2000, step=150, first_step=60, first_step_at=1000, **DONE)
+    second = replace(second, progress=replace(second.progress, first_step=first))
+    attempts = [attempt(1, 1, 0, 0, 1000, step=100, first_step=10, **LOST), second]
+    assert seconds(job_of([slice_of(1, 0, 0, 2000)], attempts, 2000)) == parts
+
+
+def test_a_first_attempt_begins_at_0_whatever_it_prints_first() -> None:
+    assert began_from(attempt(1, 1, 0, 0, 1000, step=100, first_step=100)) == 0
+    assert began_from(attempt(1, 1, 0, 0, 1000, step=150, resumed_from=100)) == 100
+    assert began_from(attempt(2, 1, 0, 0, 1000, step=100, first_step=100)) is None
 
 
 def test_an_attempt_that_began_nobody_knows_where_makes_no_step_of_others_lost() -> None:

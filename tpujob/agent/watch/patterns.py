@@ -35,7 +35,8 @@ class PatternWatch:
         self.lines = self.signs = 0
         #: the newest step that each pattern named since the last `take_steps`, by the name of the pattern
         self._steps: Dict[str, int] = {}
-        self.first_step: Optional[int] = None  #: the first that the progress pattern named
+        self.first_step: Optional[int] = None  #: that was made; None: the output does not show it
+        self._first: List[int] = []  #: that the progress pattern named: two at most
         self.nonfinite: Optional[Tuple[str, Optional[int]]] = None  #: the first such line, its step
         self._note, self._wake = note, wake
         self._patterns: Dict[str, Pattern[str]] = {}
@@ -123,7 +124,19 @@ class PatternWatch:
             self._steps[name] = step
         if name == "progress":
             self.signs += 1
-            self.first_step = step if self.first_step is None else self.first_step
+            if step is not None and len(self._first) < 2:
+                self._learn(step)
+
+    def _learn(self, step: int) -> None:
+        """A program that prints each k-th step has made k - 1 steps before the first that it prints."""
+        if self._first and step <= self._first[0]:
+            return
+        self._first.append(step)
+        first, apart = self._first[0], step - self._first[0]
+        if first <= 1:
+            self.first_step = first
+        elif apart and first % apart == 0:
+            self.first_step = first - apart + 1
 
     def _limited(self, work: Callable[[], None]) -> None:
         """By CPU time: on a busy host a good pattern waits, too."""

@@ -16,7 +16,7 @@ from tpujob.cli.output import Screen, note, say, say_json, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import created_text, plan_page, steered_text
 from tpujob.domain.text import clean
-from tpujob.errors import NotFound
+from tpujob.errors import BadSpec, NotFound
 
 if TYPE_CHECKING:
     from tpujob.api import EstimateView, JobsApi, JobView, PlanView
@@ -75,6 +75,8 @@ def create(
     plan = jobfile.named(file, lambda: api.plan(given))
     if dry_run:
         return _dry_run(api, given, plan, as_json=as_json)
+    if refused := plan.get("refused"):  # before the code is shipped
+        raise BadSpec(f"{file}: {refused[0]['message']}", hint=refused[0]["hint"])
     bundle = jobfile.packed(spec, file, allow_keys=allow_keys)
     for warning in plan["warnings"]:
         note(f"warning: {clean(warning)}")

@@ -15,6 +15,9 @@ from tpujob.domain.text import clean, many
 if TYPE_CHECKING:
     from tpujob.api import JobView, PlanView
 
+#: of what lets `create` refuse a job
+LATER = "the job cannot be submitted before it can be read"
+
 
 def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
     """`tpujob create --dry-run`."""
@@ -35,6 +38,7 @@ def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
         ("Runs in", plan["environment"]),
         *(("Mount", mount) for mount in plan["mounts"]),
         *(("Data", line) for one in plan.get("data", ()) for line in data_words(one)),
+        *(("Refused", f"{one['message']}; {LATER}") for one in plan.get("refused", ())),
         *(("Warning", warning) for warning in plan["warnings"]),
     ]
     title = f"{clean(plan['name'])} would get (nothing was submitted):"

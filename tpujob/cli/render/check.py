@@ -18,6 +18,7 @@ MEANING = (
     "worst, by what is published of language models on the generation; dollars are list prices of those hours alone. "
     "`tpujob cost estimate --compare` adds waits and preemptions."
 )
+KEYS = "A flag `--name=value` is `name: value` below `run.args` of the job file."
 _COLUMNS = (
     Column("Slices"),
     Column("Zone", floors=(14, 0), cut=clip_middle),
@@ -50,6 +51,8 @@ def check_page(name: str, rows: Sequence[Checked], columns: int, *, color: bool 
         said += [f"warning: {text}" for text in found["warnings"]]
         for text in filter(None, said):
             out += wrap(f"{found['target']}: {clean(text)}", columns)
+    if any("--" in row.found["reason"] + row.found["advice"] for row in rows):
+        out += wrap(KEYS, columns)
     return "\n".join([*out, *wrap(MEANING, columns)])
 
 

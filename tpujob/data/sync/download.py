@@ -78,7 +78,7 @@ class Downloader:
         """Afterwards the unfinished file is complete and verified; returns its CRC32C."""
         size, crc32c = _hashed(content, facts.size)
         self.told.had(size)
-        said, wrong = said_of(facts), None
+        said, wrong = said_of(facts), (-1, 0)
         told_all = said is not None or not facts.size
         for failures in range(1, _TRIES + 1):
             try:
@@ -90,17 +90,16 @@ class Downloader:
                     if not told_all:  # another process had begun it
                         said, told_all = hash_of(self.reader, self.source.bucket, facts), True
                     # what only may be a hash is none, when two reads agree with each other and not with it
-                    settled = said is not None and not said.certain and wrong == crc32c
+                    settled = said is not None and not said.certain and wrong == (size, crc32c)
                     if settled or _verified(content, crc32c, said):
                         if settled or (said is None and facts.size):
                             self.told.unverified()
                         return crc32c
-                    wrong = crc32c
                 content.truncate(0)  # what is there is wrong
-                if failures == _TRIES:
-                    raise WrongBytes
-                text = f"the bytes of {facts.name} do not have its checksum"
-                raise Transient(text)
+                if wrong == (size, crc32c) or failures == _TRIES:
+                    raise WrongBytes(size, facts)
+                wrong = size, crc32c
+                raise Transient(f"the bytes of {facts.name} are wrong")
             except Transient:
                 if failures == _TRIES:
                     raise

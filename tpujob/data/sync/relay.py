@@ -92,23 +92,23 @@ class Relay:
 
     def _read(self, facts: ObjectFacts) -> bytes:
         """All of its bytes, verified as far as the source can tell."""
-        wrong = None
+        wrong = -1, 0
         for failures in range(1, _TRIES + 1):
             taken = bytearray()
             try:
                 told = self.reader.get(self.source.bucket, facts, 0, taken.extend)
                 said, data = said_of(facts) or told, bytes(taken)
+                had = len(data), extend(0, data)
                 # what only may be a hash is none, when two reads agree with each other and not with it
-                settled = said is not None and not said.certain and wrong == extend(0, data)
+                settled = said is not None and not said.certain and wrong == had
                 if len(data) == facts.size and (settled or matches(said, data)):
                     if settled or (said is None and data):
                         self.told.unverified()
                     return data
-                wrong = extend(0, data)
-                if failures == _TRIES:
-                    raise WrongBytes
-                text = f"the bytes of {facts.name} do not have its checksum"
-                raise Transient(text)
+                if wrong == had or failures == _TRIES:
+                    raise WrongBytes(len(data), facts)
+                wrong = had
+                raise Transient(f"the bytes of {facts.name} are wrong")
             except Transient:
                 if failures == _TRIES:
                     raise
@@ -128,6 +128,9 @@ class Relay:
                     self.told.unverified()
                 return
             except _Wrong as error:
+                if error.crc32c == wrong:
+                    stream.drop()
+                    raise WrongBytes(facts.size, facts) from None
                 wrong = error.crc32c
             except _Ended:
                 pass
@@ -140,7 +143,7 @@ class Relay:
                 raise
             stream.drop()
         if wrong is not None:
-            raise WrongBytes
+            raise WrongBytes(facts.size, facts)
         raise Transient(f"the upload of {facts.name} ended {_SESSIONS} times before its last byte")
 
     def _check_ours(self, name: str, facts: ObjectFacts, crc32c: int) -> None:
@@ -185,6 +188,8 @@ class _Stream:
             before = self._at
             try:
                 self._relay.reader.get(self._relay.source.bucket, self._facts, self._at, self._take)
+                if self._at == before:  # two answers ended here
+                    raise WrongBytes(self._at, self._facts)
                 if self._at < self._facts.size:
                     raise Transient(f"{self._facts.name} ended early")
             except Transient:

@@ -8,7 +8,7 @@ from tpujob.domain.failures.evidence import ending, proof
 from tpujob.domain.model import Cause, End, Outcome, Progress, Proof
 from tpujob.domain.observations import Report
 from tpujob.protocol import MAINTENANCE
-from workloads.contract import DONE
+from workloads.contract import DONE, Exit
 
 
 def notice_of(reports: Sequence[Report]) -> str:
@@ -35,14 +35,18 @@ def stopped(code: int) -> str:
 
 def saved_words(reports: Sequence[Report]) -> str:
     """What a program that was told to stop could still save, as far as it said so; empty: it names no checkpoint, so
-    that what it has saved is not known."""
+    that what it has saved is not known. One that named none since it went on from one, and did not end by itself, has
+    saved nothing since."""
     steps = [r.progress for r in reports if r.progress.step is not None]
-    kept = max((p.checkpoint for p in steps if p.checkpoint is not None), default=None)
+    saved = [p.checkpoint for p in steps if p.checkpoint is not None]
+    by_itself = any(r.exit_code in (Exit.DONE, Exit.INTERRUPTED) for r in reports)
+    began = [] if by_itself else [p.resumed_from for p in steps if p.resumed_from is not None]
+    kept = max(saved or began, default=None)
     if kept is None:
         return ""
     reached = max(p.step or 0 for p in steps)
     times = [r.saved_in for r in reports if r.saved_in is not None]
-    if times:
+    if times and saved:
         return f"saved step {kept} in {max(times):.0f} s"
     lost = reached - kept
     if lost <= 0:

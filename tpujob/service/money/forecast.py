@@ -87,7 +87,7 @@ def forecast_view(outlook: Outlook, *, emulated: bool = False) -> ForecastView:
         waiting_hours=_unless("wait" in expected.unknown, found.waiting / 3600, 6),
         setup_hours=_unless("setup" in expected.unknown, found.setup / 3600, 6),
         redone_hours=round(found.redone / 3600, 6),
-        releasing_hours=round(found.releasing / 3600, 6),
+        releasing_hours=_unless("release" in expected.unknown, found.releasing / 3600, 6),
         fails=round(found.fails, 4),
         slices=expected.slices,
         losses=expected.losses,
@@ -98,14 +98,14 @@ def forecast_view(outlook: Outlook, *, emulated: bool = False) -> ForecastView:
 
 def _halves(expected: Conditions) -> HalvesView:
     first, later = expected.first, expected.later
-    no_wait, no_setup = (what in expected.unknown for what in ("wait", "setup"))
+    no_wait, no_setup, no_release = (w in expected.unknown for w in ("wait", "setup", "release"))
     return HalvesView(
         first_wait=_unless(no_wait, first.wait.half, 1),
         first_life=round(first.life.half, 1),
         later_wait=_unless(no_wait, later.wait.half, 1),
         later_life=round(later.life.half, 1),
         setup=_unless(no_setup, median(expected.setup), 1),
-        release=round(median(expected.release), 1),
+        release=_unless(no_release, median(expected.release), 1),
     )
 
 

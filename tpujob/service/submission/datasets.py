@@ -37,16 +37,16 @@ class DataPlaces:
 
     def find_readable(
         self, wanted: JobSpec, zones: Sequence[str]
-    ) -> tuple[list[Dataset], dict[str, str]]:
-        """The same for a plan or an estimate, which do not need the data: the entries that can be read, and the
-        problems of the others, by the name of the entry."""
+    ) -> tuple[list[Dataset], dict[str, BadSpec]]:
+        """The same for a plan or an estimate, which do not need the data: the entries that can be read, and why each of
+        the others cannot, by the name of the entry."""
         found: list[Dataset] = []
-        problems: dict[str, str] = {}
+        problems: dict[str, BadSpec] = {}
         for entry in wanted.data:
             try:
                 found.append(self._one(entry, zones))
             except BadSpec as error:
-                problems[entry.to] = error.message
+                problems[entry.to] = error
         return found, problems
 
     def _one(self, entry: Data, zones: Sequence[str]) -> Dataset:
@@ -99,7 +99,10 @@ class DataPlaces:
         """What is to be copied to the region of that zone before a slice is asked for there. Raises BadSpec."""
         region = region_of(zone)
         readable, problems = self.find_readable(wanted, [zone])
-        found = [DataToCopy(name, "", region, problem=text) for name, text in problems.items()]
+        found = [
+            DataToCopy(name, "", region, problem=error.message.removeprefix("data: "))
+            for name, error in problems.items()
+        ]
         for one in readable:
             if one.at[region] != one.base:
                 lacks = self._count(one, one.at[region])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import IO, Any, NamedTuple
 
-from tpujob.api import CodeGiven, PlanView
+from tpujob.api import CodeGiven, PlanView, RefusalView
 from tpujob.bundle import workloads_bundle
 from tpujob.domain.access import Principal
 from tpujob.domain.events import Event, EventKind
@@ -100,7 +100,6 @@ class Submission:
             self._buckets_are_there(buckets, wanted)
         first, zones = placed.first, _zones(choices)
         data, problems = self._data.find_readable(wanted, zones)
-        missing = [f"{text}; until then the job cannot be submitted" for text in problems.values()]
         facts, slices = accelerators.find(first.type), wanted.tpu.slices
         return PlanView(
             name=wanted.name,
@@ -122,9 +121,9 @@ class Submission:
             environment=environment.environment_words(wanted),
             mounts=environment.mount_words(wanted),
             data=self._data.views(data, zones),
+            refused=[RefusalView(message=e.message, hint=e.hint) for e in problems.values()],
             warnings=[
                 *doubts,
-                *missing,
                 *traffic(zones, self._site),
                 *environment.warnings(wanted),
             ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from tpujob.cli.render.cost.forecast import EMULATED, NO_WAIT, hours
+from tpujob.cli.render.cost.forecast import EMULATED, NO_WAIT, hours, unmeasured
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.domain.hardware import accelerators
@@ -45,6 +45,10 @@ def compare_page(found: CompareView, columns: int, *, color: bool = False) -> st
     out += [table(shown, rows, columns, color=color), ""]
     if any(way["forecast"] and way["forecast"]["wall_hours"] is None for way in found["ways"]):
         out += wrap(NO_WAIT, columns)
+    guesses = dict.fromkeys(
+        t for way in found["ways"] if (f := way["forecast"]) for t in unmeasured(f)
+    )
+    out += [line for text in guesses for line in wrap(text, columns)]
     unknown = dict.fromkeys(way["note"] for way in found["ways"] if way["note"])
     out += [line for note in unknown for line in wrap(clean(note), columns)]
     for warning in found["warnings"]:

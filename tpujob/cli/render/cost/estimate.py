@@ -20,6 +20,8 @@ LISTED = (
 UNLOST = (
     "Preemptions are not in it: each adds the time to set up again, and steps that are made again."
 )
+#: parts of which a row without a cost says nothing
+_FREE = ("machines", "control plane")
 _COLUMNS = (
     Column("Part"),
     Column("What", floors=(36, 24), cut=clip_middle),
@@ -40,7 +42,7 @@ def estimate_page(
     title = f"{clean(found['name'])} on {found['pricing']} {words.kind(found)}: {', '.join(slices)}, {found['zone']}"
     out = [paint(title, "bold", color), *wrap(clean(_length(found)), columns), ""]
     shown = [one for one in found["lines"] if one["list_micros"] is not None or one["amount"]]
-    rows = [_cells(one) for one in shown]
+    rows = [_cells(one) for one in shown if not _is_free(one)]
     total = (
         "total" if found["hours"] is not None else "an hour",
         "",
@@ -48,6 +50,8 @@ def estimate_page(
         dollars(0) if found.get("emulated") else _sum(found["pay_micros"], found),
     )
     out += [table(_COLUMNS, [*rows, total], columns, color=color), ""]
+    if reserved := _reserved(found):
+        out += [*wrap(reserved, columns), ""]
     if budget := _budget(found):
         out += [*wrap(budget, columns), ""]
     if explained:
@@ -84,7 +88,20 @@ def _budget(found: EstimateView) -> str:
     if wanted is not None and paid >= wanted:
         return ""
     of = "" if wanted is None else f" of {hours(wanted)}"
-    return f"The budget of {dollars(found['budget_micros'])} pays for {hours(paid)}{of}: then it ends the job."
+    return f"The budget of {dollars(found['budget_micros'])} pays for {hours(paid)}{of}; then the job is ended."
+
+
+def _reserved(found: EstimateView) -> str:
+    """That a reservation is priced as on demand; empty: it is not."""
+    slices = next((one["price"] for one in found["lines"] if one["kind"] == "slices"), None)
+    if found["pricing"] != "reserved" or slices is None or slices["pricing"] != "on-demand":
+        return ""
+    return "The price is the list price on demand; a commitment costs less."
+
+
+def _is_free(one: EstimateLineView) -> bool:
+    """Whether it is a part of the machines or the backend for which there is nothing to pay."""
+    return one["price"] is None and one["list_micros"] == 0 and one["kind"] in _FREE
 
 
 def _amount(micros: int | None) -> str:

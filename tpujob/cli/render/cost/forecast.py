@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import paint, wrap
-from tpujob.domain.text import dollars, duration, many
+from tpujob.domain.text import dollars, duration, listed, many
 
 if TYPE_CHECKING:
     from tpujob.api import ForecastView, RangeView
@@ -19,18 +19,18 @@ _COLUMNS = (
     Column("1 in 10 above", right=True),
     Column("To", right=True),
 )
-#: of a place where no job has had such a slice
+NEW = "No job has had such a slice there yet"
 GUESSED = (
-    "No job has had such a slice there yet. Preemptions are guessed from records of spot machines of another kind: "
-    "--preempt-every."
+    "Preemptions are guessed from records of spot machines of another kind: state them with "
+    "`--preempt-every`."
 )
-ASSUMED = "No job has had such a slice there yet. One loss in 720 h is assumed: --preempt-every."
+ASSUMED = "One loss in 720 h is assumed: state another with `--preempt-every`."
 HELD = "A reserved slice is held, so there is no wait for it."
-NO_WAIT = "How long the job waits for a slice is not known: --wait."
-NO_SETUP = "How long the set-up takes is not known, as no job has been measured; it is in no sum."
+NO_WAIT = "How long the job waits for a slice is not known: state it with `--wait`."
 METHOD = (
     "Where that comes from: some hundred courses of the job. Each draws how scarce slices are this time, then waits, "
-    "lives of slices and set-ups, as earlier jobs met them. The hours of each course are priced by the lines above."
+    "lives of slices and set-ups, as earlier jobs met them, or as stated above. The hours of each "
+    "course are priced by the lines above."
 )
 
 
@@ -52,26 +52,36 @@ def forecast_lines(
             (setup, "set-up"),
             (found["redone_hours"], "work that is lost"),
         )
-        if mean is not None
+        if mean is not None and hours(mean) != hours(0)
     ]
-    average = (
-        f"On average {', '.join(means)}, beside {hours(found['work_hours'])} of work that counts."
-    )
+    beside = f"beside {hours(found['work_hours'])} of work that counts"
     short = (
         in_short(found) or f"{hours(found['billed_hours']['p50'])} of slices, and no known price"
     )
     out = [paint(f"With preemptions: {short}", "bold", color)]
-    out += [table(_COLUMNS, rows, columns, color=color), *wrap(average, columns)]
+    out += [table(_COLUMNS, rows, columns, color=color)]
+    out += wrap(f"On average {listed(means)}, {beside}.", columns) if means else []
     if found["fails"] >= 0.01:
         limits = f"the preemptions{' or the wait' if wall else ''} that recovery: allows"
         out += wrap(f"{found['fails']:.0%} of the courses fail: they use up {limits}.", columns)
     for text in (
         *([NO_WAIT] if wall is None else []),
-        *([NO_SETUP] if setup is None else []),
+        *unmeasured(found),
         basis(found, pricing),
     ):
         out += wrap(text, columns)
     return out
+
+
+def unmeasured(found: ForecastView) -> list[str]:
+    """That the ranges hold a guess of set-up or release."""
+    times = {"the set-up": found["setup_hours"], "the release": found["releasing_hours"]}
+    names = [name for name, value in times.items() if value is None]
+    if not names:
+        return []
+    take, guess = ("takes", "a guess of it") if len(names) == 1 else ("take", "guesses of them")
+    why = f"not known, as no job has been measured: the range holds {guess}"
+    return [f"How long {listed(names)} {take} is {why}."]
 
 
 def basis(found: ForecastView, pricing: str) -> str:
@@ -79,11 +89,19 @@ def basis(found: ForecastView, pricing: str) -> str:
     stated, slices = found["stated"], found["slices"]
     if set(stated) == {"wait", "preemptions"}:
         return "Waits and preemptions are as stated."
+    waits = pricing != "reserved" and "wait" not in stated and found["wall_hours"] is not None
+    lives = "preemptions" not in stated
     texts: list[str] = []
     if slices:
         losses = f"{found['losses']} of them lost"
         texts.append(f"It rests on {many(slices, 'earlier slice')} there, {losses}.")
-    elif "preemptions" not in stated:
+    elif waits:
+        what = "waits and preemptions" if lives and pricing == "spot" else "waits"
+        more = " and of spot machines of another kind" if pricing == "spot" else ""
+        texts.append(f"{NEW}; {what} are those of other places{more}.")
+    elif lives:
+        texts.append(f"{NEW}.")
+    if not slices and lives and not (waits and pricing == "spot"):
         texts.append(GUESSED if pricing == "spot" else ASSUMED)
     if pricing == "reserved" and "wait" not in stated:
         texts.append(HELD)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from operator import itemgetter
 from typing import NamedTuple
 
 from tpujob.domain.money.estimate import Use, estimate
@@ -73,20 +75,22 @@ class Best(NamedTuple):
 
 def best(ways: Sequence[Way]) -> Best:
     """Of those that are known: the one of which half of all courses cost less than of any other, and the one of which
-    half end sooner, without waits where one is not known. A course that fails is no end: places where most do are not
-    among them."""
+    half end sooner, without waits where one is not known; of several of these the cheaper one, then the first. A course
+    that fails is no end: places where most do are not among them."""
     ending = [(way.outlook, way.place) for way in ways if way.outlook and way.outlook.ends]
-    paid = [
-        ((one.amounts.pay.p50, one.amounts.list.p50), place)
-        for one, place in ending
-        if one.amounts.priced
-    ]
     waits_known = not any("wait" in one.conditions.unknown for one, _ in ending)
-    timed = [
-        ((one.forecast.wall.p50 if waits_known else 0.0, one.forecast.billed.p50), place)
-        for one, place in ending
-    ]
+
+    def cost(one: Outlook) -> tuple[float, float]:
+        costs = one.amounts
+        return (costs.pay.p50, costs.list.p50) if costs.priced else (math.inf, math.inf)
+
+    def time(one: Outlook) -> tuple[float, ...]:
+        found = one.forecast
+        return (found.wall if waits_known else found.billed).p50, *cost(one)
+
+    paid = [(cost(one), place) for one, place in ending if one.amounts.priced]
+    timed = [(time(one), place) for one, place in ending]
     return Best(
-        min(paid, default=(None, None))[1],
-        min(timed, default=(None, None))[1],
+        min(paid, key=itemgetter(0), default=(None, None))[1],
+        min(timed, key=itemgetter(0), default=(None, None))[1],
     )

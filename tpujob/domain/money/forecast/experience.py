@@ -2,8 +2,9 @@
 
 Where there is little history of spot slices the prior speaks. Its rates of waits and lives are *assumed*: they are
 those of recorded spot availability of single GPU machines of another cloud in nine zones over 45 days, as no such
-record of TPU slices is public. It counts as little as two preemptions that were seen. Waits of which no job has met one
-are marked as not known, and so are set-ups; a reserved slice has no wait.
+record of TPU slices is public. It counts as little as two preemptions that were seen. Waits, set-ups and releases of
+which no job has met one are marked as not known: the courses of such a job have no wait where it is not spot, and a
+careful guess of set-up and release. A reserved slice has no wait.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from tpujob.domain.money.forecast.met import Met, Place
 MOST_WEIGHT = 4.0
 #: and of what was met elsewhere, with the same pricing, so many
 ELSEWHERE = 2.0
+
+Unknown = Literal["wait", "setup", "release"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +39,13 @@ class Conditions:
     first: Turn
     later: Turn
     setup: tuple[float, ...]  #: equally likely seconds; never empty
-    release: tuple[float, ...]
+    release: tuple[float, ...]  #: the same
     lost: tuple[float, ...]  #: empty: not known, any part of the time between two checkpoints
     slices: int  #: that were met at this place
     losses: int  #: of them
     stated: tuple[Literal["wait", "preemptions"], ...] = ()  #: what is not from history
     #: what no job has met yet and nobody states; the courses are drawn without it, or with the prior
-    unknown: tuple[Literal["wait", "setup"], ...] = ()
+    unknown: tuple[Unknown, ...] = ()
 
 
 # The prior: rates for each of `durations.AGES`. A first slice is asked for at any time, a later one in bad times.
@@ -54,6 +57,11 @@ _LATER_LIFE = Rates((0.3, 2.0, 1.1, 0.8, 0.34, 0.15, 0.09, 0.027), _WEIGHT)
 #: of what is not spot: hardware fails once in a month
 _SAFE_LIFE = Rates((1 / 720,) * 8, _WEIGHT)
 _NO_WAIT = (stated(0.0),) * 2
+#: seconds, where no job has been measured
+GUESSED_SETUP = (45.0, 120.0, 240.0, 480.0, 1200.0)
+GUESSED_RELEASE = (5.0, 30.0, 60.0, 120.0, 300.0)
+#: what one measurement says of the next, as few of them do not show how far they differ
+_SPREAD = (0.125, 0.5, 1.0, 2.0, 8.0)
 
 
 def conditions(
@@ -79,16 +87,18 @@ def conditions(
         lives = (stated(preempt_every),) * 2
     mine = [m for m in same if m.program == program] if program else []
     setups, releases = _stays_of(met, "setup"), _stays_of(met, "release")
-    unknown: list[Literal["wait", "setup"]] = []
+    unknown: list[Unknown] = []
     if wait is None and place.pricing != "reserved" and not any(m.wait.ended for m in same):
         unknown.append("wait")
     if not any(stay.ended for stay in setups):
         unknown.append("setup")
+    if not releases:
+        unknown.append("release")
     return Conditions(
         first=Turn(waits[0], lives[0]),
         later=Turn(waits[1], lives[1]),
-        setup=_measured(_stays_of(mine, "setup"), setups),
-        release=_measured(_stays_of(same, "release"), releases),
+        setup=_measured(_stays_of(mine, "setup"), setups, GUESSED_SETUP),
+        release=_measured(_stays_of(same, "release"), releases, GUESSED_RELEASE),
         lost=tuple(m.lost for m in mine if m.lost is not None),
         slices=sum(m.life is not None for m in here),
         losses=sum(m.life is not None and m.life.ended for m in here),
@@ -119,10 +129,13 @@ def _stays_of(met: Sequence[Met], what: Literal["setup", "release"]) -> list[Sta
     return [stay for stay in stays if stay is not None]
 
 
-def _measured(own: Sequence[Stay], of_any: Sequence[Stay]) -> tuple[float, ...]:
-    """Equally likely seconds: `own` measurements, with those of any job as the prior; 0 where there is none."""
+def _measured(
+    own: Sequence[Stay], of_any: Sequence[Stay], guessed: tuple[float, ...]
+) -> tuple[float, ...]:
+    """Equally likely seconds: `own` measurements, with those of any job, spread, as the prior; `guessed` where there is
+    none."""
     ended = [stay.seconds for stay in of_any if stay.ended]
-    return likely(own, ended) if ended else (0.0,)
+    return likely(own, [seconds * times for seconds in ended for times in _SPREAD] or guessed)
 
 
 def _rates(
