@@ -28,7 +28,8 @@ def test_a_job_is_cancelled_by_keyboard_alone(site: Site, open_tab: OpenTab):
     expect(page.get_by_label(f"Select job {newest}")).to_be_checked()
     tab_to(page, "Cancel…")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("button", name="Cancel 1 job")).to_be_focused()
+    expect(page.get_by_role("heading", name="Cancel")).to_be_focused()
+    tab_to(page, "Cancel 1 job")
     page.keyboard.press("Enter")
     expect(page.get_by_text("cancel asked")).to_be_visible()
     assert site.stage.job(newest).wish is Wish.CANCEL
