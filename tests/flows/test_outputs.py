@@ -52,7 +52,7 @@ def test_planted_objects_are_left_out_at_a_resume(stack: LocalStack, tmp_path: P
     stack.run("resume", job_id)
     assert "succeeded" in stack.run("wait", job_id)
     said = stack.run("logs", job_id, "--attempt", "2")
-    assert "outputs: 1 files" in said
+    assert "outputs: 1 file," in said
     assert "outputs: left out, not as this host has listed them: 43 ('out/a', 'out/a-000'" in said
     assert "authorized_keys" not in said
     assert list(victim.iterdir()) == []

@@ -146,7 +146,8 @@ def test_a_module_that_is_missing_is_named() -> None:
     found = end(host(0, 1, *ERROR, missing))
     assert found.cause is Cause.SETUP
     plain = "host 0: something that the program needs is not installed (exit code 1)"
-    assert (found.message, found.detail) == (plain, f"{missing} (host 0: exit code 1)")
+    full = f"{missing}; something that the program needs is not installed (host 0: exit code 1)"
+    assert (found.message, found.detail) == (plain, full)
 
 
 def test_a_blank_line_does_not_end_a_traceback_and_what_every_host_prints_is_no_evidence() -> None:

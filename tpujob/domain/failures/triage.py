@@ -157,7 +157,7 @@ def _explain(ordered: Sequence[Report]) -> End:
             code = ending(code_of(report))
             message, detail = f"host {report.host}: {sign.words} ({code})", ""
             if sign.cause is Cause.SETUP:  # what is missing
-                detail = f"{lines[-1][:100]} (host {report.host}: {code})"
+                detail = f"{lines[-1][:100]}; {sign.words} (host {report.host}: {code})"
             proof = proofs(report, lines, ordered)
             return End(Outcome.FAILED, sign.cause, report.host, message, proof, detail=detail)
     first = ordered[0]
