@@ -13,6 +13,7 @@ TpujobError
 ├── Refused          a remote service said no, with one cause of the closed list
 ├── HostKeyChanged   a host showed another key than the pinned one; nothing was sent to it
 └── StoreError
+    ├── DamagedRecord   cannot be read by this version; the store itself answers
     ├── Conflict     somebody else wrote first: read again and decide again
     └── Fenced       the lease that the write was made under is no longer ours
 """
@@ -116,6 +117,10 @@ class HostKeyChanged(TpujobError):
 
 class StoreError(TpujobError):
     http_status = 500
+
+
+class DamagedRecord(StoreError):
+    pass
 
 
 class Conflict(StoreError):

@@ -20,8 +20,8 @@ from tests.support.callers import ADA, caller
 from tpujob.api import JobOrder, JobRow, ListAsked
 from tpujob.domain import listing
 from tpujob.domain.access import Principal
-from tpujob.domain.model import Attempt, Cause, Outcome, Progress, State
-from tpujob.errors import BadRequest
+from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, State
+from tpujob.errors import BadRequest, StoreError
 from tpujob.service.board import rows
 from tpujob.service.board.board import FIELDS
 
@@ -579,6 +579,23 @@ def test_a_damaged_record_is_in_no_list_until_it_is_mended(desk: Desk) -> None:
 
         db.execute("UPDATE jobs SET document = ?, version = 3 WHERE id = ?", (to_text(one), one.id))
     assert desk.ids() == [two.id, one.id]
+
+
+def test_a_row_stays_while_the_store_does_not_answer(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = desk.add(), desk.add()
+    assert desk.ids() == [two.id, one.id]
+
+    def gone(_: str) -> Job:
+        raise StoreError("the disk is gone")
+
+    desk.change(one.id, message="meanwhile")
+    with monkeypatch.context() as broken:
+        broken.setattr(desk.store, "peek", gone)
+        assert desk.ids() == [two.id, one.id]
+    desk.change(two.id, message="it answers again")
+    assert [row["why"] for row in desk.page()["rows"]] == ["it answers again", "meanwhile"]
 
 
 def test_moves_name_the_rows_that_changed_by_a_record_or_by_a_program(desk: Desk) -> None:

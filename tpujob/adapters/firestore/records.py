@@ -25,7 +25,7 @@ from tpujob.adapters.firestore.values import Found, Put, Value
 from tpujob.domain.codec import SCHEMA_VERSION, job_from_text, suspect_from_json, to_json, to_text
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job, Suspect
-from tpujob.errors import StoreError
+from tpujob.errors import DamagedRecord, StoreError
 from tpujob.ports import Lease
 
 T = TypeVar("T")
@@ -172,9 +172,9 @@ def field(doc: Found, name: str, kind: type[T]) -> T:
     return value
 
 
-def _damaged(doc: Found, why: str) -> StoreError:
+def _damaged(doc: Found, why: str) -> DamagedRecord:
     of = f"the record of job {doc.id}" if doc.path.startswith("jobs/") else doc.path
-    return StoreError(f"{of} is damaged: {why}")
+    return DamagedRecord(f"{of} is damaged: {why}")
 
 
 def _packed(what: str, text: str) -> str | bytes:

@@ -21,7 +21,7 @@ from tpujob.domain.failures import disclosure
 from tpujob.domain.model import SCHEMA_VERSION, Job, Json, Suspect
 from tpujob.domain.notify.model import Channel, Message, Note
 from tpujob.domain.spec.shared import shared
-from tpujob.errors import StoreError
+from tpujob.errors import DamagedRecord, StoreError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -52,7 +52,7 @@ def job_from_text(job_id: str, text: str) -> Job:
     if job and version == SCHEMA_VERSION:
         return replace(job, spec=shared(job.spec))
     if version >= SCHEMA_VERSION + 2:
-        raise StoreError(
+        raise DamagedRecord(
             f"the record of job {job_id} was written by a newer tpujob: its schema is {version}, and this one reads "
             f"up to {SCHEMA_VERSION + 1}",
             hint="upgrade tpujob",
@@ -121,7 +121,7 @@ def _read(kind: type[Record], job_id: str, text: str, *below: str) -> Record:
         found = error.errors(include_url=False)
         problem = _problem(min(found, key=lambda each: each["type"] == "missing"), below)
         what = f"the record of job {job_id}" if job_id else "a stored record"
-        raise StoreError(f"{what} is damaged: {problem}") from None
+        raise DamagedRecord(f"{what} is damaged: {problem}") from None
 
 
 #: what pydantic's error types mean for a document

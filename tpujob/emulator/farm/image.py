@@ -8,6 +8,7 @@ this machine's.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
@@ -113,7 +114,8 @@ def _candidates() -> Iterator[str]:
     if found := shutil.which("python3.10"):
         yield found
     for root in (os.environ.get("PYENV_ROOT", ""), str(Path.home() / ".pyenv")):
-        yield from map(str, Path(root or "/nowhere").glob("versions/3.10*/bin/python3.10"))
+        with contextlib.suppress(OSError):  # a folder of another user
+            yield from map(str, Path(root or "/nowhere").glob("versions/3.10*/bin/python3.10"))
 
 
 def _install_python(usr: Path, found: _Found) -> None:

@@ -22,7 +22,7 @@ from tpujob.domain.listing import Listed, Move, Wanted
 from tpujob.domain.model import Job, Progress, State
 from tpujob.domain.money import pace, rate
 from tpujob.domain.progress import job_progress
-from tpujob.errors import NotFound, StoreError
+from tpujob.errors import DamagedRecord, NotFound, StoreError
 from tpujob.ports import Clock, Store
 from tpujob.service.board.moves import Moves
 from tpujob.service.board.rows import job_row, listed
@@ -256,8 +256,10 @@ class Board:
             except NotFound:
                 self._drop(int(job_id))
                 self._gone.add(int(job_id))
-            except StoreError:  # its record is damaged, perhaps until somebody mends it
+            except DamagedRecord:  # perhaps until somebody mends it
                 self._drop(int(job_id))
+                self._again.add(job_id)
+            except StoreError:  # the store does not answer: its row stays as it was
                 self._again.add(job_id)
 
     def _put(self, job: Job) -> None:
