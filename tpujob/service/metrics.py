@@ -30,9 +30,7 @@ TITLES = {
     "ms": "Step time, ms",
 }
 NO_ATTEMPT = "no program has run yet"
-NO_STEPS = (
-    "the program has told no steps: one that writes `step` events (docs/workloads.md) has curves"
-)
+NO_STEPS = "the program has reported no metrics: one that writes `step` events (docs/workloads.md) has curves"
 NOT_SIGNED = "what lies where the hosts report is not signed by them, and is not drawn"
 
 

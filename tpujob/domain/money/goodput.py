@@ -32,7 +32,7 @@ class Part(StrEnum):
     HELD = "held"  #: cancelled, and the slice is kept for a resume
     CONDEMNED = "condemned"  #: a bad slice that is kept until another is there
     RELEASING = "releasing"  #: the program has ended and the slice is not yet gone
-    UNKNOWN = "unknown"  #: the program ran, and its steps were not reported
+    UNKNOWN = "unknown"  #: the program ran; how much of its work counts is not known
 
 
 class Span(NamedTuple):

@@ -29,7 +29,7 @@ MEANING = {
     "held": "cancelled, the slice kept",
     "condemned": "a bad slice, until another was there",
     "releasing": "the program had ended",
-    "unknown": "the steps were not reported",
+    "unknown": "how much counts is not known",
 }
 _PARTS = (
     Column("Part"),
