@@ -1,7 +1,5 @@
 """tpujob keeps training jobs alive on Cloud TPUs until they are done."""
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

@@ -1,7 +1,5 @@
 """`tpujob`, also as `python -m tpujob`."""
 
-from __future__ import annotations
-
 import sys
 
 

@@ -18,8 +18,6 @@ TpujobError
     └── Fenced       the lease that the write was made under is no longer ours
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 #: where a refusal holds; empty: the answer does not say

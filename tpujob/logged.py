@@ -4,8 +4,6 @@ Kept beside the thread or task (a context variable), so that whoever writes a li
 it. Threads of a pool begin without it: hand them `carried(call)`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context

@@ -1,7 +1,5 @@
 """A map that keeps a bounded number of entries."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from typing import TypeVar
 

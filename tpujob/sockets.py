@@ -5,8 +5,6 @@ A port of loopback can be connected to by every user of a machine; a token would
 Google sends one to an emulator. So the kernel is asked, once for each connection, whose socket the other end is.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

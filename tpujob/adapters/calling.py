@@ -3,8 +3,6 @@
 Imports no vendor's library, as the cheapest commands use it too.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import sys

@@ -1,7 +1,5 @@
 """The system's clock."""
 
-from __future__ import annotations
-
 import time
 
 

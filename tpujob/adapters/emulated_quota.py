@@ -1,7 +1,5 @@
 """The emulator's quotas and its stock of hosts, as `tpujob quota` shows them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -3,8 +3,6 @@ answer, too."""
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from __future__ import annotations
-
 import importlib.resources
 import json
 import shlex

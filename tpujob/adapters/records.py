@@ -1,7 +1,5 @@
 """What all stores have in common: how records are decoded and which errors they raise."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Looks at this machine: its software, and what the local stack needs."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

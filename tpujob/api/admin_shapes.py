@@ -1,7 +1,5 @@
 """What the calls for an administrator send: suspected machines, orphaned slices, rules that do not hold."""
 
-from __future__ import annotations
-
 from typing import NotRequired
 
 from typing_extensions import TypedDict

@@ -1,7 +1,5 @@
 """What a backend says of itself."""
 
-from __future__ import annotations
-
 from typing_extensions import TypedDict
 
 

@@ -1,7 +1,5 @@
 """What `JobsApi.cost` sends: chip-hours and money of many jobs, divided by where the time went."""
 
-from __future__ import annotations
-
 from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict

@@ -1,7 +1,5 @@
 """What the API says of the data that jobs read: where it is in each region, and the copy that a job waits for."""
 
-from __future__ import annotations
-
 from typing import NotRequired
 
 # pydantic reads `typing.TypedDict` from Python 3.12 on only

@@ -1,7 +1,5 @@
 """What `JobsApi.estimate` and `JobsApi.compare` say of what may come. JSON-shaped, as all shapes here."""
 
-from __future__ import annotations
-
 from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict

@@ -1,7 +1,5 @@
 """What the page of one job shows beyond its record: what may be done with it, its timeline, its hosts, its curves."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 # pydantic reads `typing.TypedDict` from Python 3.12 on only

@@ -1,7 +1,5 @@
 """What `JobsApi.list` is asked and sends: a page of rows, out of all jobs."""
 
-from __future__ import annotations
-
 from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict

@@ -3,8 +3,6 @@
 Lines are numbered from 1 for each host and attempt, those that were dropped included: a line keeps its number for ever.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal, NotRequired
 

@@ -1,7 +1,5 @@
 """What `JobsApi.happened` and `JobsApi.capacity` send: what goes on in the lab as a whole."""
 
-from __future__ import annotations
-
 from typing import NotRequired
 
 from typing_extensions import TypedDict

@@ -5,8 +5,6 @@ A field that is NotRequired is always sent, but a deployed backend that is older
 `.get` and leave out what it would say.
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal, NotRequired
 
 # pydantic reads `typing.TypedDict` from Python 3.12 on only

@@ -4,8 +4,6 @@ CSV as `bq query --format=csv` writes it, JSON lines as `bq extract` does, or on
 does; each also compressed with gzip.
 """
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import gzip

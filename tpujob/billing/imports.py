@@ -1,7 +1,5 @@
 """Several export files into one book: a row that an earlier file had already is dropped."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

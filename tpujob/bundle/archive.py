@@ -3,8 +3,6 @@
 What is in a bundle is decided here; the agent unpacks it on every host.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

@@ -3,8 +3,6 @@
 Git is asked, and never imitated. Nothing here changes a repository.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

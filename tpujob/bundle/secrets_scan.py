@@ -2,8 +2,6 @@
 them. The texts are read in one pass: no larger file than a key can be is opened.
 """
 
-from __future__ import annotations
-
 import codecs
 import os
 import re

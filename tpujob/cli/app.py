@@ -3,8 +3,6 @@
 The module of a command is imported when it runs, so that each command pays for its own imports only.
 """
 
-from __future__ import annotations
-
 import importlib
 import io
 import sys

@@ -1,7 +1,5 @@
 """How a command ends: exit codes, the form of an error message, what Ctrl-C says."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Generator

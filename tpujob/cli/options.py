@@ -1,7 +1,5 @@
 """Arguments and options that several commands share, and their completion."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """Where output goes: lines to standard output, remarks to standard error, JSON, and whether there is colour."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,8 +3,6 @@
 What is in them is the caller's affair.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

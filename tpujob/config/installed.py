@@ -1,7 +1,5 @@
 """Which packages of an extra of tpujob are installed. Asked before something is started that needs them."""
 
-from __future__ import annotations
-
 import re
 from importlib import metadata
 

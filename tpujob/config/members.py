@@ -1,7 +1,5 @@
 """A file of members: a login or an e-mail address in each line, with its role."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tpujob.config import files

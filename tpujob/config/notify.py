@@ -4,8 +4,6 @@ and kept where the backend keeps secrets (`tpujob notifications secret NAME`): a
 The local stack, which has no context file, reads the same words from `notifications.yaml` in the state folder.
 """
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, tzinfo
 from pathlib import Path

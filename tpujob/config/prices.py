@@ -3,8 +3,6 @@
 Which figures in it cannot be right is in `domain/prices/lint.py`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 A pid alone proves nothing, as the kernel gives it out again; a pid and the moment at which it began do.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -4,8 +4,6 @@
 context only the name is read here, as every command needs that; its file is read in `config/context.py`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -2,8 +2,6 @@
 the same: the backend before it listens, and whoever is about to use it.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import stat

@@ -1,8 +1,6 @@
 """`door:` and `sign_in:` of a context: how people and programs show a deployed backend who they are. The backend's own
 file and those of its clients have the same words."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator

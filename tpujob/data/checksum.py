@@ -1,7 +1,5 @@
 """CRC32C, as Cloud Storage has it: a number here, base64 of its four bytes on the wire."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 from typing import BinaryIO

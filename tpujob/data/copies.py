@@ -4,8 +4,6 @@ What differs is found by listing both sides in the order of their names. Which o
 itself remembers, so that nothing is lost with the progress of a round but a few rewrites of large objects.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -3,8 +3,6 @@
 Names are opaque. Nothing is normalised or replaced: a name that has no counterpart is refused, with the reason.
 """
 
-from __future__ import annotations
-
 #: bytes of a name, documented for Cloud Storage
 _LONGEST_NAME = 1024
 #: bytes of one part of a path, on every file system in use

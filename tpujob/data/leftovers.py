@@ -4,8 +4,6 @@ Only what the ledger of this machine knows is ours to remove. What other program
 bucket removes: `JsonObjects.end_stale_parts`.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from dataclasses import dataclass

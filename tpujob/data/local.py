@@ -1,7 +1,5 @@
 """What holds for commands that write to this machine: one process at a time, and a clear error for a disk."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_NB, flock

@@ -1,7 +1,5 @@
 """Where data is: a folder of this machine, a prefix of a bucket, a file on the web. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 from urllib.parse import urlsplit

@@ -1,7 +1,5 @@
 """Which way bytes of a copy take, as far as somebody bills it. Pure; what it costs is in the price lists."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """The records that all checks share: a finding, and a look that failed."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum

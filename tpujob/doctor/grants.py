@@ -1,7 +1,5 @@
 """What a programme such as the TPU Research Cloud gave, read from a short form or from its e-mail. Pure."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The machine that runs the command: its clock, its software, and what the local stack needs of it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 A method that is not in the table is refused to everybody.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

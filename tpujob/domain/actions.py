@@ -1,7 +1,5 @@
 """What is decided and done: an event to store, an action upon the world, and what came of it. Data only."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

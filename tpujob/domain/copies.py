@@ -4,8 +4,6 @@ What is wanted where is decided in `placement/datasets.py`, when a copy is made 
 itself moves the bytes. Every place is a `gs://` prefix without a slash at its end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What can happen to a job, and what each event carries. Data only: `lifecycle.py` folds an event into the record."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

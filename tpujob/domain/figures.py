@@ -1,7 +1,5 @@
 """Numbers, money and times of views, as people read them in a terminal, on a page and in a notebook. Pure."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from math import ceil
 

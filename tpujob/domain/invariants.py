@@ -4,8 +4,6 @@ Pure. Each function gives back what is broken, as the rule and one sentence; not
 name is the one under which it is listed in the documentation of the simulation (I1 to I14).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise

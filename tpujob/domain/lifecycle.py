@@ -4,8 +4,6 @@ Rules about *when* an event happens are in `decide/`. `apply` is the only place 
 one, so the stored events, folded over the first record, give the record again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Blocks of a log as text: each line has its host and its time in front (`api.LogBlock`). Pure."""
 
-from __future__ import annotations
-
 import re
 
 #: in front of each line of a block, the host in group 1

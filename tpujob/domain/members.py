@@ -3,8 +3,6 @@
 What each role may do is in `access.py`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

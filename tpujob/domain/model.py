@@ -3,8 +3,6 @@
 Times are seconds since the epoch, UTC, of the backend's clock. Records are frozen: a change is `dataclasses.replace`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

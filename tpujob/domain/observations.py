@@ -1,7 +1,5 @@
 """What was seen of the world, in our words. Data only: what follows from it is decided elsewhere."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

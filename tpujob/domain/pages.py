@@ -1,7 +1,5 @@
 """Long lists in pages: how long one is, and how all of them are read. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeVar
 

@@ -3,8 +3,6 @@
 Records, pages, sentences, goodput and copies ask here. Nothing else derives these facts from the attempts of a job.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

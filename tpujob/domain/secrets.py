@@ -2,8 +2,6 @@
 when a program starts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 

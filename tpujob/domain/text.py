@@ -3,8 +3,6 @@
 How a terminal measures, cuts and colours text is in `cli/render/text.py`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -3,8 +3,6 @@
 The hosts are in a process of their own (`tpujob.emulator.farm`).
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -5,8 +5,6 @@ an object or its metadata class B; deletions and requests that are refused are f
 does not say when a resumable upload counts: here it counts once, when it is whole.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from collections import Counter

@@ -3,8 +3,6 @@
 `client.py` is the other side; the commands' signatures say what each takes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import partial

@@ -3,8 +3,6 @@
 One thread advances the world; a few more wait for the farm's answers.
 """
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,8 +1,6 @@
 """The variables by which programs find the emulator in place of Google: those of its hosts, those of a person's shell.
 Pure; standard library only."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """How the emulated API reaches the host farm: bring hosts up, disturb them, take them down."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import threading

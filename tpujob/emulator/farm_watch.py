@@ -1,7 +1,5 @@
 """Checks that the hosts of READY nodes still exist, as a cloud monitors its machines."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
 

@@ -1,8 +1,6 @@
 """How processes of the emulator find and call each other: ready files, and JSON over HTTP on Unix sockets. Standard
 library only."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

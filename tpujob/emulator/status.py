@@ -1,7 +1,5 @@
 """The whole world as JSON, for `tpujob emulator status`."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

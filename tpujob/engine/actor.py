@@ -4,8 +4,6 @@ Each action may be repeated: a slice that is there already is taken, one that is
 runs is not started again.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import replace

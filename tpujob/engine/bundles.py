@@ -7,8 +7,6 @@ then, and deletes only what was not touched since. So either the cleaner sees th
 `hold` finds that the object is gone, and the code is sent again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import threading

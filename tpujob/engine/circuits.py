@@ -3,8 +3,6 @@
 The rules are in `domain/placement/circuits.py`. A backend that was just started recalls them from the records.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """What stays of the reports of an attempt that is over: the object with its curves, in the folder of the attempt."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 

@@ -5,8 +5,6 @@ seconds when another backend does, and every second while somebody follows it. A
 called has no such thread: it makes one pass for each call.
 """
 
-from __future__ import annotations
-
 import heapq
 import logging
 import math

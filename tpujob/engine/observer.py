@@ -3,8 +3,6 @@
 Reads only. Never raises for an error of a cloud or a host: what could not be seen is Unknown, and decides nothing.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence

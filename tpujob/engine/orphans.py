@@ -3,8 +3,6 @@
 One rule for the loop, `tpujob sweep` and `tpujob leaks`. A zone that could not be listed is unknown, not empty.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ Observing takes no lease; a lease is held only while something is written or don
 most one job for at most one lease. When ticks happen is in `engine/loop.py`.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ The sums are in `domain/money/shared.py`. They are read from all records once, a
 what nobody shares is not read at all.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Runs the compile check of a bundled program and reads what it found."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

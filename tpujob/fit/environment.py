@@ -1,8 +1,6 @@
 """The Python in which a check runs: this one, if it has all packages, or one that is made once from the lock file of
 the bundled programs and kept."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import importlib.util

@@ -1,7 +1,5 @@
 """What checks found, kept by what was checked: a file for each program, arguments, target and versions."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """What is to be told to people, and who tells it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

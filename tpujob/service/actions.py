@@ -4,8 +4,6 @@ Buttons, confirmations and the command line show these words. Who may do what at
 does it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tpujob.api import ActionName, ActionView, AskView, RefusedView

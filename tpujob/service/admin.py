@@ -3,8 +3,6 @@
 Writes only a person's verdict on a machine. What the sweep deletes is decided in `engine/orphans.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Literal

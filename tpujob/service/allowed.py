@@ -3,8 +3,6 @@
 The table is in `domain/access.py`; every method that takes a job finds it here.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable

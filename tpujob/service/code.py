@@ -1,7 +1,5 @@
 """What of a job's code git does not have in its commit, as it was shipped."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 from tpujob.api import CodeView, PatchView

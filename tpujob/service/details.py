@@ -1,7 +1,5 @@
 """What the page of one job shows beside its record: its time as spans, and the hosts that serve it. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import cast
 

@@ -4,8 +4,6 @@ Bundles are read in pieces, once for the hashes of their files, and those that h
 takes little memory whatever is in them, and time in proportion to their size.
 """
 
-from __future__ import annotations
-
 import difflib
 import hashlib
 import io

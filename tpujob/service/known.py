@@ -1,7 +1,5 @@
 """What is known of a job beyond its record, just now: what the reconciler sees, and what its budgets depend on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

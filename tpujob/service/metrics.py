@@ -1,8 +1,6 @@
 """The curves of a job: what its program told of its steps, read from the reports of its attempts, also long after their
 slices are gone."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 

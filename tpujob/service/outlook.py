@@ -1,7 +1,5 @@
 """What comes next for a job, what its retries have used, and what it waits for: the views of these facts. Pure."""
 
-from __future__ import annotations
-
 from math import ceil
 
 from tpujob.api import BudgetView, CapacityView, CommandView, CopyView, NextAction, NextView

@@ -5,8 +5,6 @@ too old, another host speaks: the places of all are tried in their order once a 
 read first. A look at a place where nothing lies costs nothing. No other process needs to know where the newest lies.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import time

@@ -1,7 +1,5 @@
 """What a user wants of a job that is there: to cancel, resume, delete or clean it. The reconciler carries it out."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Records as the views of `api/shapes.py`: what the API, `--json` and the pages show. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple

@@ -4,8 +4,6 @@ It serves on a unix socket and looks after the context's jobs: for its user alon
 or with `--socket` for every member.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

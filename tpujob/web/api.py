@@ -1,7 +1,5 @@
 """`JobsApi` as JSON over HTTP under `/v1`: the app, made of its routes and of what every request passes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any

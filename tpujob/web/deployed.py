@@ -5,8 +5,6 @@ has signed (`sign_in/`). `deploy/README.md` says how to deploy it; on a person's
 `python -m tpujob.web`.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import socket

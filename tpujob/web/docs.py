@@ -1,7 +1,5 @@
 """The page at `/docs`: the OpenAPI document as HTML, without a script and without anything of another server."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Iterator, Mapping

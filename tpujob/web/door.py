@@ -3,8 +3,6 @@
 What a principal may do is in `domain/access.py`.
 """
 
-from __future__ import annotations
-
 from typing import Protocol
 from urllib.parse import urlsplit
 

@@ -1,8 +1,6 @@
 """How an error leaves the backend: one form in JSON, whoever raised it; where a person looks, a page that says the
 same."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable

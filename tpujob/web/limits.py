@@ -5,8 +5,6 @@ sizes of headers are in `connections.py`; the guard counts the bytes of a body.
 A caller is the principal of the request; where there is none, the address that it comes from.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import time

@@ -1,7 +1,5 @@
 """The log of a backend process, on standard error. What comes from outside can neither forge a line nor fill a disk."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

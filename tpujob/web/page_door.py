@@ -4,8 +4,6 @@ Whoever connects is known by the kernel. Where it does not say, as on macOS, the
 session, `/s/<256 bits>`, for which a one-time code is exchanged. There is no cookie: other ports would get it, too.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """The door of a unix socket: whoever the kernel says is at the other end, and nothing that the request says."""
 
-from __future__ import annotations
-
 import os
 import pwd
 

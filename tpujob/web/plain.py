@@ -2,8 +2,6 @@
 it has no link, no script and no picture.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Iterable

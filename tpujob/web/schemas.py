@@ -3,8 +3,6 @@
 What it sends of jobs are the TypedDicts of `api/shapes.py`, which pydantic reads as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, cast
 

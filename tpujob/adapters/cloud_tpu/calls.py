@@ -5,8 +5,6 @@ Every call of these adapters goes through `Api`, so that each has a time limit: 
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Generator, Iterator

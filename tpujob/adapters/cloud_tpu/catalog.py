@@ -5,8 +5,6 @@ For plans and advice only. A slice is requested without asking here: the answer 
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What the errors of the Cloud TPU API mean in ours: by text, then by code. Tables and their look-up only."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ both (read in the Cloud SDK: keys `ssh-ed25519` and `hostname`, a list in the or
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

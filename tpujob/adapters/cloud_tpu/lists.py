@@ -10,8 +10,6 @@ alike (Memorystore, Filestore) document a thousand, public code asks this one fo
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -2,8 +2,6 @@
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from __future__ import annotations
-
 from typing import Any
 
 from tpujob.adapters.cloud_tpu.request import MARKS

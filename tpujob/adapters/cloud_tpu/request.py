@@ -1,8 +1,6 @@
 """The request for a slice to the Cloud TPU API: a queued resource with one node, or with several of one kind for a
 Multislice. Pure."""
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Mapping

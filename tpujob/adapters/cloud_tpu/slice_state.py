@@ -3,8 +3,6 @@
 A Multislice is one slice of ours with several nodes: it is ready when all of them are, and lost when one of them is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

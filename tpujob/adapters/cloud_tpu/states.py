@@ -3,8 +3,6 @@
 Names are looked up as text, so that a value newer than the installed library is a missing row, which means Unknown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 

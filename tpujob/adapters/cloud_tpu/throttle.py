@@ -1,7 +1,5 @@
 """How fast a project's API may be called: a token bucket."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The port `Reputation` on Firestore, in the database of the store."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The port `Members` on Firestore, in the database of the store."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tpujob.adapters.firestore import records

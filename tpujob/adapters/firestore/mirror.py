@@ -4,8 +4,6 @@ It may be a moment old and never goes back: of two versions the newer one stays,
 answers only while the stream works; otherwise the caller asks the database.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterable
 from typing import Any

@@ -9,8 +9,6 @@ Each query goes by one field, which has an index by itself. A note is written by
 so no transaction spans more than the documents of one channel and one message.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

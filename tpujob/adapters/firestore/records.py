@@ -12,8 +12,6 @@ against the limit of index entries, and cost on every write. A removed job leave
 of it and its id is never used again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import zlib

@@ -2,8 +2,6 @@
 # The library has no types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

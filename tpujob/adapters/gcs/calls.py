@@ -6,8 +6,6 @@ neither our deadlines nor whether a repeat is safe.
 # The library has no types.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from __future__ import annotations
-
 import io
 import threading
 from collections.abc import Callable

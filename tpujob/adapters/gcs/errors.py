@@ -2,8 +2,6 @@
 # The library has no types.
 # pyright: reportUnknownMemberType=false
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections.abc import Generator

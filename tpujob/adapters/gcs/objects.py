@@ -1,7 +1,5 @@
 """Objects by the JSON API, for copying many of them: `data.objects.Objects`."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The proxy of the environment, and a tunnel through it (CONNECT, RFC 9110)."""
 
-from __future__ import annotations
-
 import base64
 import socket
 from dataclasses import dataclass

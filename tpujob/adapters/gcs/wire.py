@@ -4,8 +4,6 @@ The standard library's client spends more time on the headers of a small answer 
 nothing of what is asked. The proxy of the environment (HTTPS_PROXY, NO_PROXY) carries TLS; without TLS none is used.
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import ssl

@@ -3,8 +3,6 @@
 Asks the project nothing, and imports no domain: `tpujob up` pays for this module.
 """
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 # google-auth has no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from __future__ import annotations
-
 import functools
 import logging
 from typing import Any

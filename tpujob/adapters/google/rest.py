@@ -3,8 +3,6 @@
 For questions about a project that no other adapter asks. Nothing is repeated.
 """
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence

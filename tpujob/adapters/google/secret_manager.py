@@ -4,8 +4,6 @@ The service guarantees version numbers: everybody can read a version by its numb
 `latest` and lists may lag by minutes.
 """
 
-from __future__ import annotations
-
 import base64
 import contextlib
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Where the public keys are with which Google's tokens are verified: documents, and for how long they may be kept."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

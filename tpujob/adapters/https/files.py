@@ -1,7 +1,5 @@
 """`data.objects.Reader` over HTTP: ranges, each for exactly the file that was looked at."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

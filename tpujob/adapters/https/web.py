@@ -1,7 +1,5 @@
 """One request for a file on the web: proxies, and redirects that lead to no place without TLS. Nothing is repeated."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Mapping
 from urllib.parse import urljoin, urlsplit

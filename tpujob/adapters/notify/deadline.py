@@ -1,7 +1,5 @@
 """An end for a conversation over a socket: time limits of single reads let a slow talker go on for ever."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

@@ -5,8 +5,6 @@ A name is resolved once, every address it has is looked at, and the connection i
 resolves to something else a moment later changes nothing.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import socket
 

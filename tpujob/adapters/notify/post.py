@@ -1,8 +1,6 @@
 """One POST of JSON, and what its answer means for a message. No redirect is followed, no proxy is asked, and the
 connection goes to an address that was looked at (`guard.py`)."""
 
-from __future__ import annotations
-
 import http.client
 import socket
 import ssl

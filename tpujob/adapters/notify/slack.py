@@ -1,8 +1,6 @@
 """Slack, by an incoming webhook. What others have written is shown as plain text, in which nothing is a mention, a link
 or markup; the one link is made here."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

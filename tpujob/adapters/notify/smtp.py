@@ -1,7 +1,5 @@
 """E-mail over SMTP: plain text to one address. Its Message-ID is that of the message, so that a repeat can be told."""
 
-from __future__ import annotations
-
 import contextlib
 import smtplib
 import ssl

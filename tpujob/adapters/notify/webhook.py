@@ -1,8 +1,6 @@
 """Standard Webhooks 1.0: JSON, signed with HMAC-SHA256. The id of a message is the same in each try, its time is that
 of the try, and several keys can sign at once, so that the receiver can change from one to the next."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

@@ -1,7 +1,5 @@
 """What is kept between two commands: one file for each context, for its owner's eyes only."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

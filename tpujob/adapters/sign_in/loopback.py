@@ -1,7 +1,5 @@
 """Where a browser on this machine brings the code: a port of our own on 127.0.0.1, for one sign-in."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import hmac

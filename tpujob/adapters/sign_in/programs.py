@@ -2,8 +2,6 @@
 # google-auth has no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from __future__ import annotations
-
 from typing import Any
 
 from tpujob.adapters.calling import first_line

@@ -1,7 +1,5 @@
 """One SQLite file: opening it, a pool of connections, transactions, and errors that a person can act on."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sqlite3

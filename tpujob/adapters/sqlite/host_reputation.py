@@ -1,7 +1,5 @@
 """The port `Reputation` on the SQLite file of the store."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import astuple, replace

@@ -1,7 +1,5 @@
 """The port `Members` on the SQLite file of the store."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from sqlite3 import Connection
 

@@ -1,7 +1,5 @@
 """The port `Outbox` on the SQLite file of the store."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from sqlite3 import Connection

@@ -4,8 +4,6 @@ Each script leads from one version of the tables to the next, the first from an 
 of them. A released script is never edited: a change is another script at the end.
 """
 
-from __future__ import annotations
-
 _JOBS = """
 CREATE TABLE jobs (                             -- AUTOINCREMENT: the number of a removed job never comes back
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, user TEXT, name TEXT, live INTEGER,

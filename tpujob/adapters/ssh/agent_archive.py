@@ -1,7 +1,5 @@
 """The agent as it is sent to a host: one archive that `python3` runs, the same bytes every time."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 from functools import cache

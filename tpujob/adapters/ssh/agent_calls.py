@@ -3,8 +3,6 @@
 An answer is one line of JSON: `{"ok": true, "state": ...}` or `{"ok": false, "error": ..., "cause": ...}`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -6,8 +6,6 @@ in, nothing has to be removed afterwards, and the server's log names the person.
 all of that, and its `expiry-time` is in the host's time zone before OpenSSH 9.1.
 """
 
-from __future__ import annotations
-
 import secrets
 
 from tpujob.errors import BadRequest

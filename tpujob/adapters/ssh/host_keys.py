@@ -1,8 +1,6 @@
 """Which host key is trusted: the pinned one, else one that the cloud publishes, else, where no host of the slice has
 published any, the first one seen."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 

@@ -3,8 +3,6 @@
 Connections last for one call. What is sent to the agent on one host is in `agent_calls.py`.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial

@@ -4,8 +4,6 @@ A host key is pinned at the first contact within one slice, compared from then o
 pinned is in `host_keys.py`. The store in Google Secret Manager is in `secret_manager.py`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

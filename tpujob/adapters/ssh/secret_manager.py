@@ -5,8 +5,6 @@ the key, and all others read it. The second holds all pins in each version; the 
 `LIFETIME` without use.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 import zlib

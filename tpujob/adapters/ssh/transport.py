@@ -5,8 +5,6 @@ That program is `gcloud compute start-iap-tunnel INSTANCE PORT --listen-on-stdin
 arguments.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import socket

@@ -1,7 +1,5 @@
 """`tpujob doctor` and `tpujob quota`: whether jobs can run in the context, and how much hardware they may have."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Who uses this backend: oneself, and everybody who may."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """What `tpujob emulator status` prints. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 Written by hand because a table library costs more CPU time at 1,000 rows than the rest of the command.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 

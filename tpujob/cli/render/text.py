@@ -1,7 +1,5 @@
 """Text for a terminal: measured, cut, coloured; and the local time of day. Pure."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from datetime import datetime

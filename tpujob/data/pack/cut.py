@@ -1,7 +1,5 @@
 """Which files go into which shard, and in which order. Equal sets are cut equally, wherever they lie."""
 
-from __future__ import annotations
-
 import hashlib
 import sqlite3
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """The lines of the index that belong to one shard, read as they come: an index of millions fits into no list."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """One file of a packed set gets its name in a folder, unless the name or what is there forbids it."""
 
-from __future__ import annotations
-
 import os
 import stat
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The manifest is written last: where there is none, there is no packed set. A fil
 the set. Equal sets have equal manifests, byte for byte.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping

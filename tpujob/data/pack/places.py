@@ -2,8 +2,6 @@
 when it is whole, and the caller has verified it before.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

@@ -4,8 +4,6 @@ A file that was cut short raises nothing when it is opened: it says that it is n
 0.8.6). So both are asked, always.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress

@@ -4,8 +4,6 @@ files.
 What becomes visible comes in this order: shards, the labels, the index, and last the manifest, which names them all.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from array import array

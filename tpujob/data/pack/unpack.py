@@ -2,8 +2,6 @@
 shard and each record is compared with its checksum, before a file gets its name.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from array import array

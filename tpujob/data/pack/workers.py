@@ -1,7 +1,5 @@
 """A few threads that make or read shards, what they share (the wish to stop), and one process for each place."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections import deque

@@ -1,7 +1,5 @@
 """What changes when a file at a source is written, and what its headers say of all its bytes. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

@@ -4,8 +4,6 @@ The first line of a list is `TsvHttpData-1.0`; each other one has a URL, and aft
 base64 of its MD5 (documented; there both are needed).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit

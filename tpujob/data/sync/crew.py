@@ -1,7 +1,5 @@
 """Threads that copy what one thread plans. Memory does not grow with the number of files."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Callable, Iterable

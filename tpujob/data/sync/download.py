@@ -3,8 +3,6 @@
 The name of the unfinished file says which generation it is of, so another process can continue it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import time

@@ -4,8 +4,6 @@ of large copies, and the folders with unfinished downloads. SQLite, in WAL mode.
 Everything in it can be lost without harm: files are read again, and an upload begins anew.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """A source that is written to while it is copied: its newest bytes are copied, or what was asked of it is void."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tpujob.data.objects import Hash, ObjectFacts, Reader

@@ -1,7 +1,5 @@
 """What differs between two places: one pass over two sorted streams. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar

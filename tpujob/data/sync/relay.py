@@ -4,8 +4,6 @@ A large one goes in a session, as in `upload.py`. What must survive a kill is in
 of what it has.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """One object becomes another one within Cloud Storage, which copies the bytes itself."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tpujob.data.objects import NotCopied, ObjectFacts, Objects

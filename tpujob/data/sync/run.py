@@ -1,7 +1,5 @@
 """A whole sync: what differs is planned, and copied by a crew. Each direction is a `Way` (`ways.py`)."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

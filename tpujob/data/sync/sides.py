@@ -1,7 +1,5 @@
 """The two sides of a sync as sorted streams of keys: a folder, or what a storage lists."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar

@@ -1,7 +1,5 @@
 """Who is told how a copy goes on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

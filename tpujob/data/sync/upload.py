@@ -1,8 +1,6 @@
 """One file becomes one object: declared by its checksum, conditional, and for a large file in a session that another
 process can continue."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Hashes of several kinds over one stream, and whether they are what a storage has said. Pure."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import zlib

@@ -1,7 +1,5 @@
 """The files of a folder, in the order in which a storage lists their names. Follows no link out of the folder."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The directions in which data is copied: which two sides, who copies, which names fit, which operations it costs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

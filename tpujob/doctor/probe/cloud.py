@@ -3,8 +3,6 @@
 A refusal is an answer here, not an error: probes are about how the cloud refuses, too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """Probes that need no slice: what the Cloud TPU API lists, and in which words it refuses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tpujob.doctor.probe.cloud import ZONE_CLOSED, Answer

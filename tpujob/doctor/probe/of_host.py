@@ -1,7 +1,5 @@
 """Probes of the one host: what it publishes, how it is met, what it has, what it can reach."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The probe of a request for several slices that loses one: tried only when it is named."""
 
-from __future__ import annotations
-
 from tpujob.doctor.probe.of_slice import GOING
 from tpujob.doctor.probe.probing import ASKING, Probing
 from tpujob.doctor.probe.verdicts import Judged, UntriedError, judged

@@ -1,7 +1,5 @@
 """Probes of the project beside Cloud TPU: permissions, the names of quotas, and what a quota counts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any

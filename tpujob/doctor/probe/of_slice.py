@@ -1,7 +1,5 @@
 """Probes of the life of a slice, as the API shows it: how it comes, what of it is echoed, how it goes."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

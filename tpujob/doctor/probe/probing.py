@@ -1,7 +1,5 @@
 """One run of the probes: what it asks, what it has made, and how much time is left to it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -3,8 +3,6 @@
 A run holds the folder's lock while it lives, so whoever gets the lock knows that every record is of a run that is gone.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -4,8 +4,6 @@ Equal values get equal replacements within one run, so that it can still be seen
 What is known to be secret by name is replaced wherever it stands; the rest is found by its form.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, cast

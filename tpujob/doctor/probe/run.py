@@ -3,8 +3,6 @@
 What `kill -9` leaves behind is in `record.py`; whoever probes or sweeps next removes it with `remove`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass

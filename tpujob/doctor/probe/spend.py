@@ -4,8 +4,6 @@ The price is the list's. Google bills from READY; here the time counts from the 
 ready, so the estimate errs upwards.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 A comment or docstring that calls something *inferred* names the probe that would settle it: `probe: ID`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a probe comes to: data only, rendered in `cli/render/doctor/probe.py`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
 

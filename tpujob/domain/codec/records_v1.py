@@ -4,8 +4,6 @@ That version kept some facts in sentences only, and what an event carries withou
 are read from its sentences.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

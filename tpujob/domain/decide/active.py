@@ -1,7 +1,5 @@
 """PREPARING and RUNNING: the program is started on every host, runs, and is interrupted or ends. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tpujob.domain.actions import Decision, StartProgram, StopProgram, soon

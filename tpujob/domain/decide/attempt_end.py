@@ -1,7 +1,5 @@
 """The end of an attempt: whether another one follows, on which slice, and what it costs of a retry budget. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

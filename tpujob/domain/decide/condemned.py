@@ -4,8 +4,6 @@ No program runs on one, and nothing is started elsewhere before its program is s
 so it is deleted as soon as another slice is there, or will not be there soon.
 """
 
-from __future__ import annotations
-
 from tpujob.domain.actions import Decision, StopProgram
 from tpujob.domain.decide import releasing, spending
 from tpujob.domain.model import Job, Slice, State, Wish

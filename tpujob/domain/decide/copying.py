@@ -4,8 +4,6 @@ No slice that is billed waits for a copy. Copies are made by the storage, a whil
 is stored with each of them, so that a backend that is killed is followed by one that goes on.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tpujob.domain.actions import Copied, Decision, Denied, MakeCopy, Result

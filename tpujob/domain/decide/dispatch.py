@@ -3,8 +3,6 @@
 What is Unknown decides nothing: it is waited out.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tpujob.domain.actions import (

@@ -3,8 +3,6 @@
 A job that has used up its budget comes through here, too: its slice is given back as soon as the program is stopped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tpujob.domain.actions import Decision, StartProgram, StopProgram

@@ -1,7 +1,5 @@
 """PROVISIONING: a slice is asked for; it becomes ready, is refused, or makes way for another offer. Pure."""
 
-from __future__ import annotations
-
 from tpujob.domain.actions import CreateSlice, Decision, StartProgram, soon
 from tpujob.domain.decide import condemned, holding, releasing, spending
 from tpujob.domain.decide.attempt_end import slice_name

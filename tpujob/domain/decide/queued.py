@@ -1,7 +1,5 @@
 """QUEUED: the job owns no slice and asks for one, as soon as an offer may be asked for. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 
 from tpujob.domain.actions import CreateSlice, Decision

@@ -7,8 +7,6 @@ A slice that the cloud is suspending is deleted when that is over: public code, 
 force may leave it stuck (axlearn, `tpu.py`). How long suspending takes is not documented, so the wait has a bound.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from tpujob.domain.actions import Decision, DeleteSlice, soon

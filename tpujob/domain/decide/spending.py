@@ -3,8 +3,6 @@
 Nothing of it waits for a look at the cloud or a report of a host: rates and times are in the record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tpujob.domain.actions import Decision

@@ -4,8 +4,6 @@ A stored sentence has the `message` of an attempt, which anybody may read; `deta
 the evidence, the verdict and what is sent on channels have that text.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

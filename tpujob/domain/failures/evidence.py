@@ -1,7 +1,5 @@
 """The lines that an attempt keeps as the proof of its cause. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ owners have met it, or by a person's word. Pure. The records are kept by the sto
 `nonfinite.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 

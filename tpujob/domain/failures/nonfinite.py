@@ -4,8 +4,6 @@ Pure. A program that follows the contract replays the step and says which. Of an
 at the same step on other hardware is the maths; what goes past that step on other hardware was the machine.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What a cause costs, and how long to wait after it. Budgets are separate: spending one never uses up another."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Lines of output that name the cause of an end, and lines that prove nothing. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ for a number of looks in it, as a clock alone jumps when a machine is paused. Ag
 program is idle by the host's own, how old a report is by the storage's, how long SSH is silent by the backend's.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A program that was told to stop: by a notice of its cloud, or with its slice. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tpujob.domain.failures.evidence import ending, proof

@@ -4,8 +4,6 @@ Exit codes come first: what a program says by its code is believed. Of an end th
 lines that the hosts kept may name one of the causes of a failure; they never make a success, nor a preemption.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from tpujob.domain.failures import told

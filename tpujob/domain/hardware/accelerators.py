@@ -6,8 +6,6 @@ costs in `domain/prices/`; which one a job gets is in `domain/placement/offers.p
 `errors` only, as the emulator reads these tables too.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import re

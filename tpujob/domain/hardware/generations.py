@@ -2,8 +2,6 @@
 `accelerators.py`. Imports the standard library only, as the emulator reads these tables too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

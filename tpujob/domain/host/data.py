@@ -2,8 +2,6 @@
 or shown in. Pure. `agent/setup/` carries it out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tpujob.domain.hardware.accelerators import region_of

@@ -3,8 +3,6 @@
 What may be written is in `domain/spec/env.py`; `agent/setup/` carries it out.
 """
 
-from __future__ import annotations
-
 import re
 
 from tpujob.domain.spec import JobSpec, Mount, time_text

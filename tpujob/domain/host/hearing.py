@@ -5,8 +5,6 @@ One object has the words of many hosts (`protocol/slice_report.py`), and several
 host, as another host spoke for it before: the one with the highest number counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast

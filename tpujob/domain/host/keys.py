@@ -1,7 +1,5 @@
 """What the keys of hosts are for: the words from which a backend derives each of them (`protocol/signing.py`). Pure."""
 
-from __future__ import annotations
-
 from tpujob.domain.model import Attempt, Job
 
 #: the key with which backends sign which store a bucket belongs to; no host is told it

@@ -1,7 +1,5 @@
 """How long the check before a program may take. Pure."""
 
-from __future__ import annotations
-
 import math
 
 #: Seconds on one host of few chips: JAX is read from a cold disk (20 to 30), libtpu starts the chips (10 to 30), two

@@ -1,7 +1,5 @@
 """Writes the plan that each host of an attempt is given. `tpujob/protocol/plan.py` says what is in it."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Collection, Sequence
 

@@ -1,7 +1,5 @@
 """Reads what agents say in the bucket. A program may write there too: a value of a wrong kind is passed over."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

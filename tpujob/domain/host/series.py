@@ -2,8 +2,6 @@
 the bucket: it counts if the key of the attempt has signed it. A program may tell anything, too: what is no number in
 its place is passed over."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

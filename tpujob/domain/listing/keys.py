@@ -1,7 +1,5 @@
 """The columns that a list can be ordered by, and the key of a page in such an order."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json

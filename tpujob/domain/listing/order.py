@@ -1,7 +1,5 @@
 """Which jobs match, and the order in which they come."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

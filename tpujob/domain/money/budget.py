@@ -6,8 +6,6 @@ when what is used and the reserve reach the limit keeps the limit, unless a dele
 seconds are *inferred* (probe: delete-forced): no documentation says how long a deletion takes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple

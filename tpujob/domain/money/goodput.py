@@ -4,8 +4,6 @@ Read from the record alone, which the events make, so it works for any program. 
 divides its running time further: time until the first step, steps that count, and steps that were made again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from itertools import pairwise

@@ -4,8 +4,6 @@ Whatever else is used is billed: another zone, type or pricing, chips beyond the
 always. Pure. The grants of a job are those of its context at its submission, so a later change rewrites no history.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 from collections import Counter, defaultdict

@@ -6,8 +6,6 @@ first minute is free; that billing ends when the slice is gone, and not when a d
 reading.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from tpujob.domain.model import Cause, Job, Slice

@@ -4,8 +4,6 @@ A list is an operation of class A for each page, the metadata of one object an o
 (cloud.google.com/storage/pricing); a request for an object that is not there is free.
 """
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 from tpujob.domain.prices import PriceList

@@ -4,8 +4,6 @@ What the program says itself, as its metric `steps_per_second`, is believed; els
 seen to go.
 """
 
-from __future__ import annotations
-
 from math import isfinite
 
 from tpujob.domain.model import Attempt

@@ -4,8 +4,6 @@ Every stretch of time lands in one row and one part, so rows add up to the total
 micro-dollar and the microsecond. Rows of days end at midnight, UTC.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

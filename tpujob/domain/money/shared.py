@@ -4,8 +4,6 @@ A month is a calendar month, UTC. Of a slice that is billed across its first mom
 Slices without a known price are not in any sum: no slice is asked for without one where there is a shared budget.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

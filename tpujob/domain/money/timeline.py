@@ -4,8 +4,6 @@ The parts are those of `goodput.py`; here they are joined with their attempts, t
 that came to nothing are part of the wait that they belong to, as there may be hundreds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -5,8 +5,6 @@ long each time, up to ten minutes. One job is the reason for one message in ten 
 does not wait for that, nor for the end of quiet hours. Nothing is dropped: what has to wait is told later.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 A job that goes on by itself is not told of: a preemption, a retry or a swap is over before anybody could help.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """The records of notifications: what is to be told, what a channel has been told, and messages with their tries."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Who is told what: rules of jobs, users and contexts, and hours in which nothing but the urgent is told."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo

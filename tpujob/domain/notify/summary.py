@@ -1,7 +1,5 @@
 """The summary of a day: what ran, what failed, what waits, and what it cost."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 

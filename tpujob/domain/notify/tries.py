@@ -1,7 +1,5 @@
 """When a message is tried again, and when that ends."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tpujob.domain.notify.model import Message, Receipt, Try

@@ -1,7 +1,5 @@
 """A message in words: what every sink says, in its own markup. The same message has the same words in every try."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

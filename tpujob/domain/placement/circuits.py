@@ -5,8 +5,6 @@ comes of it. A slice that gets ready closes the circuits of its offer. The circu
 backend (`engine/circuits.py`) and can be told again from the records.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime

@@ -3,8 +3,6 @@
 What a file may say at all, such as that every row has a date and a source, is in `config/prices.py`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from datetime import date, timedelta

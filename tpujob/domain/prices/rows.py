@@ -1,7 +1,5 @@
 """One price, and the closed list of things that have one. Which prices there are is in the tables beside this file."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date

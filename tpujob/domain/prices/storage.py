@@ -3,8 +3,6 @@
 Deletions are free (documented). What the cloud gives away each month is taken off nowhere here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal

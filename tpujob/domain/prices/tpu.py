@@ -3,8 +3,6 @@
 A slice is billed from the moment it is ready (documented); waiting in the cloud's queue is free.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import date
 from decimal import Decimal

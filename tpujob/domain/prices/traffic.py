@@ -5,8 +5,6 @@ read off a location's name. A bucket of a whole continent is billed as another r
 public bills).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import date
 from decimal import Decimal

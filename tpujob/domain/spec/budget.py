@@ -3,8 +3,6 @@
 What follows from them is in `domain/money/budget.py`. The retry budgets of `recovery:` are another thing.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Any
 

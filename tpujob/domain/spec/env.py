@@ -3,8 +3,6 @@
 What the agent is told of them, and what a person is, is in `domain/host/environment.py`; here is what may be written.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Self, cast

@@ -3,8 +3,6 @@
 Which fields there are is in `jobspec.py`. A check raises ValueError with half a sentence that follows the key's name.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 import re

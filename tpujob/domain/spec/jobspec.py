@@ -4,8 +4,6 @@ What a value may be is in `fields.py`, the sentences for what is wrong in `error
 `yaml.py`, and where a job may run in `domain/placement/offers.py`.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Self

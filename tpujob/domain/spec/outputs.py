@@ -1,7 +1,5 @@
 """The part of a job file about folders that the program writes and the bucket keeps: `outputs`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema

@@ -1,7 +1,5 @@
 """What many specs have in common is in memory once: most jobs ask for the same hardware, recovery and program."""
 
-from __future__ import annotations
-
 from tpujob.domain.spec.fields import Part
 from tpujob.domain.spec.jobspec import JobSpec
 

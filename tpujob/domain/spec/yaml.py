@@ -4,8 +4,6 @@ Works on the parser's events, so that a hostile file is given up early: it never
 limits below. Scalars follow YAML 1.2 (`1e-3` is a number; `no` and `12:30` are text). Every error names file and line.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

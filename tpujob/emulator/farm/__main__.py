@@ -3,8 +3,6 @@
 Writes FILE, whole, once it listens: `{"pid", "control", "ssh_port"}`; `control` is the path of a Unix socket.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import fcntl

@@ -1,7 +1,5 @@
 """Addresses of 127.0.0.0/8 for the hosts of a farm, and one port that is free on all of them."""
 
-from __future__ import annotations
-
 import errno
 import secrets
 import socket

@@ -1,7 +1,5 @@
 """The control API of the farm: JSON over HTTP on a Unix socket, for the emulated cloud and for injected faults."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import unquote
 

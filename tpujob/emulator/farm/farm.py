@@ -1,7 +1,5 @@
 """The slices of the farm: addresses for their hosts, and operations on whole slices."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -2,8 +2,6 @@
 hosts exist beside each other. So a path is a link that leads to one host's home after another's.
 """
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

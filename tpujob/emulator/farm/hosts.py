@@ -1,7 +1,5 @@
 """One emulated host: its folder, environment, metadata server and SSH server. It can be switched off and on."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

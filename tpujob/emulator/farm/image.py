@@ -6,8 +6,6 @@ it is new, a process holds the lock of the package manager for a while. What is 
 this machine's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -3,8 +3,6 @@
 The store is flat (`instance/preempted` -> `TRUE`); folders are common prefixes of paths.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -5,8 +5,6 @@ the agent heeds where it meets the agents of other hosts (`tpujob/agent/routes.p
 addresses goes to a socket that never answers. Nothing else heeds it: the program's own connections arrive.
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ that dropped its environment is found through its parent, and remembered. Signal
 against the start time, so a recycled pid is never hit.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

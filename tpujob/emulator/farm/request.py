@@ -1,7 +1,5 @@
 """What the emulated cloud asks the farm for: one slice."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

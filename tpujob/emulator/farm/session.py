@@ -5,8 +5,6 @@ unless it has a terminal; a session ends when its output ends, not before.
 # asyncssh leaves some of its own parameters untyped
 # pyright: reportUnknownMemberType=false
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import fcntl

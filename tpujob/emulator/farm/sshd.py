@@ -3,8 +3,6 @@
 # asyncssh leaves some of its own parameters untyped
 # pyright: reportUnknownMemberType=false
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -3,8 +3,6 @@
 Pure; `script.py` runs it.
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 Called with the world's lock held. `status`, settings and the plans of faults are in `control.py`.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """Faults of many slices at once, chosen by a seed: what a bad minute of a large cloud looks like."""
 
-from __future__ import annotations
-
 import random
 
 from tpujob.emulator.faults import inject_hosts

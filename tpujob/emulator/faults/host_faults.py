@@ -1,7 +1,5 @@
 """What a bad physical host does to the programs that start on it. `workloads/contract/` defines the syntax."""
 
-from __future__ import annotations
-
 from tpujob.emulator.tpu.records import ApiError
 from workloads.contract import faults
 

@@ -1,8 +1,6 @@
 """Faults by command on slices, zones and APIs: `tpujob emulator preempt`, `stockout` and others. Faults of single hosts
 are in `inject_hosts.py`."""
 
-from __future__ import annotations
-
 import re
 from typing import get_args
 

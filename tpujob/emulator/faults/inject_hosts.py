@@ -1,7 +1,5 @@
 """Faults by command on the hosts of a slice and on physical hosts."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from tpujob.emulator.faults import host_faults, inject

@@ -6,8 +6,6 @@
 The words are those of the command line: `notice` is the command's parameter `notice_s`. Pure; `script.py` runs it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 `schedule.py` and `chaos.py` decide what comes when; the caller's `perform` carries each step out.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping

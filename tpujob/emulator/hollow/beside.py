@@ -1,7 +1,5 @@
 """Hollow slices beside slices with real hosts, as one farm."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tpujob.emulator.farm_client import FarmApi

@@ -3,8 +3,6 @@
 # asyncssh leaves some of its own parameters untyped
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable
 

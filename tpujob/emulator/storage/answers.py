@@ -1,7 +1,5 @@
 """What the handlers of the JSON API share: the body of a request, and the selection of an answer's fields."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 

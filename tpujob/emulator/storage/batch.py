@@ -1,7 +1,5 @@
 """Batch requests of the JSON API: many small requests in one body, answered in order."""
 
-from __future__ import annotations
-
 import re
 import uuid
 

@@ -1,7 +1,5 @@
 """Buckets in the JSON API of Cloud Storage, with their IAM policies."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ A file is written under a temporary name and appears together with its record. F
 download continues with its version. All calls come from one thread, which makes a precondition and its write one step.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -3,8 +3,6 @@
 The control interface's thread adds faults and the storage's thread uses them up, under a lock of their own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading

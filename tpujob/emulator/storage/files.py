@@ -1,7 +1,5 @@
 """Files of the emulated Cloud Storage: uploads in progress, and a safe file name for any object name."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import uuid

@@ -3,8 +3,6 @@
 Each handler reads the request, asks `ObjectStore` and builds the answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import uuid

@@ -1,7 +1,5 @@
 """One page of a list of objects: prefixes, delimiters, page tokens. Pure; `disk.py` reads the rows."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """The bytes of an object as an HTTP answer: ranges, headers, "not modified"."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -3,8 +3,6 @@
 Uploads live in memory and end with the server, as resumable ones do; an upload that is not completed leaves no object.
 """
 
-from __future__ import annotations
-
 import re
 import uuid
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ shown, and without effect: IAM policies, life-cycle rules. Missing: access contr
 decompressive transcoding.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -3,8 +3,6 @@
 Resumable sessions live in memory and end with the server; clients then start again, as for a lost session in the cloud.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import uuid

@@ -1,7 +1,5 @@
 """What the handlers of the XML API share: documents, errors, and the fields of an object in headers."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable, Mapping
 from xml.sax.saxutils import escape

@@ -4,8 +4,6 @@ obstore speaks it, as do clients of S3 at this endpoint, and whoever follows a s
 the server answers one user.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """One call of the API, whoever carries it: the faults that are set for it, and the lock. `server.py` carries calls over
 gRPC, `rest/` over HTTP."""
 
-from __future__ import annotations
-
 from tpujob.emulator.tpu.convert import Message
 from tpujob.emulator.tpu.records import ApiError
 from tpujob.emulator.tpu.refusals import CallFault

@@ -1,7 +1,5 @@
 """What the cloud does to a READY node: preemption, maintenance, the loss of its hosts."""
 
-from __future__ import annotations
-
 from tpujob.domain.text import rfc3339
 from tpujob.emulator.tpu import nodes
 from tpujob.emulator.tpu.records import Disturb, Node, NodeChange, NodeState, SwitchOn

@@ -1,7 +1,5 @@
 """Full resource names, and the pages of a list."""
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The life of a node: create, delete, stop, start, and the answers of its hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from tpujob.domain.hardware import accelerators

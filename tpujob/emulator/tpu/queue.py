@@ -1,7 +1,5 @@
 """The life of a queued resource: create, grant, delete, reset, and how it follows its nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tpujob.domain.hardware import accelerators

@@ -4,8 +4,6 @@ States are spelled as in the API (`CREATING`, `SUSPENDED`). Requests arrive as p
 message as bytes, so nothing below the gRPC services knows protobuf.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

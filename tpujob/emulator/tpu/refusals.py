@@ -1,8 +1,6 @@
 """The faults in force: stockouts, quotas, failing calls, and what Google's service does only at times. Plain state, no
 clock of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """What the API checks before it acts on a request, with the error texts of the real API."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType

@@ -7,8 +7,6 @@ renamed; fields that v2 lacks are dropped.
 # The generated message classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from google.cloud.tpu_v2.types import cloud_tpu as v2

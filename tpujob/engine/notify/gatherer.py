@@ -1,8 +1,6 @@
 """From the store to notes: the events of jobs that changed, jobs for which something takes too long, leaks, shared
 budgets that run low, and the summary of a day."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

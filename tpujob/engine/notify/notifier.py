@@ -3,8 +3,6 @@
 A backend that only runs while it is called has no such thread: it makes one pass for each call.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Sequence

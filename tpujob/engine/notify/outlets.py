@@ -1,7 +1,5 @@
 """The channels of a backend as they are set up, and who is told on them. Data only."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

@@ -1,7 +1,5 @@
 """From notes to deliveries: messages are made, claimed, tried and settled. One try at a time for each channel."""
 
-from __future__ import annotations
-
 import logging
 import random
 import threading

@@ -1,8 +1,6 @@
 """What must be read from all records to be known: money and goodput. Read at most once a minute, and seldom where that
 takes long, however often somebody asks."""
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import dataclass

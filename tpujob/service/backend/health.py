@@ -3,8 +3,6 @@
 The loop and the store are looked at in `itself.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 

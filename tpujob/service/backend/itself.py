@@ -1,7 +1,5 @@
 """The part of `api.JobsApi` that is about the backend itself."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 

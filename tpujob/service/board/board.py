@@ -4,8 +4,6 @@ Jobs that have ended are kept as the few bytes of their row, the others as their
 after that those that `Changes` names. What the reconciler sees of a running program is compared at each look.
 """
 
-from __future__ import annotations
-
 import marshal
 import threading
 from bisect import bisect_left

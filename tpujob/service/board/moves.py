@@ -1,7 +1,5 @@
 """The latest changes of rows, for whoever shows lists and wants to know which of them a change concerns. Bounded."""
 
-from __future__ import annotations
-
 from collections import deque
 from itertools import islice
 

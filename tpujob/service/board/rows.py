@@ -1,7 +1,5 @@
 """A job as a row of a list: the same facts as in its view, in few bytes. Pure."""
 
-from __future__ import annotations
-
 import json
 
 from tpujob.api import CommandView, JobRow, NextView

@@ -4,8 +4,6 @@ One thread reads the store while somebody listens, and ends soon after; where th
 when told to. A listener gets a hint to fetch the job again, never the change itself. Hints may be late or needless.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

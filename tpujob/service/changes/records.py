@@ -2,8 +2,6 @@
 again only when the job has changed.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any

@@ -1,7 +1,5 @@
 """The cursor of a reader who goes on from page to page: what was given of each host; nothing else knows it. Pure."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

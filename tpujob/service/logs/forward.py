@@ -1,7 +1,5 @@
 """A log from a cursor on, as it comes: in order of time as far as that is known, each line once."""
 
-from __future__ import annotations
-
 import math
 import re
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """Lines as they are stored: each with its time in front. Pure."""
 
-from __future__ import annotations
-
 import re
 from itertools import accumulate
 from typing import NamedTuple

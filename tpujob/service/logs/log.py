@@ -1,7 +1,5 @@
 """What can be asked of a job's log. Every answer is made within its time, in bounded memory, from the bucket alone."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager

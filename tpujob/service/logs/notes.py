@@ -1,7 +1,5 @@
 """What a reader of a log should know beside its lines, as sentences; and what asks hosts for more."""
 
-from __future__ import annotations
-
 import contextlib
 import time
 from collections.abc import Mapping, Sequence

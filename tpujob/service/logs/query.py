@@ -1,7 +1,5 @@
 """What a reader looks for in the lines of a log: a text, a pattern, or tracebacks."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

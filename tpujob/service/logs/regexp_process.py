@@ -5,8 +5,6 @@ bytes and JSON in UTF-8; after the first, which has the pattern and the seconds 
 request may be bytes: stored lines.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,8 +1,6 @@
 """Where a log matches, exactly: matches are counted segment by segment, and the counts of segments are kept, so that
 going on from match to match reads one of them, and a log that grows only what is new."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b

@@ -1,7 +1,5 @@
 """Some lines at any place of a log, of one host or of all merged by time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 The rules are in `domain/money/budget.py`, and what they decide while a job goes on in `domain/decide/spending.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tpujob.api import SpendingView

@@ -1,7 +1,5 @@
 """How long one program takes, and what it costs, on several types and in several zones. Stores nothing."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What jobs have cost and what came of it, read from their records. Changes nothing, and holds nothing up."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 from collections.abc import Collection, Generator

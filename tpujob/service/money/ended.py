@@ -3,8 +3,6 @@
 They say exactly what `money.report` says of all records, which cannot be read each time that somebody looks.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """What a job will cost: its offer, what was said of it, and what earlier jobs took. Stores nothing."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a job will probably take, with the slices that it will probably lose: from the records of earlier jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from statistics import median

@@ -1,7 +1,5 @@
 """Notifications as users meet them: channels, what was sent on them, and what a person can do about that."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The part of `api.JobsApi` that is about all jobs at once and about no money."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re

@@ -1,8 +1,6 @@
 """What the project may hold of each kind of TPU: read with the backend's own rights, seldom and for all who look, and
 shown beside what jobs hold. How a quota is read is the business of whoever made the `Quotas`."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import Counter

@@ -1,7 +1,5 @@
 """How each offer fares: what is held and asked of it, and what became of the requests of the last day. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

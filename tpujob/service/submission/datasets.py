@@ -5,8 +5,6 @@ Reads only. Where it should be is decided in `domain/placement/datasets.py`; cop
 from a place that the storage cannot read, by whoever submits the job.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from decimal import Decimal
 

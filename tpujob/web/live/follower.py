@@ -1,7 +1,5 @@
 """The thread that waits for changes of the store on behalf of all viewers, and tells their event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

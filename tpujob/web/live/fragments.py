@@ -3,8 +3,6 @@
 A snapshot is immutable and shared by all viewers of a view; a viewer's state is the one snapshot that was sent last.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence

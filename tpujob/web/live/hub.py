@@ -4,8 +4,6 @@ A view is rendered in a thread, once for all who see the same, after a change an
 What is known beyond the records, such as the step of a program and money spent, is looked at every `beyond` seconds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import secrets

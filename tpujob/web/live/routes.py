@@ -1,7 +1,5 @@
 """The address of every live view: `/live?view=/jobs/000042`, as a stream or, asked for as JSON, as it is now."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """One viewer's stream of server-sent events, from its first byte to its end."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,7 +1,5 @@
 """Which pages are live, and what of them is shared between viewers."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Container, Hashable, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ It ends when its standard input does, or with Ctrl-C. `tpujob open` starts it, a
 with `page`, its address, and `code`, a one-time code if a browser needs one.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import logging

@@ -1,7 +1,5 @@
 """Passes a browser's requests on to a backend, and its answers back as they come. The token stays in this process."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 from collections.abc import Mapping

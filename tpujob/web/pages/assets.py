@@ -1,7 +1,5 @@
 """The files of `web/static/`, each at an address that changes with its content, so that a browser asks for it once."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """The backend itself: whether it looks after jobs, what it runs on, and what of it is not as it should be."""
 
-from __future__ import annotations
-
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 

@@ -1,7 +1,5 @@
 """Capacity: the hardware that jobs hold and wait for, quota, what the cloud refuses; on demand, what is left over."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

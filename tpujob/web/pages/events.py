@@ -1,7 +1,5 @@
 """Events: what happened to all jobs, the newest first; no kind is hidden."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Every page: whoever adds one adds a line."""
 
-from __future__ import annotations
-
 from fastapi import FastAPI
 
 from tpujob.web.pages import (

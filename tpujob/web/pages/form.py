@@ -1,7 +1,5 @@
 """What a person sends with a form."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import Depends, Request

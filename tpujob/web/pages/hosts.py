@@ -1,7 +1,5 @@
 """Hosts: machines that are suspected of wrong numbers, and what people said of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from fastapi import FastAPI, Request

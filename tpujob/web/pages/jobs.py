@@ -1,7 +1,5 @@
 """The first page: all jobs, or those that are asked for, in pages of 50."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """The page of a job's output: some lines at any place of an attempt, a search in all of them, and the whole as text."""
 
-from __future__ import annotations
-
 import shlex
 import zlib
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """One action for many jobs: a page that names what it does and costs for each, and one that says what became of it."""
 
-from __future__ import annotations
-
 from typing import Any, cast, get_args
 
 from fastapi import FastAPI, Request

@@ -1,7 +1,5 @@
 """Where people are told what happened, what was sent there, and what a person can do about it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

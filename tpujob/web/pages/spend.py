@@ -1,7 +1,5 @@
 """Spend: what TPU slices have cost, by user, job, day or hardware, and where the time went."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, cast, get_args
 

@@ -1,7 +1,5 @@
 """How templates are written into HTML: everything is escaped, and text of strangers is made harmless. Pure."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Routes about the backend itself: its version, its health, who asks, and a pass over its jobs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from fastapi import FastAPI, Request

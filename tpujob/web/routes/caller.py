@@ -1,7 +1,5 @@
 """What routes take: whoever asks, and the parts of a path."""
 
-from __future__ import annotations
-
 from typing import Annotated, cast
 
 from fastapi import Depends, Query, Request

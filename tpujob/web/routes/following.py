@@ -1,7 +1,5 @@
 """The long poll by which clients follow one job or all."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Routes about many jobs, about none yet, and about money."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import AsyncIterator
 from typing import IO, Annotated, cast

@@ -1,7 +1,5 @@
 """Routes about notifications."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import FastAPI, Query

@@ -1,7 +1,5 @@
 """Routes about one job."""
 
-from __future__ import annotations
-
 import gzip
 from typing import Annotated, cast
 from urllib.parse import quote

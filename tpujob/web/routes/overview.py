@@ -1,7 +1,5 @@
 """Routes about the lab as a whole: the events of all jobs, and its hardware."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import FastAPI, Query

@@ -1,7 +1,5 @@
 """Routes for an admin: machines, members, what is left over, what does not hold."""
 
-from __future__ import annotations
-
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 

@@ -1,8 +1,6 @@
 """The door of a deployed backend. What stands in front of it decides which checks there are: `iam` (Cloud Run's own),
 `iap` (Identity-Aware Proxy), or `public` (nothing)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Whose token it is: the rules for Google's ID tokens, and for the assertion of IAP. Pure, on verified claims."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Set
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """The public keys of an issuer of tokens: fetched from its URL, kept for as long as it says, and asked for again with
 care, as anybody can send a token that names an unknown key."""
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

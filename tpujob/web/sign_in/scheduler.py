@@ -7,8 +7,6 @@ alone where there is one, and then passes `Authorization` on as it was sent: wit
 written that. So a stripped token is believed only where the check is on, alone, and for a pass over the jobs.
 """
 
-from __future__ import annotations
-
 from starlette.datastructures import Headers
 
 from tpujob.web.sign_in import google, tokens

@@ -1,8 +1,6 @@
 """A signed token (JWS, RFC 7515) becomes its claims, or is refused. No cryptography of our own: signatures are verified
 by `cryptography`."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

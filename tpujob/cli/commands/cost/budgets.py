@@ -1,7 +1,5 @@
 """`tpujob cost budgets`: what is left of the budgets of the project, of users and of jobs that go on."""
 
-from __future__ import annotations
-
 from tpujob.cli.backend import connect
 from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json, screen

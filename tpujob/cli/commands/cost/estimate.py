@@ -1,7 +1,5 @@
 """`tpujob cost estimate`: what a job file would cost."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """The commands of `tpujob cost`."""
 
-from __future__ import annotations
-
 import typer
 
 from tpujob.cli.commands.cost import HELP, budgets, estimate, prices, reconcile, report

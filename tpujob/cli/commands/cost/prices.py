@@ -1,7 +1,5 @@
 """`tpujob cost prices`: the price list in force, and what is wrong with a user's own price file. Asks no backend."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated

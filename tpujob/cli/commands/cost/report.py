@@ -1,7 +1,5 @@
 """`tpujob cost report`: what jobs have cost, and what came of it."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated

@@ -1,7 +1,5 @@
 """`tpujob data gc`: what ended copies have left behind."""
 
-from __future__ import annotations
-
 import time
 from typing import Annotated
 

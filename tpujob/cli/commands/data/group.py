@@ -1,7 +1,5 @@
 """The commands of `tpujob data`; each is a module beside this one."""
 
-from __future__ import annotations
-
 import typer
 
 from tpujob.cli.commands.data import HELP, gc, pack, sync, where

@@ -1,7 +1,5 @@
 """`tpujob data where`: for each zone in which a job may run, where its data is, and what it costs to bring it there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any
 

@@ -4,8 +4,6 @@ Here are the faults of the whole cloud; those of slices and hosts are in `slices
 times in `quirks.py`, plans of faults in `plans.py`.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from typing import Annotated

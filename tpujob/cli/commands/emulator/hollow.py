@@ -1,7 +1,5 @@
 """`tpujob emulator hollow`: slices whose hosts are only reports, and drills for many slices at once."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 import typer

@@ -1,7 +1,5 @@
 """The commands of `tpujob emulator` that inject faults by a plan: from a seed, or from a file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, cast
 

@@ -1,7 +1,5 @@
 """The commands of `tpujob emulator` for what Google's service does only at times, or only to some requests."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """The commands of `tpujob emulator` for a slice, one of its hosts, or a physical machine."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

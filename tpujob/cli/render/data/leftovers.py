@@ -1,7 +1,5 @@
 """What ended copies have left behind, as a record and as lines. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,8 +1,6 @@
 """What a pack or an unpack did, as a record and as lines, with what it costs to read the set as it was and as it is.
 Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

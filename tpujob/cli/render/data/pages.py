@@ -1,7 +1,5 @@
 """What a sync did or would do, as a record and as lines. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any

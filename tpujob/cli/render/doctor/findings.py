@@ -1,7 +1,5 @@
 """What `tpujob doctor` and `tpujob quota` print. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tpujob.cli.render.table import Column, table

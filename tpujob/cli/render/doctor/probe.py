@@ -1,7 +1,5 @@
 """What `tpujob doctor --probe` prints. Pure."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tpujob.cli.render.text import paint, wrap

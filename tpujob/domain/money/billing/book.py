@@ -6,8 +6,6 @@ export has for some TPU generations; then by generation, pricing, zone and hour:
 hour is theirs, and the rest is others'. A job that the labels or names of the export tell takes no part in the last.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -3,8 +3,6 @@
 Which columns there are, and what they are called, is in `columns.py`. Older rows lack the newer ones.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

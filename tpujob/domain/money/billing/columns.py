@@ -4,8 +4,6 @@ The schema is documented and grows, so columns are taken by name and unknown one
 (`{"sku": {"id": ...}}`), dotted (`sku.id`) or flattened (`sku_id`). Repeated columns are lists, or JSON text in CSV.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any

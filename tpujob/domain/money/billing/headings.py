@@ -4,8 +4,6 @@ SKUs are told by their descriptions, as public code does it (SkyPilot, gpuhunt):
 preemptible TPUs too. Which generations are charged by eight cores, and not by the chip, is in `prices/tpu.py`.
 """
 
-from __future__ import annotations
-
 import re
 from enum import StrEnum
 from functools import lru_cache

@@ -1,8 +1,6 @@
 """What a bill and our ledger say of the same time: jobs, everything else on the bill, and why they differ. Pure data
 and the sums over it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Our slices as the bill is held against them. Pure."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from tpujob.domain.money.ledger import between

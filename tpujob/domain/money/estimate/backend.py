@@ -1,7 +1,5 @@
 """The backend where it is deployed: Cloud Run, Cloud Scheduler, Firestore, Secret Manager."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from decimal import Decimal
 

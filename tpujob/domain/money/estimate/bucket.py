@@ -1,7 +1,5 @@
 """The bucket: what stays in it, operations, tpujob's own among them, copies of data, and traffic between regions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """How a line is made: an amount times its price; what is not known, or free, with the reason."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from decimal import Decimal
 

@@ -1,7 +1,5 @@
 """Slices with what a grant pays of them, and what comes with their hosts: disks and addresses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The whole estimate of a job, and its sum in words."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 from tpujob.domain.hardware import accelerators

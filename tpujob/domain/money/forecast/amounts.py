@@ -1,7 +1,5 @@
 """What a forecast comes to in dollars, all lines of an estimate with it; and which of several places is best. Pure."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

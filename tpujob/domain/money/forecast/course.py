@@ -4,8 +4,6 @@ Each course is drawn from what a place's slices are like, first how scarce they 
 set-up of each. The numbers behind the draws are always the same, so the same question has the same answer.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ A duration ends at a rate that depends on its age: waits and lives of spot capac
 one mean says little. What is still going on, or was cut short by something else, counts for the age that it reached.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence

@@ -7,8 +7,6 @@ which no job has met one are marked as not known: the courses of such a job have
 careful guess of set-up and release. A reserved slice has no wait.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -8,8 +8,6 @@ v2alpha1 are those of v2 and `_ONLY_IN_V2ALPHA1` (seen in gcloud's generated cli
 # The generated message classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Objects of many hosts never change, and their names count up for each host that 
 are known, a list begins behind the newest of host 0.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock

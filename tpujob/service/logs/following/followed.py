@@ -1,7 +1,5 @@
 """What the hosts of one attempt tell: a stream from each that has to be asked itself, and the tails of all."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import time

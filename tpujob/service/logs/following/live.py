@@ -4,8 +4,6 @@ asked itself, shared by all who follow, closed soon after the last of them.
 What was heard is kept for a while after the end: an agent that dies takes along what it has not stored.
 """
 
-from __future__ import annotations
-
 import time
 from threading import Condition, Event, Thread
 

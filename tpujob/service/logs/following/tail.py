@@ -4,8 +4,6 @@ Lines are known by their numbers: a line of a tail follows what is stored if its
 between, the tail waits until the store has it.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple

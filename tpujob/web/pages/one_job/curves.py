@@ -1,7 +1,5 @@
 """`/jobs/{id}/metrics`: the curves of what a job's program told of its steps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast

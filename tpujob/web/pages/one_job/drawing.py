@@ -3,8 +3,6 @@
 Templates write SVG with these numbers as attributes, as the page may have no style of its own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """`/jobs/{id}/spec`, `/jobs/{id}/code` and `/diff?a=&b=`: what was submitted, and how it differs from another job."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, cast
 

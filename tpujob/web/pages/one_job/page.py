@@ -1,7 +1,5 @@
 """`/jobs/{id}`: what a job does now and why, what comes next, where its time went, its hosts, what happened to it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, cast
 

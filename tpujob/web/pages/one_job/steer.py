@@ -4,8 +4,6 @@ The page and its form are at one address, `/jobs/{id}/cancel`. Whoever posts wit
 just as well; the origin of each POST is checked before it comes here.
 """
 
-from __future__ import annotations
-
 from typing import get_args
 
 from fastapi import FastAPI, Request
