@@ -20,7 +20,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.support.callers import ADA
 from tests.support.estimates import compare_view, estimate_view
-from tpujob import sockets
 from tpujob.api import (
     ActionView,
     BrokenView,
@@ -69,6 +68,7 @@ from tpujob.api import (
     WindowLine,
 )
 from tpujob.errors import BadRequest, IllegalInState, NotFound
+from tpujob.lib import unix_sockets
 from tpujob.web.api import create_app
 from tpujob.web.connections import Connections
 from tpujob.web.door import Door
@@ -761,7 +761,7 @@ def unix_socket(mode: int = 0o700) -> Iterator[tuple[socket.socket, str]]:
     with tempfile.TemporaryDirectory(prefix="tpujob-test-") as folder:
         os.chmod(folder, mode)
         path = Path(folder, "backend.sock")
-        with sockets.listen(path) as place:
+        with unix_sockets.listen(path) as place:
             yield place, f"unix:{path}"
 
 

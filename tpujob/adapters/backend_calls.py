@@ -13,9 +13,10 @@ import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
-from tpujob import __version__, errors
+from tpujob import errors
 from tpujob.adapters.way import BROKEN, Way
 from tpujob.errors import BackendGone, BadRequest, BadSpec, NotFound, TpujobError, Transient
+from tpujob.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

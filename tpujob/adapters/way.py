@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from tpujob import errors, sockets
+from tpujob import errors
 from tpujob.errors import BackendGone, BadRequest, TpujobError
+from tpujob.lib import unix_sockets
 
 #: the headers that say who asks; called for each request, and with True once more when those were refused
 Sign = Callable[[bool], Mapping[str, str]]
@@ -82,7 +83,7 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
-        found = sockets.uid_of_peer(self.sock)
+        found = unix_sockets.uid_of_peer(self.sock)
         if found != self._uid:
             raise BackendGone(
                 f"what answers at {self._path} belongs to the uid {found}, not to {self._uid}: nothing was sent",

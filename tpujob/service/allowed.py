@@ -8,11 +8,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tpujob import logged
 from tpujob.domain import access
 from tpujob.domain.access import Principal
 from tpujob.domain.model import Job
 from tpujob.errors import BadRequest, NotFound
+from tpujob.lib import log_context
 from tpujob.ports import Store
 
 #: methods after which something is gone
@@ -43,7 +43,7 @@ def find_job(
         found = (get or store.get)(job.zfill(6))
     else:
         found = _named(store, who, job, any_state=method in _LOSES)
-    logged.note(job=found.id)
+    log_context.note(job=found.id)
     access.check_owner(who, method, found.id, found.owner)
     return found
 

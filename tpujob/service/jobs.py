@@ -140,7 +140,7 @@ class Jobs:
         self.itself = itself = Itself(
             store, clock, self.board, loop, counters, notifications, circuits, costs, process
         )
-        self.health, self.backend_metrics = itself.health, itself.backend_metrics
+        self.health = itself.health
         placed = self._submission.placed
         self._estimates = estimates = Estimates(
             store, clock, site, placed, around, self._submission.to_copy
@@ -157,6 +157,11 @@ class Jobs:
 
     def whoami(self) -> CallerView:
         return CallerView(id=self._who.id, name=self._who.name, role=self._who.role or "")
+
+    def backend_metrics(self) -> str:
+        from tpujob.service.backend import families  # a backend that is not scraped does without
+
+        return families.text(self.itself)
 
     # Be told ---------------------------------------------------------------------------------------------------------
 

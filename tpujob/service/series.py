@@ -15,7 +15,7 @@ from tpujob.domain.host import keys, reports
 from tpujob.domain.host.series import READ, Signed, read_signed
 from tpujob.domain.model import Attempt, Job
 from tpujob.errors import NotFound, Refused, TpujobError, Transient
-from tpujob.newest import Newest
+from tpujob.lib.lru import LruDict
 from tpujob.ports import Blobs, Clock
 from tpujob.protocol import limits, paths
 from tpujob.protocol.slice_report import series_of
@@ -47,7 +47,7 @@ class SeriesReader:
     def __init__(self, blobs: Blobs, clock: Clock, key: Callable[[Sequence[str]], str]) -> None:
         """`key`: see `Hosts.key`."""
         self._blobs, self._clock, self._key = blobs, clock, key
-        self._told: Newest[tuple[str, int], Told] = Newest(KEPT)
+        self._told: LruDict[tuple[str, int], Told] = LruDict(KEPT)
 
     def of(self, job: Job, attempt: Attempt, left: float) -> Told:
         """`left`: seconds to read it. Raises Transient, Refused."""

@@ -7,11 +7,11 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from tpujob import __version__
 from tpujob.api import JobsApi
 from tpujob.domain.access import Principal
 from tpujob.service import Changes
 from tpujob.service.backend import Itself
+from tpujob.version import __version__
 from tpujob.web import errors, page_door, schemas
 from tpujob.web.door import Door
 from tpujob.web.guard import LOOPBACK, Guard

@@ -16,9 +16,9 @@ from functools import partial
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tpujob import logged
 from tpujob.engine import Counters
 from tpujob.errors import BadRequest, Forbidden, TpujobError
+from tpujob.lib import log_context
 from tpujob.web import plain
 from tpujob.web.connections import PEER
 from tpujob.web.door import AGAIN, Door
@@ -77,7 +77,7 @@ class Guard:
         scope = within_session(scope)
         headers = Headers(scope=scope)
         exchange = _Exchange(scope, receive, send, self._counters)
-        with logged.about(request=exchange.id, trace=_trace(headers)):
+        with log_context.about(request=exchange.id, trace=_trace(headers)):
             await self._answer(exchange, scope, headers)
 
     async def _answer(self, exchange: _Exchange, scope: Scope, headers: Headers) -> None:

@@ -152,7 +152,7 @@ def _tried(probe: Probe, probing: Probing, file: Path, redactor: Redactor) -> Re
 
 def _summarize(report: Report, made: Made) -> None:
     """`summary.json` and `summary.txt`."""
-    from tpujob import __version__
+    from tpujob.version import __version__
 
     facts = {
         "tpujob": __version__,

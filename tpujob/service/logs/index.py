@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from threading import Lock
 
-from tpujob.newest import Newest
+from tpujob.lib.lru import LruDict
 from tpujob.service.logs.bucket.pieces import Pieces, Until
 from tpujob.service.logs.bucket.stored import Key, Segment
 from tpujob.service.logs.lines import time_of, whole
@@ -68,7 +68,7 @@ class Indexes:
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
-        self._known: Newest[Key, Index] = Newest(KEPT)
+        self._known: LruDict[Key, Index] = LruDict(KEPT)
         self._lock = Lock()
 
     def of(self, segment: Segment, until: Until) -> Index:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from threading import Lock
 
-from tpujob.newest import Newest
+from tpujob.lib.lru import LruDict
 from tpujob.service.logs.bucket.pieces import AT_ONCE, Pieces, Until
 from tpujob.service.logs.bucket.stored import Key, Segment
 from tpujob.service.logs.forward import merged
@@ -35,7 +35,7 @@ class Searches:
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
-        self._known: Newest[_Key, int] = Newest(KEPT)
+        self._known: LruDict[_Key, int] = LruDict(KEPT)
         self._lock = Lock()
 
     def count(

@@ -12,7 +12,7 @@ from tpujob.api import JobsApi
 from tpujob.domain.access import Principal
 from tpujob.domain.listing import Move
 from tpujob.errors import BadRequest, NotFound
-from tpujob.newest import Newest
+from tpujob.lib.lru import LruDict
 from tpujob.web.live.fragments import Fragments, Kept, Snapshot, as_loaded, digest_in
 
 
@@ -73,7 +73,7 @@ class Views:
         self._jobs = jobs
         self._pages: list[_Page] = []
         self._loading = threading.Lock()
-        self._loaded: Newest[str, Snapshot] = Newest(LOADED)
+        self._loaded: LruDict[str, Snapshot] = LruDict(LOADED)
 
     def add(
         self,

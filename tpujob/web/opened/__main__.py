@@ -16,11 +16,11 @@ import uvicorn
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
-from tpujob import sockets
 from tpujob.config import settings as settings_module
 from tpujob.config.settings import Settings, prepare
 from tpujob.domain.access import Principal
 from tpujob.errors import TpujobError
+from tpujob.lib import unix_sockets
 from tpujob.web import page_door
 from tpujob.web.connections import Connections, most_connections
 from tpujob.web.guard import Guard
@@ -47,7 +47,7 @@ def _serve(settings: Settings, *, with_code: bool) -> None:
     logging.basicConfig(filename=settings.log_file("page"), level=logging.WARNING)
     relay = client.relay(settings)
     place, address = page_door.page_at(settings)
-    kernel_says, sessions = sockets.tells_peers(), Sessions()
+    kernel_says, sessions = unix_sockets.tells_peers(), Sessions()
     app = opened(relay, settings.user, sessions, kernel_says=kernel_says)
     known = Connections(most_connections(), ports={place.getsockname()[1]})
     config = config_of(app, known)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
 from typing import NamedTuple
 
-from tpujob.newest import Newest
+from tpujob.lib.lru import LruDict
 from tpujob.ports import Blob
 from tpujob.protocol import paths
 from tpujob.protocol.limits import LAST_SEGMENT
@@ -54,7 +54,7 @@ class Lists:
         self._workdir, self._attempt = workdir, attempt
         self._folder = paths.attempt_folder(workdir, attempt) + "/"
         self._many = paths.shared_log_prefix(workdir, attempt)
-        self._known: Newest[Key, Listed] = Newest(LISTS)
+        self._known: LruDict[Key, Listed] = LruDict(LISTS)
         self._table = Shared()
         self._whole_at = self._grown_at = float("-inf")
         self._lock = Lock()

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job
 from tpujob.errors import NotFound, Transient
-from tpujob.newest import Newest
+from tpujob.lib.lru import LruDict
 from tpujob.ports import Blob, Blobs
 from tpujob.protocol import paths
 from tpujob.service.logs.bucket import stored
@@ -72,7 +72,7 @@ class Pieces:
     def __init__(self, blobs: Blobs, fresh: float = FRESH) -> None:
         """`fresh`: seconds for which a list of a log that grows is good enough."""
         self._blobs, self._fresh = blobs, fresh
-        self._attempts: Newest[tuple[str, int], Lists] = Newest(ATTEMPTS)
+        self._attempts: LruDict[tuple[str, int], Lists] = LruDict(ATTEMPTS)
         self._lock = Lock()
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="log")
 
