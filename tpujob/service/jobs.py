@@ -48,7 +48,7 @@ from tpujob.errors import Conflict, IllegalInState, NotFound
 from tpujob.ports import Blobs, Clock, Copies, Secrets, Store
 from tpujob.service import actions, details
 from tpujob.service.admin import Admin
-from tpujob.service.allowed import Allowed, find_job, own_key
+from tpujob.service.authorization import Authorized, find_job, own_key
 from tpujob.service.backend import Itself, Process
 from tpujob.service.board import Board
 from tpujob.service.changes import Changes, Records
@@ -153,7 +153,7 @@ class Jobs:
         """As that caller may use it: a method that the caller's role does not allow raises Forbidden."""
         mine = copy.copy(self)
         mine._who = who
-        return cast("JobsApi", Allowed(mine, who))
+        return cast("JobsApi", Authorized(mine, who))
 
     def whoami(self) -> CallerView:
         return CallerView(id=self._who.id, name=self._who.name, role=self._who.role or "")

@@ -21,8 +21,7 @@ from tpujob.web.live import routes as live
 from tpujob.web.live.hub import Pace
 from tpujob.web.page_door import Sessions
 from tpujob.web.pages import every, frame
-from tpujob.web.routes import backend, following, notifications, one_job, overview, upkeep
-from tpujob.web.routes import jobs as jobs_routes
+from tpujob.web.routes import backend, following, methods, streams
 
 
 def create_app(
@@ -49,9 +48,8 @@ def create_app(
     backend is alive; left out, it is as long as it answers."""
 
     def routed(app: FastAPI) -> FastAPI:
-        for part in (jobs_routes, one_job, overview, notifications, upkeep):
-            part.add(app)
-        following.add(app, watch, stopping)
+        follow = following.endpoint(watch, stopping)
+        methods.add(app, {**streams.OWN, "follow": (follow, schemas.Hint)})
         backend.add(app, version, itself.alive if itself else lambda: True)
         backend.add_tick(app, make_pass)
         if sessions:
