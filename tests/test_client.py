@@ -14,7 +14,7 @@ from tests.page import lab
 from tests.support.callers import ADA, NamedDoor
 from tests.support.scripted import listening
 from tests.support.stage import SPEC, Stage
-from tpujob.adapters.remote import RemoteJobs
+from tpujob.adapters.http.client import RemoteJobs
 from tpujob.errors import BadRequest, NotFound, Transient
 from tpujob.lib import unix_sockets
 from tpujob.web.api import create_app

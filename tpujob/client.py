@@ -23,7 +23,7 @@ from tpujob.domain.pages import PAGE, newest
 from tpujob.errors import BadRequest, Transient
 
 if TYPE_CHECKING:
-    from tpujob.adapters.remote import RemoteJobs
+    from tpujob.adapters.http.client import RemoteJobs
 
 TAIL = 1000  #: lines of a log that are read unless more are asked for
 POLL = 30.0  #: seconds that one request waits for a change

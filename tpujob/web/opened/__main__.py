@@ -45,7 +45,7 @@ def main() -> None:
 def _serve(settings: Settings, *, with_code: bool) -> None:
     prepare(settings)
     logging.basicConfig(filename=settings.log_file("page"), level=logging.WARNING)
-    relay = client.relay(settings)
+    relay = client.proxy_client(settings)
     place, address = page_door.page_at(settings)
     kernel_says, sessions = unix_sockets.tells_peers(), Sessions()
     app = opened(relay, settings.user, sessions, kernel_says=kernel_says)

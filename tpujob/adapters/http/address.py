@@ -1,6 +1,4 @@
-"""The way to a backend for a command and for the page that it opens: a connection to nobody else, and what an answer
-means that no backend gives. Standard library only: every command pays for its imports.
-"""
+"""The address of a backend: a connection to it and to nothing else, and what a reply means that no backend gives."""
 
 from __future__ import annotations
 
@@ -21,15 +19,15 @@ Sign = Callable[[bool], Mapping[str, str]]
 BROKEN = (ConnectionError, http.client.RemoteDisconnected, http.client.BadStatusLine)
 
 
-class Way(NamedTuple):
+class BackendAddress(NamedTuple):
     """A backend at `unix:PATH` on this machine, or at `https://HOST`."""
 
     url: str
     uid: int | None = None  #: whose process must answer at a unix socket; None: this user's
     sign: Sign | None = None  #: for `https`
 
-    def checked(self) -> Way:
-        """Raises BadRequest for a way on which others could read along."""
+    def checked(self) -> BackendAddress:
+        """The same. Raises BadRequest for an address to which requests would travel unencrypted."""
         if not self.url.startswith(("unix:/", "https://")):
             raise BadRequest(
                 f"{self.url} is not safe: what is sent there would travel unencrypted",
