@@ -1,10 +1,14 @@
-"""The shape of the house, read from its imports: no module reaches itself again."""
+"""The shape of the house: no module imports itself by way of others, and each method of the table has one place."""
 
 import ast
+import inspect
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from tests.support.stage import Stage
+from tpujob.api import METHODS
 
 ROOT = Path(__file__).parent.parent
 
@@ -38,3 +42,14 @@ def test_no_module_imports_itself_by_way_of_others_also_inside_functions() -> No
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         pytest.fail("a cycle of imports: " + " <- ".join(error.args[1]))
+
+
+def test_each_method_of_the_table_has_one_place_in_the_service(tmp_path: Path) -> None:
+    """`Jobs`, or the first of its parts that has it, with the parameters that the table says."""
+    service = Stage(tmp_path).api
+    for name, row in METHODS.items():
+        signature = inspect.signature(getattr(service, name))
+        told = [*signature.parameters.values()]
+        assert [(p.name, p.kind, p.default) for p in told] == [
+            (p.name, p.kind, p.default) for p in row.arguments
+        ], name

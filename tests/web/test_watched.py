@@ -36,7 +36,7 @@ def jobs(stage: Stage) -> Jobs:
 @pytest.fixture
 def url(jobs: Jobs) -> Iterator[str]:
     app = create_app(
-        jobs.acting_for, TokenDoor("t", ADA), itself=jobs.itself, changes=jobs._changes, limits=LIMITLESS
+        jobs.acting_for, TokenDoor("t", ADA), itself=jobs.itself, changes=jobs.changes, limits=LIMITLESS
     )  # fmt: skip
     with listening(app) as url:
         yield url

@@ -1,0 +1,91 @@
+"""Puts the service together, of ports and of what the engine knows. No adapter is chosen here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpujob.domain.access import BACKEND, Principal
+from tpujob.engine import Bundles
+from tpujob.service.backend import Itself
+from tpujob.service.board import Board
+from tpujob.service.changes import Records
+from tpujob.service.jobs import Jobs
+from tpujob.service.known import Knowledge
+from tpujob.service.logs import Logs
+from tpujob.service.metrics import Curves
+from tpujob.service.money.comparison import Comparisons
+from tpujob.service.money.cost import Costs
+from tpujob.service.money.estimate import Estimates
+from tpujob.service.overview import Overview
+from tpujob.service.parts import Changing, Reading
+from tpujob.service.secrets import OwnSecrets
+from tpujob.service.steering import Steering
+from tpujob.service.submission import Submission
+
+if TYPE_CHECKING:
+    from tpujob.domain.model import Job
+    from tpujob.service import Admin, Changes, Membership
+    from tpujob.service.logs import Live
+    from tpujob.service.notify import Notifications
+    from tpujob.service.parts import EngineState, HostReach, Ports, ServiceSettings
+
+
+def jobs(
+    ports: Ports,
+    engine: EngineState,
+    reach: HostReach,
+    settings: ServiceSettings,
+    *,
+    changes: Changes,
+    admin: Admin,
+    members: Membership,
+    notifications: Notifications,
+    live_logs: Live | None = None,
+    who: Principal = BACKEND,
+) -> Jobs:
+    """`live_logs`: what running hosts print that is not stored yet. `who`: for whom; `acting_for` makes one for another
+    caller."""
+    store, blobs, clock, site = ports.store, ports.blobs, ports.clock, settings.site
+    knowledge = Knowledge(engine.live, engine.circuits, engine.funds, site.prices)
+    board = Board(store, changes, clock, knowledge)
+    costs = Costs(store, clock, board, settings.owner, emulated=settings.around.emulated)
+
+    def announce(job: Job) -> None:
+        board.note(job)
+        changes.poke()
+        engine.loop.poke(job.id)
+
+    submission = Submission(
+        blobs, ports.copies, clock, site, settings.offered, engine.funds, settings.word
+    )
+    estimates = Estimates(
+        store, clock, site, submission.placed, settings.around, submission.to_copy
+    )
+    status = Itself(
+        store, clock, board, engine.loop, engine.counters, notifications, engine.circuits, costs,
+        settings.process,
+    )  # fmt: skip
+    reading = Reading(
+        changes=changes,
+        records=Records(store, changes),
+        knowledge=knowledge,
+        board=board,
+        logs=Logs(blobs, live_logs),
+        curves=Curves(blobs, clock, reach.key),
+        overview=Overview(store, clock, engine.circuits, board, settings.quotas),
+        status=status,
+        suspects=admin.suspects,
+    )
+    changing = Changing(
+        submission=submission,
+        secrets=OwnSecrets(store, ports.secrets),
+        bundles=Bundles(store, blobs),
+        estimates=estimates,
+        steering=Steering(store, clock, site.prices, engine.funds, announce),
+        announce=announce,
+    )
+    comparisons = Comparisons(store, clock, site, submission.placed, estimates)
+    parts = (admin, costs, estimates, comparisons, status)
+    return Jobs(
+        who, ports, engine, reach, settings, reading, changing, members, notifications, parts
+    )
