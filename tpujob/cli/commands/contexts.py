@@ -45,7 +45,7 @@ def use(
     ] = "",
     as_json: Json = False,
 ) -> int:
-    """Choose where jobs run: here, a context, a backend of others.
+    """Choose where jobs run: here, a context, a shared backend.
 
     URL: of one that is deployed; or the path of a socket of this machine, where somebody runs `tpujob serve`."""
     from tpujob.config import context, settings
