@@ -91,7 +91,7 @@ class PlainLines(Sink):
         say(f"  {time.strftime('%H:%M:%S', time.localtime(now))}  {text}", flush=True)
 
 
-# `tpujob list --watch`: the table, again whenever something may have changed
+# The table of all jobs -----------------------------------------------------------------------------------------------
 
 
 EVERY = 2.0  #: seconds, at the latest: ages and steps change without a hint

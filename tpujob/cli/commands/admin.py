@@ -125,7 +125,7 @@ def fsck(as_json: Json = False) -> int:
     return FOUND if found else 0
 
 
-# What `tpujob hosts`, `tpujob leaks` and `tpujob fsck` print. Pure
+# The pages -----------------------------------------------------------------------------------------------------------
 
 
 NO_HOSTS = "No machine is suspected of wrong numbers, and none is pinned."
@@ -257,7 +257,7 @@ def fsck_lines(found: Sequence[BrokenView]) -> str:
     return "\n".join(clean(line) for line in lines)
 
 
-# Who uses this backend: oneself, and everybody who may
+# Members -------------------------------------------------------------------------------------------------------------
 
 
 members = typer.Typer(

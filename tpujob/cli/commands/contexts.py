@@ -273,12 +273,12 @@ def _check_free(now: Settings, name: str, *, force: bool) -> None:
 
 def _grants(given: Sequence[str], file: Path | None) -> list[dict[str, Any]]:
     from tpujob.config import files
-    from tpujob.doctor import grants
+    from tpujob.doctor import quota
 
-    found = [grants.of_option(text) for text in given]
+    found = [quota.of_option(text) for text in given]
     if file is not None:
         letter = sys.stdin.read() if str(file) == "-" else files.read(file)
-        found += grants.of_letter(letter)
+        found += quota.of_letter(letter)
     return found
 
 

@@ -159,7 +159,7 @@ def quickstart() -> Path:
     raise TpujobError("configs/quickstart.yaml is not in this installation")
 
 
-# What `tpujob demo` prints at the end: a timeline of the attempts, steps lost, what it woul
+# The summary ---------------------------------------------------------------------------------------------------------
 
 
 MIN_ACCURACY = 0.98

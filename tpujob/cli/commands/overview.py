@@ -129,7 +129,7 @@ def capacity(as_json: Json = False) -> int:
     return 0
 
 
-# What `tpujob capacity` prints: the hardware of all jobs, quota, and what the cloud refuses
+# The capacity page ---------------------------------------------------------------------------------------------------
 
 
 _OFFERS = (

@@ -162,7 +162,7 @@ def _telling(attempt: AttemptView, room: int, most: int) -> int:
     return max(0, sum(len(_quoted(said, room)) for said in own) - most)
 
 
-# `tpujob why`: on one screen, why a job is in its state, and what happens next. Pure
+# Why -----------------------------------------------------------------------------------------------------------------
 
 
 LATELY, PROOF = 3, 5  #: events, and lines of evidence
