@@ -23,9 +23,8 @@ from tpujob.cli.render import words
 from tpujob.cli.render.job_page import job_page, why_page
 from tpujob.cli.render.listing import job_table
 from tpujob.cli.render.text import width
-from tpujob.domain.figures import seconds
 from tpujob.domain.model import State
-from tpujob.domain.text import clean
+from tpujob.domain.text import clean, seconds
 
 pytestmark = pytest.mark.usefixtures("utc")
 

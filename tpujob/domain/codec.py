@@ -158,7 +158,7 @@ def _problem(found: ErrorDetails, below: tuple[str, ...]) -> str:
     return f"`{path}` should be {expected} and is {shown}"
 
 
-# Shared parts: most jobs ask for the same hardware, recovery and program, so each is in memory once --------------------
+# Parts of specs that jobs share --------------------------------------------------------------------------------------
 
 
 #: parts that are kept to be shared; a part takes about 1 kB

@@ -14,8 +14,7 @@ from tpujob.cli.options import Json, complete_host
 from tpujob.cli.output import note, say, say_json, say_page
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, wrap
-from tpujob.domain.figures import age, rate
-from tpujob.domain.text import clean, many
+from tpujob.domain.text import age, clean, many, rate
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from tpujob.cli.errors import goes_on, on_interrupt
 from tpujob.cli.output import note, say, screen
 from tpujob.cli.render.answers import next_commands
 from tpujob.cli.render.text import clip, clock, pad, paint
-from tpujob.domain.figures import rate, seconds, span, usd
-from tpujob.domain.text import clean, many
+from tpujob.domain.text import clean, many, rate, seconds, span, usd
 from tpujob.errors import BadRequest, TpujobError
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from tpujob.cli.render import words
 from tpujob.cli.render.lines import event_line, event_lines, job_event_line
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, wrap
-from tpujob.domain.figures import age, rate, seconds, span
 from tpujob.domain.pages import PAGE as MOST
 from tpujob.domain.pages import newest
-from tpujob.domain.text import clean, many
+from tpujob.domain.text import age, clean, many, rate, seconds, span
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from tpujob.cli.options import Json
 from tpujob.cli.output import note, say, say_page, screen
 from tpujob.cli.render.table import Column, table
 from tpujob.domain import secrets
-from tpujob.domain.figures import age, seconds
-from tpujob.domain.text import one_line
+from tpujob.domain.text import age, one_line, seconds
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:

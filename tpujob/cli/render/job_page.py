@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import LABEL, elapsed, event_line, job_title, labelled, progress_line
 from tpujob.cli.render.text import clip, clock, paint, wrap
-from tpujob.domain.figures import number, rate, seconds, span, usd
-from tpujob.domain.text import clean, many
+from tpujob.domain.text import clean, many, number, rate, seconds, span, usd
 
 if TYPE_CHECKING:
     from tpujob.api import AttemptView, EventView, JobView, ProofView, SliceView

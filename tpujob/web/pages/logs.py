@@ -11,7 +11,7 @@ from fastapi.responses import Response, StreamingResponse
 
 from tpujob.api import JobsApi, LogMatches, LogWindow, SearchAsked, WindowAsked, WindowLine
 from tpujob.domain import text
-from tpujob.domain.figures import seconds
+from tpujob.domain.text import seconds
 from tpujob.errors import BadRequest
 from tpujob.web.live import Address, Fragments, Views
 from tpujob.web.pages import frame
