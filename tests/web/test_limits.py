@@ -256,10 +256,10 @@ def test_the_command_line_waits_and_asks_again(monkeypatch: pytest.MonkeyPatch) 
         busy.clear()
 
     class OnceBusy(ScriptedJobs):
-        def sweep(self, *, dry_run: bool = False) -> Any:
+        def _on_sweep(self, *, dry_run: bool) -> Any:
             if busy.is_set():
                 raise Busy("too much", retry_after=3)
-            return super().sweep(dry_run=dry_run)
+            return self.swept
 
     # The name in this module alone: other threads of this process sleep, too.
     monkeypatch.setattr(transport, "time", SimpleNamespace(sleep=sleep))

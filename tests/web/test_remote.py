@@ -101,7 +101,7 @@ def test_admin_calls_arrive_and_their_answers_come_back(
     assert checked.mute_channel("lab", 1.5) == api.told[0]
     assert api.named("mute_channel") == [{"channel": "lab", "hours": 1.5}]
     checked.set_channel_secret("SLACK_LAB", "https://x")
-    assert api.named("set_channel_secret") == [{"secret": "SLACK_LAB", "value": "https://x"}]
+    assert api.named("set_channel_secret") == [{"name": "SLACK_LAB", "value": "https://x"}]
     assert checked.hosts() == api.hosts()
     assert checked.leaks() == api.swept
     assert checked.fsck() == api.broken

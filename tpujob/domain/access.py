@@ -3,7 +3,6 @@
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from hashlib import sha256
 
 from tpujob.errors import Forbidden
 
@@ -106,6 +105,8 @@ def slug(name: str) -> str:
     readable = words.replace("-at-", "@").encode() == raw and len(words) <= _LONGEST
     if readable and not _HASHED.search(words):
         return words
+    from hashlib import sha256  # commands do without
+
     return f"{words[: _LONGEST - 17]}-{sha256(raw).hexdigest()[:16]}"
 
 

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote, urlencode
 
 from tpujob import errors
 from tpujob.adapters.http.address import BackendAddress
-from tpujob.adapters.http.transport import Reply, Request, Transport
+from tpujob.adapters.http.transport import BackendReply, BackendRequest, BackendTransport
 from tpujob.api import METHODS
 from tpujob.api.methods import HEADER
 from tpujob.domain.pages import PAGE, all_of
@@ -47,8 +47,8 @@ class RemoteJobs(JobsApi):
         look_again: Callable[[], str | None] | None = None,
     ) -> None:
         """`sign`, `uid`: see `BackendAddress`. `log`: of a backend that this user can start again. `look_again`: see
-        `Transport`."""
-        self._transport = Transport(BackendAddress(url, uid, sign), look_again)
+        `BackendTransport`."""
+        self._transport = BackendTransport(BackendAddress(url, uid, sign), look_again)
         self._timeout, self._log = timeout, log
 
     if not TYPE_CHECKING:
@@ -140,7 +140,7 @@ class RemoteJobs(JobsApi):
         answer = self._json(self._reply(row, *args, **given))
         return None if row.signature.return_annotation == "None" else answer
 
-    def _reply(self, row: Method, *args: Any, **given: Any) -> Reply:
+    def _reply(self, row: Method, *args: Any, **given: Any) -> BackendReply:
         """Call a method: each argument travels where its row says."""
         parts: dict[str, dict[str, Any]] = {"path": {}, "query": {}, "body": {}, "header": {}}
         arguments = row.signature.bind(self, *args, **given).arguments
@@ -187,19 +187,19 @@ class RemoteJobs(JobsApi):
         within: float = 0.0,
         once: bool = False,
         root: str = "/v1",
-    ) -> Reply:
+    ) -> BackendReply:
         """The reply to one request. Raises what the backend raised; BackendGone, Transient."""
         headers = headers or {"Accept": "application/json"}
         target = f"{root}{path}{_query(query or {})}"
-        request = Request(verb, target, headers, body, within or self._timeout, once)
+        request = BackendRequest(verb, target, headers, body, within or self._timeout, once)
         try:
             reply = self._transport.request(request)
         except TimeoutError:
-            said = f"the backend at {self.url} did not answer in time"
-            raise Transient(said, hint=self._see_log("try again")) from None
+            message = f"the backend at {self.url} did not answer in time"
+            raise Transient(message, hint=self._see_log("try again")) from None
         except (OSError, http.client.HTTPException) as error:
-            said = f"nothing answers at {self.url} ({str(error) or type(error).__name__})"
-            raise BackendGone(said, hint=self._cure("start it: tpujob up")) from None
+            message = f"nothing answers at {self.url} ({str(error) or type(error).__name__})"
+            raise BackendGone(message, hint=self._cure("start it: tpujob up")) from None
         if reply.status < 300:
             return reply
         try:
@@ -210,13 +210,13 @@ class RemoteJobs(JobsApi):
             self._compare_versions(error)
         raise error
 
-    def _json(self, reply: Reply) -> Any:
+    def _json(self, reply: BackendReply) -> Any:
         try:
             return json.loads(reply.body)
         except (ValueError, RecursionError):
             raise self._stranger(reply) from None
 
-    def _stranger(self, reply: Reply) -> TpujobError:
+    def _stranger(self, reply: BackendReply) -> TpujobError:
         """What a reply means that no backend gives."""
         hint = self._cure("restart it: tpujob down, then tpujob up")
         return self._transport.address.in_front(reply.status, hint)
@@ -228,8 +228,8 @@ class RemoteJobs(JobsApi):
             if there != __version__:
                 restart = "restart it: tpujob down, then tpujob up"
                 cure = restart if self._log else "update the older one (a backend: deploy/up.sh)"
-                said = f"The backend at {self.url} is tpujob {there}, this command is {__version__}: {cure}"
-                error.hint = f"{error.hint}\n{said}".lstrip()
+                message = f"The backend at {self.url} is tpujob {there}, this command is {__version__}: {cure}"
+                error.hint = f"{error.hint}\n{message}".lstrip()
 
     def _cure(self, here: str) -> str:
         """`here`: what to do with the local stack, which has a log; a deployed service cannot be started here."""
@@ -251,24 +251,24 @@ def _segment(row: Method, name: str, value: str) -> str:
 
 def _query(query: Mapping[str, Any]) -> str:
     """Without what is not set. A list is repeated."""
-    told = {name: "true" if value is True else value for name, value in query.items()}
-    given = {k: v for k, v in told.items() if v is not None and v is not False and v != ""}
+    words = {name: "true" if value is True else value for name, value in query.items()}
+    given = {k: v for k, v in words.items() if v is not None and v is not False and v != ""}
     return f"?{urlencode(given, doseq=True)}" if given else ""
 
 
-def _unpacked(reply: Reply) -> bytes:
+def _unpacked(reply: BackendReply) -> bytes:
     packed = reply.headers["Content-Encoding"] == "gzip"
     return zlib.decompress(reply.body, wbits=31) if packed else reply.body
 
 
-def _error(told: Mapping[str, Any]) -> TpujobError:
+def _error(document: Mapping[str, Any]) -> TpujobError:
     """The exception that the backend raised, of the same class with the same text."""
-    kind = getattr(errors, str(told["type"]), None)
-    message, hint = str(told["message"]), str(told.get("hint", ""))
+    kind = getattr(errors, str(document["type"]), None)
+    message, hint = str(document["message"]), str(document.get("hint", ""))
     if isinstance(kind, type) and issubclass(kind, errors.Refused):
-        return kind(message, cause=str(told.get("cause", "")), hint=hint)
+        return kind(message, cause=str(document.get("cause", "")), hint=hint)
     if isinstance(kind, type) and issubclass(kind, TpujobError):
         return kind(message, hint=hint)
     error = TpujobError(message, hint=hint)
-    error.exit_code = int(told.get("exit_code", 1))
+    error.exit_code = int(document.get("exit_code", 1))
     return error

@@ -20,7 +20,7 @@ BUSY = 429
 PATIENCE = 60.0
 
 
-class Request(NamedTuple):
+class BackendRequest(NamedTuple):
     verb: str
     target: str
     headers: Mapping[str, str]
@@ -29,7 +29,7 @@ class Request(NamedTuple):
     once: bool = False  #: not sent again, although it may not have arrived
 
 
-class Reply(NamedTuple):
+class BackendReply(NamedTuple):
     status: int
     body: bytes
     headers: Message
@@ -37,11 +37,11 @@ class Reply(NamedTuple):
     @property
     def wait(self) -> float:
         """Seconds until the next request may be sent."""
-        said = self.headers["Retry-After"]
-        return float(said) if said and said.isdecimal() else 0.0
+        pause = self.headers["Retry-After"]
+        return float(pause) if pause and pause.isdecimal() else 0.0
 
 
-class Transport:
+class BackendTransport:
     """Each thread has its own connection. The layers of `request` lie one in the other: wait, sign, reconnect."""
 
     def __init__(
@@ -54,7 +54,7 @@ class Transport:
         # not at exit: a thread that still reads then would report that nothing answers
         weakref.finalize(self, _close_all, self._open).atexit = False
 
-    def request(self, request: Request) -> Reply:
+    def request(self, request: BackendRequest) -> BackendReply:
         """The reply; sent again while the backend is busy, which has then done nothing. Raises OSError,
         HTTPException."""
         waited = 0.0
@@ -72,7 +72,7 @@ class Transport:
             self._open.discard(connection)
             connection.close()
 
-    def _signed(self, request: Request) -> Reply:
+    def _signed(self, request: BackendRequest) -> BackendReply:
         """Sent as the user; once more when the token was refused: a key of Google's may have changed."""
         sign = self.address.sign
         if sign is None:
@@ -83,7 +83,7 @@ class Transport:
             reply = self._reconnecting(request._replace(headers=renewed))
         return reply
 
-    def _reconnecting(self, request: Request) -> Reply:
+    def _reconnecting(self, request: BackendRequest) -> BackendReply:
         """Sent again when a kept connection turns out to be closed, or when the backend is found elsewhere."""
         kept = getattr(self._mine, "connection", None) is not None
         find_again, self._find_again = self._find_again, None
@@ -100,7 +100,7 @@ class Transport:
                 raise
         return self._reconnecting(request)
 
-    def _exchange(self, request: Request) -> Reply:
+    def _exchange(self, request: BackendRequest) -> BackendReply:
         connection = getattr(self._mine, "connection", None)
         if connection is None:
             connection = self._mine.connection = self.address.connection()
@@ -120,7 +120,7 @@ class Transport:
         body = response.read()
         if response.will_close:
             self.close()
-        return Reply(response.status, body, response.headers)
+        return BackendReply(response.status, body, response.headers)
 
 
 def _close_all(connections: set[http.client.HTTPConnection]) -> None:
