@@ -55,7 +55,7 @@ def site(store: Shaky, tmp_path: Path, port: int) -> Iterator[Site]:
     store._store = stage.store
     site = Site(stage, port)
     site.jobs = service(stage.reconciler, store=store)
-    site.changes, site.pace = site.jobs._changes, replace(QUICK, beyond=0.1, beat=1.0)
+    site.changes, site.pace = site.jobs.changes, replace(QUICK, beyond=0.1, beat=1.0)
     site.start()
     yield site
     site.stop()

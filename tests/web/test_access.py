@@ -571,7 +571,7 @@ def test_the_text_of_an_error_is_shown_on_no_route_to_others(stage: Stage) -> No
 
     jobs = stage.api
     app = create_app(
-        jobs.acting_for, ByHeader(), limits=LIMITLESS, changes=jobs._changes, pace=QUICK
+        jobs.acting_for, ByHeader(), limits=LIMITLESS, changes=jobs.changes, pace=QUICK
     )
     app.state.now = stage.clock.now
     lab, lively = "/?who=everyone", f"/live?view={quote('/?who=everyone')}"
