@@ -50,7 +50,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ssh": ("jobs", "ssh"),
     "whoami": ("members", "whoami"),
     "members": ("members", "members"),
-    "notifications": ("notifications.group", "app"),
+    "notifications": ("notifications", "app"),
     "capacity": ("overview", "capacity"),
     "hosts": ("admin", "hosts"),
     "leaks": ("admin", "leaks"),

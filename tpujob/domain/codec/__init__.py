@@ -2,11 +2,9 @@
 store's; what a user is sent is made in `service/views.py`."""
 
 from tpujob.domain.codec.codec import (
-    channel_from_text,
     event_from_text,
     job_from_text,
     message_from_text,
-    note_from_text,
     suspect_from_json,
     to_json,
     to_text,
@@ -15,11 +13,9 @@ from tpujob.domain.model import SCHEMA_VERSION
 
 __all__ = [
     "SCHEMA_VERSION",
-    "channel_from_text",
     "event_from_text",
     "job_from_text",
     "message_from_text",
-    "note_from_text",
     "suspect_from_json",
     "to_json",
     "to_text",
