@@ -9,7 +9,7 @@ import pytest
 
 from tests.contracts.stores.conftest import Place
 from tpujob.adapters.firestore.outbox import FirestoreOutbox
-from tpujob.adapters.firestore.values import Put
+from tpujob.adapters.firestore.records import Put
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.tables import SCRIPTS

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from tpujob.adapters.firestore import records
 from tpujob.adapters.firestore.calls import BATCH, Docs, Firestore, Plan
-from tpujob.adapters.firestore.values import Found, Put, Remove, Where
+from tpujob.adapters.firestore.records import Found, Put, Remove, Where
 from tpujob.domain.codec import message_from_text, to_text
 from tpujob.domain.notifications.model import Message, ReadPosition
 from tpujob.errors import DamagedRecord

@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpujob.cli.backend import connect, say_where
-from tpujob.cli.commands.secret.group import FromEnv, value_of
+from tpujob.cli.commands.secrets import FromEnv, value_of
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json, say_page
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle
 from tpujob.domain import secrets
-from tpujob.domain.figures import age, seconds
-from tpujob.domain.text import many, one_line
+from tpujob.domain.text import age, many, one_line, seconds
 
 if TYPE_CHECKING:
     from tpujob.api import ChannelView, DeliveryView, RuleView
 
-HELP = "Show notification channels and their messages; test a channel."
+HELP = "Show the notification channels; test them."
 NO_CHANNELS = (
     "No notification channels are configured.\n"
     "They go under `notifications:` in the context's file, or into notifications.yaml in the state folder of the local "
@@ -33,7 +32,7 @@ app = typer.Typer(invoke_without_command=True, help=HELP)
 
 @app.callback()
 def show_channels(context: typer.Context, as_json: Json = False) -> None:
-    """Show notification channels and their messages; test a channel."""
+    """Show the notification channels; test them."""
     if not context.invoked_subcommand:
         say_page(connect().channels(), channels_page, as_json, now=time.time())
 
