@@ -46,12 +46,11 @@ from tpujob.engine import Live
 from tpujob.errors import Conflict, IllegalInState, NotFound
 from tpujob.service import actions, details
 from tpujob.service.authorization import Authorized, find_job, own_key
-from tpujob.service.code import patch
 from tpujob.service.diff import compare
 from tpujob.service.logs import hosts_up_to
 from tpujob.service.members import Membership
 from tpujob.service.money import budgets
-from tpujob.service.notify import Notifications
+from tpujob.service.notifications import Notifications
 from tpujob.service.parts import Changing, EngineState, HostReach, Ports, Reading, ServiceSettings
 from tpujob.service.views import event_view, job_view
 
@@ -101,7 +100,7 @@ class Jobs:
 
         return families.text(self.itself)
 
-    # Be told ---------------------------------------------------------------------------------------------------------
+    # Notifications ---------------------------------------------------------------------------------------------------
 
     def set_channel_secret(self, name: str, value: str) -> None:
         self._notifications.set_channel_secret(name, value)
@@ -109,21 +108,11 @@ class Jobs:
     def channels(self) -> Sequence[ChannelView]:
         return self._notifications.channels(self._who)
 
-    def deliveries(
-        self, *, channel: str = "", before: str = "", limit: int = 50
-    ) -> Sequence[DeliveryView]:
-        return self._notifications.deliveries(
-            self._who, channel=channel, before=before, limit=limit
-        )
+    def deliveries(self, *, channel: str = "", limit: int = 50) -> Sequence[DeliveryView]:
+        return self._notifications.deliveries(self._who, channel=channel, limit=limit)
 
     def test_channel(self, channel: str) -> DeliveryView:
         return self._notifications.test_channel(self._who, channel)
-
-    def replay(self, delivery: str) -> DeliveryView:
-        return self._notifications.replay(self._who, delivery)
-
-    def mute_channel(self, channel: str, hours: float) -> ChannelView:
-        return self._notifications.mute_channel(self._who, channel, hours)
 
     # Members ---------------------------------------------------------------------------------------------------------
 
@@ -222,7 +211,7 @@ class Jobs:
         )
 
     def patch(self, job: str) -> PatchView:
-        return patch(self._find("patch", job), self._ports.blobs)
+        return details.patch(self._find("patch", job), self._ports.blobs)
 
     def logs(
         self,

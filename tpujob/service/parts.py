@@ -15,10 +15,10 @@ from tpujob.service.board import Board
 from tpujob.service.changes import Changes, Records
 from tpujob.service.known import Knowledge
 from tpujob.service.logs import Logs
+from tpujob.service.members import OwnSecrets
 from tpujob.service.metrics import Curves
 from tpujob.service.money.estimate import Estimates
 from tpujob.service.overview import Overview, Quotas
-from tpujob.service.secrets import OwnSecrets
 from tpujob.service.steering import Steering
 from tpujob.service.submission import Offered, Submission, nobody_knows
 

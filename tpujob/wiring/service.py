@@ -12,13 +12,13 @@ from tpujob.service.changes import Records
 from tpujob.service.jobs import Jobs
 from tpujob.service.known import Knowledge
 from tpujob.service.logs import Logs
+from tpujob.service.members import OwnSecrets
 from tpujob.service.metrics import Curves
 from tpujob.service.money.comparison import Comparisons
 from tpujob.service.money.cost import Costs
 from tpujob.service.money.estimate import Estimates
 from tpujob.service.overview import Overview
 from tpujob.service.parts import Changing, Reading
-from tpujob.service.secrets import OwnSecrets
 from tpujob.service.steering import Steering
 from tpujob.service.submission import Submission
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tpujob.domain.model import Job
     from tpujob.service import Admin, Changes, Membership
     from tpujob.service.logs import Live
-    from tpujob.service.notify import Notifications
+    from tpujob.service.notifications import Notifications
     from tpujob.service.parts import EngineState, HostReach, Ports, ServiceSettings
 
 
