@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from tpujob.domain.prices.tpu import CHIPS_OF_8_CORES, SOLD_BY_CORES
+from tpujob.domain.prices.tpu import chips_per_unit
 
 OTHER_TPU = "TPU time of others"
 LIVE_BYTES = "stored bytes"
@@ -46,9 +46,7 @@ def classify_sku(service: str, description: str) -> Sku:
         return Sku(None, False, 1, category, service if category == SERVICE else "")
     generation = f"v{match[1]}{match[2] or _LETTERS.get(match[1], '')}"
     spot = "preemptible" in words or "spot" in words
-    return Sku(
-        generation, spot, CHIPS_OF_8_CORES if generation in SOLD_BY_CORES else 1, OTHER_TPU, ""
-    )
+    return Sku(generation, spot, chips_per_unit(generation), OTHER_TPU, "")
 
 
 def _category(service: str, words: str) -> str:

@@ -37,8 +37,8 @@ _STATES = {
     "soft_deleted": "stored bytes: soft-deleted",
     "multipart": "stored bytes: unfinished uploads",
 }
-#: Times are microseconds. `late`: on the invoice of a later month; `at`: the start of the day, of a late row that of the
-#: use; `other`: tells rows of several files apart. The name of a constraint is its message.
+#: Times are microseconds. `late`: on the invoice of a later month; `at`: the start of the day, of a late row that of
+#: its use; `other`: tells rows of several files apart. The name of a constraint is its message.
 _TABLES = """
 CREATE TABLE sku (id INTEGER PRIMARY KEY, generation, spot, chips, category, name);
 CREATE TABLE charge (

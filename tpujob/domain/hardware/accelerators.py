@@ -181,6 +181,7 @@ def generation(name: str) -> Generation | None:
         sizes=(),
         device_zones=(),
         pod_zones=(),
+        quota_name="",
     )
 
 

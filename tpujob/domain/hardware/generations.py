@@ -1,5 +1,6 @@
 """The TPU generations that the Cloud TPU API offers: one row of facts each. What follows from them is in
-`accelerators.py`. Imports the standard library only, as the emulator reads these tables too.
+`accelerators.py`; prices by region are in `prices/tpu.py`. Imports the standard library only, as the emulator reads
+these tables too.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,14 @@ class Generation:
     sizes: tuple[int, ...]  #: every N, ascending
     device_zones: tuple[str, ...]  #: for types of one host; the usual places first
     pod_zones: tuple[str, ...]  #: for types of several hosts
+    #: of its quotas, as in `TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI`
+    quota_name: str
+    #: `serving`: metrics with that word are of slices of one host; `device`: those without `pod` are; empty: none are
+    one_host_quota: str = ""
+    quota_unit_known: bool = True  #: False: no document says whether a quota counts chips or cores
+    sold_by_8_cores: bool = False  #: if not, by the chip
+    #: shares of the on-demand price that commitments of one and of three years cost, by the shipped lists
+    committed_shares: tuple[str, ...] = ()
     multislice: bool = True  #: whether several of its slices can run one program
 
 
@@ -85,6 +94,10 @@ _ROWS = (
         sizes=(8, 32, 128, 256, 512),
         device_zones=tuple(_V2_DEVICE.split()),
         pod_zones=tuple(_V2_POD.split()),
+        quota_name="V2s",
+        one_host_quota="device",
+        sold_by_8_cores=True,
+        committed_shares=("0.63", "0.45"),
         multislice=False,
     ),
     Generation(
@@ -101,6 +114,10 @@ _ROWS = (
         sizes=(8, 32, 64, 128, 256, 512, 1024, 2048),
         device_zones=tuple(_V3_DEVICE.split()),
         pod_zones=tuple(_V3_POD.split()),
+        quota_name="V3s",
+        one_host_quota="device",
+        sold_by_8_cores=True,
+        committed_shares=("0.63", "0.45"),
         multislice=False,
     ),
     Generation(
@@ -117,6 +134,10 @@ _ROWS = (
         sizes=_V4_SIZES,
         device_zones=tuple(_V4.split()),
         pod_zones=tuple(_V4.split()),
+        quota_name="V4s",
+        quota_unit_known=False,
+        sold_by_8_cores=True,
+        committed_shares=("0.63", "0.45"),
     ),
     Generation(
         name="v5e",
@@ -132,6 +153,9 @@ _ROWS = (
         sizes=_CHIPS_2D,
         device_zones=tuple(_V5E.split()),
         pod_zones=tuple(_V5E.split()),
+        quota_name="V5sLitepod",
+        one_host_quota="serving",
+        committed_shares=("0.70", "0.45"),
     ),
     Generation(
         name="v5p",
@@ -147,6 +171,9 @@ _ROWS = (
         sizes=_V5P_SIZES,
         device_zones=tuple(_V5P.split()),
         pod_zones=tuple(_V5P.split()),
+        quota_name="V5p",
+        quota_unit_known=False,
+        committed_shares=("0.70", "0.45"),
     ),
     Generation(
         name="v6e",
@@ -162,6 +189,8 @@ _ROWS = (
         sizes=_CHIPS_2D,
         device_zones=tuple(_V6E.split()),
         pod_zones=tuple(_V6E.split()),
+        quota_name="V6E",
+        committed_shares=("0.70", "0.45"),
     ),
 )
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.doctor.findings import Finding, Severity
-from tpujob.doctor.quota import DOUBTFUL, Allowance, Limit, Overview
+from tpujob.doctor.quota import Allowance, Limit, Overview
+from tpujob.domain.hardware.generations import GENERATIONS
 from tpujob.domain.text import clean
 
 #: how a verdict reads, and its colour
@@ -124,7 +125,10 @@ def _remarks(found: Overview) -> list[str]:
             "* by Cloud Monitoring, which counts more than the lists, and may be hours late."
         )
     doubtful = [
-        g for g in DOUBTFUL if any(r.kind.generation == g and r.granted for r in found.rows)
+        g.name
+        for g in GENERATIONS.values()
+        if not g.quota_unit_known
+        and any(r.kind.generation == g.name and r.granted for r in found.rows)
     ]
     if doubtful:
         said.append(
