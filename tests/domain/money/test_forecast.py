@@ -13,17 +13,10 @@ from hypothesis import strategies as st
 
 from tests.domain.money.test_goodput import DONE, LOST, attempt, job_of, slice_of
 from tpujob.domain.model import Job, Progress, Rest, State
-from tpujob.domain.money.forecast import (
-    Conditions,
-    Met,
-    Place,
-    Work,
-    conditions,
-    forecast,
-    history,
-)
-from tpujob.domain.money.forecast.durations import AGES, Rates, Stay, learned, likely, stated
-from tpujob.domain.money.forecast.experience import Turn
+from tpujob.domain.money.conditions import Conditions, Turn, conditions
+from tpujob.domain.money.durations import AGES, Rates, Stay, learned, likely, stated
+from tpujob.domain.money.forecast import Work, forecast
+from tpujob.domain.money.samples import Place, SliceSample, history
 
 HOUR = 3600.0
 PLACE = Place("v4-16", "us-central2-b", "spot")
@@ -111,9 +104,9 @@ def test_a_long_job_goes_on_at_the_pace_that_it_has_shown():
 # What is learned -----------------------------------------------------------------------------------------------------
 
 
-def met(wait: float, life: float, *, ended: bool = True, setup: float | None = None) -> Met:
+def met(wait: float, life: float, *, ended: bool = True, setup: float | None = None) -> SliceSample:
     took = None if setup is None else Stay(setup, ended=True)
-    return Met(PLACE, "train", False, Stay(wait, ended=True), Stay(life, ended=ended), took)
+    return SliceSample(PLACE, "train", False, Stay(wait, ended=True), Stay(life, ended=ended), took)
 
 
 def test_rates_are_learned_from_stays_that_ended_and_from_those_that_did_not():

@@ -7,17 +7,10 @@ from typing import Any, get_args
 
 from tpujob.api import CompareAsked, CompareView, EstimateSaid, Unit, WayView
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.money import DataToCopy, told_steps
-from tpujob.domain.money.forecast import (
-    Hardware,
-    Outlook,
-    Place,
-    Source,
-    Throughput,
-    Way,
-    best,
-    measured,
-)
+from tpujob.domain.money import DataToCopy, steps_of_spec
+from tpujob.domain.money.forecast import Outlook, Way, best
+from tpujob.domain.money.run_time import Hardware, Source, Throughput, measured
+from tpujob.domain.money.samples import Place
 from tpujob.domain.placement import Site
 from tpujob.domain.spec import JobSpec
 from tpujob.domain.text import many, rfc3339
@@ -107,7 +100,7 @@ def _amount(wanted: JobSpec, asked: CompareAsked) -> tuple[Unit, float]:
             hint=f"one of: {', '.join(get_args(Unit))}",
         )
     if amount is None and unit == "steps":
-        amount = told_steps(wanted)
+        amount = steps_of_spec(wanted)
     if amount is None:
         raise BadRequest(
             f"nobody said how many {unit} there are to do", hint="--steps, --tokens or --samples"

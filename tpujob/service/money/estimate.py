@@ -12,14 +12,14 @@ from tpujob.domain.model import Job
 from tpujob.domain.money import (
     DataToCopy,
     Estimate,
-    Length,
     Line,
-    Said,
+    RunTime,
+    StatedWork,
     Surroundings,
     Use,
     estimate,
+    estimate_run_time,
     in_use,
-    length,
     sums,
 )
 from tpujob.domain.placement import Site
@@ -88,7 +88,7 @@ class Estimates:
 
     def _of(
         self, placed: Placed, said: EstimateSaid, jobs: Sequence[Job]
-    ) -> tuple[Estimate, Length]:
+    ) -> tuple[Estimate, RunTime]:
         """For the first offer, and how its length was found. `jobs`: all that there were."""
         use, long = self.use(placed, said, jobs)
         use = replace(use, copies=self.copies(placed.spec, use.zone))
@@ -98,15 +98,15 @@ class Estimates:
         """What is copied before a slice is asked for in that zone. Asks the storage. Raises BadSpec."""
         return tuple(self._to_copy(wanted, zone))
 
-    def use(self, placed: Placed, said: EstimateSaid, jobs: Sequence[Job]) -> tuple[Use, Length]:
+    def use(self, placed: Placed, said: EstimateSaid, jobs: Sequence[Job]) -> tuple[Use, RunTime]:
         """For the first offer, without the copies of data."""
         wanted, offer = placed.spec, placed.first
         number = {key: Decimal(str(value)) for key, value in said.items() if key != "quiet"}
-        long = length(
+        long = estimate_run_time(
             wanted,
             offer.type,
             jobs,
-            Said(number.get("hours"), said.get("steps"), number.get("step_seconds")),
+            StatedWork(number.get("hours"), said.get("steps"), number.get("step_seconds")),
         )
         use = Use(
             type=offer.type,
@@ -129,7 +129,7 @@ class Estimates:
         )
         return use, long
 
-    def _view(self, placed: Placed, found: Estimate, long: Length) -> EstimateView:
+    def _view(self, placed: Placed, found: Estimate, long: RunTime) -> EstimateView:
         wanted, offer = placed.spec, placed.first
         facts, slices = accelerators.find(offer.type), wanted.tpu.slices
         if self.emulated:

@@ -7,21 +7,10 @@ from typing import Any
 
 from tpujob.api import ForecastView, HalvesView, RangeView
 from tpujob.domain.model import Job
-from tpujob.domain.money import Use, told_steps
-from tpujob.domain.money.forecast import (
-    Conditions,
-    Met,
-    Micros,
-    Outlook,
-    Place,
-    Range,
-    Work,
-    amounts,
-    conditions,
-    forecast,
-    history,
-)
-from tpujob.domain.money.forecast.met import program_of
+from tpujob.domain.money import Use, steps_of_spec
+from tpujob.domain.money.conditions import Conditions, conditions
+from tpujob.domain.money.forecast import Micros, Outlook, Range, Work, amounts, forecast
+from tpujob.domain.money.samples import Place, SliceSample, history, program_of
 from tpujob.domain.prices import PriceList
 from tpujob.domain.spec import JobSpec
 
@@ -36,7 +25,7 @@ class Forecaster:
 
     def __init__(self, jobs: Sequence[Job], now: float, prices: PriceList) -> None:
         newest = sorted(jobs, key=lambda job: job.created_at)[-NEWEST:]
-        self._met: list[Met] = history(newest, now)
+        self._samples: list[SliceSample] = history(newest, now)
         self._prices = prices
 
     def of(
@@ -46,7 +35,7 @@ class Forecaster:
         `checkpoint_every`, in seconds."""
         place = Place(use.type, use.zone, use.pricing, use.slices)
         expected = conditions(
-            self._met,
+            self._samples,
             place,
             program_of(wanted),
             wait=said.get("wait"),
@@ -65,7 +54,7 @@ class Forecaster:
 
 def _checkpoints(wanted: JobSpec, seconds: float) -> float:
     """As a bundled program is told, at the pace at which its steps take so long."""
-    every, steps = wanted.run.args.get("checkpoint_every"), told_steps(wanted)
+    every, steps = wanted.run.args.get("checkpoint_every"), steps_of_spec(wanted)
     if isinstance(every, int) and steps and 0 < every <= steps:
         return seconds * every / steps
     return CHECKPOINTS

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.records import a_job
 from tpujob.domain.model import Attempt, Job, Progress, State
-from tpujob.domain.money import Length, Said, length
+from tpujob.domain.money import RunTime, StatedWork, estimate_run_time
 from tpujob.domain.spec import JobSpec, parse
 
 HOUR = 3600.0
@@ -39,16 +39,16 @@ def with_steps(job: Job, first: int, last: int, seconds: float, setup: float = 1
     return replace(job, attempts=(attempt,))
 
 
-def found(jobs: list[Job], made: JobSpec | None = None, said: Said | None = None) -> Length:
-    return length(made or spec(), "v4-16", jobs, said or Said())
+def found(jobs: list[Job], made: JobSpec | None = None, said: StatedWork | None = None) -> RunTime:
+    return estimate_run_time(made or spec(), "v4-16", jobs, said or StatedWork())
 
 
 def test_what_is_said_by_name_counts_first() -> None:
-    told = found([ran(2.0)], said=Said(hours=Decimal(3)))
+    told = found([ran(2.0)], said=StatedWork(hours=Decimal(3)))
     assert (told.hours, told.by, told.text) == (3, "said", "as said by --hours")
-    told = found([ran(2.0)], said=Said(steps=7200, step_seconds=Decimal("0.5")))
+    told = found([ran(2.0)], said=StatedWork(steps=7200, step_seconds=Decimal("0.5")))
     assert (told.hours, told.by) == (1, "said")
-    told = found([ran(2.0)], said=Said(step_seconds=Decimal("3.6")))
+    told = found([ran(2.0)], said=StatedWork(step_seconds=Decimal("3.6")))
     assert told.hours == 1, "the steps are those of the file"
 
 
@@ -71,7 +71,7 @@ def test_more_steps_than_before_are_reckoned_at_the_pace_of_earlier_attempts() -
         told.text
         == "7,200 steps of 0.5 s, as in 1 earlier attempt on this type, and 2 min of set-up"
     )
-    assert found([short], said=Said(steps=14_400)).hours == Decimal("7320") / 3600
+    assert found([short], said=StatedWork(steps=14_400)).hours == Decimal("7320") / 3600
 
 
 @pytest.mark.parametrize(

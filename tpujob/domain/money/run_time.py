@@ -1,30 +1,33 @@
-"""For how long a job will hold its slices: as somebody says, by the steps it makes, or as the same program took before.
+"""How long a job will hold its slices, and how fast its program is on a type: as stated, by its steps, or as earlier
+jobs took. Pure. What is not known is None.
 
-Pure. What nobody knows is None: nothing is guessed.
+A job reports its steps; any other unit comes from a metric that it reports under the name `<unit>_per_second`, such as
+`tokens_per_second`, for the whole job and not for each host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from statistics import median
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.model import Job, Slice, State
+from tpujob.domain.model import Attempt, Job, Slice, State
 from tpujob.domain.money import ledger
 from tpujob.domain.money.goodput import Part, spans
 from tpujob.domain.money.ledger import HOUR
 from tpujob.domain.money.pace import seconds_per_step
+from tpujob.domain.money.samples import program_of
 from tpujob.domain.text import duration, many
 
 if TYPE_CHECKING:
-    from tpujob.domain.spec import JobSpec  # pydantic: only for who reads job files
+    from tpujob.domain.spec import JobSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Length:
+class RunTime:
     """Hours for which slices are ready, and who says so."""
 
     hours: Decimal | None
@@ -37,7 +40,7 @@ class Length:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class StatedWork:
     """What the user said of it by name. None: nothing."""
 
     hours: Decimal | None = None
@@ -45,28 +48,30 @@ class Said:
     step_seconds: Decimal | None = None
 
 
-NOBODY = Length(
+NOBODY = RunTime(
     None, "nobody", "nobody said how long it takes: --hours, or --steps and --step-seconds"
 )
 
 
-def length(spec: JobSpec, type: str, jobs: Iterable[Job], said: Said = Said()) -> Length:
+def estimate_run_time(
+    spec: JobSpec, type: str, jobs: Iterable[Job], said: StatedWork = StatedWork()
+) -> RunTime:
     """For that spec on slices of that type: what was said by name counts first, then earlier runs of the same program
     on as many slices of the type, then its steps at the pace of earlier runs."""
     if said.hours is not None:
-        return Length(said.hours, "said", "as said by --hours", work=said.hours)
-    steps = said.steps if said.steps is not None else told_steps(spec)
+        return RunTime(said.hours, "said", "as said by --hours", work=said.hours)
+    steps = said.steps if said.steps is not None else steps_of_spec(spec)
     if said.step_seconds is not None and steps is not None:
         text = (
             f"{steps:,} steps of {said.step_seconds.normalize():f} s, without set-up and compiling"
         )
         hours = steps * said.step_seconds / 3600
-        return Length(hours, "said", text, work=hours)
+        return RunTime(hours, "said", text, work=hours)
     alike = [job for job in jobs if _alike(job, spec, type)]
     return _whole(alike, spec, said) or _by_steps(alike, steps) or NOBODY
 
 
-def told_steps(spec: JobSpec) -> int | None:
+def steps_of_spec(spec: JobSpec) -> int | None:
     """The steps that a bundled program was told to make."""
     given = spec.run.args.get("steps")
     return given if isinstance(given, int) and not isinstance(given, bool) and given > 0 else None
@@ -80,7 +85,7 @@ def _alike(job: Job, spec: JobSpec, type: str) -> bool:
     return same and job.tpu_slices == spec.tpu.slices and any(s.type == wanted for s in job.slices)
 
 
-def _whole(alike: list[Job], spec: JobSpec, said: Said) -> Length | None:
+def _whole(alike: list[Job], spec: JobSpec, said: StatedWork) -> RunTime | None:
     """The median of runs that succeeded with the same arguments."""
     if said.steps is not None:
         return None
@@ -97,7 +102,7 @@ def _whole(alike: list[Job], spec: JobSpec, said: Said) -> Length | None:
     hours = [Decimal(time) / HOUR for time in sorted(times)]
     text = f"as {many(len(times), 'earlier run')} of this program on this type took"
     work = Decimal(median(_productive(job) for job in done)) / HOUR
-    return Length(Decimal(median(hours)), "history", text, hours[0], hours[-1], work)
+    return RunTime(Decimal(median(hours)), "history", text, hours[0], hours[-1], work)
 
 
 def _productive(job: Job) -> int:
@@ -105,7 +110,7 @@ def _productive(job: Job) -> int:
     return sum(s.end - s.start for s in spans(job, 0.0) if s.part is Part.PRODUCTIVE)
 
 
-def _by_steps(alike: list[Job], steps: int | None) -> Length | None:
+def _by_steps(alike: list[Job], steps: int | None) -> RunTime | None:
     """The steps at the median pace of earlier attempts, with the median time around them."""
     if steps is None:
         return None
@@ -123,7 +128,7 @@ def _by_steps(alike: list[Job], steps: int | None) -> Length | None:
         Decimal(str(round(steps * edge(paces) + around, 3))) / 3600 for edge in (min, max)
     )
     work = Decimal(str(round(steps * pace, 3))) / 3600
-    return Length(seconds / 3600, "steps", text, least, most, work)
+    return RunTime(seconds / 3600, "steps", text, least, most, work)
 
 
 def _around(alike: list[Job]) -> list[float]:
@@ -139,3 +144,61 @@ def _around(alike: list[Job]) -> list[float]:
 def _until_first(job: Job, one: Slice) -> float | None:
     seen = [a.first_step_at for a in job.attempts if a.slice == one.name and a.first_step_at]
     return None if one.ready_at is None or not seen else max(0.0, seen[0] - one.ready_at)
+
+
+Unit = Literal["steps", "tokens", "samples"]
+UNITS: tuple[Unit, ...] = get_args(Unit)
+Source = Literal["measured", "roofline", "stated"]
+
+#: arguments of bundled programs that do not change how fast a step is made
+_NO_MATTER = frozenset({"steps", "epochs", "seed", "lr", "checkpoint_every"})
+
+
+class Hardware(NamedTuple):
+    type: str
+    tpu_slices: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Units a second of the whole job while its steps are made."""
+
+    per_second: float
+    unit: Unit
+    source: Source
+    jobs: int = 0  #: that were measured; the figure is their median
+
+
+def measured(jobs: Iterable[Job], spec: JobSpec, unit: Unit) -> dict[Hardware, Throughput]:
+    """Of earlier jobs that ran the same program with the same arguments, those aside that do not matter for speed."""
+    found: dict[Hardware, list[float]] = {}
+    wanted = _same(spec)
+    for job in jobs:
+        if _same(job.spec) != wanted:
+            continue
+        types = {one.name: one.type for one in job.slices}
+        speeds: dict[Hardware, list[float]] = {}
+        for attempt in job.attempts:
+            speed = _speed(attempt, unit)
+            if speed is not None and attempt.slice in types:
+                key = Hardware(types[attempt.slice], job.tpu_slices)
+                speeds.setdefault(key, []).append(speed)
+        for key, those in speeds.items():
+            found.setdefault(key, []).append(median(those))
+    return {
+        key: Throughput(median(those), unit, "measured", len(those)) for key, those in found.items()
+    }
+
+
+def _same(spec: JobSpec) -> tuple[str, Mapping[str, Any]]:
+    args = {name: value for name, value in spec.run.args.items() if name not in _NO_MATTER}
+    return program_of(spec), args
+
+
+def _speed(attempt: Attempt, unit: Unit) -> float | None:
+    """None: it has told too little."""
+    if unit == "steps":
+        step = seconds_per_step(attempt)
+        return None if step is None else 1 / step
+    said = attempt.progress.metrics.get(f"{unit}_per_second")
+    return said if said is not None and said > 0 else None

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tpujob.domain.money.forecast.durations import Rates, Stay, known_as, learned, likely, stated
-from tpujob.domain.money.forecast.met import Met, Place
+from tpujob.domain.money.durations import Rates, Stay, known_as, learned, likely, stated
+from tpujob.domain.money.samples import Place, SliceSample
 
 #: so many ends, at most, are believed: a zone has good days and bad ones
 MOST_WEIGHT = 4.0
@@ -63,7 +63,7 @@ _SPREAD = (0.125, 0.5, 1.0, 2.0, 8.0)
 
 
 def conditions(
-    met: Sequence[Met],
+    met: Sequence[SliceSample],
     place: Place,
     program: str = "",
     *,
@@ -108,7 +108,9 @@ def conditions(
     )
 
 
-def _waits(place: Place, same: Sequence[Met], here: Sequence[Met]) -> tuple[Rates, ...]:
+def _waits(
+    place: Place, same: Sequence[SliceSample], here: Sequence[SliceSample]
+) -> tuple[Rates, ...]:
     """None for what is reserved. On-demand capacity is not like spot capacity, so its prior is the mean of its own
     waits."""
     if place.pricing == "reserved":
@@ -122,7 +124,7 @@ def _waits(place: Place, same: Sequence[Met], here: Sequence[Met]) -> tuple[Rate
     return _rates((mean, mean), same, here, "wait")
 
 
-def _stays_of(met: Sequence[Met], what: Literal["setup", "release"]) -> list[Stay]:
+def _stays_of(met: Sequence[SliceSample], what: Literal["setup", "release"]) -> list[Stay]:
     stays = (m.setup if what == "setup" else m.release for m in met)
     return [stay for stay in stays if stay is not None]
 
@@ -138,8 +140,8 @@ def _measured(
 
 def _rates(
     priors: tuple[Rates, Rates],
-    same: Sequence[Met],
-    here: Sequence[Met],
+    same: Sequence[SliceSample],
+    here: Sequence[SliceSample],
     what: Literal["wait", "life"],
 ) -> tuple[Rates, ...]:
     """What was met elsewhere makes the prior of what was met here."""
@@ -147,7 +149,7 @@ def _rates(
     return known_as(learned(there, _stays(here, what)), MOST_WEIGHT)
 
 
-def _stays(met: Sequence[Met], what: Literal["wait", "life"]) -> list[list[Stay]]:
+def _stays(met: Sequence[SliceSample], what: Literal["wait", "life"]) -> list[list[Stay]]:
     """Of first slices, and of later ones."""
     found: list[list[Stay]] = [[], []]
     for one in met:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tpujob.domain.model import Attempt, Cause, Job, Pricing, Rest, Slice
-from tpujob.domain.money.forecast.durations import Stay
+from tpujob.domain.money.durations import Stay
 from tpujob.domain.money.pace import first_step_began, seconds_per_step
 from tpujob.domain.progress import began_from
 
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     tpu_slices: int = 1
 
 
-class Met(NamedTuple):
+class SliceSample(NamedTuple):
     """What a job met with one slice, or while it waited for one. None: nothing is known of it."""
 
     place: Place
@@ -44,9 +44,9 @@ class Met(NamedTuple):
     release: Stay | None = None  #: from the end of its program until it was gone
 
 
-def history(jobs: Iterable[Job], now: float) -> list[Met]:
+def history(jobs: Iterable[Job], now: float) -> list[SliceSample]:
     """What these jobs met, the newest slices of them."""
-    found = [each for job in jobs for each in _met(job, now)]
+    found = [each for job in jobs for each in _samples(job, now)]
     newest = sorted(found, key=lambda each: each[0])[-NEWEST:]
     return [met for _, met in newest]
 
@@ -56,7 +56,7 @@ def program_of(spec: JobSpec) -> str:
     return spec.run.workload or spec.run.command or ""
 
 
-def _met(job: Job, now: float) -> Iterator[tuple[float, Met]]:
+def _samples(job: Job, now: float) -> Iterator[tuple[float, SliceSample]]:
     """With the time at which each began."""
     program, pace = program_of(job.spec), _pace(job)
     since, later = job.created_at, False
@@ -67,7 +67,7 @@ def _met(job: Job, now: float) -> Iterator[tuple[float, Met]]:
             if one is job.slices[-1]:  # else the next slice ends this wait
                 end = now if job.finished_at is None else job.finished_at
                 wait = Stay(max(0.0, end - since), ended=False)
-                yield since, Met(place, program, later, wait)
+                yield since, SliceSample(place, program, later, wait)
             continue
         attempts = [a for a in job.attempts if a.slice == one.name]
         final = attempts[-1] if attempts else None
@@ -75,7 +75,7 @@ def _met(job: Job, now: float) -> Iterator[tuple[float, Met]]:
         lost = final is not None and final.cause in LOSSES
         yield (
             since,
-            Met(
+            SliceSample(
                 place,
                 program,
                 later,

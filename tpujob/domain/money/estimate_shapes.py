@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Literal
 
 from tpujob.domain.model import Grant
-from tpujob.domain.money.grants import Where
+from tpujob.domain.money.ledger import Where
 from tpujob.domain.prices import Price, Pricing
 
 
