@@ -12,8 +12,8 @@ import pytest
 from tests.cli.conftest import Tpujob
 from tests.support.estimates import estimate_view
 from tests.support.scripted import ScriptedJobs
-from tpujob.cli.render.cost.estimate import estimate_page
-from tpujob.cli.render.cost.prices import NOTHING, chosen, prices_page
+from tpujob.cli.commands.cost.estimate_page import estimate_page
+from tpujob.cli.commands.cost.prices import NOTHING, chosen, prices_page
 from tpujob.cli.render.text import width
 from tpujob.config import prices
 from tpujob.domain.prices import LIST
