@@ -19,7 +19,7 @@ from tpujob.config.context import Context
 from tpujob.config.settings import Settings
 from tpujob.domain.prices import LIST, Flaw, Price, PriceList, Source, flaws, tpu
 from tpujob.domain.prices import rows as known
-from tpujob.domain.prices.traffic import PARTS, route
+from tpujob.domain.prices.services import PARTS, route
 from tpujob.domain.spec import Allowed, bad_spec, problems, yaml
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec.errors import EACH, Problem
