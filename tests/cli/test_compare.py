@@ -116,7 +116,7 @@ def test_types_are_compared(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -
 def test_a_type_that_nobody_ran_says_so() -> None:
     page = compare_page(compare_view(SPEC, {}, {"amount": 1000.0}), 100)
     assert "unknown" in page.splitlines()[3]
-    assert "nobody ran it on v4-16: --throughput v4-16=N" in page
+    assert "no job ran it on v4-16: --throughput v4-16=N" in page
 
 
 @pytest.mark.parametrize("columns", [80, 120])

@@ -45,7 +45,7 @@ def found(jobs: list[Job], made: JobSpec | None = None, said: StatedWork | None 
 
 def test_what_is_said_by_name_counts_first() -> None:
     told = found([ran(2.0)], said=StatedWork(hours=Decimal(3)))
-    assert (told.hours, told.by, told.text) == (3, "said", "as said by --hours")
+    assert (told.hours, told.by, told.text) == (3, "said", "as stated by --hours")
     told = found([ran(2.0)], said=StatedWork(steps=7200, step_seconds=Decimal("0.5")))
     assert (told.hours, told.by) == (1, "said")
     told = found([ran(2.0)], said=StatedWork(step_seconds=Decimal("3.6")))

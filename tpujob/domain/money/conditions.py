@@ -42,7 +42,7 @@ class Conditions:
     slices: int  #: that were met at this place
     losses: int  #: of them
     stated: tuple[Literal["wait", "preemptions"], ...] = ()  #: what is not from history
-    #: what no job has met yet and nobody states; the courses are drawn without it, or with the prior
+    #: what no job has met yet and is not stated; runs are simulated without it, or with the prior
     unknown: tuple[Unknown, ...] = ()
 
 
@@ -70,7 +70,7 @@ def conditions(
     wait: float | None = None,
     preempt_every: float | None = None,
 ) -> Conditions:
-    """What a job with that program is to expect there. `wait`, `preempt_every`: mean seconds that somebody states; they
+    """What a job with that program is to expect there. `wait`, `preempt_every`: stated mean seconds; they
     count more than any history."""
     same = [m for m in met if m.place.pricing == place.pricing]
     here = [m for m in same if m.place == place]

@@ -34,7 +34,7 @@ class Rates:
     """Ends in an hour, for each of `AGES`."""
 
     per_hour: tuple[float, ...]
-    #: known as well as after so many ends; `inf`: exactly, as somebody stated it
+    #: known as well as after so many ends; `inf`: exactly, as it was stated
     weight: float
 
     def expected(self, seconds: float) -> float:

@@ -87,7 +87,7 @@ def line(
 
 
 def unsaid(kind: Kind, what: str, option: str) -> Line:
-    return Line(kind, what, "", None, None, None, None, f"nobody said: {option}")
+    return Line(kind, what, "", None, None, None, None, f"not stated: {option}")
 
 
 def free(kind: Kind, what: str, note: str) -> Line:

@@ -50,7 +50,7 @@ class DataToCopy:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What a job will take. None: nobody said."""
+    """What a job will take. None: not stated."""
 
     type: str
     zone: str
@@ -80,7 +80,7 @@ class Line:
     kind: Kind
     what: str
     formula: str  #: how the amount is made: `8 chips x 3 h`
-    amount: Decimal | None  #: in units of the price; None: nobody said
+    amount: Decimal | None  #: in units of the price; None: not stated
     price: Price | None  #: None: not known, or there is nothing to pay for
     list_micros: int | None  #: None: not known
     pay_micros: int | None
@@ -93,7 +93,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a job will cost by list price, and what somebody pays for it."""
+    """What a job will cost by list price, and what is paid for it."""
 
     use: Use
     lines: tuple[Line, ...]

@@ -272,7 +272,7 @@ class Way:
     """One place where a job may run."""
 
     place: Place
-    throughput: Throughput | None  #: None: nobody knows how fast it goes there
+    throughput: Throughput | None  #: None: unknown speed
     outlook: Outlook | None  #: None: the same
 
 

@@ -21,7 +21,9 @@ from tpujob.domain.progress import began_from, steps_kept, with_live
 class Part(StrEnum):
     """In the order in which they are shown."""
 
-    PRODUCTIVE = "productive"  #: steps that count, or a program that told no steps and succeeded
+    PRODUCTIVE = (
+        "productive"  #: steps that count, or a program that reported no steps and succeeded
+    )
     WAITING = (
         "waiting"  #: no slice is asked for: back-off, or nothing may be asked for yet; not billed
     )
@@ -173,7 +175,7 @@ class Stretch:
     cause: Cause | None = None  #: why it ended; of what follows an end or a refusal, that
     text: str = ""  #: the same in one line
     requests: int = 0  #: for a slice, that came to nothing in this time
-    micros: int | None = 0  #: that it cost by list price; None: nobody knows the price
+    micros: int | None = 0  #: that it cost by list price; None: unknown price
 
 
 def timeline(job: Job, now: float, done: Progress | None = None) -> list[Stretch]:

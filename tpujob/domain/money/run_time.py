@@ -35,44 +35,42 @@ class RunTime:
     text: str  #: for people: how it was found
     least: Decimal | None = None  #: of what was seen
     most: Decimal | None = None
-    #: hours of steps that count, without set-up and losses; None: nobody knows
+    #: hours of steps that count, without set-up and losses; None: unknown
     work: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StatedWork:
-    """What the user said of it by name. None: nothing."""
+    """What the user stated by name. None: nothing."""
 
     hours: Decimal | None = None
     steps: int | None = None
     step_seconds: Decimal | None = None
 
 
-NOBODY = RunTime(
-    None, "nobody", "nobody said how long it takes: --hours, or --steps and --step-seconds"
+UNKNOWN = RunTime(
+    None, "nobody", "the run time is not stated: --hours, or --steps and --step-seconds"
 )
 
 
 def estimate_run_time(
-    spec: JobSpec, type: str, jobs: Iterable[Job], said: StatedWork = StatedWork()
+    spec: JobSpec, type: str, jobs: Iterable[Job], stated: StatedWork = StatedWork()
 ) -> RunTime:
-    """For that spec on slices of that type: what was said by name counts first, then earlier runs of the same program
+    """For that spec on slices of that type: what was stated by name counts first, then earlier runs of the same program
     on as many slices of the type, then its steps at the pace of earlier runs."""
-    if said.hours is not None:
-        return RunTime(said.hours, "said", "as said by --hours", work=said.hours)
-    steps = said.steps if said.steps is not None else steps_of_spec(spec)
-    if said.step_seconds is not None and steps is not None:
-        text = (
-            f"{steps:,} steps of {said.step_seconds.normalize():f} s, without set-up and compiling"
-        )
-        hours = steps * said.step_seconds / 3600
+    if stated.hours is not None:
+        return RunTime(stated.hours, "said", "as stated by --hours", work=stated.hours)
+    steps = stated.steps if stated.steps is not None else steps_of_spec(spec)
+    if stated.step_seconds is not None and steps is not None:
+        text = f"{steps:,} steps of {stated.step_seconds.normalize():f} s, without set-up and compiling"
+        hours = steps * stated.step_seconds / 3600
         return RunTime(hours, "said", text, work=hours)
     alike = [job for job in jobs if _alike(job, spec, type)]
-    return _whole(alike, spec, said) or _by_steps(alike, steps) or NOBODY
+    return _whole(alike, spec, stated) or _by_steps(alike, steps) or UNKNOWN
 
 
 def steps_of_spec(spec: JobSpec) -> int | None:
-    """The steps that a bundled program was told to make."""
+    """The steps of a bundled program, by its arguments."""
     given = spec.run.args.get("steps")
     return given if isinstance(given, int) and not isinstance(given, bool) and given > 0 else None
 
@@ -85,9 +83,9 @@ def _alike(job: Job, spec: JobSpec, type: str) -> bool:
     return same and job.tpu_slices == spec.tpu.slices and any(s.type == wanted for s in job.slices)
 
 
-def _whole(alike: list[Job], spec: JobSpec, said: StatedWork) -> RunTime | None:
+def _whole(alike: list[Job], spec: JobSpec, stated: StatedWork) -> RunTime | None:
     """The median of runs that succeeded with the same arguments."""
-    if said.steps is not None:
+    if stated.steps is not None:
         return None
     done = [
         job
@@ -196,9 +194,9 @@ def _same(spec: JobSpec) -> tuple[str, Mapping[str, Any]]:
 
 
 def _speed(attempt: Attempt, unit: Unit) -> float | None:
-    """None: it has told too little."""
+    """None: too few steps were reported."""
     if unit == "steps":
         step = seconds_per_step(attempt)
         return None if step is None else 1 / step
-    said = attempt.progress.metrics.get(f"{unit}_per_second")
-    return said if said is not None and said > 0 else None
+    stated = attempt.progress.metrics.get(f"{unit}_per_second")
+    return stated if stated is not None and stated > 0 else None

@@ -103,7 +103,7 @@ def _amount(wanted: JobSpec, asked: CompareAsked) -> tuple[Unit, float]:
         amount = steps_of_spec(wanted)
     if amount is None:
         raise BadRequest(
-            f"nobody said how many {unit} there are to do", hint="--steps, --tokens or --samples"
+            f"the number of {unit} is not stated", hint="--steps, --tokens or --samples"
         )
     if not _positive(amount):
         raise BadRequest(f"{amount!r} {unit} cannot be done", hint="a number above 0")
@@ -157,7 +157,7 @@ def _said(
 
 
 def _order(way: Way) -> tuple[bool, bool, float, float]:
-    """The cheapest first, then what has no price by time, then what nobody knows."""
+    """The cheapest first, then what has no price by time, then what is unknown."""
     if way.outlook is None:
         return True, True, 0, 0.0
     costs, time = way.outlook.amounts, way.outlook.forecast.wall.p50
@@ -188,11 +188,11 @@ def _view(
 
 def _note(way: Way, usd_per_hour: float | None) -> str:
     if way.throughput is None:
-        return f"nobody ran it on {way.place.type}: --throughput {way.place.type}=N"
+        return f"no job ran it on {way.place.type}: --throughput {way.place.type}=N"
     if usd_per_hour is None:
         return f"no price is known for {way.place.pricing} {way.place.type} in {way.place.zone}"
     if way.throughput.source == "roofline":
-        return f"the speed on {way.place.type} is that of a compile check: nobody ran it there"
+        return f"the speed on {way.place.type} is that of a compile check: no job ran it there"
     if way.outlook and not way.outlook.ends:
         return "most likely it fails before its end: recovery.preemptions, recovery.wait"
     return ""

@@ -1,4 +1,4 @@
-"""What a job will cost: its offer, what was said of it, and what earlier jobs took. Stores nothing."""
+"""What a job will cost: its offer, what was stated of it, and what earlier jobs took. Stores nothing."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ from tpujob.service.money import budgets
 from tpujob.service.money.forecast import Forecaster, forecast_view
 from tpujob.service.submission import Placed
 
-#: of any number that is said
+#: of any number that is stated
 MOST = 10**12
 
 #: What a spec comes to at the site; raises BadSpec.
@@ -77,7 +77,7 @@ class Estimates:
         return view
 
     def within_budget(self, placed: Placed) -> None:
-        """Raises BadSpec when the job is estimated to cost more than its own budget. Where nobody knows how long it
+        """Raises BadSpec when the job is estimated to cost more than its own budget. Where it is unknown how long it
         takes, the budget ends it."""
         if placed.spec.budget is None:
             return

@@ -16,7 +16,7 @@ from tpujob.domain.spec import JobSpec
 
 #: newest jobs that are read
 NEWEST = 2000
-#: seconds between two checkpoints, where nobody says
+#: seconds between two checkpoints, where it is not stated
 CHECKPOINTS = 600.0
 
 
@@ -53,7 +53,7 @@ class Forecaster:
 
 
 def _checkpoints(wanted: JobSpec, seconds: float) -> float:
-    """As a bundled program is told, at the pace at which its steps take so long."""
+    """By the arguments of a bundled program, at the pace at which its steps take so long."""
     every, steps = wanted.run.args.get("checkpoint_every"), steps_of_spec(wanted)
     if isinstance(every, int) and steps and 0 < every <= steps:
         return seconds * every / steps

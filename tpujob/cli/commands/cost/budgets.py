@@ -34,7 +34,7 @@ Those of the project and of users are lines of the context's file: docs/cost.md.
 
 _COLUMNS = (
     Column("Budget", floors=(24, 14)),
-    *(Column(title, right=True) for title in ("Limit", "Spent", "Used", "Way out", "Now")),
+    *(Column(title, right=True) for title in ("Limit", "Spent", "Used", "Reserve", "Now")),
     Column("Lasts until, UTC"),
     Column("Renewed"),
 )

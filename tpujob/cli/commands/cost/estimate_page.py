@@ -124,17 +124,17 @@ def _sum(micros: int, found: EstimateView) -> str:
 
 def _explained(one: EstimateLineView, columns: int) -> list[str]:
     price = one["price"]
-    said = [clean(one["what"])]
+    texts = [clean(one["what"])]
     if price is None:
-        said.append(f"  {clean(one['note'])}")
+        texts.append(f"  {clean(one['note'])}")
     else:
         cost = _amount(one["list_micros"])
-        said.append(f"  {one['formula']}, at ${price['usd']} {_each(price)} = {cost}")
-        said.append(f"  price: {price_source(price)}")
-        said += [f"  {clean(one['note'])}"] if one["note"] else []
+        texts.append(f"  {one['formula']}, at ${price['usd']} {_each(price)} = {cost}")
+        texts.append(f"  price: {price_source(price)}")
+        texts += [f"  {clean(one['note'])}"] if one["note"] else []
     return [
         line
-        for text in said
+        for text in texts
         for line in _item(text.strip(), columns, indent=len(text) - len(text.lstrip()))
     ]
 

@@ -184,26 +184,26 @@ def _money(micros: int, row: CostRowView) -> str:
 
 
 def _remarks(found: CostView, columns: int) -> list[str]:
-    total, said = found["total"], [GOODPUT]
+    total, lines = found["total"], [GOODPUT]
     if total["open_slices"]:
-        said.append(
+        lines.append(
             f"{many(total['open_slices'], 'slice')} still billed; billing ends when it is seen to be gone."
         )
     if total["least_micros"] < total["list_micros"]:
         least, most = (dollars(total[key]) for key in ("least_micros", "list_micros"))
-        said.append(
+        lines.append(
             f"The list value is between {least} and {most}: a slice is missing, and not yet known to be gone."
         )
     if total["unpriced_chip_hours"]:
         share = 1 - total["unpriced_chip_hours"] / (total["chip_hours"] or 1)
-        said.append(
+        lines.append(
             f"No price is known for {total['unpriced_chip_hours']:,.3f} chip-hours; the amounts cover {share:.1%}."
         )
     if copies := found.get("copies_micros", 0):
-        said.append(
+        lines.append(
             f"Copies of data and checkpoints into other regions: {dollars(copies)}, beside these amounts."
         )
-    return [line for text in said for line in wrap(clean(text), columns)]
+    return [line for text in lines for line in wrap(clean(text), columns)]
 
 
 def cost_csv(found: CostView) -> str:
