@@ -170,7 +170,8 @@ class _Export:
                 _check(keys, _REQUIRED)
             columns = [_json_column(name, keys) for name in _COLUMNS]
             return columns, itertools.chain([record], rows) if keys else iter(())
-        names = [_flat(title) for title in next(csv.reader([first]), [])]
+        titles: list[str] = next(csv.reader([first]), list[str]())
+        names = [_flat(title) for title in titles]
         _check(set(names), map(_flat, _REQUIRED_OF_CSV))
         used = [name for name in _COLUMNS if _flat(name) in names]
         columns = [
@@ -284,7 +285,7 @@ def _parse_list(column: str, text: str) -> list[dict[str, Any]]:
     if isinstance(value, dict):
         pairs = cast(dict[str, Any], value)
         return [{"key": key, "value": pairs[key]} for key in pairs]
-    objects = cast(list[dict[str, Any]], value if isinstance(value, list) else [None])
+    objects = cast(list[Any], value if isinstance(value, list) else [None])
     if not all(isinstance(item, dict) for item in objects):
         raise ValueError(f"`{column}` is not a list of objects")
     return objects
