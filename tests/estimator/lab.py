@@ -18,7 +18,7 @@ from tests.simulation.sim import EPOCH
 from tpujob.domain.model import Job
 from tpujob.domain.money import ledger
 from tpujob.domain.money.conditions import conditions
-from tpujob.domain.money.forecast import Forecast, Work, forecast
+from tpujob.domain.money.forecast import Forecast, PlannedWork, forecast
 from tpujob.domain.money.ledger import US
 from tpujob.domain.money.samples import Place, SliceSample, history
 
@@ -67,7 +67,7 @@ def trials(
 
 def estimated(hours: float, met: Sequence[SliceSample]) -> Forecast:
     """Of a job with so many hours of work, from what earlier ones met."""
-    work = Work(hours * HOUR, checkpoint=EVERY * STEP)
+    work = PlannedWork(hours * HOUR, checkpoint=EVERY * STEP)
     return forecast(work, conditions(met, PLACE, "python train.py"))
 
 

@@ -32,7 +32,7 @@ HOPELESS = 100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PlannedWork:
     """What is to be done."""
 
     seconds: float  #: of steps that count, without any interruption
@@ -85,7 +85,7 @@ class _SimulatedRun:
         return self.setup + self.done + self.redone + self.releasing
 
 
-def forecast(work: Work, expected: Conditions) -> Forecast:
+def forecast(work: PlannedWork, expected: Conditions) -> Forecast:
     """What the job will probably take. The same arguments have the same answer."""
     simulation = _Simulation(work, expected)
     uniform = _uniform()
@@ -116,7 +116,7 @@ def forecast(work: Work, expected: Conditions) -> Forecast:
 class _Simulation:
     """What all runs of one job share."""
 
-    def __init__(self, work: Work, expected: Conditions) -> None:
+    def __init__(self, work: PlannedWork, expected: Conditions) -> None:
         self.work = work
         turns = (expected.first, expected.later)
         self.turns = [(turn.wait.drawing(), turn.life.drawing()) for turn in turns]
@@ -159,7 +159,7 @@ class _Simulation:
         return _at_that_pace(run, work)
 
 
-def _at_that_pace(run: _SimulatedRun, work: Work) -> _SimulatedRun:
+def _at_that_pace(run: _SimulatedRun, work: PlannedWork) -> _SimulatedRun:
     """After many preemptions chance has evened out: the rest takes as long as what was done so far."""
     most = HOPELESS * work.seconds / max(run.billed, 1e-9)
     times = min(work.seconds / run.done, most) if run.done else most
@@ -268,7 +268,7 @@ class Outlook(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class PlaceOption:
     """One place where a job may run."""
 
     place: Place
@@ -281,7 +281,7 @@ class Best(NamedTuple):
     fastest: Place | None
 
 
-def best(ways: Sequence[Way]) -> Best:
+def best(ways: Sequence[PlaceOption]) -> Best:
     """Of those that are known: the one of which half of all runs cost less than of any other, and the one of which
     half end sooner, without waits where one is not known; of several of these the cheaper one, then the first. A run
     that fails is no end: places where most do are not among them."""

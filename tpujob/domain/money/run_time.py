@@ -152,7 +152,7 @@ Source = Literal["measured", "roofline", "stated"]
 _NO_MATTER = frozenset({"steps", "epochs", "seed", "lr", "checkpoint_every"})
 
 
-class Hardware(NamedTuple):
+class SliceKind(NamedTuple):
     type: str
     tpu_slices: int = 1
 
@@ -167,19 +167,19 @@ class Throughput:
     jobs: int = 0  #: that were measured; the figure is their median
 
 
-def measured(jobs: Iterable[Job], spec: JobSpec, unit: Unit) -> dict[Hardware, Throughput]:
+def measured(jobs: Iterable[Job], spec: JobSpec, unit: Unit) -> dict[SliceKind, Throughput]:
     """Of earlier jobs that ran the same program with the same arguments, those aside that do not matter for speed."""
-    found: dict[Hardware, list[float]] = {}
+    found: dict[SliceKind, list[float]] = {}
     wanted = _same(spec)
     for job in jobs:
         if _same(job.spec) != wanted:
             continue
         types = {one.name: one.type for one in job.slices}
-        speeds: dict[Hardware, list[float]] = {}
+        speeds: dict[SliceKind, list[float]] = {}
         for attempt in job.attempts:
             speed = _speed(attempt, unit)
             if speed is not None and attempt.slice in types:
-                key = Hardware(types[attempt.slice], job.tpu_slices)
+                key = SliceKind(types[attempt.slice], job.tpu_slices)
                 speeds.setdefault(key, []).append(speed)
         for key, those in speeds.items():
             found.setdefault(key, []).append(median(those))

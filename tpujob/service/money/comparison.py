@@ -8,8 +8,8 @@ from typing import Any, get_args
 from tpujob.api import CompareAsked, CompareView, EstimateSaid, Unit, WayView
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.money import DataToCopy, steps_of_spec
-from tpujob.domain.money.forecast import Outlook, Way, best
-from tpujob.domain.money.run_time import Hardware, Source, Throughput, measured
+from tpujob.domain.money.forecast import Outlook, PlaceOption, best
+from tpujob.domain.money.run_time import SliceKind, Source, Throughput, measured
 from tpujob.domain.money.samples import Place
 from tpujob.domain.placement import Site
 from tpujob.domain.spec import JobSpec
@@ -63,10 +63,10 @@ class Comparisons:
             )
             return forecaster.of(wanted, use, amount / speed.per_second / 3600, told)
 
-        ways = list[Way]()
+        ways = list[PlaceOption]()
         for place in places:
-            speed = speeds.get(Hardware(place.type, place.tpu_slices))
-            ways.append(Way(place, speed, outlook(place, speed) if speed else None))
+            speed = speeds.get(SliceKind(place.type, place.tpu_slices))
+            ways.append(PlaceOption(place, speed, outlook(place, speed) if speed else None))
         marks = best(ways)
         ways.sort(key=_order)
         return CompareView(
@@ -143,20 +143,20 @@ def _places(wanted: JobSpec, asked: CompareAsked) -> list[Place]:
 
 def _said(
     by_type: Mapping[str, float], unit: Unit, slices: int, source: Source
-) -> dict[Hardware, Throughput]:
+) -> dict[SliceKind, Throughput]:
     """Raises BadRequest for what can be no speed."""
-    found: dict[Hardware, Throughput] = {}
+    found: dict[SliceKind, Throughput] = {}
     for type, speed in by_type.items():
         if not _positive(speed):
             raise BadRequest(f"{speed!r} {unit} a second cannot be", hint="a number above 0")
         accelerators.find(type)
-        found[Hardware(accelerators.canonical(type), slices)] = Throughput(
+        found[SliceKind(accelerators.canonical(type), slices)] = Throughput(
             float(speed), unit, source
         )
     return found
 
 
-def _order(way: Way) -> tuple[bool, bool, float, float]:
+def _order(way: PlaceOption) -> tuple[bool, bool, float, float]:
     """The cheapest first, then what has no price by time, then what is unknown."""
     if way.outlook is None:
         return True, True, 0, 0.0
@@ -165,7 +165,7 @@ def _order(way: Way) -> tuple[bool, bool, float, float]:
 
 
 def _view(
-    way: Way, usd_per_hour: float | None, *, cheapest: bool, fastest: bool, emulated: bool
+    way: PlaceOption, usd_per_hour: float | None, *, cheapest: bool, fastest: bool, emulated: bool
 ) -> WayView:
     place, speed = way.place, way.throughput
     found = forecast_view(way.outlook, emulated=emulated) if way.outlook else None
@@ -186,7 +186,7 @@ def _view(
     )
 
 
-def _note(way: Way, usd_per_hour: float | None) -> str:
+def _note(way: PlaceOption, usd_per_hour: float | None) -> str:
     if way.throughput is None:
         return f"no job ran it on {way.place.type}: --throughput {way.place.type}=N"
     if usd_per_hour is None:

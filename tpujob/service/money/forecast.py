@@ -9,7 +9,7 @@ from tpujob.api import ForecastView, HalvesView, RangeView
 from tpujob.domain.model import Job
 from tpujob.domain.money import Use, steps_of_spec
 from tpujob.domain.money.conditions import Conditions, conditions
-from tpujob.domain.money.forecast import Micros, Outlook, Range, Work, amounts, forecast
+from tpujob.domain.money.forecast import Micros, Outlook, PlannedWork, Range, amounts, forecast
 from tpujob.domain.money.samples import Place, SliceSample, history, program_of
 from tpujob.domain.prices import PriceList
 from tpujob.domain.spec import JobSpec
@@ -42,7 +42,7 @@ class Forecaster:
             preempt_every=said.get("preempt_every"),
         )
         seconds = float(hours) * 3600
-        work = Work(
+        work = PlannedWork(
             seconds,
             checkpoint=said.get("checkpoint_every", _checkpoints(wanted, seconds)),
             preemptions=wanted.recovery.preemptions,
