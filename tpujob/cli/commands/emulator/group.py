@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tpujob.cli.commands.emulator import HELP, hollow, plans, quirks, slices
+from tpujob.cli.commands.emulator import HELP, plans, quirks, slices
 from tpujob.cli.commands.emulator import options as given
 from tpujob.cli.commands.emulator.options import Hang, Lasts, Type, Zone, lasting
 from tpujob.cli.options import Json
@@ -69,8 +69,6 @@ def profile(
     for one in found["shortcomings"]:
         note(f"tpujob: {one}")
 
-
-app.add_typer(hollow.app, name="hollow", help=hollow.HELP)
 
 for command in slices.COMMANDS:
     app.command()(command)
