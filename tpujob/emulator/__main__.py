@@ -21,7 +21,7 @@ from tpujob.emulator.control import ControlServer
 from tpujob.emulator.driver import Driver
 from tpujob.emulator.farm_client import FarmApi, FarmClient, FarmError, NoFarm
 from tpujob.emulator.storage import StorageServer
-from tpujob.emulator.tpu.refusals import Faults
+from tpujob.emulator.tpu.errors import Faults
 from tpujob.emulator.tpu.rest import RestServer
 from tpujob.emulator.tpu.server import TpuServer
 from tpujob.emulator.tpu.world import World

@@ -11,9 +11,8 @@ from typing import Any
 
 from tpujob import sockets
 from tpujob.emulator.farm import image
-from tpujob.emulator.faults import chaos, schedule, script
+from tpujob.emulator.faults import PER_HOUR, chaos, schedule
 from tpujob.emulator.faults.commands import COMMANDS, Answer, arguments, bad_request, perform
-from tpujob.emulator.faults.script import Coming, Script
 from tpujob.emulator.http import HttpThread, Request, Response, json_response
 from tpujob.emulator.status import status
 from tpujob.emulator.tpu.records import ApiError, Latencies
@@ -46,11 +45,11 @@ class ControlServer:
 
 
 class Control:
-    """The commands of one world, and the plan of faults that runs in it, if any."""
+    """The commands of one world, and the schedule of faults that runs in it, if any."""
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._script: Script | None = None
+        self._running: schedule.Schedule | None = None
         self._commands: dict[tuple[str, str], Callable[[Mapping[str, Any]], Answer]] = {
             ("GET", "/status"): lambda _: status(self._world, self._plan()),
             ("POST", "/chaos"): lambda given: self._chaos(**arguments(self._chaos, given)),
@@ -82,16 +81,15 @@ class Control:
         multiple of the usual one. Replaces the running plan. Answers with the next faults."""
         kinds = [kind.strip() for kind in only.split(",") if kind.strip()]
         for kind in kinds:
-            if kind not in chaos.PER_HOUR:
-                raise bad_request(f"{kind!r} is none of {', '.join(chaos.PER_HOUR)}")
+            if kind not in PER_HOUR:
+                raise bad_request(f"{kind!r} is none of {', '.join(PER_HOUR)}")
         if not 0 < rate <= _FASTEST:
             raise bad_request(f"the rate must be above 0, and at most {_FASTEST:g}")
-        planned = chaos.until(chaos.plan(seed, rate, kinds), for_s)
-        return self._begin(f"chaos {seed}", script.of_chaos(planned))
+        return self._begin(f"chaos {seed}", chaos.steps(seed, rate, kinds, for_s))
 
     def _schedule(self, steps: Any) -> Answer:
         """Faults at their times, unless a step is invalid. Replaces the running plan. Answers with the next faults."""
-        return self._begin("schedule", script.of_schedule(schedule.parse(steps)))
+        return self._begin("schedule", schedule.parse(steps))
 
     def _settings(self, given: Mapping[str, Any]) -> Answer:
         """Change latencies; answers with all of them."""
@@ -107,17 +105,17 @@ class Control:
         lacks = image.shortcomings() if name == image.BARE else []
         return {"profile": name, "shortcomings": lacks}
 
-    def _begin(self, name: str, coming: Iterable[Coming]) -> Answer:
+    def _begin(self, name: str, steps: Iterable[schedule.Step]) -> Answer:
         self._end_plan()
-        self._script = Script(self._world, name, coming, perform)
+        self._running = schedule.Schedule(self._world, name, steps)
         return self._plan() or {"next": []}
 
     def _end_plan(self) -> Answer:
-        """Faults that the plan has set remain."""
-        if self._script is not None:
-            self._script.stop()
-        self._script = None
+        """Faults that the schedule has set remain."""
+        if self._running is not None:
+            self._running.stop()
+        self._running = None
         return {}
 
     def _plan(self) -> Answer | None:
-        return self._script.view() if self._script else None
+        return self._running.view() if self._running else None

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -201,4 +201,5 @@ def _replaced(part: stack.StackProcess, words: tuple[str, ...]) -> stack.StackPr
         return part
     python, run, module, *rest = part.command
     assert (python, run) == (sys.executable, "-m"), f"{part.name} is a module"
-    return replace(part, command=(python, run, *(w.format(module=module) for w in words), *rest))
+    command = (python, run, *(word.format(module=module) for word in words), *rest)
+    return stack.StackProcess(part.name, command)

@@ -19,7 +19,7 @@ from tpujob.doctor.probe.verdicts import Result
 from tpujob.emulator.farm_client import FarmClient
 from tpujob.emulator.faults import inject
 from tpujob.emulator.storage import StorageServer
-from tpujob.emulator.tpu.refusals import CallFault
+from tpujob.emulator.tpu.errors import CallFault
 from tpujob.wiring import probe as wiring
 from tpujob.wiring.probe import Wanted
 
@@ -76,7 +76,7 @@ class Project:
     def mend(self) -> None:
         with self.cloud.world.lock:
             self.cloud.world.faults.calls.clear()
-            self.cloud.world.faults.quirks.clear()
+            self.cloud.world.faults.api_bugs.clear()
             self.cloud.world.faults.stockouts.clear()
             self.cloud.world.faults.quotas.clear()
 

@@ -76,8 +76,8 @@ def check_folder(project: Project) -> None:
 def test_what_the_cloud_does_otherwise_is_said(project: Project) -> None:
     """The API's answers, one after the other, in ways that were reported or that nobody has ever seen."""
     with project.cloud.world.lock:
-        inject.quirk(project.cloud.world, "no-labels")
-        inject.quirk(project.cloud.world, "late-conflict-operation")
+        inject.api_bug(project.cloud.world, "no-labels")
+        inject.api_bug(project.cloud.world, "late-conflict-operation")
     project.fail("GetGuestAttributes", "PERMISSION_DENIED")
     project.google.answers[f"{g.PROJECT_PATH}:testIamPermissions"] = g.grant_all
     project.google.answers[g.QUOTAS] = {"metrics": [g.metric("tpu-v9-magic", "TPU v9", {})]}

@@ -9,9 +9,9 @@ import grpc
 from tpujob.domain.hardware import accelerators
 from tpujob.emulator.storage import METHODS, STATUSES, StorageFault
 from tpujob.emulator.tpu import interruptions, nodes, queue, rules
+from tpujob.emulator.tpu.errors import API_BUGS, CallFault, Quota, Stockout, generation_of
 from tpujob.emulator.tpu.names import id_of
 from tpujob.emulator.tpu.records import ApiError, Node, NodeSpec, NodeState, Pricing, Queued
-from tpujob.emulator.tpu.refusals import QUIRKS, CallFault, Quota, Stockout, generation_of
 from tpujob.emulator.tpu.world import World
 from tpujob.protocol import JOB_LABEL
 
@@ -172,13 +172,13 @@ def add(world: World, kind: str, name: str, off: bool = False) -> None:
     world.tell(f"{one} {'is gone' if off else 'exists'}")
 
 
-def quirk(world: World, name: str, off: bool = False) -> None:
-    """Let the service do from now on what it is reported to do only at times (`refusals.QUIRKS`); `off` ends it."""
-    if name not in QUIRKS:
-        raise ApiError("INVALID_ARGUMENT", f"{name!r} is none of {', '.join(QUIRKS)}")
-    quirks = world.faults.quirks
-    quirks.discard(name) if off else quirks.add(name)
-    world.tell(f"{name} is {'off' if off else f'on: {QUIRKS[name]}'}")
+def api_bug(world: World, name: str, off: bool = False) -> None:
+    """Switch on what the service is reported to do only at times (`errors.API_BUGS`); `off` ends it."""
+    if name not in API_BUGS:
+        raise ApiError("INVALID_ARGUMENT", f"{name!r} is none of {', '.join(API_BUGS)}")
+    bugs = world.faults.api_bugs
+    bugs.discard(name) if off else bugs.add(name)
+    world.tell(f"{name} is {'off' if off else f'on: {API_BUGS[name]}'}")
 
 
 def max_run(world: World, for_s: float) -> None:

@@ -2,9 +2,10 @@
 
 from typing import Any, Literal
 
-from tpujob.emulator.faults import host_faults, inject
+from tpujob.emulator.faults import USUAL_HOST_FAULT, inject
 from tpujob.emulator.tpu.records import ApiError, Disturb, Node, NodeState
 from tpujob.emulator.tpu.world import World
+from workloads.contract import faults
 from workloads.contract.faults import VARIABLE
 
 
@@ -74,7 +75,7 @@ def oom(world: World, target: str = "", host: int = 0) -> Node:
 
 
 def break_host(
-    world: World, physical: str, fault: str = host_faults.USUAL_HOST_FAULT, mend: bool = False
+    world: World, physical: str, fault: str = USUAL_HOST_FAULT, mend: bool = False
 ) -> None:
     """Programs that start there from now on get the fault as TPUJOB_FAULT, also on an existing slice. Raises ApiError
     for an unknown host or fault."""
@@ -82,13 +83,22 @@ def break_host(
     if host is None:
         raise ApiError("NOT_FOUND", f"there is no physical host {physical!r}")
     if fault:
-        host_faults.check(fault)
+        check_fault(fault)
     host.fault = fault
     world.tell(f"{physical}: {fault or 'mended'}")
     node = world.nodes.get(host.used_by)
     if node is not None and node.addresses:
         number = node.physical.index(physical)
         _disturb(world, node, "env", host=number, set={VARIABLE: fault})
+
+
+def check_fault(fault: str) -> None:
+    """Raises ApiError with the reason if programs would not understand it. `workloads/contract/` defines the syntax."""
+    try:
+        faults.parse(fault)
+    except ValueError as error:
+        usual = f"{USUAL_HOST_FAULT}, hang:step=20, oom:step=20, exit:step=20,code=1 or preflight:device=0"
+        raise ApiError("INVALID_ARGUMENT", f"{error}; write it as {usual}") from error
 
 
 def _end_slow(world: World, node: Node, host: int, factor: float) -> None:

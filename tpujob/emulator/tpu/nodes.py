@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from tpujob.domain.hardware import accelerators
 from tpujob.emulator.tpu import rules
+from tpujob.emulator.tpu.errors import no_capacity
 from tpujob.emulator.tpu.records import (
     ApiError,
     BringUp,
@@ -15,7 +16,6 @@ from tpujob.emulator.tpu.records import (
     Operation,
     TakeDown,
 )
-from tpujob.emulator.tpu.refusals import no_capacity
 from tpujob.emulator.tpu.world import World
 from workloads.contract.faults import VARIABLE
 

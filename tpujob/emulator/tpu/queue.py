@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tpujob.domain.hardware import accelerators
 from tpujob.emulator.tpu import nodes, rules
+from tpujob.emulator.tpu.errors import no_capacity
 from tpujob.emulator.tpu.records import (
     ApiError,
     Node,
@@ -14,7 +15,6 @@ from tpujob.emulator.tpu.records import (
     Queued,
     QueuedState,
 )
-from tpujob.emulator.tpu.refusals import no_capacity
 from tpujob.emulator.tpu.world import World
 
 _Q = QueuedState
@@ -63,7 +63,7 @@ def create(
 def delete(world: World, name: str, *, force: bool, api: str) -> Operation:
     """A second call returns the operation of the first. `force` deletes its nodes, too."""
     queued = world.get_queued(name)
-    wedges = "wedge" in world.faults.quirks
+    wedges = "wedge" in world.faults.api_bugs
     if queued.state is _Q.DELETING and queued.operation in world.operations:
         queued.wedged = queued.wedged and wedges
         _remove_if_empty(world, queued)

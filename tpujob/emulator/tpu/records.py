@@ -119,7 +119,7 @@ class Queued:
     initiator: Literal["", "USER", "SERVICE"] = ""
     error: ApiError | None = None
     operation: str = ""
-    wedged: bool = False  #: stays DELETING until it is deleted again, without that quirk
+    wedged: bool = False  #: stays DELETING until it is deleted again, without that bug
     removed_at: float | None = None
 
     @property

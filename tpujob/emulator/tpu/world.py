@@ -15,8 +15,8 @@ from operator import attrgetter
 from typing import TypeVar
 
 from tpujob.emulator.billed import Billed
+from tpujob.emulator.tpu.errors import Faults
 from tpujob.emulator.tpu.records import ApiError, Effect, Latencies, Node, Operation, Queued
-from tpujob.emulator.tpu.refusals import Faults
 from tpujob.emulator.tpu.stock import HOSTS_PER_GENERATION, HostStock
 
 _KEPT_OPERATIONS = 1000

@@ -22,7 +22,7 @@ _QUOTA_FAMILY = {
 
 
 #: What the service is reported to do, but not always; off unless switched on. By name: what happens.
-QUIRKS: Mapping[str, str] = MappingProxyType(
+API_BUGS: Mapping[str, str] = MappingProxyType(
     {
         # reported by axlearn, `tpu.py`: "throws 409 even for resources that were just created"
         "late-conflict": "creating a queued resource takes effect and answers ALREADY_EXISTS",
@@ -40,7 +40,7 @@ QUIRKS: Mapping[str, str] = MappingProxyType(
 class Stockout:
     zone: str
     generation: str  #: empty: all of them
-    until: float | None  #: None: until somebody ends it
+    until: float | None  #: None: until it is ended by command
     fail: bool  #: a queued resource fails at once, instead of waiting in the queue
 
 
@@ -82,7 +82,7 @@ class Faults:
     )
     calls: list[CallFault] = field(default_factory=list[CallFault])
     storage: StorageFaults = field(default_factory=StorageFaults)
-    quirks: set[str] = field(default_factory=set[str])  #: those of QUIRKS that are on
+    api_bugs: set[str] = field(default_factory=set[str])  #: those of API_BUGS that are on
     #: seconds after which the cloud suspends a queued resource that became ACTIVE; 0: never
     max_run_s: float = 0.0
     unreachable: set[str] = field(
