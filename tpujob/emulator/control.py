@@ -13,7 +13,8 @@ from tpujob import sockets
 from tpujob.emulator.farm import image
 from tpujob.emulator.faults import PER_HOUR, chaos, schedule
 from tpujob.emulator.faults.commands import COMMANDS, Answer, arguments, bad_request, perform
-from tpujob.emulator.http import HttpThread, Request, Response, json_response
+from tpujob.emulator.http_messages import Request, Response, json_response
+from tpujob.emulator.http_server import HttpThread
 from tpujob.emulator.status import status
 from tpujob.emulator.tpu.records import ApiError, Latencies
 from tpujob.emulator.tpu.world import World

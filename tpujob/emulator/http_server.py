@@ -20,7 +20,7 @@ from typing import Protocol
 import httptools
 
 from tpujob import sockets
-from tpujob.emulator.http.messages import (
+from tpujob.emulator.http_messages import (
     Body,
     Cut,
     FilePart,

@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Mapping
 
-from tpujob.emulator.http import Request, Response
+from tpujob.emulator.http_messages import Request, Response
 from tpujob.emulator.storage.answers import answer, json_body
 from tpujob.emulator.storage.disk import ObjectStore, timestamp
 from tpujob.emulator.storage.model import (

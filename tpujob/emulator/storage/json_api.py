@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import BinaryIO
 from urllib.parse import unquote
 
-from tpujob.emulator.http import Request, Response
+from tpujob.emulator.http_messages import Request, Response
 from tpujob.emulator.storage.answers import answer, json_body
 from tpujob.emulator.storage.bucket_api import BucketApi, known_bucket
 from tpujob.emulator.storage.disk import ObjectStore

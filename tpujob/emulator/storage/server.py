@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from tpujob.emulator.billed import Billed
-from tpujob.emulator.http import Handler, HttpThread, Request, Response, TooLarge, json_response
+from tpujob.emulator.http_messages import Handler, Request, Response, TooLarge, json_response
+from tpujob.emulator.http_server import HttpThread
 from tpujob.emulator.storage.batch import handle_batch
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.faults import StorageFaults, failing

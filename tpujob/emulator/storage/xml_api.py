@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import quote, unquote
 
-from tpujob.emulator.http import Request, Response
+from tpujob.emulator.http_messages import Request, Response
 from tpujob.emulator.storage.bucket_api import known_bucket
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.listing import Listing, successor

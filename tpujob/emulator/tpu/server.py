@@ -21,8 +21,8 @@ from google.protobuf import empty_pb2
 
 from tpujob import sockets
 from tpujob.emulator.tpu import nodes, rules
-from tpujob.emulator.tpu.calls import carry_out, next_fault
 from tpujob.emulator.tpu.convert import Message, operation_message
+from tpujob.emulator.tpu.errors import CallFault
 from tpujob.emulator.tpu.names import id_of, page, zone_of
 from tpujob.emulator.tpu.records import ApiError
 from tpujob.emulator.tpu.v2 import Handler, TpuV2
@@ -30,6 +30,7 @@ from tpujob.emulator.tpu.v2alpha1 import TpuV2Alpha1
 from tpujob.emulator.tpu.world import World
 
 _THREADS = 16
+_NO_FAULT = CallFault("", "OK", 0)
 
 Methods = dict[str, tuple[Handler, Any]]
 
@@ -84,6 +85,33 @@ def method_name(world: World, given: str) -> str:
         said = f"there is no call {given!r}; there are {', '.join(sorted(known))} and *"
         raise ApiError("NOT_FOUND", said)
     return name
+
+
+# One call, over gRPC or over HTTP -----------------------------------------------------------------------------------
+
+
+def next_fault(world: World, name: str) -> CallFault:
+    """The fault for this call, counted down. Its `delay_s` is for the caller to wait, before `carry_out`."""
+    with world.lock:
+        world.calls[name] += 1
+        return world.faults.next_call(name) or _NO_FAULT
+
+
+def carry_out(world: World, handler: Handler, request: Message, fault: CallFault) -> Message:
+    """The answer. Raises ApiError: the world's refusal, or the fault's, before or after the call took effect."""
+    if fault.when == "pre":
+        _fail(fault)
+    with world.lock:
+        world.advance()
+        response = handler(request)
+    if fault.when == "post":
+        _fail(fault)
+    return response
+
+
+def _fail(fault: CallFault) -> None:
+    if fault.code != "OK":
+        raise ApiError(fault.code, fault.message or f"injected fault: {fault.code}")
 
 
 def _handler(world: World, name: str, handler: Handler, request_class: Any) -> Any:
