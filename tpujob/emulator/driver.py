@@ -78,7 +78,7 @@ class Driver:
 
     def _failed(self, effect: Effect, reason: str) -> None:
         with self._world.lock:
-            self._world.tell(f"host farm: {reason}")
+            self._world.record(f"host farm: {reason}")
             if isinstance(effect, BringUp):
                 nodes.hosts_not_up(self._world, effect.node, effect.number, reason)
             elif isinstance(effect, TakeDown):

@@ -52,7 +52,9 @@ class SliceRequest:
         if not _NAME.fullmatch(self.name):
             raise BadRequest(f"{self.name!r} is not a valid name of a slice")
         if self.image not in images.IMAGES:
-            raise BadRequest(f"there is no image {self.image!r}, only {' and '.join(images.IMAGES)}")
+            raise BadRequest(
+                f"there is no image {self.image!r}, only {' and '.join(images.IMAGES)}"
+            )
         if not 1 <= len(self.hosts) <= MAX_HOSTS:
             raise BadRequest(f"a slice has 1 to {MAX_HOSTS} hosts")
         if [h.index for h in self.hosts] != list(range(len(self.hosts))):

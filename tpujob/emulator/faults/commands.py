@@ -121,5 +121,5 @@ def _checked(name: str, kinds: tuple[type, ...], value: Any) -> Any:
     return cast(Any, value)
 
 
-def bad_request(said: str) -> ApiError:
-    return ApiError("INVALID_ARGUMENT", said)
+def bad_request(message: str) -> ApiError:
+    return ApiError("INVALID_ARGUMENT", message)

@@ -19,7 +19,7 @@ def slow(
     node.slowed[host] = factor
     if factor == 1:
         del node.slowed[host]
-    world.tell(f"{node.id}: host {host} is {factor:g} times slower")
+    world.record(f"{node.id}: host {host} is {factor:g} times slower")
     if for_s is not None:
         world.after(for_s, lambda: _end_slow(world, node, host, factor))
     return _disturb(world, node, "slow", host=host, factor=factor)
@@ -31,21 +31,21 @@ def silence(world: World, target: str = "", host: int | None = None) -> Node:
     if host is None:
         return silence_all(world, node)
     node.silent.add(host)
-    world.tell(f"{node.id}: {_which(host)} fell silent")
+    world.record(f"{node.id}: {_which(host)} fell silent")
     return _disturb(world, node, "off", host=host)
 
 
 def silence_all(world: World, node: Node) -> Node:
     """The same for every host of a slice that is at hand."""
     node.silent |= set(range(len(node.physical)))
-    world.tell(f"{node.id}: {_which(None)} fell silent")
+    world.record(f"{node.id}: {_which(None)} fell silent")
     return _disturb(world, node, "off", host=None)
 
 
 def hang(world: World, target: str = "", host: int | None = None, off: bool = False) -> Node:
     """Stop the processes of the running program, not its agent; `off` lets them continue."""
     node, host = _with_host(world, target, host)
-    world.tell(f"{node.id}: the program of {_which(host)} {'goes on' if off else 'hangs'}")
+    world.record(f"{node.id}: the program of {_which(host)} {'goes on' if off else 'hangs'}")
     if host is None:
         node.slowed.clear()
     else:
@@ -62,7 +62,7 @@ def cut(world: World, target: str = "", host: int | None = None, off: bool = Fal
     else:
         world.cut = not off
         chosen, where = [node for node in world.nodes.values() if node.addresses], "every host"
-    world.tell(f"{where} {'reaches the others again' if off else 'is cut off from the others'}")
+    world.record(f"{where} {'reaches the others again' if off else 'is cut off from the others'}")
     for node in chosen:
         _disturb(world, node, "cut", host=host, off=off)
 
@@ -70,7 +70,7 @@ def cut(world: World, target: str = "", host: int | None = None, off: bool = Fal
 def oom(world: World, target: str = "", host: int = 0) -> Node:
     """Kill the biggest process of the program there, and count it as the kernel does."""
     node, host = _host_of(world, target, host)
-    world.tell(f"{node.id}: host {host} is out of memory")
+    world.record(f"{node.id}: host {host} is out of memory")
     return _disturb(world, node, "oom", host=host)
 
 
@@ -85,7 +85,7 @@ def break_host(
     if fault:
         check_fault(fault)
     host.fault = fault
-    world.tell(f"{physical}: {fault or 'mended'}")
+    world.record(f"{physical}: {fault or 'mended'}")
     node = world.nodes.get(host.used_by)
     if node is not None and node.addresses:
         number = node.physical.index(physical)
@@ -105,7 +105,7 @@ def _end_slow(world: World, node: Node, host: int, factor: float) -> None:
     """Unless its speed has been changed since."""
     if node.slowed.get(host) == factor and node.state is NodeState.READY:
         del node.slowed[host]
-        world.tell(f"{node.id}: host {host} is as fast as before")
+        world.record(f"{node.id}: host {host} is as fast as before")
         _disturb(world, node, "slow", host=host, factor=1)
 
 

@@ -46,7 +46,7 @@ class Schedule:
         self._ahead = deque[Step]()  #: taken from `_rest`, not yet due
         self._began = world.clock()
         self._done, self._stopped = 0, False
-        world.tell(f"{name}: begins")
+        world.record(f"{name}: begins")
         self._wait()
 
     def stop(self) -> None:
@@ -67,7 +67,7 @@ class Schedule:
             delay = max(0.0, self._began + coming[0].at - self._world.clock())
             self._world.after(delay, self._carry_out)
         else:
-            self._world.tell(f"{self._name}: has ended")
+            self._world.record(f"{self._name}: has ended")
 
     def _carry_out(self) -> None:
         if self._stopped:
@@ -77,12 +77,12 @@ class Schedule:
         try:
             how = step.aim(world)
             if how is None:
-                world.tell(f"{self._name}: {step.do}, but there is nothing to hit")
+                world.record(f"{self._name}: {step.do}, but there is nothing to hit")
             else:
-                world.tell(f"{self._name}: {step.do} {_text(how)}".rstrip())
+                world.record(f"{self._name}: {step.do} {_text(how)}".rstrip())
                 perform(world, step.do, how)
         except (ApiError, BadSpec) as error:
-            world.tell(f"{self._name}: {step.do} failed: {error.message}")
+            world.record(f"{self._name}: {step.do} failed: {error.message}")
         self._wait()
 
     def _look(self, count: int) -> list[Step]:

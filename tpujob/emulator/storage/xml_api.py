@@ -1,7 +1,7 @@
 """The XML API of Cloud Storage: objects and their lists, over the same objects as the JSON API.
 
-obstore speaks it, as do clients of S3 at this endpoint, and whoever follows a signed URL. Signatures are not checked:
-the server answers one user.
+obstore speaks it, as do clients of S3 at this endpoint, and programs that follow a signed URL. Signatures are not
+checked: the server answers one user.
 """
 
 import re

@@ -26,7 +26,7 @@ API_BUGS: Mapping[str, str] = MappingProxyType(
     {
         # reported by axlearn, `tpu.py`: "throws 409 even for resources that were just created"
         "late-conflict": "creating a queued resource takes effect and answers ALREADY_EXISTS",
-        # inferred (probe: create-operation): the same, said by the operation
+        # inferred (probe: create-operation): the same, as the result of the operation
         "late-conflict-operation": "creating a queued resource takes effect, and its operation ends in ALREADY_EXISTS",
         # inferred (probe: marks-echoed): no document says whether a queued resource repeats the labels of its nodes
         "no-labels": "answers leave out the labels of nodes",

@@ -128,7 +128,7 @@ def _grant(world: World, queued: Queued) -> None:
     taken = any(name in world.nodes for name in names)  # by its own earlier nodes, after a reset
     if stockout or taken or not world.stock.room_for(queued.zone, types):
         if queued.state is not _Q.WAITING_FOR_RESOURCES:
-            world.tell(f"{queued.id}: waiting for {', '.join(types)} in {queued.zone}")
+            world.record(f"{queued.id}: waiting for {', '.join(types)} in {queued.zone}")
         queued.state = _Q.WAITING_FOR_RESOURCES
         world.when_room(lambda: _grant(world, queued))
         return
@@ -140,13 +140,13 @@ def _grant(world: World, queued: Queued) -> None:
 def _add_node(world: World, queued: Queued, node_id: str, spec: NodeSpec) -> None:
     node = Node(queued.project, queued.zone, node_id, spec, world.clock(), world.number())
     node.queued = queued.name
-    node.tell = lambda change, error: _hear(world, queued, change, error)
+    node.on_change = lambda change, error: _node_changed(world, queued, change, error)
     node.physical = world.stock.take(queued.zone, spec.type, node.name)
     world.nodes[node.name] = node
     nodes.build(world, node)
 
 
-def _hear(world: World, queued: Queued, change: NodeChange, error: ApiError | None) -> None:
+def _node_changed(world: World, queued: Queued, change: NodeChange, error: ApiError | None) -> None:
     match change:
         case NodeChange.READY:
             if queued.state is _Q.PROVISIONING and _all_ready(world, queued):
@@ -180,7 +180,7 @@ def _suspend(world: World, queued: Queued, initiator: str) -> None:
 def _run_out(world: World, queued: Queued) -> None:
     """The end of its maximum run duration, as of flex-start. That the service suspends it then is documented."""
     if queued.state is _Q.ACTIVE:
-        world.tell(f"{queued.id}: its maximum run duration is over")
+        world.record(f"{queued.id}: its maximum run duration is over")
         _suspend(world, queued, "SERVICE")
 
 
@@ -201,7 +201,7 @@ def _expire(world: World, queued: Queued) -> None:
 def _fail(world: World, queued: Queued, error: ApiError) -> None:
     queued.state, queued.error, queued.initiator = _Q.FAILED, error, "SERVICE"
     world.finish(queued.operation, error=error)
-    world.tell(f"{queued.id}: FAILED, {error.message}")
+    world.record(f"{queued.id}: FAILED, {error.message}")
 
 
 def _remove_if_empty(world: World, queued: Queued) -> None:

@@ -81,7 +81,7 @@ class Node:
     number: int  #: unique and never reused
     queued: str = ""  #: full name of its queued resource
     #: called with what happens to the node
-    tell: Callable[[NodeChange, ApiError | None], None] | None = None
+    on_change: Callable[[NodeChange, ApiError | None], None] | None = None
     state: NodeState = NodeState.CREATING
     physical: tuple[str, ...] = ()  #: its physical hosts, by host number
     addresses: tuple[str, ...] = ()

@@ -107,5 +107,5 @@ async def _body(request: Request) -> dict[str, Any]:
 
 def _error(error: ApiError) -> Response:
     status = _HTTP_STATUS[error.code]
-    told = {"code": status, "message": error.message, "status": error.code}
-    return json_response({"error": told}, status)
+    body = {"code": status, "message": error.message, "status": error.code}
+    return json_response({"error": body}, status)

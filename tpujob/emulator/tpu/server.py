@@ -1,7 +1,7 @@
 """The gRPC server: the Cloud TPU services, operations and locations, with call faults applied.
 
-It listens on a Unix socket, as gRPC asks nobody at a port who he is. Clients of gRPC take such an address as they take
-a port; gcloud, which cannot, has the REST face.
+It listens on a Unix socket, as gRPC does not check who connects to a port. Clients of gRPC take such an address as
+they take a port; gcloud, which cannot, uses the REST API.
 """
 
 # grpc and the generated message classes carry no types that a checker can follow.
@@ -82,8 +82,8 @@ def method_name(world: World, given: str) -> str:
     known = {name for methods in services(world).values() for name in methods}
     name = "".join(part[:1].upper() + part[1:] for part in given.split("_"))
     if name not in known | {"*"}:
-        said = f"there is no call {given!r}; there are {', '.join(sorted(known))} and *"
-        raise ApiError("NOT_FOUND", said)
+        message = f"there is no call {given!r}; there are {', '.join(sorted(known))} and *"
+        raise ApiError("NOT_FOUND", message)
     return name
 
 

@@ -97,7 +97,7 @@ class World:
     def number(self) -> int:
         return next(self._numbers)
 
-    def tell(self, text: str) -> None:
+    def record(self, text: str) -> None:
         """Add a line to the history that `status` shows; a repetition of the last line replaces it."""
         if self.history and self.history[-1][1] == text:
             self.history.pop()

@@ -152,8 +152,8 @@ def _rate(text: str) -> float:
         return float(text)
     except ValueError:
         known = ", ".join(PRESETS)
-        said = f"{text!r} is neither {known} nor a number"
-        raise typer.BadParameter(said, param_hint="--rate") from None
+        message = f"{text!r} is neither {known} nor a number"
+        raise typer.BadParameter(message, param_hint="--rate") from None
 
 
 def _read(file: Path) -> list[Any]:

@@ -47,8 +47,8 @@ def announce(
 
     Nothing happens by itself then: `maintain` carries it out."""
     slice = given.do("announce", target, in_s=begins, window_s=window, off=off)
-    said = "no maintenance is announced" if off else f"maintenance is announced, in {begins:g} s"
-    say(f"{slice}: {said}")
+    what = "no maintenance is announced" if off else f"maintenance is announced, in {begins:g} s"
+    say(f"{slice}: {what}")
 
 
 def slow(
