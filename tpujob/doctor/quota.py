@@ -1,7 +1,7 @@
 """What a project may hold of each kind of TPU in each zone, what it holds, and what was granted. Pure.
 
 How the API spells its quotas is in `adapters/google/quota.py`. Both a zone and its region have a limit, and the smaller
-one wins. What a quota counts is inferred from limits that were seen (probe: usage-held): cores of v2 and v3, chips of
+one wins. What a quota counts is inferred from limits that were seen (live: usage-held): cores of v2 and v3, chips of
 v5e and v6e; of v4 and v5p Google's page says "chips or TensorCores".
 """
 
@@ -132,7 +132,7 @@ def per_chip(kind: Kind, unit: Unit) -> int:
 
 def kind_of(type: str, pricing: str) -> Kind:
     """The quota that a slice of that type counts against. That v5e slices of one host count as serving is inferred
-    (probe: usage-held)."""
+    (live: usage-held)."""
     found = accelerators.find(type)
     two = found.generation in ("v2", "v3", "v5e")
     return Kind(found.generation, pricing, ONE_HOST if two and found.hosts == 1 else "")
@@ -224,7 +224,7 @@ def _allowance(
 def _at(limits: Sequence[Limit], scope: Scope, place: str) -> Limit | None:
     """The limit of one kind there. Two metrics may be of one kind (`tpu-v4-preemptible` and `tpu-v4s-preemptible` are
     both seen in public), and nothing says which of them counts: the larger one, as the other is what nobody asks to be
-    raised. Inferred (probe: quota-names)."""
+    raised. Inferred (live: quota-names)."""
     metrics = dict.fromkeys(one.metric for one in limits)
     each = (_of_one(limits, metric, scope, place) for metric in metrics)
     found = [one for one in each if one]

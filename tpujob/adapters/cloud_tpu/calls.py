@@ -28,7 +28,6 @@ Method = Literal[
     "list_accelerator_types",
     "list_runtime_versions",
     "list_locations",
-    "list_operations",
 ]
 Version = Literal["v2", "v2alpha1"]
 
@@ -46,10 +45,6 @@ class Exists(Refused):
 
 class ZoneClosed(Refused):
     """The project may not use that zone."""
-
-
-class ServiceOff(Refused):
-    """The API is not enabled for the project, or the project has no billing account."""
 
 
 class Api:
@@ -163,7 +158,7 @@ def refusal(doing: str, code: str, message: str) -> TpujobError:
     if meaning.cause is None:
         return Transient(said)
     kind = {"NOT_FOUND": Missing, "ALREADY_EXISTS": Exists}.get(code, Refused)
-    kind = ZoneClosed if meaning.zone_closed else ServiceOff if meaning.service_off else kind
+    kind = ZoneClosed if meaning.zone_closed else kind
     return kind(said, cause=meaning.cause, scope=meaning.scope)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpujob.cli.backend import connect, current_settings, say_where
+from tpujob.cli.backend import connect, say_where
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json, complete_host
 from tpujob.cli.output import note, say, say_json, say_page
@@ -93,8 +93,7 @@ def leaks(as_json: Json = False) -> int:
         say_page(found, leaks_table, as_json)
     for what, why in unlisted.items():
         note(f"{clean(what)} could not be listed: {clean(why)}")
-    cut_off = _left_by_probes()
-    return FOUND if found or unlisted or cut_off else 0
+    return FOUND if found or unlisted else 0
 
 
 def sweep(
@@ -109,28 +108,9 @@ def sweep(
     from tpujob.cli.render.admin import swept_page
 
     say_where()
-    left = _left_by_probes() if dry_run else _clear_probes()
     swept = connect().sweep(dry_run=dry_run)
     say_page(swept, swept_page, as_json, dry_run=dry_run)
-    return FOUND if swept["failed"] or swept.get("unlisted") or (left and not dry_run) else 0
-
-
-def _left_by_probes() -> bool:
-    """Whether `tpujob doctor --probe` was cut off in this context; says what it has left."""
-    from tpujob.wiring import probe
-
-    left = probe.left_over(current_settings())
-    for made in left:
-        note(f"a probe that was cut off may have left {made.names[0]} in {made.zone}, at "
-             f"${made.usd_per_hour:.2f}/h: `tpujob sweep` removes it")  # fmt: skip
-    return bool(left)
-
-
-def _clear_probes() -> bool:
-    """Remove that first. Whether anything is still there."""
-    from tpujob.wiring import probe
-
-    return bool(probe.clear(current_settings(), note))
+    return FOUND if swept["failed"] or swept.get("unlisted") else 0
 
 
 def fsck(as_json: Json = False) -> int:
