@@ -58,8 +58,12 @@ def aim(world: World, kind: str, pick: int) -> dict[str, Any] | None:
                 "after": random.choice((False, True)),
             }
         case _:
-            ready = [n for n in world.nodes.values() if _can_be_hit(n)]
-            return _aim_at_slice(kind, random, sorted(ready, key=lambda n: n.name))
+            slices = [
+                node
+                for _, node in sorted(world.nodes.items())
+                if node.state is NodeState.READY and node.preempted_at is None and not node.silent
+            ]
+            return _aim_at_slice(kind, random, slices)
 
 
 def _aim_at_slice(kind: str, random: Random, slices: Sequence[Node]) -> dict[str, Any] | None:
@@ -80,10 +84,6 @@ def _aim_at_slice(kind: str, random: Random, slices: Sequence[Node]) -> dict[str
             return {"target": node.id, "host": host if random.random() < 0.5 else None}
         case _:
             return {"target": node.id, "host": host}
-
-
-def _can_be_hit(node: Node) -> bool:
-    return node.state is NodeState.READY and node.preempted_at is None and not node.silent
 
 
 def _span(random: Random, least: float, most: float) -> float:

@@ -28,18 +28,9 @@ def slow(
 def silence(world: World, target: str = "", host: int | None = None) -> Node:
     """One host or all die without notice: no process, no SSH, no metadata server; the API still says READY."""
     node, host = _with_host(world, target, host)
-    if host is None:
-        return silence_all(world, node)
-    node.silent.add(host)
+    node.silent |= set(range(len(node.physical))) if host is None else {host}
     world.record(f"{node.id}: {_which(host)} fell silent")
     return _disturb(world, node, "off", host=host)
-
-
-def silence_all(world: World, node: Node) -> Node:
-    """The same for every host of a slice that is at hand."""
-    node.silent |= set(range(len(node.physical)))
-    world.record(f"{node.id}: {_which(None)} fell silent")
-    return _disturb(world, node, "off", host=None)
 
 
 def hang(world: World, target: str = "", host: int | None = None, off: bool = False) -> Node:

@@ -52,7 +52,8 @@ def create(
     if node.physical:
         build(world, node)
     else:
-        world.after(world.latencies.accept, lambda: _fail(world, node, _stockout(zone)))
+        error = ApiError("RESOURCE_EXHAUSTED", no_capacity(zone))
+        world.after(world.latencies.accept, lambda: _fail(world, node, error))
     return operation
 
 
@@ -258,10 +259,6 @@ def notify(node: Node, change: NodeChange, error: ApiError | None = None) -> Non
     """Notify its queued resource, if it has one."""
     if node.on_change is not None:
         node.on_change(change, error)
-
-
-def _stockout(zone: str) -> ApiError:
-    return ApiError("RESOURCE_EXHAUSTED", no_capacity(zone))
 
 
 def wrong_state(verb: str, node: Node) -> ApiError:

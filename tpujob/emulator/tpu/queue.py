@@ -149,7 +149,8 @@ def _add_node(world: World, queued: Queued, node_id: str, spec: NodeSpec) -> Non
 def _node_changed(world: World, queued: Queued, change: NodeChange, error: ApiError | None) -> None:
     match change:
         case NodeChange.READY:
-            if queued.state is _Q.PROVISIONING and _all_ready(world, queued):
+            ready = all(node.state is NodeState.READY for node in _nodes(world, queued))
+            if queued.state is _Q.PROVISIONING and ready:
                 queued.state = _Q.ACTIVE
                 if limit := world.faults.max_run_s:
                     world.after(limit, lambda: _run_out(world, queued))
@@ -209,10 +210,6 @@ def _remove_if_empty(world: World, queued: Queued) -> None:
     if queued.removed_at is None and not waits and not _nodes(world, queued):
         world.remove(queued)
         world.finish(queued.operation)
-
-
-def _all_ready(world: World, queued: Queued) -> bool:
-    return all(node.state is NodeState.READY for node in _nodes(world, queued))
 
 
 def _nodes(world: World, queued: Queued) -> list[Node]:
