@@ -121,8 +121,7 @@ def _emulated(settings: Settings, count: Callable[[str], Count]) -> World:
 def _google(settings: Settings, count: Callable[[str], Count]) -> World:
     from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options, Throttle
     from tpujob.adapters.gcs import GcsBlobs
-    from tpujob.adapters.google.secret_manager import SecretManager
-    from tpujob.adapters.google.secrets import GoogleSecrets
+    from tpujob.adapters.google.secrets import GoogleSecrets, SecretManager
     from tpujob.adapters.ssh import SshHosts
     from tpujob.config import context, prices
 

@@ -16,8 +16,7 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 from tests.contracts.slices.tpu_slices import SLICE, ask, look, wait_for
 from tests.support.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node
 from tpujob.adapters.cloud_tpu import Catalog, CloudTpuSlices, Throttle
-from tpujob.adapters.cloud_tpu.calls import Method
-from tpujob.adapters.cloud_tpu.throttle import CALLS_PER_MINUTE, LONGEST_PAUSE
+from tpujob.adapters.cloud_tpu.calls import CALLS_PER_MINUTE, LONGEST_PAUSE, Method
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.observations import SliceState, Unknown
 from tpujob.emulator.faults import inject

@@ -11,15 +11,17 @@ from typing import Any
 
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.ssh.agent_calls import AgentCalls, told_of
-from tpujob.adapters.ssh.certificates import LIFETIME, authority_line, sign
 from tpujob.adapters.ssh.connection import Connection, Login, NoLogin
 from tpujob.adapters.ssh.host_keys import HostKeys, Unpublished
 from tpujob.adapters.ssh.keys import (
+    LIFETIME,
     FileKeys,
     HostKey,
     KeyStore,
+    authority_line,
     host_label,
     public_line,
+    sign,
     trust,
     write_pins,
 )
