@@ -14,7 +14,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.page import lab
 from tests.page.conftest import NO_HURRY, PATIENCE
-from tests.page.live_rig import QUICK
 from tests.support.callers import ADA
 from tests.support.scripted import listening, on_socket
 from tests.support.stage import Stage
@@ -59,7 +58,6 @@ class Local:
             limits=NO_HURRY,
             sessions=self.sessions,
             changes=Changes(self.stage.store, interval=0.02),
-            pace=QUICK,
         )
         app.state.now = self.stage.clock.now
         return app

@@ -1,49 +1,31 @@
 """One action for many jobs: a page that names what it does and costs for each, and one that says what became of it."""
 
-from typing import Any, cast, get_args
+from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Request
 from fastapi.responses import Response
 
 from tpujob.api import ActionName, JobsApi, JobView
 from tpujob.domain.text import many
 from tpujob.errors import BadRequest, TpujobError
-from tpujob.web.pages import frame
-from tpujob.web.pages.form import Form
+from tpujob.web.pages.frame import PageContent, PageRequest, respond
 from tpujob.web.pages.query import Query
-from tpujob.web.routes.caller import Caller
 
 MOST = 100  #: jobs in one confirmation
 
 
-def add(app: FastAPI) -> None:
-    for action in cast("tuple[ActionName, ...]", get_args(ActionName)):
-        _add(app, action)
+def load_confirmation(action: ActionName, asked: PageRequest) -> PageContent:
+    jobs = [_describe(asked.api, action, job) for job in _named(asked.query)]
+    count = sum("refused" not in job for job in jobs)
+    title = f"{action.capitalize()} {many(count, 'job')}?"
+    return PageContent({"action": action, "jobs": jobs}, title, f"tpujob {action} JOB")
 
 
-def _add(app: FastAPI, action: ActionName) -> None:
-    @frame.page(app, f"/confirm/{action}")
-    def confirm(api: Caller, request: Request) -> Response:
-        _ = getattr(api, action)  # refused to whoever may not do it at all
-        jobs = _named(Query.read(request.url.query, ("job",)))
-        found = [_asked(api, action, job) for job in jobs]
-        data = {"action": action, "jobs": found}
-        going = sum("refused" not in one for one in found)
-        title = f"{action.capitalize()} {many(going, 'job')}?"
-        return frame.answer(
-            request, "confirm.html", data, title=title, command=f"tpujob {action} JOB"
-        )
-
-    @app.post(f"/do/{action}", include_in_schema=False)
-    def do(api: Caller, request: Request, form: Form) -> Response:
-        _ = getattr(api, action)
-        results = [_done(api, action, job) for job in _named(form)]
-        failed = sum(not one["done"] for one in results)
-        title = f"{action.capitalize()}: {many(len(results) - failed, 'job')}"
-        data = {"action": action, "results": results}
-        return frame.answer(request, "done.html", data, title=title)
-
-    _ = (confirm, do)
+def act(action: ActionName, request: Request, api: JobsApi, form: Query) -> Response:
+    """Do it to each of the jobs, and answer with what became of it."""
+    results = [_act_on_one(api, action, job) for job in _named(form)]
+    title = f"{action.capitalize()}: {many(sum(one['done'] for one in results), 'job')}"
+    return respond(request, "done.html", PageContent({"action": action, "results": results}, title))
 
 
 def _named(given: Query) -> list[str]:
@@ -57,7 +39,7 @@ def _named(given: Query) -> list[str]:
     return jobs
 
 
-def _asked(api: JobsApi, action: ActionName, job: str) -> dict[str, Any]:
+def _describe(api: JobsApi, action: ActionName, job: str) -> dict[str, Any]:
     """What it would do to that job; `refused` says why it would not."""
     try:
         view = api.get(job)
@@ -77,7 +59,7 @@ def _why_not(view: JobView, action: ActionName) -> str:
     return next((one["why"] for one in view.get("refused", ()) if one["name"] == action), "")
 
 
-def _done(api: JobsApi, action: ActionName, job: str) -> dict[str, Any]:
+def _act_on_one(api: JobsApi, action: ActionName, job: str) -> dict[str, Any]:
     try:
         view: JobView = getattr(api, action)(job)
     except TpujobError as error:
