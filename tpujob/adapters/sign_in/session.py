@@ -34,11 +34,6 @@ class Place(NamedTuple):
         said = self.context.sign_in
         return Client(said.client_id, said.client_secret, self.endpoint)
 
-    @property
-    def device(self) -> Client:
-        said = self.context.sign_in
-        return Client(said.device_client_id, said.device_client_secret, self.endpoint)
-
 
 def headers(
     place: Place, now: Callable[[], float] = time.time, *, renew: bool = False
@@ -56,11 +51,11 @@ def headers(
     return {"Authorization": bearer, "X-Serverless-Authorization": bearer}
 
 
-def keep(place: Place, client: Client, tokens: Tokens) -> str:
+def keep(place: Place, tokens: Tokens) -> str:
     """Somebody has signed in: afterwards commands show it. The address of whoever it was."""
     if not tokens.refresh_token:
         raise Unauthorized("Google's answer has no refresh token", hint="tpujob login")
-    kept.save(place.file, _kept(place, client, tokens, time.time()))
+    kept.save(place.file, _kept(place, place.client, tokens, time.time()))
     return str(google.claims_of(tokens.id_token).get("email", "?"))
 
 
@@ -89,10 +84,8 @@ def _token(place: Place, now: float, renew: bool) -> str:
 
 
 def _person(place: Place, found: Kept | None, now: float) -> Kept:
-    client = next(
-        (one for one in (place.client, place.device) if found and one.id == found.client_id), None
-    )
-    if found is None or client is None or not found.refresh_token:
+    client = place.client
+    if found is None or client.id != found.client_id or not found.refresh_token:
         raise Unauthorized(f"nobody has signed in at {place.url}", hint="tpujob login")
     try:
         tokens = google.refresh(client, found.refresh_token)
