@@ -26,8 +26,6 @@ EACH = (
 HEADERS_S = 10.0  #: seconds for the headers of a request, and for the first byte of the first
 HEADERS = 100  #: of a request
 HEADER_BYTES = 64 << 10  #: of its first line and all of its headers
-#: bytes that the system keeps for the reader of a stream; beyond them the stream learns that it is slow
-NARROW = 64 << 10
 RESERVE = 512  #: file descriptors that stay for the backend's own files and calls
 FILES = 4096  #: file descriptors that are asked for; a system grants 1,024 unless it is asked
 
@@ -110,13 +108,6 @@ class Connection(HttpToolsProtocol):
         """Close it without an answer."""
         self._all.closed(self)
         self.transport.abort()
-
-    def narrow(self) -> None:
-        """It serves a stream of small events from here on: a reader that stands still shall not fill much memory."""
-        if self.transport.is_closing():
-            return
-        connection: socket.socket = self.transport.get_extra_info("socket")
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, NARROW)
 
     def connection_made(self, transport: Transport) -> None:
         super().connection_made(transport)

@@ -23,7 +23,7 @@
       if (time.textContent !== text) time.textContent = text;
     }
   };
-  setInterval(() => { if (!document.hidden && !document.body.hasAttribute("data-paused")) tellTimes(); }, 60_000);
+  setInterval(() => { if (!document.hidden && !document.body.hasAttribute("data-paused")) tellTimes(); }, 5_000);
   document.addEventListener("visibilitychange", () => { if (!document.hidden) tellTimes(); });
 
   // Stars: kept in this browser, for each place that the page is served from. Starred rows come first.
