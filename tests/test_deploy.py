@@ -33,9 +33,10 @@ from tpujob.doctor.access import TPU_PERMISSIONS
 from tpujob.doctor.quota import LIMITS_TAKE, USE_TAKES
 from tpujob.domain import access
 from tpujob.service.backend.health import LATE
-from tpujob.web import connections, deployed
+from tpujob.web import deployed
 from tpujob.web.events import StreamTimes
-from tpujob.web.limits import OPEN_PATHS, Limits
+from tpujob.web.middleware import connections
+from tpujob.web.middleware.limits import OPEN_PATHS, Limits
 
 __all__ = ["parser"]  # a fixture
 ROOT = Path(__file__).parents[1]

@@ -29,7 +29,7 @@ from tpujob.adapters.sign_in import google, loopback, session
 from tpujob.config import context, settings
 from tpujob.domain.access import Principal, Role
 from tpujob.errors import BadRequest, Forbidden, StoreError, TpujobError, Unauthorized
-from tpujob.web.sign_in.door import Policy, SignInDoor
+from tpujob.web.auth.sign_in import Policy, SignInAuthenticator
 from tpujob.wiring import sign_in
 
 ROOT = Path(__file__).parents[2]
@@ -103,7 +103,7 @@ def cloud(
     made = Cloud(server, edge, ScriptedJobs(job_view()), tpujob_state)
     urls = frozenset({edge.url})
     policy = Policy("iam", frozenset({CLIENT}), urls, iap_audience=IAP_AUDIENCE)
-    door = SignInDoor(policy, made.recognise, signing_keys.fetcher(server.url))
+    door = SignInAuthenticator(policy, made.recognise, signing_keys.fetcher(server.url))
     with listening(scripted_app(made.jobs, door)) as url:
         edge.port = urlsplit(url).port or 0
         yield made
@@ -453,7 +453,7 @@ def test_behind_iap_a_command_is_no_page_of_another_origin(
     cloud: Cloud, tpujob: Tpujob, job_file: Path
 ) -> None:
     policy = Policy("iap", frozenset(), frozenset({cloud.edge.url}), iap_audience=IAP_AUDIENCE)
-    door = SignInDoor(policy, cloud.recognise, signing_keys.fetcher(cloud.server.url))
+    door = SignInAuthenticator(policy, cloud.recognise, signing_keys.fetcher(cloud.server.url))
     cloud.write(door="iap")
     cloud.paste()
     cloud.edge.iap = True

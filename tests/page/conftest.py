@@ -29,7 +29,7 @@ from tpujob.domain.model import Job
 from tpujob.service.overview import Quotas
 from tpujob.web.api import create_app
 from tpujob.web.events import Events, StreamTimes
-from tpujob.web.limits import Kind, Limits, Rate
+from tpujob.web.middleware.limits import Kind, Limits, Rate
 
 __all__ = ["stack"]
 

@@ -12,12 +12,14 @@ from tpujob.api import JobsApi
 from tpujob.domain.access import Principal
 from tpujob.service import Changes
 from tpujob.service.backend import Itself
-from tpujob.web import errors, events, page_door, schemas
-from tpujob.web.door import Door
+from tpujob.web import events, schemas
+from tpujob.web.auth import browser
+from tpujob.web.auth.authenticator import Authenticator
+from tpujob.web.auth.browser import Sessions
 from tpujob.web.events import Events, StreamTimes
-from tpujob.web.guard import LOOPBACK, Guard
-from tpujob.web.limits import Limiter, Limits
-from tpujob.web.page_door import Sessions
+from tpujob.web.middleware import errors
+from tpujob.web.middleware.limits import Limiter, Limits
+from tpujob.web.middleware.security import LOOPBACK, SecurityMiddleware
 from tpujob.web.pages import frame, routes
 from tpujob.web.routes import backend, following, notifications, one_job, overview, upkeep
 from tpujob.web.routes import jobs as jobs_routes
@@ -25,7 +27,7 @@ from tpujob.web.routes import jobs as jobs_routes
 
 def create_app(
     jobs: Callable[[Principal], JobsApi],
-    door: Door,
+    door: Authenticator,
     *,
     watch: Callable[[], int] | None = None,
     changes: Changes | None = None,
@@ -54,21 +56,23 @@ def create_app(
         backend.add(app, version, itself.alive if itself else lambda: True)
         backend.add_tick(app, make_pass)
         if sessions:
-            page_door.add(app, sessions)
+            browser.add(app, sessions)
         return app
 
     app = _app(version)
     app.router.route_class = _Undescribed
     app.state.jobs = jobs
     app.state.channels_file = itself.process.channels_file if itself else ""
-    app.state.events = Events(changes, stopping, times) if changes else None
-    if changes:
-        events.add(app, app.state.events)
+    app.state.events = streams = Events(changes, stopping, times) if changes else None
+    if streams:
+        events.add(app, streams)
         if itself:
-            itself.streams = lambda: app.state.events.streams
+            itself.streams = lambda: streams.streams
     app.add_middleware(Limiter, limits=limits)
     counters = itself.counters if itself else None
-    app.add_middleware(Guard, door=door, hosts=tuple(hosts), counters=counters)
+    app.add_middleware(
+        SecurityMiddleware, authenticator=door, hosts=tuple(hosts), counters=counters
+    )
     errors.add_handlers(app, frame.problem)
     app.openapi = cache(lambda: routed(_app(version)).openapi())
     routed(app)

@@ -23,8 +23,8 @@ from tpujob.domain.access import Principal
 from tpujob.domain.text import rfc3339
 from tpujob.errors import StoreError, TpujobError, Transient
 from tpujob.service import Changes
-from tpujob.web.connections import LINE, Connection
-from tpujob.web.guard import WHO
+from tpujob.web.middleware.connections import LINE, Connection
+from tpujob.web.middleware.security import WHO
 from tpujob.web.routes.caller import Caller
 
 log = logging.getLogger(__name__)

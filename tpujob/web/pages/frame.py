@@ -23,7 +23,7 @@ from starlette.types import Scope
 
 from tpujob.api import JobsApi
 from tpujob.errors import TpujobError
-from tpujob.web import plain
+from tpujob.web.middleware import error_page
 from tpujob.web.pages.assets import Asset, assets
 from tpujob.web.pages.query import Query
 from tpujob.web.routes.caller import Caller
@@ -126,7 +126,7 @@ def respond(request: Request, template: str, content: PageContent, status: int =
 def problem(request: Request, error: TpujobError, status: int) -> Response:
     """A page that says what happened and what to do, and leads on."""
     if "principal" not in request.scope["state"]:  # a path that answers anybody
-        return plain.answer(request.scope, error, status)
+        return error_page.answer(request.scope, error, status)
     data = {"error": error.message, "hint": error.hint, "status": status}
     title = _PROBLEMS.get(status, "That failed")
     url = _urls(route_path(request.scope))

@@ -1,4 +1,5 @@
-"""What every request of the HTTP API passes: its host name, the door, the size of its body, the headers of its answer.
+"""What every request of the HTTP API passes: its host name, the authenticator, the size of its body, and the
+headers of its answer.
 
 One ASGI layer around the whole app, so that a new route is closed until it is opened here. Knows nothing of jobs.
 """
@@ -19,16 +20,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tpujob import logged
 from tpujob.engine import Counters
 from tpujob.errors import BadRequest, Forbidden, TpujobError
-from tpujob.web import plain
-from tpujob.web.connections import PEER
-from tpujob.web.door import AGAIN, Door
-from tpujob.web.limits import OPEN_PATHS, body_limit
+from tpujob.web.auth.authenticator import AGAIN, Authenticator
+from tpujob.web.auth.browser import loggable, within_session
 from tpujob.web.log import of
-from tpujob.web.page_door import loggable, within_session
+from tpujob.web.middleware import error_page
+from tpujob.web.middleware.connections import PEER
+from tpujob.web.middleware.limits import OPEN_PATHS, body_limit
 
 log = logging.getLogger(__name__)
 
-WHO = "who"  #: in the state of a request: asks the door once more who sends it
+WHO = "who"  #: in the state of a request: asks the authenticator again who sends it
 #: the one `cache-control` that an answer may have beside `no-store`: of a file whose address changes with its content
 FOR_GOOD = "private, max-age=31536000, immutable"
 #: that are counted by their name
@@ -44,16 +45,16 @@ DRAIN_LIMIT = 8 << 20
 DRAIN_SECONDS = 5.0
 
 
-class Guard:
-    """Lets a request in when its Host is one of ours (against DNS rebinding), the door recognises who is asking, and
-    its body is not too large; the app finds the principal in the state of the request. Answers in the API's error form
-    otherwise, and when the app raises. An open path needs neither of the first two."""
+class SecurityMiddleware:
+    """Lets a request in when its Host is one of ours (against DNS rebinding), the authenticator recognises the caller,
+    and its body is not too large; the app finds the principal in the state of the request. Answers in the API's error
+    form otherwise, and when the app raises. An open path needs neither of the first two."""
 
     def __init__(
         self,
         app: ASGIApp,
         *,
-        door: Door,
+        authenticator: Authenticator,
         hosts: Iterable[str] = LOOPBACK,
         counters: Counters | None = None,
         open_paths: Collection[str] = OPEN_PATHS,
@@ -62,7 +63,7 @@ class Guard:
         connects."""
         self._counters = counters or Counters()
         self.app = app
-        self._door, self._open = door, open_paths
+        self._authenticator, self._open = authenticator, open_paths
         self._hosts = {h.lower() for h in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -92,7 +93,7 @@ class Guard:
             return
         if not is_open:
             try:
-                who = await self._door.principal(scope, headers)
+                who = await self._authenticator.principal(scope, headers)
             except TpujobError as error:
                 said = ascii(f"{scope['method']} {loggable(path)}"[:200])
                 told = ascii(error.message[:200])
@@ -103,7 +104,7 @@ class Guard:
                 return
             state = scope.get("state", {})
             again = partial(
-                self._door.principal, {**scope, "state": {**state, AGAIN: True}}, headers
+                self._authenticator.principal, {**scope, "state": {**state, AGAIN: True}}, headers
             )
             scope["state"] = {**state, "principal": who, WHO: again}
         if exchange.announced_too_much(headers):
@@ -183,7 +184,7 @@ class _Exchange:
     ) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._drain(), DRAIN_SECONDS)
-        said = plain.answer(self._scope, error, status)
+        said = error_page.answer(self._scope, error, status)
         # what is left of the body is not read, so this connection cannot serve another request
         said.headers.update({"connection": "close"} | (headers or {}))
         self._mark(said.headers)

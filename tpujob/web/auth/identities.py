@@ -5,7 +5,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tpujob.web.sign_in.tokens import Claims, Untrusted, text
+from tpujob.web.auth.tokens import Claims, Untrusted, text
 
 #: https://developers.google.com/identity/openid-connect/openid-connect#validatinganidtoken
 ISSUERS = frozenset({"https://accounts.google.com", "accounts.google.com"})

@@ -12,7 +12,7 @@ from tpujob.errors import StoreError
 MOST_BYTES = 65_536  #: of the file
 
 
-class Kept(NamedTuple):
+class StoredToken(NamedTuple):
     """A sign-in. It holds for one backend, one account and one OAuth client."""
 
     backend: str  #: its URL
@@ -27,7 +27,7 @@ class Kept(NamedTuple):
         return (self.backend, self.account) == (backend, account)
 
 
-def load(path: Path) -> Kept | None:
+def load(path: Path) -> StoredToken | None:
     """What is kept there; None: nothing, or nothing that can be read. Raises StoreError when the file is a link, or
     somebody else's, or open to others."""
     text = _own(path)
@@ -35,12 +35,12 @@ def load(path: Path) -> Kept | None:
         return None
     try:
         found: Any = json.loads(text)
-        return Kept(**found)
+        return StoredToken(**found)
     except (ValueError, TypeError):
         return None
 
 
-def save(path: Path, kept: Kept) -> None:
+def save(path: Path, kept: StoredToken) -> None:
     """Afterwards this is kept, whole, and only its owner can read it. Raises StoreError."""
     files.private_folder(path.parent)
     files.put(path, json.dumps(kept._asdict()))

@@ -1,5 +1,5 @@
-"""The door of a deployed backend. What stands in front of it decides which checks there are: `iam` (Cloud Run's own),
-`iap` (Identity-Aware Proxy), or `public` (nothing)."""
+"""Recognises callers of a deployed backend. What stands in front of it decides which checks there are: `iam` is Cloud
+Run's own check, `iap` is Identity-Aware Proxy, `public` is nothing."""
 
 import time
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from starlette.types import Scope
 from tpujob.config.sign_in import DoorKind
 from tpujob.domain.access import SCHEDULER, Principal
 from tpujob.errors import Unauthorized
-from tpujob.web.door import AGAIN, TICK_PATH, Recognise, bearer, check_same_origin
-from tpujob.web.sign_in import google, scheduler, tokens
-from tpujob.web.sign_in.google import Person
-from tpujob.web.sign_in.keys import Fetched, Keys
-from tpujob.web.sign_in.tokens import Untrusted
+from tpujob.web.auth import identities, scheduler, tokens
+from tpujob.web.auth.authenticator import AGAIN, TICK_PATH, Recognise, bearer, check_same_origin
+from tpujob.web.auth.identities import Person
+from tpujob.web.auth.signing_keys import Fetched, Keys
+from tpujob.web.auth.tokens import Untrusted
 
 #: where the issuers' keys are
 GOOGLE_KEYS = "https://www.googleapis.com/oauth2/v1/certs"
@@ -27,7 +27,7 @@ MOST_AT_ONCE = 16  #: requests that are being recognised; the store is asked for
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Whom the door believes."""
+    """Whose tokens are believed."""
 
     kind: DoorKind
     clients: frozenset[str]  #: OAuth clients through which people sign in
@@ -38,7 +38,7 @@ class Policy:
     )
 
 
-class SignInDoor:
+class SignInAuthenticator:
     """Recognises people and service accounts by what Google has signed, and Cloud Scheduler. Fails closed."""
 
     def __init__(
@@ -53,7 +53,7 @@ class SignInDoor:
         self._policy, self._recognise, self._now = policy, recognise, now
         self._google = Keys(lambda: fetch(GOOGLE_KEYS))
         self._iap = Keys(lambda: fetch(IAP_KEYS))
-        self._audience = google.Audience(policy.clients, policy.urls)
+        self._audience = identities.Audience(policy.clients, policy.urls)
         self._limiter = CapacityLimiter(MOST_AT_ONCE)
 
     async def principal(self, scope: Scope, headers: Headers) -> Principal:
@@ -77,7 +77,7 @@ class SignInDoor:
             scheduler.check(token, headers, policy.tick_account, policy.urls, self._now())
             return SCHEDULER
         claims = tokens.verified(token, "RS256", self._google.find, self._now())
-        person = google.person(claims, self._audience)
+        person = identities.person(claims, self._audience)
         if ticks and person.email == policy.tick_account and claims["aud"] in policy.urls:
             return SCHEDULER
         return self._member(person, scope)
@@ -87,7 +87,7 @@ class SignInDoor:
         if len(given) != 1:
             raise Untrusted("the request did not come through IAP")
         claims = tokens.verified(given[0], "ES256", self._iap.find, self._now())
-        return google.person_of_iap(claims, self._policy.iap_audience)
+        return identities.person_of_iap(claims, self._policy.iap_audience)
 
     def _member(self, person: Person, scope: Scope) -> Principal:
         return self._recognise(person.id, person.email, again=AGAIN in scope.get("state", {}))

@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Scope
 
 from tpujob.errors import TpujobError
-from tpujob.web.errors import reply, wants_page
+from tpujob.web.middleware.errors import reply, wants_page
 
 STYLE = """
 :root { color-scheme: light dark }

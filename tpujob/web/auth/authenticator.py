@@ -1,4 +1,4 @@
-"""Who is asking: a door recognises a request's principal, by what it can verify itself and by nothing else.
+"""Who is asking: an authenticator recognises a request's principal, by what it can verify itself alone.
 
 What a principal may do is in `domain/access.py`.
 """
@@ -25,7 +25,7 @@ class Recognise(Protocol):
         ...
 
 
-class Door(Protocol):
+class Authenticator(Protocol):
     async def principal(self, scope: Scope, headers: Headers) -> Principal:
         """Whoever sent this request. Raises Unauthorized when nobody knows; Forbidden when they are known and have
         nothing to do here."""
@@ -42,7 +42,7 @@ def bearer(headers: Headers) -> str:
 
 
 def check_same_origin(scope: Scope, headers: Headers, scheme: str) -> None:
-    """Raises Forbidden for a change that a page of another origin asks for; for doors that recognise a browser by what
+    """Raises Forbidden for a change that a page of another origin asks for; for those that recognise a browser by what
     goes with any request, such as a cookie of IAP. Browsers say `Sec-Fetch-Site`, older ones and programs `Origin`."""
     if scope["method"] in SAFE:
         return

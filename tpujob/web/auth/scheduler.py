@@ -9,8 +9,8 @@ written that. So a stripped token is believed only where the check is on, alone,
 
 from starlette.datastructures import Headers
 
-from tpujob.web.sign_in import google, tokens
-from tpujob.web.sign_in.tokens import Untrusted
+from tpujob.web.auth import identities, tokens
+from tpujob.web.auth.tokens import Untrusted
 
 REMOVED = "SIGNATURE_REMOVED_BY_GOOGLE"
 CHECKED = "x-serverless-authorization"  #: what Cloud Run checks in place of `Authorization`
@@ -33,6 +33,6 @@ def check(token: str, headers: Headers, account: str, urls: frozenset[str], now:
     except (ValueError, RecursionError):
         raise Untrusted("the token is malformed") from None
     tokens.check_times(claims, now)
-    person = google.person(claims, google.Audience(frozenset(), urls))
+    person = identities.person(claims, identities.Audience(frozenset(), urls))
     if person.email != account:
         raise Untrusted("the token is not that of the scheduler")

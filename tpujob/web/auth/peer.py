@@ -1,4 +1,4 @@
-"""The door of a unix socket: whoever the kernel says is at the other end, and nothing that the request says."""
+"""Recognises the user at the other end of a unix socket by what the kernel says, never by what the request says."""
 
 import os
 import pwd
@@ -9,11 +9,11 @@ from starlette.types import Scope
 
 from tpujob.domain.access import Principal
 from tpujob.errors import Forbidden, Unauthorized
-from tpujob.web.connections import PEER
-from tpujob.web.door import AGAIN, Recognise
+from tpujob.web.auth.authenticator import AGAIN, Recognise
+from tpujob.web.middleware.connections import PEER
 
 
-class PeerDoor:
+class PeerAuthenticator:
     """The user whose process this is comes in as `own`; others as `recognise` says, or not at all without it."""
 
     def __init__(self, own: Principal, recognise: Recognise | None = None) -> None:

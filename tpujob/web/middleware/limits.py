@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tpujob.errors import BadRequest, Busy
 from tpujob.newest import Newest
-from tpujob.web import plain
-from tpujob.web.errors import reply
+from tpujob.web.middleware import error_page
+from tpujob.web.middleware.errors import reply
 
 #: The only ones of a backend that answer anybody. No rate: a refused probe would end the process.
 OPEN_PATHS = frozenset({"/health", "/healthz"})
@@ -135,7 +135,7 @@ class Limiter:
         refusal = self._refusal(kind, caller, size)
         if refusal:
             again_s = math.ceil(refusal.retry_after)
-            await plain.answer(scope, refusal, again_s=again_s)(scope, receive, send)
+            await error_page.answer(scope, refusal, again_s=again_s)(scope, receive, send)
             return
         self._in_flight += size
         try:

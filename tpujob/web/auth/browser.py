@@ -1,4 +1,4 @@
-"""The door of the page on a port of loopback, which every user of the machine can connect to.
+"""Recognises who opens the page on a port of loopback, which every user of the machine can connect to.
 
 Whoever connects is known by the kernel. Where it does not say, as on macOS, the path of each request begins with a
 session, `/s/<256 bits>`, for which a one-time code is exchanged. There is no cookie: other ports would get it, too.
@@ -24,9 +24,9 @@ from tpujob.config.settings import Settings
 from tpujob.domain.access import Principal
 from tpujob.errors import BadRequest, Forbidden, TpujobError, Unauthorized
 from tpujob.newest import Newest
-from tpujob.web import plain
-from tpujob.web.connections import PEER
-from tpujob.web.door import check_same_origin
+from tpujob.web.auth.authenticator import check_same_origin
+from tpujob.web.middleware import error_page
+from tpujob.web.middleware.connections import PEER
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class Sessions:
         return made
 
 
-class PageDoor:
+class BrowserAuthenticator:
     """The user whose process this is, and nobody else, whatever they show: by the kernel's word, or by a session where
     the kernel does not say."""
 
@@ -142,7 +142,7 @@ def entry(sessions: Sessions) -> Callable[[Request], Awaitable[Response]]:
             to = _own_path(request.query_params.get("to", "/"))
             session = sessions.enter(request.path_params["code"])
         except TpujobError as error:
-            return plain.answer(request.scope, error)
+            return error_page.answer(request.scope, error)
         return RedirectResponse(f"/s/{session}{to}", 303)
 
     return enter

@@ -1,24 +1,48 @@
-"""Passes a browser's requests on to a backend, and its answers back as they come. The token stays in this process."""
+"""The page of a context whose backend is elsewhere, at a port of this machine: `python -m tpujob.web.proxy`.
 
+It passes a browser's requests on to the backend as those of the user who has started it, and the answers back as they
+come. The token stays in this process. It ends when its standard input does, or with Ctrl-C. `tpujob open` starts it,
+and reads its first line: a JSON object with `page`, its address, and `code`, a one-time code if a browser needs one.
+"""
+
+import argparse
 import asyncio
 import http.client
+import json
+import logging
+import os
+import signal
+import sys
+import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 from urllib.parse import urlsplit
 
+import uvicorn
 from starlette.datastructures import Headers
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from tpujob import sockets
+from tpujob.config import settings as settings_module
+from tpujob.config.settings import Settings, prepare
+from tpujob.domain.access import Principal
 from tpujob.errors import BackendGone, TpujobError, Transient
-from tpujob.web import plain
+from tpujob.web.auth import browser
+from tpujob.web.auth.browser import BrowserAuthenticator, Sessions
+from tpujob.web.middleware import error_page
+from tpujob.web.middleware.connections import Connections, most_connections
+from tpujob.web.middleware.security import SecurityMiddleware
+from tpujob.web.serving import config_of
+from tpujob.wiring import client
 
 MOST = 64  #: requests at once, of which each stream of a tab is one
 AGAIN_S = 5  #: seconds after which a browser looks again for a backend that is down
 #: what is passed on of a request: nothing that says where the page lies here, or who asks
 FORTH = (
     *("accept", "accept-encoding", "accept-language", "content-type", "idempotency-key"),
-    *("if-none-match", "last-event-id", "hx-request", "hx-source", "hx-target"),
+    *("if-none-match", "x-tpujob-again", "hx-request", "hx-source", "hx-target"),
 )
 #: and of an answer: nothing about its connection, and no cookie
 BACK = (
@@ -47,7 +71,7 @@ class Relay(Protocol):
     def ask(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer: ...
 
 
-class Passing:
+class BackendProxy:
     """An ASGI app that is the backend's. Each request has a thread while it is answered."""
 
     def __init__(self, relay: Relay) -> None:
@@ -63,7 +87,7 @@ class Passing:
             answer = await loop.run_in_executor(self._threads, self._ask, scope, body)
         except TpujobError as error:
             passes = isinstance(error, (BackendGone, Transient)) and scope["method"] == "GET"
-            said = plain.answer(scope, error, again_s=AGAIN_S if passes else 0)
+            said = error_page.answer(scope, error, again_s=AGAIN_S if passes else 0)
             await said(scope, receive, send)
             return
         watch = asyncio.create_task(_cut_when_gone(receive, answer))
@@ -125,3 +149,60 @@ async def _cut_when_gone(receive: Receive, answer: Answer) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     answer.cut()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tpujob.web.proxy", description=__doc__)
+    parser.add_argument("--context", required=True)
+    parser.add_argument("--code", action="store_true", help="give a code also if none is needed")
+    options = parser.parse_args()
+    settings = settings_module.load(context=options.context)
+    try:
+        _serve(settings, with_code=options.code)
+    except TpujobError as error:  # the command that started this process shows it
+        sys.exit(f"{error.message}\n{error.hint}".strip())
+
+
+def _serve(settings: Settings, *, with_code: bool) -> None:
+    prepare(settings)
+    logging.basicConfig(filename=settings.log_file("page"), level=logging.WARNING)
+    relay = client.relay(settings)
+    place, address = browser.page_at(settings)
+    kernel_says, sessions = sockets.tells_peers(), Sessions()
+    app = opened(relay, settings.user, sessions, kernel_says=kernel_says)
+    known = Connections(most_connections(), ports={place.getsockname()[1]})
+    config = config_of(app, known)
+    config.timeout_graceful_shutdown = 1  # nothing is lost with a stream of a tab
+    server = uvicorn.Server(config)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, server.handle_exit)  # uvicorn raises again what has ended it
+    threading.Thread(target=_end_with_input, args=(server,), daemon=True).start()
+    code = sessions.code() if with_code or not kernel_says else ""
+    print(json.dumps({"page": address, "code": code}), flush=True)
+    try:
+        server.run(sockets=[place])
+    finally:
+        relay.close()
+
+
+def opened(relay: Relay, user: str, sessions: Sessions, *, kernel_says: bool) -> ASGIApp:
+    """The page of the backend at the other end of `relay`, for this process's user alone."""
+    door = BrowserAuthenticator(
+        Principal(f"uid:{os.geteuid()}", user), sessions, kernel_says=kernel_says
+    )
+    entry = Route(browser.ENTER + "{code}", browser.entry(sessions))
+    return SecurityMiddleware(
+        Router([entry], default=BackendProxy(relay), redirect_slashes=False),
+        authenticator=door,
+        open_paths=(),  # what goes through goes with the caller's token
+    )
+
+
+def _end_with_input(server: uvicorn.Server) -> None:
+    while os.read(0, 4096):
+        pass
+    server.should_exit = True
+
+
+if __name__ == "__main__":
+    main()
