@@ -10,8 +10,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 
 from tpujob.api import JobsApi, LogMatches, SearchAsked, WindowAsked, WindowLine
-from tpujob.domain import log_text
-from tpujob.domain.figures import seconds
+from tpujob.domain import text
+from tpujob.domain.text import seconds
 from tpujob.errors import BadRequest
 from tpujob.web.pages.frame import PageContent, PageRequest
 from tpujob.web.pages.query import Query
@@ -64,7 +64,7 @@ def add_text(app: FastAPI) -> None:
 
     @app.get("/jobs/{job}/logs.txt", include_in_schema=False)
     @app.get("/jobs/{job}/logs.txt.gz", include_in_schema=False)
-    def text(api: Caller, job: JobRef, request: Request) -> Response:
+    def serve_text(api: Caller, job: JobRef, request: Request) -> Response:
         _ = api.log_block
         asked = Query.read(request.url.query, ("attempt", "host"))
         number, packs = api.get(job)["id"], request.url.path.endswith(".gz")
@@ -79,14 +79,14 @@ def add_text(app: FastAPI) -> None:
             headers={"content-disposition": f'{kind}; filename="{name}"'},
         )
 
-    _ = text
+    _ = serve_text
 
 
 def whole(api: JobsApi, job: str, asked: Query) -> Iterator[bytes]:
     """All that there is of one attempt, block by block; of one host as it was written."""
     of = _of(asked)
     host, attempt = of.get("host"), of.get("attempt") or len(api.get(job)["attempts"]) or None
-    told = log_text.with_hosts if host is None else log_text.raw
+    told = text.with_hosts if host is None else text.raw
     cursor, more = "", True
     while more:
         block = api.log_block(job, host=host, attempt=attempt, cursor=cursor)
