@@ -136,9 +136,6 @@ def test_scrolling_loads_what_is_beyond_and_keeps_few_nodes(site: Site, open_tab
 
 
 def test_following_shows_new_lines_and_lets_go_when_somebody_scrolls(site: Site, open_tab: OpenTab):
-    site.pace = replace(site.pace, beyond=0.1)
-    site.stop()
-    site.start()
     job = job_with_logs(site)
     lab.ship(site.stage.bucket, job, 0, numbered(1000))
     tab = open_tab(f"/jobs/{job.id}/logs?host=0")

@@ -35,8 +35,9 @@ def load_logs(asked: PageRequest) -> PageContent:
     place = _place(query, found)
     window = api.log_window(asked.job, place)
     times = _times(query)
-    attempt = str(window["attempt"])
+    attempt = str(window["attempt"] or "")
     here = query.but(attempt=attempt, lines="")  # a link must not mean another attempt tomorrow
+    end = Query({"attempt": [attempt], "host": query.many("host"), "lines": ["1"]})
     data = {"job": job["id"], "window": window, "found": found}
     return PageContent(
         data,
@@ -44,7 +45,7 @@ def load_logs(asked: PageRequest) -> PageContent:
         command(job["id"], query),
         live=None if window["done"] else job["id"],
         # the end alone: the script asks for new lines by itself
-        again=str(Query({"attempt": [attempt], "host": query.many("host"), "lines": ["1"]})),
+        again=str(end) if attempt else "",
         shown={
             "asked": here,
             "here": _here(place),
