@@ -78,7 +78,7 @@ class PageContent:
     shown: Mapping[str, Any] = field(default_factory=dict[str, Any])  #: what the template sees, too
 
 
-class Page(NamedTuple):
+class PageRow(NamedTuple):
     """A page, as data."""
 
     path: str
@@ -89,7 +89,7 @@ class Page(NamedTuple):
     twin: str = ""  #: the path of its JSON; empty: its own path with `.json`
 
 
-def add_page(app: FastAPI, page: Page) -> None:
+def add_page(app: FastAPI, page: PageRow) -> None:
     def show(api: Caller, request: Request) -> Response:
         getattr(api, page.method)
         asked = PageRequest(

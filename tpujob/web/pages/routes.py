@@ -1,4 +1,4 @@
-"""Every page and every form, as data: whoever adds one adds a row."""
+"""Every page and every form, as data: a new one is a new row."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +19,7 @@ from tpujob.web.pages import (
     notifications,
     steering,
 )
-from tpujob.web.pages.frame import Page, add_page
+from tpujob.web.pages.frame import PageRow, add_page
 from tpujob.web.pages.query import Form, Query
 from tpujob.web.routes.caller import Caller
 
@@ -35,9 +35,9 @@ class FormTarget(NamedTuple):
 
 
 PAGES = (
-    Page("/", "jobs.html", jobs.load_jobs, "list", jobs.FILTERS, twin="/jobs.json"),
+    PageRow("/", "jobs.html", jobs.load_jobs, "list", jobs.FILTERS, twin="/jobs.json"),
     *(
-        Page(
+        PageRow(
             f"/confirm/{name}",
             "confirm.html",
             partial(bulk_actions.load_confirmation, name),
@@ -46,28 +46,30 @@ PAGES = (
         )
         for name in ACTIONS
     ),
-    Page("/jobs/{job}", "job.html", job.load_job, "get", ("before",)),
-    Page("/jobs/{job}/metrics", "job_metrics.html", job.load_curves, "metrics"),
-    Page("/jobs/{job}/spec", "job_spec.html", files.load_spec, "get"),
-    Page("/jobs/{job}/code", "job_code.html", files.load_code, "patch"),
-    Page("/diff", "diff.html", files.load_diff, "diff", ("a", "b")),
+    PageRow("/jobs/{job}", "job.html", job.load_job, "get", ("before",)),
+    PageRow("/jobs/{job}/metrics", "job_metrics.html", job.load_curves, "metrics"),
+    PageRow("/jobs/{job}/spec", "job_spec.html", files.load_spec, "get"),
+    PageRow("/jobs/{job}/code", "job_code.html", files.load_code, "patch"),
+    PageRow("/diff", "diff.html", files.load_diff, "diff", ("a", "b")),
     *(
-        Page(f"/jobs/{{job}}/{name}", "job_steer.html", partial(steering.load_action, name), name)
+        PageRow(
+            f"/jobs/{{job}}/{name}", "job_steer.html", partial(steering.load_action, name), name
+        )
         for name in ACTIONS
     ),
-    Page("/jobs/{job}/logs", "logs.html", logs.load_logs, "log_window", logs.FILTERS),
-    Page("/capacity", "capacity.html", lab.load_capacity, "capacity", ("leaks",)),
-    Page("/hosts", "hosts.html", lab.load_hosts, "hosts"),
-    Page("/spend", "spend.html", lab.load_spend, "cost", ("by", "user")),
-    Page("/events", "events.html", lab.load_events, "happened", ("kind", "before")),
-    Page(
+    PageRow("/jobs/{job}/logs", "logs.html", logs.load_logs, "log_window", logs.FILTERS),
+    PageRow("/capacity", "capacity.html", lab.load_capacity, "capacity", ("leaks",)),
+    PageRow("/hosts", "hosts.html", lab.load_hosts, "hosts"),
+    PageRow("/spend", "spend.html", lab.load_spend, "cost", ("by", "user")),
+    PageRow("/events", "events.html", lab.load_events, "happened", ("kind", "before")),
+    PageRow(
         "/notifications",
         "notifications.html",
         notifications.load_notifications,
         "channels",
         notifications.FILTERS,
     ),
-    Page("/backend", "backend.html", lab.load_backend, "health"),
+    PageRow("/backend", "backend.html", lab.load_backend, "health"),
 )
 FORMS = (
     *(FormTarget(f"/do/{name}", partial(bulk_actions.act, name), name) for name in ACTIONS),

@@ -1,7 +1,7 @@
 """What changes a job: a page for each action that says what happens and what it costs, and the POST that does it.
 
-The page and its form are at one address, `/jobs/{id}/cancel`. Whoever posts without having seen the page changes a job
-just as well; the origin of each POST is checked before it comes here.
+The page and its form are at one address, `/jobs/{id}/cancel`. A POST needs no visit of the page before; its origin is
+checked before it comes here.
 """
 
 from fastapi import Request
@@ -49,7 +49,7 @@ def _do(api: JobsApi, name: ActionName, job: str, form: Query) -> JobView:
 
 
 def _amount(text: str) -> float | None:
-    """US dollars; None: nothing was said."""
+    """Return US dollars; None if the field is empty."""
     text = text.strip().removeprefix("$").replace(",", "")
     if not text:
         return None
