@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Request, expect
 
 from tests.page import lab
 from tests.page.conftest import OpenTab, Site
@@ -92,10 +92,12 @@ def test_a_change_of_view_is_one_request(site: Site, open_tab: OpenTab):
     page = open_tab(VIEW)
     expect(page.locator("html.js")).to_have_count(1)
     asked: list[str] = []
-    page.on(
-        "request",
-        lambda request: "x-tpujob-again" in request.headers or asked.append(request.url),
-    )
+
+    def note(request: Request) -> None:
+        if "x-tpujob-again" not in request.headers:
+            asked.append(request.url)
+
+    page.on("request", note)
     for step, shows in (
         (page.get_by_role("link", name="Spent"), "order=spent"),
         (page.locator(".chip.failed"), "state=failed"),
