@@ -67,7 +67,6 @@ PAGES = (
         "notifications.html",
         notifications.load_notifications,
         "channels",
-        notifications.FILTERS,
     ),
     PageRow("/backend", "backend.html", lab.load_backend, "health"),
 )
@@ -76,7 +75,6 @@ FORMS = (
     *(FormTarget(f"/jobs/{{job}}/{name}", partial(steering.act, name), name) for name in ACTIONS),
     FormTarget("/hosts", lab.judge_host, "pin_host"),
     FormTarget("/notifications/test", notifications.test_channel, "test_channel"),
-    FormTarget("/notifications/replay", notifications.replay, "replay"),
 )
 
 
