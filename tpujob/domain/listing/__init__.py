@@ -8,12 +8,9 @@ What a row shows is made in `service/board/rows.py`.
 from tpujob.domain.listing.asked import Wanted, wanted
 from tpujob.domain.listing.keys import COLUMNS, FIXED, MOVING, PASSING, Key
 from tpujob.domain.listing.order import (
-    Effect,
     Listed,
-    Move,
     alike,
     comes_after,
-    effect,
     narrowed,
     ordered,
     value,
@@ -24,14 +21,11 @@ __all__ = [
     "FIXED",
     "MOVING",
     "PASSING",
-    "Effect",
     "Key",
     "Listed",
-    "Move",
     "Wanted",
     "alike",
     "comes_after",
-    "effect",
     "narrowed",
     "ordered",
     "value",

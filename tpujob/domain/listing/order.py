@@ -3,13 +3,12 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from math import inf, isfinite
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from tpujob.domain import access
 from tpujob.domain.listing.asked import Wanted
-from tpujob.domain.listing.keys import PASSING, TEXTS, Key, Value
+from tpujob.domain.listing.keys import TEXTS, Key, Value
 from tpujob.domain.model import State
 from tpujob.domain.money import ledger
 
@@ -76,40 +75,6 @@ def narrowed(rows: Sequence[Listed], asked: Wanted, now: float) -> Sequence[List
     if asked.recent:
         rows = [row for row in rows if not row.ended_at or now - row.ended_at <= RECENT]
     return rows
-
-
-class Effect(Enum):
-    """What a list has of the change of one job."""
-
-    NONE = 0
-    ROW = 1  #: what its row shows, where it is shown
-    LIST = 2  #: also which rows there are, their order, or the counts
-
-
-class Move(NamedTuple):
-    """A row changed, by a record or by the progress of a program."""
-
-    number: int  #: of the job
-    old: Listed | None  #: None: there was none
-    new: Listed | None  #: None: there is none any more
-
-
-def effect(move: Move, asked: Wanted, clock: Callable[[], float]) -> Effect:
-    """What it means for that list. `clock`: is asked where values pass."""
-    before, after = _match(move.old, asked), _match(move.new, asked)
-    if before is None and after is None:
-        return Effect.NONE
-    if before is None or after is None or before.state is not after.state:
-        return Effect.LIST
-    now = clock() if asked.recent or asked.order in PASSING else 0.0
-    if not narrowed([after], asked, now):
-        return Effect.NONE
-    same = value(before, asked.order, now) == value(after, asked.order, now)
-    return Effect.ROW if same else Effect.LIST
-
-
-def _match(row: Listed | None, asked: Wanted) -> Listed | None:
-    return row if row and alike([row], asked) else None
 
 
 def value(row: Listed, order: str, now: float) -> Value:

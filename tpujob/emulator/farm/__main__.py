@@ -14,7 +14,7 @@ from pathlib import Path
 from tpujob.emulator import ready as ready_file
 from tpujob.emulator.farm.control import FarmControl
 from tpujob.emulator.farm.farm import Farm
-from tpujob.emulator.http import HttpServer
+from tpujob.emulator.http_server import HttpServer
 from tpujob.errors import TpujobError
 from tpujob.lib import unix_sockets
 

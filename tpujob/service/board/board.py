@@ -9,20 +9,19 @@ import threading
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 from tpujob.api import JobPage, JobRow, ListAsked
 from tpujob.domain import access, listing
 from tpujob.domain.access import Principal
 from tpujob.domain.failures.disclosure import job_in_full
-from tpujob.domain.listing import Listed, Move, Wanted
+from tpujob.domain.listing import Listed, Wanted
 from tpujob.domain.model import Job, Progress, State
 from tpujob.domain.money import pace, rate
 from tpujob.domain.progress import job_progress
 from tpujob.errors import DamagedRecord, NotFound, StoreError
 from tpujob.ports import Clock, Store
-from tpujob.service.board.moves import Moves
 from tpujob.service.board.rows import job_row, listed
 from tpujob.service.board.snapshots import Snapshots
 from tpujob.service.changes import Changes
@@ -62,11 +61,9 @@ class Board:
         self._revision: int | None = None  #: None: nothing was read yet
         self._again: set[str] = set()  #: jobs whose records could not be read
         self._gone: set[int] = set()  #: removed: an id never comes back
-        self._moves = Moves()
         self._snapshots = Snapshots()
         self._noting = threading.Lock()
         self._noted: dict[str, Job] = {}
-        changes.moved = self.moved
 
     # Told ------------------------------------------------------------------------------------------------------------
 
@@ -142,22 +139,6 @@ class Board:
         with self._lock:
             self._look()
             return [f"{row.number:06d}" for row in self._all() if row.ended_at >= at]
-
-    def look(self) -> int:
-        """Bring the rows up to date, with what the reconciler sees. Returns the number of moves until now: of rows that
-        changed, by a record or by the progress of a program. It counts from 0 in each process."""
-        with self._lock:
-            self._look()
-            return self._moves.newest
-
-    def moved(self, after: int, beyond: bool) -> tuple[int, list[Move] | None]:
-        """What has moved since `look` or this returned `after`; None: too much to be known. Brings the rows up to date
-        first; `beyond`: also with what the reconciler sees."""
-        with self._lock:
-            self._read_changes()
-            if beyond:
-                self._watch(self._going)
-            return self._moves.after(after)
 
     @property
     def revision(self) -> int:
@@ -280,7 +261,6 @@ class Board:
         self._states[job.state] += 1
         self._rows = None
         (self._going.discard if row else self._going.add)(number)
-        self._moves.add(number, known.listed if known else None, kept.listed)
 
     def _marshalled(self, job: Job) -> bytes:
         shown = job_row(job, NOTHING, self._clock.now(), mine=False)
@@ -295,7 +275,6 @@ class Board:
         self._going.discard(number)
         self._owned[known.listed.owner].discard(number)
         self._rows = None
-        self._moves.add(number, known.listed, None)
 
     def _watch(self, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -311,10 +290,9 @@ class Board:
             return
         kept.progress, kept.moved_at, kept.trouble = progress, moved_at, trouble
         has = job_progress(job, progress)
-        row, old = kept.listed, replace(kept.listed)
+        row = kept.listed
         row.step, row.loss = has.step, has.loss
         row.left = pace.seconds_left(has, speed(job, has, moved_at))
-        self._moves.add(row.number, old, replace(row))
 
 
 def _chosen(row: JobRow, wanted: Wanted) -> JobRow:

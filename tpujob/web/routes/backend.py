@@ -8,7 +8,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from tpujob.errors import BadRequest
 from tpujob.service import authorization
 from tpujob.web import docs, schemas
-from tpujob.web.door import TICK_PATH
+from tpujob.web.auth.authenticator import TICK_PATH
 from tpujob.web.routes import streams
 
 
