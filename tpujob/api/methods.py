@@ -5,8 +5,7 @@ A method's signature and docstring are part of its row: client, routes and the O
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tpujob.domain.access import Rule
 from tpujob.domain.pages import PAGE
@@ -32,8 +31,7 @@ BOUNDS: Mapping[str, tuple[float | None, float | None] | int] = {
 HEADER = "idempotency_key"  #: the one argument that travels as a header
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(NamedTuple):
     """How a method is reached over HTTP, and who may call it."""
 
     name: str
@@ -41,16 +39,19 @@ class Method:
     path: str  #: below `/v1`; a part in braces is the argument of that name
     rule: Rule
     tag: str  #: its heading on the page at `/docs`
-    signature: inspect.Signature
+    function: Callable[..., Any]  #: of `JobsApi`
     doc: str
     bounds: Mapping[str, tuple[float | None, float | None] | int]  #: as in `BOUNDS`
-    defaults: Mapping[str, Any] = field(
-        default_factory=dict[str, Any]
-    )  #: over HTTP, where they differ
+    defaults: Mapping[str, Any] = {}
+    #: over HTTP, where they differ
     query: tuple[str, ...] = ()  #: arguments in the query although the method has a body
     once: bool = False  #: a second call fails, so a client never repeats it by itself
     within: float = 0.0  #: seconds that a client waits for the answer; 0: as for any short call
     status: int = 200  #: of a success
+
+    @property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self.function)
 
     @property
     def arguments(self) -> list[inspect.Parameter]:
@@ -77,7 +78,7 @@ def method(verb: str, path: str, rule: Rule, tag: str = "", **more: Any) -> Call
             path=path,
             rule=rule,
             tag=tag,
-            signature=inspect.signature(function),
+            function=function,
             doc=inspect.getdoc(function) or "",
             bounds={**BOUNDS, **more.pop("bounds", {})},
             **more,

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from tpujob.errors import Forbidden
 
@@ -44,8 +45,7 @@ BACKEND = Principal("backend", "tpujob", Role.ADMIN)
 SCHEDULER = Principal("scheduler", "Cloud Scheduler")
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """The least role that a method needs."""
 
     own: Role  #: for what is the caller's own, and for what belongs to nobody
