@@ -33,8 +33,8 @@ from tpujob.engine.loop import ATTENDED, REFRESH, SWEEP_EVERY
 from tpujob.ports import Survey
 from tpujob.protocol import limits, paths
 from tpujob.service import logs
-from tpujob.service.logs.following.followed import Tails
-from tpujob.service.logs.following.tail import Ring
+from tpujob.service.logs.live_stream import Tails
+from tpujob.service.logs.live_tail import Ring
 
 #: a type of so many hosts
 TYPES: Mapping[int, str] = {1: "v4-8", 4: "v4-32", 64: "v4-512", 256: "v4-2048"}

@@ -55,8 +55,7 @@ from tpujob.service.changes import Changes, Records
 from tpujob.service.code import patch
 from tpujob.service.diff import compare
 from tpujob.service.known import Knowledge
-from tpujob.service.logs import Live as LiveLogs
-from tpujob.service.logs import Logs, hosts_up_to
+from tpujob.service.logs import LiveLogs, Logs, hosts_up_to
 from tpujob.service.members import Membership
 from tpujob.service.metrics import Curves
 from tpujob.service.money import budgets
