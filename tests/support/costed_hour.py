@@ -104,7 +104,7 @@ class _Storage:
 
 
 class _Heard:
-    """What hosts tell over SSH, as `service/logs/live.py` keeps it, without a connection."""
+    """What hosts tell over SSH, as `service/logs/live_stream.py` keeps it, without a connection."""
 
     def __init__(self, sim: Sim, told: list[log.Log]) -> None:
         self._sim, self._told, self._settled_at = sim, told, 0.0
