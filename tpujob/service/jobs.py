@@ -50,10 +50,9 @@ from tpujob.service import actions, details
 from tpujob.service.admin import Admin
 from tpujob.service.allowed import Allowed, find_job, own_key
 from tpujob.service.backend import Itself, Process
-from tpujob.service.board import Board
-from tpujob.service.changes import Changes, Records
 from tpujob.service.code import patch
 from tpujob.service.diff import compare
+from tpujob.service.job_index import Changes, JobIndex, Records
 from tpujob.service.known import Knowledge
 from tpujob.service.logs import LiveLogs, Logs, hosts_up_to
 from tpujob.service.members import Membership
@@ -121,7 +120,7 @@ class Jobs:
         self._logs = Logs(blobs, live_logs)
         self._prices = site.prices
         self._knowledge = Knowledge(live, circuits, funds, site.prices)
-        self.board = Board(store, changes, clock, self._knowledge)
+        self.index = JobIndex(store, changes, clock, self._knowledge)
         self._steering = Steering(store, clock, site.prices, funds, self._tell)
         self._secrets, self._bundles = OwnSecrets(store, secrets), Bundles(store, blobs)
         self._submission = Submission(blobs, copies, clock, site, offered, funds, word)
@@ -130,14 +129,14 @@ class Jobs:
         self._members, self._suspects = members, admin.suspects
         self._notifications = notifications
         self.set_channel_secret = notifications.set_channel_secret
-        overview = Overview(store, clock, circuits, self.board, quotas)
+        overview = Overview(store, clock, circuits, self.index, quotas)
         self._happened, self.capacity = overview.happened, overview.capacity
-        costs = Costs(store, clock, self.board, owner, emulated=around.emulated)
+        costs = Costs(store, clock, self.index, owner, emulated=around.emulated)
         self._emulated = around.emulated
         self.cost, self.ledger = costs.cost, costs.ledger
         counters = counters or Counters()
         self.itself = itself = Itself(
-            store, clock, self.board, loop, counters, notifications, circuits, costs, process
+            store, clock, self.index, loop, counters, notifications, circuits, costs, process
         )
         self.health, self.backend_metrics = itself.health, itself.backend_metrics
         placed = self._submission.placed
@@ -241,7 +240,7 @@ class Jobs:
     # Look ------------------------------------------------------------------------------------------------------------
 
     def list(self, asked: ListAsked | None = None) -> JobPage:
-        return self.board.page(self._who, asked or {})
+        return self.index.page(self._who, asked or {})
 
     def get(self, job: str) -> JobView:
         return self._view(self._find("get", job))
@@ -319,7 +318,7 @@ class Jobs:
             after = self._changes.wait(job_id, after, timeout)
 
     def budgets(self) -> Sequence[SpendingView]:
-        now, live = self._clock.now(), self.board.split()[0]
+        now, live = self._clock.now(), self.index.split()[0]
         own = (
             (job.id, money.account(job, now, self._funds(job).granted))
             for job in sorted(live, key=lambda job: job.id, reverse=True)
@@ -344,7 +343,7 @@ class Jobs:
         return self._view(self._steering.resume(self._who, job, budget=budget))
 
     def _tell(self, job: Job) -> None:
-        self.board.note(job)
+        self.index.note(job)
         self._changes.poke()
         self._loop.poke(job.id)
 

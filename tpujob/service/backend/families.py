@@ -116,14 +116,14 @@ def _process(of: Itself) -> Iterator[Metric]:
 
 
 def _jobs(of: Itself) -> Iterator[Metric]:
-    states = of.board.states()
+    states = of.index.states()
     yield _labelled(
         "jobs",
         "Jobs by state.",
         "state",
         {state.value: states.get(state.value, 0) for state in State},
     )
-    held, asked, micros = of.board.hardware()
+    held, asked, micros = of.index.hardware()
     yield _labelled(
         "slices",
         "Slices that jobs hold, and that they have asked for.",

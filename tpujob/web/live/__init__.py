@@ -5,6 +5,6 @@ A page says in `Views.add` how its changing fragments are made. `static/live.js`
 """
 
 from tpujob.web.live.fragments import Fragments
-from tpujob.web.live.views import Address, Touched, Views, same_role
+from tpujob.web.live.views import Address, Views, same_role
 
-__all__ = ["Address", "Fragments", "Touched", "Views", "same_role"]
+__all__ = ["Address", "Fragments", "Views", "same_role"]

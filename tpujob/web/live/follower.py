@@ -5,13 +5,12 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from tpujob.domain.listing import Move
 from tpujob.errors import TpujobError
 from tpujob.service import Changes
-from tpujob.service.changes import Failing
+from tpujob.service.job_index import Failing
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +27,6 @@ class Look:
     revision: int  #: up to which the store was followed
     beyond: bool  #: it is time to look at what is known beyond the records
     jobs: Collection[str] | None  #: ids of those that changed; None: any may have
-    moves: Sequence[Move] | None  #: of the rows of lists; None: not known
     failing: Failing | None  #: the store does not answer
 
 
@@ -39,13 +37,10 @@ class Follower:
         self,
         changes: Changes,
         beyond: float,
-        lists: Callable[[], bool],
         told: Callable[[Look], None],
     ) -> None:
-        """`told` is called in the running event loop: when something was committed, and every `beyond` seconds.
-        `lists`: whether anybody looks at a list; asked in any thread."""
-        self._changes, self._beyond, self._lists, self._told = changes, beyond, lists, told
-        self._moves: int | None = None  #: the newest that was told of
+        """`told` is called in the running event loop: when something was committed, and every `beyond` seconds."""
+        self._changes, self._beyond, self._told = changes, beyond, told
         self._loop = asyncio.get_running_loop()
         self._stopped = threading.Event()
         threading.Thread(target=self._run, name="live", daemon=True).start()
@@ -62,27 +57,13 @@ class Follower:
             looked = time.monotonic() if beyond else looked
             # the first look says that anything may have changed: views were made before this thread ran
             jobs = None if before is None else self._changes.since(before)
-            look = Look(seen, beyond, jobs, self._moved(beyond), self._changes.failing)
+            look = Look(seen, beyond, jobs, self._changes.failing)
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._told, look)
             before = seen
             left = looked + self._beyond - time.monotonic()
             seen = self._changes.wait(None, seen, min(max(left, 0.0), LONGEST))
             self._stopped.wait(BREATH)
-
-    def _moved(self, beyond: bool) -> Sequence[Move] | None:
-        """Brings the lists up to date, before a view asks for one."""
-        if not self._lists():
-            self._moves = None
-            return None
-        try:
-            with self._changes.followed():
-                newest, moves = self._changes.moved(self._moves or 0, beyond)
-        except TpujobError:  # whoever makes a view meets it, too
-            return None
-        moves = None if self._moves is None else moves
-        self._moves = newest
-        return moves
 
     def _newest(self) -> int:
         try:

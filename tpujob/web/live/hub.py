@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tpujob.errors import StoreError, TpujobError, Transient
 from tpujob.service import Changes
-from tpujob.service.changes import Failing
+from tpujob.service.job_index import Failing
 from tpujob.web.live.follower import Follower, Look
 from tpujob.web.live.fragments import Fragments, Snapshot, difference, event, snapshot
 from tpujob.web.live.views import Asked
@@ -71,12 +71,7 @@ class View:
             return True
         if asked.job:
             return asked.job in look.jobs
-        if asked.touched is None:
-            return bool(look.jobs)
-        if look.moves is None:
-            return look.beyond or bool(look.jobs)
-        rows = None if self.rendering or shown is None else shown.rows
-        return any(asked.touched(move, rows) for move in look.moves)
+        return bool(look.jobs)
 
     def publish(self, now: Snapshot | None, error: TpujobError | None = None) -> None:
         if now is not self.now or error:
@@ -212,12 +207,9 @@ class Hub:
 
     def _follow(self) -> None:
         if self._follower is None:
-            self._follower = Follower(self._changes, self.pace.beyond, self._any_list, self._told)
+            self._follower = Follower(self._changes, self.pace.beyond, self._told)
         if self._ending is None or self._ending.done():
             self._ending = self._spawn(self._watch_the_end())
-
-    def _any_list(self) -> bool:
-        return any(view.asked.touched for view in [*self._views.values()])
 
     def _told(self, look: Look) -> None:
         self._revision = max(self._revision, look.revision)

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse, Response
 from tpujob.domain.text import rfc3339
 from tpujob.errors import Busy, Transient
 from tpujob.service import Changes
-from tpujob.service.changes import Failing
+from tpujob.service.job_index import Failing
 from tpujob.web.live.fragments import digest_in, everything
 from tpujob.web.live.hub import Hub, Pace, View, Watcher
 from tpujob.web.live.stream import Stream

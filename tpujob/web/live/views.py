@@ -1,7 +1,7 @@
 """Which pages are live, and what of them is shared between viewers."""
 
 import threading
-from collections.abc import Callable, Container, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -10,7 +10,6 @@ from starlette.routing import compile_path
 
 from tpujob.api import JobsApi
 from tpujob.domain.access import Principal
-from tpujob.domain.listing import Move
 from tpujob.errors import BadRequest, NotFound
 from tpujob.newest import Newest
 from tpujob.web.live.fragments import Fragments, Kept, Snapshot, as_loaded, digest_in
@@ -30,8 +29,6 @@ class Address:
 Render = Callable[[JobsApi, Address], Fragments]
 #: who sees the same page as whom
 Audience = Callable[[Principal, Address], Hashable]
-#: whether a move changes what a list of jobs shows, given the ids of its rows; None: they are being made again
-Touched = Callable[[Move, Container[str] | None], bool]
 
 LONGEST = 2000  #: characters of a view's address
 LOADED = 500  #: pages that were loaded last, of which is known what they show: some kB each
@@ -55,7 +52,6 @@ class Asked(NamedTuple):
     key: Hashable
     render: Callable[[], Fragments]
     job: str  #: the id of the only job that it shows; empty: it may depend on any
-    touched: Touched | None  #: of a list of jobs
 
 
 class _Page(NamedTuple):
@@ -63,7 +59,6 @@ class _Page(NamedTuple):
     render: Render
     job: str
     audience: Audience
-    touched: Callable[[Principal, Address], Touched] | None
 
 
 class Views:
@@ -82,12 +77,10 @@ class Views:
         *,
         job: str = "",
         audience: Audience = nobody_else,
-        touched: Callable[[Principal, Address], Touched] | None = None,
     ) -> None:
         """The pages at these paths, such as `/jobs/{id}`, are live; each page module says so once. `job`: which part of
-        the path names the only job that the page depends on. `touched`: the page is a list of jobs, which is made again
-        for those moves, and every other second unless it is `still`; it may raise BadRequest."""
-        self._pages.append(_Page(pattern, render, job, audience, touched))
+        the path names the only job that the page depends on."""
+        self._pages.append(_Page(pattern, render, job, audience))
 
     def find(self, view: str, who: Principal) -> Asked:
         """What `path?query` is to that caller. Raises NotFound, BadRequest."""
@@ -126,4 +119,4 @@ class Views:
             at.kept.turn()
             return made
 
-        return Asked(key, render, job, page.touched(who, at) if page.touched else None)
+        return Asked(key, render, job)

@@ -1,7 +1,7 @@
 """The first page: all jobs, or those that are asked for, in pages of 50."""
 
 import shlex
-from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
 from typing import Any, cast, get_args
 
@@ -12,7 +12,7 @@ from tpujob.api import ActionName, JobOrder, JobPage, JobRow, JobsApi, ListAsked
 from tpujob.domain import listing
 from tpujob.domain.access import Principal, Role
 from tpujob.domain.model import Cause, State
-from tpujob.web.live import Address, Fragments, Touched, Views
+from tpujob.web.live import Address, Fragments, Views
 from tpujob.web.pages import frame
 from tpujob.web.pages.query import Query
 from tpujob.web.routes.caller import Caller, may
@@ -44,16 +44,13 @@ def add(app: FastAPI) -> None:
     def made(api: JobsApi, at: Address) -> Fragments:
         return live(as_all(api, Query.read(at.query, KNOWN)), at, frame.now(app))
 
-    def of(who: Principal, at: Address) -> Touched:
-        return touched(who, at, lambda: frame.now(app))
-
     def as_all(api: JobsApi, asked: Query) -> JobsApi:
         """Everyone's jobs as somebody reads them who owns none, so that they do look the same to all of a role."""
         role = Role(api.whoami()["role"])
         shared = role is not Role.ADMIN and not wanted(asked).get("mine", False)
         return app.state.jobs(Principal("anybody", "anybody", role)) if shared else api
 
-    views.add("/", made, audience=audience, touched=of)
+    views.add("/", made, audience=audience)
 
     @frame.page(app, "/", twin="/jobs.json")
     def jobs(api: Caller, request: Request) -> Response:
@@ -82,19 +79,6 @@ def audience(who: Principal, at: Address) -> Hashable:
     """Everyone's jobs look the same to all who may do the same; mine do not."""
     mine = wanted(Query.read(at.query, KNOWN)).get("mine", False)
     return who.role, who.id if mine else ""
-
-
-def touched(who: Principal, at: Address, clock: Callable[[], float]) -> Touched:
-    """Which changes of jobs the page shows."""
-    of = listing.wanted(wanted(Query.read(at.query, KNOWN)), who, ())
-
-    def is_touched(move: listing.Move, shown: Container[str] | None) -> bool:
-        effect = listing.effect(move, of, clock)
-        if effect is not listing.Effect.ROW or shown is None:
-            return effect is not listing.Effect.NONE
-        return row_id(f"{move.number:06d}") in shown
-
-    return is_touched
 
 
 def live(api: JobsApi, at: Address, now: float) -> Fragments:

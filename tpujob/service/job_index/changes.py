@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from tpujob.domain.listing import Move
 from tpujob.errors import TpujobError
 from tpujob.ports import Store
 
@@ -52,8 +51,6 @@ class Changes:
         self._began = 0  #: from where on it was followed: what any job did before is not known
         #: of each job that changed since, its last change or a later number; the latest come last
         self._last: dict[str, int] = {}
-        #: `Board.moved`, where there is a board
-        self.moved: Callable[[int, bool], tuple[int, list[Move] | None]] = lambda _, __: (0, None)
 
     @contextmanager
     def followed(self) -> Generator[None]:
