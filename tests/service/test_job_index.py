@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from tests.support.callers import ADA, caller
 from tests.support.job_index import Desk, running
 from tpujob.api import JobOrder, JobRow, ListAsked
-from tpujob.domain import listing
 from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, State
 from tpujob.errors import BadRequest, StoreError
+from tpujob.service.job_index import query as listing
 from tpujob.service.job_index import rows
 from tpujob.service.job_index.index import FIELDS
 

@@ -14,9 +14,9 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.job_index import Desk
 from tests.support.callers import ADA
 from tests.support.firestore_network import LOSE, Network
+from tests.support.job_index import Desk
 from tests.support.stores import DAMAGE, a_job, a_slice, an_event
 from tpujob.adapters.firestore import Firestore, FirestoreStore
 from tpujob.adapters.firestore.calls import Patience

@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from tpujob.api import JobPage, JobRow, ListAsked
-from tpujob.domain import access, listing
+from tpujob.domain import access
 from tpujob.domain.access import Principal
 from tpujob.domain.failures.disclosure import job_in_full
-from tpujob.domain.listing import Listed, ListQuery
 from tpujob.domain.model import Job, Progress, State
 from tpujob.domain.money import pace, rate
 from tpujob.domain.progress import job_progress
 from tpujob.errors import DamagedRecord, NotFound, StoreError
 from tpujob.ports import Clock, Store
+from tpujob.service.job_index import query as listing
 from tpujob.service.job_index.changes import Changes
+from tpujob.service.job_index.query import Listed, ListQuery
 from tpujob.service.job_index.rows import job_row, listed
 from tpujob.service.known import NOTHING, Knowledge
 from tpujob.service.views import speed

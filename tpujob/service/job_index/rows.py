@@ -3,12 +3,12 @@
 import json
 
 from tpujob.api import CommandView, JobRow, NextView
-from tpujob.domain.listing import Listed
 from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.money import bill, free, ledger, pace, usd_of_job
 from tpujob.domain.progress import job_progress
 from tpujob.domain.text import rfc3339, within
 from tpujob.service import outlook
+from tpujob.service.job_index.query import Listed
 from tpujob.service.known import Known
 from tpujob.service.money import budgets
 from tpujob.service.views import billed_now, hardware, speed

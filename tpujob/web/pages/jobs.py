@@ -9,9 +9,9 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from tpujob.api import ActionName, JobOrder, JobPage, JobRow, JobsApi, ListAsked
-from tpujob.domain import listing
 from tpujob.domain.access import Principal, Role
 from tpujob.domain.model import Cause, State
+from tpujob.service.job_index import query as listing
 from tpujob.web.live import Address, Fragments, Views
 from tpujob.web.pages import frame
 from tpujob.web.pages.query import Query
@@ -106,7 +106,7 @@ def fragments(found: JobPage, may: Sequence[ActionName], at: Address, now: float
             lambda: str(made().pager(asked, len(rows), *pages)),
         )
     ended = all(row["finished_at"] for row in found["rows"])
-    return Fragments(parts, rows, [*rows], ended and asked.one("order") not in listing.PASSING)
+    return Fragments(parts, rows, [*rows], ended and asked.one("order") != "spent")
 
 
 def row_id(job: str) -> str:

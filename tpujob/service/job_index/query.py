@@ -1,7 +1,7 @@
 """Lists of jobs: which jobs match, in which order they come, and the key by which a page says where it ended. Pure.
 
 Filters and orders act over all jobs. A key says by value and number where the next page begins: a job whose value moves
-meanwhile may come twice, or not at all. What a row shows is made in `service/job_index/rows.py`.
+meanwhile may come twice, or not at all. What a row shows is made in `rows.py`.
 """
 
 from __future__ import annotations
