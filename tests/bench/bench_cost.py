@@ -19,8 +19,8 @@ from tpujob.domain.money.forecast import Place, Work, conditions, forecast, hist
 from tpujob.domain.observations import NO_FUNDS
 from tpujob.domain.prices import LIST
 from tpujob.service.job_index import Changes, JobIndex
-from tpujob.service.known import Knowledge
 from tpujob.service.money.cost import Costs
+from tpujob.service.runtime_info import RuntimeReader
 
 JOBS = 10_000
 TARGET = 2.0  #: seconds
@@ -45,7 +45,7 @@ def main() -> None:
         for by in ("job", "user", "day", "type"):
             store, clock = SqliteStore(Path(folder, "bench.db")), _Clock()
             index = JobIndex(
-                store, Changes(store), clock, Knowledge({}, dict, lambda _: NO_FUNDS, LIST)
+                store, Changes(store), clock, RuntimeReader({}, dict, lambda _: NO_FUNDS, LIST)
             )
             index.states()  # as a backend has done for its first list
             fresh = Costs(store, clock, index)

@@ -20,7 +20,7 @@ from tpujob.domain.spec import parse
 from tpujob.engine import Live
 from tpujob.ports import Store
 from tpujob.service.job_index import Changes, JobIndex
-from tpujob.service.known import Knowledge
+from tpujob.service.runtime_info import RuntimeReader
 
 SPEC = parse({"name": "mlp", "tpu": {"type": "v4-8"}, "run": {"command": "true"}})
 
@@ -49,7 +49,7 @@ class Desk:
 
     def new_index(self, store: Store | None = None) -> JobIndex:
         """As a backend that was just started has it."""
-        known = Knowledge(self.live, dict, lambda _: NO_FUNDS, LIST)
+        known = RuntimeReader(self.live, dict, lambda _: NO_FUNDS, LIST)
         store = store or self.store
         self.changes = Changes(store)
         return JobIndex(store, self.changes, self.clock, known)

@@ -49,11 +49,10 @@ from tpujob.ports import Blobs, Clock, Copies, Secrets, Store
 from tpujob.service import actions, details
 from tpujob.service.admin import Admin
 from tpujob.service.allowed import Allowed, find_job, own_key
-from tpujob.service.backend import Itself, Process
-from tpujob.service.code import patch
+from tpujob.service.backend import BackendStatus, Process
 from tpujob.service.diff import compare
+from tpujob.service.job_actions import JobActions
 from tpujob.service.job_index import Changes, JobIndex, Records
-from tpujob.service.known import Knowledge
 from tpujob.service.logs import LiveLogs, Logs, hosts_up_to
 from tpujob.service.members import Membership
 from tpujob.service.metrics import Curves
@@ -63,9 +62,10 @@ from tpujob.service.money.cost import Costs
 from tpujob.service.money.estimate import Estimates
 from tpujob.service.notify import Notifications
 from tpujob.service.overview import Overview, Quotas
-from tpujob.service.secrets import OwnSecrets
-from tpujob.service.steering import Steering
+from tpujob.service.runtime_info import RuntimeReader
 from tpujob.service.submission import Offered, Submission, nobody_knows
+from tpujob.service.submission.code import patch
+from tpujob.service.submission.secrets import OwnSecrets
 from tpujob.service.views import event_view, job_view
 
 
@@ -119,9 +119,9 @@ class Jobs:
         self._records = Records(store, changes)
         self._logs = Logs(blobs, live_logs)
         self._prices = site.prices
-        self._knowledge = Knowledge(live, circuits, funds, site.prices)
+        self._knowledge = RuntimeReader(live, circuits, funds, site.prices)
         self.index = JobIndex(store, changes, clock, self._knowledge)
-        self._steering = Steering(store, clock, site.prices, funds, self._tell)
+        self._steering = JobActions(store, clock, site.prices, funds, self._tell)
         self._secrets, self._bundles = OwnSecrets(store, secrets), Bundles(store, blobs)
         self._submission = Submission(blobs, copies, clock, site, offered, funds, word)
         self.hosts, self.pin_host, self.clear_host = admin.hosts, admin.pin_host, admin.clear_host
@@ -135,7 +135,7 @@ class Jobs:
         self._emulated = around.emulated
         self.cost, self.ledger = costs.cost, costs.ledger
         counters = counters or Counters()
-        self.itself = itself = Itself(
+        self.itself = itself = BackendStatus(
             store, clock, self.index, loop, counters, notifications, circuits, costs, process
         )
         self.health, self.backend_metrics = itself.health, itself.backend_metrics

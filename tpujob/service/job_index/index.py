@@ -25,7 +25,7 @@ from tpujob.service.job_index import query as listing
 from tpujob.service.job_index.changes import Changes
 from tpujob.service.job_index.query import Listed, ListQuery
 from tpujob.service.job_index.rows import job_row, listed
-from tpujob.service.known import NOTHING, Knowledge
+from tpujob.service.runtime_info import NOTHING, RuntimeReader
 from tpujob.service.views import speed
 
 FIELDS = tuple(JobRow.__annotations__)
@@ -47,7 +47,9 @@ class _Entry:
 class JobIndex:
     """Thread-safe. One caller at a time reads the store; nothing of the reconciler waits for it."""
 
-    def __init__(self, store: Store, changes: Changes, clock: Clock, knowledge: Knowledge) -> None:
+    def __init__(
+        self, store: Store, changes: Changes, clock: Clock, knowledge: RuntimeReader
+    ) -> None:
         self._store, self._changes, self._clock = store, changes, clock
         self._knowledge = knowledge
         self._lock = threading.RLock()
@@ -163,7 +165,7 @@ class JobIndex:
             return rows, "", first
         last = rows[query.limit - 1]
         value = listing.value(last, query.order, at)
-        after = listing.Key(query.order, query.reverse, at, value, last.number).text()
+        after = listing.PageKey(query.order, query.reverse, at, value, last.number).text()
         return rows[: query.limit], after, first
 
     def _row(self, kept: _Entry, who: Principal, now: float) -> JobRow:

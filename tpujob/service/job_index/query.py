@@ -49,7 +49,7 @@ Value = str | int | float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class PageKey:
     """Where a page ended."""
 
     order: str
@@ -65,7 +65,7 @@ class Key:
         return base64.urlsafe_b64encode(said).decode().rstrip("=")
 
 
-def key(text: str, order: str, reverse: bool) -> Key:
+def key(text: str, order: str, reverse: bool) -> PageKey:
     """Raises BadRequest when it is none, or one of another list."""
     found = _decoded(text)
     if found is None:
@@ -82,7 +82,7 @@ def key(text: str, order: str, reverse: bool) -> Key:
     return found
 
 
-def _decoded(text: str) -> Key | None:
+def _decoded(text: str) -> PageKey | None:
     try:
         padded = text + "=" * (-len(text) % 4)
         parts = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
@@ -94,7 +94,7 @@ def _decoded(text: str) -> Key | None:
         return None
     if not whole or order not in COLUMNS or not _fits(value, order):
         return None
-    return Key(order, reverse, at, value, number)
+    return PageKey(order, reverse, at, value, number)
 
 
 def _fits(value: object, order: str) -> bool:
@@ -131,7 +131,7 @@ class ListQuery:
     text: str = ""  #: folded
     order: str = "id"
     reverse: bool = False
-    after: Key | None = None
+    after: PageKey | None = None
     limit: int = 0  #: rows at most; 0: all
     fields: frozenset[str] | None = None
 
@@ -341,7 +341,7 @@ def _last(asked: ListQuery) -> Value:
     return -inf if asked.descending else inf
 
 
-def comes_after(row: Listed, key: Key, asked: ListQuery, now: float) -> bool:
+def comes_after(row: Listed, key: PageKey, asked: ListQuery, now: float) -> bool:
     """Whether it has its place behind the job at which a page ended, as things are now."""
     own = value(row, asked.order, now)
     if own == key.value:

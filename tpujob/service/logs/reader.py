@@ -31,7 +31,7 @@ _TIME = attrgetter("at")
 _NOTHING: list[Line] = []
 
 
-class Run(NamedTuple):
+class LineRun(NamedTuple):
     """Lines of a host that were read in one go."""
 
     number: int  #: of the first line
@@ -126,12 +126,12 @@ class HostLog:
             line = 0
         return runs
 
-    def read_run(self, segment: int, line: int, size: int) -> Run:
+    def read_run(self, segment: int, line: int, size: int) -> LineRun:
         data = self._reader.lines_from(self.segments[segment], line, size, self._until)
         lines, left = data.count(b"\n"), self.counts[segment] - line
         if lines > left:  # its metadata say otherwise
             data, lines = b"".join(x + b"\n" for x in data.split(b"\n")[:left]), left
-        return Run(self.first[segment] + line, lines, data, cut=lines < left)
+        return LineRun(self.first[segment] + line, lines, data, cut=lines < left)
 
     def _place(self, position: int) -> tuple[int, int]:
         """Return in which segment a position is, and the line there, from 0."""
@@ -209,7 +209,7 @@ class LogReader:
         found = self._reader.side_by_side(work, self.logs.values())
         return dict(zip(self.logs, found, strict=True))
 
-    def read_ahead(self, begin: Positions, size: int) -> tuple[dict[int, list[Run]], bool]:
+    def read_ahead(self, begin: Positions, size: int) -> tuple[dict[int, list[LineRun]], bool]:
         """Read about `size` bytes from those positions on, of all hosts at once; then whether there is more."""
         share = max(LEAST_CHUNK, size // max(1, len(self.logs)))
         wanted = [
@@ -218,7 +218,7 @@ class LogReader:
             for run in log.runs_from(begin.get(log.host, 0), share)
         ]
         read = self._reader.side_by_side(lambda run: run[0].read_run(*run[1:], share), wanted)
-        found: dict[int, list[Run]] = {host: [] for host in self.logs}
+        found: dict[int, list[LineRun]] = {host: [] for host in self.logs}
         for (log, *_), run in zip(wanted, read, strict=True):
             runs = found[log.host]
             if run.lines and not (runs and runs[-1].cut):
@@ -238,7 +238,7 @@ class LogReader:
         lines = sorted(chain.from_iterable(chunks.values()), key=_TIME)  # stable: by host
         return lines[: bisect_right(lines, bound, key=_TIME)], more
 
-    def _has_more(self, host: int, runs: Sequence[Run]) -> bool:
+    def _has_more(self, host: int, runs: Sequence[LineRun]) -> bool:
         return bool(runs) and runs[-1].number + runs[-1].lines <= self.logs[host].last
 
     def forward(self, begin: Positions, size: int) -> Iterator[Line]:

@@ -68,7 +68,7 @@ class Segment:
 Segments = dict[int, list[Segment]]
 
 
-class Listing(NamedTuple):
+class SegmentList(NamedTuple):
     at: float  #: when the list began; monotonic
     took: float  #: seconds
     segments: Segments
@@ -84,7 +84,7 @@ class SegmentLists:
     def __init__(self, blobs: Blobs, fresh: float = FRESH) -> None:
         """`fresh`: seconds for which a list of a growing log is good enough."""
         self._blobs, self._fresh = blobs, fresh
-        self._kept: Newest[tuple[str, int, int | None, bool], Listing] = Newest(KEPT_LISTS)
+        self._kept: Newest[tuple[str, int, int | None, bool], SegmentList] = Newest(KEPT_LISTS)
         self._lock = Lock()
 
     def find(
@@ -126,7 +126,7 @@ class SegmentLists:
 
     def _list(
         self, workdir: str, attempt: int, host: int | None, count: int, until: Until
-    ) -> Listing:
+    ) -> SegmentList:
         """Hosts are not trusted: what the slice has no host for is left out."""
         began = time.monotonic()
 
@@ -142,7 +142,7 @@ class SegmentLists:
                 blobs += listed(paths.shared_log_prefix(workdir, attempt), MOST_SEGMENTS)
             hosts = [host]
         segments = read_segments(workdir, attempt, blobs, hosts)
-        return Listing(began, time.monotonic() - began, segments)
+        return SegmentList(began, time.monotonic() - began, segments)
 
 
 def read_segments(

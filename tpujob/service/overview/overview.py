@@ -15,7 +15,7 @@ from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest, NotFound, StoreError
 from tpujob.ports import Clock, EventKey, Store
 from tpujob.service.job_index import JobIndex
-from tpujob.service.overview import quotas, supply
+from tpujob.service.overview import capacity, quotas
 from tpujob.service.overview.quotas import Quotas
 from tpujob.service.views import event_view
 
@@ -83,9 +83,9 @@ class Overview:
         jobs = [*live, *self._of_the_day(ended, now)]
         found = CapacityReport(
             at=rfc3339(now),
-            day_s=supply.DAY,
-            offers=supply.offers(jobs, now),
-            closed=supply.closed(self._circuits(), now),
+            day_s=capacity.DAY,
+            offers=capacity.offers(jobs, now),
+            closed=capacity.open_circuits(self._circuits(), now),
             waiting=sum(j.state in (State.QUEUED, State.PROVISIONING) for j in live),
         )
         if self._allowed:
@@ -95,7 +95,7 @@ class Overview:
     def _of_the_day(self, ended: Mapping[int, int], now: float) -> Sequence[Job]:
         """Those that have ended within the day; `ended`: the versions of their records, each of which is read once."""
         kept: dict[int, Job] = {}
-        for job_id in self._index.ended_since(now - supply.DAY):
+        for job_id in self._index.ended_since(now - capacity.DAY):
             number = int(job_id)
             known = self._kept.get(number)
             if known is None or known.version != ended.get(number):

@@ -19,7 +19,7 @@ from tpujob.service.money.cost import Costs
 from tpujob.service.notify import Notifications
 
 
-class Itself:
+class BackendStatus:
     """Thread-safe; no tick waits for what is read here."""
 
     def __init__(
@@ -88,9 +88,9 @@ class Itself:
 
     def backend_metrics(self) -> str:
         """As `JobsApi.backend_metrics` says."""
-        from tpujob.service.backend import families  # a backend that nobody scrapes does without
+        from tpujob.service.backend import metrics  # a backend that nobody scrapes does without
 
-        return families.text(self)
+        return metrics.text(self)
 
     # Seen ------------------------------------------------------------------------------------------------------------
 
