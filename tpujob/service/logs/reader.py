@@ -158,12 +158,12 @@ class HostLog:
         line = position - self.starts[at]
         for segment in range(min(at, len(self.segments) - 1), -1, -1):
             while line > 0:
+                lines: list[Line] = []
                 if line == self.counts[segment] and (of := self.segments[segment]).facts:
                     data = self._reader.last_lines(of, size, self._until)
                     number = self.first[segment] + line - data.count(b"\n")
                     lines = parse(self.host, data, number)[-line:]
-                else:
-                    lines = self._lines(segment, max(0, line - STEP), line)
+                lines = lines or self._lines(segment, max(0, line - STEP), line)
                 if not lines:
                     break
                 yield lines
