@@ -60,11 +60,10 @@ from tpujob.service.money import budgets
 from tpujob.service.money.comparison import Comparisons
 from tpujob.service.money.cost import Costs
 from tpujob.service.money.estimate import Estimates
-from tpujob.service.notify import Notifications
+from tpujob.service.notifications import Notifications
 from tpujob.service.overview import Overview, Quotas
 from tpujob.service.runtime_info import RuntimeReader
 from tpujob.service.submission import Offered, Submission, nobody_knows
-from tpujob.service.submission.code import patch
 from tpujob.service.submission.secrets import OwnSecrets
 from tpujob.service.views import event_view, job_view
 
@@ -156,26 +155,16 @@ class Jobs:
     def whoami(self) -> CallerView:
         return CallerView(id=self._who.id, name=self._who.name, role=self._who.role or "")
 
-    # Be told ---------------------------------------------------------------------------------------------------------
+    # Notifications ----------------------------------------------------------------------------------------------------
 
     def channels(self) -> Sequence[ChannelView]:
         return self._notifications.channels(self._who)
 
-    def deliveries(
-        self, *, channel: str = "", before: str = "", limit: int = 50
-    ) -> Sequence[DeliveryView]:
-        return self._notifications.deliveries(
-            self._who, channel=channel, before=before, limit=limit
-        )
+    def deliveries(self, *, channel: str = "", limit: int = 50) -> Sequence[DeliveryView]:
+        return self._notifications.deliveries(self._who, channel=channel, limit=limit)
 
     def test_channel(self, channel: str) -> DeliveryView:
         return self._notifications.test_channel(self._who, channel)
-
-    def replay(self, delivery: str) -> DeliveryView:
-        return self._notifications.replay(self._who, delivery)
-
-    def mute_channel(self, channel: str, hours: float) -> ChannelView:
-        return self._notifications.mute_channel(self._who, channel, hours)
 
     # Members ---------------------------------------------------------------------------------------------------------
 
@@ -269,7 +258,7 @@ class Jobs:
         return compare(*both, self._blobs, self._clock.now(), live=live, private=private)
 
     def patch(self, job: str) -> PatchView:
-        return patch(self._find("patch", job), self._blobs)
+        return details.patch(self._find("patch", job), self._blobs)
 
     def logs(
         self,
