@@ -14,14 +14,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.boards import Desk, running
 from tests.support.callers import ADA, caller
+from tests.support.job_index import Desk, running
 from tpujob.api import JobOrder, JobRow, ListAsked
-from tpujob.domain import listing
 from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, State
 from tpujob.errors import BadRequest, StoreError
-from tpujob.service.board import rows
-from tpujob.service.board.board import FIELDS
+from tpujob.service.job_index import query as listing
+from tpujob.service.job_index import rows
+from tpujob.service.job_index.index import FIELDS
 
 COLUMNS: tuple[JobOrder, ...] = get_args(JobOrder)
 BOB = caller("bob")
@@ -78,7 +78,7 @@ def test_filters_act_over_all_jobs_and_counts_are_of_what_they_leave(desk: Desk)
     assert desk.ids({"mine": True}, who=BOB) == [two]
     page = desk.page({"user": "bob", "active": True, "limit": 1})
     assert (page["matching"], page["total"], page["states"]) == (1, 4, {"running": 1, "failed": 1})
-    assert desk.board.states() == {"queued": 1, "running": 1, "failed": 2}
+    assert desk.index.states() == {"queued": 1, "running": 1, "failed": 2}
     mine = desk.page({"mine": True, "active": True}, who=BOB)
     assert mine["states"] == {"running": 1}, "counts are of what a list by that state would show"
 
@@ -159,7 +159,7 @@ def test_no_text_but_a_key_is_taken_for_one(text: str) -> None:
     if not text:
         return
     with pytest.raises(BadRequest):
-        listing.wanted({"after": text}, ADA, FIELDS)
+        listing.parse_query({"after": text}, ADA, FIELDS)
 
 
 def test_a_page_says_which_number_its_first_row_has(desk: Desk) -> None:
@@ -296,55 +296,27 @@ def stirred(folder: Path, changes: Iterable[Any]) -> Desk:
 @given(
     order=st.sampled_from(COLUMNS),
     reverse=st.booleans(),
-    limit=st.integers(1, 7),
-    before=st.lists(CHANGE, max_size=20),
-    meanwhile=st.lists(st.lists(CHANGE, max_size=4), max_size=8),
-)
-def test_by_any_column_each_job_is_visited_once_in_the_order_in_which_the_list_began(
-    tmp_path_factory: pytest.TempPathFactory,
-    order: JobOrder,
-    reverse: bool,
-    limit: int,
-    before: list[Any],
-    meanwhile: list[list[Any]],
-) -> None:
-    desk = stirred(tmp_path_factory.mktemp("board"), before)
-    story = iter(meanwhile)
-
-    def between() -> None:
-        for change in next(story, []):
-            stir(desk, *change)
-
-    whole, seen = walked(desk, {"order": order, "reverse": reverse, "limit": limit}, between)
-    assert len(seen) == len(set(seen)), "a job came twice"
-    known = set(whole)
-    assert [i for i in seen if i in known] == [i for i in whole if i in set(seen)], "another order"
-    left = {job.id for job in desk.store.list()}
-    assert known & left <= set(seen), "a job was left out"
-
-
-@PAGING
-@given(
-    order=st.sampled_from(COLUMNS),
-    reverse=st.booleans(),
+    restarts=st.booleans(),
     limit=st.integers(1, 5),
     before=st.lists(CHANGE, max_size=20),
     meanwhile=st.lists(st.lists(CHANGE, max_size=3), max_size=6),
 )
-def test_after_a_restart_jobs_that_did_not_move_are_still_visited_once(
+def test_by_any_column_jobs_that_do_not_move_are_visited_once_also_after_a_restart(
     tmp_path_factory: pytest.TempPathFactory,
     order: JobOrder,
     reverse: bool,
+    restarts: bool,
     limit: int,
     before: list[Any],
     meanwhile: list[list[Any]],
 ) -> None:
-    desk = stirred(tmp_path_factory.mktemp("board"), before)
+    desk = stirred(tmp_path_factory.mktemp("index"), before)
     story = iter(meanwhile)
     moved: set[str] = set()
 
     def between() -> None:
-        desk.board = desk.new_board()
+        if restarts:
+            desk.index = desk.new_index()
         for what, which, how in next(story, []):
             if what != "time":  # which moves what is spent
                 moved.add(stir(desk, what, which, how))
@@ -354,24 +326,14 @@ def test_after_a_restart_jobs_that_did_not_move_are_still_visited_once(
     assert [i for i in seen if i in set(still)] == still
 
 
-def test_an_order_that_does_not_change_is_kept_once_and_old_ones_are_forgotten(
-    desk: Desk,
-) -> None:
-    for n in range(10):
-        desk.add(**running(0.0, step=n))
-    asked: ListAsked = {"order": "step", "limit": 3}
-    first = desk.page(asked)["next"]
-    assert desk.page(asked)["next"] == first
-    desk.change("000001", **running(0.0, step=99))
-    assert desk.page(asked)["next"] != first
-    kept = desk.board._snapshots
-    kept._most = 25
-    for n in range(20):
-        desk.change("000001", **running(0.0, step=100 + n))
-        desk.page({**asked, "text": "mlp"})
-        assert kept._held <= 25
-    assert len(kept._kept) == len(kept._newest) == 2
-    assert desk.ids({**asked, "after": first}) == [f"00000{n}" for n in (7, 6, 5)], "by value"
+def test_what_is_spent_meanwhile_makes_no_job_come_twice(desk: Desk) -> None:
+    for n in range(6):
+        desk.add(**running(0.0, rate=1.0 + n))
+    first = desk.page({"order": "spent", "limit": 3})
+    desk.clock.sleep(36_000.0)
+    second = desk.page({"order": "spent", "limit": 3, "after": first["next"]})
+    seen = [row["id"] for page in (first, second) for row in page["rows"]]
+    assert seen == [f"00000{n}" for n in (6, 5, 4, 3, 2, 1)]
 
 
 # Rows ----------------------------------------------------------------------------------------------------------------
@@ -457,13 +419,13 @@ def test_a_row_says_what_the_view_says_also_of_what_moves(desk: Desk) -> None:
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.data())
-def test_lists_are_as_a_new_board_has_them(
+def test_lists_are_as_a_new_index_has_them(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     desk = Desk(tmp_path_factory.mktemp("desk"))
     ids: list[str] = []
     for _ in range(data.draw(st.integers(1, 8))):
-        deed = data.draw(st.sampled_from(["add", "end", "remove", "report"]))
+        deed = data.draw(st.sampled_from(["add", "end", "remove"]))
         if deed == "add" or not ids:
             who = data.draw(st.sampled_from([ADA.id, BOB.id, ""]))
             ids.append(desk.add(owner=who, **running(0.0)).id)
@@ -472,19 +434,10 @@ def test_lists_are_as_a_new_board_has_them(
             if deed == "remove":
                 desk.store.remove(job, lease=None)
                 ids.remove(job)
-            elif deed == "report":
-                desk.report(job, step=data.draw(st.integers(0, 9)))
             else:
                 desk.change(job, state=State.FAILED, message="it failed")
         for who, asked in LISTS:
-            page: Any = desk.page(asked, who=who)
-            new: Any = desk.new_board().page(who, asked)
-            for one in (page, new):
-                one.pop("next", ""), one.pop("revision", 0), one.pop("total", 0)
-            if (
-                deed != "report"
-            ):  # a new board has not seen it move: it is told of what is known now
-                assert page == new, f"{asked} of {who.name}"
+            assert desk.page(asked, who=who) == desk.new_index().page(who, asked)
 
 
 LISTS = [
@@ -496,6 +449,18 @@ LISTS = [
         ListAsked(states=["failed"]),
     )
 ]
+
+
+def test_a_lost_hint_makes_the_index_late_and_another_store_makes_it_new(desk: Desk) -> None:
+    one = desk.add()
+    assert desk.ids() == [one.id]
+    desk.add()
+    with desk.changes.followed():
+        assert desk.ids() == [one.id], "the follower has not seen it"
+    assert len(desk.ids()) == 2
+    desk.index._revision = desk.store.newest() + 100  # as of a store that was there before
+    desk.index._jobs.clear()
+    assert len(desk.ids()) == 2
 
 
 # What the store is asked ---------------------------------------------------------------------------------------------
@@ -522,17 +487,17 @@ def test_a_removed_job_does_not_come_back_by_an_older_note(desk: Desk) -> None:
     assert desk.ids() == [job.id]
     desk.store.remove(job.id, lease=None)
     assert desk.ids() == []
-    desk.board.note(job)
+    desk.index.note(job)
     assert desk.ids() == []
-    assert desk.board.states() == {}
+    assert desk.index.states() == {}
 
 
 def test_a_note_is_seen_before_the_store_tells_of_it(desk: Desk) -> None:
     job = desk.add()
     assert desk.page()["rows"][0]["why"] == ""
-    desk.board.note(replace(job, version=job.version + 1, message="noted"))
+    desk.index.note(replace(job, version=job.version + 1, message="noted"))
     assert desk.page()["rows"][0]["why"] == "noted"
-    desk.board.note(replace(job, message="older"))
+    desk.index.note(replace(job, message="older"))
     assert desk.page()["rows"][0]["why"] == "noted"
 
 
@@ -547,7 +512,7 @@ def test_a_damaged_record_is_in_no_list_until_it_is_mended(desk: Desk) -> None:
     DAMAGE["sqlite"](str(path.parent), one.id)
     desk.change(two.id, message="so that somebody looks")
     assert desk.ids() == [two.id, one.id], "nobody told of the damage"
-    assert desk.new_board().page(ADA, {})["total"] == 1
+    assert desk.new_index().page(ADA, {})["total"] == 1
     with sqlite3.connect(path) as db:
         db.execute("UPDATE changes SET number = number + 10 WHERE job_id = ?", (one.id,))
     assert desk.ids() == [two.id]

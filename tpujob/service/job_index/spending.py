@@ -15,7 +15,7 @@ from tpujob.domain.money import Group, Report, Row
 from tpujob.errors import NotFound, StoreError
 from tpujob.newest import Newest
 from tpujob.ports import Store
-from tpujob.service.board import Board
+from tpujob.service.job_index.index import JobIndex
 
 MOST = 4  #: questions whose sums are kept: by job they are some 2 kB a job
 
@@ -36,11 +36,11 @@ class _Sums:
     copies: int = 0  #: micro-dollars
 
 
-class Ended:
+class EndedSpending:
     """Thread-safe. One caller at a time reads the store."""
 
-    def __init__(self, store: Store, board: Board) -> None:
-        self._store, self._board = store, board
+    def __init__(self, store: Store, index: JobIndex) -> None:
+        self._store, self._index = store, index
         self._lock = threading.Lock()
         self._forget()
 
@@ -54,7 +54,7 @@ class Ended:
         """Of all jobs, or of one user's, and the micro-dollars of their copies into other regions. A job that changes
         just now may be missing until the next look."""
         with self._lock:
-            live, ended = self._board.split()
+            live, ended = self._index.split()
             if any(ended.get(number) != version for number, version in self._versions.items()):
                 self._forget()  # one was removed, or goes on after all
             covered = self._include((by, user), live, ended, now)

@@ -22,7 +22,7 @@ from tpujob.service.money import budgets
 TRIES = 8
 
 
-class Steering:
+class JobActions:
     """Writes wishes into records. Each returns the job as stored; raises NotFound, Forbidden, BadRequest and, when
     others always write first, Conflict."""
 

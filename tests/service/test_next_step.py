@@ -12,13 +12,13 @@ from tpujob.domain.model import Cause, Job, State, Wish
 from tpujob.domain.observations import Circuit
 from tpujob.domain.placement import circuits
 from tpujob.domain.progress import job_progress
-from tpujob.service import outlook
+from tpujob.service import next_step
 
 _S = State
 
 
 def next_of(job: Job) -> NextView:
-    return outlook.what_next(job, job_progress(job), None, NOW)
+    return next_step.what_next(job, job_progress(job), None, NOW)
 
 
 ACTIONS = {
@@ -113,14 +113,14 @@ def test_only_commands_that_help_are_suggested() -> None:
 
 def test_budgets_are_those_of_the_spec_and_others_that_were_used() -> None:
     job = job_in(_S.RUNNING)
-    assert {b["name"]: (b["used"], b["left"], b["limit"]) for b in outlook.budgets(job)} == {
+    assert {b["name"]: (b["used"], b["left"], b["limit"]) for b in next_step.budgets(job)} == {
         "preemptions": (0, 100, 100),
         "failures": (0, 3, 3),
         "hangs": (0, 3, 3),
         "nonfinite": (0, 3, 3),
     }
     used = replace(job, spent={"failures": 5, "stockouts": 4, "memory": 1})
-    found = {b["name"]: (b["used"], b["left"], b["limit"]) for b in outlook.budgets(used)}
+    found = {b["name"]: (b["used"], b["left"], b["limit"]) for b in next_step.budgets(used)}
     assert found["failures"] == (5, 0, 3)
     assert found["stockouts"] == (4, None, None)
     assert found["memory"] == (1, 0, 1)
@@ -133,7 +133,7 @@ def test_a_wait_for_capacity_says_what_was_refused_and_what_is_asked_next() -> N
     job = replace(job_in(_S.QUEUED), spec=V6E, slices=tuple(told), wake=NOW)
     wait = circuits.wait(job, closed)
     assert wait is not None
-    assert outlook.capacity(wait) == {
+    assert next_step.capacity(wait) == {
         "cause": "STOCKOUT",
         "type": "v6e-8",
         "zone": "us-east5-b",
@@ -147,5 +147,5 @@ def test_a_wait_for_capacity_says_what_was_refused_and_what_is_asked_next() -> N
         "first_at": "1970-01-01T02:46:40.000Z",
     }
     later = replace(wait, first_at=NOW + 120)
-    coming = outlook.what_next(job, job_progress(job), later, NOW)
+    coming = next_step.what_next(job, job_progress(job), later, NOW)
     assert (coming["action"], coming["at"]) == ("request_slice", "1970-01-01T02:48:40.000Z")

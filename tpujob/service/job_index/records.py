@@ -10,7 +10,7 @@ from tpujob.domain.events import Event
 from tpujob.domain.model import Job
 from tpujob.newest import Newest
 from tpujob.ports import Store
-from tpujob.service.changes.changes import Changes
+from tpujob.service.job_index.changes import Changes
 
 MOST = 500  #: answers of the store that are kept
 

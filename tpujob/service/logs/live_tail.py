@@ -10,11 +10,10 @@ from typing import NamedTuple
 
 from tpujob.protocol import live
 from tpujob.protocol.segment import SegmentFacts
-from tpujob.service.logs.bucket.stored import Segment
 from tpujob.service.logs.lines import time_of
+from tpujob.service.logs.segment_reader import after_lines
+from tpujob.service.logs.segments import Segment
 
-#: of the segment that a tail is: after each that is stored
-NUMBER = 10**6
 #: bytes of memory for each message that is kept, beside its lines
 MESSAGE = 256
 
@@ -117,12 +116,4 @@ def joined(
         text = f"{newest:.3f} [tpujob] the agent of this host ended before it had stored {lost}\n"
         data, lines = data + text.encode(), lines + 1
     facts = SegmentFacts(begin + 1, lines, time_of(data))
-    return Segment(host, NUMBER, f"live:{host}", len(data), begin, facts, data)
-
-
-def after_lines(data: bytes, lines: int) -> bytes:
-    """Without so many of its first lines."""
-    begin = 0
-    for _ in range(lines):
-        begin = data.find(b"\n", begin) + 1
-    return data[begin:]
+    return Segment(host, f"live:{host}", len(data), begin, facts, data)

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tpujob.api import ClosedView, OfferView
+from tpujob.api import OfferView, OpenCircuit
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Cause, Job, Slice
 from tpujob.domain.observations import Circuit
@@ -85,13 +85,13 @@ def quantile(values: Sequence[float], part: float) -> float | None:
     return sorted(values)[max(0, math.ceil(part * len(values)) - 1)] if values else None
 
 
-def closed(circuits: Mapping[str, Circuit], now: float) -> list[ClosedView]:
+def open_circuits(circuits: Mapping[str, Circuit], now: float) -> list[OpenCircuit]:
     """Those that open last come first."""
-    found: list[ClosedView] = []
+    found: list[OpenCircuit] = []
     for name, one in sorted(circuits.items(), key=lambda each: (-each[1].until, each[0])):
         place, what, pricing = name.split("/")
         found.append(
-            ClosedView(
+            OpenCircuit(
                 cause=one.cause,
                 place=place,
                 what=what,

@@ -1,4 +1,4 @@
-"""A board over a real store: jobs at a pinch, and what a reconciler would know of them."""
+"""The index of jobs over a real store: jobs at a pinch, and what a reconciler would know of them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from tpujob.domain.prices import LIST
 from tpujob.domain.spec import parse
 from tpujob.engine import Live
 from tpujob.ports import Store
-from tpujob.service.board import Board
-from tpujob.service.changes import Changes
-from tpujob.service.known import Knowledge
+from tpujob.service.job_index import Changes, JobIndex
+from tpujob.service.runtime_info import RuntimeReader
 
 SPEC = parse({"name": "mlp", "tpu": {"type": "v4-8"}, "run": {"command": "true"}})
 
@@ -40,22 +39,23 @@ class Asked(SqliteStore):
 
 
 class Desk:
-    """The store, the board over it, and the verbs of the tests."""
+    """The store, the index over it, and the verbs of the tests."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.store, self.clock = Asked(folder / "jobs.db"), Clock()
         self.live: dict[str, Live] = {}
-        self.board = self.new_board()
+        self.index = self.new_index()
 
-    def new_board(self, store: Store | None = None) -> Board:
+    def new_index(self, store: Store | None = None) -> JobIndex:
         """As a backend that was just started has it."""
-        known = Knowledge(self.live, dict, lambda _: NO_FUNDS, LIST)
+        known = RuntimeReader(self.live, dict, lambda _: NO_FUNDS, LIST)
         store = store or self.store
-        return Board(store, Changes(store), self.clock, known)
+        self.changes = Changes(store)
+        return JobIndex(store, self.changes, self.clock, known)
 
     def page(self, asked: ListAsked | None = None, *, who: Principal = ADA) -> JobPage:
-        return self.board.page(who, asked or {})
+        return self.index.page(who, asked or {})
 
     def ids(self, asked: ListAsked | None = None, *, who: Principal = ADA) -> list[str]:
         return [row["id"] for row in self.page(asked, who=who)["rows"]]

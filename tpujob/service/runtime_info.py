@@ -15,7 +15,7 @@ _ASKING = (State.QUEUED, State.PROVISIONING, State.RELEASING)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RuntimeInfo:
     progress: Progress | None = (
         None  #: what its reports say; None: nothing that is newer than the record
     )
@@ -29,10 +29,10 @@ class Known:
     unpaid: str = ""  #: the budget for which it waits, with the arithmetic
 
 
-NOTHING = Known()
+NOTHING = RuntimeInfo()
 
 
-class Knowledge:
+class RuntimeReader:
     """Reads what is in memory; budgets that are shared may be read again from the store."""
 
     def __init__(
@@ -44,10 +44,10 @@ class Knowledge:
     ) -> None:
         self._live, self._circuits, self._funds, self._prices = live, circuits, funds, prices
 
-    def of(self, job: Job, now: float) -> Known:
+    def of(self, job: Job, now: float) -> RuntimeInfo:
         live, funds = self._live.get(job.id), self.funds(job)
         going = self.going(job)
-        return Known(
+        return RuntimeInfo(
             progress=going.progress if going else None,
             moved_at=going.moved_at if going else None,
             maintenance=going.maintenance if going else None,

@@ -26,7 +26,7 @@ from tpujob.errors import TpujobError
 
 if TYPE_CHECKING:
     from tpujob.engine import Times
-    from tpujob.service.backend.itself import Itself
+    from tpujob.service.backend.status import BackendStatus
 
 
 class _Counted(NamedTuple):
@@ -56,7 +56,7 @@ TIMES = (
 )  # fmt: skip
 
 
-def text(of: Itself) -> str:
+def text(of: BackendStatus) -> str:
     """All of them, in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Ours(of))
@@ -64,14 +64,14 @@ def text(of: Itself) -> str:
 
 
 class _Ours(Collector):
-    def __init__(self, of: Itself) -> None:
+    def __init__(self, of: BackendStatus) -> None:
         self._of = of
 
     def collect(self) -> Iterator[Metric]:
         return every(self._of)
 
 
-def every(of: Itself) -> Iterator[Metric]:
+def every(of: BackendStatus) -> Iterator[Metric]:
     """In the same order each time."""
     yield from _process(of)
     with contextlib.suppress(TpujobError):  # `tpujob_store_up` says so
@@ -82,7 +82,7 @@ def every(of: Itself) -> Iterator[Metric]:
         yield _times(family, of.counters.times(family.counter))
 
 
-def _process(of: Itself) -> Iterator[Metric]:
+def _process(of: BackendStatus) -> Iterator[Metric]:
     info = {"version": __version__, "context": of.process.context, "store": of.process.store}
     build = GaugeMetricFamily("tpujob_build_info", "Which tpujob this is.", labels=[*info])
     build.add_metric([*info.values()], 1)
@@ -115,15 +115,15 @@ def _process(of: Itself) -> Iterator[Metric]:
                     of.refused())  # fmt: skip
 
 
-def _jobs(of: Itself) -> Iterator[Metric]:
-    states = of.board.states()
+def _jobs(of: BackendStatus) -> Iterator[Metric]:
+    states = of.index.states()
     yield _labelled(
         "jobs",
         "Jobs by state.",
         "state",
         {state.value: states.get(state.value, 0) for state in State},
     )
-    held, asked, micros = of.board.hardware()
+    held, asked, micros = of.index.hardware()
     yield _labelled(
         "slices",
         "Slices that jobs hold, and that they have asked for.",

@@ -14,19 +14,19 @@ from tpujob.ports import Clock, Store
 from tpujob.service.backend import health
 from tpujob.service.backend.figures import Figures
 from tpujob.service.backend.health import Look, Process
-from tpujob.service.board import Board
+from tpujob.service.job_index import JobIndex
 from tpujob.service.money.cost import Costs
 from tpujob.service.notifications import Notifications
 
 
-class Itself:
+class BackendStatus:
     """Thread-safe; no tick waits for what is read here."""
 
     def __init__(
         self,
         store: Store,
         clock: Clock,
-        board: Board,
+        index: JobIndex,
         loop: Loop,
         counters: Counters,
         notifications: Notifications,
@@ -34,7 +34,7 @@ class Itself:
         costs: Costs,
         process: Process,
     ) -> None:
-        self.store, self.clock, self.board, self.loop = store, clock, board, loop
+        self.store, self.clock, self.index, self.loop = store, clock, index, loop
         self.counters, self.circuits, self.process = counters, circuits, process
         self.figures = Figures(costs, clock)
         self._notifications = notifications
@@ -60,7 +60,7 @@ class Itself:
                 kind=self.process.store,
                 read_s=read_s,
                 revision=revision,
-                behind=max(0, revision - self.board.revision) if self.board.revision else 0,
+                behind=max(0, revision - self.index.revision) if self.index.revision else 0,
             ),
             loop=LoopView(
                 called=self.process.called,
@@ -88,9 +88,9 @@ class Itself:
 
     def backend_metrics(self) -> str:
         """As `JobsApi.backend_metrics` says."""
-        from tpujob.service.backend import families  # a backend that nobody scrapes does without
+        from tpujob.service.backend import metrics  # a backend that nobody scrapes does without
 
-        return families.text(self)
+        return metrics.text(self)
 
     # Seen ------------------------------------------------------------------------------------------------------------
 

@@ -3,14 +3,14 @@
 import json
 
 from tpujob.api import CommandView, JobRow, NextView
-from tpujob.domain.listing import Listed
 from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.money import bill, free, ledger, pace, usd_of_job
 from tpujob.domain.progress import job_progress
 from tpujob.domain.text import rfc3339, within
-from tpujob.service import outlook
-from tpujob.service.known import Known
+from tpujob.service import next_step
+from tpujob.service.job_index.query import Listed
 from tpujob.service.money import budgets
+from tpujob.service.runtime_info import RuntimeInfo
 from tpujob.service.views import billed_now, hardware, speed
 
 #: bytes of a row as JSON, at most
@@ -65,7 +65,7 @@ def _money(job: Job) -> tuple[int | None, tuple[tuple[int, int], ...]]:
     return used, tuple(billed)
 
 
-def job_row(job: Job, known: Known, now: float, *, mine: bool) -> JobRow:
+def job_row(job: Job, known: RuntimeInfo, now: float, *, mine: bool) -> JobRow:
     """`MOST` bytes of JSON at most; of nothing but what JSON has."""
     row = _row(job, known, now, mine, 1)
     return row if size(row) <= MOST else _row(job, known, now, mine, 3)
@@ -75,14 +75,14 @@ def size(row: JobRow) -> int:
     return len(json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode())
 
 
-def _row(job: Job, known: Known, now: float, mine: bool, part: int) -> JobRow:
+def _row(job: Job, known: RuntimeInfo, now: float, mine: bool, part: int) -> JobRow:
     def cut(text: str, what: str = "word") -> str:
         return within(text, _ROOM[what] // part)
 
     shown, attempt, serving = hardware(job), job.attempt, job.slice
     has = job_progress(job, known.progress)
     rate = speed(job, has, known.moved_at)
-    coming = outlook.what_next(job, has, known.wait, now)
+    coming = next_step.what_next(job, has, known.wait, now)
     warned = [one.get("said", "") for one in budgets.views(job, known.funds, now) if one["warned"]]
     return JobRow(
         id=job.id,
@@ -91,7 +91,7 @@ def _row(job: Job, known: Known, now: float, mine: bool, part: int) -> JobRow:
         mine=mine,
         state=str(job.state),
         wish=str(job.wish),
-        why=cut(_failure(job) or outlook.why(job, known.wait, known.unpaid, now), "why"),
+        why=cut(_failure(job) or next_step.why(job, known.wait, known.unpaid, now), "why"),
         next=NextView(
             action=coming["action"],
             at=coming["at"],
