@@ -1,0 +1,107 @@
+"""`tpujob secret ...`: a value comes from a hidden prompt, standard input or the environment, never from the command
+line, which other users of the machine see; nothing gives it back.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tpujob.cli.backend import connect, say_where
+from tpujob.cli.options import Json
+from tpujob.cli.output import note, say, say_page, screen
+from tpujob.cli.render.table import Column, table
+from tpujob.domain import secrets
+from tpujob.domain.text import age, one_line, seconds
+from tpujob.errors import BadRequest
+
+if TYPE_CHECKING:
+    from tpujob.api import SecretView
+
+app = typer.Typer(
+    no_args_is_help=True, help="Set, list and remove secrets that jobs name in run.secrets."
+)
+Name = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The variable that programs find it in: WANDB_API_KEY."),
+]
+FromEnv = Annotated[
+    bool, typer.Option("--from-env", help="Take the value of this machine's variable NAME.")
+]
+_COLUMNS = (Column("Name"), Column("Set"))
+
+
+@app.command(name="set")
+def set_secret(
+    name: Name,
+    from_env: FromEnv = False,
+) -> None:
+    """Set a secret, or set it anew.
+
+    The value is asked for; or it is read from standard input: tpujob secret set NAME < FILE"""
+    secrets.checked_name(name)
+    value = value_of(name, from_env=from_env)
+    say_where()
+    connect().set_secret(name, value)
+    say(f"{name} is set. A job gets it with `run: {{secrets: [{name}]}}`.")
+
+
+@app.command(name="list")
+def list_secrets(as_json: Json = False) -> None:
+    """List your secrets: their names and when they were set."""
+    say_page(connect().secrets(), secrets_page, as_json, now=time.time())
+
+
+@app.command()
+def remove(name: Name) -> None:
+    """Remove a secret."""
+    say_where()
+    connect().remove_secret(secrets.checked_name(name))
+    say(f"{name} is removed.")
+
+
+def secrets_page(
+    found: Sequence[SecretView], columns: int, *, now: float, color: bool = False
+) -> str:
+    if not found:
+        return "No secret is set: `tpujob secret set NAME` sets one."
+    rows = [(one_line(one["name"], 128), _ago(one["set_at"], now)) for one in found]
+    return table(_COLUMNS, rows, columns, color=color)
+
+
+def _ago(at: str | None, now: float) -> str:
+    since = seconds(at)
+    return "-" if since is None else f"{age(now - since)} ago"
+
+
+def value_of(name: str, *, from_env: bool) -> str:
+    """Of a secret that is being set: from the environment, a person or standard input. Raises BadRequest."""
+    return secrets.checked_value(name, _from_env(name) if from_env else _given(name))
+
+
+def _from_env(name: str) -> str:
+    from tpujob.config import settings
+
+    found = settings.variable(name)
+    if not found:
+        raise BadRequest(f"there is no variable {name} in this environment")
+    return found
+
+
+def _given(name: str) -> str:
+    """What a person types, unseen, or what standard input holds, less the newline at its end."""
+    if screen().asks:
+        import getpass
+
+        return getpass.getpass(f"{name}: ")
+    if sys.stdin.isatty():
+        note(f"Type the value of {name}, then Ctrl-D:")
+    given = sys.stdin.buffer.read(secrets.MAX_BYTES + 2)
+    try:
+        return given.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise BadRequest(f"the value of {name} is no text: a variable cannot hold it") from None

@@ -1,0 +1,180 @@
+"""Jobs, events, suspects and notifications to and from JSON text, the form in which every store keeps them.
+
+A field that a document lacks gets the record's default. A field that the record does not know is ignored, and dropped
+by the next write: a change that must survive an older writer raises SCHEMA_VERSION by two, and is then refused here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from tpujob.domain import old_records
+from tpujob.domain.events import PAYLOADS, Event
+from tpujob.domain.failures import disclosure
+from tpujob.domain.model import SCHEMA_VERSION, Job, Json, Suspect
+from tpujob.domain.notifications.model import Message
+from tpujob.domain.spec.fields import Part
+from tpujob.domain.spec.jobspec import JobSpec
+from tpujob.errors import DamagedRecord, StoreError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+
+Document = dict[str, Json]
+Record = TypeVar("Record")
+
+
+def to_text(record: Job | Event | Suspect | Message) -> str:
+    """The record as JSON text in ASCII, every field named."""
+    return _adapter(type(record)).dump_json(record, ensure_ascii=True).decode()
+
+
+def to_json(record: Job | Event | Suspect) -> Document:
+    """The record as a document of plain JSON types, every field named."""
+    return _adapter(type(record)).dump_python(record, mode="json")
+
+
+def job_from_text(job_id: str, text: str) -> Job:
+    """The job that `to_text` was given. Raises StoreError, naming the job and the field, when the text is no job."""
+    try:
+        job = _read(Job, job_id, text)
+        version = job.schema_version
+    except StoreError:  # damaged, or of a version with other fields
+        job, version = None, _version(text)
+        if version in (None, SCHEMA_VERSION):
+            raise
+    if job and version == SCHEMA_VERSION:
+        return replace(job, spec=shared(job.spec))
+    if version >= SCHEMA_VERSION + 2:
+        raise DamagedRecord(
+            f"the record of job {job_id} was written by a newer tpujob: its schema is {version}, and this one reads "
+            f"up to {SCHEMA_VERSION + 1}",
+            hint="upgrade tpujob",
+        )
+    document = json.loads(text)
+    if version == 1:
+        with contextlib.suppress(LookupError, TypeError, ValueError, AttributeError):
+            document = old_records.job(
+                document
+            )  # not of a damaged one: the next line says what is wrong
+    found = _read(Job, job_id, json.dumps({**document, "schema_version": SCHEMA_VERSION}))
+    return disclosure.old_job(found) if version <= 6 else found
+
+
+def event_from_text(job_id: str, text: str) -> Event:
+    """The event that `to_text` was given. Raises StoreError, naming the job and the field."""
+    happened = _read(Event, job_id, text)
+    kind, document = PAYLOADS.get(happened.kind), json.loads(text)
+    old = document.get("schema_version", 1) <= 6
+    if kind is None:
+        return disclosure.old_event(happened) if old else happened
+    try:
+        payload = old_records.payload(document) if "data" in document else document.get("payload")
+    except (LookupError, TypeError, ValueError, AttributeError):
+        payload = document["data"]  # it is damaged, and the next line says what is wrong
+    happened = replace(happened, payload=_read(kind, job_id, json.dumps(payload), "payload"))
+    return disclosure.old_event(happened) if old else happened
+
+
+def _version(text: str) -> int | None:
+    """The schema version of a job's text; None where it says none."""
+    try:
+        found = json.loads(text)["schema_version"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return found if isinstance(found, int) else None
+
+
+def suspect_from_json(document: Document) -> Suspect:
+    """The suspect that `to_json` was given. Raises StoreError, naming the field."""
+    return _read(Suspect, "", json.dumps(document))
+
+
+def message_from_text(text: str) -> Message:
+    """The message that `to_text` was given. Raises StoreError, naming the field. Of a message of an earlier version,
+    which reported several notes, the first one is read, and how many there were."""
+    if '"notes":' in text and '"notification":' not in text:
+        with contextlib.suppress(LookupError, TypeError, ValueError):
+            document = json.loads(text)
+            more = len(document["keys"]) - 1
+            text = json.dumps({**document, "notification": document["notes"][0], "more": more})
+    return _read(Message, "", text)
+
+
+@cache
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+def _read(kind: type[Record], job_id: str, text: str, *below: str) -> Record:
+    try:
+        return _adapter(kind).validate_json(text, strict=True, extra="ignore")
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        problem = _problem(min(found, key=lambda each: each["type"] == "missing"), below)
+        what = f"the record of job {job_id}" if job_id else "a stored record"
+        raise DamagedRecord(f"{what} is damaged: {problem}") from None
+
+
+#: what pydantic's error types mean for a document
+_EXPECTED: Mapping[str, str] = {
+    "string_type": "text",
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "tuple_type": "a list",
+    "dict_type": "an object",
+    "mapping_type": "an object",
+    "model_type": "an object",
+    "dataclass_type": "an object",
+}
+
+
+def _problem(found: ErrorDetails, below: tuple[str, ...]) -> str:
+    """`slices[0].zone` should be text and is 7."""
+    steps = (*below, *found["loc"])
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    path = path.lstrip(".")
+    if found["type"] == "missing":
+        return f"`{path}` is missing"
+    if found["type"] in ("enum", "literal_error"):
+        expected = "one of " + found["ctx"]["expected"].replace("'", "").replace(" or ", ", ")  # pyright: ignore[reportTypedDictNotRequiredAccess]
+    else:
+        expected = _EXPECTED.get(found["type"], "")
+    if not expected:
+        return f"`{path}`: {found['msg'].removeprefix('Value error, ')}" if path else found["msg"]
+    shown = repr(found["input"])
+    shown = shown if len(shown) <= 40 else f"{shown[:37]}..."
+    return f"`{path}` should be {expected} and is {shown}"
+
+
+# Parts of specs that jobs share --------------------------------------------------------------------------------------
+
+
+#: parts that are kept to be shared; a part takes about 1 kB
+MOST_SHARED = 4096
+_PARTS = ("tpu", "run", "recovery", "watch")
+
+_known: dict[tuple[type[Part], str], Part] = {}
+#: of a spec that a store keeps: every default is filled in
+_ALL = set(JobSpec.model_fields)
+
+
+def shared(spec: JobSpec) -> JobSpec:
+    """An equal spec that takes an eighth of the memory, where specs like it were seen before."""
+    parts = {name: _one(getattr(spec, name)) for name in _PARTS}
+    return JobSpec.model_construct(_ALL, **{**dict(spec), **parts})
+
+
+def _one(part: Part) -> Part:
+    if len(_known) >= MOST_SHARED:
+        _known.clear()
+    return _known.setdefault((type(part), part.model_dump_json()), part)
