@@ -14,7 +14,7 @@ from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.cli.app import run
 from tpujob.data import incomplete_downloads
 from tpujob.data.local import alone
-from tpujob.data.objects import Content, ObjectFacts
+from tpujob.data.objects import ObjectContent, ObjectFacts
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.errors import IllegalInState
 
@@ -28,13 +28,13 @@ def leave_behind(rig: Rig) -> None:
 
     class Dying(JsonObjects):
         @contextmanager
-        def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[Content]:
+        def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:
             def chunks() -> Generator[bytes]:
                 yield b"y" * 100
                 raise Killed
 
             del bucket, facts, start
-            yield Content(chunks())
+            yield ObjectContent(chunks())
 
     rig.put("other/file", b"y" * 5000)
     with pytest.raises(Killed):

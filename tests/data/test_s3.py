@@ -19,7 +19,7 @@ from tests.data.rig import Rig, files_in, named
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.s3 import S3Objects
 from tpujob.data.checksums import Hash
-from tpujob.data.objects import Content, ObjectFacts
+from tpujob.data.objects import ObjectContent, ObjectFacts
 from tpujob.data.places import S3Prefix
 from tpujob.data.sync import upload
 from tpujob.errors import NotFound, Refused, Transient
@@ -172,7 +172,7 @@ class Flipped(S3Objects):
     read = 0  #: times that it was read
 
     @contextmanager
-    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[Content]:
+    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:
         with super().open(bucket, facts, start) as content:
             if facts.name == "bad":
                 self.read += 1
@@ -225,7 +225,7 @@ class WrongETag(S3Objects):
     """As a server that makes up ETags which look like an MD5."""
 
     @contextmanager
-    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[Content]:
+    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:
         with super().open(bucket, facts, start) as content:
             content.hash = Hash("md5", bytes(16), certain=False)
             yield content
@@ -272,7 +272,7 @@ def test_an_object_that_is_replaced_in_mid_copy_comes_whole_in_its_new_form(
         done = False
 
         @contextmanager
-        def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[Content]:
+        def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:
             with super().open(bucket, facts, start) as content:
                 if not self.done:
                     self.done = True

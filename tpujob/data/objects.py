@@ -68,7 +68,7 @@ class SourceEnded(Transient):
 
 
 @dataclass(slots=True)
-class Content:
+class ObjectContent:
     """The bytes of an object as they arrive. `chunks` raises Transient when they end early."""
 
     chunks: Iterator[bytes]
@@ -173,7 +173,9 @@ class Reader(Protocol):
         """As it is now; None: there is no such object."""
         ...
 
-    def open(self, bucket: str, facts: ObjectFacts, start: int) -> AbstractContextManager[Content]:
+    def open(
+        self, bucket: str, facts: ObjectFacts, start: int
+    ) -> AbstractContextManager[ObjectContent]:
         """The bytes of exactly that object from `start`, requested once. Raises NotFound when these bytes cannot be had
         any more, NotCopied when this object is refused, Transient. What arrives is right as far as it goes, and
         unverified."""

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 
 from tpujob.adapters.calling import Count, Deadline, ServerClock, uncounted
 from tpujob.adapters.gcs import bucket as gcs_bucket
-from tpujob.adapters.gcs.client import Damaged, StorageClient, parsed
+from tpujob.adapters.gcs.client import DamagedBytes, StorageClient, parsed
 from tpujob.adapters.gcs.objects import bucket_path, frame, multipart, object_path
 from tpujob.data.checksums import decode, encode, extend, of_file
 from tpujob.errors import BadRequest, Conflict, NotFound, TpujobError, Transient
@@ -83,7 +83,7 @@ class GcsBlobs:
                 return _blob(bucket, stored)
             stored = parsed(reply)
             if decode(stored.get("crc32c")) != crc32c:
-                raise Damaged("the storage has another CRC32C than was sent")
+                raise DamagedBytes("the storage has another CRC32C than was sent")
             return _blob(bucket, stored)
 
         return self._client.repeat(f"write {path}", deadline, once, safe=if_generation is not None)
@@ -107,7 +107,7 @@ class GcsBlobs:
             declared = reply.headers.get("x-goog-hash", "").partition("crc32c=")[2]
             crc32c = decode(declared.partition(",")[0])
             if whole and crc32c not in (None, extend(0, reply.body)):
-                raise Damaged("the bytes do not have the CRC32C of the object")
+                raise DamagedBytes("the bytes do not have the CRC32C of the object")
             return reply.body
 
         return self._client.repeat(f"read {path}", Deadline(timeout), once)

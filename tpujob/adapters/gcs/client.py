@@ -61,7 +61,7 @@ _FORBIDDEN = (
 )
 
 
-class Damaged(Transient):
+class DamagedBytes(Transient):
     """The checksum does not match."""
 
 
@@ -135,8 +135,8 @@ class StorageClient:
 
         def worth_it(error: Transient) -> bool:
             nonlocal damaged
-            damaged += isinstance(error, Damaged)
-            return damaged <= _DAMAGED if isinstance(error, Damaged) else safe
+            damaged += isinstance(error, DamagedBytes)
+            return damaged <= _DAMAGED if isinstance(error, DamagedBytes) else safe
 
         try:
             return repeated(once, deadline, _BACKOFF, worth_it=worth_it)
@@ -343,7 +343,7 @@ def refusal(reply: Reply, *, retry_401: bool = False) -> TpujobError:
     if status in (404, 410):
         return NotFound(text)
     if status == 400 and "doesn't match calculated" in text:
-        return Damaged(text)
+        return DamagedBytes(text)
     slow_down = reason in ("rateLimitExceeded", "userRateLimitExceeded")
     if slow_down or status in (408, 409, 429) or (status >= 500 and status != 507):
         return Transient(text)

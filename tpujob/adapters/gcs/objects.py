@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.gcs.client import PATIENCE, TIMEOUT, Reply, StorageClient, parsed
 from tpujob.data.checksums import decode, encode
-from tpujob.data.objects import Content, ObjectFacts, Piece, SessionEnded, Upkeep
+from tpujob.data.objects import ObjectContent, ObjectFacts, Piece, SessionEnded, Upkeep
 from tpujob.data.rate_limit import WriteRate
 from tpujob.domain.model import Cause
 from tpujob.errors import NotFound, Refused, Transient
@@ -113,14 +113,14 @@ class JsonObjects(StorageClient):
             )
 
     @contextlib.contextmanager
-    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[Content]:
+    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:
         # without gzip the storage would unpack what is stored packed, and the checksum is of what is stored
         headers = {"Accept-Encoding": "gzip"} | ({"Range": f"bytes={start}-"} if start else {})
         target = f"{object_path(bucket, facts.name)}?alt=media&generation={facts.generation}"
         with self.opened("GET", target, headers, b=1) as (reply, chunks):
             if start and reply.status != 206:
                 raise Transient(f"cannot continue to read {facts.name}: the storage sent all of it")
-            yield Content(chunks)
+            yield ObjectContent(chunks)
 
     def rewrite(
         self,

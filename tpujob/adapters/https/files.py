@@ -9,7 +9,7 @@ import urllib3
 
 from tpujob.adapters.calling import Backoff, Deadline, repeated
 from tpujob.adapters.https.web import Web
-from tpujob.data.objects import Content, LeftOut, NotCopied, ObjectFacts, within_size
+from tpujob.data.objects import LeftOut, NotCopied, ObjectContent, ObjectFacts, within_size
 from tpujob.data.source_identity import hash_of_web, identity_of, validator_of
 from tpujob.data.url_lists import WebFile
 from tpujob.domain.model import Cause
@@ -52,7 +52,7 @@ class WebFiles:
             return None
 
     @contextmanager
-    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[Content]:  # noqa: ARG002
+    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:  # noqa: ARG002
         file = self._by_key[facts.name]
         headers = {"Range": f"bytes={start}-"} if start else {}
         if start and not file.md5:  # with an MD5 a mixture of two files is found at the end
@@ -68,7 +68,7 @@ class WebFiles:
                 raise NotCopied("its server sends it in chunks, without a length to rely on")
             skip = _begins_at(answer, facts, start, pinned=not file.md5)
             chunks = within_size(facts, start, _body(answer, facts.name, skip))
-            yield Content(chunks, facts.hash or hash_of_web(_headers(answer)))
+            yield ObjectContent(chunks, facts.hash or hash_of_web(_headers(answer)))
         finally:
             answer.close()
 

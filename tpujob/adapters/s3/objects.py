@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from tpujob.adapters.calling import Backoff, Deadline, repeated
 from tpujob.adapters.s3.errors import translated
-from tpujob.data.objects import Content, LeftOut, NotCopied, ObjectFacts, within_size
+from tpujob.data.objects import LeftOut, NotCopied, ObjectContent, ObjectFacts, within_size
 from tpujob.data.source_identity import etag_of, hash_of_s3, identity_of, whole_seconds
 from tpujob.domain.model import Cause
 from tpujob.errors import BadRequest, NotFound, Refused, TpujobError
@@ -76,7 +76,7 @@ class S3Objects:
             return None
 
     @contextmanager
-    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[Content]:
+    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:
         query: dict[str, Any] = {"Bucket": bucket, "Key": facts.name, "ChecksumMode": "ENABLED"}
         if etag := etag_of(facts.identity):
             query["IfMatch"] = etag
@@ -91,7 +91,7 @@ class S3Objects:
         try:
             _check_same(facts, start, answer)
             chunks = within_size(facts, start, _chunks(answer["Body"], operation))
-            yield Content(chunks, None if start else hash_of_s3(answer))
+            yield ObjectContent(chunks, None if start else hash_of_s3(answer))
         finally:
             answer["Body"].close()
 

@@ -10,7 +10,7 @@ from tpujob.data.objects import Objects, Reader
 from tpujob.data.places import Folder, Place, Prefix
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.download import Downloader
-from tpujob.data.sync.endpoints import Endpoint, FolderEndpoint, ListedEndpoint
+from tpujob.data.sync.endpoints import FolderEndpoint, ListedEndpoint, SyncEndpoint
 from tpujob.data.sync.server_copy import ServerCopier
 from tpujob.data.sync.upload import Done, Importer, Uploader
 from tpujob.errors import BadRequest
@@ -25,8 +25,8 @@ class Copier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    source: Endpoint[Any]
-    target: Endpoint[Any]
+    source: SyncEndpoint[Any]
+    target: SyncEndpoint[Any]
     copier: Copier
     why_not: Callable[[str], str]  #: why a key cannot be copied; keys come in their order
     #: class A and B of copying an object of that size
@@ -45,7 +45,7 @@ def direction(
     BadRequest where nothing is copied."""
     used: Any = objects if isinstance(source, Prefix) else reader
     if isinstance(source, Folder):
-        begin: Endpoint[Any] = FolderEndpoint(_real_path(source))
+        begin: SyncEndpoint[Any] = FolderEndpoint(_real_path(source))
     else:
         from_storage = isinstance(source, Prefix)
         begin = ListedEndpoint(used, source.bucket, source.prefix, billed=from_storage)

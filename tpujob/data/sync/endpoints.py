@@ -11,7 +11,7 @@ from tpujob.data.objects import LeftOut, LocalFile, ObjectFacts, Reader
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Endpoint(Protocol[T_co]):
+class SyncEndpoint(Protocol[T_co]):
     @property
     def pages(self) -> int:
         """Class A operations that listing it has cost so far."""

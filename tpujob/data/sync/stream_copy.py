@@ -11,8 +11,8 @@ from typing import Protocol
 
 from tpujob.data.checksums import Hash, Hasher, extend, hasher
 from tpujob.data.objects import (
-    Content,
     NotCopied,
+    ObjectContent,
     ObjectFacts,
     Reader,
     SessionEnded,
@@ -26,10 +26,10 @@ _SESSIONS = 3  #: that are begun for one object
 #: versions of one object that are tried, each of which replaced the one before
 _GENERATIONS = 3
 
-Opener = Callable[[int], AbstractContextManager[Content]]
+Opener = Callable[[int], AbstractContextManager[ObjectContent]]
 
 
-class Sink(Protocol):
+class CopySink(Protocol):
     """Where the bytes of one object go. They have no name before `finish`."""
 
     def restart(self) -> None:
@@ -54,7 +54,7 @@ class Sink(Protocol):
 
 
 def copy_stream(
-    size: int, open: Opener, declared: Hash | None, sink: Sink, moved: Callable[[int], None]
+    size: int, open: Opener, declared: Hash | None, sink: CopySink, moved: Callable[[int], None]
 ) -> tuple[int, bool]:
     """Return the CRC32C, and whether the source declared a hash that fits. `open(start)` reads the source. `moved`:
     called with the size of each piece. Raises what `open` and `sink` raise, and WrongBytes."""
@@ -126,7 +126,7 @@ class _Stream:
             return self.crc32c.to_bytes(4, "big") == self.declared.value
         return self._hasher is not None and self._hasher.digest() == self.declared.value
 
-    def fill(self, sink: Sink) -> None:
+    def fill(self, sink: CopySink) -> None:
         """Afterwards all bytes have arrived at the sink."""
         at = failures = 0
         while at < self._size:

@@ -8,7 +8,15 @@ from functools import partial
 from typing import BinaryIO, Literal
 
 from tpujob.data.checksums import Hash, of_file
-from tpujob.data.objects import Changed, Content, LocalFile, ObjectFacts, Objects, Piece, Reader
+from tpujob.data.objects import (
+    Changed,
+    LocalFile,
+    ObjectContent,
+    ObjectFacts,
+    Objects,
+    Piece,
+    Reader,
+)
 from tpujob.data.places import Outside, Prefix
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.endpoints import local_file
@@ -231,10 +239,10 @@ def declared_hash(facts: ObjectFacts) -> Hash | None:
 
 
 @contextmanager
-def _file_content(file: LocalFile, start: int) -> Generator[Content]:
+def _file_content(file: LocalFile, start: int) -> Generator[ObjectContent]:
     with opened(file) as content:
         content.seek(start)
-        yield Content(_file_chunks(file, content))
+        yield ObjectContent(_file_chunks(file, content))
 
 
 def _file_chunks(file: LocalFile, content: BinaryIO) -> Iterator[bytes]:
