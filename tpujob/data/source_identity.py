@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from tpujob.data.objects import Hash, HashKind
-from tpujob.data.sync.verify import from_base64
+from tpujob.data.checksums import Hash, HashKind, from_base64
 
 _KINDS: tuple[HashKind, ...] = ("crc32c", "crc32", "sha256", "sha1")
 

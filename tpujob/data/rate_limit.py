@@ -1,5 +1,5 @@
 """How fast a bucket may be written to: Cloud Storage spreads a bucket over more servers as it sees more requests, and
-refuses what comes faster than it can spread. The rule is pure; `Ramp` waits by it."""
+refuses what comes faster than it can spread. The rule is pure; `RateLimit` waits by it."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Pace:
         return replace(self, rate=half, since=now + _CALM, cut=now)
 
 
-class Ramp:
+class RateLimit:
     """Implements `WriteRate`."""
 
     def __init__(

@@ -1,30 +1,23 @@
-"""What ended copies have left behind, as a record and as lines. Pure."""
+"""Unfinished downloads, and what buckets keep, as a record and as lines. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tpujob.data.leftovers import Leftovers
+from tpujob.data.incomplete_downloads import PartsFolder
 from tpujob.data.objects import Upkeep
-from tpujob.domain.text import amount_of_bytes, clean, many, span
+from tpujob.domain.text import amount_of_bytes, clean, many
 
 _SHOWN = 20
 _DAY = 86400
 
 
 def record(
-    found: Leftovers, kept: Mapping[str, Upkeep | None], now: float, *, removed: bool
+    folders: Sequence[PartsFolder], kept: Mapping[str, Upkeep | None], *, removed: bool
 ) -> dict[str, Any]:
     """`kept`: of each bucket that was named; None: not known."""
     return {
         "removed": removed,
-        "uploads": [
-            {"target": one.target, "age_s": round(max(0.0, now - one.begun)), "bytes": one.size}
-            for one in found.uploads
-        ],
-        "folders": [
-            {"path": one.path, "files": one.files, "bytes": one.size} for one in found.folders
-        ],
-        "tokens": found.tokens,
+        "folders": [{"path": one.path, "files": one.files, "bytes": one.size} for one in folders],
         "buckets": [
             {
                 "bucket": name,
@@ -38,31 +31,22 @@ def record(
 
 
 def page(shown: Mapping[str, Any]) -> str:
-    uploads, folders = shown["uploads"], shown["folders"]
-    lines = [f"Uploads that were begun and not ended: {len(uploads):,}"]
-    lines += [
-        f"  {clean(one['target'])}: begun {span(one['age_s'])} ago" for one in uploads[:_SHOWN]
-    ]
-    lines += _more(uploads)
-    lines.append(f"Folders with unfinished files: {len(folders):,}")
+    folders = shown["folders"]
+    lines = [f"Folders with unfinished downloads: {len(folders):,}"]
     for one in folders[:_SHOWN]:
         size = f"{many(one['files'], 'file')}, {amount_of_bytes(one['bytes'])}"
         lines.append(f"  {clean(one['path'])}: {size}")
-    lines += _more(folders)
-    lines += [_what_next(shown)] if uploads or folders or shown["tokens"] else []
+    if len(folders) > _SHOWN:
+        lines.append(f"  and {len(folders) - _SHOWN:,} more: --json")
+    if folders and shown["removed"]:
+        lines.append("They are removed. What was copied stays.")
+    elif folders:
+        lines.append(
+            "The next sync to the same folder removes them; so does: tpujob data gc --delete"
+        )
     for one in shown["buckets"]:
         lines += _bucket(one)
     return "\n".join(lines)
-
-
-def _what_next(shown: Mapping[str, Any]) -> str:
-    if shown["removed"]:
-        return "All of it is removed. What was copied stays."
-    return "The command that left them goes on with them. To remove them, for $0: tpujob data gc --delete"
-
-
-def _more(found: list[Any]) -> list[str]:
-    return [f"  and {len(found) - _SHOWN:,} more: --json"] if len(found) > _SHOWN else []
 
 
 def _bucket(one: Mapping[str, Any]) -> list[str]:

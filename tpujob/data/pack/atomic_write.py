@@ -5,7 +5,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpujob.data.checksum import of_file
+from tpujob.data.checksums import of_file
 from tpujob.data.keys import why_no_file
 from tpujob.data.pack.manifest import IndexEntry
 from tpujob.data.sync.download import NoPlace, make_folder
@@ -13,7 +13,7 @@ from tpujob.errors import Conflict
 
 
 @dataclass(frozen=True, slots=True)
-class Landing:
+class FileWriter:
     """Threads share it. `root`: with every link in its path resolved; `parts`: a folder of the same disk."""
 
     root: bytes

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.data.rig import Rig
 from tpujob.adapters.gcs.objects import JsonObjects
-from tpujob.data.ramp import DOUBLING, FIRST, Pace, Ramp
+from tpujob.data.rate_limit import DOUBLING, FIRST, Pace, RateLimit
 from tpujob.emulator.storage import StorageFault, StorageFaults, StorageServer
 
 
@@ -25,14 +25,14 @@ class Clock:
         self.now += seconds
         self.slept += seconds
 
-    def ramp(self) -> Ramp:
-        return Ramp(lambda: self.now, self.sleep, lambda: 0.0)
+    def limit(self) -> RateLimit:
+        return RateLimit(lambda: self.now, self.sleep, lambda: 0.0)
 
 
-def writes_in(ramp: Ramp, clock: Clock, seconds: float) -> int:
+def writes_in(limit: RateLimit, clock: Clock, seconds: float) -> int:
     end, count = clock.now + seconds, 0
     while clock.now < end:
-        ramp.wait("b")
+        limit.wait("b")
         count += 1
     return count
 
@@ -41,10 +41,10 @@ def test_a_bucket_takes_800_writes_a_second_at_first_and_at_most_twice_as_many_a
     None
 ):
     clock = Clock()
-    ramp = clock.ramp()
-    assert writes_in(ramp, clock, 2) == pytest.approx(2 * FIRST, rel=0.01)
+    limit = clock.limit()
+    assert writes_in(limit, clock, 2) == pytest.approx(2 * FIRST, rel=0.01)
     clock.now += DOUBLING
-    assert writes_in(ramp, clock, 2) == pytest.approx(2 * 2 * FIRST, rel=0.01), (
+    assert writes_in(limit, clock, 2) == pytest.approx(2 * 2 * FIRST, rel=0.01), (
         "nothing is saved up"
     )
 
@@ -59,27 +59,27 @@ def test_the_rate_at_most_doubles_in_any_20_minutes(begin: float, length: float)
 
 def test_a_refusal_halves_the_rate_and_many_at_once_halve_it_once() -> None:
     clock = Clock()
-    ramp = clock.ramp()
-    ramp.wait("b")
+    limit = clock.limit()
+    limit.wait("b")
     for _ in range(16):
-        ramp.slow_down("b")
-    assert writes_in(ramp, clock, 2) == pytest.approx(FIRST, rel=0.01)
+        limit.slow_down("b")
+    assert writes_in(limit, clock, 2) == pytest.approx(FIRST, rel=0.01)
     clock.now += 60
-    ramp.slow_down("b")
-    assert writes_in(ramp, clock, 2) == pytest.approx(FIRST / 2, rel=0.05)
+    limit.slow_down("b")
+    assert writes_in(limit, clock, 2) == pytest.approx(FIRST / 2, rel=0.05)
     for _ in range(40):
         clock.now += 11
-        ramp.slow_down("b")
-    assert writes_in(ramp, clock, 2) >= 20, "it never stands still"
+        limit.slow_down("b")
+    assert writes_in(limit, clock, 2) >= 20, "it never stands still"
 
 
 def test_each_bucket_has_its_own_rate() -> None:
     clock = Clock()
-    ramp = clock.ramp()
+    limit = clock.limit()
     for _ in range(100):
-        ramp.wait("a")
+        limit.wait("a")
     before = clock.slept
-    ramp.wait("b")
+    limit.wait("b")
     assert clock.slept == before
 
 
@@ -91,9 +91,9 @@ def test_threads_share_the_rate() -> None:
         with lock:
             begun.append(seconds)
 
-    ramp = Ramp(lambda: clock.now, sleep, lambda: 0.0)
+    limit = RateLimit(lambda: clock.now, sleep, lambda: 0.0)
     threads = [
-        threading.Thread(target=lambda: [ramp.wait("b") for _ in range(50)]) for _ in range(8)
+        threading.Thread(target=lambda: [limit.wait("b") for _ in range(50)]) for _ in range(8)
     ]
     for thread in threads:
         thread.start()

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tpujob.data.objects import Hash
+from tpujob.data.checksums import Hash, from_base64
 from tpujob.data.places import Folder, Place, Url, UrlList, checked_url, without_query
-from tpujob.data.sync.verify import from_base64
 from tpujob.errors import BadRequest, NotFound
 
 HEADER = "TsvHttpData-1.0"
