@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.old_logs import metadata_of_pieces
 from tests.support.records import a_job
 from tests.support.shelf import WORKDIR, Shelf, at_once
 from tpujob.domain.model import Endpoint, Job, State
@@ -53,7 +54,7 @@ class LargeSlice(Shelf):
         path = paths.shared_log_path(WORKDIR, attempt, by, number)
         at = 1_700_000_000.0 + 300 * number
         facts = SegmentFacts(1 + (number - 1) * LINES, LINES, at, open=True)
-        self.facts[path] = segment.shared([(h, facts, LINES * LINE) for h in range(HOSTS)])
+        self.facts[path] = metadata_of_pieces([(h, facts, LINES * LINE) for h in range(HOSTS)])
         self.objects[path] = b""
 
     def list(
@@ -244,7 +245,7 @@ def test_what_comes_bit_by_bit_is_in_the_order_of_all_at_once(
             number[by] += 1
             path = paths.shared_log_path(WORKDIR, 2, by, number[by])
             shelf.put(path, b"x" * sum(size for _, _, size in rows), timeout=1)
-            shelf.facts[path] = segment.shared(rows) if chance.random() < 0.95 else {"at": "?"}
+            shelf.facts[path] = metadata_of_pieces(rows) if chance.random() < 0.95 else {"at": "?"}
         if chance.random() < 0.3:
             host, own_number = chance.choice(hosts), own_number + 1
             facts = some_facts(chance, line[host])

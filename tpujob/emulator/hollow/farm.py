@@ -6,17 +6,17 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpujob.emulator.farm.metadata import GUEST_ATTRIBUTES, SSH_KEYS
 from tpujob.emulator.farm_client import FarmError
-from tpujob.emulator.hollow.host import Attempt, Host
+from tpujob.emulator.hollow.host import Host
 from tpujob.emulator.storage import StorageServer
 from tpujob.emulator.tpu.records import BringUp, Disturb
 from tpujob.errors import TpujobError
 from tpujob.protocol import paths
-from tpujob.protocol.slice_report import Word, pack
+from tpujob.protocol.report import sign_report
 
 if TYPE_CHECKING:
     from tpujob.emulator.hollow.door import Door
@@ -41,8 +41,6 @@ class _Slice:
     writing: bool = False  #: its reports are being written
     again: bool = False  #: and have changed meanwhile
     ending: asyncio.TimerHandle | None = None  #: of its notice
-    #: the newest of each host, and when it was said
-    words: dict[int, tuple[Word, float]] = field(default_factory=dict[int, tuple[Word, float]])
 
 
 class HollowFarm:
@@ -240,33 +238,26 @@ class HollowFarm:
             slice.due = self._loop.call_later(after, self._speak, slice)
 
     async def _write(self, slice: _Slice) -> float:
-        """One object with the words of all hosts, by the first that has something to say. Returns the seconds until the
-        next one; 0: there is none."""
+        """One object of each host that has something to report. Returns the seconds until the next ones; 0: there are
+        none."""
         now = time.time()
         newest = max((a.number for one in slice.hosts if (a := one.attempt)), default=0)
-        slice.words = {n: w for n, w in slice.words.items() if w[0].said.get("attempt") == newest}
-        spoke: list[Attempt] = []
+        wrote: list[bool] = []
+        every = 0.0
         for one in slice.hosts:
             attempt = one.attempt
-            if attempt is not None and attempt.number == newest and one.speaks:
-                word = attempt.word(now, one.physical)
-                slice.words[word.host] = word, now
-                spoke.append(attempt)
-        if not spoke:
-            return 0.0
-        ended = [one for one in spoke if one.exit_code is not None]
-        words = [word._replace(age=now - at) for word, at in slice.words.values()]
-        by = spoke[0].plan
-        metadata, body = pack(words, by=by["host"], at=now, key=spoke[0].key)
-        path = paths.report_path(by["workdir"], by["attempt"], by["host"])
-        async with self._few:
-            written = await self._storage.put(path, metadata, body)
-        if not written:
-            return _RETRY_S
-        self.reports += 1
-        for one in ended:
-            one.said = True
-        return max(1.0, float(by["report_every"]))
+            if attempt is None or attempt.number != newest or not one.speaks:
+                continue
+            plan, ended = attempt.plan, attempt.exit_code is not None
+            document = attempt.report(now, one.physical)
+            metadata, body = sign_report(document, attempt.key)
+            path = paths.report_path(plan["workdir"], plan["attempt"], plan["host"])
+            async with self._few:
+                wrote.append(await self._storage.put(path, metadata, body))
+            self.reports += wrote[-1]
+            attempt.said = attempt.said or (ended and wrote[-1])
+            every = max(1.0, float(plan["report_every"]))
+        return every if all(wrote) else _RETRY_S
 
 
 def _keys_of(ssh_keys: str) -> set[str]:

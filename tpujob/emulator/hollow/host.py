@@ -12,7 +12,6 @@ from tpujob.protocol import (
     ReportDocument,
     check_plan,
     paths,
-    slice_report,
 )
 
 Answer = tuple[int, str]  #: exit code and output
@@ -37,7 +36,7 @@ class Attempt:
     def number(self) -> int:
         return self.plan["attempt"]
 
-    def word(self, now: float, physical: str) -> slice_report.Word:
+    def report(self, now: float, physical: str) -> ReportDocument:
         """Its next report."""
         self.seq = max(self.seq + 1, int(now * 1000))
         until = now if self.stuck_since is None else self.stuck_since
@@ -49,6 +48,7 @@ class Attempt:
             "attempt": self.plan["attempt"],
             "host": self.plan["host"],
             "seq": self.seq,
+            "at": now,
             "phase": Phase.EXITED if ended else Phase.RUNNING,
             "exit_code": self.exit_code,
             "notice": self.notice,
@@ -60,7 +60,7 @@ class Attempt:
             said["saved_in"] = 0.0 if self.notice else None
         elif not ended:
             said["idle"], said["looks"] = round(now - until, 1), int(now - until)
-        return slice_report.Word(self.plan["host"], said)
+        return said
 
     def end(self) -> None:
         """It is told to stop, and has saved."""

@@ -19,7 +19,7 @@ IDLE = 30.0  #: seconds without a reader, after which a stream is closed
 KEPT = 600.0  #: seconds for which what was heard is remembered after that, if there is room
 CONNECT = 10.0  #: seconds for a connection
 PAUSES = (1.0, 2.0, 5.0, 15.0)  #: seconds between two tries
-VOICES = 8  #: hosts of one attempt that are asked themselves
+VOICES = 256  #: hosts of one attempt that are asked themselves
 ROOM, LEAST = 32 * 1024 * 1024, 256 * 1024  #: bytes of tails of an attempt; of one host at least
 LOUD = "more is printed than the backend can keep"
 
@@ -79,7 +79,8 @@ class Followed:
             return
         for host in range(self.count):
             heard = {h for voice in self.voices.values() for h in voice.speaks_for}
-            unsure = any(not voice.tried for voice in self.voices.values())
+            # host 0 of an agent of before may send the lines of all
+            unsure = any(not voice.tried and not n for n, voice in self.voices.items())
             if host in heard or host in self.voices or unsure or len(self.voices) >= VOICES:
                 continue
             self.voices[host] = _Voice(self, host)
