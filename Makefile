@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo test check-models sim estimator bare gcloud hf kills page screenshots checkpoints verdicts equality silence workloads scale fuzz audit lint fmt bench bench-scale speed lock clean help
+.PHONY: demo test check-models sim estimator bare gcloud live hf kills page screenshots checkpoints verdicts equality silence workloads scale fuzz audit lint fmt bench bench-scale speed lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
@@ -67,6 +67,10 @@ silence: $(READY)  ## hosts that are killed or cut off from each other, on a who
 
 workloads: $(READY)  ## the bundled programs trained until they are as good as docs/workloads.md says; about eight minutes
 	@XLA_FLAGS= $(BIN)/python -m pytest -m train tests/workloads
+
+# TPUJOB_LIVE_PROJECT, _ZONE and _BUCKET name a real project; _USD bounds what the run may cost.
+live: $(READY)  ## what no document says, asked of a real project with one slice, for cents; without one, of the emulator
+	@$(BIN)/python -m pytest -rs tests/live
 
 screenshots: $(READY)  ## the pictures in docs/page, made anew
 	@TPUJOB_SCREENSHOTS=1 $(BIN)/python -m pytest -m page tests/page/test_screenshots.py

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tpujob.adapters.ssh import agent_calls
-from tpujob.adapters.ssh.agent_archive import packed
+from tpujob.adapters.ssh.agent_calls import packed
 from tpujob.adapters.ssh.connection import Output
 from tpujob.domain.model import Cause
 from tpujob.errors import Refused

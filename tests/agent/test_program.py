@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent_host import JOB, Host, archive, until
-from tpujob.adapters.ssh.agent_archive import packed
+from tpujob.adapters.ssh.agent_calls import packed
 from workloads.contract import ProgramContext
 
 
@@ -82,7 +82,7 @@ def test_a_program_reads_its_context_its_env_and_its_code(host: Host) -> None:
 
 def test_what_the_program_reports_is_in_the_report_and_its_files_are_kept(host: Host) -> None:
     program = """
-from tpujob.adapters.ssh.agent_archive import packed
+from tpujob.adapters.ssh.agent_calls import packed
 from workloads.contract import ProgramContext, Reporter
 report = Reporter(ProgramContext.from_env())
 report.event("phase", name="train")

@@ -557,6 +557,18 @@ def test_every_help_text_is_complete() -> None:
     assert walk("tpujob", get_command(build())) == []
 
 
+def test_the_list_of_commands_says_what_each_command_says_itself() -> None:
+    from typer.main import get_command
+
+    from tpujob.cli.app import COMMANDS, build
+
+    whole = get_command(build())
+    told = {name: whole.commands[name].help.split("\n\n")[0] for name in COMMANDS}  # type: ignore[attr-defined]
+    assert {n: " ".join(t.split()) for n, t in told.items()} == {
+        name: one.summary for name, one in COMMANDS.items()
+    }
+
+
 def test_without_a_command_the_help_is_printed(tpujob: Tpujob) -> None:
     assert tpujob(code=2).err == tpujob("--help").out
 

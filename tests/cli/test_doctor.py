@@ -17,13 +17,10 @@ from tests.support.google_server import GoogleServer
 from tests.support.signed_in import signed_in
 from tests.support.tpu_rig import Cloud, node
 from tpujob.adapters import this_machine
-from tpujob.cli.render.doctor.findings import doctor_page, quota_page
-from tpujob.cli.render.doctor.probe import question, result_text
+from tpujob.cli.commands.doctor import doctor_page, quota_page
 from tpujob.cli.render.text import width
 from tpujob.doctor.findings import NotSeen, fail, ok, unknown, warn
 from tpujob.doctor.machine import Software
-from tpujob.doctor.probe.spend import Choice, budget
-from tpujob.doctor.probe.verdicts import Result, Verdict
 from tpujob.doctor.quota import Allowance, Kind, Overview
 
 PARENT = f"projects/{g.PROJECT}/locations/{g.ZONE}"
@@ -322,42 +319,3 @@ def test_the_widest_row_fits_80_columns() -> None:
     assert "nort" in page
     assert "?" in page.splitlines()[2]
     assert "Could not be read: europe-west4-a" in page
-
-
-def test_options_of_the_probes_are_for_the_probes(tpujob: Tpujob) -> None:
-    said = tpujob("doctor", "--type", "v4-8", code=2)
-    assert "are for --probe" in said.err
-
-
-def test_no_probe_where_the_backend_is_deployed(
-    tpujob: Tpujob, tpujob_state: Path, google: GoogleServer
-) -> None:
-    (tpujob_state / "contexts" / "lab.yaml").write_text("name: lab\nbackend: https://x.example\n")
-    said = tpujob("doctor", "--probe", "--yes", code=2)
-    assert "the backend of lab is deployed" in said.err
-
-
-def test_a_verdict_says_what_was_expected_only_where_that_matters() -> None:
-    def result(verdict: Verdict, seen: str) -> Result:
-        return Result("marks-echoed", verdict, "all four", seen, ("x",), 1.0, "x.json")
-
-    assert result_text(result(Verdict.OK, "all four have ours"), 80) == (
-        "ok      marks-echoed     all four have ours"
-    )
-    same(
-        result_text(
-            result(Verdict.DIFFERS, "none of the four places has our labels or metadata"), 60
-        ),
-        """
-differs marks-echoed     none of the four places has our
-                         labels or metadata
-                         expected: all four
-""",
-    )
-
-
-def test_the_question_has_price_time_and_place() -> None:
-    choice = Choice("v4-8", "us-central2-b", 3.686, "r")
-    said = question("lab", choice, budget(choice, 1.0), Path("/here"))
-    for words in ("v4-8 in us-central2-b", "$3.69/h", "16 min ($1.00; cap $1.00)", "/here"):
-        assert words in said

@@ -20,12 +20,11 @@ from tests.support.scripted import (
     slice_view,
 )
 from tpujob.api import JobPage, JobView, PlanView
+from tpujob.cli.commands.demo import shortcomings, steps_lost, summary, try_next
 from tpujob.cli.render import answers, job_page, lines, listing, words
-from tpujob.cli.render.summary import shortcomings, steps_lost, summary, try_next
+from tpujob.cli.render.job_page import why_page
 from tpujob.cli.render.text import width
-from tpujob.cli.render.why import why_page
-from tpujob.domain.figures import seconds
-from tpujob.domain.text import clean
+from tpujob.domain.text import clean, seconds
 
 pytestmark = pytest.mark.usefixtures("utc")
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tpujob.cli.render import text
 from tpujob.cli.render.text import clip, clip_middle, pad, width
-from tpujob.domain import figures
+from tpujob.domain import text as figures
 from tpujob.domain.text import clean
 
 

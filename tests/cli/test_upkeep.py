@@ -10,7 +10,7 @@ from tests.support.commands import Tpujob, same
 from tests.support.scripted import ScriptedJobs, leak_view, suspect_view
 from tpujob import errors
 from tpujob.api import BrokenView, SweptView
-from tpujob.cli.render.admin import hosts_table, leaks_table
+from tpujob.cli.commands.admin import hosts_table, leaks_table
 from tpujob.cli.render.text import width
 
 HASH = "3f2a9c0d1e4b5a69788796a5b4c3d2e1"

@@ -20,13 +20,11 @@ from tests.support.scripted import (
 )
 from tpujob.api import AttemptView, JobView
 from tpujob.cli.render import words
-from tpujob.cli.render.job_page import job_page
+from tpujob.cli.render.job_page import job_page, why_page
 from tpujob.cli.render.listing import job_table
 from tpujob.cli.render.text import width
-from tpujob.cli.render.why import why_page
-from tpujob.domain.figures import seconds
 from tpujob.domain.model import State
-from tpujob.domain.text import clean
+from tpujob.domain.text import clean, seconds
 
 pytestmark = pytest.mark.usefixtures("utc")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tpujob.adapters.google.defaults import in_google_cloud
+from tpujob.adapters.google.identity import in_google_cloud
 from tpujob.config import context
 from tpujob.config.settings import Settings, load
 from tpujob.errors import BadRequest, BadSpec, NotFound

@@ -20,9 +20,8 @@ from tpujob.doctor.findings import (
     warn,
     worst,
 )
-from tpujob.doctor.firewall import Rule
 from tpujob.doctor.machine import Laptop, Software
-from tpujob.doctor.network import Network, Subnetwork
+from tpujob.doctor.network import Network, Rule, Subnetwork
 from tpujob.doctor.places import Addresses
 from tpujob.doctor.quota import Kind, Limit
 from tpujob.domain.hardware import accelerators

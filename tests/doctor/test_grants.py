@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tpujob.config import context
-from tpujob.doctor import grants
+from tpujob.doctor import quota
 from tpujob.errors import BadRequest
 
 LETTER = """
@@ -30,7 +30,7 @@ def grant(type: str, zone: str, pricing: str, chips: int) -> dict[str, object]:
 
 
 def test_every_grant_of_a_letter_is_found_in_its_order() -> None:
-    found = grants.of_letter(LETTER + LETTER)
+    found = quota.of_letter(LETTER + LETTER)
     assert found == [
         grant("v4", "us-central2-b", "on-demand", 32),
         grant("v4", "us-central2-b", "spot", 32),
@@ -46,13 +46,13 @@ def test_every_grant_of_a_letter_is_found_in_its_order() -> None:
 
 def test_a_letter_without_a_grant_says_what_a_line_of_one_looks_like() -> None:
     with pytest.raises(BadRequest, match="32 spot Cloud TPU v4 chips in zone us-central2-b"):
-        grants.of_letter("we regret to inform you")
+        quota.of_letter("we regret to inform you")
     with pytest.raises(BadRequest, match="v2-7"):
-        grants.of_letter("5 spot Cloud TPU v2-7 devices in zone us-central1-f")
+        quota.of_letter("5 spot Cloud TPU v2-7 devices in zone us-central1-f")
 
 
 def test_the_short_form() -> None:
-    assert grants.of_option("v4:us-central2-b:spot:32") == grant("v4", "us-central2-b", "spot", 32)
+    assert quota.of_option("v4:us-central2-b:spot:32") == grant("v4", "us-central2-b", "spot", 32)
     for bad in ("", "v4", "v4:us-central2-b:spot", "v4:us-central2-b:spot:many", "a:b:c:1:2"):
         with pytest.raises(BadRequest, match="is no grant"):
-            grants.of_option(bad)
+            quota.of_option(bad)

@@ -13,7 +13,6 @@ from tests.support.stores import DAMAGE, EMPTY
 from tests.support.world import orphans
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.api import LeakView
-from tpujob.doctor.probe.spend import LEFT_OVER, PROBE_JOB
 from tpujob.domain.decide import SUSPENDED_WITHIN
 from tpujob.domain.model import Job, Slice
 from tpujob.engine import zones
@@ -292,14 +291,6 @@ def test_an_orphan_that_the_cloud_is_suspending_is_given_its_time(stage: Stage) 
     stage.clock.sleep(1)
     assert [o.name for o in sweeps.sweep().deleted] == ["tj-000009-1"]
     assert asked == [False, False, True]
-
-
-def test_the_slice_of_a_probe_is_left_alone_while_it_may_be_in_use(stage: Stage) -> None:
-    leftover(stage, "tj-probe-1", "us-central2-b", age=LEFT_OVER - 60, job_id=PROBE_JOB)
-    assert [one["name"] for one in leaks(stage)] == ["tj-probe-1"], "it is shown"
-    assert stage.api.sweep()["deleted"] == []
-    leftover(stage, "tj-probe-2", "us-central2-b", age=LEFT_OVER + 60, job_id=PROBE_JOB)
-    assert [one["name"] for one in stage.api.sweep()["deleted"]] == ["tj-probe-2"]
 
 
 def test_the_slice_of_a_job_of_a_lost_store_is_deleted_though_a_new_job_has_its_id(

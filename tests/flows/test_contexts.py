@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.callers import ADA
 from tests.support.tpu_rig import Cloud, until
-from tpujob.cli.render.why import why_page
+from tpujob.cli.render.job_page import why_page
 from tpujob.config import context
 from tpujob.config.settings import Settings, load
 from tpujob.emulator.faults import inject

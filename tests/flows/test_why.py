@@ -7,11 +7,11 @@ import json
 import pytest
 
 from tests.support.stage import Stage, bad_device
-from tpujob.cli.render.why import why_page
+from tpujob.cli.render.job_page import why_page
 from tpujob.domain.codec import job_from_text, to_json, to_text
-from tpujob.domain.figures import seconds
 from tpujob.domain.lifecycle import PROVEN
 from tpujob.domain.model import State
+from tpujob.domain.text import seconds
 
 
 def why(stage: Stage, job_id: str) -> str:

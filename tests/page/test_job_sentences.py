@@ -16,8 +16,7 @@ from tests.page.conftest import Site
 from tests.support.callers import ADA
 from tests.support.records import NOW, job_in
 from tpujob.api import JobView, NextAction
-from tpujob.cli.render.job_page import job_page
-from tpujob.cli.render.why import why_page
+from tpujob.cli.render.job_page import job_page, why_page
 from tpujob.domain.copies import Copy, CopyProgress
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Cause, Job, Outcome, State, Wish

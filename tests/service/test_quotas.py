@@ -10,7 +10,7 @@ import pytest
 from tests.page import lab
 from tests.support.world import Clock
 from tpujob.api import CapacityReport
-from tpujob.cli.render.capacity import capacity_page
+from tpujob.cli.commands.overview import capacity_page
 from tpujob.doctor.quota import Held, Kind, Limit, Overview, allowances
 from tpujob.domain.model import Cause, Job
 from tpujob.domain.text import rfc3339

@@ -13,7 +13,7 @@ from tests.simulation.patches import Patch, everywhere, folded, replaced
 from tpujob.domain.actions import Copied
 from tpujob.domain.decide import active, condemned, copying
 from tpujob.domain.events import EventKind
-from tpujob.domain.failures import host_reputation, nonfinite, stall, told
+from tpujob.domain.failures import host_reputation, nonfinite, preemption_notice, stall
 from tpujob.domain.model import Cause
 from tpujob.domain.money import polling_cost
 from tpujob.domain.observations import Silence
@@ -56,7 +56,7 @@ def wrong_numbers_are_resumed() -> Patch:
 
 def exit_code_0_is_success() -> Patch:
     """Even of a program that was told to stop."""
-    return mock.patch.object(told, "complete", return_value=True)
+    return mock.patch.object(preemption_notice, "complete", return_value=True)
 
 
 def silence_alone_is_death() -> Patch:

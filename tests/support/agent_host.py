@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.shelf import at_once
-from tpujob.adapters.ssh.agent_archive import packed
+from tpujob.adapters.ssh.agent_calls import packed
 from tpujob.domain.host import reports
 from tpujob.emulator.storage import StorageServer
 from tpujob.ports import Blob

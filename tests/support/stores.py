@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest import mock
 
 from tpujob.adapters.firestore import Firestore, FirestoreStore
-from tpujob.adapters.firestore.values import Put, Remove
+from tpujob.adapters.firestore.records import Put, Remove
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.adapters.sqlite import store as sqlite_store
 from tpujob.adapters.sqlite.file import SqliteFile

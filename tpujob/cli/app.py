@@ -8,7 +8,7 @@ import io
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
@@ -18,64 +18,94 @@ from tpujob.cli.errors import NOBODY_READS, exit_code_table, show_error
 from tpujob.cli.output import OutputClosed, flush, say, screen
 from tpujob.errors import BadRequest, TpujobError, Transient
 
-#: Every command and the module of `tpujob.cli.commands` that has it, in the order of `--help`.
-COMMANDS: dict[str, tuple[str, str]] = {
-    "up": ("stack", "up"),
-    "down": ("stack", "down"),
-    "status": ("stack", "status"),
-    "serve": ("stack", "serve"),
-    "init": ("contexts", "init"),
-    "use": ("contexts", "use"),
-    "login": ("signing_in", "login"),
-    "logout": ("signing_in", "logout"),
-    "bucket": ("bucket", "app"),
-    "data": ("data.group", "app"),
-    "doctor": ("doctor", "doctor"),
-    "quota": ("doctor", "quota"),
-    "secret": ("secret.group", "app"),
-    "create": ("create", "create"),
-    "list": ("jobs", "list_jobs"),
-    "show": ("jobs", "show"),
-    "open": ("opening", "open_page"),
-    "why": ("jobs", "why"),
-    "logs": ("logs", "logs"),
-    "events": ("overview", "events"),
-    "diff": ("diff", "diff"),
-    "cost": ("cost.group", "app"),
-    "wait": ("jobs", "wait"),
-    "cancel": ("jobs", "cancel"),
-    "resume": ("jobs", "resume"),
-    "delete": ("jobs", "delete"),
-    "clean": ("jobs", "clean"),
-    "ssh": ("jobs", "ssh"),
-    "whoami": ("members", "whoami"),
-    "members": ("members", "members"),
-    "notifications": ("notifications.group", "app"),
-    "capacity": ("overview", "capacity"),
-    "hosts": ("admin", "hosts"),
-    "leaks": ("admin", "leaks"),
-    "sweep": ("admin", "sweep"),
-    "fsck": ("admin", "fsck"),
-    "demo": ("demo", "demo"),
-    "schema": ("stack", "schema"),
-    "version": ("stack", "version"),
-    "emulator": ("emulator.group", "app"),
-}
+
+class Command(NamedTuple):
+    """Where a command is, and its line in `tpujob --help`, which imports no command."""
+
+    #: of `tpujob.cli.commands`
+    module: str
+    #: a function, or the Typer of a group of commands
+    function: str
+    #: the first sentence of the function's docstring
+    summary: str
+
+
+#: Every command, in the order of `--help`, by the heading under which it stands there.
+GROUPS: dict[str, dict[str, Command]] = {
+    "Jobs": {
+        "create": Command("create", "create", "Submit a job."),
+        "list": Command("jobs", "list_jobs", "List active jobs, and those that ended within the last day."),
+        "show": Command("jobs", "show", "Show everything about a job, and what happens next."),
+        "why": Command("jobs", "why", "Say why a job is in its state, and what happens next."),
+        "logs": Command("logs", "logs", "Print a job's output, all hosts merged."),
+        "events": Command("overview", "events", "Print the events of a job, or of all jobs, oldest first."),
+        "wait": Command("jobs", "wait", "Wait until a job has ended; the exit code says how."),
+        "diff": Command("diff", "diff", "Show what differs between two jobs: spec, code, outcome."),
+        "cancel": Command("jobs", "cancel", "Stop a job's program; keep its slice for a while, for a resume."),
+        "resume": Command("jobs", "resume", "Continue from the last checkpoint, on the held slice or a new one."),
+        "delete": Command("jobs", "delete", "Stop a job and release its slice; keep its record and logs."),
+        "clean": Command("jobs", "clean", "Delete a job, then remove its logs, its bundle and its record."),
+        "ssh": Command("jobs", "ssh", "Open a shell on a host of a job, or run a command there."),
+        "open": Command("opening", "open_page", "Open the page of your jobs, or of one, in the browser."),
+        "schema": Command("stack", "schema", "Print the JSON schema of a job file, for editors."),
+    },
+    "Data": {
+        "data": Command("data.group", "app", "Copy and pack data, and show where it is."),
+        "bucket": Command("bucket", "app", "Make and show the buckets of the context."),
+        "secret": Command("secrets", "app", "Set, list and remove secrets that jobs name in run.secrets."),
+    },
+    "Money": {
+        "cost": Command("cost.group", "app", "Show what jobs have cost and would cost, budgets, and prices."),
+    },
+    "Cloud": {
+        "init": Command("contexts", "init", "Write a context: where in Google Cloud jobs run."),
+        "use": Command("contexts", "use", "Choose where jobs run: here, a context, a shared backend."),
+        "doctor": Command("doctor", "doctor", "Check that jobs can run, and say what to do where they cannot."),
+        "quota": Command("doctor", "quota", "Show limits, use and grants of each type of TPU, by zone."),
+        "capacity": Command("overview", "capacity", "Show what jobs hold and wait for, and what the cloud refuses."),
+        "hosts": Command("admin", "hosts", "Show machines that are suspected of wrong numbers; pin them."),
+        "leaks": Command("admin", "leaks", "List slices in the cloud that no job claims, with age and price."),
+        "sweep": Command("admin", "sweep", "Delete what no job claims."),
+        "fsck": Command("admin", "fsck", "Check every record, its history and the slices in the cloud."),
+    },
+    "People": {
+        "login": Command("signing_in", "login", "Sign in at Google for the deployed backend of the context."),
+        "logout": Command("signing_in", "logout", "Take back the sign-in, here and at Google."),
+        "whoami": Command("admin", "whoami", "Say who you are to the backend, and what role you have."),
+        "members": Command("admin", "members", "Show who may use this backend; give and take roles."),
+        "notifications": Command("notifications.group", "app", "Show the notification channels; test them."),
+    },
+    "Local stack": {
+        "demo": Command("demo", "demo", "Run a training job on the local stack, through a preemption."),
+        "up": Command("stack", "up", "Start the local stack, or the backend of the context."),
+        "down": Command("stack", "down", "Stop the local stack, or the backend of the context."),
+        "status": Command("stack", "status", "Show the processes of tpujob on this machine."),
+        "serve": Command("stack", "serve", "Run one backend for all users of this machine, until Ctrl-C."),
+        "emulator": Command("emulator.group", "app", "Inject faults into the local Cloud TPU, and show its state."),
+        "version": Command("stack", "version", "Print the version."),
+    },
+}  # fmt: skip
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 
 class _InOrder(TyperGroup):
-    """Lists the commands in the order of `COMMANDS`; by default groups come last."""
+    """Lists the commands in the order and under the headings of `GROUPS`."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         del ctx
         return [name for name in COMMANDS if name in self.commands]
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Whole sentences: what is too long for its line goes on in the next one, where click would cut it."""
-        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
-        rows = [(name, each.get_short_help_str(200)) for name, each in found if each]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002, click calls it
+        """Write each group's commands; a sentence that is too long for its line continues in the next one."""
+        for heading, commands in GROUPS.items():
+            rows = [
+                (name.ljust(13), one.summary)
+                for name, one in commands.items()
+                if name in self.commands
+            ]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
 
 
 def build(names: Iterable[str] = tuple(COMMANDS), *, outline: bool = False) -> typer.Typer:
@@ -94,17 +124,13 @@ def build(names: Iterable[str] = tuple(COMMANDS), *, outline: bool = False) -> t
     )
     app.callback()(_main)
     for name in names:
-        module, function = COMMANDS[name]
-        package, dot, _ = module.partition(".")
-        if outline and dot:
-            text = importlib.import_module(f"tpujob.cli.commands.{package}").HELP
-            app.command(name, help=text)(_outlined)
-            continue
-        found: Any = getattr(importlib.import_module(f"tpujob.cli.commands.{module}"), function)
-        group = isinstance(found, typer.Typer)
+        command = COMMANDS[name]
         if outline:
-            app.command(name, help=found.info.help if group else found.__doc__)(_outlined)
-        elif group:
+            app.command(name, help=command.summary)(_outlined)
+            continue
+        module = importlib.import_module(f"tpujob.cli.commands.{command.module}")
+        found: Any = getattr(module, command.function)
+        if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
             app.command(name)(found)

@@ -7,20 +7,22 @@ what starting and stopping need is imported by those who do it, and records are 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from tpujob.config import processes
+from tpujob.config import stack
 from tpujob.config.settings import REPLACE_STORE, Settings, for_processes, prepare
 from tpujob.errors import BackendGone, StoreError
 
 if TYPE_CHECKING:
     import subprocess
+
 
 START = 60.0  #: seconds for one process to come up; a cold start on a busy machine takes ten
 STOP = 20.0  #: seconds for one process to end by itself; the farm ends its hosts meanwhile
@@ -193,7 +195,7 @@ def _start(settings: Settings, part: StackProcess) -> None:
             start_new_session=True,  # outlives the terminal, and its Ctrl-C
         )
     _children.append(child)
-    processes.note(settings.process_file(part.name), child.pid)
+    stack.note(settings.process_file(part.name), child.pid)
 
 
 def _wait_until_up(settings: Settings, name: str, deadline: float) -> None:
@@ -229,7 +231,7 @@ def _stop(settings: Settings, name: str, grace: float = STOP) -> bool:
 
 def _ready(settings: Settings, name: str) -> dict[str, Any] | None:
     """What a process said when it was up, if it still runs."""
-    said = processes.read(settings.ready_file(name))
+    said = stack.read(settings.ready_file(name))
     return said if said and said["pid"] == _running(settings, name) else None
 
 
@@ -245,7 +247,7 @@ def _outdated(settings: Settings, ready: dict[str, Any]) -> bool:
 def _running(settings: Settings, name: str) -> int | None:
     for child in _children:
         child.poll()  # a child that has ended is a zombie until it is asked for
-    return processes.find(settings.process_file(name), settings.ready_file(name))
+    return stack.find(settings.process_file(name), settings.ready_file(name))
 
 
 @contextlib.contextmanager
@@ -280,3 +282,63 @@ def _last_lines(settings: Settings, name: str) -> str:
 
 def _see(settings: Settings, name: str) -> str:
     return f"all that it said is in {settings.log_file(name)}"
+
+
+# Processes -----------------------------------------------------------------------------------------------------------
+
+
+def note(path: Path, pid: int) -> None:
+    """Write down a process that was just started, so that `find` knows it for certain."""
+    path.write_text(json.dumps({"pid": pid, "start": _start_of(pid)}), encoding="utf-8")
+
+
+def find(noted: Path, ready: Path) -> int | None:
+    """The pid of the living process that was noted; or else of the one that wrote the ready file, started by hand.
+    None: neither lives."""
+    note = read(noted)
+    if note and note.get("start") and note["start"] == _start_of(note["pid"]):
+        return note["pid"]
+    said = read(ready)
+    if said is None or (note and note["pid"] == said["pid"]):
+        return None
+    return said["pid"] if _began_before(said["pid"], ready) else None
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """A JSON object that names a `pid`; None: there is none."""
+    try:
+        found: object = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    record = cast("dict[str, Any]", found)
+    return record if isinstance(record.get("pid"), int) else None
+
+
+def _start_of(pid: int) -> str:
+    """When a living process began, in a form that no other process ever has; empty: it does not live."""
+    ticks = _ticks(pid)
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot}/{ticks}" if ticks else ""
+
+
+def _ticks(pid: int) -> int:
+    """When a living process began, in clock ticks since the machine did; 0: it does not live."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return 0
+    fields = text.rpartition(")")[2].split()  # the name before it may hold anything
+    return 0 if fields[0] in "ZX" else int(fields[19])
+
+
+def _began_before(pid: int, path: Path) -> bool:
+    """By the wall clock, which may have been set meanwhile: in doubt it is not ours."""
+    ticks = _ticks(pid)
+    try:
+        written = path.stat().st_mtime
+    except OSError:
+        return False
+    boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return ticks > 0 and boot + ticks / os.sysconf("SC_CLK_TCK") <= written + 1

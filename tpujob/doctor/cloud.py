@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from tpujob.doctor import access, machine, network, places
 from tpujob.doctor.access import Database, Identity, NoIdentity, Project
 from tpujob.doctor.findings import Finding, NotSeen
-from tpujob.doctor.firewall import Rule
-from tpujob.doctor.network import Network, Subnetwork
+from tpujob.doctor.network import Network, Rule, Subnetwork
 from tpujob.doctor.places import Addresses
 from tpujob.doctor.quota import Limit
 from tpujob.errors import LOGIN

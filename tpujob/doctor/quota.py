@@ -1,23 +1,26 @@
 """What a project may hold of each kind of TPU in each zone, what it holds, and what was granted. Pure.
 
 How the API spells its quotas is in `adapters/google/quota.py`. Both a zone and its region have a limit, and the smaller
-one wins. What a quota counts is inferred from limits that were seen (probe: usage-held): cores of v2 and v3, chips of
+one wins. What a quota counts is inferred from limits that were seen (live: usage-held): cores of v2 and v3, chips of
 v5e and v6e; of v4 and v5p Google's page says "chips or TensorCores".
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpujob.api import AllowanceView
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
+from tpujob.errors import BadRequest, BadSpec
 
 if TYPE_CHECKING:
     from tpujob.config.context import Grant
+
 
 Unit = Literal["cores", "chips", ""]
 Scope = Literal["zone", "region", "project"]
@@ -132,7 +135,7 @@ def per_chip(kind: Kind, unit: Unit) -> int:
 
 def kind_of(type: str, pricing: str) -> Kind:
     """The quota that a slice of that type counts against. That v5e slices of one host count as serving is inferred
-    (probe: usage-held)."""
+    (live: usage-held)."""
     found = accelerators.find(type)
     two = found.generation in ("v2", "v3", "v5e")
     return Kind(found.generation, pricing, ONE_HOST if two and found.hosts == 1 else "")
@@ -224,7 +227,7 @@ def _allowance(
 def _at(limits: Sequence[Limit], scope: Scope, place: str) -> Limit | None:
     """The limit of one kind there. Two metrics may be of one kind (`tpu-v4-preemptible` and `tpu-v4s-preemptible` are
     both seen in public), and nothing says which of them counts: the larger one, as the other is what nobody asks to be
-    raised. Inferred (probe: quota-names)."""
+    raised. Inferred (live: quota-names)."""
     metrics = dict.fromkeys(one.metric for one in limits)
     each = (_of_one(limits, metric, scope, place) for metric in metrics)
     found = [one for one in each if one]
@@ -255,3 +258,61 @@ def _used(
     if amounts:
         said.append((max(amounts), "monitoring"))
     return max(said, key=lambda one: one[0]) if said else (None, "")
+
+
+# Grants --------------------------------------------------------------------------------------------------------------
+
+
+#: one line of such an e-mail: `64 spot Cloud TPU v5e chips in zone europe-west4-b`; older ones count `v2-8 device(s)`
+_LINE = re.compile(
+    r"(?P<count>[\d,]+)\s+(?P<pricing>spot|preemptible|on-demand|reserved)\s+(?:Cloud\s+)?TPU\s+"
+    r"(?P<type>v\d+[a-z]*(?:-\d+)?)\s+(?P<unit>chips?|devices?|device\(s\)|cores?)\s+in\s+(?:the\s+)?zone\s+"
+    r"(?P<zone>[a-z]+-[a-z]+\d+-[a-z]+\d*[a-z]?)",
+    re.IGNORECASE,
+)
+_SHORT = "TYPE:ZONE:PRICING:CHIPS, such as v4:us-central2-b:spot:32"
+
+
+def of_option(text: str) -> dict[str, Any]:
+    """The fields of a grant in its short form, not yet checked. Raises BadRequest."""
+    parts = text.split(":")
+    if len(parts) != 4 or not parts[3].isdecimal():
+        raise BadRequest(f"--grant {text!r} is no grant", hint=f"write {_SHORT}")
+    type, zone, pricing, chips = parts
+    return {"type": type, "zone": zone, "pricing": pricing, "chips": int(chips)}
+
+
+def of_letter(text: str) -> list[dict[str, Any]]:
+    """The fields of every grant in an e-mail, in its order; whatever else it says is passed over. Raises BadRequest
+    when there is none."""
+    found = [_of_line(match) for match in _LINE.finditer(" ".join(text.split()))]
+    if not found:
+        raise BadRequest(
+            "no grant is found in that text: a line of one is `32 spot Cloud TPU v4 chips in zone us-central2-b`",
+            hint=f"say each with --grant {_SHORT}",
+        )
+    return list({repr(grant): grant for grant in found}.values())
+
+
+def _of_line(match: re.Match[str]) -> dict[str, Any]:
+    pricing = match["pricing"].lower()
+    generation, _, _ = match["type"].lower().partition("-")
+    return {
+        "type": generation,
+        "zone": match["zone"].lower(),
+        "pricing": "spot" if pricing == "preemptible" else pricing,
+        "chips": _chips(match),
+    }
+
+
+def _chips(match: re.Match[str]) -> int:
+    """Of what is counted: chips, halves of one, or devices such as v2-8, which have four."""
+    count, unit = int(match["count"].replace(",", "")), match["unit"].lower()
+    if unit.startswith("core"):
+        return count // 2
+    if not unit.startswith("device") or "-" not in match["type"]:
+        return count
+    try:
+        return count * accelerators.find(match["type"].lower()).chips
+    except BadSpec as error:
+        raise BadRequest(f"the grant names a type that is not known: {error.message}") from error

@@ -16,7 +16,7 @@ from tpujob.protocol.paths import owner_folder
 Json = Any  #: what `json.loads` gives
 Pricing = Literal["spot", "on-demand", "reserved"]
 
-#: of the records; `codec/records_v1.py` reads those of version 1. What knows 2 alone would drop a job's budget
+#: of the records; `old_records.py` reads those of version 1. What knows 2 alone would drop a job's budget
 SCHEMA_VERSION = 7
 
 

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
-from tpujob.doctor.probe.spend import LEFT_OVER, PROBE_JOB
 from tpujob.domain import invariants
 from tpujob.domain.decide import SUSPENDED_WITHIN
 from tpujob.domain.hardware import accelerators
@@ -77,8 +76,8 @@ class Orphans:
         lost, unused = unclaimed(found, jobs), unused_keys(names, found, jobs)
         damaged = self._damaged({*(o.job_id for o in lost), *map(_job_of, unused)})
         lost = [o for o in lost if o.job_id not in damaged]
-        old = [orphan for orphan in lost if now - orphan.created_at > grace(orphan)]
-        swept.kept.extend(o for o in lost if now - o.created_at <= grace(o))
+        old = [orphan for orphan in lost if now - orphan.created_at > GRACE]
+        swept.kept.extend(o for o in lost if now - o.created_at <= GRACE)
         if dry_run:
             swept.deleted.extend(old)
         else:
@@ -164,11 +163,6 @@ class Orphans:
             log.warning("sweep: the keys of %s: %s", name, error)
             return False
         return True
-
-
-def grace(orphan: Owned) -> float:
-    """Seconds that it may be old. The slice of `tpujob doctor --probe` is no job's, and may be in use."""
-    return LEFT_OVER if orphan.job_id == PROBE_JOB else GRACE
 
 
 def unclaimed(found: Sequence[Owned], jobs: Sequence[Job]) -> list[Owned]:

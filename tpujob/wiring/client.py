@@ -193,16 +193,16 @@ def blobs(settings: Settings, project: str) -> Generator[GcsBlobs]:
 
 def in_google_cloud() -> bool:
     """Whether this machine is one of Google Compute Engine, as its firmware says."""
-    from tpujob.adapters.google import defaults
+    from tpujob.adapters.google import identity
 
-    return defaults.in_google_cloud()
+    return identity.in_google_cloud()
 
 
 def usual_project() -> str:
     """The project that this machine's Google Cloud tools are set to; empty: nothing says."""
-    from tpujob.adapters.google import defaults
+    from tpujob.adapters.google import identity
 
-    return defaults.usual_project()
+    return identity.usual_project()
 
 
 def _way_to(settings: Settings, there: Context) -> Way:
@@ -244,6 +244,6 @@ def _check_credentials(settings: Settings) -> None:
     emulated = settings.tpu_endpoint and settings.storage_endpoint
     if emulated and (settings.firestore_emulator or not in_firestore):
         return
-    from tpujob.adapters.google import defaults
+    from tpujob.adapters.google import identity
 
-    defaults.check(f"the context {settings.context}")
+    identity.check(f"the context {settings.context}")

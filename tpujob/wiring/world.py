@@ -47,25 +47,17 @@ class World:
     hosts: SshHosts
     site: Site
     project: str
-    suffix: str  #: of the names of a probe's slices: a hyphen and the backend's own word
     around: Surroundings  #: what it adds to the bill of its jobs
     notifications: Notifications
     budgets: tuple[SharedBudget, ...] = ()
 
 
-def world(
-    settings: Settings,
-    *,
-    keys: KeyStore | None = None,
-    wait: float | None = None,
-    counters: Counters | None = None,
-) -> World:
-    """The context's adapters. `keys`: instead of the backend's; `wait`: seconds that a request may wait in the cloud's
-    queue; `counters`: of their calls. Raises BackendGone when the emulator is down, NotFound or BadSpec when there is
-    no such context or something is wrong with it."""
+def world(settings: Settings, *, counters: Counters | None = None) -> World:
+    """The context's adapters. `counters`: of their calls. Raises BackendGone when the emulator is down, NotFound or
+    BadSpec when there is no such context or something is wrong with it."""
     count = counting(counters)
     made = _emulated if settings.local else _google
-    return made(settings, keys, wait, count)
+    return made(settings, count)
 
 
 def counting(counters: Counters | None) -> Callable[[str], Count]:
@@ -92,13 +84,8 @@ def open_store(settings: Settings) -> Store:
     return open_file(settings)
 
 
-def _emulated(
-    settings: Settings,
-    keys: KeyStore | None,
-    wait: float | None,
-    count: Callable[[str], Count],
-) -> World:
-    from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
+def _emulated(settings: Settings, count: Callable[[str], Count]) -> World:
+    from tpujob.adapters.cloud_tpu import CloudTpuSlices
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.secret_files import SecretFiles
     from tpujob.adapters.ssh import SshHosts
@@ -110,7 +97,6 @@ def _emulated(
     slices = CloudTpuSlices(
         settings.project,
         endpoint=emulator["tpu"],
-        options=Options(wait=wait),
         count=count("tpu"),
     )
     return World(
@@ -120,29 +106,22 @@ def _emulated(
         _copies(emulator["storage"]),
         SecretFiles(settings.secrets),
         SshHosts(
-            keys or settings.keys,
+            settings.keys,
             port=farm["ssh_port"],
             guests=slices.guest_attributes.look,
             obstacle=slices.guest_attributes.obstacle,
         ),
         EVERYWHERE,
         settings.project,
-        suffix="",
         around=Surroundings(emulated=True),
         notifications=of_local_stack(settings),
     )
 
 
-def _google(
-    settings: Settings,
-    keys: KeyStore | None,
-    wait: float | None,
-    count: Callable[[str], Count],
-) -> World:
+def _google(settings: Settings, count: Callable[[str], Count]) -> World:
     from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options, Throttle
     from tpujob.adapters.gcs import GcsBlobs
-    from tpujob.adapters.google.secret_manager import SecretManager
-    from tpujob.adapters.google.secrets import GoogleSecrets
+    from tpujob.adapters.google.secrets import GoogleSecrets, SecretManager
     from tpujob.adapters.ssh import SshHosts
     from tpujob.config import context, prices
 
@@ -163,7 +142,6 @@ def _google(
             accounts={name.lower(): own for name, own in here.service_accounts.items()},
             labels=here.labels,
             reservation=here.reservation,
-            wait=wait,
         ),
         throttle=Throttle(here.calls_per_minute),
         count=count("tpu"),
@@ -177,7 +155,7 @@ def _google(
         _copies(settings.storage_endpoint),
         GoogleSecrets(lambda: SecretManager(here.project, region=region, endpoint=google)),
         SshHosts(
-            keys or _keys(settings, here.project, owner, region),
+            _keys(settings, here.project, owner, region),
             port=settings.ssh_port,
             reach=here.ssh,
             project=here.project,
@@ -187,7 +165,6 @@ def _google(
         ),
         context.site(here, owner, prices.in_force(settings, here, datetime.now(UTC).date())),
         here.project,
-        suffix=f"-{owner}",
         around=_around(settings, here),
         notifications=here.notifications,
         budgets=context.budgets(here),

@@ -20,7 +20,7 @@ import pytest
 from tests.contracts.hosts.strange_server import StrangeServer
 from tests.support.farm_rig import FarmProcess, alive, slice_at, until
 from tpujob.adapters.ssh import SshHosts, new_private_key, open_session, public_line
-from tpujob.adapters.ssh.certificates import LIFETIME, SKEW
+from tpujob.adapters.ssh.keys import LIFETIME, SKEW
 from tpujob.api import HostAccess
 from tpujob.domain.actions import HostPlan
 from tpujob.errors import BadRequest, HostKeyChanged, TpujobError, Transient

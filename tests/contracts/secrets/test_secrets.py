@@ -11,8 +11,7 @@ import pytest
 
 from tests.contracts.hosts.secret_manager import Refusal, SecretServer
 from tests.support.world import SecretsInMemory
-from tpujob.adapters.google.secret_manager import SecretManager
-from tpujob.adapters.google.secrets import GoogleSecrets, encoded
+from tpujob.adapters.google.secrets import GoogleSecrets, SecretManager, encoded
 from tpujob.adapters.secret_files import SecretFiles
 from tpujob.errors import NotFound, Refused, StoreError, Transient
 from tpujob.ports import Secrets

@@ -15,10 +15,8 @@ from google.rpc import code_pb2, error_details_pb2, status_pb2
 
 from tests.contracts.slices.tpu_slices import SLICE, ask, look, wait_for
 from tests.support.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node
-from tpujob.adapters.calling import Deadline
 from tpujob.adapters.cloud_tpu import Catalog, CloudTpuSlices, Throttle
-from tpujob.adapters.cloud_tpu.calls import Method
-from tpujob.adapters.cloud_tpu.throttle import CALLS_PER_MINUTE, LONGEST_PAUSE
+from tpujob.adapters.cloud_tpu.calls import CALLS_PER_MINUTE, LONGEST_PAUSE, Method
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.observations import SliceState, Unknown
 from tpujob.emulator.faults import inject
@@ -83,11 +81,6 @@ def _guests(slices: CloudTpuSlices, timeout: float) -> None:
     slices.guest_attributes.look(SLICE, timeout)
 
 
-def _operations(slices: CloudTpuSlices, timeout: float) -> None:
-    request, deadline = {"name": PARENT}, Deadline(timeout)
-    slices.api.call("list_operations", request, deadline, doing="listing operations")
-
-
 #: the zones of the table; the emulator's stock has one less
 TABLE = set(accelerators.all_zones())
 CLOSED = "europe-north1-a"
@@ -105,7 +98,6 @@ SILENCES: dict[Method, tuple[Callable[[CloudTpuSlices, float], None], str]] = {
     "list_runtime_versions": (_known, ""),
     "list_locations": (_zones, ""),
     "get_guest_attributes": (_guests, ""),
-    "list_operations": (_operations, ""),
 }
 
 

@@ -25,8 +25,13 @@ from tests.support.tpu_rig import (
 from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
 from tpujob.adapters.cloud_tpu.messages import queued_seen
 from tpujob.adapters.cloud_tpu.request import node_ids, slice_of
-from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen, slice_state
-from tpujob.adapters.cloud_tpu.states import NODE_STATES, QUEUED_STATES
+from tpujob.adapters.cloud_tpu.slice_state import (
+    NODE_STATES,
+    QUEUED_STATES,
+    NodeSeen,
+    QueuedSeen,
+    slice_state,
+)
 from tpujob.domain.model import Endpoint
 from tpujob.domain.observations import Absent, Present, SliceState, Unknown
 from tpujob.emulator.faults import inject

@@ -11,8 +11,15 @@ from google.cloud import tpu_v2, tpu_v2alpha1
 
 from tpujob.adapters.cloud_tpu.errors import CALL_CODES, Scope, of_call, of_state
 from tpujob.adapters.cloud_tpu.messages import node_seen, queued_seen
-from tpujob.adapters.cloud_tpu.slice_state import NodeSeen, QueuedSeen, slice_state
-from tpujob.adapters.cloud_tpu.states import INITIATORS, NODE_HEALTH, NODE_STATES, QUEUED_STATES
+from tpujob.adapters.cloud_tpu.slice_state import (
+    INITIATORS,
+    NODE_HEALTH,
+    NODE_STATES,
+    QUEUED_STATES,
+    NodeSeen,
+    QueuedSeen,
+    slice_state,
+)
 from tpujob.domain.model import Cause, Endpoint
 from tpujob.domain.observations import Absent, Present, SliceState, Unknown
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.records import end, host
 from tpujob.domain.failures import triage
-from tpujob.domain.failures.told import saved_words
+from tpujob.domain.failures.preemption_notice import saved_words
 from tpujob.domain.model import Cause, End, Outcome, Progress, Proof, Unreached
 from tpujob.domain.observations import Report
 from workloads.contract import DONE

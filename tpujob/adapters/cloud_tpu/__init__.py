@@ -4,11 +4,10 @@ When a slice is wanted is decided in `domain/`. The vendor's states become ours 
 `errors.py`; its library is imported at the first call.
 """
 
-from tpujob.adapters.cloud_tpu.calls import Api
+from tpujob.adapters.cloud_tpu.calls import Api, Throttle
 from tpujob.adapters.cloud_tpu.catalog import Catalog
 from tpujob.adapters.cloud_tpu.request import Options
 from tpujob.adapters.cloud_tpu.slices import CloudTpuSlices
-from tpujob.adapters.cloud_tpu.throttle import Throttle
 from tpujob.adapters.cloud_tpu.usage import Usage, count_usage
 
 __all__ = ["Api", "Catalog", "CloudTpuSlices", "Options", "Throttle", "Usage", "count_usage"]

@@ -15,7 +15,6 @@ class Meaning:
     hint: str = ""  #: what a person may do about it
     scope: Scope = ""  #: where it holds; empty: the text does not say
     zone_closed: bool = False  #: the project may not use that zone at all
-    service_off: bool = False  #: the API is not enabled, or nobody pays: no call succeeds
 
 
 LOGIN_HINT = f"run `{LOGIN}`"
@@ -57,16 +56,16 @@ ERROR_TEXTS: Mapping[str, Meaning] = MappingProxyType(
             "this zone is not open to the project: name others in tpu.zones",
             zone_closed=True,
         ),
-        # Compute Engine's text, as Cloud TPU documents none of its own (probe: none)
+        # Compute Engine's text, as Cloud TPU documents none of its own
         r"The resource '[^']*(?:networks|serviceAccounts|reservations|disks)/[^']*' was not found": Meaning(
             Cause.BAD_SPEC,
             "correct the name in the file of the context, then run `tpujob doctor`",
         ),
         r"SERVICE_DISABLED|has not been used in project|API .{0,40}(?:disabled|not enabled)": Meaning(
-            Cause.PERMISSION, "run `gcloud services enable tpu.googleapis.com`", service_off=True
+            Cause.PERMISSION, "run `gcloud services enable tpu.googleapis.com`"
         ),
         r"BILLING_DISABLED|billing .{0,40}(?:disabled|to be enabled)": Meaning(
-            Cause.PERMISSION, "link a billing account to the project", service_off=True
+            Cause.PERMISSION, "link a billing account to the project"
         ),
         r"CONSUMER_INVALID|Permission denied on resource project|Project .{1,60} (?:not found|deleted)": Meaning(
             Cause.PERMISSION, "check the project's id, and that this account may use it"

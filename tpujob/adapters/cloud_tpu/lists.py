@@ -5,7 +5,7 @@ of nodes, in public code; it is not documented. So a refusal of it, and each zon
 lead to the zones' own lists. A list that is not complete is an error of its zone, never an empty one.
 
 How long a page may be is documented nowhere. So PAGE is asked for, and whatever comes is taken: services that are built
-alike (Memorystore, Filestore) document a thousand, public code asks this one for 500 (probe: none).
+alike (Memorystore, Filestore) document a thousand, public code asks this one for 500.
 """
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false

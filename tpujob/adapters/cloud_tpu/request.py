@@ -14,7 +14,7 @@ from tpujob.protocol import JOB_LABEL, LABEL, OWNER_LABEL
 
 #: What marks a slice as ours stands in the labels of its nodes and in their metadata: that answers repeat the metadata
 #: of a queued resource's node is seen in public code (axlearn reads it there); that they repeat the labels is inferred
-#: (probe: marks-echoed).
+#: (live: marks-echoed).
 MARKS = (LABEL, JOB_LABEL, OWNER_LABEL)
 
 SSH_USER = "tpujob"

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 from tpujob.adapters.calling import Count, Deadline, Missing, uncounted
-from tpujob.adapters.cloud_tpu.calls import Api, Exists, Method, ZoneClosed, refusal
+from tpujob.adapters.cloud_tpu.calls import Api, Exists, Method, Throttle, ZoneClosed, refusal
 from tpujob.adapters.cloud_tpu.catalog import Catalog
 from tpujob.adapters.cloud_tpu.guest_attributes import GuestAttributes
 from tpujob.adapters.cloud_tpu.lists import Lists, ZoneList
@@ -34,7 +34,6 @@ from tpujob.adapters.cloud_tpu.slice_state import (
     slice_state,
     without_nodes,
 )
-from tpujob.adapters.cloud_tpu.throttle import Throttle
 from tpujob.domain.model import Cause, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, Unknown
 from tpujob.errors import Refused, TpujobError, Transient

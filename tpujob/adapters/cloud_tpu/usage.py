@@ -25,8 +25,8 @@ class Usage:
 
 def count_usage(project: str, zones: Sequence[str], *, timeout: float, endpoint: str = "") -> Usage:
     """What anybody holds in these zones, in any state: suspended, failed and preempted resources hold quota until they
-    are deleted (seen in public: marin#87). That waiting requests do is inferred (probe:
-    usage-waiting). Never raises for the API's errors. `endpoint`: `host:port` of an emulator."""
+    are deleted (seen in public: marin#87). That waiting requests do is inferred (live:
+    usage-held). Never raises for the API's errors. `endpoint`: `host:port` of an emulator."""
     api, deadline = Api(project, endpoint=endpoint), Deadline(timeout)
     try:
         found = Lists(api).zones(zones, deadline)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from tpujob.adapters.calling import Backoff, Deadline, repeated
 from tpujob.adapters.firestore.errors import Moved, moved, translated
-from tpujob.adapters.firestore.values import (
+from tpujob.adapters.firestore.records import (
     Found,
     Put,
     Remove,

@@ -18,8 +18,7 @@ from tpujob.adapters.calling import Backoff
 from tpujob.adapters.firestore.calls import Firestore
 from tpujob.adapters.firestore.errors import translated
 from tpujob.adapters.firestore.mirror import Mirror
-from tpujob.adapters.firestore.records import WAKE
-from tpujob.adapters.firestore.values import CHANGED, Time, found, query
+from tpujob.adapters.firestore.records import CHANGED, WAKE, Time, found, query
 from tpujob.errors import TpujobError, Transient
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tpujob.adapters.firestore import records
 from tpujob.adapters.firestore.calls import Docs, Firestore
-from tpujob.adapters.firestore.values import Put, Remove
+from tpujob.adapters.firestore.records import Put, Remove
 from tpujob.domain.failures import host_reputation
 from tpujob.domain.model import Suspect
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from tpujob.adapters.firestore import records
 from tpujob.adapters.firestore.calls import Docs, Firestore
-from tpujob.adapters.firestore.values import Found, Put, Remove
+from tpujob.adapters.firestore.records import Found, Put, Remove
 from tpujob.domain.access import Role
 from tpujob.domain.members import Member
 

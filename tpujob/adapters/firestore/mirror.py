@@ -10,7 +10,7 @@ from typing import Any
 
 from tpujob.adapters import records as store_records
 from tpujob.adapters.firestore import records
-from tpujob.adapters.firestore.values import Found
+from tpujob.adapters.firestore.records import Found
 from tpujob.domain.model import Job
 
 

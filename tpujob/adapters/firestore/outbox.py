@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from tpujob.adapters.firestore import records
 from tpujob.adapters.firestore.calls import BATCH, Docs, Firestore, Plan
-from tpujob.adapters.firestore.values import Found, Put, Remove, Where
+from tpujob.adapters.firestore.records import Found, Put, Remove, Where
 from tpujob.adapters.records import no_message
 from tpujob.domain.codec import channel_from_text, message_from_text, note_from_text, to_text
 from tpujob.domain.notify.model import KEPT, Channel, Message, Note, Progress

@@ -22,7 +22,7 @@ from tpujob.adapters.firestore.host_reputation import FirestoreReputation
 from tpujob.adapters.firestore.members import FirestoreMembers
 from tpujob.adapters.firestore.mirror import Mirror
 from tpujob.adapters.firestore.outbox import FirestoreOutbox
-from tpujob.adapters.firestore.values import CHANGED, NAME, Found, Put, Remove, Time, Where
+from tpujob.adapters.firestore.records import CHANGED, NAME, Found, Put, Remove, Time, Where
 from tpujob.domain.codec import event_from_text
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job

@@ -4,13 +4,14 @@
 
 import functools
 import logging
+from pathlib import Path
 from typing import Any
 
 from tpujob.adapters.calling import first_line
 from tpujob.adapters.google.rest import PATIENCE, SCOPE
 from tpujob.doctor.access import Identity, NoIdentity
 from tpujob.doctor.findings import NotSeen
-from tpujob.errors import LOGIN
+from tpujob.errors import LOGIN, Refused
 
 #: the module of a credential's class, and what such credentials are called
 _KINDS = {
@@ -71,3 +72,47 @@ def _principal(credentials: Any) -> str:
         if isinstance(said, str) and "@" in said:
             return said
     return ""
+
+
+# Defaults of this machine's Google Cloud tools -----------------------------------------------------------------------
+
+
+def usual_project() -> str:
+    """The project's id, from the application default credentials or from gcloud's settings; empty: nothing says."""
+    logging.getLogger("google.auth").setLevel(logging.ERROR)  # its warnings do not matter here
+    try:
+        return _found()
+    except Refused:
+        return ""
+
+
+def in_google_cloud(firmware: Path = Path("/sys/class/dmi/id/product_name")) -> bool:
+    """Whether this machine is one of Google Compute Engine. Looked up as Google's own libraries do, without a call."""
+    try:
+        return firmware.read_text(encoding="utf-8").strip().startswith("Google")
+    except OSError:
+        return False
+
+
+def check(needed_by: str) -> None:
+    """Raises Refused, with what to run, when this machine has no credentials. Whether they work shows at the first
+    call."""
+    try:
+        _found()
+    except Refused as error:
+        raise Refused(
+            f"no credentials for Google Cloud, which {needed_by} needs",
+            cause=error.cause,
+            hint=f"run `{LOGIN}`; or `tpujob use local`",
+        ) from error
+
+
+def _found() -> str:
+    import google.auth
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        _, project = google.auth.default()
+    except (GoogleAuthError, OSError, ValueError) as error:
+        raise Refused(str(error), cause="PERMISSION") from error
+    return str(project or "")

@@ -28,8 +28,7 @@ from tpujob.doctor.access import (
 )
 from tpujob.doctor.cloud import ProjectSeen
 from tpujob.doctor.findings import NotSeen
-from tpujob.doctor.firewall import Rule
-from tpujob.doctor.network import Network, Subnetwork, last_part, network_name
+from tpujob.doctor.network import Network, Rule, Subnetwork, last_part, network_name
 from tpujob.doctor.places import Addresses
 from tpujob.errors import TpujobError
 from tpujob.ports import BucketFacts
@@ -133,7 +132,7 @@ class _Looks:
         return Project(text(found, "projectId"), number, found.get("state", "ACTIVE") == "ACTIVE")
 
     def _services(self) -> frozenset[str]:
-        """Inferred (probe: reads): Google's page has the project's number here, and its id works too."""
+        """Inferred (live: reads): Google's page has the project's number here, and its id works too."""
         project, names = self._context.project, needed_services(self._context)
         found = self._google.get(
             _USAGE,
@@ -144,7 +143,7 @@ class _Looks:
         return frozenset(last_part(text(one, "name")) for one in on)
 
     def _permissions(self) -> frozenset[str]:
-        """One permission that projects do not have makes Google refuse the whole call. Inferred (probe:
+        """One permission that projects do not have makes Google refuse the whole call. Inferred (live:
         permissions): projects have all of these."""
         asked = {"permissions": needed_permissions(self._context)}
         of = f"v3/projects/{self._context.project}:testIamPermissions"

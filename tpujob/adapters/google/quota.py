@@ -2,7 +2,7 @@
 
 Names seen in public: `tpu.googleapis.com/tpu-v5s-litepod-preemptible`, `.../tpu-v5s-litepod-serving`,
 `.../tpu-v6e`, `.../tpu-v4s-preemptible`, `TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI`. Other names are inferred
-from these (probe: quota-names), so names are read by their parts, and an unknown name is kept as it is.
+from these (live: quota-names), so names are read by their parts, and an unknown name is kept as it is.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tpujob.config.context import Context
 
 SERVICE = "tpu.googleapis.com"
-#: seconds that a figure of use may be old; inferred (probe: usage-before): there is one every day
+#: seconds that a figure of use may be old; inferred (live: usage-held): there is one every day
 LOOK_BACK = 25 * 3600.0
 NO_LIMIT = -1
 #: seconds for counting what is held, in all zones together

@@ -23,14 +23,6 @@ MOST_PAGES = 200
 _DENIED = ("", "IAM_PERMISSION_DENIED", "forbidden")
 
 
-class HttpError(Exception):
-    """The answer that an error of ours was made from: its `__cause__`."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(f"HTTP {status}")
-        self.status = status
-
-
 class GoogleRest:
     """The REST APIs on behalf of one project. Threads may share it."""
 
@@ -97,8 +89,7 @@ class GoogleRest:
         except RequestException as error:  # also when the answer is not JSON
             raise Transient(f"{host} {_trouble(error)}") from error
         if answer.status_code != 200:
-            status = int(answer.status_code)
-            raise self._error(host, status, found, takes) from HttpError(status)
+            raise self._error(host, int(answer.status_code), found, takes)
         if not isinstance(found, dict):
             raise Transient(f"{host} sent an answer that is not a JSON object")
         return cast("dict[str, Any]", found)
@@ -119,7 +110,7 @@ class GoogleRest:
         return Refused(said, cause=cause, hint=self._hint(host, error))
 
     def _hint(self, host: str, error: Mapping[str, Any]) -> str:
-        """What to do about the reason that Google gives. Inferred (probe: reads): a viewer may read
+        """What to do about the reason that Google gives. Inferred (live: reads): a viewer may read
         everything that is asked here."""
         reason, metadata = _reason(error)
         service = metadata.get("service") or host

@@ -4,16 +4,20 @@ An answer is one line of JSON: `{"ok": true, "state": ...}` or `{"ok": false, "e
 """
 
 import hashlib
+import io
 import json
 import re
 import shlex
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import tpujob.agent
+import tpujob.protocol
+import workloads.contract
 from tpujob.adapters.calling import Deadline
-from tpujob.adapters.ssh.agent_archive import packed
 from tpujob.adapters.ssh.connection import Connection, Output
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Cause
@@ -219,3 +223,37 @@ def _lines(stream: Iterator[bytes]) -> Iterator[bytes]:
         yield from lines
         if len(rest) > LONGEST:
             raise Transient(f"the agent has sent more than {LONGEST >> 20} MiB in one message")
+
+
+# The agent's archive -------------------------------------------------------------------------------------------------
+
+
+#: what is in it, with everything below; all of it standard library only
+PACKAGES = (tpujob.agent, tpujob.protocol, workloads.contract)
+_MAIN = """import sys
+
+if sys.version_info < (3, 8):
+    said = "the host has Python %d.%d, and the agent needs 3.8; take a later runtime_version" % sys.version_info[:2]
+    sys.exit(print('{"ok": false, "cause": "SETUP", "error": "%s"}' % said))
+
+from tpujob.agent.agent import main
+
+sys.exit(main())
+"""
+_EPOCH = (1980, 1, 1, 0, 0, 0)  #: the archive's hash is its name on a host: no time may be in it
+
+
+@cache
+def packed() -> bytes:
+    """The archive. Not compressed, as a Python without zlib runs it too."""
+    content = {"__main__.py": _MAIN}
+    for package in PACKAGES:
+        folder, root = Path(package.__path__[0]), Path(*package.__name__.split("."))
+        content[f"{root.parts[0]}/__init__.py"] = ""
+        for path in sorted(folder.rglob("*.py")):
+            content[(root / path.relative_to(folder)).as_posix()] = path.read_text()
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
+        for name, text in content.items():
+            file.writestr(zipfile.ZipInfo(name, _EPOCH), text)
+    return archive.getvalue()

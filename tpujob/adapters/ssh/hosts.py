@@ -11,15 +11,17 @@ from typing import Any
 
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.ssh.agent_calls import AgentCalls, told_of
-from tpujob.adapters.ssh.certificates import LIFETIME, authority_line, sign
-from tpujob.adapters.ssh.connection import Connection, Login, NoLogin, Output
+from tpujob.adapters.ssh.connection import Connection, Login, NoLogin
 from tpujob.adapters.ssh.host_keys import HostKeys, Unpublished
 from tpujob.adapters.ssh.keys import (
+    LIFETIME,
     FileKeys,
     HostKey,
     KeyStore,
+    authority_line,
     host_label,
     public_line,
+    sign,
     trust,
     write_pins,
 )
@@ -120,18 +122,6 @@ class SshHosts:
         ask = partial(self._agent.is_gone, job=job, attempt=attempt, deadline=deadline)
         return self._those(slice, hosts, ask, deadline)
 
-    def run(self, slice: Slice, command: str, *, stdin: bytes = b"", timeout: float) -> Output:
-        """Run a line of shell on the slice's first host, over a connection of its own. Raises Transient,
-        HostKeyChanged."""
-        deadline = Deadline(timeout)
-        host = slice.endpoints[0].host
-        with self._session(slice, [host], deadline) as session:
-            answers = session.each(lambda _, on: on.run(command, deadline, stdin=stdin), deadline)
-            session.insist(answers)
-        answer = answers[host]
-        assert isinstance(answer, Output)
-        return answer
-
     def listen(
         self, slice: Slice, host: int, *, job: str, attempt: int, timeout: float
     ) -> Listening:
@@ -143,10 +133,6 @@ class SshHosts:
             session.close()
             raise
         return _Stream(session, self._agent.listen(connection, job, attempt, deadline))
-
-    def pinned(self, slice: Slice) -> Mapping[str, HostKey]:
-        """The host keys that were met, by address."""
-        return self._keys.pinned(slice.name)
 
     def trust(self, slice: Slice) -> str:
         """Why the slice's host keys are trusted, as `keys.trust` says it; empty, too, if the store does not answer."""

@@ -10,7 +10,7 @@ import time
 import zlib
 
 from tpujob.adapters.calling import Missing
-from tpujob.adapters.google.secret_manager import SecretManager
+from tpujob.adapters.google.secrets import SecretManager
 from tpujob.adapters.ssh.keys import (
     HostKey,
     Pins,

@@ -45,7 +45,7 @@ def use(
     ] = "",
     as_json: Json = False,
 ) -> int:
-    """Choose where jobs run: here, a context, a backend of others.
+    """Choose where jobs run: here, a context, a shared backend.
 
     URL: of one that is deployed; or the path of a socket of this machine, where somebody runs `tpujob serve`."""
     from tpujob.config import context, settings
@@ -273,12 +273,12 @@ def _check_free(now: Settings, name: str, *, force: bool) -> None:
 
 def _grants(given: Sequence[str], file: Path | None) -> list[dict[str, Any]]:
     from tpujob.config import files
-    from tpujob.doctor import grants
+    from tpujob.doctor import quota
 
-    found = [grants.of_option(text) for text in given]
+    found = [quota.of_option(text) for text in given]
     if file is not None:
         letter = sys.stdin.read() if str(file) == "-" else files.read(file)
-        found += grants.of_letter(letter)
+        found += quota.of_letter(letter)
     return found
 
 

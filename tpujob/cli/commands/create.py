@@ -138,7 +138,7 @@ def _submit(
 
 
 def _follow(job: JobView, list_price: float | None, on: Screen, *, as_json: bool) -> int:
-    from tpujob.cli.live.follow import follow, sink_for
+    from tpujob.cli.live_display import follow, sink_for
 
     with on_interrupt(*goes_on(job["id"])):
         if as_json:

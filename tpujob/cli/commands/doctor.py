@@ -1,5 +1,6 @@
 """`tpujob doctor` and `tpujob quota`: whether jobs can run in the context, and how much hardware they may have."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -7,48 +8,18 @@ import typer
 
 from tpujob.cli.backend import current_settings, local_stack
 from tpujob.cli.errors import FOUND
-from tpujob.cli.options import Json, Yes
+from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json, screen
-from tpujob.errors import BadRequest, Transient
+from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.text import clip_middle, paint, wrap
+from tpujob.doctor.findings import Finding, Severity, worst
+from tpujob.doctor.quota import DOUBTFUL, Allowance, Limit, Overview, allowance_view
+from tpujob.domain.text import clean
+from tpujob.errors import Transient
 
 
-def doctor(
-    probe: Annotated[
-        bool,
-        typer.Option("--probe", help="Try a slice of one host, and keep what the cloud answers."),
-    ] = False,
-    type: Annotated[
-        str, typer.Option(metavar="TYPE", help="--probe: of the slice; the cheapest if left out.")
-    ] = "",
-    zone: Annotated[
-        str, typer.Option(metavar="ZONE", help="--probe: of the slice; the cheapest if left out.")
-    ] = "",
-    cap: Annotated[
-        float, typer.Option(min=0.01, metavar="USD", help="--probe: what it may cost at most.")
-    ] = 1.0,
-    to: Annotated[
-        str, typer.Option(metavar="FOLDER", help="--probe: where the answers are kept.")
-    ] = "",
-    also: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PROBE", help="--probe: lost-node, with two slices and some risk."),
-    ] = None,
-    yes: Yes = False,
-    as_json: Json = False,
-) -> int:
+def doctor(as_json: Json = False) -> int:
     """Check that jobs can run, and say what to do where they cannot."""
-    if probe:
-        from tpujob.cli.commands.probing import probe as run_probes
-        from tpujob.wiring.probe import Wanted
-
-        return run_probes(
-            Wanted(type, zone, cap, also=tuple(also or ())), to, yes=yes, as_json=as_json
-        )
-    if type or zone or to or also or yes:
-        raise BadRequest(
-            "--type, --zone, --to, --also and --yes are for --probe", hint="tpujob doctor --probe"
-        )
-    from tpujob.doctor.findings import Severity, worst
     from tpujob.wiring import doctor
 
     now = current_settings()
@@ -56,8 +27,6 @@ def doctor(
     if as_json:
         say_json([asdict(one) for one in found])
     else:
-        from tpujob.cli.render.doctor.findings import doctor_page
-
         on = screen()
         say(doctor_page(now.context, found, on.columns, color=on.color))
     return {Severity.FAIL: FOUND, Severity.UNKNOWN: Transient.exit_code}.get(worst(found), 0)
@@ -79,16 +48,12 @@ def quota(
     if as_json:
         say_json(_as_json(found))
         return
-    from tpujob.cli.render.doctor.findings import quota_page
-
     on = screen()
     say(quota_page(found, on.columns, color=on.color, everywhere=everywhere))
 
 
 def _as_json(found: Any) -> dict[str, Any]:
     """A limit that does not exist is null, and so is an unknown use."""
-    from tpujob.doctor.quota import allowance_view
-
     return {
         "of": found.of,
         "rows": [allowance_view(row) for row in found.rows],
@@ -99,3 +64,132 @@ def _as_json(found: Any) -> dict[str, Any]:
         "notes": list(found.notes),
         "stock": [asdict(one) for one in found.stock],
     }
+
+
+# The pages -----------------------------------------------------------------------------------------------------------
+
+
+#: how a verdict reads, and its colour
+_VERDICTS = {
+    Severity.OK: ("ok", "green"),
+    Severity.WARN: ("warn", "yellow"),
+    Severity.FAIL: ("FAIL", "red"),
+    Severity.UNKNOWN: ("?", "magenta"),
+}
+_QUOTA = (
+    Column("Type"),
+    Column("Pricing"),
+    Column("Zone", floors=(16, 14, 8), cut=clip_middle),
+    Column("In zone", right=True),
+    Column("In region", right=True),
+    Column("Limit", right=True),
+    Column("Used", right=True),
+    Column("Unit"),
+    Column("Granted", right=True),
+)
+_OTHERS = (
+    Column("Quota", floors=(40, 24), cut=clip_middle),
+    Column("Where", floors=(16, 8), cut=clip_middle),
+    Column("Limit", right=True),
+)
+_STOCK = (
+    Column("Zone", floors=(14, 8), cut=clip_middle),
+    Column("Type"),
+    Column("Hosts", right=True),
+    Column("Used", right=True),
+)
+
+
+def doctor_page(
+    context: str, found: Sequence[Finding], columns: int, *, color: bool = False
+) -> str:
+    """One line for each check, and below a failed one the command that helps."""
+    room = max((len(one.name) for one in found), default=0)
+    indent = " " * (4 + 1 + room + 2)
+    lines: list[str] = []
+    for one in found:
+        word, style = _VERDICTS[one.verdict]
+        head = f"{paint(word.ljust(4), style, color)} {one.name.ljust(room)}  "
+        first, *rest = wrap(clean(one.what), max(20, columns - len(indent)))
+        lines += [head + first, *(indent + line for line in rest)]
+        if one.cure:
+            lines.append(f"     {paint('->', 'dim', color)} {clean(one.cure)}")
+    return "\n".join([*lines, "", *wrap(_sum(context, found), columns)])
+
+
+def quota_page(
+    found: Overview, columns: int, *, color: bool = False, everywhere: bool = False
+) -> str:
+    """A row for each kind of TPU in each zone, then remarks on the figures."""
+    parts: list[str] = []
+    if found.rows:
+        parts.append(table(_QUOTA, [_row(row) for row in found.rows], columns, color=color))
+    else:
+        parts.append(
+            f"No TPU quota of {found.of} {'anywhere' if everywhere else 'in these zones'}."
+        )
+    if found.others and everywhere:
+        parts.append(table(_OTHERS, [_other(one) for one in found.others], columns, color=color))
+    if found.stock:
+        rows = [(s.zone, s.generation, str(s.hosts), str(s.used)) for s in found.stock]
+        parts.append(table(_STOCK, rows, columns, color=color))
+    parts += ["\n".join(wrap(clean(text), columns)) for text in _remarks(found)]
+    return "\n\n".join(parts)
+
+
+def _sum(context: str, found: Sequence[Finding]) -> str:
+    count = {verdict: sum(one.verdict is verdict for one in found) for verdict in Severity}
+    said = [
+        f"{count[verdict]} {word}"
+        for verdict, word in (
+            (Severity.FAIL, "failed"),
+            (Severity.UNKNOWN, "could not be checked"),
+            (Severity.WARN, "to think about"),
+        )
+        if count[verdict]
+    ]
+    of = f"Context {context}: {len(found)} checks"
+    return f"{of}, {', '.join(said)}." if said else f"{of}, all is well."
+
+
+def _row(row: Allowance) -> tuple[str, ...]:
+    kind = row.kind
+    return (
+        f"{kind.generation} {kind.part}".strip(),
+        kind.pricing,
+        row.zone,
+        _limit(row.zone_limit) if row.known else "?",
+        _limit(row.region_limit) if row.known else "?",
+        _limit(row.limit) if row.known else "?",
+        "?" if row.used is None else f"{row.used}{'*' * (row.used_by == 'monitoring')}",
+        row.unit,
+        f"{row.granted} chips" if row.granted else "-",
+    )
+
+
+def _other(one: Limit) -> tuple[str, ...]:
+    where = one.place or ("everywhere else" if one.scope != "project" else "the project")
+    return clean(one.metric), clean(where), _limit(one.limit)
+
+
+def _limit(limit: int | None) -> str:
+    return "no limit" if limit is None else str(limit)
+
+
+def _remarks(found: Overview) -> list[str]:
+    said: list[str] = []
+    if any(row.used_by == "nodes" for row in found.rows):
+        said.append("Used: counted from the nodes and queued resources that the API lists.")
+    if any(row.used_by == "monitoring" for row in found.rows):
+        said.append(
+            "* by Cloud Monitoring, which counts more than the lists, and may be hours late."
+        )
+    doubtful = [
+        g for g in DOUBTFUL if any(r.kind.generation == g and r.granted for r in found.rows)
+    ]
+    if doubtful:
+        said.append(
+            f"{' and '.join(doubtful)}: grants are in chips of two cores each; Google does not say whether "
+            "the quota counts chips or cores."
+        )
+    return [*said, *(f"Could not be read: {note}" for note in found.notes)]

@@ -60,7 +60,7 @@ def list_jobs(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """List jobs that go on, and those that ended within the last day."""
+    """List active jobs, and those that ended within the last day."""
     said = {"user": user, "mine": mine, "text": text, "order": order, "reverse": reverse}
     several = {"states": state, "causes": cause, "types": type_, "zones": zone}
     ended = all_jobs or state or cause
@@ -69,7 +69,7 @@ def list_jobs(
     if html:
         return _write_page(html, asked, watch=watch, as_json=as_json)
     if watch:
-        from tpujob.cli.live.watching import watch_list
+        from tpujob.cli.live_display import watch_list
 
         return watch_list(asked, as_json=as_json)
     page = connect().list(asked)
@@ -123,7 +123,7 @@ def show(
 
 def why(job: JobRef, as_json: Json = False) -> int:
     """Say why a job is in its state, and what happens next."""
-    from tpujob.cli.render.why import why_page
+    from tpujob.cli.render.job_page import why_page
 
     return _one_page(job, as_json, why_page)
 
@@ -194,7 +194,7 @@ def cancel(
     release: Annotated[bool, typer.Option("--release", help="Give the slice back too.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Stop a job's program; its slice is kept a while, to resume."""
+    """Stop a job's program; keep its slice for a while, for a resume."""
     api = connect()
     return _steer(jobs, lambda job: api.cancel(job, release=release), as_json)
 
@@ -211,13 +211,13 @@ def resume(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Go on from the last checkpoint, on the held slice or a new one."""
+    """Continue from the last checkpoint, on the held slice or a new one."""
     api, then = connect(), ("show", "logs -f")
     return _steer(jobs, lambda job: api.resume(job, budget=budget), as_json, then=then)
 
 
 def delete(jobs: JobRefs, yes: Yes = False, as_json: Json = False) -> int:
-    """Stop a job and give its slice back; its record and logs stay."""
+    """Stop a job and release its slice; keep its record and logs."""
     say_where()
     api = connect()
 

@@ -16,7 +16,7 @@ from tpujob.cli.errors import goes_on, on_interrupt
 from tpujob.cli.options import Follow, JobRef, Json
 from tpujob.cli.output import flush, note, say, say_bytes, say_json_line, say_json_list, screen
 from tpujob.cli.render.lines import log_line, log_text, numbered_line
-from tpujob.domain import log_text as blocks
+from tpujob.domain import text as blocks
 from tpujob.domain.text import many
 from tpujob.errors import BadRequest, NotFound
 

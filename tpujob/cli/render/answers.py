@@ -9,8 +9,7 @@ from tpujob.cli.render import words
 from tpujob.cli.render.data.where import data_words
 from tpujob.cli.render.lines import STATE_STYLE, labelled
 from tpujob.cli.render.text import paint
-from tpujob.domain.figures import rate
-from tpujob.domain.text import clean, many
+from tpujob.domain.text import clean, many, rate
 
 if TYPE_CHECKING:
     from tpujob.api import JobView, PlanView

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpujob.cli.render.table import Column, table
-from tpujob.domain.figures import age, span
-from tpujob.domain.text import clean, many
+from tpujob.domain.text import age, clean, many, span
 
 _SLICES = (
     Column("Slice", (12,)),

@@ -6,9 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.text import clip, clock, pad, paint, wrap
-from tpujob.domain.figures import number, seconds, span
-from tpujob.domain.log_text import FRONT
-from tpujob.domain.text import clean, many
+from tpujob.domain.text import FRONT, clean, many, number, seconds, span
 
 if TYPE_CHECKING:
     from tpujob.api import EventView, JobEventView, JobView, LogLine, WindowLine

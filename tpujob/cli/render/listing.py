@@ -10,8 +10,7 @@ from tpujob.cli.render import words
 from tpujob.cli.render.lines import STATE_STYLE, elapsed
 from tpujob.cli.render.table import GAP, Column, space, table
 from tpujob.cli.render.text import clip_middle, wrap
-from tpujob.domain.figures import age, count, rate, seconds
-from tpujob.domain.text import clean, many
+from tpujob.domain.text import age, clean, count, many, rate, seconds
 
 if TYPE_CHECKING:
     from tpujob.api import JobPage, JobRow, ListAsked

@@ -18,8 +18,7 @@ from tpujob.cli.output import Screen
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import STATE_STYLE
 from tpujob.cli.render.text import clock
-from tpujob.domain.figures import number, rate, seconds, span, usd
-from tpujob.domain.text import clean
+from tpujob.domain.text import clean, number, rate, seconds, span, usd
 
 if TYPE_CHECKING:
     from tpujob.api import EventView, JobView, SliceView

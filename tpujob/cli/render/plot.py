@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.text import paint
-from tpujob.domain.figures import number
-from tpujob.domain.text import clean, many
+from tpujob.domain.text import clean, many, number
 
 if TYPE_CHECKING:
     from tpujob.api import ChartView, CurveView, MetricsView

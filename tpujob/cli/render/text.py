@@ -4,7 +4,7 @@ import re
 import unicodedata
 from datetime import datetime
 
-from tpujob.domain.figures import seconds
+from tpujob.domain.text import seconds
 
 STYLES = {
     "bold": "1",

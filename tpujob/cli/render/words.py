@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.text import clock
-from tpujob.domain.figures import rate, seconds, span, usd
-from tpujob.domain.text import clean, many
+from tpujob.domain.text import clean, many, rate, seconds, span, usd
 
 if TYPE_CHECKING:
     from tpujob.api import (

@@ -12,7 +12,7 @@ from tpujob.domain.decide.attempt_end import (
     slice_name,
 )
 from tpujob.domain.events import AttemptRunning, EventKind, Progressed, ReportsIgnored, Watched
-from tpujob.domain.failures import stall, told, triage
+from tpujob.domain.failures import preemption_notice, stall, triage
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, End, Job, Outcome, Progress, Proof, Wish
 from tpujob.domain.observations import Absent, Present, Report, Seen, SliceState, Unknown
@@ -161,7 +161,7 @@ def _used_up(job: Job, seen: Seen, now: float) -> Decision | None:
 def _lost_slice(job: Job, look: Present, reports: Sequence[Report]) -> End:
     said = (Proof(None, f"the cloud says of {slice_name(job)}: {look.detail or look.state}"),)
     if look.state is SliceState.PREEMPTED:
-        saved = told.saved_words(reports)
+        saved = preemption_notice.saved_words(reports)
         message = f"{slice_name(job)} was preempted" + (f"; {saved}" if saved else "")
         return End(Outcome.INTERRUPTED, Cause.PREEMPTED, None, message, said)
     detail = f": {look.detail}" if look.detail else ""

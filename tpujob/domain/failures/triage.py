@@ -6,9 +6,16 @@ lines that the hosts kept may name one of the causes of a failure; they never ma
 
 from collections.abc import Mapping, Sequence
 
-from tpujob.domain.failures import told
-from tpujob.domain.failures.evidence import code_of, ending, error_class, last_error, proofs
-from tpujob.domain.failures.signs import ECHO, sign_of
+from tpujob.domain.failures import preemption_notice
+from tpujob.domain.failures.evidence import (
+    ECHO,
+    code_of,
+    ending,
+    error_class,
+    last_error,
+    proofs,
+    sign_of,
+)
 from tpujob.domain.model import Cause, End, Outcome, Verdict
 from tpujob.domain.observations import Report
 from tpujob.protocol import Phase
@@ -68,7 +75,7 @@ def succeeded(reports: Sequence[Report], hosts: int) -> End | None:
     if len(done) < hosts or not hosts or _bad(done):
         return None
     stopped = any(r.signalled or r.notice for r in done)
-    if stopped and not any(told.complete(r.progress) for r in done):
+    if stopped and not any(preemption_notice.complete(r.progress) for r in done):
         return None
     return _success(hosts)
 
@@ -79,8 +86,10 @@ def _success(hosts: int) -> End:
 
 def _done(reports: Sequence[Report], hosts: int) -> End:
     """Every host exited with 0. Some trainers save and do so when they are told to stop."""
-    if told.notice_of(reports) and not any(told.complete(r.progress) for r in reports):
-        return told.interrupted(reports, told.stopped(0))
+    if preemption_notice.notice_of(reports) and not any(
+        preemption_notice.complete(r.progress) for r in reports
+    ):
+        return preemption_notice.interrupted(reports, preemption_notice.stopped(0))
     return _success(hosts)
 
 
@@ -115,9 +124,9 @@ def _blame(bad: Sequence[Report], reports: Sequence[Report]) -> End:
             late=first.late,
             detail=f"host {first.host}: {first.error}",
         )
-    if told.notice_of(reports) and (code in CASCADE or code == Exit.INTERRUPTED):
-        plain = "saved" if code == Exit.INTERRUPTED else told.stopped(code)
-        return told.interrupted(reports, plain)
+    if preemption_notice.notice_of(reports) and (code in CASCADE or code == Exit.INTERRUPTED):
+        plain = "saved" if code == Exit.INTERRUPTED else preemption_notice.stopped(code)
+        return preemption_notice.interrupted(reports, plain)
     if code in CODES:
         outcome, cause, words = CODES[code]
         verdict = _verdict(ordered) or _JUDGED.get(code)

@@ -160,7 +160,7 @@ def _by_its_name(type: str) -> Accelerator | None:
 
 def generation(name: str) -> Generation | None:
     """The generation of that name, also one that no table has: its types count chips, as all newer ones do, and nothing
-    else is known of it. Its default runtime is inferred (probe: catalog) from v5p's and v6e's. None: it can
+    else is known of it. Its default runtime is inferred (live: catalog) from v5p's and v6e's. None: it can
     be no generation."""
     if name in GENERATIONS:
         return GENERATIONS[name]

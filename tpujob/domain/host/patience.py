@@ -4,7 +4,7 @@ import math
 
 #: Seconds on one host of few chips: JAX is read from a cold disk (20 to 30), libtpu starts the chips (10 to 30), two
 #: small programs are compiled and run (10 to 20). *Inferred*
-#: (probe: preflight), with half as much again: no figures are published.
+#: (live: preflight), with half as much again: no figures are published.
 ONE_HOST = 90.0
 #: Seconds more each time that the hosts double: all wait for the slowest one, in JAX's meeting and in the global sum,
 #: and the slowest of many is slower. An estimate.

@@ -3,11 +3,10 @@
 What follows from a spec is decided elsewhere. Imports pydantic, so only who reads job files imports it.
 """
 
-from tpujob.domain.spec.budget import JobBudget, Usd, check_usd
 from tpujob.domain.spec.env import FROM_FILE, Env, Mount
 from tpujob.domain.spec.errors import Allowed, bad_spec, problems
 from tpujob.domain.spec.fields import time_text
-from tpujob.domain.spec.jobspec import JobSpec, Recovery, dump, parse
+from tpujob.domain.spec.jobspec import JobBudget, JobSpec, Recovery, Usd, check_usd, dump, parse
 
 __all__ = [
     "FROM_FILE",

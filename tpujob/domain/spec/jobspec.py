@@ -5,10 +5,12 @@ What a value may be is in `fields.py`, the sentences for what is wrong in `error
 """
 
 import json
+import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, cast
 
 from pydantic import (
+    AfterValidator,
     AliasChoices,
     BeforeValidator,
     ConfigDict,
@@ -21,11 +23,86 @@ from pydantic import (
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec import yaml
-from tpujob.domain.spec.budget import JobBudget
 from tpujob.domain.spec.data import Data, Datasets
 from tpujob.domain.spec.env import FROM_FILE, Env, Mount, MountCache, Mounts
 from tpujob.domain.spec.errors import EACH, Allowed, Problem, bad_spec, problems
-from tpujob.domain.spec.outputs import Outputs
+from tpujob.domain.spec.fields import Part
+from tpujob.domain.spec.yaml import describe
+
+# Budget --------------------------------------------------------------------------------------------------------------
+
+
+#: US dollars, at most
+MOST = 100_000_000
+
+
+def check_usd(value: Any) -> float:
+    """Raises ValueError with half a sentence that follows what it is."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(
+            f"must be a number of US dollars, such as 50 or 12.50, not {describe(value)}"
+        )
+    if not math.isfinite(value) or not 0.01 <= value <= MOST:
+        raise ValueError(f"must be from 0.01 to {MOST:,} US dollars, not {describe(value)}")
+    return float(value)
+
+
+Usd = Annotated[
+    float,
+    BeforeValidator(check_usd),
+    WithJsonSchema({"type": "number", "minimum": 0.01, "maximum": MOST}),
+]
+
+
+class JobBudget(Part):
+    """What the slices of one job may cost in all."""
+
+    usd: Usd = Field(
+        description="US dollars. The program is told to save, and the slice is given back, before "
+        "they are used up; `tpujob resume --budget` raises it.",
+    )
+
+
+# Outputs -------------------------------------------------------------------------------------------------------------
+
+
+#: for editors; `..` is refused in words
+_INSIDE = r"(?![/~])[^\x00-\x1f]{1,256}"
+_SHOWN = "checkpoints"
+
+
+def _folder(value: Any) -> str:
+    given = cast("str", kinds.text(256)(value)).rstrip("/")
+    parts = given.split("/")
+    if given.startswith(("/", "~")) or not given.isprintable() or {"", ".", ".."} & set(parts):
+        raise ValueError(
+            f"must be a folder inside the one in which the program starts, such as {_SHOWN}, not {str(value)[:60]!r}"
+        )
+    return given
+
+
+def _apart(folders: tuple[str, ...]) -> tuple[str, ...]:
+    """No folder lies in another."""
+    for one in folders:
+        for other in folders:
+            if one.startswith(other + "/"):
+                raise ValueError(f"{one} is inside {other}, which is kept as a whole; leave it out")
+    return folders
+
+
+_ONE = {"type": "string", "pattern": f"^{_INSIDE}$"}
+
+Outputs = Annotated[
+    tuple[str, ...],
+    BeforeValidator(kinds.names("a folder", _folder)),
+    AfterValidator(_apart),
+    WithJsonSchema(
+        {"anyOf": [_ONE, {"type": "array", "maxItems": kinds.MAX_ITEMS, "items": _ONE}]}
+    ),
+]
+
+
+# The job file --------------------------------------------------------------------------------------------------------
 
 #: The programs in `workloads/` that `run.workload` may name.
 WORKLOADS = ("lm", "mlp", "numerics", "tables", "vit")

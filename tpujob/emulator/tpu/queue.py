@@ -169,7 +169,7 @@ def _suspend(world: World, queued: Queued, initiator: str) -> None:
         return
     queued.state = _Q.SUSPENDING
     queued.initiator = "USER" if initiator == "USER" else "SERVICE"
-    # Documented: suspending deletes the nodes. Inferred (probe: lost-node): one lost node suspends
+    # Documented: suspending deletes the nodes. Inferred (live: lost-node): one lost node suspends
     # a request for several.
     for node in _nodes(world, queued):
         if node.state not in (NodeState.PREEMPTED, NodeState.TERMINATED):

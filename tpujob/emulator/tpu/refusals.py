@@ -26,11 +26,11 @@ QUIRKS: Mapping[str, str] = MappingProxyType(
     {
         # reported by axlearn, `tpu.py`: "throws 409 even for resources that were just created"
         "late-conflict": "creating a queued resource takes effect and answers ALREADY_EXISTS",
-        # inferred (probe: create-operation): the same, said by the operation
+        # inferred (live: create-operation): the same, said by the operation
         "late-conflict-operation": "creating a queued resource takes effect, and its operation ends in ALREADY_EXISTS",
-        # inferred (probe: marks-echoed): no document says whether a queued resource repeats the labels of its nodes
+        # inferred (live: marks-echoed): no document says whether a queued resource repeats the labels of its nodes
         "no-labels": "answers leave out the labels of nodes",
-        # reported by axlearn, `tpu.py`, on the word of Google; that it stays DELETING is inferred (probe: lost-node)
+        # reported by axlearn, `tpu.py`, on the word of Google; that it stays DELETING is inferred (live: lost-node)
         "wedge": "a queued resource whose deletion is forced while it is SUSPENDING stays DELETING",
     }
 )

@@ -98,7 +98,7 @@ def check_spec(world: World, zone: str, spec: NodeSpec) -> None:
 
 def check_uses(world: World, uses: Iterable[str]) -> None:
     """Compared by collection and last part of the name. A network has a subnetwork of its own name, as in auto mode.
-    The code and the text are Compute Engine's, as Cloud TPU documents none of its own (probe: none)."""
+    The code and the text are Compute Engine's, as Cloud TPU documents none of its own."""
     for name in uses:
         of_network = name.replace("subnetworks/", "networks/", 1)
         if not (_ALWAYS.fullmatch(name) or {name, of_network} & world.named):

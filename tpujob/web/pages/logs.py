@@ -10,8 +10,8 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 
 from tpujob.api import JobsApi, LogMatches, LogWindow, SearchAsked, WindowAsked, WindowLine
-from tpujob.domain import log_text
-from tpujob.domain.figures import seconds
+from tpujob.domain import text
+from tpujob.domain.text import seconds
 from tpujob.errors import BadRequest
 from tpujob.web.live import Address, Fragments, Views
 from tpujob.web.pages import frame
@@ -99,7 +99,7 @@ def whole(api: JobsApi, job: str, asked: Query) -> Iterator[bytes]:
     """All that there is of one attempt, block by block; of one host as it was written."""
     of = _of(asked)
     host, attempt = of.get("host"), of.get("attempt") or len(api.get(job)["attempts"]) or None
-    told = log_text.with_hosts if host is None else log_text.raw
+    told = text.with_hosts if host is None else text.raw
     cursor, more = "", True
     while more:
         block = api.log_block(job, host=host, attempt=attempt, cursor=cursor)

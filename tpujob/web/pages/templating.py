@@ -8,7 +8,7 @@ from typing import Any, cast
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from tpujob.domain import figures
+from tpujob.domain import text
 from tpujob.domain.text import harmless
 
 FOLDER = Path(__file__).parents[1] / "templates"
@@ -31,12 +31,12 @@ def environment(asset: Callable[[str], Any]) -> Environment:
     )
     made.globals |= {"asset": asset, "style": style}
     made.filters |= {
-        "age": figures.age,
-        "span": figures.span,
-        "usd": figures.usd,
-        "rate": figures.rate,
-        "number": figures.number,
-        "seconds": figures.seconds,
+        "age": text.age,
+        "span": text.span,
+        "usd": text.usd,
+        "rate": text.rate,
+        "number": text.number,
+        "seconds": text.seconds,
         "day": day,
         "day_of": day_of,
         "short": short,
@@ -76,7 +76,7 @@ def sentence(text: str) -> str:
 
 def day(at: str) -> str:
     """A view's time in full: `22 Nov 2026, 18:25:06 UTC`."""
-    since = figures.seconds(at)
+    since = text.seconds(at)
     return "" if since is None else day_of(since)
 
 

@@ -11,7 +11,7 @@ import typer
 from tpujob.cli.backend import connect, say_where
 from tpujob.cli.commands.notifications import HELP
 from tpujob.cli.commands.notifications.tables import channels_page, deliveries_page, said_of
-from tpujob.cli.commands.secret.group import FromEnv, value_of
+from tpujob.cli.commands.secrets import FromEnv, value_of
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json, say_page

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle
-from tpujob.domain.figures import age, seconds
-from tpujob.domain.text import many, one_line
+from tpujob.domain.text import age, many, one_line, seconds
 
 if TYPE_CHECKING:
     from tpujob.api import ChannelView, DeliveryView, RuleView

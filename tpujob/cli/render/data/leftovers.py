@@ -5,8 +5,7 @@ from typing import Any
 
 from tpujob.data.leftovers import Leftovers
 from tpujob.data.objects import Upkeep
-from tpujob.domain.figures import span
-from tpujob.domain.text import amount_of_bytes, clean, many
+from tpujob.domain.text import amount_of_bytes, clean, many, span
 
 _SHOWN = 20
 _DAY = 86400

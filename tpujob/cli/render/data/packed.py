@@ -7,9 +7,8 @@ from typing import Any
 from tpujob.cli.render.data.pages import problem_lines, problems
 from tpujob.data.pack.run import PackOutcome, Survey
 from tpujob.data.pack.unpack import UnpackOutcome
-from tpujob.domain.figures import usd
 from tpujob.domain.prices import LIST
-from tpujob.domain.text import amount_of_bytes, clean, many
+from tpujob.domain.text import amount_of_bytes, clean, many, usd
 
 _LABELS = 8  #: that are named
 

@@ -7,9 +7,8 @@ from typing import Any
 from tpujob.data.objects import LeftOut, Operations, Outcome
 from tpujob.data.sync.run import Preview
 from tpujob.data.traffic import Traffic
-from tpujob.domain.figures import span, usd
 from tpujob.domain.prices import GIB, LIST
-from tpujob.domain.text import amount_of_bytes, clean, many
+from tpujob.domain.text import amount_of_bytes, clean, many, span, usd
 
 _SHOWN = 20  #: problems that are named
 

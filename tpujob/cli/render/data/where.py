@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpujob.cli.render.table import Column, table
-from tpujob.domain.figures import usd
-from tpujob.domain.text import amount_of_bytes, clean, many
+from tpujob.domain.text import amount_of_bytes, clean, many, usd
 
 if TYPE_CHECKING:
     from tpujob.api import DataPlaceView, DataView, PlanView

@@ -8,7 +8,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from tpujob.api import ChartView, JobsApi, JobView, MetricsView
-from tpujob.domain.figures import seconds
+from tpujob.domain.text import seconds
 from tpujob.service.series import FRESH
 from tpujob.web.live import Address, Fragments
 from tpujob.web.pages import frame

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from tpujob.api import ChartView, CurveView, JobView, SpanView
-from tpujob.domain.figures import seconds
+from tpujob.domain.text import seconds
 
 WIDTH, HEIGHT = 600.0, 120.0  #: of the box of a curve
 #: seconds between two marks of a time axis

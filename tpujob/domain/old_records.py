@@ -12,10 +12,10 @@ _OF_HOST = re.compile(r"(?:host (?P<host>\d+): )?(?P<text>.*)", re.DOTALL)
 _REGION = re.compile(r"\bin region [a-z]")
 _IN_QUEUE = "waiting for capacity"
 
-Document = dict[str, Any]
+_Old = dict[str, Any]
 
 
-def job(old: Document) -> Document:
+def job(old: _Old) -> _Old:
     """Of a document that can be read as a job."""
     waits = old["state"] == "provisioning" and old.get("message", "").startswith(_IN_QUEUE)
     slices = [
@@ -31,7 +31,7 @@ def job(old: Document) -> Document:
     return {**old, "slices": slices, "attempts": attempts}
 
 
-def payload(event: Document) -> Document:
+def payload(event: _Old) -> _Old:
     """What an event carries whose kind carries something. Raises LookupError, TypeError, ValueError or AttributeError
     when the event is damaged."""
     kind, data, text = event["kind"], event["data"], event["text"]
@@ -51,13 +51,13 @@ def payload(event: Document) -> Document:
             return data
 
 
-def _end(data: Document, text: str) -> Document:
+def _end(data: _Old, text: str) -> _Old:
     known = _some(data, "outcome", "cause", "host", "progress", "physical", "verdict")
     told = {"message": _own(text), "evidence": _evidence(data)}
     return {"cause": None, "host": None, **known, **told}
 
 
-def _evidence(data: Document) -> list[Document]:
+def _evidence(data: _Old) -> list[_Old]:
     """Its lines began with their host."""
     found = [_OF_HOST.fullmatch(line) for line in data.get("evidence") or ()]
     return [
@@ -65,11 +65,11 @@ def _evidence(data: Document) -> list[Document]:
     ]
 
 
-def _some(data: Document, *names: str) -> Document:
+def _some(data: _Old, *names: str) -> _Old:
     return {name: data[name] for name in names if data.get(name) is not None}
 
 
-def _endpoints(data: Document) -> list[Document]:
+def _endpoints(data: _Old) -> list[_Old]:
     names = ("host", "internal_ip", "external_ip")
     return [dict(zip(names, each, strict=True)) for each in data.get("endpoints") or ()]
 

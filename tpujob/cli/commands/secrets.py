@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpujob.cli.backend import connect, say_where
-from tpujob.cli.commands.secret import HELP
 from tpujob.cli.options import Json
 from tpujob.cli.output import note, say, say_page, screen
 from tpujob.cli.render.table import Column, table
 from tpujob.domain import secrets
-from tpujob.domain.figures import age, seconds
-from tpujob.domain.text import one_line
+from tpujob.domain.text import age, one_line, seconds
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
     from tpujob.api import SecretView
 
-app = typer.Typer(no_args_is_help=True, help=HELP)
+app = typer.Typer(
+    no_args_is_help=True, help="Set, list and remove secrets that jobs name in run.secrets."
+)
 Name = Annotated[
     str,
     typer.Argument(metavar="NAME", help="The variable that programs find it in: WANDB_API_KEY."),
