@@ -119,19 +119,22 @@ class Meetings:
         sock.settimeout(CONNECT)
         sock.sendall(own.encode() + b"\n")
         question = parse_json(_line(sock, LONGEST_QUESTION, until))
-        other, host, number = (question.get(name) for name in ("number", "host", "round"))
-        text = question.get("text")
-        known = isinstance(other, str) and isinstance(text, str) and type(number) is int
-        if not known or type(host) is not int or not 0 < host < self._hosts:
+        other, text, host = (
+            str(question.get("number")),
+            str(question.get("text")),
+            question.get("host"),
+        )
+        number = question.get("round")
+        if type(number) is not int or type(host) is not int or not 0 < host < self._hosts:
             return
-        parts = (own, str(other), str(host), str(number), str(text))
+        parts = (own, other, str(host), str(number), text)
         if not signing.verify(self._key, question.get("mac"), KIND, *parts):
             return
         with self._change:
-            self._words.setdefault(number, {})[host] = parse_json(str(text).encode())
+            self._words.setdefault(number, {})[host] = parse_json(text.encode())
             answer = json.dumps(self._answers.get(number))
             self._change.notify_all()
-        mac = signing.sign(self._key, KIND, own, str(other), answer)
+        mac = signing.sign(self._key, KIND, own, other, answer)
         sock.sendall(json.dumps({"text": answer, "mac": mac}).encode() + b"\n")
         if answer != "null":
             with self._change:
