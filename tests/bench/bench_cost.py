@@ -15,7 +15,9 @@ from tests.support.records import a_job
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Attempt, Cause, Grant, Job, Outcome, Progress, Slice, State
-from tpujob.domain.money.forecast import Place, Work, conditions, forecast, history
+from tpujob.domain.money.conditions import conditions
+from tpujob.domain.money.forecast import PlannedWork, forecast
+from tpujob.domain.money.samples import Place, history
 from tpujob.domain.observations import NO_FUNDS
 from tpujob.domain.prices import LIST
 from tpujob.service.board import Board
@@ -64,9 +66,9 @@ def _forecasts(jobs: list[Job]) -> None:
     expected = conditions(met, Place("v4-16", "us-central2-b", "spot"), "true")
     for hours in (1, 10, 100, 3000):
         before = time.process_time()
-        found = forecast(Work(hours * 3600.0, preemptions=None), expected)
+        found = forecast(PlannedWork(hours * 3600.0, preemptions=None), expected)
         spent = 1000 * (time.process_time() - before)
-        print(f"forecast for {hours:5} h of work, {found.courses} courses: {spent:4.0f} ms   50 ms")
+        print(f"forecast for {hours:5} h of work, {found.runs} runs: {spent:4.0f} ms   50 ms")
 
 
 def _cpu(costs: Costs, by: str) -> float:

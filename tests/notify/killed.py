@@ -9,8 +9,9 @@ from pathlib import Path
 from tpujob.adapters.clock import SystemClock
 from tpujob.adapters.notify import Webhook
 from tpujob.adapters.sqlite import SqliteStore
-from tpujob.domain.notify.rules import Rule
-from tpujob.engine.notify import Notifier, Outlet, Setup
+from tpujob.domain.notifications.rules import ChannelRule
+from tpujob.engine.notification_collector import Channel, NotificationSetup
+from tpujob.engine.notifier import Notifier
 from tpujob.ports import Clock
 
 KEY = "whsec_" + "bmV3LW5ldy1uZXctbmV3LW5ldy1uZXctbmV3LW5ldw=="
@@ -18,7 +19,7 @@ KEY = "whsec_" + "bmV3LW5ldy1uZXctbmV3LW5ldy1uZXctbmV3LW5ldw=="
 
 def notifier(store: SqliteStore, url: str, clock: Clock, owner: str) -> Notifier:
     sink = Webhook(lambda: url, lambda: (KEY,), clock, private=True)
-    setup = Setup({"lab": Outlet("webhook", "here", sink)}, (Rule(("lab",)),))
+    setup = NotificationSetup({"lab": Channel("webhook", "here", sink)}, (ChannelRule(("lab",)),))
     return Notifier(store, store.outbox, setup, clock, owner=owner)
 
 

@@ -6,7 +6,7 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.message import EmailMessage
 from email.parser import BytesParser
 from email.policy import default
@@ -16,7 +16,8 @@ from typing import Any, cast
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, AuthResult, LoginPassword
 
-from tpujob.domain.notify.model import Kind, Message, Note
+from tpujob.domain.notifications.delivery import message_for
+from tpujob.domain.notifications.model import Message, Notification, NotificationKind
 
 
 @dataclass
@@ -141,10 +142,10 @@ def post(tls: ssl.SSLContext | None = None, *, implicit: bool = False) -> Iterat
         controller.stop()
 
 
-def a_message(**note: Any) -> Message:
-    fields: dict[str, Any] = {
+def a_message(*, more: int = 0, **fields: Any) -> Message:
+    given: dict[str, Any] = {
         "key": "000042/1/failed/CRASH",
-        "kind": Kind.FAILED,
+        "kind": NotificationKind.FAILED,
         "at": 1_700_000_000.0,
         "text": "attempt 1 ended, CRASH: KeyError",
         "job": "000042",
@@ -154,10 +155,4 @@ def a_message(**note: Any) -> Message:
         "cause": "CRASH",
         "zone": "us-central2-b",
     }
-    return of(Note(**fields | note))
-
-
-def of(*notes: Note, count: int = 0) -> Message:
-    keys = tuple(note.key for note in notes) or ("x",)
-    keys = keys * (count or 1)
-    return Message("msg_1700000000000_lab_1", "lab", 1_700_000_000.0, notes, keys, due=0.0)
+    return replace(message_for("lab", Notification(**given | fields)), more=more)

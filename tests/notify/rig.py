@@ -11,12 +11,13 @@ from tests.support.world import Clock, Inline
 from tpujob.domain.events import Event, EventKind, Finished
 from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import Cause, Job, State
-from tpujob.domain.notify.model import Message, Receipt
-from tpujob.domain.notify.rules import Rule
-from tpujob.engine.notify import Notifier, Outlet, Setup
+from tpujob.domain.notifications.model import Message, Receipt
+from tpujob.domain.notifications.rules import ChannelRule
+from tpujob.engine.notification_collector import Channel, NotificationSetup
+from tpujob.engine.notifier import Notifier
 from tpujob.ports import Store
 
-LAB = Rule(channels=("lab",))
+LAB = ChannelRule(channels=("lab",))
 
 
 @dataclass
@@ -35,24 +36,27 @@ class Notes:
         return receipt
 
     @property
-    def keys(self) -> list[str]:
-        return [key for message in self.got for key in message.keys]
+    def names(self) -> list[str]:
+        """Of the jobs."""
+        return [message.notification.name for message in self.got]
 
 
 class Rig:
-    def __init__(self, store: Store, *, rules: Sequence[Rule] = (LAB,), **outlets: Any) -> None:
+    def __init__(
+        self, store: Store, *, rules: Sequence[ChannelRule] = (LAB,), channels: Sequence[str] = ()
+    ) -> None:
         self.store, self.clock = store, Clock()
         self.sinks: dict[str, Notes] = {}
-        self._rules, self._outlets = rules, {"lab": {}, **outlets}
+        self._rules, self.channels = rules, ["lab", *channels]
         self.notifier = self.backend()
 
     def backend(self, name: str = "backend-1") -> Notifier:
         """Another backend, or the same one after a restart."""
         made = {
-            each: Outlet("webhook", each, self.sinks.setdefault(each, Notes()), **options)
-            for each, options in self._outlets.items()
+            each: Channel("webhook", each, self.sinks.setdefault(each, Notes()))
+            for each in self.channels
         }
-        setup = Setup(made, tuple(self._rules))
+        setup = NotificationSetup(made, tuple(self._rules))
         return Notifier(self.store, self.store.outbox, setup, self.clock, owner=name, pool=Inline())
 
     @property

@@ -19,16 +19,16 @@ from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.events import Event, EventKind, Finished
 from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import Cause, State
-from tpujob.domain.notify import tries
+from tpujob.domain.notifications import delivery
 
 ROOT = Path(__file__).parents[2]
 
 
 class Later(SystemClock):
-    """A minute ahead: the claim of the one that was killed has run out."""
+    """A minute ahead: the claim of the process that was killed has ended."""
 
     def now(self) -> float:
-        return super().now() + tries.CLAIM + 1
+        return super().now() + delivery.CLAIM + 1
 
 
 def test_what_was_delivered_and_not_recorded_is_delivered_again_with_its_id(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_what_was_delivered_and_not_recorded_is_delivered_again_with_its_id(tmp_
         try:
             assert process.stdout
             assert process.stdout.readline() == "ready\n"
-            _until(lambda: store.outbox.progress() is not None)
+            _until(lambda: store.outbox.position() is not None)
             _fail_a_job(store)
             _until(lambda: bool(receiver.got))
         finally:

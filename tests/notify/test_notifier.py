@@ -1,18 +1,18 @@
-"""What people are told, by a notifier over a real store, while the clock is turned."""
+"""What a notifier over a real store sends while the clock is turned."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import pairwise
-
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.notify.receivers import a_message
 from tests.notify.rig import LAB, Notes, Rig
 from tpujob.domain.events import BudgetWarned, EventKind
 from tpujob.domain.model import Attempt, Cause, Proof
-from tpujob.domain.notify import words
-from tpujob.domain.notify.model import KEPT, Kind, Message, Receipt
-from tpujob.domain.notify.rules import Rule
+from tpujob.domain.notifications import delivery, messages
+from tpujob.domain.notifications.model import KEPT, NotificationKind, Receipt
+from tpujob.domain.notifications.rules import ChannelRule
 from tpujob.domain.spec import parse
 from tpujob.errors import Transient
 from tpujob.ports import Owned, Store
@@ -20,8 +20,8 @@ from tpujob.ports import Owned, Store
 DOWN = Receipt("HTTP 503")
 
 
-def kinds(sink: Notes) -> list[Kind]:
-    return [message.kind for message in sink.got]
+def kinds(sink: Notes) -> list[NotificationKind]:
+    return [message.notification.kind for message in sink.got]
 
 
 def test_a_failure_is_told_at_once_with_its_cause(rig: Rig) -> None:
@@ -31,9 +31,9 @@ def test_a_failure_is_told_at_once_with_its_cause(rig: Rig) -> None:
     rig.run(10)
     (message,) = rig.lab.got
     assert message.at - began <= 10
-    assert words.headline(message) == f"llama ({job.id}) failed: CRASH"
-    assert "KeyError" in words.lines(message)[0]
-    assert words.commands(message.notes) == [f"tpujob why {job.id}"]
+    assert messages.headline(message) == f"llama ({job.id}) failed: CRASH"
+    assert "KeyError" in messages.lines(message)[0]
+    assert messages.command(message.notification) == f"tpujob why {job.id}"
 
 
 def test_a_failure_carries_the_one_line_that_proves_it(rig: Rig) -> None:
@@ -47,45 +47,26 @@ def test_a_failure_carries_the_one_line_that_proves_it(rig: Rig) -> None:
     rig.fails(rig.job(attempts=(attempt,)), Cause.SETUP, text="something is not installed")
     rig.run(10)
     (message,) = rig.lab.got
-    (note,) = words.document(message, "http://127.0.0.1:1")["data"]["notes"]
+    (note,) = messages.document(message, "http://127.0.0.1:1")["data"]["notes"]
     assert note["lines"] == [missing]
     assert note["url"] == f"http://127.0.0.1:1/jobs/{note['job']}"
-    assert words.lines(message)[1:] == [missing]
+    assert messages.lines(message)[1:] == [missing]
 
 
-def test_a_thousand_failures_of_one_cause_in_a_minute_make_three_messages_at_most(
-    rig: Rig,
-) -> None:
-    jobs = [rig.job(name=f"sweep-{n}") for n in range(1000)]
+def test_a_burst_is_a_bounded_number_of_messages_that_count_all_of_it(rig: Rig) -> None:
+    jobs = [rig.job(name=f"sweep-{n}") for n in range(300)]
     rig.run(1)
-    began = rig.clock.now()
-    for start in range(0, 1000, 50):
+    for start in range(0, 300, 50):
         for job in jobs[start : start + 50]:
             rig.fails(job)
         rig.run(3)
-    rig.run(3600)
-    assert len(rig.lab.got) <= 3
-    assert rig.lab.got[0].at - began <= 10
-    keys = rig.lab.keys
-    assert len(keys) == len(set(keys)), "one is told twice"
-    assert {key.partition("/")[0] for key in keys} == {job.id for job in jobs}, "one is lost"
-    assert words.headline(rig.lab.got[1]).endswith("jobs failed: CRASH")
-
-
-def test_a_job_that_flaps_a_hundred_times_is_told_of_once_in_ten_minutes(rig: Rig) -> None:
-    job = rig.job()
-    failures = 0
-    for _ in range(100):
-        rig.fails(job, cause=Cause.CRASH if failures % 2 else Cause.OOM_HOST)
-        failures += 1
-        rig.run(20)
-        rig.resumes(job, by="ana")
-        rig.run(10)
-    rig.run(3600)
-    at = [message.at for message in rig.lab.got]
-    assert all(later - earlier >= 600 for earlier, later in pairwise(at))
-    told = [key for key in rig.lab.keys if "/failed/" in key]
-    assert len(set(told)) == len(told) == failures, "each failure is in one message"
+    rig.run(600)
+    assert len(rig.lab.got) == 2 * delivery.BURST
+    assert sum(1 + message.more for message in rig.lab.got) == 300
+    assert messages.lines(rig.lab.got[-1])[-1].startswith("and ")
+    states = [message.state for message in rig.store.outbox.messages(limit=999)]
+    assert states.count("sent") == 2 * delivery.BURST
+    assert states.count("collapsed") == 300 - 2 * delivery.BURST
 
 
 def test_what_mends_itself_is_not_told(rig: Rig) -> None:
@@ -103,9 +84,9 @@ def test_a_job_that_waits_for_hardware_for_an_hour_is_told_of_once(rig: Rig) -> 
     assert rig.lab.got == []
     rig.run(7200, rig.backend("backend-2"))
     (message,) = rig.lab.got
-    assert message.kind is Kind.WAITING
-    assert message.notes[0].job == job.id
-    assert "has waited for hardware for 60 min" in message.notes[0].text
+    assert message.notification.kind is NotificationKind.WAITING
+    assert message.notification.job == job.id
+    assert "has waited for hardware for 60 min" in message.notification.text
 
 
 def test_a_cancel_of_ones_own_is_no_news_and_one_by_somebody_else_is(rig: Rig) -> None:
@@ -117,8 +98,8 @@ def test_a_cancel_of_ones_own_is_no_news_and_one_by_somebody_else_is(rig: Rig) -
         rig.happens(job, EventKind.CANCELLED, "cancelled", Finished(Cause.CANCELLED))
     rig.run(60)
     (message,) = rig.lab.got
-    assert message.notes[0].name == "by-bob"
-    assert message.notes[0].text.startswith("bob has cancelled it")
+    assert message.notification.name == "by-bob"
+    assert message.notification.text.startswith("bob has cancelled it")
 
 
 def test_a_budget_is_told_once_for_each_limit(rig: Rig) -> None:
@@ -127,10 +108,10 @@ def test_a_budget_is_told_once_for_each_limit(rig: Rig) -> None:
     rig.run(5)
     rig.happens(job, EventKind.BUDGET_WARNED, "80 %", BudgetWarned(100, 81))
     rig.run(700)
-    assert kinds(rig.lab) == [Kind.BUDGET_WARNED]
+    assert kinds(rig.lab) == [NotificationKind.BUDGET_WARNED]
     rig.fails(job, Cause.BUDGET)
     rig.run(60)
-    assert kinds(rig.lab) == [Kind.BUDGET_WARNED, Kind.BUDGET_USED_UP]
+    assert kinds(rig.lab) == [NotificationKind.BUDGET_WARNED, NotificationKind.BUDGET_USED_UP]
 
 
 def test_a_leak_is_told_once_however_often_it_is_swept(rig: Rig) -> None:
@@ -139,7 +120,7 @@ def test_a_leak_is_told_once_however_often_it_is_swept(rig: Rig) -> None:
         rig.notifier.leaked([leak])
         rig.run(300)
     (message,) = rig.lab.got
-    assert "tj-000009-1 in us-central2-b is 2 h old" in message.notes[0].text
+    assert "tj-000009-1 in us-central2-b is 2 h old" in message.notification.text
 
 
 # Whom ----------------------------------------------------------------------------------------------------------------
@@ -147,10 +128,10 @@ def test_a_leak_is_told_once_however_often_it_is_swept(rig: Rig) -> None:
 
 def test_rules_of_jobs_users_and_contexts_lead_to_channels(store: Store) -> None:
     rules = [
-        Rule(("ada",), users=("ada",)),
-        Rule(("ops",), on=frozenset({Kind.LEAK, Kind.FAILED})),
+        ChannelRule(("ada",), users=("ada",)),
+        ChannelRule(("ops",), on=frozenset({NotificationKind.LEAK, NotificationKind.FAILED})),
     ]
-    rig = Rig(store, rules=rules, ada={}, ops={})
+    rig = Rig(store, rules=rules, channels=["ada", "ops"])
     rig.run(1)
     spec = parse({**SPEC, "notify": ["lab", "nobody"]})
     rig.fails(rig.job(user="ada", name="one"))
@@ -160,9 +141,9 @@ def test_rules_of_jobs_users_and_contexts_lead_to_channels(store: Store) -> None
     rig.notifier.leaked([Owned("tj-1", "us-central2-b", "1", 0.0)])
     rig.run(60)
     told = {name: kinds(sink) for name, sink in rig.sinks.items()}
-    assert told["ada"] == [Kind.FAILED]
-    assert sorted(told["ops"]) == [Kind.FAILED, Kind.LEAK]
-    assert told["lab"] == [Kind.BUDGET_WARNED], "its own file says so"
+    assert told["ada"] == [NotificationKind.FAILED]
+    assert sorted(told["ops"]) == [NotificationKind.FAILED, NotificationKind.LEAK]
+    assert told["lab"] == [NotificationKind.BUDGET_WARNED], "its own file says so"
 
 
 SPEC = {"name": "mlp", "tpu": {"type": "v4-8"}, "run": {"command": "true"}}
@@ -188,16 +169,16 @@ def test_a_backend_that_starts_later_tells_what_happened_meanwhile(rig: Rig) -> 
     rig.clock.sleep(7200)
     rig.notifier = rig.backend("backend-2")
     rig.run(30)
-    assert [message.notes[0].name for message in rig.lab.got] == ["while-nobody-ran"]
+    assert rig.lab.names == ["while-nobody-ran"]
 
 
-def test_two_backends_tell_each_thing_once(rig: Rig) -> None:
+def test_two_backends_send_each_thing_once(rig: Rig) -> None:
     other = rig.backend("backend-2")
     for n in range(20):
         rig.fails(rig.job(name=f"job-{n}"), cause=[Cause.CRASH, Cause.HANG][n % 2])
         rig.run(7, other)
-    rig.run(3600, other)
-    assert len(rig.lab.keys) == len(set(rig.lab.keys)) == 20
+    rig.run(600, other)
+    assert sorted(rig.lab.names) == sorted(f"job-{n}" for n in range(20))
 
 
 class Killed(Exception):
@@ -206,12 +187,9 @@ class Killed(Exception):
 
 #: of each way to be cut off: the method of the outbox, at which of its calls, and whether that is still carried out
 CUTS = {
-    "before notes are kept": ("note", 1, False),
-    "when they are kept": ("note", 1, True),
-    "before the message is made": ("write", 1, False),
-    "when it is made": ("write", 1, True),
-    "when its notes are closed": ("close", 1, True),
-    "before the message is claimed": ("update", 1, False),
+    "before messages are stored": ("add", 1, False),
+    "when they are stored": ("add", 1, True),
+    "before a message is claimed": ("update", 1, False),
     "when it is claimed": ("update", 1, True),
     "between delivery and record": ("update", 2, False),
     "when the delivery is recorded": ("update", 2, True),
@@ -243,7 +221,7 @@ def test_a_backend_that_is_killed_anywhere_loses_nothing(
     assert calls >= at
     rig.notifier = rig.backend("backend-2")
     rig.run(120)
-    assert {message.notes[0].name for message in rig.lab.got} == {"one"}
+    assert set(rig.lab.names) == {"one"}
     assert len({message.id for message in rig.lab.got}) == 1
     assert len(rig.lab.got) == (2 if cut == "between delivery and record" else 1)
 
@@ -254,57 +232,37 @@ def test_an_outage_of_the_store_loses_nothing(rig: Rig, monkeypatch: pytest.Monk
 
     rig.fails(rig.job(name="one"))
     with monkeypatch.context() as patched:
-        patched.setattr(type(rig.store.outbox), "note", out)
+        patched.setattr(type(rig.store.outbox), "add", out)
         rig.run(60)
     assert rig.lab.got == []
     rig.run(10)
-    assert [message.notes[0].name for message in rig.lab.got] == ["one"]
+    assert rig.lab.names == ["one"]
 
 
 # Sinks that fail -----------------------------------------------------------------------------------------------------
 
 
-def test_a_receiver_that_is_down_for_an_hour_gets_all_of_it_later_with_the_same_ids(
+def test_a_receiver_that_was_down_for_an_hour_gets_all_of_it_later_with_the_same_ids(
     rig: Rig,
 ) -> None:
     rig.lab.answer = lambda _: DOWN
-    for n in range(60):
+    for n in range(20):
         rig.fails(rig.job(name=f"job-{n}"), cause=list(Cause)[n % 9])
-        rig.run(60)
-    made = {m.id for m in rig.store.outbox.messages(limit=999)}
+        rig.run(180, poke=False)
     tried = {message.id for message in rig.lab.tried}
-    assert tried <= made
     rig.lab.answer = lambda _: Receipt()
-    rig.run(3 * 3600)
-    assert {message.id for message in rig.lab.got} == {
-        m.id for m in rig.store.outbox.messages(limit=999)
-    }
-    assert len(rig.lab.keys) == len(set(rig.lab.keys)) == 60
-    assert made <= {message.id for message in rig.lab.got}, "the ids of the tries before"
+    rig.run(2 * 3600, poke=False)
+    assert tried <= {message.id for message in rig.lab.got}
+    assert sum(1 + message.more for message in rig.lab.got) == 20
 
 
 def test_a_dead_channel_does_not_delay_another(store: Store) -> None:
-    rig = Rig(store, rules=[Rule(("lab", "ops"))], ops={})
+    rig = Rig(store, rules=[ChannelRule(("lab", "ops"))], channels=["ops"])
     rig.run(1)
     rig.lab.answer = lambda _: DOWN
     rig.fails(rig.job())
     rig.run(10)
     assert len(rig.sinks["ops"].got) == 1
-
-
-def test_tries_end_after_three_days_and_a_person_can_begin_anew(rig: Rig) -> None:
-    rig.lab.answer = lambda _: DOWN
-    rig.fails(rig.job())
-    rig.run(4 * 86400, poke=False)
-    (message,) = rig.store.outbox.messages(limit=9)
-    assert message.state == "failed"
-    took = message.tries[-1].at - message.tries[0].at
-    assert 65 * 3600 < took < 85 * 3600
-    assert len(message.tries) == 11
-    rig.lab.answer = lambda _: Receipt()
-    done = rig.notifier.sender.replay(message.id)
-    assert (done.id, done.state) == (message.id, "sent")
-    assert len(done.tries) == 12
 
 
 def test_a_receiver_says_when_it_is_asked_again(rig: Rig) -> None:
@@ -328,44 +286,24 @@ def test_a_refusal_for_good_ends_the_tries(rig: Rig) -> None:
     assert rig.store.outbox.messages(limit=9)[0].state == "failed"
 
 
-def test_a_receiver_that_is_gone_is_left_alone_until_a_test_succeeds(rig: Rig) -> None:
-    rig.lab.answer = lambda _: Receipt("HTTP 410", permanent=True, gone=True)
-    rig.fails(rig.job(name="one"))
-    rig.run(10)
-    rig.fails(rig.job(name="two"), Cause.HANG)
-    rig.run(7200)
-    assert len(rig.lab.tried) == 1
-    assert rig.store.outbox.channel("lab").disabled_why == "HTTP 410"
-    rig.lab.answer = lambda _: Receipt()
+def test_a_test_is_sent_at_once_and_once(rig: Rig) -> None:
     assert rig.notifier.sender.test("lab", "ada").state == "sent"
     rig.run(120)
-    assert [message.notes[0].name for message in rig.lab.got] == ["", "two"]
-    replayed = rig.notifier.sender.replay(rig.lab.tried[0].id)
-    assert replayed.state == "sent"
-
-
-def test_a_muted_channel_is_told_later(rig: Rig) -> None:
-    until = rig.clock.now() + 3600
-    rig.notifier.sender.change("lab", lambda c: replace(c, muted_until=until))
-    rig.fails(rig.job(name="one"))
-    rig.run(3500)
-    assert rig.lab.tried == []
-    rig.run(200)
-    assert [message.notes[0].name for message in rig.lab.got] == ["one"]
+    assert kinds(rig.lab) == [NotificationKind.TEST]
 
 
 def test_a_channel_that_is_not_set_up_any_more_ends_its_messages(store: Store) -> None:
-    rig = Rig(store, rules=[LAB, Rule(("old",))], old={})
+    rig = Rig(store, rules=[LAB, ChannelRule(("old",))], channels=["old"])
     rig.run(1)
     rig.sinks["old"].answer = lambda _: DOWN
     rig.fails(rig.job())
     rig.run(1)
-    del rig._outlets["old"]
+    rig.channels.remove("old")
     rig.notifier = rig.backend()
     rig.run(7200)
     ended = rig.store.outbox.messages(channel="old", limit=9)
-    assert [(m.state, m.tries[-1].error) for m in ended] == [
-        ("failed", "no channel of that name is set up any more")
+    assert [(m.state, m.error) for m in ended] == [
+        ("failed", "no channel of that name is configured")
     ]
 
 
@@ -375,5 +313,24 @@ def test_old_messages_are_removed_and_young_ones_stay(rig: Rig) -> None:
     rig.clock.sleep(KEPT)
     rig.fails(rig.job(name="two"))
     rig.run(7200)
-    kept: list[Message] = rig.store.outbox.messages(limit=9)
-    assert [note.name for message in kept for note in message.notes] == ["two"]
+    assert [m.notification.name for m in rig.store.outbox.messages(limit=9)] == ["two"]
+
+
+# One message ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=100), st.floats(0, 1e6))
+def test_pauses_grow_and_tries_end(chances: list[float], retry_after: float) -> None:
+    message, now = a_message(), 0.0
+    for chance in chances:
+        message = delivery.record_try(message, Receipt("503", False, retry_after), now, chance)
+        if message.due is None:
+            break
+        assert message.due > now
+        now = message.due
+    assert (message.state == "failed") is (len(chances) >= delivery.MOST_TRIES)
+
+
+def test_tries_take_about_three_days() -> None:
+    pauses = [*delivery.PAUSES, *delivery.PAUSES[-1:] * (delivery.MOST_TRIES - 1)]
+    assert 70 < sum(pauses[: delivery.MOST_TRIES - 1]) / 3600 < 75

@@ -61,7 +61,7 @@ class Site:
 
     def store_jobs(self, jobs: Iterable[Job]) -> list[Job]:
         stored = lab.store_jobs(self.stage.store, jobs)
-        lab.tell(self.stage.store.outbox, stored)
+        lab.notify(self.stage.store.outbox, stored)
         return stored
 
     def start(self) -> None:

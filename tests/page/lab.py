@@ -23,11 +23,11 @@ from tpujob.domain.model import (
     State,
     Wish,
 )
-from tpujob.domain.notify.digest import message_id
-from tpujob.domain.notify.model import Kind, Message, Note, Receipt, Try
-from tpujob.domain.notify.rules import Rule
+from tpujob.domain.notifications.delivery import message_for
+from tpujob.domain.notifications.model import Message, Notification, NotificationKind, Receipt
+from tpujob.domain.notifications.rules import ChannelRule
 from tpujob.domain.spec import parse
-from tpujob.engine.notify import Outlet, Setup
+from tpujob.engine.notification_collector import Channel, NotificationSetup
 from tpujob.ports import Blobs, Outbox, Store
 from tpujob.protocol import paths, segment
 
@@ -174,36 +174,41 @@ class _Delivered:
         return Receipt()
 
 
-def setup() -> Setup:
+def setup() -> NotificationSetup:
     """Two channels."""
-    return Setup(
+    return NotificationSetup(
         {
-            "lab": Outlet("slack", "the webhook in SLACK_LAB", _Delivered()),
-            "ops": Outlet("webhook", "ops.example.org", _Delivered(), quiet_text="22:00-07:00 UTC"),
+            "lab": Channel("slack", "the webhook in SLACK_LAB", _Delivered()),
+            "ops": Channel("webhook", "ops.example.org", _Delivered()),
         },
-        (Rule(("lab",)), Rule(("ops",), users=("bob",), on=frozenset({Kind.FAILED}))),
+        (
+            ChannelRule(("lab",)),
+            ChannelRule(("ops",), users=("bob",), on=frozenset({NotificationKind.FAILED})),
+        ),
     )
 
 
-def tell(outbox: Outbox, jobs: list[Job]) -> None:
-    """A message about each job that has failed, in each of the states that it can be in."""
-    failed = [job for job in jobs if job.state is State.FAILED][:3]
-    ways: list[dict[str, Any]] = [
-        {"state": "sent", "tries": (Try(NOW - 60),)},
-        {"state": "failed", "tries": (Try(NOW - 3600, "HTTP 404: no_service"),)},
-        {"state": "waiting", "tries": (Try(NOW - 30, "HTTP 503"),), "due": NOW + 300},
-    ]
-    for number, (way, channel) in enumerate(product(ways, ("lab", "ops")), 1):
-        at = NOW - 60.0 * number
-        notes = tuple(
-            Note(job.id, Kind.FAILED, at, job.message, job.id, job.name, job.user, 1, "CRASH")
-            for job in failed
+def notify(outbox: Outbox, jobs: list[Job]) -> None:
+    """Store a message about each job that has failed: one was delivered, one is tried again."""
+    failed = [job for job in jobs if job.state is State.FAILED]
+    ways: dict[str, dict[str, Any]] = {
+        "lab": {"state": "sent", "due": None},
+        "ops": {"error": "HTTP 503", "due": NOW + 300},
+    }
+    for job, (channel, way) in product(failed, ways.items()):
+        fact = Notification(
+            job.id,
+            NotificationKind.FAILED,
+            NOW - 60.0,
+            job.message,
+            job.id,
+            job.name,
+            job.user,
+            1,
+            "CRASH",
         )
-        if notes:
-            message = Message(
-                message_id(channel, number, at), channel, at, notes, tuple(n.key for n in notes)
-            )
-            outbox.write(outbox.channel(channel), replace(message, **way))
+        message = replace(message_for(channel, fact), tried=1, tried_at=NOW - 30, **way)
+        outbox.add([message])
 
 
 def store_jobs(store: Store, jobs: Iterator[Job] | list[Job]) -> list[Job]:

@@ -11,8 +11,8 @@ import pytest
 
 from tests.page import lab
 from tests.support.stage import SPEC, Stage
+from tpujob.cli.commands.cost.report import cost_page
 from tpujob.cli.render import words
-from tpujob.cli.render.cost.report import cost_page
 from tpujob.domain import money
 from tpujob.domain.model import Grant, Job, State
 from tpujob.domain.text import dollars

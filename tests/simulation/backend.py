@@ -11,14 +11,15 @@ from tests.support.world import Inline, SecretsInMemory
 from tpujob.api import HostAccess
 from tpujob.domain.lifecycle import IllegalEvent
 from tpujob.engine.loop import Loop
-from tpujob.engine.notify import Sender, Setup
+from tpujob.engine.notification_collector import NotificationSetup
+from tpujob.engine.notifier import Sender
 from tpujob.engine.orphans import Orphans, Swept
 from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import TpujobError
 from tpujob.service.admin import Admin
 from tpujob.service.jobs import Jobs
 from tpujob.service.members import Membership
-from tpujob.service.notify import Notifications
+from tpujob.service.notifications import Notifications
 
 if TYPE_CHECKING:
     from tests.simulation.monitor import Monitor
@@ -149,7 +150,7 @@ class Backend:
             wakeup=SimCondition(sim),  # type: ignore[arg-type]
             pool=SimPool(sim, self.process),  # type: ignore[arg-type]
         )
-        setup, outbox = Setup(), store.real.outbox  # no channels: nothing is ever sent
+        setup, outbox = NotificationSetup(), store.real.outbox  # no channels: nothing is ever sent
         sender = Sender(outbox, setup, clock, owner=name, pool=Inline())
         told = Notifications(outbox, setup, sender, self.reconciler.actor.secrets, clock)
         self.api = Jobs(

@@ -24,7 +24,7 @@ from tests.support.world import (
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.model import Job, State
 from tpujob.domain.money.shared import SharedBudget
-from tpujob.engine.notify import Setup
+from tpujob.engine.notification_collector import NotificationSetup
 from tpujob.engine.orphans import Swept
 from tpujob.engine.reconciler import Reconciler
 from tpujob.protocol import paths
@@ -60,7 +60,7 @@ class Stage:
         self.folder, self.secrets = folder, SecretsInMemory()
         self.store = SqliteStore(folder / "tpujob.db")
         self._backends = 0
-        self.setup = Setup()  #: of notifications
+        self.setup = NotificationSetup()  #: of notifications
         self.quotas: Quotas | None = None
         self.emulated = False  #: whether dollars are list prices that are not paid
         self.reconciler = self.new_backend()

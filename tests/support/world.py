@@ -19,7 +19,8 @@ from tpujob.domain.model import Endpoint, Slice
 from tpujob.domain.money import Surroundings
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
 from tpujob.engine import Pulse
-from tpujob.engine.notify import Sender, Setup
+from tpujob.engine.notification_collector import NotificationSetup
+from tpujob.engine.notifier import Sender
 from tpujob.engine.orphans import Orphans, zones
 from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import BadRequest, Conflict, NotFound, Refused, Transient
@@ -39,7 +40,7 @@ from tpujob.service.backend import Process
 from tpujob.service.changes import Changes
 from tpujob.service.jobs import Jobs
 from tpujob.service.members import Membership
-from tpujob.service.notify import Notifications
+from tpujob.service.notifications import Notifications
 from tpujob.service.overview import Quotas
 from tpujob.service.submission import Offered, nobody_knows
 
@@ -464,7 +465,7 @@ def service(
     *,
     loop: NoLoop | None = None,
     offered: Offered = nobody_knows,
-    setup: Setup | None = None,
+    setup: NotificationSetup | None = None,
     quotas: Quotas | None = None,
     emulated: bool = False,
 ) -> Jobs:
@@ -490,7 +491,7 @@ def service(
         )
 
     store = store or backend.store
-    setup = setup or Setup()
+    setup = setup or NotificationSetup()
     sender = Sender(store.outbox, setup, backend.clock, owner="way in", pool=Inline())
     told = Notifications(store.outbox, setup, sender, backend.actor.secrets, backend.clock)
     return Jobs(

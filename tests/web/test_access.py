@@ -34,10 +34,12 @@ from tpujob.domain import access
 from tpujob.domain.access import BACKEND, SCHEDULER, Principal, Role
 from tpujob.domain.members import Member
 from tpujob.domain.model import State
-from tpujob.domain.notify import words
-from tpujob.domain.notify.model import Kind, Message, Note
-from tpujob.domain.notify.rules import Rule
-from tpujob.engine.notify import Notifier, Outlet, Setup
+from tpujob.domain.notifications import messages
+from tpujob.domain.notifications.delivery import message_for
+from tpujob.domain.notifications.model import Notification, NotificationKind
+from tpujob.domain.notifications.rules import ChannelRule
+from tpujob.engine.notification_collector import Channel, NotificationSetup
+from tpujob.engine.notifier import Notifier
 from tpujob.errors import BadRequest, Conflict, Forbidden, NotFound, TpujobError
 from tpujob.service import Membership
 from tpujob.service.jobs import Jobs
@@ -63,7 +65,7 @@ MATRIX: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("hosts", "pin_host", "clear_host", "leaks", "sweep"), ("admin", "admin")),
     **dict.fromkeys(("fsck", "tick"), ("admin", "admin")),
     **dict.fromkeys(("channels", "deliveries"), EVERYBODY),
-    **dict.fromkeys(("test_channel", "replay", "mute_channel"), ("admin", "admin")),
+    "test_channel": ("admin", "admin"),
     "set_channel_secret": ("admin", "admin"),
     **dict.fromkeys(("members", "give_role", "remove_member"), ("admin", "admin")),
 }
@@ -91,8 +93,6 @@ CALLS: dict[str, Callable[[Any, str], Any]] = {
     "give_role": lambda api, _: api.give_role("zoe", "viewer"),
     "remove_member": lambda api, _: api.remove_member("zoe"),
     "test_channel": lambda api, _: api.test_channel("lab"),
-    "replay": lambda api, _: api.replay("msg_1700000000000_lab_1"),
-    "mute_channel": lambda api, _: api.mute_channel("lab", 1.0),
     "set_channel_secret": lambda api, _: api.set_channel_secret("SLACK_LAB", "x"),
 }
 ABOUT_A_JOB = {n for n in METHODS if "job" in inspect.signature(getattr(JobsApi, n)).parameters}
@@ -364,8 +364,7 @@ ROUTES = {
     "DELETE /v1/members": "remove_member", "GET /v1/leaks": "leaks", "POST /v1/sweep": "sweep",
     "GET /v1/fsck": "fsck", "GET /v1/follow": "follow", "POST /v1/tick": "tick", "GET /v1/whoami": "whoami",
     "GET /v1/channels": "channels", "GET /v1/deliveries": "deliveries",
-    "POST /v1/channels/{name}/test": "test_channel", "POST /v1/channels/{name}/mute": "mute_channel",
-    "POST /v1/deliveries/{id}/replay": "replay", "PUT /v1/channel-secrets/{name}": "set_channel_secret",
+    "POST /v1/channels/{name}/test": "test_channel", "PUT /v1/channel-secrets/{name}": "set_channel_secret",
     # pages, and their twins
     "GET /jobs/{job}/logs": "log_window", "GET /jobs/{job}/logs.json": "log_window",
     "GET /jobs/{job}/logs.txt": "log_block", "GET /jobs/{job}/logs.txt.gz": "log_block",
@@ -383,7 +382,7 @@ ROUTES = {
     "GET /backend": "health", "GET /backend.json": "health", "GET /v1/health": "health",
     "GET /metrics": "backend_metrics", "GET /v1/metrics": "backend_metrics",
     "GET /notifications": "channels", "GET /notifications.json": "channels",
-    "POST /notifications/test": "test_channel", "POST /notifications/replay": "replay",
+    "POST /notifications/test": "test_channel",
 }  # fmt: skip
 #: pages about many jobs at once: a role that may not do it to any is refused, each job says for itself why not
 MANY = {
@@ -461,7 +460,6 @@ def test_each_route_lets_in_whom_the_matrix_lets_in(
         "follow": f"?job={job}&timeout=0",
         "put_bundle": "?bucket=gs://tpujob-us-central2",
         "remove_member": "?name=zoe",
-        "mute_channel": "?hours=1",
     }.get(method, "")
     body = DATA if method == "put_bundle" else json.dumps(BODIES.get(method, {})).encode()
     body = body if path.startswith("/v1") else FORM
@@ -554,7 +552,7 @@ def watches(
 def test_the_text_of_an_error_is_shown_on_no_route_to_others(stage: Stage) -> None:
     """Others read its class and the exit code, also where a view of somebody who may read it is open already."""
     sink = Notes()
-    stage.setup = Setup({"lab": Outlet("slack", "x", sink)}, (Rule(("lab",)),))
+    stage.setup = NotificationSetup({"lab": Channel("slack", "x", sink)}, (ChannelRule(("lab",)),))
     tells = Notifier(
         stage.store, stage.store.outbox, stage.setup, stage.clock, owner="n", pool=Inline()
     )
@@ -564,11 +562,12 @@ def test_the_text_of_an_error_is_shown_on_no_route_to_others(stage: Stage) -> No
     for _ in range(20):
         stage.clock.sleep(60)
         tells.step()
-    assert MARK in str([words.lines(message) for message in sink.got]), "channels are told in full"
+    assert MARK in str([messages.lines(message) for message in sink.got]), "channels get it in full"
     # as an older version has left it
-    old = Note("k", Kind.FAILED, 1.0, MARK, crashed, "old", "bob", 1, "CRASH", lines=(MARK,))
-    kept = Message("msg_1700000000000_lab_99", "lab", stage.clock.now(), (old,), ("k",))
-    stage.store.outbox.write(stage.store.outbox.channel("lab"), kept)
+    old = Notification(
+        "k", NotificationKind.FAILED, 1.0, MARK, crashed, "old", "bob", 1, "CRASH", lines=(MARK,)
+    )
+    stage.store.outbox.add([replace(message_for("lab", old), at=stage.clock.now(), due=None)])
 
     jobs = stage.api
     app = create_app(
@@ -601,9 +600,8 @@ def test_the_text_of_an_error_is_shown_on_no_route_to_others(stage: Stage) -> No
             assert seen["judged"] == f"{MARK} (exit code 65)"
             for path in (*(f"/v1/jobs/{job}" for job in ids), f"/v1/jobs/{crashed}/events"):
                 assert MARK in read(path, who), (path, who)
-            for path in (f"/jobs/{crashed}", "/v1/deliveries", "/notifications"):
+            for path in (f"/jobs/{crashed}", "/v1/deliveries"):
                 assert MARK in read(path, who), (path, who)
-            opened.enter_context(closing(watches(url, "/live?view=/notifications", header(who))))
         for path, who in (("/", BOB), (lab, ADA), ("/v1/events", ADA)):
             assert MARK in read(path, who), (path, who)
         for view, who in (("/live?view=/", BOB), (lively, ADA), ("/live?view=/events", ADA)):

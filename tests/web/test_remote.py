@@ -93,13 +93,10 @@ def test_admin_calls_arrive_and_their_answers_come_back(
     api.swept["unlisted"] = {"us-east5-b": "503"}
     api.broken = [BrokenView(rule="I2", job="000042", text="tj-000042-1 is owned by nobody")]
     assert checked.channels() == api.told
-    assert checked.deliveries(channel="lab", before="msg_1", limit=5) == api.messages
-    assert api.named("deliveries") == [{"channel": "lab", "before": "msg_1", "limit": 5}]
+    assert checked.deliveries(channel="lab", limit=5) == api.messages
+    assert api.named("deliveries") == [{"channel": "lab", "limit": 5}]
     assert checked.test_channel("ä?#%2F") == api.messages[0]
     assert api.named("test_channel") == [{"channel": "ä?#%2F"}]
-    assert checked.replay("msg_1")["id"] == api.messages[0]["id"]
-    assert checked.mute_channel("lab", 1.5) == api.told[0]
-    assert api.named("mute_channel") == [{"channel": "lab", "hours": 1.5}]
     checked.set_channel_secret("SLACK_LAB", "https://x")
     assert api.named("set_channel_secret") == [{"secret": "SLACK_LAB", "value": "https://x"}]
     assert checked.hosts() == api.hosts()

@@ -115,9 +115,3 @@ def moved_on(job_id: str, version: int, expected: int) -> Conflict:
 
 def fenced(job_id: str, owner: str) -> Fenced:
     return Fenced(f"job {job_id} is led by {owner} now", hint="another backend acts for it")
-
-
-def no_message(id: str) -> NotFound:
-    return NotFound(
-        f"there is no message {id[:80]!r}", hint="`tpujob notifications` lists the newest"
-    )

@@ -218,19 +218,11 @@ class RemoteJobs(Calls):
     def channels(self) -> Sequence[ChannelView]:
         return self._get("/channels")
 
-    def deliveries(
-        self, *, channel: str = "", before: str = "", limit: int = 50
-    ) -> Sequence[DeliveryView]:
-        return self._get("/deliveries", channel=channel, before=before, limit=limit)
+    def deliveries(self, *, channel: str = "", limit: int = 50) -> Sequence[DeliveryView]:
+        return self._get("/deliveries", channel=channel, limit=limit)
 
     def test_channel(self, channel: str) -> DeliveryView:
         return self._call("POST", f"/channels/{quote(channel, safe='')}/test", repeat=False)
-
-    def replay(self, delivery: str) -> DeliveryView:
-        return self._call("POST", f"/deliveries/{quote(delivery, safe='')}/replay", repeat=False)
-
-    def mute_channel(self, channel: str, hours: float) -> ChannelView:
-        return self._call("POST", f"/channels/{quote(channel, safe='')}/mute", {"hours": hours})
 
     def set_channel_secret(self, name: str, value: str) -> None:
         path = f"/channel-secrets/{checked_name(name)}"

@@ -216,28 +216,15 @@ class JobsApi(Protocol):
         ...
 
     def channels(self) -> Sequence[ChannelView]:
-        """Where people are told what happened, in the order of the context, with rules and without secrets."""
+        """Return the channels of notifications, in the order of the context, with rules and without secrets."""
         ...
 
-    def deliveries(
-        self, *, channel: str = "", before: str = "", limit: int = 50
-    ) -> Sequence[DeliveryView]:
-        """Messages that were made, newest first, of one channel or all: those older than the one with the id `before`,
-        at most `limit`, up to 1,000. Raises NotFound, BadRequest."""
+    def deliveries(self, *, channel: str = "", limit: int = 50) -> Sequence[DeliveryView]:
+        """Return the newest messages of one channel or all, at most `limit`, up to 1,000. Raises NotFound."""
         ...
 
     def test_channel(self, channel: str) -> DeliveryView:
-        """Send a message that says it is a test, at once, and say what came of it. A channel that its receiver has
-        disabled is enabled by that. Raises NotFound."""
-        ...
-
-    def replay(self, delivery: str) -> DeliveryView:
-        """Send a message again, at once, with the same id, however it had ended. Raises NotFound, BadRequest;
-        Transient while it is being tried."""
-        ...
-
-    def mute_channel(self, channel: str, hours: float) -> ChannelView:
-        """Tell nothing there for that long; it is told after that. 0: tell it now. Raises NotFound, BadRequest."""
+        """Send a message that says it is a test, at once, and return what came of it. Raises NotFound."""
         ...
 
     def set_channel_secret(self, name: str, value: str) -> None:

@@ -73,7 +73,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "logout": Command("signing_in", "logout", "Take back the sign-in, here and at Google."),
         "whoami": Command("admin", "whoami", "Say who you are to the backend, and what role you have."),
         "members": Command("admin", "members", "Show who may use this backend; give and take roles."),
-        "notifications": Command("notifications.group", "app", "Show the notification channels; test them."),
+        "notifications": Command("notifications", "app", "Show the notification channels; test them."),
     },
     "Local stack": {
         "demo": Command("demo", "demo", "Run a training job on the local stack, through a preemption."),

@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from tpujob.config import files, notify
+from tpujob.config import files
+from tpujob.config.notifications import NotificationSettings, below
 from tpujob.config.settings import CONTEXT_NAME, LOCAL, Settings, prepare
 from tpujob.config.sign_in import Door, SignIn
 from tpujob.domain import model
@@ -157,7 +158,7 @@ class Context(kinds.Part):
     #: a file of the user's own prices, by its path or by its name beside this file
     prices: Annotated[str, kinds.or_empty(kinds.text(1024))] = ""
     budgets: Budgets = Budgets()
-    notifications: notify.Notifications = notify.Notifications()
+    notifications: NotificationSettings = NotificationSettings()
     calls_per_minute: Annotated[int, BeforeValidator(kinds.count(60_000))] = CALLS_PER_MINUTE
     notes: Annotated[str, kinds.or_empty(kinds.text(kinds.MAX_TEXT))] = ""
 
@@ -206,7 +207,7 @@ _ALLOWED: Allowed = {
     ("budgets",): tuple(Budgets.model_fields),
     ("budgets", "project"): tuple(PeriodBudget.model_fields),
     ("budgets", "users", EACH): tuple(PeriodBudget.model_fields),
-    **notify.below("notifications"),
+    **below("notifications"),
 }
 
 

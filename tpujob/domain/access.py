@@ -97,8 +97,6 @@ RULES: Mapping[str, Rule] = {
     "channels": Rule(_V),
     "deliveries": Rule(_V),
     "test_channel": Rule(_A),
-    "replay": Rule(_A),
-    "mute_channel": Rule(_A),
     "set_channel_secret": Rule(_A),  #: of the backend itself; nobody reads a value
     "health": Rule(_V),
     "backend_metrics": Rule(_V),

@@ -19,7 +19,7 @@ from tpujob.domain import old_records
 from tpujob.domain.events import PAYLOADS, Event
 from tpujob.domain.failures import disclosure
 from tpujob.domain.model import SCHEMA_VERSION, Job, Json, Suspect
-from tpujob.domain.notify.model import Channel, Message, Note
+from tpujob.domain.notifications.model import Message
 from tpujob.domain.spec.fields import Part
 from tpujob.domain.spec.jobspec import JobSpec
 from tpujob.errors import DamagedRecord, StoreError
@@ -32,7 +32,7 @@ Document = dict[str, Json]
 Record = TypeVar("Record")
 
 
-def to_text(record: Job | Event | Suspect | Note | Channel | Message) -> str:
+def to_text(record: Job | Event | Suspect | Message) -> str:
     """The record as JSON text in ASCII, every field named."""
     return _adapter(type(record)).dump_json(record, ensure_ascii=True).decode()
 
@@ -98,16 +98,14 @@ def suspect_from_json(document: Document) -> Suspect:
     return _read(Suspect, "", json.dumps(document))
 
 
-def note_from_text(text: str) -> Note:
-    """The note that `to_text` was given. Raises StoreError, naming the field; so do the next two."""
-    return _read(Note, "", text)
-
-
-def channel_from_text(text: str) -> Channel:
-    return _read(Channel, "", text)
-
-
 def message_from_text(text: str) -> Message:
+    """The message that `to_text` was given. Raises StoreError, naming the field. Of a message of an earlier version,
+    which reported several notes, the first one is read, and how many there were."""
+    if '"notes":' in text and '"notification":' not in text:
+        with contextlib.suppress(LookupError, TypeError, ValueError):
+            document = json.loads(text)
+            more = len(document["keys"]) - 1
+            text = json.dumps({**document, "notification": document["notes"][0], "more": more})
     return _read(Message, "", text)
 
 

@@ -1,15 +1,24 @@
-"""What the page of one job shows beside its record: its time as spans, and the hosts that serve it. Pure."""
+"""What the page of one job shows beside its record: its time as spans, the hosts that serve it, and the code that was
+shipped with it. Pure, but for the read of that code."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import cast
 
-from tpujob.api import HostView, SpanKind, SpanView
+from tpujob.api import CodeView, HostView, PatchView, SpanKind, SpanView
 from tpujob.domain.failures import host_reputation
 from tpujob.domain.model import Job, Progress, State, Suspect
+from tpujob.domain.money.goodput import Stretch, timeline
 from tpujob.domain.money.ledger import US
-from tpujob.domain.money.timeline import Stretch, timeline
 from tpujob.domain.observations import Report
 from tpujob.domain.text import rfc3339
+from tpujob.errors import NotFound
+from tpujob.ports import Blobs
+
+#: seconds to read the diff of the code
+ANSWER = 15.0
+#: bytes of it that are read; it was cut when it was stored
+MOST = 256 * 1024
 
 
 def spans(job: Job, now: float, done: Progress | None = None) -> list[SpanView]:
@@ -84,3 +93,24 @@ def _host(
         suspicion=None if suspects is None else score,
         refused=bool(suspect and host_reputation.refused(suspect, now)),
     )
+
+
+def patch(job: Job, blobs: Blobs) -> PatchView:
+    """Return what of its code is not in the commit. Raises NotFound when the code is of no checkout; Transient."""
+    if job.code is None:
+        what = (
+            "what is shipped with it comes from no git checkout"
+            if job.bundles
+            else "it ships no code"
+        )
+        raise NotFound(f"job {job.id} has no diff: {what}")
+    text = ""
+    if job.code.diff:
+        try:
+            text = blobs.get(job.code.diff, end=MOST, timeout=ANSWER).decode(errors="replace")
+        except NotFound:
+            raise NotFound(
+                f"the diff of job {job.id} has been removed from the bucket",
+                hint="shipped code is removed with the last job that has it",
+            ) from None
+    return PatchView(code=CodeView(**asdict(job.code)), text=text)

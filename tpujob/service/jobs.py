@@ -52,7 +52,6 @@ from tpujob.service.allowed import Allowed, find_job, own_key
 from tpujob.service.backend import Itself, Process
 from tpujob.service.board import Board
 from tpujob.service.changes import Changes, Records
-from tpujob.service.code import patch
 from tpujob.service.diff import compare
 from tpujob.service.known import Knowledge
 from tpujob.service.logs import Live as LiveLogs
@@ -63,7 +62,7 @@ from tpujob.service.money import budgets
 from tpujob.service.money.comparison import Comparisons
 from tpujob.service.money.cost import Costs
 from tpujob.service.money.estimate import Estimates
-from tpujob.service.notify import Notifications
+from tpujob.service.notifications import Notifications
 from tpujob.service.overview import Overview, Quotas
 from tpujob.service.secrets import OwnSecrets
 from tpujob.service.steering import Steering
@@ -158,26 +157,16 @@ class Jobs:
     def whoami(self) -> CallerView:
         return CallerView(id=self._who.id, name=self._who.name, role=self._who.role or "")
 
-    # Be told ---------------------------------------------------------------------------------------------------------
+    # Notifications ----------------------------------------------------------------------------------------------------
 
     def channels(self) -> Sequence[ChannelView]:
         return self._notifications.channels(self._who)
 
-    def deliveries(
-        self, *, channel: str = "", before: str = "", limit: int = 50
-    ) -> Sequence[DeliveryView]:
-        return self._notifications.deliveries(
-            self._who, channel=channel, before=before, limit=limit
-        )
+    def deliveries(self, *, channel: str = "", limit: int = 50) -> Sequence[DeliveryView]:
+        return self._notifications.deliveries(self._who, channel=channel, limit=limit)
 
     def test_channel(self, channel: str) -> DeliveryView:
         return self._notifications.test_channel(self._who, channel)
-
-    def replay(self, delivery: str) -> DeliveryView:
-        return self._notifications.replay(self._who, delivery)
-
-    def mute_channel(self, channel: str, hours: float) -> ChannelView:
-        return self._notifications.mute_channel(self._who, channel, hours)
 
     # Members ---------------------------------------------------------------------------------------------------------
 
@@ -271,7 +260,7 @@ class Jobs:
         return compare(*both, self._blobs, self._clock.now(), live=live, private=private)
 
     def patch(self, job: str) -> PatchView:
-        return patch(self._find("patch", job), self._blobs)
+        return details.patch(self._find("patch", job), self._blobs)
 
     def logs(
         self,

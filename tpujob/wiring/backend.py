@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tpujob.adapters.firestore import FirestoreStore
     from tpujob.engine import Loop
-    from tpujob.engine.notify import Notifier
+    from tpujob.engine.notifier import Notifier
     from tpujob.service import Changes, Jobs, Membership
     from tpujob.service.logs import Live
     from tpujob.wiring.world import Store
@@ -57,16 +57,16 @@ def backend(settings: Settings) -> Backend:
     import secrets
     import socket
 
-    from tpujob.config.notify import file_of_local_stack
+    from tpujob.config.notifications import file_of_local_stack
     from tpujob.engine import Counters, Loop, Orphans, Reconciler, zones
-    from tpujob.engine.notify import Notifier
+    from tpujob.engine.notifier import Notifier
     from tpujob.service import Admin, Changes, Jobs, Membership
     from tpujob.service.backend import Process
     from tpujob.service.logs import Live
-    from tpujob.service.notify import Notifications
+    from tpujob.service.notifications import Notifications
     from tpujob.service.overview import Quotas
     from tpujob.service.overview.quotas import EVERY
-    from tpujob.wiring import doctor, notify
+    from tpujob.wiring import doctor, notifications
     from tpujob.wiring.store import check_database
     from tpujob.wiring.world import world
 
@@ -84,7 +84,7 @@ def backend(settings: Settings) -> Backend:
     changes = Changes(store)
     members = Membership(store.members)
     owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-    setup = notify.setup(found.notifications, found.secrets, clock, settings.page_url)
+    setup = notifications.build_setup(found.notifications, found.secrets, clock, settings.page_url)
 
     def changed() -> None:
         changes.poke()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tpujob.adapters.sqlite import SqliteStore
     from tpujob.adapters.ssh import KeyStore, SshHosts
     from tpujob.config.context import Context
-    from tpujob.config.notify import Notifications
+    from tpujob.config.notifications import NotificationSettings
     from tpujob.domain.money import Surroundings
     from tpujob.domain.money.shared import SharedBudget
     from tpujob.domain.placement import Site
@@ -48,7 +48,7 @@ class World:
     site: Site
     project: str
     around: Surroundings  #: what it adds to the bill of its jobs
-    notifications: Notifications
+    notifications: NotificationSettings
     budgets: tuple[SharedBudget, ...] = ()
 
 
@@ -89,7 +89,7 @@ def _emulated(settings: Settings, count: Callable[[str], Count]) -> World:
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.secret_files import SecretFiles
     from tpujob.adapters.ssh import SshHosts
-    from tpujob.config.notify import of_local_stack
+    from tpujob.config.notifications import of_local_stack
     from tpujob.domain.money import Surroundings
     from tpujob.domain.placement import EVERYWHERE
 

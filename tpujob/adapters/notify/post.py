@@ -1,18 +1,19 @@
 """One POST of JSON, and what its answer means for a message. No redirect is followed, no proxy is asked, and the
 connection goes to an address that was looked at (`guard.py`)."""
 
+import contextlib
 import http.client
 import socket
 import ssl
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Generator, Mapping
 from email.utils import parsedate_to_datetime
 from time import monotonic, time
 from urllib.parse import urlsplit
 
 from tpujob import __version__
-from tpujob.adapters.notify.deadline import cut_after
 from tpujob.adapters.notify.guard import addresses
-from tpujob.domain.notify.model import Receipt
+from tpujob.domain.notifications.model import Receipt
 from tpujob.domain.text import one_line
 from tpujob.errors import Refused, Transient
 
@@ -31,10 +32,10 @@ def post(
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError:
-        return Receipt("the URL is none", permanent=True)
+        return Receipt("the URL is invalid", permanent=True)
     if not (url.isascii() and url.isprintable()) or " " in url:
         # http.client would say so with the path, which may be a secret
-        return Receipt("the URL is none", permanent=True)
+        return Receipt("the URL is invalid", permanent=True)
     if parts.scheme not in (("https", "http") if private else ("https",)) or not host:
         return Receipt("the URL must begin with https://", permanent=True)
     secure = parts.scheme == "https"
@@ -46,30 +47,48 @@ def post(
         return Receipt(one_line(error.message, 200))
     connection = _Pinned(host, port or (443 if secure else 80), found, secure, timeout)
     target = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
-    said = {"Content-Type": "application/json", "User-Agent": f"tpujob/{__version__}", **headers}
+    sent = {"Content-Type": "application/json", "User-Agent": f"tpujob/{__version__}", **headers}
     try:
         with cut_after(timeout, lambda: connection.sock):
-            connection.request("POST", target, body, said)
+            connection.request("POST", target, body, sent)
             response = connection.getresponse()
             text = response.read(MOST).decode(errors="replace")
     except (OSError, http.client.HTTPException, ValueError) as error:
-        said_why = "no answer in time" if isinstance(error, TimeoutError) else _why(error)
-        return Receipt(f"{host}: {said_why}")
+        why = "no answer in time" if isinstance(error, TimeoutError) else _why(error)
+        return Receipt(f"{host}: {why}")
     finally:
         connection.close()
     return meaning(response.status, text, response.getheader("Retry-After") or "")
 
 
 def meaning(status: int, text: str, retry_after: str) -> Receipt:
-    """What an answer says. Only 2xx is success (Standard Webhooks 1.0); a redirect is none."""
+    """Return what an answer means. Only 2xx is success (Standard Webhooks 1.0); a redirect is not."""
     if 200 <= status < 300:
         return Receipt()
-    said = one_line(text, 120)
-    error = f"HTTP {status}{f': {said}' if said else ''}"
-    if status == 410:
-        return Receipt(error, permanent=True, gone=True)
+    answer = one_line(text, 120)
+    error = f"HTTP {status}{f': {answer}' if answer else ''}"
     permanent = 300 <= status < 500 and status not in _LATER
     return Receipt(error, permanent=permanent, retry_after=_seconds(retry_after))
+
+
+@contextlib.contextmanager
+def cut_after(seconds: float, found: Callable[[], socket.socket | None]) -> Generator[None]:
+    """Shut the socket that `found` gives down after that many seconds: time limits of single reads would let a slow
+    receiver continue for ever."""
+
+    def cut() -> None:
+        sock = found()
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _seconds(header: str) -> float:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tpujob.adapters.notify.post import post
-from tpujob.domain.notify import words
-from tpujob.domain.notify.model import Message, Receipt
+from tpujob.domain.notifications import messages
+from tpujob.domain.notifications.model import Message, Receipt
 from tpujob.errors import TpujobError
 
 _OF_SLACK = re.compile(r"https://hooks\.slack(-gov)?\.com/\S+")
@@ -36,11 +36,11 @@ class Slack:
 
 def payload(message: Message, page: str) -> dict[str, Any]:
     """As Slack takes it. `text` is what a notification on a phone shows."""
-    headline, first = words.headline(message), message.notes[0]
-    commands = " ".join(f"`{command}`" for command in words.commands(message.notes))
-    link = words.link(page, first)
-    foot = f"<{link}|Open> {commands}" if link else commands
-    below = "\n".join(words.lines(message))[:LONGEST]
+    headline = messages.headline(message)
+    command = f"`{messages.command(message.notification)}`"
+    link = messages.link(page, message.notification)
+    foot = f"<{link}|Open> {command}" if link else command
+    below = "\n".join(messages.lines(message, page))[:LONGEST]
     return {
         "text": escaped(headline),
         "mrkdwn": False,

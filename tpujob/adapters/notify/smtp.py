@@ -10,9 +10,9 @@ from email.message import EmailMessage
 from email.utils import format_datetime
 from typing import Literal
 
-from tpujob.adapters.notify.deadline import cut_after
-from tpujob.domain.notify import words
-from tpujob.domain.notify.model import Message, Receipt
+from tpujob.adapters.notify.post import cut_after
+from tpujob.domain.notifications import messages
+from tpujob.domain.notifications.model import Message, Receipt
 from tpujob.domain.text import one_line
 from tpujob.errors import TpujobError
 
@@ -22,8 +22,8 @@ _GREETING = "[127.0.0.1]"
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """Where mail is handed in."""
+class SmtpServer:
+    """The server that takes e-mail."""
 
     host: str
     port: int
@@ -37,7 +37,7 @@ class Mail:
 
     def __init__(
         self,
-        server: Server,
+        server: SmtpServer,
         to: str,
         password: Callable[[], str],
         *,
@@ -54,8 +54,8 @@ class Mail:
         except TpujobError as error:
             return Receipt(error.message)
         except smtplib.SMTPRecipientsRefused as error:
-            code, said = error.recipients[self._to]
-            return _refused(code, said)
+            code, answer = error.recipients[self._to]
+            return _refused(code, answer)
         except smtplib.SMTPResponseException as error:
             return _refused(error.smtp_code, error.smtp_error)
         except smtplib.SMTPNotSupportedError as error:  # no STARTTLS, no AUTH: nothing was sent
@@ -74,9 +74,9 @@ class Mail:
         # the name that certificates are compared with; only the constructor sets it, which would connect unbounded
         smtp._host = server.host  # pyright: ignore[reportAttributeAccessIssue]
         with cut_after(timeout, lambda: smtp.sock), contextlib.closing(smtp):
-            code, said = smtp.connect(server.host, server.port)
+            code, answer = smtp.connect(server.host, server.port)
             if code != READY:
-                raise smtplib.SMTPConnectError(code, said)
+                raise smtplib.SMTPConnectError(code, answer)
             if server.tls == "starttls":
                 smtp.starttls(context=context)
             if server.login:
@@ -89,19 +89,19 @@ class Mail:
 def mail(message: Message, sender: str, to: str, page: str) -> EmailMessage:
     """The e-mail. Its words are of one line each, so that nothing of them becomes a header."""
     made = EmailMessage()
-    made["Subject"] = f"[tpujob] {words.headline(message)}"
+    made["Subject"] = f"[tpujob] {messages.headline(message)}"
     made["From"], made["To"] = sender, to
     made["Date"] = format_datetime(datetime.fromtimestamp(message.at, UTC))
     made["Message-ID"] = f"<{message.id}@{sender.rpartition('@')[2]}>"
     made["Auto-Submitted"] = "auto-generated"
-    below = [*words.lines(message), "", *words.commands(message.notes)]
-    if link := words.link(page, message.notes[0]):
+    below = [*messages.lines(message, page), "", messages.command(message.notification)]
+    if link := messages.link(page, message.notification):
         below.append(link)
-    made.set_content("\n".join([words.headline(message), "", *below]) + "\n")
+    made.set_content("\n".join([messages.headline(message), "", *below]) + "\n")
     return made
 
 
-def _refused(code: int, said: bytes | str) -> Receipt:
+def _refused(code: int, answer: bytes | str) -> Receipt:
     """5xx is for good, 4xx for now (RFC 5321, 4.2.1)."""
-    text = said.decode(errors="replace") if isinstance(said, bytes) else said
+    text = answer.decode(errors="replace") if isinstance(answer, bytes) else answer
     return Receipt(one_line(f"SMTP {code}: {text}", 200), permanent=500 <= code < 600)

@@ -7,16 +7,13 @@ import hashlib
 import hmac
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from tpujob.adapters.notify.post import post
-from tpujob.domain.notify import words
-from tpujob.domain.notify.model import Message, Receipt
+from tpujob.domain.notifications import messages
+from tpujob.domain.notifications.model import Message, Receipt
 from tpujob.errors import TpujobError
 from tpujob.ports import Clock
 
-#: the specification wants payloads below 20 kB
-LARGEST = 20_000
 _PREFIX = "whsec_"
 #: bytes of a key, by the specification
 _KEY = range(24, 65)
@@ -44,7 +41,7 @@ class Webhook:
             url, keys = self._url(), [key_of(text) for text in self._keys()]
         except (TpujobError, ValueError) as error:
             return Receipt(str(error), permanent=isinstance(error, ValueError))
-        body = payload(message, self._page)
+        body = json.dumps(messages.document(message, self._page)).encode()
         headers = signed(message.id, round(self._clock.now()), body, keys)
         return post(url, body, headers, private=self._private, timeout=timeout)
 
@@ -66,11 +63,3 @@ def signed(id: str, at: int, body: bytes, keys: Sequence[bytes]) -> dict[str, st
     found = [base64.b64encode(hmac.new(k, content, hashlib.sha256).digest()) for k in keys]
     signatures = " ".join(f"v1,{each.decode()}" for each in found)
     return {"webhook-id": id, "webhook-timestamp": str(at), "webhook-signature": signatures}
-
-
-def payload(message: Message, page: str) -> bytes:
-    """Its JSON, below the limit: as many notes as fit, and how many there are."""
-    document: dict[str, Any] = words.document(message, page)
-    while len(body := json.dumps(document).encode()) >= LARGEST:
-        document["data"]["notes"].pop()
-    return body

@@ -79,4 +79,17 @@ CREATE TABLE store (id TEXT);                   -- one row: tells this store fro
 INSERT INTO store VALUES (lower(hex(randomblob(8))));
 """
 
-SCRIPTS = (_JOBS, _SUSPECTS, _MEMBERS, _TIMES, _OUTBOX, _ACCUSERS, _STORE)
+#: what was collected for a later message becomes a message of its own
+_ONE_OUTBOX = """
+INSERT INTO messages
+    SELECT id, channel, 1, at, until, json_object(
+        'id', id, 'channel', channel, 'at', at, 'due', at, 'notification', json(document))
+    FROM (SELECT *, 'msg_' || lower(hex(channel || key)) AS id FROM notes
+        WHERE open AND json_valid(document));
+DROP TABLE notes;
+DROP TABLE channels;
+DROP INDEX messages_of;
+CREATE INDEX messages_of ON messages (channel, until);
+"""
+
+SCRIPTS = (_JOBS, _SUSPECTS, _MEMBERS, _TIMES, _OUTBOX, _ACCUSERS, _STORE, _ONE_OUTBOX)

@@ -10,17 +10,6 @@ from tpujob.domain.hardware import accelerators
 from tpujob.emulator.storage import StorageFaults
 from tpujob.emulator.tpu.records import Pricing
 
-#: How the API spells a generation inside the name of a quota.
-_QUOTA_FAMILY = {
-    "v2": "V2s",
-    "v3": "V3s",
-    "v4": "V4s",
-    "v5e": "V5sLitepod",
-    "v5p": "V5p",
-    "v6e": "V6E",
-}
-
-
 #: What the service is reported to do, but not always; off unless switched on. By name: what happens.
 QUIRKS: Mapping[str, str] = MappingProxyType(
     {
@@ -55,7 +44,7 @@ class Quota:
     def metric(self) -> str:
         preemptible = "Preemptible" if self.pricing == "spot" else ""
         reserved = "Reserved" if self.pricing == "reserved" else ""
-        family = _QUOTA_FAMILY[self.generation]
+        family = accelerators.GENERATIONS[self.generation].quota_name
         return f"TPU{family}{preemptible}{reserved}PodPerProjectPerZoneForTPUAPI"
 
     def text(self) -> str:

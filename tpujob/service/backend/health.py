@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tpujob.api import TroubleView
-from tpujob.domain.text import duration
+from tpujob.domain.text import duration, many
 from tpujob.engine import Pulse
 
 #: seconds after which the last pass is too old: three times as long as a pass may take to come
@@ -16,7 +16,7 @@ LATE, LATE_CALLED = 90.0, 180.0
 LONG_TICK = 900.0
 #: seconds of a cheap read of the store after which it slows everything down
 SLOW_READ = 1.0
-#: seconds by which a message may be overdue: a failed one is tried again on time
+#: seconds after which a message is late: its channel fails, or no process sends it
 OVERDUE = 300.0
 
 
@@ -40,7 +40,7 @@ class Look:
     pulse: Pulse
     read_s: float | None = None  #: how long a cheap read of the store took; None: it failed
     store_error: str = ""
-    overdue: int = 0  #: messages that should have been sent long ago
+    overdue: int = 0  #: messages that were not delivered for too long
 
 
 def is_late(process: Process, pulse: Pulse, now: float) -> bool:
@@ -81,9 +81,8 @@ def troubles(process: Process, look: Look) -> Iterator[TroubleView]:
     if look.overdue:
         yield TroubleView(
             about="notifications",
-            text=f"{look.overdue} message{'s' * (look.overdue != 1)} should have been sent "
-            f"more than {duration(OVERDUE)} ago",
-            hint="`tpujob notifications` says what each channel answers.",
+            text=f"{many(look.overdue, 'message')} not delivered for more than {duration(OVERDUE)}",
+            hint="`tpujob notifications` shows what each channel answers.",
         )
 
 

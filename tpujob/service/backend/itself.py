@@ -16,7 +16,7 @@ from tpujob.service.backend.figures import Figures
 from tpujob.service.backend.health import Look, Process
 from tpujob.service.board import Board
 from tpujob.service.money.cost import Costs
-from tpujob.service.notify import Notifications
+from tpujob.service.notifications import Notifications
 
 
 class Itself:
@@ -104,7 +104,7 @@ class Itself:
         return time.monotonic() - began, revision, ""
 
     def messages(self, late: float) -> tuple[int, int]:
-        """Those that wait, at most 1,000, and those of them that are overdue by that many seconds; none when the store
+        """Those that wait, at most 1,000, and those of them that are older than that many seconds; none when the store
         cannot be read."""
         try:
             return self._notifications.waiting(late)

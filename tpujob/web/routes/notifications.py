@@ -10,7 +10,6 @@ from tpujob.web import schemas
 from tpujob.web.routes.caller import Caller
 
 Name = Annotated[str, Query(max_length=64)]
-Before = Annotated[str, Query(max_length=100)]
 Most = Annotated[int, Query(ge=1, le=1000)]
 
 
@@ -21,26 +20,14 @@ def add(app: FastAPI) -> None:
         return JSONResponse(api.channels())
 
     @app.get("/v1/deliveries", tags=["notifications"], response_model=list[DeliveryView])
-    def deliveries(
-        api: Caller, channel: Name = "", before: Before = "", limit: Most = 50
-    ) -> JSONResponse:
-        """A page of messages, newest first. The next page is that `before` the last id of this one."""
-        return JSONResponse(api.deliveries(channel=channel, before=before, limit=limit))
+    def deliveries(api: Caller, channel: Name = "", limit: Most = 50) -> JSONResponse:
+        """The newest messages, of one channel or all."""
+        return JSONResponse(api.deliveries(channel=channel, limit=limit))
 
     @app.post("/v1/channels/{name}/test", tags=["notifications"], response_model=DeliveryView)
     def test_channel(api: Caller, name: str) -> JSONResponse:
-        """Send a message that says it is a test, now; a disabled channel is enabled."""
+        """Send a message that says it is a test, now."""
         return JSONResponse(api.test_channel(name))
-
-    @app.post("/v1/channels/{name}/mute", tags=["notifications"], response_model=ChannelView)
-    def mute_channel(api: Caller, name: str, hours: float) -> JSONResponse:
-        """Tell nothing for that many hours, and what was to be told after that; 0: tell it now."""
-        return JSONResponse(api.mute_channel(name, hours))
-
-    @app.post("/v1/deliveries/{id}/replay", tags=["notifications"], response_model=DeliveryView)
-    def replay(api: Caller, id: str) -> JSONResponse:
-        """Send a message again, now, with its id."""
-        return JSONResponse(api.replay(id))
 
     @app.put("/v1/channel-secrets/{name}", tags=["notifications"], response_model=schemas.Done)
     def set_channel_secret(api: Caller, name: str, new: schemas.NewSecret) -> JSONResponse:
@@ -48,4 +35,4 @@ def add(app: FastAPI) -> None:
         api.set_channel_secret(name, new.value)
         return JSONResponse({"done": True})
 
-    _ = (channels, deliveries, test_channel, mute_channel, replay, set_channel_secret)
+    _ = (channels, deliveries, test_channel, set_channel_secret)

@@ -1,0 +1,175 @@
+"""`tpujob notifications ...`: show the channels of the context, their messages, test a channel and set its secrets."""
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tpujob.cli.backend import connect, say_where
+from tpujob.cli.commands.secrets import FromEnv, value_of
+from tpujob.cli.errors import FOUND
+from tpujob.cli.options import Json
+from tpujob.cli.output import say, say_json, say_page
+from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.text import clip_middle
+from tpujob.domain import secrets
+from tpujob.domain.text import age, many, one_line, seconds
+
+if TYPE_CHECKING:
+    from tpujob.api import ChannelView, DeliveryView, RuleView
+
+HELP = "Show the notification channels; test them."
+NO_CHANNELS = (
+    "No notification channels are configured.\n"
+    "They go under `notifications:` in the context's file, or into notifications.yaml in the state folder of the local "
+    "stack; docs/notifications.md shows both."
+)
+NO_DELIVERIES = "Nothing was sent yet. `tpujob notifications test CHANNEL` tests a channel."
+
+app = typer.Typer(invoke_without_command=True, help=HELP)
+
+
+@app.callback()
+def show_channels(context: typer.Context, as_json: Json = False) -> None:
+    """Show the notification channels; test them."""
+    if not context.invoked_subcommand:
+        say_page(connect().channels(), channels_page, as_json, now=time.time())
+
+
+@app.command(name="list")
+def list_deliveries(
+    channel: Annotated[
+        str, typer.Option("--channel", metavar="NAME", help="Of this channel alone.")
+    ] = "",
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, max=1000, help="How many.")
+    ] = 20,
+    as_json: Json = False,
+) -> None:
+    """List messages, newest first."""
+    found = connect().deliveries(channel=channel, limit=limit)
+    say_page(found, deliveries_page, as_json, now=time.time())
+
+
+@app.command(name="test")
+def send_test(
+    channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="Its name in the context.")],
+    as_json: Json = False,
+) -> None:
+    """Send a message that says it is a test, now."""
+    found = connect().test_channel(channel)
+    say_json(found) if as_json else say(describe_test(found))
+    if found["state"] != "sent":
+        raise typer.Exit(FOUND)
+
+
+@app.command()
+def secret(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name in the context.")],
+    from_env: FromEnv = False,
+) -> None:
+    """Store what a channel needs: a URL, a signing key or a password.
+
+    The command prompts for the value, or reads standard input: tpujob notifications secret NAME < FILE"""
+    secrets.checked_name(name)
+    value = value_of(name, from_env=from_env)
+    say_where()
+    connect().set_channel_secret(name, value)
+    say(f"{name} is stored for the channels that name it.")
+
+
+# Pages ---------------------------------------------------------------------------------------------------------------
+
+
+def _colour(cell: str) -> str:
+    return "red" if cell.startswith("fail") else ""
+
+
+_CHANNELS = (
+    Column("Channel"),
+    Column("Destination", floors=(40, 24), cut=clip_middle),
+    Column("Events", floors=(32, 16)),
+    Column("State", floors=(40, 24, 16), style=_colour),
+    Column("Last message", floors=(32, 16)),
+)
+_DELIVERIES = (
+    Column("Id"),
+    Column("Channel"),
+    Column("Age", right=True),
+    Column("State", style=_colour),
+    Column("Tries", right=True),
+    Column("What", floors=(40, 24, 16)),
+    Column("Last error", floors=(32, 16)),
+)
+
+
+def channels_page(
+    channels: Sequence["ChannelView"], columns: int, *, now: float, color: bool = False
+) -> str:
+    if not channels:
+        return NO_CHANNELS
+    rows = [
+        (
+            channel["name"],
+            one_line(channel["to"] or "(only admins see it)", 200),
+            "; ".join(map(_rule, channel["rules"])) or "jobs that name it",
+            _state(channel),
+            _last(channel["last"], now),
+        )
+        for channel in channels
+    ]
+    return table(_CHANNELS, rows, columns, color=color)
+
+
+def deliveries_page(
+    deliveries: Sequence["DeliveryView"], columns: int, *, now: float, color: bool = False
+) -> str:
+    if not deliveries:
+        return NO_DELIVERIES
+    rows = [
+        (
+            message["id"],
+            message["channel"],
+            _age(message["at"], now),
+            message["state"],
+            str(message["tries"]),
+            one_line(message["headline"], 200),
+            one_line(message["error"], 200) or "-",
+        )
+        for message in deliveries
+    ]
+    return table(_DELIVERIES, rows, columns, color=color)
+
+
+def describe_test(message: "DeliveryView") -> str:
+    if message["state"] == "sent":
+        return f"{message['channel']}: sent as {message['id']}."
+    error = one_line(message["error"], 300) or "not tried yet"
+    again = f"; next try at {message['due']}" if message["due"] else ""
+    return f"{message['channel']}: {message['id']} was not delivered: {error}{again}."
+
+
+def _rule(rule: "RuleView") -> str:
+    what = ", ".join(rule["on"]) or "everything"
+    whose = f" of {', '.join(rule['users'])}" if rule["users"] else ""
+    return one_line(f"{what}{whose}", 200)
+
+
+def _state(channel: "ChannelView") -> str:
+    last = channel["last"]
+    error = f": {last['error']}" if last and last["error"] else ""
+    waiting = f", {many(channel['waiting'], 'message')} waiting" if channel["waiting"] else ""
+    return one_line(f"{channel['state']}{waiting}{error}", 200)
+
+
+def _last(message: "DeliveryView | None", now: float) -> str:
+    if message is None:
+        return "-"
+    return (
+        f"{message['state']} {_age(message['at'], now)} ago: {one_line(message['headline'], 100)}"
+    )
+
+
+def _age(at: str, now: float) -> str:
+    return age(now - (seconds(at) or now))

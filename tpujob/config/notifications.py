@@ -1,0 +1,174 @@
+"""`notifications:` of a context: channels, what is reported on them, and the mail server. Secrets are named here, and
+stored where the backend stores secrets (`tpujob notifications secret NAME`): a webhook of Slack, keys, a password.
+
+The local stack, which has no context file, reads the same keys from `notifications.yaml` in the state folder.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from tpujob.config import files
+from tpujob.config.settings import Settings
+from tpujob.domain import secrets
+from tpujob.domain.notifications.model import NotificationKind
+from tpujob.domain.notifications.rules import ChannelRule
+from tpujob.domain.spec import Allowed, bad_spec, problems, yaml
+from tpujob.domain.spec import fields as kinds
+from tpujob.domain.spec.errors import EACH
+
+_ADDRESS = r"[^\s@<>,;:\"\\()\[\]\x00-\x1f\x7f]{1,64}@[A-Za-z0-9.-]{1,253}"
+_HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?"
+_URL = r"https?://[^\s<>\"]{1,1000}"
+#: what may be named in a rule
+_KINDS = tuple(kind.value for kind in NotificationKind if kind not in ("summary", "test"))
+#: keys of a channel that earlier versions had
+REMOVED = ("quiet", "daily")
+
+
+def _matching(pattern: str, allowed: str) -> BeforeValidator:
+    return BeforeValidator(kinds.matching(pattern, allowed))
+
+
+_Secret = Annotated[
+    str, kinds.or_empty(kinds.matching(secrets.NAME, "the name of a secret, such as SLACK_LAB"))
+]
+_Name = Annotated[str, BeforeValidator(kinds.channel)]
+_Names = Annotated[tuple[_Name, ...], BeforeValidator(kinds.names("a channel", kinds.channel))]
+
+
+class ChannelFile(kinds.Part):
+    """One channel: exactly one of slack, email and webhook."""
+
+    slack: _Secret = ""  #: the secret that holds the URL of an incoming webhook
+    email: Annotated[str, kinds.or_empty(kinds.matching(_ADDRESS, "one e-mail address"))] = ""
+    #: a URL, or the secret that holds one
+    webhook: Annotated[
+        str, kinds.or_empty(kinds.matching(f"{_URL}|{secrets.NAME}", "a URL, or a secret's name"))
+    ] = ""
+    #: secrets that hold keys which sign what is sent to the webhook; each signs, so that the receiver can change over
+    keys: Annotated[
+        tuple[str, ...],
+        BeforeValidator(
+            kinds.names("a secret", kinds.matching(secrets.NAME, "the name of a secret"))
+        ),
+    ] = ()
+    private: bool = False  #: it may be at an address that is not public, and over plain HTTP
+    quiet: Any = None  #: of earlier versions, and ignored
+    daily: Any = None  #: of earlier versions, and ignored
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        given = [name for name in ("slack", "email", "webhook") if getattr(self, name)]
+        if len(given) != 1:
+            found = " and ".join(given) or "none"
+            raise ValueError(f"needs exactly one of slack, email and webhook, and has {found}")
+        if bool(self.webhook) != bool(self.keys):
+            raise ValueError("webhook and keys go together: what is sent is signed")
+        if self.webhook.startswith("http://") and not self.private:
+            raise ValueError("webhook must begin with https://, unless private is true")
+        return self
+
+
+class MailServer(kinds.Part):
+    """The server that takes e-mail."""
+
+    host: Annotated[str, _matching(_HOST, "the name of a host")]
+    port: Annotated[int, BeforeValidator(kinds.count(65535, 1))] = 587
+    tls: Annotated[
+        Literal["starttls", "implicit", "none"],
+        BeforeValidator(kinds.one_of(("starttls", "implicit", "none"), "kind of TLS")),
+    ] = "starttls"
+    login: Annotated[str, kinds.or_empty(kinds.text(320))] = ""
+    password: _Secret = ""
+    sender: Annotated[str, _matching(_ADDRESS, "an e-mail address"), Field(alias="from")]
+
+    @model_validator(mode="after")
+    def _login_is_kept_safe(self) -> Self:
+        if bool(self.login) != bool(self.password):
+            raise ValueError("login and password, the name of a secret, go together")
+        if self.login and self.tls == "none":
+            raise ValueError(
+                "tls must not be none where there is a login: it would be readable on the way"
+            )
+        return self
+
+
+class RuleFile(kinds.Part):
+    """Which events are reported on which channels."""
+
+    channels: _Names
+    users: Annotated[
+        tuple[str, ...], BeforeValidator(kinds.names("a user", kinds.text(320)))
+    ] = ()  #: whose jobs; left out: those of all users, and what is about no job
+    on: Annotated[
+        tuple[str, ...],
+        BeforeValidator(kinds.names("an event", kinds.one_of(_KINDS, "kind of event"))),
+    ] = ()  #: left out: everything
+
+
+class NotificationSettings(kinds.Part):
+    """What a context says of notifications."""
+
+    #: the address of the status page, for links
+    page: Annotated[str, kinds.or_empty(kinds.matching(_URL, "a URL"))] = ""
+    channels: Annotated[
+        dict[_Name, ChannelFile], BeforeValidator(kinds.mapping("names to channels"))
+    ] = Field(default_factory=dict)
+    smtp: MailServer | None = None
+    rules: Annotated[tuple[RuleFile, ...], Field(strict=False)] = ()
+    #: for hardware, after which it is reported
+    waiting: kinds.Ttl = 3600
+    #: in which a released slice must be gone; twice that until a program runs
+    stuck: kinds.Hold = 1800
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        for name, channel in self.channels.items():
+            if channel.email and self.smtp is None:
+                raise ValueError(f"channel {name} needs smtp, the mail server")
+        for rule in self.rules:
+            for name in rule.channels:
+                if name not in self.channels:
+                    known = ", ".join(self.channels) or "none"
+                    raise ValueError(f"rules name the channel {name}; there are: {known}")
+        return self
+
+    def channel_rules(self) -> tuple[ChannelRule, ...]:
+        return tuple(
+            ChannelRule(rule.channels, rule.users, frozenset(map(NotificationKind, rule.on)))
+            for rule in self.rules
+        )
+
+
+ALLOWED: Allowed = {
+    (): tuple(field.alias or name for name, field in NotificationSettings.model_fields.items()),
+    ("channels", EACH): tuple(name for name in ChannelFile.model_fields if name not in REMOVED),
+    ("smtp",): tuple(field.alias or name for name, field in MailServer.model_fields.items()),
+    ("rules", EACH): tuple(RuleFile.model_fields),
+}
+
+
+def below(key: str) -> Allowed:
+    """Return the allowed keys for a file that has these settings below that key."""
+    return {(key, *path): names for path, names in ALLOWED.items()}
+
+
+def of_local_stack(settings: Settings) -> NotificationSettings:
+    """Return the settings of the local stack; without its file there are no channels. Raises BadSpec."""
+    path = file_of_local_stack(settings)
+    return parse(files.read(path), str(path)) if path.exists() else NotificationSettings()
+
+
+def file_of_local_stack(settings: Settings) -> Path:
+    return settings.state / "notifications.yaml"
+
+
+def parse(text: str, source: str) -> NotificationSettings:
+    """Raises BadSpec that says everything that is wrong, each with its line."""
+    document = yaml.load(text, source)
+    try:
+        return NotificationSettings.model_validate(document.data)
+    except ValidationError as error:
+        raise bad_spec(problems(error, ALLOWED, of="notifications"), document) from None

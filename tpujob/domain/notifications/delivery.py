@@ -1,0 +1,51 @@
+"""When a message is sent, when it is tried again, and how a burst of messages becomes few."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tpujob.domain.notifications.model import Message, Notification, Receipt
+
+#: seconds before each further try; the last one is repeated
+PAUSES = (5.0, 60.0, 300.0, 1800.0, 3600.0)
+#: tries of one message, which take about three days
+MOST_TRIES = 76
+#: a pause is changed by up to this part, so that messages of one outage come apart
+JITTER = 0.1
+#: the longest pause that a receiver can ask for
+LONGEST = 86400.0
+#: seconds for which one process may try; after that another one tries the message
+CLAIM = 60.0
+#: messages of one channel in that many seconds
+BURST, BURST_SECONDS = 10, 60.0
+
+
+def message_for(channel: str, notification: Notification) -> Message:
+    """Return the message that reports it on that channel. The id follows from the channel and the key."""
+    digest = hashlib.sha256(f"{channel} {notification.key}".encode()).hexdigest()[:24]
+    at = notification.at
+    return Message(f"msg_{digest}", channel, at, notification, due=at)
+
+
+def claim_next(due: Sequence[Message], left: int, owner: str, now: float) -> list[Message]:
+    """Return what the channel's next try changes: the message to send, which is the longest overdue; or, when only one
+    is left of the minute's share, the newest, and the other ones that are due, which it stands for."""
+    if left > 1:
+        return [replace(due[0], due=now + CLAIM, claimed_by=owner)]
+    newest = max(due, key=lambda message: message.at)
+    others = [message for message in due if message is not newest]
+    more = newest.more + sum(1 + message.more for message in others)
+    claimed = replace(newest, more=more, due=now + CLAIM, claimed_by=owner)
+    return [claimed, *(replace(each, state="collapsed", due=None) for each in others)]
+
+
+def record_try(message: Message, receipt: Receipt, now: float, chance: float) -> Message:
+    """Return the message as it is after a try; `chance` is from 0 to 1."""
+    count = message.tried + 1
+    tried = replace(message, tried=count, tried_at=now, error=receipt.error[:300], due=None)
+    if not receipt.error:
+        return replace(tried, state="sent")
+    if receipt.permanent or count >= MOST_TRIES:
+        return replace(tried, state="failed")
+    pause = PAUSES[min(count, len(PAUSES)) - 1] * (1 + JITTER * (2 * chance - 1))
+    return replace(tried, state="waiting", due=now + max(pause, min(receipt.retry_after, LONGEST)))

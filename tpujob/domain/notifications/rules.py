@@ -1,0 +1,244 @@
+"""Which events are reported, on which channels, and what takes too long. Pure.
+
+A job that continues by itself is not reported: a preemption, a retry or a swap is over before anybody could help.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tpujob.domain.events import (
+    AttemptEnded,
+    AttemptRepeated,
+    BudgetWarned,
+    Event,
+    EventKind,
+    ReleaseStarted,
+    SliceHeld,
+)
+from tpujob.domain.failures.disclosure import ended_by, in_full
+from tpujob.domain.model import Cause, Job, State
+from tpujob.domain.notifications.model import Notification, NotificationKind
+from tpujob.domain.observations import Account
+from tpujob.domain.placement import circuits, datasets
+from tpujob.domain.text import dollars, duration, one_line
+
+_E, _K = EventKind, NotificationKind
+_REQUESTED = frozenset({_E.CANCEL_REQUESTED, _E.RELEASE_REQUESTED, _E.CLEAN_REQUESTED})
+_ENDS = frozenset({_E.SUCCEEDED, _E.FAILED, _E.CANCELLED})
+#: what concerns those who run the backend, and not the owner of a job
+_OPERATORS = frozenset({_K.LEAK, _K.HOST_REFUSED})
+#: characters of a sentence
+LONGEST = 400
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelRule:
+    """A rule of a context."""
+
+    channels: tuple[str, ...]
+    #: whose jobs; empty: those of all users, and what is about no job
+    users: tuple[str, ...] = ()
+    #: empty: everything that concerns these users
+    on: frozenset[NotificationKind] = frozenset()
+
+    def matches(self, fact: Notification) -> bool:
+        if self.users and fact.user not in self.users:
+            return False
+        if self.on:
+            return fact.kind in self.on
+        return not self.users or fact.kind not in _OPERATORS
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """Seconds after which a state is reported."""
+
+    #: for hardware
+    waiting: float = 3600.0
+    #: until a released slice is gone; twice that until a program runs
+    stuck: float = 1800.0
+
+
+def select_channels(
+    rules: Iterable[ChannelRule], fact: Notification, of_job: Sequence[str] = ()
+) -> list[str]:
+    """Return the channels that get it; `of_job`: those that the job's own file names."""
+    found = list(of_job) if fact.kind not in _OPERATORS else []
+    for rule in rules:
+        if rule.matches(fact):
+            found += rule.channels
+    return list(dict.fromkeys(found))
+
+
+# Events --------------------------------------------------------------------------------------------------------------
+
+
+def read_events(job: Job, history: Sequence[Event], after: int) -> list[Notification]:
+    """Return what the events with `seq > after` report; `history` has all of them. A key is made of the job, its
+    attempt, the cause, and how often the job had ended before."""
+    found: list[Notification] = []
+    ended = 0
+    requested_by = ""  #: who requested its end, or its pause
+    for event in history:
+        if event.kind in _REQUESTED:
+            requested_by = event.by
+        if event.seq > after and (fact := _read_event(job, event, ended, requested_by)):
+            found.append(fact)
+        if event.kind in _ENDS:
+            ended += 1
+        if event.kind is _E.RESUME_REQUESTED:
+            requested_by = ""
+    return found
+
+
+def _read_event(job: Job, event: Event, ended: int, requested_by: str) -> Notification | None:
+    cause = _cause(event)
+    kind, text = None, ""
+    match event.kind:
+        case _ if cause is Cause.BUDGET:
+            kind = _K.BUDGET_USED_UP
+        case _E.SUCCEEDED:
+            kind = _K.SUCCEEDED
+        case _E.FAILED:
+            kind = _K.FAILED
+        case _E.CANCELLED if requested_by not in ("", job.user):
+            kind, text = _K.CANCELLED, f"{requested_by} has cancelled it; it is no longer billed"
+        case _E.HELD if requested_by != job.user:
+            why = f"{requested_by} has stopped it" if requested_by else event.text
+            text = f"{why}; its slice is kept, and billed, for {duration(job.spec.hold)}"
+            kind = _K.HELD
+        case _E.ATTEMPT_ENDED | _E.ATTEMPT_RETRIED | _E.ATTEMPT_CONDEMNED:
+            kind = _K.HOST_REFUSED if cause is Cause.BAD_HOST else None
+        case _E.BUDGET_WARNED:
+            kind, cause = _K.BUDGET_WARNED, None
+        case _:
+            pass
+    if kind is None:
+        return None
+    fact = _make(job, kind, event, ended, cause, text)
+    if isinstance(event.payload, BudgetWarned):
+        return replace(fact, key=f"{job.id}/{kind}/{event.payload.limit}")
+    return fact
+
+
+def _cause(event: Event) -> Cause | None:
+    match event.payload:
+        case AttemptEnded(end) | AttemptRepeated(end):
+            return end.cause
+        case SliceHeld(_, end):
+            return end.cause if end else None
+        case ReleaseStarted(_, cause):
+            return cause
+        case payload:
+            return getattr(payload, "cause", None)
+
+
+def _make(
+    job: Job, kind: NotificationKind, event: Event, ended: int, cause: Cause | None, text: str
+) -> Notification:
+    attempt = sum(a.started_at <= event.at for a in job.attempts)
+    slices = [s for s in job.slices if s.requested_at <= event.at]
+    with_zone = kind not in (_K.SUCCEEDED, _K.CANCELLED) and slices
+    why = "" if kind is _K.SUCCEEDED or cause is None else cause.value
+    key = "/".join(filter(None, (job.id, str(attempt), kind, why, f"{ended}" if ended else "")))
+    public = text or event.text
+    return Notification(
+        key=key,
+        kind=kind,
+        at=event.at,
+        text=one_line(in_full(public, ended_by(job, event.at)), LONGEST),
+        job=job.id,
+        name=job.name,
+        user=job.user,
+        attempt=attempt,
+        cause=why,
+        zone=slices[-1].zone if with_zone else "",
+        lines=_evidence(job, attempt, cause),
+        owner=job.owner,
+        public=one_line(public, LONGEST),
+    )
+
+
+def _evidence(job: Job, attempt: int, cause: Cause | None) -> tuple[str, ...]:
+    """Return the one line that proves best why the attempt ended with that cause."""
+    ended = next((a for a in job.attempts if a.number == attempt and a.cause is cause), None)
+    if ended is None or cause is None:
+        return ()
+    own = [line.text for line in ended.evidence if line.host == ended.host]
+    # a stack begins with its innermost frame; other output ends with what says most
+    return (own[0 if cause is Cause.HANG else -1],) if own else ()
+
+
+# What takes too long -------------------------------------------------------------------------------------------------
+
+
+def find_overdue(
+    job: Job, now: float, thresholds: Thresholds
+) -> tuple[Notification | None, float | None]:
+    """Return what takes too long, or when something will unless the job changes; None, None: nothing will."""
+    found = _deadline(job, thresholds)
+    if found is None:
+        return None, None
+    kind, since, due, what = found
+    if now < due:
+        return None, due
+    slice = job.slices[-1] if job.slices else None
+    lasts = f"{what} for {duration(now - since)}: "
+    fact = Notification(
+        key=f"{job.id}/{len(job.attempts)}/{kind}/{since:.0f}",
+        kind=kind,
+        at=due,
+        text=one_line(lasts + in_full(job.message, job.attempts), LONGEST),
+        job=job.id,
+        name=job.name,
+        user=job.user,
+        attempt=len(job.attempts),
+        zone=slice.zone if slice else "",
+        owner=job.owner,
+        public=one_line(lasts + job.message, LONGEST),
+    )
+    return fact, None
+
+
+def _deadline(
+    job: Job, thresholds: Thresholds
+) -> tuple[NotificationKind, float, float, str] | None:
+    """Return what the state counts as when it lasts too long, since when it lasts, its deadline, and its words."""
+    match job.state:
+        case State.QUEUED | State.PROVISIONING if not datasets.under_way(job):
+            since = circuits.waiting_since(job)
+            return _K.WAITING, since, since + thresholds.waiting, "has waited for hardware"
+        case State.PREPARING if job.attempt:
+            since = job.attempt.started_at
+            return _K.STUCK, since, since + 2 * thresholds.stuck, "has been preparing its hosts"
+        case State.RELEASING:
+            since = job.state_since
+            what = "has been releasing its slice, which is billed,"
+            return _K.STUCK, since, since + thresholds.stuck, what
+        case _:
+            return None
+
+
+# What is about no single job -----------------------------------------------------------------------------------------
+
+
+def report_leak(name: str, zone: str, kind: str, created_at: float, now: float) -> Notification:
+    """Return the report of a slice that no job claims."""
+    age = duration(max(0.0, now - created_at))
+    text = f"{name} in {zone}{kind} is {age} old and no job claims it; it is being deleted"
+    return Notification(
+        f"{_K.LEAK}/{zone}/{name}", _K.LEAK, now, one_line(text, LONGEST), zone=zone
+    )
+
+
+def report_account(known: Account, *, warns: bool, used_up: bool) -> Notification | None:
+    """Return the report of a budget that jobs share; None: it is not low."""
+    if not (warns or used_up):
+        return None
+    kind = _K.BUDGET_USED_UP if used_up else _K.BUDGET_WARNED
+    spent = "are used up" if used_up else "are spent"
+    text = f"{dollars(known.used)} of the budget of {known.whose}, {dollars(known.limit)}, {spent}"
+    period = f"{known.until:.0f}" if known.until else ""
+    key = f"{known.whose}/{kind}/{known.limit}/{period}"
+    user = known.whose.removeprefix("user ")
+    return Notification(key, kind, known.at, text, user=user, cause="BUDGET")

@@ -1,0 +1,262 @@
+"""Collect notifications and send them. One thread, beside that of the loop, does both: a sink that is dead delays
+messages, never jobs. A backend that only runs while it is called makes one pass each time.
+
+Why nothing is lost, and nothing sent twice: messages are made of the events that the store has, and the position moves
+only after they were stored. Their ids follow from job, attempt and cause, so that one made again is recognised. Only
+the delivery and its record are two steps: a process that is killed between them delivers the same message again, by
+the same id.
+"""
+
+import logging
+import random
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, wait
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from tpujob.domain.notifications import delivery
+from tpujob.domain.notifications.model import Message, Notification, NotificationKind, Receipt
+from tpujob.domain.observations import Account
+from tpujob.engine.notification_collector import Collector, NotificationSetup
+from tpujob.errors import TpujobError
+from tpujob.ports import Clock, Outbox, Owned, Store
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+#: seconds that one try may take; a claim is longer
+SEND = 20.0
+#: seconds after a failed try in which its channel is left alone, at most, unless it asks for more
+PAUSE = 60.0
+#: messages read in one round; one transaction of Firestore can change them
+ROUND = 400
+#: seconds between polls of the store and the outbox for what other backends have changed, and for what is due again
+POLL_EVERY = 5.0
+#: seconds between two steps at least: many changes at once are read together
+APART = 0.5
+#: seconds between removals of what is old
+FORGET_EVERY = 3600.0
+#: seconds that a pass may take
+PASS = 20.0
+#: seconds that running tries get when the process ends; the next backend repeats one that was cut off
+LAST_TRIES = 3.0
+
+
+class Sender:
+    """Sends messages of the outbox, one at a time for each channel. Thread-safe."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        setup: NotificationSetup,
+        clock: Clock,
+        *,
+        owner: str,
+        pool: Executor,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """`owner`: of claims, unique among all backends. `pool`: where tries are made."""
+        self._outbox, self._setup, self._clock = outbox, setup, clock
+        self._owner, self._pool, self._chance = owner, pool, chance
+        self._lock = threading.Lock()
+        self._busy: set[str] = set()  #: channels that are being tried
+        self._not_before: dict[str, float] = {}  #: of channels: when they are tried again
+        self._recent: dict[str, deque[float]] = defaultdict(deque)  #: of channels: their last tries
+
+    def deliver(self) -> list[Future[None]]:
+        """Begin a try of each channel that has something due. Returns the tries."""
+        now = self._clock.now()
+        due: dict[str, list[Message]] = defaultdict(list)
+        for message in self._outbox.due(now, ROUND):
+            due[message.channel].append(message)
+        begun: list[Future[None]] = []
+        for name, messages in due.items():
+            with self._lock:
+                if name in self._busy or self._ready_at(name, now) > now:
+                    continue
+                self._busy.add(name)
+            begun.append(self._pool.submit(self._send_next, name, messages))
+        return begun
+
+    def test(self, channel: str, by: str) -> Message:
+        """Send a message that says it is a test, at once. Returns it as it is afterwards."""
+        now = self._clock.now()
+        text = f"{by} tests whether this channel works"
+        fact = Notification(f"test/{by}/{now:.6f}", NotificationKind.TEST, now, text)
+        message = replace(delivery.message_for(channel, fact), due=now + delivery.CLAIM)
+        self._outbox.add([message])
+        return self._try([message], delivery.BURST) or message
+
+    def _ready_at(self, name: str, now: float) -> float:
+        recent = self._recent[name]
+        while recent and recent[0] <= now - delivery.BURST_SECONDS:
+            recent.popleft()
+        share = recent[0] + delivery.BURST_SECONDS if len(recent) >= delivery.BURST else 0.0
+        return max(share, self._not_before.get(name, 0.0))
+
+    def _send_next(self, name: str, due: Sequence[Message]) -> None:
+        try:
+            self._try(due, delivery.BURST - len(self._recent[name]))
+        except Exception as error:  # when the claim ends, the message is tried again
+            of_store = isinstance(error, TpujobError)
+            log.warning("notification channel %s: %s", name, error, exc_info=not of_store)
+            self._not_before[name] = self._clock.now() + POLL_EVERY
+        finally:
+            with self._lock:
+                self._busy.discard(name)
+
+    def _try(self, due: Sequence[Message], left: int) -> Message | None:
+        """Returns the message after the try; None: another backend tries it."""
+        now = self._clock.now()
+        claimed = self._outbox.update(delivery.claim_next(due, left, self._owner, now))
+        if claimed is None:
+            return None
+        message, name = claimed[0], claimed[0].channel
+        channel = self._setup.channels.get(name)
+        receipt = (
+            channel.sink.send(message, timeout=SEND)
+            if channel
+            else Receipt("no channel of that name is configured", permanent=True)
+        )
+        now = self._clock.now()
+        tried = delivery.record_try(message, receipt, now, self._chance())
+        stored = self._outbox.update([tried])
+        if receipt.error:
+            log.warning("message %s to %s: %s", message.id, name, receipt.error)
+        with self._lock:
+            self._recent[name].append(now)
+            if tried.due is not None:
+                pause = max(min(PAUSE, tried.due - now), receipt.retry_after)
+                self._not_before[name] = now + min(pause, delivery.LONGEST)
+        return stored[0] if stored else tried
+
+
+class Notifier:
+    """When messages are collected and sent."""
+
+    def __init__(
+        self,
+        store: Store,
+        outbox: Outbox,
+        setup: NotificationSetup,
+        clock: Clock,
+        *,
+        owner: str,
+        accounts: Callable[[], Sequence[Account]] = tuple,
+        pool: Executor | None = None,
+    ) -> None:
+        """`owner`: unique among all backends. `pool`: where tries are made, in place of threads."""
+        self._outbox, self._setup, self._clock = outbox, setup, clock
+        self.sender = Sender(outbox, setup, clock, owner=owner, pool=pool or _Daemons())
+        self._collector = Collector(store, outbox, setup, clock, accounts)
+        self._wakeup = threading.Condition()
+        self._step = threading.Lock()
+        self._stopping = False
+        self._poked = False  #: something was committed since the last poll
+        self._added = False  #: a message was added, or a try has ended, since the outbox was read
+        self._poll_at = self._forget_at = 0.0
+        self._begun: list[Future[None]] = []  #: tries that may not have ended
+        self._thread = threading.Thread(target=self._run, name="notifier", daemon=True)
+
+    def start(self) -> None:
+        if self._setup.channels:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Return when the tries that were begun have ended, or soon; the next backend sends the rest."""
+        with self._wakeup:
+            self._stopping = True
+            self._wakeup.notify_all()
+        if self._thread.ident is not None:  # it was started
+            self._thread.join(LAST_TRIES)
+        wait(self._begun, timeout=LAST_TRIES)
+
+    def poke(self) -> None:
+        """Something was committed: poll now. Returns at once."""
+        with self._wakeup:
+            self._poked = True
+            self._wakeup.notify_all()
+
+    def leaked(self, leaked: Sequence[Owned]) -> None:
+        """Report slices that no job claims. Never raises: they are deleted in any case."""
+        self._guarded(lambda: self._collector.report_leaks(leaked))
+        self._wake()
+
+    def step(self) -> tuple[list[Future[None]], float]:
+        """Collect messages and begin tries, as far as possible now. Returns the tries, and when to step again. An error
+        of the store leaves the rest to the next step."""
+        with self._step:
+            now = self._clock.now()
+            timed = now >= self._poll_at
+            if timed or self._poked:
+                self._poked = False
+                self._added |= bool(self._guarded(self._collector.poll)) or timed
+            if timed:
+                self._poll_at = now + POLL_EVERY
+            begun: list[Future[None]] = []
+            if self._added:
+                self._added = False
+                begun = self._guarded(self.sender.deliver) or []
+                self._begun = [each for each in self._begun if not each.done()] + begun
+                for each in begun:
+                    each.add_done_callback(lambda _: self._wake())
+            if now >= self._forget_at:
+                self._guarded(lambda: self._outbox.forget(now, ROUND))
+                self._forget_at = now + FORGET_EVERY
+            return begun, now if self._added else self._poll_at
+
+    def make_pass(self) -> None:
+        """Send what is due, and wait for it, for a limited time. For a backend whose own thread does not run."""
+        if not self._setup.channels:
+            return
+        end = self._clock.now() + PASS
+        self._poll_at = 0.0
+        while (now := self._clock.now()) < end and not self._stopping:
+            begun, again = self.step()
+            wait(begun, timeout=max(0.0, end - now))
+            if not begun and again > self._clock.now() + APART:
+                return
+            if not begun:
+                self._clock.sleep(APART)
+
+    def _wake(self) -> None:
+        with self._wakeup:
+            self._added = True
+            self._wakeup.notify_all()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            _, again = self.step()
+            with self._wakeup:
+                if self._stopping:
+                    return
+                self._wakeup.wait(APART)
+                if not (self._poked or self._added):
+                    self._wakeup.wait(max(0.0, min(again - self._clock.now(), POLL_EVERY)))
+
+    def _guarded(self, call: Callable[[], T]) -> T | None:
+        try:
+            return call()
+        except TpujobError as error:
+            log.warning("notifications continue after an error: %s", error)
+        except Exception:
+            log.exception("notifications continue after an error")
+        return None
+
+
+class _Daemons(Executor):
+    """A thread for each call, which ends with the process: the process does not wait for a sink that hangs."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future = Future[Any]()
+
+        def run() -> None:
+            try:
+                future.set_result(fn(*args, **kwargs))
+            except BaseException as error:
+                future.set_exception(error)
+
+        threading.Thread(target=run, name="notify", daemon=True).start()
+        return future

@@ -1,0 +1,142 @@
+"""Notifications as users meet them: channels, their messages, a test, and secrets.
+
+The backend sends in `engine/notifier.py`; `domain/notifications/` decides what, and on which channels.
+"""
+
+from dataclasses import replace
+
+from tpujob.api import ChannelView, DeliveryView, RuleView
+from tpujob.domain import access
+from tpujob.domain import secrets as secret_rules
+from tpujob.domain.access import BACKEND, Principal, Role
+from tpujob.domain.notifications import messages
+from tpujob.domain.notifications.model import Message
+from tpujob.domain.spec import JobSpec
+from tpujob.domain.text import rfc3339
+from tpujob.engine.notification_collector import Channel, NotificationSetup
+from tpujob.engine.notifier import Sender
+from tpujob.errors import BadSpec, NotFound
+from tpujob.ports import Clock, Outbox, Secrets
+
+#: messages of one page
+PAGE, MOST = 50, 1000
+#: what users read who may not see the receiver's answer
+HIDDEN = "not delivered; admins see why"
+#: seconds by which everything is due
+_EVER = 1e9
+
+
+class Notifications:
+    """The part of `api.JobsApi` that is about notifications."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        setup: NotificationSetup,
+        sender: Sender,
+        secrets: Secrets,
+        clock: Clock,
+    ) -> None:
+        self._outbox, self._setup, self._sender = outbox, setup, sender
+        self._secrets, self._clock = secrets, clock
+
+    def channels(self, who: Principal) -> list[ChannelView]:
+        waiting = self._waiting()
+        return [
+            self._view_channel(name, who, sum(m.channel == name for m in waiting))
+            for name in self._setup.channels
+        ]
+
+    def waiting(self, late: float) -> tuple[int, int]:
+        """Return how many messages are still to be sent, at most 1,000, and how many of them are older than so many
+        seconds."""
+        found, now = self._waiting(), self._clock.now()
+        return len(found), sum(message.at < now - late for message in found)
+
+    def deliveries(
+        self, who: Principal, *, channel: str = "", limit: int = PAGE
+    ) -> list[DeliveryView]:
+        if channel:
+            self._channel(channel)
+        found = self._outbox.messages(channel=channel, limit=max(1, min(limit, MOST)))
+        return [self._view(message, who) for message in found]
+
+    def test_channel(self, who: Principal, channel: str) -> DeliveryView:
+        self._channel(channel)
+        return self._view(self._sender.test(channel, who.name), who)
+
+    def set_channel_secret(self, name: str, value: str) -> None:
+        """Store a secret of the backend itself, which no job can name."""
+        secret_rules.checked_value(secret_rules.checked_name(name), value)
+        self._secrets.put(BACKEND.id, name, value)
+
+    def check(self, spec: JobSpec) -> None:
+        """Raises BadSpec when a job names an unknown channel."""
+        for name in spec.notify:
+            if name not in self._setup.channels:
+                known = ", ".join(self._setup.channels) or "no channel is configured"
+                raise BadSpec(
+                    f"notify: unknown channel {name}; known channels: {known}",
+                    hint="`tpujob notifications` lists them; the context has them (docs/notifications.md).",
+                )
+
+    def _waiting(self) -> list[Message]:
+        return self._outbox.due(self._clock.now() + _EVER, MOST)
+
+    def _view_channel(self, name: str, who: Principal, waiting: int) -> ChannelView:
+        channel = self._channel(name)
+        newest = [m for m in self._outbox.messages(channel=name, limit=10) if m.tried]
+        last = max(newest, key=lambda m: m.tried_at or 0.0, default=None)
+        return ChannelView(
+            name=name,
+            kind=channel.kind,
+            to=channel.to if self._sees(who, name) else "",
+            rules=[
+                RuleView(users=list(rule.users), on=sorted(rule.on))
+                for rule in self._setup.rules
+                if name in rule.channels
+            ],
+            state="untried" if last is None else "failing" if last.error else "works",
+            waiting=waiting,
+            last=self._view(last, who) if last else None,
+        )
+
+    def _view(self, message: Message, who: Principal) -> DeliveryView:
+        error = message.error
+        if error and not self._sees(who, message.channel):
+            error = HIDDEN
+        fact = message.notification
+        if fact.job and not access.sees_all(who, fact.owner):
+            fact = replace(fact, text=fact.public or fact.cause, lines=())
+        return view_delivery(replace(message, notification=fact, error=error))
+
+    def _sees(self, who: Principal, channel: str) -> bool:
+        """Whether the caller may see the destination, and the receiver's answer, which may name it: admins, and the
+        user whose own address it is."""
+        known = self._setup.channels.get(channel)
+        own = known is not None and known.to.casefold() == who.name.casefold()
+        return own or who.at_least(Role.ADMIN)
+
+    def _channel(self, name: str) -> Channel:
+        if name not in self._setup.channels:
+            hint = "`tpujob notifications` lists them"
+            raise NotFound(f"there is no channel {name[:80]!r}", hint=hint)
+        return self._setup.channels[name]
+
+
+def view_delivery(message: Message) -> DeliveryView:
+    return DeliveryView(
+        id=message.id,
+        channel=message.channel,
+        at=rfc3339(message.at),
+        kind=message.notification.kind,
+        state=message.state,
+        headline=messages.headline(message),
+        lines=messages.lines(message),
+        job=message.notification.job,
+        count=1 + message.more,
+        tries=message.tried,
+        tried_at=None if message.tried_at is None else rfc3339(message.tried_at),
+        error=message.error,
+        due=None if message.due is None else rfc3339(message.due),
+    )
