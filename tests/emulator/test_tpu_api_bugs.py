@@ -26,9 +26,9 @@ from tpujob.emulator.faults import inject
 EVERYWHERE = f"projects/{PROJECT}/locations/-"
 
 
-def quirk(cloud: Cloud, name: str, *, off: bool = False) -> None:
+def switch(cloud: Cloud, name: str, *, off: bool = False) -> None:
     with cloud.world.lock:
-        inject.quirk(cloud.world, name, off)
+        inject.api_bug(cloud.world, name, off)
 
 
 def ready(client: tpu_v2.TpuClient, id: str = "q") -> None:
@@ -48,7 +48,7 @@ def suspending(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
 def test_a_request_that_is_accepted_is_answered_with_a_conflict(
     cloud: Cloud, client: tpu_v2.TpuClient
 ) -> None:
-    quirk(cloud, "late-conflict")
+    switch(cloud, "late-conflict")
     with pytest.raises(google.AlreadyExists):
         client.create_queued_resource(queued("q"))
     until(lambda: queued_state(client, "q") == "ACTIVE", "ACTIVE all the same")
@@ -57,7 +57,7 @@ def test_a_request_that_is_accepted_is_answered_with_a_conflict(
 def test_an_operation_ends_in_a_conflict_with_what_it_made(
     cloud: Cloud, client: tpu_v2.TpuClient
 ) -> None:
-    quirk(cloud, "late-conflict-operation")
+    switch(cloud, "late-conflict-operation")
     operation = client.create_queued_resource(queued("q"))
     with pytest.raises(google.AlreadyExists):
         result(operation)
@@ -68,7 +68,7 @@ def test_labels_are_left_out_of_answers_and_metadata_is_not(
     cloud: Cloud, client: tpu_v2.TpuClient
 ) -> None:
     ready(client)
-    quirk(cloud, "no-labels")
+    switch(cloud, "no-labels")
     nodes = [client.get_node(name=node_name("q")), *client.list_nodes(parent=PARENT)]
     requests = [
         client.get_queued_resource(name=queued_name("q")),
@@ -76,14 +76,14 @@ def test_labels_are_left_out_of_answers_and_metadata_is_not(
     ]
     for one in (*nodes, *(each.tpu.node_spec[0].node for each in requests)):
         assert (dict(one.labels), dict(one.metadata)) == ({}, {"color": "red"})
-    quirk(cloud, "no-labels", off=True)
+    switch(cloud, "no-labels", off=True)
     assert dict(client.get_node(name=node_name("q")).labels) == {"team": "blue"}
 
 
 def test_a_deletion_forced_while_it_is_being_suspended_never_ends(
     cloud: Cloud, client: tpu_v2.TpuClient
 ) -> None:
-    quirk(cloud, "wedge")
+    switch(cloud, "wedge")
     suspending(cloud, client)
     client.delete_queued_resource({"name": queued_name("q"), "force": True})
     until(lambda: not cloud.world.nodes, "its node is gone")
@@ -91,7 +91,7 @@ def test_a_deletion_forced_while_it_is_being_suspended_never_ends(
     again = client.delete_queued_resource({"name": queued_name("q"), "force": True})
     assert not again.done()
     assert queued_state(client, "q") == "DELETING"
-    quirk(cloud, "wedge", off=True)
+    switch(cloud, "wedge", off=True)
     client.delete_queued_resource({"name": queued_name("q"), "force": True})
     until(lambda: queued_state(client, "q") == "", "gone")
 
@@ -99,7 +99,7 @@ def test_a_deletion_forced_while_it_is_being_suspended_never_ends(
 def test_one_that_is_suspended_is_deleted_all_the_same(
     cloud: Cloud, client: tpu_v2.TpuClient
 ) -> None:
-    quirk(cloud, "wedge")
+    switch(cloud, "wedge")
     ready(client)
     with cloud.world.lock:
         inject.preempt(cloud.world, "q", notice_s=0)

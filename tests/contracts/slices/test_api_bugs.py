@@ -14,16 +14,16 @@ from tpujob.emulator.faults import inject
 from tpujob.errors import Refused, Transient
 
 
-def quirk(cloud: Cloud, name: str) -> None:
+def switch(cloud: Cloud, name: str) -> None:
     with cloud.world.lock:
-        inject.quirk(cloud.world, name)
+        inject.api_bug(cloud.world, name)
 
 
 @pytest.mark.parametrize("name", ["late-conflict", "late-conflict-operation"])
 def test_a_conflict_with_what_was_just_made_is_no_conflict(
     cloud: Cloud, slices: CloudTpuSlices, name: str
 ) -> None:
-    quirk(cloud, name)
+    switch(cloud, name)
     ask(slices)
     ask(slices)
     wait_for(slices, SliceState.READY)
@@ -33,7 +33,7 @@ def test_a_conflict_with_what_was_just_made_is_no_conflict(
 def test_a_slice_is_ours_by_its_metadata_where_answers_have_no_labels(
     cloud: Cloud, slices: CloudTpuSlices
 ) -> None:
-    quirk(cloud, "no-labels")
+    switch(cloud, "no-labels")
     ask(slices)
     wait_for(slices, SliceState.READY)
     ask(slices)
@@ -51,7 +51,7 @@ def test_a_slice_is_ours_by_its_metadata_where_answers_have_no_labels(
 def test_a_slice_that_the_cloud_is_suspending_is_not_deleted_by_force(
     cloud: Cloud, slices: CloudTpuSlices
 ) -> None:
-    quirk(cloud, "wedge")
+    switch(cloud, "wedge")
     ask(slices)
     wait_for(slices, SliceState.READY)
     with cloud.world.lock:
@@ -71,7 +71,7 @@ def test_a_slice_that_the_cloud_is_suspending_is_not_deleted_by_force(
 
 
 def test_a_slice_is_deleted_when_it_is_suspended(cloud: Cloud, slices: CloudTpuSlices) -> None:
-    quirk(cloud, "wedge")
+    switch(cloud, "wedge")
     ask(slices)
     wait_for(slices, SliceState.READY)
     with cloud.world.lock:

@@ -1,43 +1,44 @@
-"""The one SSH server of all hollow hosts: the key says which slice is meant, the address which of its hosts."""
+"""The one SSH server of all simulated hosts: the key says which slice is meant, the address which of its hosts."""
 
-# asyncssh leaves some of its own parameters untyped
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable
 
 import asyncssh
 
 from tpujob.emulator.farm.hosts import USER
-from tpujob.errors import TpujobError
 
 #: begins the addresses of loopback, one for each number of a host; those of `farm/addresses.py` end before it
 _BLOCK = "127.251"
 _BACKLOG = 1024
-#: (line of a public key, number of a host, command, input) -> exit code and output; None: nobody is there
-Ask = Callable[[str, int, str, bytes], tuple[int, str] | None]
+#: (line of a public key, number of a host, command, input) -> exit code and output; None: the host is off
+Answer = Callable[[str, int, str, bytes], tuple[int, str] | None]
 
 
-class Door:
-    """For one event loop. Listens from the first `address` of a number on, until `close`."""
+class SshServer:
+    """For one event loop. Listens at an address from its first use until `close`."""
 
-    def __init__(self, port: Callable[[], int], known: Callable[[str], bool], ask: Ask) -> None:
-        """`port`: of every host. `known`: whether a slice has that public key."""
-        self._port, self._known, self._ask = port, known, ask
+    def __init__(
+        self, port: Callable[[], int], known: Callable[[str], bool], answer: Answer
+    ) -> None:
+        """`known`: whether a slice has that public key."""
+        self._port, self._known, self._answer = port, known, answer
         self._key = asyncssh.generate_private_key("ssh-ed25519")
+        self._opening = asyncio.Lock()
         self._acceptors: dict[int, asyncssh.SSHAcceptor] = {}
 
     @property
     def public_key(self) -> str:
-        """The host key of every hollow host: its type and itself."""
-        line = self._key.export_public_key("openssh").decode().split()
-        return f"{line[0]} {line[1]}"
+        """The host key of every simulated host: its type and itself."""
+        return " ".join(self._key.export_public_key("openssh").decode().split()[:2])
 
     async def address(self, host: int) -> str:
-        """Where the hosts of that number answer. Raises TpujobError."""
+        """Where the hosts of that number answer."""
         address = f"{_BLOCK}.{host // 250 + 1}.{host % 250 + 1}"
-        if host not in self._acceptors:
-            try:
+        async with self._opening:
+            if host not in self._acceptors:
                 self._acceptors[host] = await asyncssh.listen(
                     address,
                     self._port(),
@@ -51,22 +52,19 @@ class Door:
                     login_timeout=30,
                     backlog=_BACKLOG,
                 )
-            except OSError as error:
-                raise TpujobError(f"no hollow host can listen at {address}: {error}") from error
         return address
 
     async def close(self) -> None:
         for acceptor in self._acceptors.values():
             acceptor.close()
             await acceptor.wait_closed()
-        self._acceptors = {}
 
     async def _serve(self, session: asyncssh.SSHServerProcess[bytes]) -> None:
         login = session.channel.get_connection().get_owner()
         assert isinstance(login, _Login)
         with contextlib.suppress(OSError, asyncssh.Error):
-            given = await session.stdin.read()
-            answer = self._ask(login.key, login.host, session.command or "", given)
+            stdin = await session.stdin.read()
+            answer = self._answer(login.key, login.host, session.command or "", stdin)
             if answer is None:  # as a machine that was switched off
                 session.channel.get_connection().abort()
                 return
@@ -75,12 +73,12 @@ class Door:
 
 
 class _Login(asyncssh.SSHServer):
-    """One connection: who has logged in, and where."""
+    """One connection: its key and its host."""
 
     def __init__(self, known: Callable[[str], bool], host: int) -> None:
         self._known, self.host, self.key = known, host, ""
 
-    def begin_auth(self, username: str) -> bool:  # noqa: ARG002
+    def begin_auth(self, username: str) -> bool:
         return True
 
     def public_key_auth_supported(self) -> bool:

@@ -6,11 +6,11 @@
 import asyncio
 from typing import Any
 
-from tpujob.emulator.http import Handler, HttpThread, Request, Response, json_response
-from tpujob.emulator.tpu.calls import carry_out, next_fault
+from tpujob.emulator.http_messages import Handler, Request, Response, json_response
+from tpujob.emulator.http_server import HttpThread
+from tpujob.emulator.tpu import transcode
 from tpujob.emulator.tpu.records import ApiError
-from tpujob.emulator.tpu.rest import transcode
-from tpujob.emulator.tpu.server import message_class, services
+from tpujob.emulator.tpu.server import carry_out, message_class, next_fault, services
 from tpujob.emulator.tpu.world import World
 
 #: the HTTP status of each gRPC status (documented: google/rpc/code.proto), but for one
@@ -107,5 +107,5 @@ async def _body(request: Request) -> dict[str, Any]:
 
 def _error(error: ApiError) -> Response:
     status = _HTTP_STATUS[error.code]
-    told = {"code": status, "message": error.message, "status": error.code}
-    return json_response({"error": told}, status)
+    body = {"code": status, "message": error.message, "status": error.code}
+    return json_response({"error": body}, status)

@@ -11,11 +11,11 @@ from tpujob.emulator.storage import StorageFaults
 from tpujob.emulator.tpu.records import Pricing
 
 #: What the service is reported to do, but not always; off unless switched on. By name: what happens.
-QUIRKS: Mapping[str, str] = MappingProxyType(
+API_BUGS: Mapping[str, str] = MappingProxyType(
     {
         # reported by axlearn, `tpu.py`: "throws 409 even for resources that were just created"
         "late-conflict": "creating a queued resource takes effect and answers ALREADY_EXISTS",
-        # inferred (live: create-operation): the same, said by the operation
+        # inferred (live: create-operation): the same, as the result of the operation
         "late-conflict-operation": "creating a queued resource takes effect, and its operation ends in ALREADY_EXISTS",
         # inferred (live: marks-echoed): no document says whether a queued resource repeats the labels of its nodes
         "no-labels": "answers leave out the labels of nodes",
@@ -29,7 +29,7 @@ QUIRKS: Mapping[str, str] = MappingProxyType(
 class Stockout:
     zone: str
     generation: str  #: empty: all of them
-    until: float | None  #: None: until somebody ends it
+    until: float | None  #: None: until it is ended by command
     fail: bool  #: a queued resource fails at once, instead of waiting in the queue
 
 
@@ -71,7 +71,7 @@ class Faults:
     )
     calls: list[CallFault] = field(default_factory=list[CallFault])
     storage: StorageFaults = field(default_factory=StorageFaults)
-    quirks: set[str] = field(default_factory=set[str])  #: those of QUIRKS that are on
+    api_bugs: set[str] = field(default_factory=set[str])  #: those of API_BUGS that are on
     #: seconds after which the cloud suspends a queued resource that became ACTIVE; 0: never
     max_run_s: float = 0.0
     unreachable: set[str] = field(

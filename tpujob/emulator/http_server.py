@@ -13,7 +13,6 @@ import logging
 import socket
 import threading
 from collections import deque
-from concurrent.futures import Future
 from email.utils import formatdate
 from pathlib import Path
 from typing import Protocol
@@ -21,7 +20,7 @@ from typing import Protocol
 import httptools
 
 from tpujob import sockets
-from tpujob.emulator.http.messages import (
+from tpujob.emulator.http_messages import (
     Body,
     Cut,
     FilePart,
@@ -55,7 +54,7 @@ class HttpThread:
         else:
             self._socket = socket.create_server(("127.0.0.1", where))
             self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        self._handler, self._server = handler, HttpServer(handler)
+        self._server = HttpServer(handler)
         self._loop = asyncio.new_event_loop()
         self._end = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -68,13 +67,6 @@ class HttpThread:
             self._thread.join()
         if self._path:
             sockets.remove(self._path)
-
-    def ask(self, request: Request) -> Future[Response]:
-        """Answer a request of this process as one that came by the socket."""
-        return asyncio.run_coroutine_threadsafe(self._handled(request), self._loop)
-
-    async def _handled(self, request: Request) -> Response:
-        return await self._handler(request)
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:

@@ -18,7 +18,8 @@ from tests.support.tpu_rig import Cloud, queued, queued_state, until
 from tpujob.cli.commands.emulator import group as cli
 from tpujob.cli.commands.emulator import options
 from tpujob.emulator.client import EmulatorClient
-from tpujob.emulator.faults import chaos, commands, schedule
+from tpujob.emulator.faults import PER_HOUR, PRESETS, chaos, commands, schedule
+from tpujob.emulator.faults.schedule import Step
 from tpujob.emulator.tpu.records import ApiError
 from tpujob.errors import BadRequest
 
@@ -28,46 +29,51 @@ HOUR = 3600.0
 
 
 def test_a_seed_is_a_plan_and_the_same_one_on_every_machine() -> None:
-    first = list(itertools.islice(chaos.plan(7, 1.0), 3))
+    first = [shown(step) for step in itertools.islice(chaos.steps(7, 1.0), 3)]
     assert first == [
-        chaos.Planned(134.988, "storage-error", 673175811),
-        chaos.Planned(147.166, "storage-error", 3138458493),
-        chaos.Planned(187.139, "oom", 3723236131),
+        (134.988, "storage-error", "pick 673175811"),
+        (147.166, "storage-error", "pick 3138458493"),
+        (187.139, "oom", "pick 3723236131"),
     ]
-    assert first != list(itertools.islice(chaos.plan(8, 1.0), 3))
+    assert first != [shown(step) for step in itertools.islice(chaos.steps(8, 1.0), 3)]
+
+
+def shown(step: Step) -> tuple[float, str, str]:
+    return step.at, step.do, step.text
 
 
 def test_leaving_out_kinds_of_faults_does_not_move_the_others() -> None:
-    def first_day(only: tuple[str, ...] = ()) -> list[chaos.Planned]:
-        return list(chaos.until(chaos.plan(3, 1.0, only), 24 * HOUR))
+    def first_day(only: tuple[str, ...] = ()) -> list[tuple[float, str, str]]:
+        return [shown(step) for step in chaos.steps(3, 1.0, only, 24 * HOUR)]
 
     everything = first_day()
-    assert [p.at for p in everything] == sorted(p.at for p in everything)
-    for kind in chaos.PER_HOUR:
-        assert first_day((kind,)) == [p for p in everything if p.kind == kind]
+    assert [at for at, _, _ in everything] == sorted(at for at, _, _ in everything)
+    for kind in PER_HOUR:
+        assert first_day((kind,)) == [step for step in everything if step[1] == kind]
 
 
-@pytest.mark.parametrize("rate", chaos.PRESETS.values())
+@pytest.mark.parametrize("rate", PRESETS.values())
 def test_a_plan_has_as_many_faults_as_were_asked_for(rate: float) -> None:
     hours = 200
-    came = Counter(p.kind for p in chaos.until(chaos.plan(1, rate), hours * HOUR))
-    for kind, per_hour in chaos.PER_HOUR.items():
+    came = Counter(step.do for step in chaos.steps(1, rate, until=hours * HOUR))
+    for kind, per_hour in PER_HOUR.items():
         mean = per_hour * rate * hours
         assert abs(came[kind] - mean) < 5 * mean**0.5, f"{kind}: {came[kind]}, not about {mean}"
 
 
 def test_the_target_of_a_fault_follows_from_the_seed_and_what_is_there() -> None:
     """Every command that chaos plans is one that the emulator takes."""
-    slices = [chaos.ReadySlice("tj-000001-1", 4), chaos.ReadySlice("tj-000002-1", 1)]
-    for fault in itertools.islice(chaos.plan(5, 1.0), 400):
-        how = chaos.aim(fault, slices, [ZONE])
-        assert how == chaos.aim(fault, slices, [ZONE])
+    model = Model()
+    assert [chaos.aim(model.world, kind, 1) for kind in ("preempt", "stockout")] == [None, None]
+    model.ask("q")
+    model.ask("r")
+    model.go(20)
+    for step in itertools.islice(chaos.steps(5, 1.0), 400):
+        how = step.aim(model.world)
+        assert how == step.aim(model.world)
         assert how is not None
-        assert fault.kind in commands.COMMANDS
-        hosts = {t.name: t.hosts for t in slices}.get(how.get("target", ""), 1)
-        assert (how.get("host") or 0) < hosts
-    nothing = [chaos.aim(chaos.Planned(0, kind, 1), [], []) for kind in ("preempt", "stockout")]
-    assert nothing == [None, None]
+        assert step.do in commands.COMMANDS
+        assert (how.get("host") or 0) < 2
 
 
 # What a schedule may say ---------------------------------------------------------------------------------------------
@@ -85,7 +91,7 @@ def test_a_schedule_is_read_in_the_words_of_the_command_line() -> None:
             {"at": "4h", "do": "quota", "zone": ZONE, "type": "v4", "limit": "none"},
         ]
     )
-    assert [(s.at, s.do, s.how) for s in steps] == [
+    assert [(s.at, s.do, s.aim(Model().world)) for s in steps] == [
         (30, "preempt", {"target": "000042", "notice_s": 5}),
         (31, "slow", {"host": 1, "factor": 2.5}),
         (120, "stockout", {"zone": ZONE, "for_s": 600, "fail": True}),
@@ -150,13 +156,13 @@ def test_a_schedule_carries_out_each_step_at_its_time() -> None:
     assert model.state("q")[1] == "READY"
     model.go(2)
     assert model.state("q")[1] == "PREEMPTED"
-    shown = model.control.perform("GET", "/status", {})[1]["script"]
+    shown = model.control.perform("GET", "/status", {})[1]["schedule"]
     assert (shown["done"], shown["next"][0]["in_s"]) == (1, 9)
     model.go(20)
     assert model.world.faults.stockout(ZONE, "v4", model.now)
     assert "schedule: oom failed: no slice is ready" in told(model)
     assert told(model)[-1] == "schedule: has ended"
-    assert model.control.perform("GET", "/status", {})[1]["script"] is None
+    assert model.control.perform("GET", "/status", {})[1]["schedule"] is None
 
 
 def storm(model: Model, hours: float, **more: Any) -> list[tuple[float, str]]:
@@ -181,13 +187,13 @@ def storm(model: Model, hours: float, **more: Any) -> list[tuple[float, str]]:
 def came(seen: list[tuple[float, str]]) -> set[str]:
     """The kinds of fault that chaos brought, whether there was something to hit or not."""
     said = [text.removeprefix("chaos 11: ") for _, text in seen if text.startswith("chaos 11: ")]
-    return {kind for kind in chaos.PER_HOUR if any(re.match(rf"{kind}\b", s) for s in said)}
+    return {kind for kind in PER_HOUR if any(re.match(rf"{kind}\b", s) for s in said)}
 
 
 def test_the_same_seed_does_the_same_to_the_same_world() -> None:
     one = storm(Model(), 3)
     assert one == storm(Model(), 3)
-    assert came(one) == set(chaos.PER_HOUR), "not everything came in three hours of storm"
+    assert came(one) == set(PER_HOUR), "not everything came in three hours of storm"
     assert not any("INVALID" in text or "must be" in text for _, text in one)
 
 
@@ -236,11 +242,11 @@ def test_chaos_reports_its_next_fault(emulator: EmulatorClient) -> None:
     assert said.startswith("chaos 7: 0 done, next:")
     assert said.count("oom") + said.count("hang") == 5
     assert "chaos 7" in run("status")
-    shown = emulator.status()["script"]["next"]
-    wanted = itertools.islice(chaos.plan(7, chaos.PRESETS["calm"], ["oom", "hang"]), 5)
-    assert [(n["do"], n["what"]) for n in shown] == [(p.kind, f"pick {p.pick}") for p in wanted]
-    assert "The plan of faults is stopped" in run("chaos", "--off")
-    assert emulator.status()["script"] is None
+    shown = emulator.status()["schedule"]["next"]
+    wanted = itertools.islice(chaos.steps(7, PRESETS["calm"], ["oom", "hang"]), 5)
+    assert [(n["do"], n["what"]) for n in shown] == [(step.do, step.text) for step in wanted]
+    assert "The schedule of faults is stopped" in run("chaos", "--off")
+    assert emulator.status()["schedule"] is None
     assert "--seed" in run("chaos", code=2)
     assert "calm, normal, storm" in run("chaos", "--seed", "1", "--rate", "much", code=2)
     with pytest.raises(BadRequest, match="'tea' is none of preempt"):
@@ -263,8 +269,8 @@ def test_a_file_of_steps_is_run(
     assert "silence host=1.0" in said
     file.write_text(json.dumps([{"at": 60, "do": "oom", "target": "tj-000042-1", "host": 1}]))
     assert "oom" in run("schedule", str(file))
-    assert len(emulator.status()["script"]["next"]) == 1, "the first schedule goes on beside it"
-    assert "The plan of faults is stopped" in run("schedule", "--off")
+    assert len(emulator.status()["schedule"]["next"]) == 1, "the first schedule goes on beside it"
+    assert "The schedule of faults is stopped" in run("schedule", "--off")
     assert "FILE" in run("schedule", code=2)
     assert "none.yaml" in run("schedule", "none.yaml", code=2)
     file.write_text("- {at: 1s")

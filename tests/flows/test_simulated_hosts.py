@@ -1,23 +1,21 @@
-"""Hollow hosts under a whole backend: real clients, real SSH, the real report path, and not one process of a host."""
+"""Simulated hosts under a whole backend: real clients, real SSH, the real report path, and no process of a host."""
 
 from __future__ import annotations
 
 import json
+import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.bench.scale.farm import SimulatedFarm
 from tests.support.callers import ADA
 from tests.support.tpu_rig import Cloud
 from tpujob.config.settings import load
 from tpujob.emulator.control import Control
 from tpujob.emulator.farm.addresses import free_everywhere
-from tpujob.emulator.farm_client import NoFarm
-from tpujob.emulator.hollow.beside import Beside
-from tpujob.emulator.hollow.farm import HollowFarm
 from tpujob.emulator.storage import StorageServer
 from tpujob.emulator.tpu.records import Latencies
 from tpujob.wiring import backend as wiring
@@ -32,11 +30,11 @@ class Lab:
     def __init__(self, folder: Path) -> None:
         port = free_everywhere()
         self.storage = StorageServer(folder / "storage")
-        self.hollow = HollowFarm(self.storage, lambda: port)
+        self.farm = SimulatedFarm(self.storage.url, lambda: port)
         # a deletion takes long enough to be seen: else a second look must confirm it, a minute later
         latencies = Latencies(accept=0.01, create=0.03, delete=4.0, suspend=0.02)
-        self.cloud = Cloud(Beside(NoFarm(), self.hollow), latencies)
-        self.control = Control(self.cloud.world, self.hollow.count)
+        self.cloud = Cloud(self.farm, latencies)
+        self.control = Control(self.cloud.world)
         settings = load(folder / "state", env={"USER": "ada", "TPUJOB_REPORT_EVERY": "1"})
         settings.run.mkdir(parents=True)
         ready = {"tpu": self.cloud.tpu.address, "storage": self.storage.url}
@@ -44,7 +42,6 @@ class Lab:
         settings.farm_ready.write_text(json.dumps({"ssh_port": port}))
         self.backend = wiring.backend(settings)
         self.api = self.backend.api.acting_for(ADA)
-        assert self.do("hollow", on=True, hosts=100)["on"]
         self.backend.start()
         self.jobs = [self._create(number) for number in range(JOBS)]
 
@@ -53,10 +50,13 @@ class Lab:
         spec = {"name": f"job-{number}", "tpu": tpu, "run": {"command": "train"}}
         return self.api.create({**spec, "preflight": False, "stop_grace": "1s"})["id"]
 
-    def do(self, command: str, **values: Any) -> dict[str, Any]:
-        status, answer = self.control.perform("POST", f"/{command}", values)
+    def preempt(self, count: int) -> list[str]:
+        """The ids of so many jobs whose slices get the notice at the same moment."""
+        jobs = random.Random(7).sample(self.jobs, count)
+        steps = [{"at": "0s", "do": "preempt", "target": job, "notice": "0.5s"} for job in jobs]
+        status, answer = self.control.perform("POST", "/schedule", {"steps": steps})
         assert status == 200, answer
-        return answer
+        return jobs
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         """Asks rarely, as each question takes time from the backend."""
@@ -71,7 +71,7 @@ class Lab:
     def close(self) -> None:
         self.backend.stop()
         self.cloud.stop()
-        self.hollow.close()
+        self.farm.close()
         self.storage.stop()
 
 
@@ -84,22 +84,19 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 def test_five_of_twenty_jobs_are_preempted_at_once_and_come_back(lab: Lab) -> None:
     lab.until(lambda: lab.states() == {"running": JOBS}, "all run")
-    assert (count := lab.do("hollow"))["slices"] == JOBS
-    assert count["hosts"] == sum(lab.api.get(job)["hosts"] for job in lab.jobs)
-    gone = lab.do("preempt-many", count=5, notice_s=0.5, seed=7)["slices"]
-    jobs = [slice.split("-")[1] for slice in gone]
-
+    assert lab.farm.count() == (JOBS, sum(lab.api.get(job)["hosts"] for job in lab.jobs))
+    jobs = lab.preempt(5)
     lab.until(lambda: lab.states() != {"running": JOBS}, "the backend sees it")
     lab.until(lambda: lab.states() == {"running": JOBS}, "all run again")
     for view in map(lab.api.get, jobs):
         assert [one["cause"] for one in view["attempts"]] == ["PREEMPTED", None]
     others = set(lab.jobs) - set(jobs)
     assert all(len(lab.api.get(job)["attempts"]) == 1 for job in others)
-    assert lab.do("hollow")["slices"] == JOBS, "nothing is left of the five"
+    assert lab.farm.count()[0] == JOBS, "nothing is left of the five"
 
 
 def test_a_cancelled_job_is_told_over_ssh_and_leaves_nothing(lab: Lab) -> None:
     lab.until(lambda: lab.states().get("running") == JOBS, "all run")
     lab.api.cancel(lab.jobs[1], release=True)
     lab.until(lambda: lab.api.get(lab.jobs[1])["state"] == "cancelled", "cancelled")
-    lab.until(lambda: lab.do("hollow")["slices"] == JOBS - 1, "its slice is gone")
+    lab.until(lambda: lab.farm.count()[0] == JOBS - 1, "its slice is gone")
