@@ -19,7 +19,7 @@ from tpujob.domain import money
 from tpujob.domain.model import Grant, Job, State
 from tpujob.domain.text import dollars
 from tpujob.errors import BadRequest
-from tpujob.service.money.ended import Ended
+from tpujob.service.job_index.spending import EndedSpending
 from tpujob.web.api import create_app
 
 
@@ -73,7 +73,7 @@ def test_a_report_says_what_all_records_say_whatever_becomes_of_jobs(stage: Stag
     """What has ended is summed once: jobs end, come, change and go, money runs on, grants are shared."""
     dice, store, clock = Random(11), stage.store, stage.clock
     clock.time = lab.NOW
-    kept = Ended(store, stage.api.board)
+    kept = EndedSpending(store, stage.api.index)
 
     def add(count: int) -> None:
         for _ in range(count):

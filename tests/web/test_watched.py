@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.service.test_backend_itself import scraped, value
+from tests.service.test_backend_status import scraped, value
 from tests.support.callers import ADA, TokenDoor
 from tests.support.http import ask
 from tests.support.scripted import LIMITLESS, listening

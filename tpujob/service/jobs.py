@@ -77,7 +77,7 @@ class Jobs:
         self._ports, self._engine, self._reach, self._settings = ports, engine, reach, settings
         self._reading, self._changing = reading, changing
         self._members, self._notifications = members, notifications
-        self.board, self.changes, self.itself = reading.board, reading.changes, reading.status
+        self.index, self.changes, self.itself = reading.index, reading.changes, reading.status
 
     def __getattr__(self, name: str) -> Any:
         if name in METHODS:
@@ -96,9 +96,9 @@ class Jobs:
         return CallerView(id=self._who.id, name=self._who.name, role=self._who.role or "")
 
     def backend_metrics(self) -> str:
-        from tpujob.service.backend import families  # a backend that is not scraped does without
+        from tpujob.service.backend import metrics  # a backend that is not scraped does without
 
-        return families.text(self.itself)
+        return metrics.text(self.itself)
 
     # Notifications ---------------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class Jobs:
     # Look ------------------------------------------------------------------------------------------------------------
 
     def list(self, asked: ListAsked | None = None) -> JobPage:
-        return self.board.page(self._who, asked or {})
+        return self.index.page(self._who, asked or {})
 
     def get(self, job: str) -> JobView:
         return self._view(self._find("get", job))
@@ -260,7 +260,7 @@ class Jobs:
             after = self.changes.wait(job_id, after, timeout)
 
     def budgets(self) -> Sequence[SpendingView]:
-        now, live = self._ports.clock.now(), self.board.split()[0]
+        now, live = self._ports.clock.now(), self.index.split()[0]
         own = (
             (job.id, money.account(job, now, self._engine.funds(job).granted))
             for job in sorted(live, key=lambda job: job.id, reverse=True)
@@ -273,16 +273,16 @@ class Jobs:
     # Steer -----------------------------------------------------------------------------------------------------------
 
     def cancel(self, job: str, *, release: bool = False) -> JobView:
-        return self._view(self._changing.steering.cancel(self._who, job, release=release))
+        return self._view(self._changing.actions.cancel(self._who, job, release=release))
 
     def delete(self, job: str) -> JobView:
-        return self._view(self._changing.steering.delete(self._who, job))
+        return self._view(self._changing.actions.delete(self._who, job))
 
     def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
-        return self._view(self._changing.steering.clean(self._who, job, checkpoints=checkpoints))
+        return self._view(self._changing.actions.clean(self._who, job, checkpoints=checkpoints))
 
     def resume(self, job: str, *, budget: float | None = None) -> JobView:
-        return self._view(self._changing.steering.resume(self._who, job, budget=budget))
+        return self._view(self._changing.actions.resume(self._who, job, budget=budget))
 
     def _find(self, method: str, job: str) -> Job:
         return find_job(self._ports.store, self._who, method, job, self._reading.records.get)

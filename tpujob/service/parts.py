@@ -10,17 +10,16 @@ from tpujob.domain.observations import NO_FUNDS, Account, Circuit, Funds
 from tpujob.domain.placement import EVERYWHERE, Site
 from tpujob.engine import Bundles, Counters, Live, Loop
 from tpujob.ports import Blobs, Clock, Copies, Secrets, Store
-from tpujob.service.backend import Itself, Process
-from tpujob.service.board import Board
-from tpujob.service.changes import Changes, Records
-from tpujob.service.known import Knowledge
+from tpujob.service.backend import BackendStatus, Process
+from tpujob.service.job_actions import JobActions
+from tpujob.service.job_index import Changes, JobIndex, Records
 from tpujob.service.logs import Logs
-from tpujob.service.members import OwnSecrets
 from tpujob.service.metrics import Curves
 from tpujob.service.money.estimate import Estimates
 from tpujob.service.overview import Overview, Quotas
-from tpujob.service.steering import Steering
+from tpujob.service.runtime_info import RuntimeReader
 from tpujob.service.submission import Offered, Submission, nobody_knows
+from tpujob.service.submission.secrets import OwnSecrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +76,12 @@ class Reading:
 
     changes: Changes
     records: Records
-    knowledge: Knowledge
-    board: Board
+    knowledge: RuntimeReader
+    index: JobIndex
     logs: Logs
     curves: Curves
     overview: Overview
-    status: Itself
+    status: BackendStatus
     suspects: Callable[[], Sequence[Suspect]]  #: machines, as they are recorded
 
 
@@ -94,5 +93,5 @@ class Changing:
     secrets: OwnSecrets
     bundles: Bundles
     estimates: Estimates
-    steering: Steering
+    actions: JobActions
     announce: Callable[[Job], None]  #: a job was changed: tell the loop and those who follow

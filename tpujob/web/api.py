@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute
 from tpujob.api import JobsApi
 from tpujob.domain.access import Principal
 from tpujob.service import Changes
-from tpujob.service.backend import Itself
+from tpujob.service.backend import BackendStatus
 from tpujob.version import __version__
 from tpujob.web import events, schemas
 from tpujob.web.auth import browser
@@ -38,7 +38,7 @@ def create_app(
     make_pass: Callable[[bool], tuple[int, float | None]] | None = None,
     limits: Limits | None = None,
     sessions: Sessions | None = None,
-    itself: Itself | None = None,
+    itself: BackendStatus | None = None,
 ) -> FastAPI:
     """The backend's app: `jobs` is what a caller may ask, once `door` has recognised them. `watch` gives the number of
     the newest change of any job, so that a client that follows all jobs misses none between two polls. Once

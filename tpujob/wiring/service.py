@@ -6,26 +6,25 @@ from typing import TYPE_CHECKING
 
 from tpujob.domain.access import BACKEND, Principal
 from tpujob.engine import Bundles
-from tpujob.service.backend import Itself
-from tpujob.service.board import Board
-from tpujob.service.changes import Records
+from tpujob.service.backend import BackendStatus
+from tpujob.service.job_actions import JobActions
+from tpujob.service.job_index import JobIndex, Records
 from tpujob.service.jobs import Jobs
-from tpujob.service.known import Knowledge
 from tpujob.service.logs import Logs
-from tpujob.service.members import OwnSecrets
 from tpujob.service.metrics import Curves
 from tpujob.service.money.comparison import Comparisons
 from tpujob.service.money.cost import Costs
 from tpujob.service.money.estimate import Estimates
 from tpujob.service.overview import Overview
 from tpujob.service.parts import Changing, Reading
-from tpujob.service.steering import Steering
+from tpujob.service.runtime_info import RuntimeReader
 from tpujob.service.submission import Submission
+from tpujob.service.submission.secrets import OwnSecrets
 
 if TYPE_CHECKING:
     from tpujob.domain.model import Job
     from tpujob.service import Admin, Changes, Membership
-    from tpujob.service.logs import Live
+    from tpujob.service.logs import LiveLogs
     from tpujob.service.notifications import Notifications
     from tpujob.service.parts import EngineState, HostReach, Ports, ServiceSettings
 
@@ -40,18 +39,18 @@ def jobs(
     admin: Admin,
     members: Membership,
     notifications: Notifications,
-    live_logs: Live | None = None,
+    live_logs: LiveLogs | None = None,
     who: Principal = BACKEND,
 ) -> Jobs:
     """`live_logs`: what running hosts print that is not stored yet. `who`: for whom; `acting_for` makes one for another
     caller."""
     store, blobs, clock, site = ports.store, ports.blobs, ports.clock, settings.site
-    knowledge = Knowledge(engine.live, engine.circuits, engine.funds, site.prices)
-    board = Board(store, changes, clock, knowledge)
-    costs = Costs(store, clock, board, settings.owner, emulated=settings.around.emulated)
+    knowledge = RuntimeReader(engine.live, engine.circuits, engine.funds, site.prices)
+    index = JobIndex(store, changes, clock, knowledge)
+    costs = Costs(store, clock, index, settings.owner, emulated=settings.around.emulated)
 
     def announce(job: Job) -> None:
-        board.note(job)
+        index.note(job)
         changes.poke()
         engine.loop.poke(job.id)
 
@@ -61,18 +60,18 @@ def jobs(
     estimates = Estimates(
         store, clock, site, submission.placed, settings.around, submission.to_copy
     )
-    status = Itself(
-        store, clock, board, engine.loop, engine.counters, notifications, engine.circuits, costs,
+    status = BackendStatus(
+        store, clock, index, engine.loop, engine.counters, notifications, engine.circuits, costs,
         settings.process,
     )  # fmt: skip
     reading = Reading(
         changes=changes,
         records=Records(store, changes),
         knowledge=knowledge,
-        board=board,
+        index=index,
         logs=Logs(blobs, live_logs),
         curves=Curves(blobs, clock, reach.key),
-        overview=Overview(store, clock, engine.circuits, board, settings.quotas),
+        overview=Overview(store, clock, engine.circuits, index, settings.quotas),
         status=status,
         suspects=admin.suspects,
     )
@@ -81,7 +80,7 @@ def jobs(
         secrets=OwnSecrets(store, ports.secrets),
         bundles=Bundles(store, blobs),
         estimates=estimates,
-        steering=Steering(store, clock, site.prices, engine.funds, announce),
+        actions=JobActions(store, clock, site.prices, engine.funds, announce),
         announce=announce,
     )
     comparisons = Comparisons(store, clock, site, submission.placed, estimates)

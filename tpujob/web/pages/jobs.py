@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any, cast, get_args
 
 from tpujob.api import ActionName, JobOrder, JobsApi, ListAsked
-from tpujob.domain import listing
 from tpujob.domain.model import Cause, State
+from tpujob.service.job_index import query as listing
 from tpujob.web.pages.frame import PageContent, PageRequest
 from tpujob.web.pages.query import Query
 from tpujob.web.routes.caller import may
