@@ -20,10 +20,9 @@ from tpujob.domain.money.forecast import PlannedWork, forecast
 from tpujob.domain.money.samples import Place, history
 from tpujob.domain.observations import NO_FUNDS
 from tpujob.domain.prices import LIST
-from tpujob.service.board import Board
-from tpujob.service.changes import Changes
-from tpujob.service.known import Knowledge
+from tpujob.service.job_index import Changes, JobIndex
 from tpujob.service.money.cost import Costs
+from tpujob.service.runtime_info import RuntimeReader
 
 JOBS = 10_000
 TARGET = 2.0  #: seconds
@@ -47,11 +46,11 @@ def main() -> None:
         _forecasts([_finished(number) for number in range(count)])
         for by in ("job", "user", "day", "type"):
             store, clock = SqliteStore(Path(folder, "bench.db")), _Clock()
-            board = Board(
-                store, Changes(store), clock, Knowledge({}, dict, lambda _: NO_FUNDS, LIST)
+            index = JobIndex(
+                store, Changes(store), clock, RuntimeReader({}, dict, lambda _: NO_FUNDS, LIST)
             )
-            board.look()  # as a backend has done for its first list
-            fresh = Costs(store, clock, board)
+            index.states()  # as a backend has done for its first list
+            fresh = Costs(store, clock, index)
             first, again = _cpu(fresh, by), _cpu(fresh, by)
             print(
                 f"cost report --by {by:5} {count:,} jobs: {first:5.2f} s, again {again:5.2f} s   {TARGET:g} s"
