@@ -27,7 +27,7 @@ from tpujob.domain.model import Job
 from tpujob.domain.observations import SliceSeen
 from tpujob.domain.prices import LIST
 from tpujob.engine.loop import ATTENDED, REFRESH, SWEEP_EVERY
-from tpujob.ports import Survey
+from tpujob.ports import SliceSurvey
 from tpujob.protocol import limits, paths
 from tpujob.service import logs
 from tpujob.service.logs.live_stream import Tails
@@ -323,7 +323,7 @@ class _Hour:
             self.bill.tpu["get"] += 2  # its queued resource and its node
             return look(slice, timeout=timeout)
 
-        def surveyed(zones: Collection[str], *, timeout: float) -> Survey:
+        def surveyed(zones: Collection[str], *, timeout: float) -> SliceSurvey:
             found = survey(zones, timeout=timeout)
             self.bill.tpu["list"] += found.calls
             return found
