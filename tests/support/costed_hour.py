@@ -37,7 +37,7 @@ from tpujob.service.logs.live_stream import Tails
 from tpujob.service.logs.live_tail import Ring
 
 #: a type of so many hosts
-TYPES: Mapping[int, str] = {1: "v4-8", 4: "v4-32", 64: "v4-512", 256: "v4-2048"}
+TYPES: Mapping[int, str] = {1: "v4-8", 4: "v4-32", 64: "v4-512"}
 #: seconds between two reports of a slice in the cloud, and between two lines of a program that prints
 REPORT_EVERY, LINE_EVERY = 60.0, 0.5
 #: how Cloud Storage bills each method of the port `Blobs`; deletions are free, and what is refused or not found
@@ -371,29 +371,25 @@ class _Hour:
 # The table -----------------------------------------------------------------------------------------------------------
 
 HEAD = (
-    "| Hosts | Program | Followed | Class A by hosts | Class A by the backend | Class B | Cloud TPU calls | Dollars |",
-    "|---:|---|---|---:|---:|---:|---:|---:|",
+    "| Hosts | Followed | Class A by hosts | Class A by the backend | Class B | Cloud TPU calls | Dollars |",
+    "|---:|---|---:|---:|---:|---:|---:|",
 )
 #: how many minutes are played of each size: more hosts do the same more often
-MINUTES: Mapping[int, float] = {1: 60, 4: 60, 64: 10, 256: 5}
+MINUTES: Mapping[int, float] = {1: 60, 4: 60, 64: 10}
 
 
 @dataclass(frozen=True)
 class Case:
     hosts: int
-    prints: bool
     followed: str  #: see `an_hour`
 
     def played(self) -> Bill:
-        return an_hour(
-            self.hosts, prints=self.prints, followed=self.followed, minutes=MINUTES[self.hosts]
-        )
+        return an_hour(self.hosts, prints=True, followed=self.followed, minutes=MINUTES[self.hosts])
 
     def row(self, bill: Bill) -> str:
         """Of the table: an hour of such a job."""
         words = (
             str(self.hosts),
-            "prints" if self.prints else "quiet",
             self.followed or "no",
             *(f"{n:,}" for n in (bill.hosts["A"], bill.backend["A"], bill.of("B"))),
             f"{sum(bill.tpu.values()):,}",
@@ -402,9 +398,4 @@ class Case:
         return f"| {' | '.join(words)} |"
 
 
-CASES = tuple(
-    Case(hosts, prints, followed)
-    for hosts in TYPES
-    for prints in (False, True)
-    for followed in ("", "SSH", "bucket")
-)
+CASES = tuple(Case(hosts, followed) for hosts in TYPES for followed in ("", "SSH", "bucket"))
