@@ -56,6 +56,21 @@ def test_the_second_run_moves_nothing_and_lists_once(rig: Rig) -> None:
     assert (rig.objects.operations.class_a, rig.objects.operations.class_b) == (2, 0)
 
 
+def test_a_manifest_comes_last_and_only_when_all_else_is_there(rig: Rig) -> None:
+    """A packed set whose manifest is there counts as whole."""
+    rig.write(
+        {"set/manifest.json": b"{}", "set/z-shard": b"s", **{f"x{i:03d}": b"x" for i in range(99)}}
+    )
+    (rig.source / "set" / "gone").symlink_to(rig.source / "nowhere")
+    broken = rig.sync()
+    assert broken.left_out == 2
+    assert "set/manifest.json" not in rig.stored()
+    assert "set/z-shard" in rig.stored()
+    (rig.source / "set" / "gone").unlink()
+    assert rig.sync().left_out == 0
+    assert rig.stored()["set/manifest.json"] == b"{}"
+
+
 def test_only_the_content_says_what_differs(rig: Rig) -> None:
     rig.write({"same": b"same", "edited": b"before", "longer": b"short"})
     rig.sync()

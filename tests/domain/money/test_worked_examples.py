@@ -48,8 +48,8 @@ EXAMPLES: list[tuple[Use, dict[str, str]]] = [
     (
         BIG,
         {
-            "reports of hosts": "60 reports x 1 h x $0.005 / 1000 = $0.0003",
-            "logs of hosts": "12 pieces of log x 1 h x $0.005 / 1000 = $0.00006",
+            "reports of hosts": "64 hosts x 60 reports x 1 h x $0.005 / 1000 = $0.0192",
+            "logs of hosts": "64 hosts x 12 pieces of log x 1 h x $0.005 / 1000 = $0.00384",
         },
     ),
     (

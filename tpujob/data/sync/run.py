@@ -12,6 +12,7 @@ from typing import Protocol
 from tpujob.data.keys import PARTS_FOLDER
 from tpujob.data.local import alone
 from tpujob.data.objects import Changed, LeftOut, NotCopied, Objects, Outcome, Reader
+from tpujob.data.pack.manifest import NAME as MANIFEST
 from tpujob.data.places import Folder, Place, Prefix, Traffic, UrlList, overlap, route_of
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.directions import direction
@@ -89,7 +90,9 @@ class Sync:
         with ExitStack() as stack:
             parts = self._parts_folder(stack)
             self._outcome.traffic = self._traffic()
-            copy_all(self._planned(), self._copy)
+            manifests: list[AnyPair] = []
+            copy_all(self._without(manifests), self._copy)
+            self._copy_manifests(manifests)
             if parts and not self._outcome.left_out and not self._outcome.conflicts:
                 shutil.rmtree(parts, ignore_errors=True)
                 self._cache.forget_folder(str(parts))
@@ -148,6 +151,25 @@ class Sync:
         return parts
 
     # the copying
+
+    def _without(self, manifests: list[AnyPair]) -> Iterator[AnyPair]:
+        """All pairs but those of manifests, which are added to the list."""
+        for pair in self._planned():
+            if pair.key.rpartition("/")[2] == MANIFEST:
+                manifests.append(pair)
+            else:
+                yield pair
+
+    def _copy_manifests(self, manifests: list[AnyPair]) -> None:
+        """Copy the manifests of packed sets, after all that they name; none while something is left out, as a packed
+        set with a manifest counts as whole."""
+        if not self._outcome.left_out and not self._outcome.conflicts:
+            copy_all(manifests, self._copy)
+            return
+        for pair in manifests:
+            self._leave_out(
+                LeftOut(pair.key, "other files were not copied, and it would name them")
+            )
 
     def _moved(self, size: int) -> None:
         with self._lock:
