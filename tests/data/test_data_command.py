@@ -114,7 +114,7 @@ def test_grain_reads_a_packed_set_as_the_page_shows(
     (snippet,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     exec(snippet, found)
     originals = sorted((reader / "originals").rglob("*.jpg"))
-    labels = found["said"]["labels"]
+    labels = found["manifest"]["labels"]
     for i in (0, 299, 300, 599):
         assert found["images"][i] == originals[i].read_bytes()
         assert labels[found["labels"][i]] == originals[i].parent.name
