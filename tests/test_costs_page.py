@@ -14,7 +14,7 @@ import pytest
 from tests.simulation.sim import EPOCH, Sim
 from tests.support.costed_hour import CASES, HEAD, Case
 from tests.support.virtual_threads import virtual
-from tpujob.domain.prices import LIST
+from tpujob.domain.hardware.prices import LIST
 
 PAGE = (Path(__file__).parents[1] / "docs" / "cost.md").read_text()
 #: counted in each run of the tests; the others by `make bench`

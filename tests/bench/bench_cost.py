@@ -14,12 +14,12 @@ from pathlib import Path
 from tests.support.records import a_job
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.events import Event, EventKind
+from tpujob.domain.hardware.prices import LIST
 from tpujob.domain.model import Attempt, Cause, Grant, Job, Outcome, Progress, Slice, State
 from tpujob.domain.money.conditions import conditions
 from tpujob.domain.money.forecast import PlannedWork, forecast
 from tpujob.domain.money.samples import SamplePlace, history
 from tpujob.domain.observations import NO_FUNDS
-from tpujob.domain.prices import LIST
 from tpujob.service.job_index import Changes, JobIndex
 from tpujob.service.money.cost import Costs
 from tpujob.service.runtime_info import RuntimeReader

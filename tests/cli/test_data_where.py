@@ -9,7 +9,7 @@ import pytest
 
 from tpujob.api import DataPlaceView, DataView, PlanView
 from tpujob.cli.commands.data.bring import named
-from tpujob.cli.render.data.where import data_words, where_page, where_record
+from tpujob.cli.commands.data.where import data_words, where_page, where_record
 from tpujob.errors import BadSpec
 
 TIB = 2**40

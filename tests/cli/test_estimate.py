@@ -16,7 +16,7 @@ from tpujob.cli.commands.cost.estimate_page import estimate_page
 from tpujob.cli.commands.cost.prices import NOTHING, chosen, prices_page
 from tpujob.cli.render.text import width
 from tpujob.config import prices
-from tpujob.domain.prices import LIST
+from tpujob.domain.hardware.prices import LIST
 
 ROOT = Path(__file__).parents[2]
 

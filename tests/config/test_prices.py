@@ -12,9 +12,9 @@ from tests.support.records import NOW, job_in
 from tpujob.config import context, prices, settings
 from tpujob.domain.decide import decide
 from tpujob.domain.events import SliceRequested
+from tpujob.domain.hardware.prices import LIST
 from tpujob.domain.model import State
 from tpujob.domain.observations import Observation
-from tpujob.domain.prices import LIST
 from tpujob.errors import BadSpec
 
 TODAY = date(2026, 11, 22)

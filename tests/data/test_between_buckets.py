@@ -12,8 +12,8 @@ import pytest
 from tests.data.rig import Rig, named
 from tests.emulator.storage_rig import ask
 from tpujob.adapters.gcs.objects import JsonObjects
-from tpujob.adapters.https import WebFiles
-from tpujob.cli.render.data.pages import preview_page, preview_record
+from tpujob.adapters.sources.web import WebFiles
+from tpujob.cli.commands.data.pages import preview_page, preview_record
 from tpujob.data.objects import ObjectFacts
 from tpujob.data.places import S3Prefix
 from tpujob.data.sync.run import Preview

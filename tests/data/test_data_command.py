@@ -19,10 +19,10 @@ from tests.data import moto
 from tests.data.web import WebServer, serving
 from tests.emulator.storage_rig import ask
 from tpujob.cli.app import run
-from tpujob.cli.render.data.packed import survey_page, survey_record
+from tpujob.cli.commands.data.pack import survey_page, survey_record
 from tpujob.data.pack.run import SourceSurvey
 from tpujob.data.url_lists import HEADER
-from tpujob.domain.prices import LIST
+from tpujob.domain.hardware.prices import LIST
 
 PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text(encoding="utf-8")
 

@@ -15,7 +15,7 @@ import pytest
 from tests.data.rig import Rig
 from tests.data.web import WebServer, serving
 from tpujob.adapters.gcs.objects import JsonObjects
-from tpujob.adapters.https import WebFiles
+from tpujob.adapters.sources.web import WebFiles
 from tpujob.data.places import Url
 from tpujob.data.sync import upload
 from tpujob.data.sync.checksum_cache import ChecksumCache

@@ -17,7 +17,7 @@ from tests.data import moto as moto_server
 from tests.data.proxy import between
 from tests.data.rig import Rig, files_in, named
 from tpujob.adapters.gcs.objects import JsonObjects
-from tpujob.adapters.s3 import S3Objects
+from tpujob.adapters.sources.s3 import S3Objects
 from tpujob.data.checksums import Hash
 from tpujob.data.objects import ObjectContent, ObjectFacts
 from tpujob.data.places import S3Prefix

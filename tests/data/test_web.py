@@ -18,7 +18,7 @@ from tests.data.proxy import between
 from tests.data.rig import Rig, files_in, named
 from tests.data.web import WebServer, serving
 from tpujob.adapters.gcs.objects import JsonObjects
-from tpujob.adapters.https import WebFiles
+from tpujob.adapters.sources.web import WebFiles
 from tpujob.data.places import Url, UrlList
 from tpujob.data.sync import upload
 from tpujob.data.url_lists import HEADER, files_of

@@ -29,9 +29,9 @@ from tpujob.adapters.google.rest import GoogleRest
 from tpujob.adapters.ssh import FileKeys, SshHosts
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
+from tpujob.domain.hardware.prices import LIST
 from tpujob.domain.model import Endpoint, Slice
 from tpujob.domain.observations import Absent
-from tpujob.domain.prices import LIST
 from tpujob.emulator.farm_client import FarmClient
 from tpujob.emulator.storage import StorageServer
 from tpujob.errors import TpujobError

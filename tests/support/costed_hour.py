@@ -23,9 +23,9 @@ from tests.support.world import Bucket, Clock, orphans
 from tpujob.agent.upload import Redactor, log, report_writer, segments
 from tpujob.agent.upload import followed as followed_sign
 from tpujob.cli.commands.logs import POLL
+from tpujob.domain.hardware.prices import LIST
 from tpujob.domain.model import Job
 from tpujob.domain.observations import SliceSeen
-from tpujob.domain.prices import LIST
 from tpujob.engine.loop import ATTENDED, REFRESH, SWEEP_EVERY
 from tpujob.ports import SliceSurvey
 from tpujob.protocol import limits, paths

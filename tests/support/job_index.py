@@ -13,9 +13,9 @@ from tests.support.world import Clock
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.api import JobPage, ListAsked
 from tpujob.domain.access import Principal
+from tpujob.domain.hardware.prices import LIST
 from tpujob.domain.model import Attempt, DesiredState, Job, Progress, Slice, State
 from tpujob.domain.observations import NO_FUNDS
-from tpujob.domain.prices import LIST
 from tpujob.domain.spec import parse
 from tpujob.engine import JobRuntime
 from tpujob.ports import Store

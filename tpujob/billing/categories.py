@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from tpujob.domain.prices.tpu import chips_per_unit
+from tpujob.domain.hardware.tpu_prices import chips_per_unit
 
 OTHER_TPU = "TPU time of others"
 LIVE_BYTES = "stored bytes"

@@ -24,8 +24,8 @@ from tpujob.config.settings import CONTEXT_NAME, LOCAL, Settings, prepare
 from tpujob.config.sign_in import Door, SignIn
 from tpujob.domain import model
 from tpujob.domain.hardware.accelerators import region_of
+from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.placement import Site
-from tpujob.domain.prices import LIST, PriceList
 from tpujob.domain.spec import Allowed, Usd, bad_spec, problems, yaml
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec.errors import EACH

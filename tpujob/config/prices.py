@@ -1,6 +1,6 @@
 """The user's own prices: a dated YAML file that a context names, laid over the shipped list.
 
-Which figures in it cannot be right is in `domain/prices/lint.py`.
+Which figures in it cannot be right is in `domain/hardware/price_check.py`.
 """
 
 import contextlib
@@ -17,9 +17,10 @@ from pydantic import BeforeValidator, Field, ValidationError
 from tpujob.config import files
 from tpujob.config.context import Context
 from tpujob.config.settings import Settings
-from tpujob.domain.prices import LIST, Flaw, Price, PriceList, Source, flaws, tpu
-from tpujob.domain.prices import rows as known
-from tpujob.domain.prices.services import PARTS, route
+from tpujob.domain.hardware import price_rows as known
+from tpujob.domain.hardware import tpu_prices
+from tpujob.domain.hardware.prices import LIST, Flaw, Price, PriceList, Source, flaws
+from tpujob.domain.hardware.service_prices import PARTS, route
 from tpujob.domain.spec import Allowed, bad_spec, problems, yaml
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec.errors import EACH, Problem
@@ -27,7 +28,7 @@ from tpujob.domain.spec.errors import EACH, Problem
 _MAX_USD = 1_000_000
 #: units that a price may be given in beside its item's own, and what a price for it is multiplied by
 _OTHER_UNITS = {
-    ("chip-hour", "8-core-hour"): Decimal(1) / tpu.CHIPS_OF_8_CORES,
+    ("chip-hour", "8-core-hour"): Decimal(1) / tpu_prices.CHIPS_OF_8_CORES,
     ("GiB-month", "GiB-hour"): Decimal(known.HOURS_A_MONTH),
 }
 
@@ -164,7 +165,7 @@ def _faults(row: _Row, kind: known.Item, given: _File) -> list[tuple[str, str]]:
         allowed = ", ".join(kind.pricings) if kind.pricings != ("",) else "none"
         found.append(("pricing", f"pricing {row.pricing!r} cannot be; allowed: {allowed}"))
     units = [kind.unit, *(other for unit, other in _OTHER_UNITS if unit == kind.unit)]
-    if row.item.startswith("tpu ") and tpu.chips_per_unit(row.item.split()[1]) == 1:
+    if row.item.startswith("tpu ") and tpu_prices.chips_per_unit(row.item.split()[1]) == 1:
         units = [kind.unit]
     if row.unit not in units:
         count = f", the price being for {kind.per:,} of them" if kind.per > 1 else ""
@@ -203,7 +204,7 @@ def _price(row: _Row, kind: known.Item, given: _File) -> Price:
         unit=kind.unit,
         source=Source(source, row.as_of or given.as_of or date.min),
         per=kind.per,
-        quoted=quoted or tpu.quoted(row.item.removeprefix("tpu "), usd),
+        quoted=quoted or tpu_prices.quoted(row.item.removeprefix("tpu "), usd),
         note=row.note or "",
         own=True,
     )

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import (
     Cause,
     Endpoint,
@@ -15,7 +16,6 @@ from tpujob.domain.model import (
     Verdict,
     Watch,
 )
-from tpujob.domain.prices import LIST, PriceList
 from tpujob.errors import Scope
 from tpujob.protocol import Phase
 

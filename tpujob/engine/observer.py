@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from tpujob.domain.decide import best_progress
 from tpujob.domain.failures import stall, triage
 from tpujob.domain.failures.stall import WATCH_LASTS
+from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.host import keys
 from tpujob.domain.host import reports as host_reports
 from tpujob.domain.host.report_verifier import VerifiedReports, add_reports
@@ -28,7 +29,6 @@ from tpujob.domain.observations import (
     SliceState,
     Unknown,
 )
-from tpujob.domain.prices import LIST, PriceList
 from tpujob.engine.report_cache import ReportCache
 from tpujob.engine.slice_cache import SliceCache
 from tpujob.errors import NotFound, Refused, Transient

@@ -23,12 +23,12 @@ from tpujob.domain.actions import (
 from tpujob.domain.decide import decide, decide_beside, follow_up
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.failures import nonfinite
+from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.host import keys
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Job
 from tpujob.domain.money.shared import SharedBudget
 from tpujob.domain.observations import Observation
-from tpujob.domain.prices import LIST, PriceList
 from tpujob.engine.actor import Actor
 from tpujob.engine.circuits import CircuitBreaker
 from tpujob.engine.counters import RECOVERY, Counters, recovered

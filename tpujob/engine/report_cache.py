@@ -10,11 +10,11 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.host import reports
 from tpujob.domain.host.series import read_curves
 from tpujob.domain.model import Job
 from tpujob.domain.money import polling_cost
-from tpujob.domain.prices import LIST, PriceList
 from tpujob.errors import NotFound, TpujobError, Transient
 from tpujob.ports import Blob, Blobs, Clock
 from tpujob.protocol import limits, paths

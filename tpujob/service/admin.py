@@ -9,9 +9,9 @@ from typing import Literal
 
 from tpujob.api import BrokenView, LeakView, SuspectView, SweptView
 from tpujob.domain import invariants
+from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.invariants import Broken
 from tpujob.domain.model import Job, Suspect
-from tpujob.domain.prices import LIST, PriceList
 from tpujob.engine import Orphans
 from tpujob.errors import BadRequest, NotFound, Refused, StoreError, Transient
 from tpujob.ports import Clock, Owned, Reputation, Store

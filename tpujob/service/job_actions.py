@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from tpujob.domain.access import Principal
 from tpujob.domain.events import BudgetChanged, CleanRequested, EventKind
+from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import DesiredState, Job
 from tpujob.domain.money import budget as money
 from tpujob.domain.observations import Funds
-from tpujob.domain.prices import PriceList
 from tpujob.domain.text import dollars
 from tpujob.errors import Conflict
 from tpujob.ports import Clock, Store

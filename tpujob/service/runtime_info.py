@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.model import Ignored, Job, Progress, State
 from tpujob.domain.observations import NO_FUNDS, Circuit, Funds, Maintenance
 from tpujob.domain.placement import circuits as capacity
-from tpujob.domain.prices import PriceList
 from tpujob.engine import JobRuntime
 from tpujob.service.money import budgets
 

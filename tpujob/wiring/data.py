@@ -15,8 +15,8 @@ from tpujob.errors import NotFound
 
 if TYPE_CHECKING:
     from tpujob.adapters.gcs.objects import JsonObjects
-    from tpujob.adapters.https import WebFiles
-    from tpujob.adapters.s3 import S3Objects
+    from tpujob.adapters.sources.s3 import S3Objects
+    from tpujob.adapters.sources.web import WebFiles
 
 #: where the local stack makes a bucket that is used before a job has one
 _LOCAL_REGION = "us-central2"
@@ -51,11 +51,11 @@ def reading(source: Place) -> Generator[SourceReader | None]:
     of URLs with a mistake, and where a package is missing."""
     made: S3Objects | WebFiles | None = None
     if isinstance(source, S3Prefix):
-        from tpujob.adapters.s3 import S3Objects
+        from tpujob.adapters.sources.s3 import S3Objects
 
         made = S3Objects()
     elif isinstance(source, Url | UrlList):
-        from tpujob.adapters.https import WebFiles
+        from tpujob.adapters.sources.web import WebFiles
         from tpujob.data.url_lists import files_of
 
         made = WebFiles(files_of(source))

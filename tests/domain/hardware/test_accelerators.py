@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.prices import LIST
+from tpujob.domain.hardware.prices import LIST
 from tpujob.errors import BadSpec
 from workloads.frame.chips import CHIPS
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.records import job_in
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.prices import LIST, PriceList, Pricing
 from tpujob.domain.model import Grant, Slice, State
 from tpujob.domain.money import (
     CostKind,
@@ -27,7 +28,6 @@ from tpujob.domain.money import (
     usd_of_job,
 )
 from tpujob.domain.money.ledger import HOUR, billed_time
-from tpujob.domain.prices import LIST, PriceList, Pricing
 
 V4 = Use("v4-8", "us-central2-b", "on-demand", "us-central2", hours=Decimal(1))
 SPOT = replace(V4, type="v4-16", pricing="spot", hours=Decimal(3))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+from tpujob.domain.hardware.prices import HOURS_A_MONTH, LIST
 from tpujob.domain.money.polling_cost import PAGE, UNASKED, seconds_between_lists
-from tpujob.domain.prices import HOURS_A_MONTH, LIST
 
 
 def usd_a_month(pages: int) -> Decimal:

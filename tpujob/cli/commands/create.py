@@ -21,7 +21,7 @@ from tpujob.errors import BadSpec, NotFound
 
 if TYPE_CHECKING:
     from tpujob.api import EstimateView, JobsApi, JobView, PlanView
-    from tpujob.domain.prices import PriceList
+    from tpujob.domain.hardware.prices import PriceList
     from tpujob.domain.spec import JobSpec
     from tpujob.submit.archive import Bundle
 
@@ -107,7 +107,7 @@ def _check(spec: JobSpec, *, as_json: bool) -> int:
     """Print for each type of the job whether its program fits, how fast it can be, and what the hours cost."""
     from tpujob.cli.render.check import Checked, check_page
     from tpujob.config import context, prices
-    from tpujob.domain.prices import LIST
+    from tpujob.domain.hardware.prices import LIST
     from tpujob.submit import compile_check
 
     now = current_settings()

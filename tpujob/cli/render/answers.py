@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tpujob.cli.commands.data.where import data_words
 from tpujob.cli.render import words
-from tpujob.cli.render.data.where import data_words
 from tpujob.cli.render.lines import STATE_STYLE, labelled
 from tpujob.cli.render.text import paint
 from tpujob.domain.text import clean, many, rate

@@ -9,10 +9,10 @@ from dataclasses import replace
 from tpujob.domain.actions import Copied, Decision, Denied, MakeCopy, Result
 from tpujob.domain.copies import Copy, CopyProgress
 from tpujob.domain.events import CopyMoved, CopyRefused, CopyStarted, Event, EventKind
+from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Job
 from tpujob.domain.placement import Offer, datasets
-from tpujob.domain.prices import PriceList
 from tpujob.domain.text import amount_of_bytes, dollars, many
 
 _E = EventKind

@@ -1,4 +1,4 @@
-"""Facts of TPUs: generations, types, zones. Tables and their look-ups.
+"""Facts of TPUs: generations, types, zones, quotas, and what Google Cloud charges. Tables and their look-ups.
 
-What a job may get of them is in `placement/`, what they cost in `prices/`.
+What a job may get of them is decided in `placement/`, what a job costs in `money/`. Prices have a face: `prices.py`.
 """

@@ -2,7 +2,7 @@
 bills; what a job will cost: estimates and forecasts; and what may still be spent: budgets.
 
 Pure, and in whole micro-dollars and whole microseconds, so that parts add up to their sum. List prices are in
-`domain/prices/`; here the past is priced by what was stored: each slice keeps the rate at which it was asked for.
+`domain/hardware/prices.py`; here the past is priced by what was stored: each slice keeps the rate of its request.
 """
 
 from tpujob.domain.money.estimate import estimate, sums

@@ -11,9 +11,9 @@ from decimal import Decimal
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import Accelerator, region_of
+from tpujob.domain.hardware.prices import GIB, HOURS_A_MONTH, LIST, Price, PriceList, micros
 from tpujob.domain.money import ledger, polling_cost
 from tpujob.domain.money.estimate_shapes import CostKind, Estimate, EstimateLine, Use
-from tpujob.domain.prices import GIB, HOURS_A_MONTH, LIST, Price, PriceList, micros
 from tpujob.domain.text import amount_of_bytes, dollars, many
 
 

@@ -8,9 +8,9 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Literal
 
+from tpujob.domain.hardware.prices import Price, Pricing
 from tpujob.domain.model import Grant
 from tpujob.domain.money.ledger import Where
-from tpujob.domain.prices import Price, Pricing
 
 
 class CostKind(StrEnum):

@@ -13,13 +13,13 @@ from operator import itemgetter
 from statistics import NormalDist
 from typing import NamedTuple
 
+from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.money.conditions import Conditions
 from tpujob.domain.money.durations import Rates
 from tpujob.domain.money.estimate import estimate
 from tpujob.domain.money.estimate_shapes import Use
 from tpujob.domain.money.run_time import Throughput
 from tpujob.domain.money.samples import SamplePlace
-from tpujob.domain.prices import LIST, PriceList
 
 #: runs: many, or fewer if each has many preemptions
 MOST, LEAST = 600, 80

@@ -3,7 +3,7 @@
 A list is an operation of class A for each page (cloud.google.com/storage/pricing).
 """
 
-from tpujob.domain.prices import HOURS_A_MONTH, LIST, PriceList
+from tpujob.domain.hardware.prices import HOURS_A_MONTH, LIST, PriceList
 
 #: objects on a page of a list (the JSON API's maximum for a page with metadata)
 PAGE = 1000

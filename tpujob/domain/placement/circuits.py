@@ -12,11 +12,11 @@ from typing import Protocol
 
 from tpujob.domain.failures import retry
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import Cause, Job, Slice, State
 from tpujob.domain.observations import Circuit
 from tpujob.domain.placement import datasets
 from tpujob.domain.placement.offers import Offer, offers
-from tpujob.domain.prices import LIST, PriceList
 from tpujob.domain.text import duration
 from tpujob.errors import Scope
 

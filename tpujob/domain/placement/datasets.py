@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tpujob.domain.copies import Copy, Dataset, Saved
 from tpujob.domain.events import CopyStarted
 from tpujob.domain.hardware.accelerators import region_of
-from tpujob.domain.prices import LIST, PriceList, micros
+from tpujob.domain.hardware.prices import LIST, PriceList, micros
 from tpujob.domain.progress import job_progress
 
 if TYPE_CHECKING:

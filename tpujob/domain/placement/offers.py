@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of as region_of
-from tpujob.domain.prices import LIST, PriceList, Pricing
+from tpujob.domain.hardware.prices import LIST, PriceList, Pricing
 from tpujob.errors import BadSpec
 
 if TYPE_CHECKING:

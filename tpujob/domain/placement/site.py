@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
-from tpujob.domain.prices import LIST, PriceList
+from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.errors import BadSpec
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from statistics import median
 from typing import Any
 
 from tpujob.api import ForecastView, HalvesView, RangeView
+from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.model import Job
 from tpujob.domain.money import Use, steps_of_spec
 from tpujob.domain.money.conditions import Conditions, conditions
 from tpujob.domain.money.forecast import Micros, Outlook, PlannedWork, Range, amounts, forecast
 from tpujob.domain.money.samples import SamplePlace, SliceSample, history, program_of
-from tpujob.domain.prices import PriceList
 from tpujob.domain.spec import JobSpec
 
 #: newest jobs that are read

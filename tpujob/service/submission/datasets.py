@@ -11,9 +11,9 @@ from decimal import Decimal
 from tpujob.api import DataPlaceView, DataView
 from tpujob.domain.copies import Dataset
 from tpujob.domain.hardware.accelerators import region_of
+from tpujob.domain.hardware.prices import GIB
 from tpujob.domain.money import DataToCopy
 from tpujob.domain.placement import Site, datasets, home_region
-from tpujob.domain.prices import GIB
 from tpujob.domain.spec import JobSpec
 from tpujob.domain.spec.data import Data
 from tpujob.errors import BadSpec, NotFound, Refused

@@ -14,12 +14,12 @@ from tpujob.cli.options import Json
 from tpujob.cli.output import note, say, say_json, screen
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import wrap
-from tpujob.domain.prices.lint import SPOT_AGES
+from tpujob.domain.hardware.price_check import SPOT_AGES
 from tpujob.domain.text import clean, many
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
-    from tpujob.domain.prices import Price
+    from tpujob.domain.hardware.prices import Price
 
 
 def prices(
@@ -35,7 +35,7 @@ def prices(
     """Show the prices in force, with their dates and sources."""
     from tpujob.config import context
     from tpujob.config import prices as own
-    from tpujob.domain.prices import LIST
+    from tpujob.domain.hardware.prices import LIST
 
     today = datetime.now(UTC).date()
     if lint is not None:

@@ -38,8 +38,8 @@ def _here(source: str) -> str:
 
 
 def _sync(source: str, target: str) -> None:
+    from tpujob.cli.commands.data.pages import outcome_page
     from tpujob.cli.commands.data.sync import copied
-    from tpujob.cli.render.data.pages import outcome_page
 
     ended = "Nothing was submitted. Whole files are kept; the same command goes on."
     record = copied(source, target, ended)

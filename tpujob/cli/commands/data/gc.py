@@ -1,12 +1,16 @@
 """`tpujob data gc`: unfinished downloads that ended syncs left behind."""
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
 from tpujob.cli.commands.data.sync import settings
 from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json
+from tpujob.data.incomplete_downloads import PartsFolder
+from tpujob.data.objects import Upkeep
+from tpujob.domain.text import amount_of_bytes, clean, many
 from tpujob.errors import BadRequest, TpujobError
 
 
@@ -28,7 +32,6 @@ def gc(
     as_json: Json = False,
 ) -> int:
     """List unfinished downloads of ended syncs. Removes nothing without --delete."""
-    from tpujob.cli.render.data import incomplete_downloads as render
     from tpujob.data import incomplete_downloads
     from tpujob.wiring.data import copying
 
@@ -47,8 +50,8 @@ def gc(
             if rule and not (upkeep and upkeep.parts_days is not None):
                 objects.end_stale_parts(name, rule)
                 kept[name] = objects.upkeep(name)
-        record = render.record(folders, kept, removed=delete)
-    say_json(record) if as_json else say(render.page(record))
+        shown = record(folders, kept, removed=delete)
+    say_json(shown) if as_json else say(page(shown))
     return 0
 
 
@@ -59,3 +62,69 @@ def _bucket(text: str) -> str:
     if not isinstance(place, places.Prefix) or place.prefix:
         raise BadRequest(f"{text!r} is not a bucket of Cloud Storage", hint="name gs://BUCKET")
     return place.bucket
+
+
+# The page ------------------------------------------------------------------------------------------------------------
+
+
+_SHOWN = 20
+_DAY = 86400
+
+
+def record(
+    folders: Sequence[PartsFolder], kept: Mapping[str, Upkeep | None], *, removed: bool
+) -> dict[str, Any]:
+    """`kept`: of each bucket that was named; None: not known."""
+    return {
+        "removed": removed,
+        "folders": [{"path": one.path, "files": one.files, "bytes": one.size} for one in folders],
+        "buckets": [
+            {
+                "bucket": name,
+                "soft_delete_s": upkeep.soft_delete_s if upkeep else None,
+                "parts_days": upkeep.parts_days if upkeep else None,
+                "known": upkeep is not None,
+            }
+            for name, upkeep in kept.items()
+        ],
+    }
+
+
+def page(shown: Mapping[str, Any]) -> str:
+    folders = shown["folders"]
+    lines = [f"Folders with unfinished downloads: {len(folders):,}"]
+    for one in folders[:_SHOWN]:
+        size = f"{many(one['files'], 'file')}, {amount_of_bytes(one['bytes'])}"
+        lines.append(f"  {clean(one['path'])}: {size}")
+    if len(folders) > _SHOWN:
+        lines.append(f"  and {len(folders) - _SHOWN:,} more: --json")
+    if folders and shown["removed"]:
+        lines.append("They are removed. What was copied stays.")
+    elif folders:
+        lines.append(
+            "The next sync to the same folder removes them; so does: tpujob data gc --delete"
+        )
+    for one in shown["buckets"]:
+        lines += _bucket_line(one)
+    return "\n".join(lines)
+
+
+def _bucket_line(one: Mapping[str, Any]) -> list[str]:
+    name = f"gs://{one['bucket']}"
+    if not one["known"]:
+        return [f"{name}: this account may not read its settings (storage.buckets.get)"]
+    soft = (
+        f"kept for {many(round(one['soft_delete_s'] / _DAY), 'day')} (soft delete) and billed as if it were there"
+        if one["soft_delete_s"]
+        else "gone at once (no soft delete)"
+    )
+    parts = (
+        f"ended after {many(one['parts_days'], 'day')}"
+        if one["parts_days"] is not None
+        else f"kept for ever, and billed; a rule ends them: tpujob data gc --rule 7 {name}"
+    )
+    return [
+        name,
+        f"  deleted, overwritten   {soft}",
+        f"  uploads in parts       {parts}",
+    ]

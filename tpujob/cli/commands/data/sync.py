@@ -36,7 +36,7 @@ def sync(
     as_json: Json = False,
 ) -> int:
     """Copy what differs from SRC to DST, verified. Safe to repeat: whole files are kept. Deletes nothing."""
-    from tpujob.cli.render.data import pages as render
+    from tpujob.cli.commands.data import pages as render
 
     if dry_run:
         with _prepared(source, target, dry_run=True) as (job, _):
@@ -50,7 +50,7 @@ def sync(
 
 def copied(source: str, target: str, ended: str) -> dict[str, Any]:
     """The record of a sync. `ended`: what Ctrl-C says. Raises what a sync raises."""
-    from tpujob.cli.render.data.pages import outcome_record
+    from tpujob.cli.commands.data.pages import outcome_record
 
     with _prepared(source, target, dry_run=False) as (job, operations), on_interrupt(ended):
         begun = time.monotonic()
@@ -60,7 +60,7 @@ def copied(source: str, target: str, ended: str) -> dict[str, Any]:
 
 @contextmanager
 def _prepared(source: str, target: str, *, dry_run: bool) -> Generator[tuple[Sync, Operations]]:
-    from tpujob.cli.render.data.progress import ProgressBar
+    from tpujob.cli.commands.data.progress import ProgressBar
     from tpujob.data import places
     from tpujob.data.sync.run import Sync, check
     from tpujob.data.url_lists import listed

@@ -11,7 +11,7 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Final
 
-from tpujob.domain.prices.rows import ITEMS, Price, Source
+from tpujob.domain.hardware.price_rows import ITEMS, Price, Source
 
 _PAGE = Source("cloud.google.com/storage/pricing", date(2026, 9, 20))
 _LIST = Source("Cyclenerd's table of the Cloud Billing SKUs at 0166a59", date(2026, 9, 20))

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Final
 
 from tpujob.domain.hardware.generations import GENERATIONS
-from tpujob.domain.prices.rows import ONE_YEAR, THREE_YEARS, Price, Source
+from tpujob.domain.hardware.price_rows import ONE_YEAR, THREE_YEARS, Price, Source
 
 #: Spot prices move by 10 % and more within a quarter.
 _LIST = Source(

@@ -4,9 +4,9 @@ Amounts are exact (`Decimal` dollars, whole micro-dollars). An unpublished price
 reads a file: a user's own prices come from `config/prices.py`. What a job costs is in `money/`.
 """
 
-from tpujob.domain.prices.lint import Flaw, flaws
-from tpujob.domain.prices.pricelist import LIST, PriceList
-from tpujob.domain.prices.rows import (
+from tpujob.domain.hardware.price_check import Flaw, flaws
+from tpujob.domain.hardware.price_list import LIST, PriceList
+from tpujob.domain.hardware.price_rows import (
     GIB,
     HOURS_A_MONTH,
     Price,

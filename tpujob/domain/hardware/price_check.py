@@ -10,9 +10,9 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.prices.pricelist import PriceList
-from tpujob.domain.prices.rows import ONE_YEAR, THREE_YEARS, Price
-from tpujob.domain.prices.tpu import chips_per_unit
+from tpujob.domain.hardware.price_list import PriceList
+from tpujob.domain.hardware.price_rows import ONE_YEAR, THREE_YEARS, Price
+from tpujob.domain.hardware.tpu_prices import chips_per_unit
 
 #: Spot prices change once a month at most (a maintainer of SkyPilot's), so an older one is likely out of date.
 SPOT_AGES = timedelta(days=35)

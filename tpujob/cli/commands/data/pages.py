@@ -7,7 +7,7 @@ from typing import Any
 from tpujob.data.objects import CopyOutcome, LeftOut, Operations
 from tpujob.data.places import Traffic
 from tpujob.data.sync.run import Preview
-from tpujob.domain.prices import GIB, LIST
+from tpujob.domain.hardware.prices import GIB, LIST
 from tpujob.domain.text import amount_of_bytes, clean, many, span, usd
 
 _SHOWN = 20  #: problems that are named

@@ -7,9 +7,18 @@ from decimal import Decimal
 
 import pytest
 
-from tpujob.domain.prices import GIB, HOURS_A_MONTH, LIST, Price, PriceList, Source, flaws, micros
-from tpujob.domain.prices.rows import ITEMS, item
-from tpujob.domain.prices.services import FREE
+from tpujob.domain.hardware.price_rows import ITEMS, item
+from tpujob.domain.hardware.prices import (
+    GIB,
+    HOURS_A_MONTH,
+    LIST,
+    Price,
+    PriceList,
+    Source,
+    flaws,
+    micros,
+)
+from tpujob.domain.hardware.service_prices import FREE
 
 D = Decimal
 

@@ -9,7 +9,7 @@ import pytest
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
-from tpujob.domain.prices import LIST, Pricing, sku_of
+from tpujob.domain.hardware.prices import LIST, Pricing, sku_of
 from tpujob.errors import BadSpec
 
 #: one type of every SKU and region, and what such a slice costs an hour; empty: nobody knows, or only a guess is known
