@@ -124,7 +124,7 @@ bench: $(READY)  ## figures: commands, store, backend, emulated storage, Firesto
 	@$(BIN)/python -m tests.bench.bench_checkpoint
 	@$(BIN)/python -m tests.bench.bench_step
 
-bench-scale: $(READY)  ## a real backend with JOBS=10000 on hollow hosts: CPU, memory, lists, recovery; half an hour
+bench-scale: $(READY)  ## a real backend with JOBS=10000 on simulated hosts: CPU, memory, lists, recovery; half an hour
 	@$(BIN)/python -m tests.bench.scale $(or $(JOBS),10000)
 
 speed: $(READY)  ## figures of training on one GPU, beside PyTorch where it is installed; nine minutes at most

@@ -55,10 +55,8 @@ image="$REGION-docker.pkg.dev/$PROJECT/tpujob/backend:$version-$(date -u +%Y%m%d
 number=$(once projects describe "$PROJECT" --format='value(projectNumber)')
 url="https://tpujob-$number.$REGION.run.app"
 
-clients=""
-for client in "$(said client_id)" "$(said device_client_id)"; do
-  if [ -n "$client" ]; then clients+="${clients:+, }\"$client\""; fi
-done
+clients=$(said client_id)
+if [ -n "$clients" ]; then clients="\"$clients\""; fi
 if [ -z "$clients" ] && [ "$door" != iap ]; then
   echo "$0: $CONTEXT_FILE names no OAuth client, so only service accounts can sign in (deploy/README.md)" >&2
 fi

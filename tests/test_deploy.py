@@ -33,9 +33,10 @@ from tpujob.doctor.access import TPU_PERMISSIONS
 from tpujob.doctor.quota import LIMITS_TAKE, USE_TAKES
 from tpujob.domain import access
 from tpujob.service.backend.health import LATE
-from tpujob.web import connections, deployed
-from tpujob.web.limits import OPEN_PATHS, Limits
-from tpujob.web.live.hub import Pace
+from tpujob.web import deployed
+from tpujob.web.events import StreamTimes
+from tpujob.web.middleware import connections
+from tpujob.web.middleware.limits import OPEN_PATHS, Limits
 
 __all__ = ["parser"]  # a fixture
 ROOT = Path(__file__).parents[1]
@@ -588,7 +589,7 @@ def test_the_service_admits_what_the_backend_serves() -> None:
     short_calls = limits.at_once
     most = limits.lives + limits.streams + short_calls
     assert most <= spec["containerConcurrency"] <= connections.MOST
-    assert spec["timeoutSeconds"] >= Pace().life + 60
+    assert spec["timeoutSeconds"] >= StreamTimes().life + 60
     assert spec["timeoutSeconds"] >= limits.upload_s
     assert spec["timeoutSeconds"] <= 3600, "Cloud Run has no longer one"
     for name in ("startupProbe", "livenessProbe"):

@@ -15,13 +15,14 @@ from tests.support.records import a_job
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Attempt, Cause, Grant, Job, Outcome, Progress, Slice, State
-from tpujob.domain.money.forecast import Place, Work, conditions, forecast, history
+from tpujob.domain.money.conditions import conditions
+from tpujob.domain.money.forecast import PlannedWork, forecast
+from tpujob.domain.money.samples import Place, history
 from tpujob.domain.observations import NO_FUNDS
 from tpujob.domain.prices import LIST
-from tpujob.service.board import Board
-from tpujob.service.changes import Changes
-from tpujob.service.known import Knowledge
+from tpujob.service.job_index import Changes, JobIndex
 from tpujob.service.money.cost import Costs
+from tpujob.service.runtime_info import RuntimeReader
 
 JOBS = 10_000
 TARGET = 2.0  #: seconds
@@ -45,11 +46,11 @@ def main() -> None:
         _forecasts([_finished(number) for number in range(count)])
         for by in ("job", "user", "day", "type"):
             store, clock = SqliteStore(Path(folder, "bench.db")), _Clock()
-            board = Board(
-                store, Changes(store), clock, Knowledge({}, dict, lambda _: NO_FUNDS, LIST)
+            index = JobIndex(
+                store, Changes(store), clock, RuntimeReader({}, dict, lambda _: NO_FUNDS, LIST)
             )
-            board.look()  # as a backend has done for its first list
-            fresh = Costs(store, clock, board)
+            index.states()  # as a backend has done for its first list
+            fresh = Costs(store, clock, index)
             first, again = _cpu(fresh, by), _cpu(fresh, by)
             print(
                 f"cost report --by {by:5} {count:,} jobs: {first:5.2f} s, again {again:5.2f} s   {TARGET:g} s"
@@ -64,9 +65,9 @@ def _forecasts(jobs: list[Job]) -> None:
     expected = conditions(met, Place("v4-16", "us-central2-b", "spot"), "true")
     for hours in (1, 10, 100, 3000):
         before = time.process_time()
-        found = forecast(Work(hours * 3600.0, preemptions=None), expected)
+        found = forecast(PlannedWork(hours * 3600.0, preemptions=None), expected)
         spent = 1000 * (time.process_time() - before)
-        print(f"forecast for {hours:5} h of work, {found.courses} courses: {spent:4.0f} ms   50 ms")
+        print(f"forecast for {hours:5} h of work, {found.runs} runs: {spent:4.0f} ms   50 ms")
 
 
 def _cpu(costs: Costs, by: str) -> float:

@@ -19,7 +19,7 @@ from tests.support import firestore_emulator
 from tests.support.firestore_network import Network
 from tests.support.hour import Hour
 from tpujob.adapters.firestore import Firestore, FirestoreStore
-from tpujob.domain.money.estimate.backend import FIRESTORE
+from tpujob.domain.money.estimate import FIRESTORE
 
 #: US dollars for 100,000, in one region (us-central1); in a multi-region twice that
 PRICES = {"reads": 0.03, "writes": 0.09, "deletes": 0.01}

@@ -1,4 +1,4 @@
-"""What a list of 10,000 jobs costs: the first read of the store, the memory of the board, and pages of 50, in the
+"""What a list of 10,000 jobs costs: the first read of the store, the memory of the index, and pages of 50, in the
 service and over a unix socket. Run: python -m tests.bench.bench_list [JOBS]
 
 A few hundred jobs go on, the others have ended after one to four attempts, as in a lab after a year.
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from tests.page import lab
-from tests.support.boards import Desk
+from tests.support.job_index import Desk
 from tests.support.scripted import on_socket, scripted_app
 from tpujob.adapters.remote import RemoteJobs
 from tpujob.adapters.sqlite import SqliteStore
@@ -82,14 +82,14 @@ def _fill(folder: Path, jobs: Iterable[Job]) -> None:
 def _memory(folder: Path) -> None:
     tracemalloc.start()
     desk = Desk(folder)
-    desk.board.look()
+    desk.index.states()
     gc.collect()
     held = tracemalloc.get_traced_memory()
     desk.store._decoded.clear()
     gc.collect()
     now, _ = tracemalloc.get_traced_memory()
     _, peak = held
-    print(f"{'board and records of live jobs, held':44} {now / 2**20:10.1f} MB")
+    print(f"{'index and records of live jobs, held':44} {now / 2**20:10.1f} MB")
     print(f"{'the same, at its highest':44} {peak / 2**20:10.1f} MB")
     tracemalloc.stop()
 

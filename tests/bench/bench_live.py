@@ -19,8 +19,8 @@ from tpujob.domain.model import Endpoint, State
 from tpujob.protocol import live, paths
 from tpujob.protocol.segment import SegmentFacts, written
 from tpujob.service.logs import Logs
-from tpujob.service.logs.following.followed import LEAST, ROOM, Tails
-from tpujob.service.logs.following.tail import Ring
+from tpujob.service.logs.live_stream import LEAST, ROOM, Tails
+from tpujob.service.logs.live_tail import Ring
 
 HOSTS, SECONDS, STORED_EVERY = 64, 60, 2
 

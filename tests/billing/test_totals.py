@@ -22,8 +22,8 @@ from tests.billing.bill import (
     write_json_lines,
     write_json_list,
 )
-from tpujob.billing import Imported, read_into
-from tpujob.domain.money.billing import Book, Heading, LedgerSlice, Reconciled
+from tpujob.billing import LedgerSlice, Reconciled, reconcile
+from tpujob.billing.categories import CATEGORIES
 
 NOW = round((START + 60 * DAY) * 1e6)
 JOBS = {"000007": "digits"}
@@ -61,10 +61,8 @@ def rows() -> list[Row]:
     return found
 
 
-def _read(*paths: Path) -> tuple[Reconciled, Imported]:
-    book = Book(JOBS, SLICES, "lab-x")
-    imported = read_into(paths, book.add)
-    return book.close(NOW), imported
+def _read(*paths: Path) -> Reconciled:
+    return reconcile(paths, JOBS, SLICES, "lab-x", NOW)
 
 
 def _micros(value: object) -> int:
@@ -82,25 +80,29 @@ def _independent(rows: list[Row]) -> dict[str, int]:
 @pytest.fixture(scope="module")
 def whole(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Reconciled:
     path = tmp_path_factory.mktemp("export") / "export.json.gz"
-    found, imported = _read(write_json_lines(path, rows))
-    assert found.billed.rows == imported.rows == len(rows)
+    found = _read(write_json_lines(path, rows))
+    assert found.billed.rows == len(rows)
     return found
 
 
 def test_every_row_is_counted_once_to_the_micro_unit(rows: list[Row], whole: Reconciled) -> None:
-    assert whole.billed.net_by_currency() == _independent(rows)
+    assert whole.billed.by_currency == _independent(rows)
     parts = [line.billed for line in (*whole.jobs, *whole.others)] + [whole.before, whole.unsettled]
     summed: defaultdict[str, int] = defaultdict(int)
     for part in parts:
-        for currency, micros in part.net_by_currency().items():
+        for currency, micros in part.by_currency.items():
             summed[currency] += micros
     assert summed == _independent(rows), "jobs and headings add up to the bill"
     assert sum(part.rows for part in parts) == len(rows)
 
 
 def test_nothing_is_without_a_heading(whole: Reconciled) -> None:
-    wanted = set(Heading) - {Heading.REMOVED_JOBS, Heading.BESIDE_SLICES}
-    assert {line.heading for line in whole.others} == wanted
+    wanted = set(CATEGORIES) - {
+        "slices of removed jobs",
+        "slices not in the ledger",
+        "disks and addresses of slices",
+    }
+    assert {line.category for line in whole.others} == wanted
     assert whole.before.rows > 500, "late rows are told apart"
     assert whole.unsettled.rows == 0, "corrections of September were exported long after August"
 
@@ -113,32 +115,32 @@ def test_every_form_of_the_file_says_the_same(rows: list[Row], tmp_path: Path) -
         write_csv(tmp_path / "dots.csv", some, between="."),
         write_csv(tmp_path / "lines.csv", some, between="_", shuffle=3),
     ]
-    first, *others = [_lines(_read(path)[0]) for path in files]
+    first, *others = [_lines(_read(path)) for path in files]
     for path, other in zip(files[1:], others, strict=True):
         assert other == first, path.name
 
 
 def _lines(found: Reconciled) -> list[tuple[str, str, int, int]]:
     jobs = [(line.job, "", line.billed.net, line.billed.usage) for line in found.jobs]
-    return jobs + [(o.heading, o.name, o.billed.net, o.billed.usage) for o in found.others]
+    return jobs + [(o.category, o.name, o.billed.net, o.billed.usage) for o in found.others]
 
 
 def test_a_file_that_is_given_twice_counts_once(rows: list[Row], tmp_path: Path) -> None:
     some = rows[:500] + rows[:50]  # identical rows are legal
-    once, _ = _read(write_json_lines(tmp_path / "whole.json", some))
+    once = _read(write_json_lines(tmp_path / "whole.json", some))
     again = write_csv(tmp_path / "again.csv", some, between="_")
-    twice, imported = _read(tmp_path / "whole.json", again, tmp_path / "whole.json")
+    twice = _read(tmp_path / "whole.json", again, tmp_path / "whole.json")
     assert _lines(twice) == _lines(once)
-    assert (imported.rows, imported.duplicates) == (len(some), 2 * len(some))
+    assert (twice.billed.rows, twice.duplicates) == (len(some), 2 * len(some))
 
 
 def test_exports_that_overlap_count_once(tmp_path: Path) -> None:
     some = list({json.dumps(row): row for row in Noise(random.Random(5)).make(400)}.values())
-    whole, _ = _read(write_json_lines(tmp_path / "whole.json", some))
+    whole = _read(write_json_lines(tmp_path / "whole.json", some))
     halves = (
         write_json_lines(tmp_path / "a.json", some[:300]),
         write_json_lines(tmp_path / "b.json.gz", some[200:]),
     )
-    overlapping, imported = _read(*halves)
+    overlapping = _read(*halves)
     assert _lines(overlapping) == _lines(whole)
-    assert imported.rows == len(some)
+    assert overlapping.billed.rows == len(some)

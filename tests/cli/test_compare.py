@@ -13,10 +13,8 @@ from tests.cli.conftest import Tpujob
 from tests.service.test_forecast_of_costs import earlier
 from tests.support.estimates import compare_view, estimate_view
 from tests.support.scripted import ScriptedJobs
-from tpujob.cli.commands.cost.compare import amount
-from tpujob.cli.render.cost.compare import compare_page
-from tpujob.cli.render.cost.estimate import estimate_page
-from tpujob.cli.render.cost.forecast import in_short
+from tpujob.cli.commands.cost.compare import amount, compare_page
+from tpujob.cli.commands.cost.estimate_page import estimate_page, in_short
 from tpujob.cli.render.text import width
 from tpujob.domain.model import Job
 from tpujob.errors import BadRequest
@@ -61,7 +59,7 @@ def test_what_no_job_was_measured_for_is_said_to_be_a_guess() -> None:
     assert f"How long the set-up and the release take is not known, {guess}" in page
     for what in ("set-up      ", "release     "):
         assert f"  {what} half take less than (not known)" in page
-    assert "as earlier jobs met them, or as stated above." in page
+    assert "sampled from earlier jobs or as stated above." in page
     known = page_of([earlier(1)])
     assert "guess" not in known
     assert "  release      half take less than 60 s" in known
@@ -118,7 +116,7 @@ def test_types_are_compared(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -
 def test_a_type_that_nobody_ran_says_so() -> None:
     page = compare_page(compare_view(SPEC, {}, {"amount": 1000.0}), 100)
     assert "unknown" in page.splitlines()[3]
-    assert "nobody ran it on v4-16: --throughput v4-16=N" in page
+    assert "no job ran it on v4-16: --throughput v4-16=N" in page
 
 
 @pytest.mark.parametrize("columns", [80, 120])

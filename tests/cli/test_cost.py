@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.conftest import Tpujob
 from tests.support.scripted import ScriptedJobs, cost_row, cost_view
-from tpujob.cli.render.cost.report import NOTHING, cost_csv, cost_page
+from tpujob.cli.commands.cost.report import NOTHING, cost_csv, cost_page
 from tpujob.cli.render.text import width
 
 

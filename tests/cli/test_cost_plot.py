@@ -9,8 +9,8 @@ import pytest
 
 from tests.cli.conftest import Tpujob
 from tests.support.scripted import ScriptedJobs, cost_row, cost_view
-from tpujob.cli.render.cost.plot import BANDS, bars, draw
-from tpujob.cli.render.cost.report import MEANING
+from tpujob.cli.commands.cost.plot import BANDS, bars, draw
+from tpujob.cli.commands.cost.report import MEANING
 
 DAYS = cost_view(by="day", rows=[cost_row("2026-08-01"), cost_row("2026-08-04")])
 

@@ -15,7 +15,8 @@ import pytest
 from tests.support.commands import Tpujob
 from tests.support.scripted import ScriptedJobs, attempt_view, event_view, job_view
 from tpujob.cli.commands.demo import quickstart, time_to_preempt
-from tpujob.emulator.http import HttpThread, Request, Response, json_response
+from tpujob.emulator.http_messages import Request, Response, json_response
+from tpujob.emulator.http_server import HttpThread
 
 
 def at(step: int | None, checkpoint: int | None, **more: Any) -> bool:

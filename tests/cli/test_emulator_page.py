@@ -16,7 +16,7 @@ NO_FAULTS: dict[str, Any] = {
     "quotas": [],
     "calls": [],
     "storage": [],
-    "quirks": [],
+    "api_bugs": [],
     "max_run_s": 0.0,
     "unreachable": [],
     "bad_hosts": [],
@@ -48,12 +48,12 @@ def test_status() -> None:
     bad = {"physical": "us-central2-b-h001", "fault": "nan:step=20"}
     faults = NO_FAULTS | {
         "calls": [call, call | {"count": 3}],
-        "quirks": ["wedge"],
+        "api_bugs": ["wedge"],
         "max_run_s": 3600,
         "unreachable": ["us-east5-a"],
         "bad_hosts": [bad],
     }
-    found = {"slices": [SLICE], "zones": ZONES, "faults": faults, "script": None}
+    found = {"slices": [SLICE], "zones": ZONES, "faults": faults, "schedule": None}
     same(
         status_page(found, 80),
         """
@@ -69,7 +69,7 @@ us-central2-b v6e     64    0
 
 api-error   GetNode UNAVAILABLE before it takes effect, 1 time
 api-error   GetNode UNAVAILABLE before it takes effect, 3 times
-quirk       wedge
+api-bug     wedge
 max run     slices are suspended after 1h00m
 unreachable us-east5-a, for lists
 bad host    us-central2-b-h001 nan:step=20
@@ -79,7 +79,7 @@ bad host    us-central2-b-h001 nan:step=20
 
 
 def test_status_of_a_cloud_where_nothing_is() -> None:
-    found = {"slices": [], "zones": ZONES, "faults": NO_FAULTS, "script": None}
+    found = {"slices": [], "zones": ZONES, "faults": NO_FAULTS, "schedule": None}
     same(status_page(found, 80), "There are no slices.\n\nNo faults are set.")
     found |= {"profile": "bare", "cut": True}
     told = "\n\nHosts are cut off from each other.\n\nNew hosts are bare."

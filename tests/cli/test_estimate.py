@@ -12,8 +12,8 @@ import pytest
 from tests.cli.conftest import Tpujob
 from tests.support.estimates import estimate_view
 from tests.support.scripted import ScriptedJobs
-from tpujob.cli.render.cost.estimate import estimate_page
-from tpujob.cli.render.cost.prices import NOTHING, chosen, prices_page
+from tpujob.cli.commands.cost.estimate_page import estimate_page
+from tpujob.cli.commands.cost.prices import NOTHING, chosen, prices_page
 from tpujob.cli.render.text import width
 from tpujob.config import prices
 from tpujob.domain.prices import LIST
@@ -32,13 +32,13 @@ def test_an_estimate_has_a_line_for_each_thing_and_its_sum(
 ) -> None:
     said = tpujob("cost", "estimate", str(job_file), "--hours", "3").out.splitlines()
     assert said[0] == "counting on spot v4-16: 2 hosts, 8 chips, us-central2-b"
-    assert said[1] == "For 3 h, as said by --hours."
+    assert said[1] == "For 3 h, as stated by --hours."
     rows = {" ".join(line.split()[:2]): line.split()[-2:] for line in said[3:]}
     assert rows["slices v4-16,"] == ["$22.12", "$0.00"], "the emulator bills nothing"
     assert rows["machines boot"] == ["$0.03", "$0.00"]
     assert not {"machines host", "control plane"} & rows.keys(), "there is nothing to pay for"
     assert rows["total >$22.17"] == [">$22.17", "$0.00"]
-    assert "  objects that the program writes: nobody said: --objects-written" in said
+    assert "  objects that the program writes: not stated: --objects-written" in said
     assert api.named("estimate")[-1]["said"] == {"hours": 3.0, "quiet": False}
 
 
@@ -91,7 +91,7 @@ def test_strict_tells_a_script_that_something_is_not_known(tpujob: Tpujob, job_f
 
 def test_a_dry_run_shows_the_estimate(tpujob: Tpujob, job_file: Path) -> None:
     said = tpujob("create", str(job_file), "--dry-run").out
-    assert "For each hour: nobody said how long it takes: --hours" in said
+    assert "For each hour: the run time is not stated: --hours" in said
     assert "an hour" in said
     plan = tpujob("create", str(job_file), "--dry-run", "--json").json
     assert plan["estimate"]["hours"] is None

@@ -18,7 +18,7 @@ from tests.support.commands import Tpujob
 from tests.support.http import ask
 from tests.support.scripted import ScriptedJobs, job_view, on_socket, scripted_app
 from tests.support.signed_in import signed_in
-from tpujob.web.page_door import Sessions
+from tpujob.web.auth.browser import Sessions
 
 PAGE = "http://127.0.0.1:23456"
 KEEP = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(sys.argv[2])"

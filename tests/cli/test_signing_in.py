@@ -22,14 +22,14 @@ import pytest
 from tests.support import stranger
 from tests.support.commands import Tpujob
 from tests.support.edge import IAP_AUDIENCE, Edge, service_account_key
-from tests.support.issuer import CLIENT, DEVICE, SECRET, IssuerServer
+from tests.support.issuer import CLIENT, SECRET, IssuerServer
 from tests.support.scripted import ScriptedJobs, job_view, listening, scripted_app
 from tpujob.adapters.google import signing_keys
 from tpujob.adapters.sign_in import google, loopback, session
 from tpujob.config import context, settings
 from tpujob.domain.access import Principal, Role
 from tpujob.errors import BadRequest, Forbidden, StoreError, TpujobError, Unauthorized
-from tpujob.web.sign_in.door import Policy, SignInDoor
+from tpujob.web.auth.sign_in import Policy, SignInAuthenticator
 from tpujob.wiring import sign_in
 
 ROOT = Path(__file__).parents[2]
@@ -102,8 +102,8 @@ def cloud(
         monkeypatch.delenv(name, raising=False)
     made = Cloud(server, edge, ScriptedJobs(job_view()), tpujob_state)
     urls = frozenset({edge.url})
-    policy = Policy("iam", frozenset({CLIENT, DEVICE}), urls, iap_audience=IAP_AUDIENCE)
-    door = SignInDoor(policy, made.recognise, signing_keys.fetcher(server.url))
+    policy = Policy("iam", frozenset({CLIENT}), urls, iap_audience=IAP_AUDIENCE)
+    door = SignInAuthenticator(policy, made.recognise, signing_keys.fetcher(server.url))
     with listening(scripted_app(made.jobs, door)) as url:
         edge.port = urlsplit(url).port or 0
         yield made
@@ -269,15 +269,6 @@ def _waiting(
 
 def _connected(listener: loopback.Listener) -> socket.socket:
     return socket.create_connection(("127.0.0.1", int(listener.redirect.rpartition(":")[2])))
-
-
-def test_a_device_client_needs_no_browser_on_this_machine(cloud: Cloud, tpujob: Tpujob) -> None:
-    cloud.write(sign_in={"device_client_id": DEVICE, "device_client_secret": "of-the-device"})
-    cloud.issuer.approved, shown = False, list[str]()
-    cloud.edge.audiences.add(DEVICE)
-    sign_in.login(cloud.settings, open_browser=None, show=shown.append, ask=lambda _: "")
-    assert shown == ["On any machine, open https://www.google.com/device and type ABCD-EFGH"]
-    assert tpujob("list", "--json").json != []
 
 
 # What is kept --------------------------------------------------------------------------------------------------------
@@ -462,7 +453,7 @@ def test_behind_iap_a_command_is_no_page_of_another_origin(
     cloud: Cloud, tpujob: Tpujob, job_file: Path
 ) -> None:
     policy = Policy("iap", frozenset(), frozenset({cloud.edge.url}), iap_audience=IAP_AUDIENCE)
-    door = SignInDoor(policy, cloud.recognise, signing_keys.fetcher(cloud.server.url))
+    door = SignInAuthenticator(policy, cloud.recognise, signing_keys.fetcher(cloud.server.url))
     cloud.write(door="iap")
     cloud.paste()
     cloud.edge.iap = True

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.emulator.world_rig import Model
+from tpujob.emulator.driver import FarmWatch
 from tpujob.emulator.farm_client import FarmError, FarmGone, NoFarm
-from tpujob.emulator.farm_watch import FarmWatch
 from tpujob.emulator.tpu import convert
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tpujob.emulator.faults import host_faults
+from tpujob.emulator.faults import USUAL_HOST_FAULT, inject_hosts
 from tpujob.emulator.tpu.records import ApiError
 
 
 @pytest.mark.parametrize(
     "fault",
-    [host_faults.USUAL_HOST_FAULT, "nan:where=model,step=7", "exit:step=5", "preflight:device=2"],
+    [USUAL_HOST_FAULT, "nan:where=model,step=7", "exit:step=5", "preflight:device=2"],
 )
 def test_a_fault_that_programs_understand_is_accepted(fault: str) -> None:
-    host_faults.check(fault)
+    inject_hosts.check_fault(fault)
 
 
 @pytest.mark.parametrize(
@@ -26,5 +26,5 @@ def test_a_fault_that_programs_understand_is_accepted(fault: str) -> None:
 )
 def test_a_fault_that_no_program_would_understand_is_refused(fault: str, why: str) -> None:
     with pytest.raises(ApiError, match=why) as refused:
-        host_faults.check(fault)
+        inject_hosts.check_fault(fault)
     assert "exit:step=20,code=1" in refused.value.message, "it does not say how to write one"

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tpujob.emulator.http import HttpServer, Request, Response
+from tpujob.emulator.http_messages import Request, Response
+from tpujob.emulator.http_server import HttpServer
 from tpujob.emulator.storage import StorageServer
 
 #: connections that come before the server is stopped; more follow while it is

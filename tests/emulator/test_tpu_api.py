@@ -496,7 +496,7 @@ def test_the_alpha_version_answers_the_same_with_its_own_enum_numbers(cloud: Clo
 def test_calls_fail_before_or_after_they_take_effect(
     cloud: Cloud, client: tpu_v2.TpuClient
 ) -> None:
-    from tpujob.emulator.tpu.refusals import CallFault
+    from tpujob.emulator.tpu.errors import CallFault
 
     for when, exists in (("pre", False), ("post", True)):
         with cloud.world.lock:

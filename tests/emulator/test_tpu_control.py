@@ -51,7 +51,7 @@ def cloud(shared: Cloud) -> Iterator[Cloud]:
         shared.world.faults.calls.clear()
         shared.world.faults.stockouts.clear()
         shared.world.faults.quotas.clear()
-        shared.world.faults.quirks.clear()
+        shared.world.faults.api_bugs.clear()
         shared.world.faults.unreachable.clear()
         shared.world.faults.max_run_s = 0
         shared.world.latencies = QUICK
@@ -115,7 +115,7 @@ def test_an_invalid_command_is_refused(control: EmulatorClient) -> None:
     with pytest.raises(BadRequest, match="mars-1-a"):
         control.do("stockout", zone="mars-1-a")
     with pytest.raises(BadRequest, match="'odd' is none of late-conflict"):
-        control.do("quirk", name="odd")
+        control.do("api-bug", name="odd")
     with pytest.raises(BadRequest, match="mars-1-a"):
         control.do("unreachable", zone="mars-1-a")
 
@@ -167,11 +167,11 @@ def test_every_command_works(cloud: Cloud, run: Run) -> None:
     assert "good again" in run("break-host", f"{ZONE}-h009", "--mend")
     assert "host 1 is out of memory" in run("oom", "7", "--host", "1")
     assert "host 0 hangs" in run("hang", "7", "--host", "0")
-    assert "every host goes on" in run("hang", "7", "--off")
+    assert "every host continues" in run("hang", "7", "--off")
     assert "host 1 has fallen silent" in run("silence", "7", "--host", "1")
     assert "silent" in run("status")
-    assert "wedge is on" in run("quirk", "wedge")
-    assert "wedge is off" in run("quirk", "wedge", "--off")
+    assert "wedge is on" in run("api-bug", "wedge")
+    assert "wedge is off" in run("api-bug", "wedge", "--off")
     assert "suspended 1800 s after they are ready" in run("max-run", "30m")
     assert "do not reach it" in run("unreachable", "us-east5-a")
     assert "unreachable us-east5-a" in run("status")

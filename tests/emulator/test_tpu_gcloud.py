@@ -21,9 +21,9 @@ from tests.support.gcloud import Gcloud
 from tests.support.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node_state, queued, result, until
 from tpujob.adapters.cloud_tpu.request import Options, queued_request
 from tpujob.domain.model import Slice
-from tpujob.emulator.http import Body, HttpThread, Request, Response
-from tpujob.emulator.tpu import rest
-from tpujob.emulator.tpu.rest import transcode
+from tpujob.emulator.http_messages import Body, Request, Response
+from tpujob.emulator.http_server import HttpThread
+from tpujob.emulator.tpu import rest, transcode
 
 pytestmark = [pytest.mark.slow, sdk.needed]
 

@@ -30,7 +30,7 @@ from tests.support.tpu_rig import (
     until,
 )
 from tpujob.emulator.faults.commands import perform
-from tpujob.emulator.tpu.rest import transcode
+from tpujob.emulator.tpu import transcode
 from tpujob.emulator.tpu.server import services
 
 V2, ALPHA = f"/v2/{PARENT}", f"/v2alpha1/{PARENT}"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.estimator.lab import Trial, estimated, priced
 from tpujob.domain.money import ledger
-from tpujob.domain.money.forecast import Met, Place, history
-from tpujob.domain.money.forecast.durations import Stay
+from tpujob.domain.money.durations import Stay
+from tpujob.domain.money.samples import Place, SliceSample, history
 
 FILE = Path(__file__).with_name("first_jobs.jsonl")
 JOBS = 5  #: of each zone
@@ -38,13 +38,13 @@ def estimates() -> Iterator[tuple[int, tuple[int, ...]]]:
     """What each job came to, and what is said of it by now, in the order of a `Range`."""
     jobs = map(json.loads, FILE.read_text().splitlines())
     for _, some in groupby(jobs, itemgetter("zone")):
-        met = list[Met]()
+        met = list[SliceSample]()
         for job in some:
             yield job["paid"], priced(job["rate"], estimated(job["hours"], met))
-            met += [_met(*facts) for facts in job["met"]]
+            met += [_samples(*facts) for facts in job["met"]]
 
 
-def _met(place: list, program: str, later: bool, *rest: object) -> Met:
+def _samples(place: list, program: str, later: bool, *rest: object) -> SliceSample:
     wait, life, setup, lost, release = rest
     stays = (None if one is None else Stay(*one) for one in (wait, life, setup))
-    return Met(Place(*place), program, later, *stays, lost, release and Stay(*release))
+    return SliceSample(Place(*place), program, later, *stays, lost, release and Stay(*release))

@@ -17,8 +17,10 @@ from tests.simulation.scenarios import JOB, ask
 from tests.simulation.sim import EPOCH
 from tpujob.domain.model import Job
 from tpujob.domain.money import ledger
-from tpujob.domain.money.forecast import Forecast, Met, Place, Work, conditions, forecast, history
+from tpujob.domain.money.conditions import conditions
+from tpujob.domain.money.forecast import Forecast, PlannedWork, forecast
 from tpujob.domain.money.ledger import US
+from tpujob.domain.money.samples import Place, SliceSample, history
 
 PLACE = Place("v5p-16", "us-east5-a", "spot")
 HOUR = 3600.0
@@ -51,7 +53,7 @@ def trials(
     zone: Zone, count: int, seed: int, lengths: Sequence[float] = LENGTHS
 ) -> Iterator[Trial]:
     """So many jobs in that zone. Each starts hours after the one before it has ended."""
-    random, met = Random(f"{zone.name}:{seed}"), list[Met]()
+    random, met = Random(f"{zone.name}:{seed}"), list[SliceSample]()
     at = random.uniform(0, zone.length)
     for number in range(count):
         hours = random.choice(lengths)
@@ -63,9 +65,9 @@ def trials(
         at += job.finished_at - EPOCH + random.expovariate(1 / (6 * HOUR))
 
 
-def estimated(hours: float, met: Sequence[Met]) -> Forecast:
+def estimated(hours: float, met: Sequence[SliceSample]) -> Forecast:
     """Of a job with so many hours of work, from what earlier ones met."""
-    work = Work(hours * HOUR, checkpoint=EVERY * STEP)
+    work = PlannedWork(hours * HOUR, checkpoint=EVERY * STEP)
     return forecast(work, conditions(met, PLACE, "python train.py"))
 
 

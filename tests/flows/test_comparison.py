@@ -23,7 +23,7 @@ from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice, State
 from tpujob.domain.observations import Present, SliceSeen, SliceState
 from tpujob.emulator.faults import inject
-from tpujob.emulator.tpu.refusals import CallFault, Faults
+from tpujob.emulator.tpu.errors import CallFault, Faults
 from tpujob.errors import Transient
 from tpujob.ports import Survey
 

@@ -111,9 +111,7 @@ class Backend:
             "cpu": own.ru_utime + own.ru_stime,
             "mib": pages * resource.getpagesize() / 2**20,
             "reads": self.store.reads,
-            "viewers": self.hub.viewers,
-            "views": self.hub.views,
-            "made": self.hub.made,
+            "viewers": self.events.streams,
         }
 
     def app(self, door: Any, stopping: Any) -> Any:
@@ -124,7 +122,7 @@ class Backend:
             changes=self.changes,
             stopping=stopping,
         )
-        self.hub = app.state.hub
+        self.events = app.state.events
         return app
 
     def obey(self) -> None:

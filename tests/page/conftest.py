@@ -28,8 +28,8 @@ from tpujob.domain.access import Role
 from tpujob.domain.model import Job
 from tpujob.service.overview import Quotas
 from tpujob.web.api import create_app
-from tpujob.web.limits import Kind, Limits, Rate
-from tpujob.web.live.hub import Hub, Pace
+from tpujob.web.events import Events, StreamTimes
+from tpujob.web.middleware.limits import Kind, Limits, Rate
 
 __all__ = ["stack"]
 
@@ -56,7 +56,7 @@ class Site:
         self.api = self.jobs.acting_for(ADA)
         self.changes = self.jobs._changes
         self.door = NamedDoor(ADA, lab.BOB, VIEWER)
-        self.pace, self.limits = Pace(), NO_HURRY
+        self.times, self.limits = StreamTimes(), NO_HURRY
         self._port, self._running = port, ExitStack()
 
     def store_jobs(self, jobs: Iterable[Job]) -> list[Job]:
@@ -72,11 +72,11 @@ class Site:
             limits=self.limits,
             changes=self.changes,
             stopping=stopping.is_set,
-            pace=self.pace,
+            times=self.times,
             itself=self.jobs.itself,
         )
         app.state.now = stage.clock.now
-        self.hub: Hub = app.state.hub
+        self.events: Events = app.state.events
         place = socket.create_server(("127.0.0.1", self._port))
         self._port = place.getsockname()[1]
         self.url = self._running.enter_context(listening(app, place=place))
@@ -84,14 +84,6 @@ class Site:
 
     def stop(self) -> None:
         self._running.close()
-
-    def view(self, path: str, name: str = ADA.name) -> httpx.Response:
-        """The live view of that page as it is now, however long its first making takes on a busy machine."""
-        asked = {"x-test-name": name, "accept": "application/json"}
-        while True:
-            found = httpx.get(f"{self.url}/live", params={"view": path}, headers=asked)
-            if found.status_code != 429:
-                return found
 
 
 @pytest.fixture(scope="package")

@@ -9,8 +9,8 @@ from playwright.sync_api import Page, expect
 
 from tests.page import lab
 from tests.page.conftest import Site
-from tpujob.domain.listing.order import RECENT
 from tpujob.domain.model import State
+from tpujob.service.job_index.query import RECENT
 
 
 def axe(page: Page) -> None:

@@ -9,7 +9,8 @@ import pytest
 from tests.support.scripted import job_view
 from tpujob.api import ChartView, JobView, MetricsView
 from tpujob.domain.text import rfc3339
-from tpujob.web.pages.one_job import curves, drawing
+from tpujob.web.pages import drawing
+from tpujob.web.pages.job import draw_charts
 
 NOW = 1_767_225_600.0
 
@@ -124,4 +125,4 @@ def test_what_was_told_once_is_no_curve() -> None:
         return {"name": name, "title": name, "curves": [curve]}
 
     told = cast("MetricsView", {"charts": [chart("loss", 2), chart("test_accuracy", 1)]})
-    assert [found["name"] for found, _ in curves.drawn(told)] == ["loss"]
+    assert [found["name"] for found, _ in draw_charts(told)] == ["loss"]

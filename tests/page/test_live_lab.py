@@ -10,14 +10,10 @@ from tests.page.conftest import OpenTab, Site
 from tests.support.stage import SPEC
 from tpujob.domain.model import State
 from tpujob.service.overview import quotas
-from tpujob.web.live.hub import Pace
 
 
 @pytest.fixture
-def page(site: Site, open_tab: OpenTab) -> Page:
-    site.stop()
-    site.pace = Pace(beyond=0.3)
-    site.start()
+def page(open_tab: OpenTab) -> Page:
     return open_tab()
 
 

@@ -24,7 +24,7 @@ def streams(site: Site) -> Iterator[list[int]]:
 
     def look() -> None:
         while not over.wait(0.01):
-            seen.append(site.hub.viewers)
+            seen.append(site.events.streams)
 
     looking = threading.Thread(target=look)
     looking.start()

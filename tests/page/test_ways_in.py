@@ -14,7 +14,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tests.page import lab
 from tests.page.conftest import NO_HURRY, PATIENCE
-from tests.page.live_rig import QUICK
 from tests.support.callers import ADA
 from tests.support.scripted import listening, on_socket
 from tests.support.stage import Stage
@@ -23,11 +22,11 @@ from tpujob.adapters.way import Way
 from tpujob.domain.model import Wish
 from tpujob.service import Changes
 from tpujob.web.api import create_app
-from tpujob.web.connections import Connections
-from tpujob.web.door import Door
-from tpujob.web.opened.__main__ import opened
-from tpujob.web.page_door import PageDoor, Sessions
-from tpujob.web.peer_door import PeerDoor
+from tpujob.web.auth.authenticator import Authenticator
+from tpujob.web.auth.browser import BrowserAuthenticator, Sessions
+from tpujob.web.auth.peer import PeerAuthenticator
+from tpujob.web.middleware.connections import Connections
+from tpujob.web.proxy import opened
 
 EVIL = """<!doctype html><title>evil</title>
 <img src="{page}/jobs.json"><iframe src="{page}/" title="x"></iframe>
@@ -52,14 +51,13 @@ class Local:
     def wish(self) -> Wish:
         return self.stage.job("000001").wish
 
-    def backend(self, door: Door) -> ASGIApp:
+    def backend(self, door: Authenticator) -> ASGIApp:
         app = create_app(
             self.stage.api.acting_for,
             door,
             limits=NO_HURRY,
             sessions=self.sessions,
             changes=Changes(self.stage.store, interval=0.02),
-            pace=QUICK,
         )
         app.state.now = self.stage.clock.now
         return app
@@ -68,12 +66,12 @@ class Local:
     def served(self) -> Iterator[Local]:
         with ExitStack() as stack:
             if self.relayed:
-                url = stack.enter_context(on_socket(self.backend(PeerDoor(ADA))))
+                url = stack.enter_context(on_socket(self.backend(PeerAuthenticator(ADA))))
                 relay = Relay(Way(url))
                 stack.callback(relay.close)
                 app = opened(relay, "ada", self.sessions, kernel_says=self.kernel_says)
             else:
-                door = PageDoor(ADA, self.sessions, kernel_says=self.kernel_says)
+                door = BrowserAuthenticator(ADA, self.sessions, kernel_says=self.kernel_says)
                 app = self.backend(door)
             place = socket.create_server(("127.0.0.1", 0))
             ports = {place.getsockname()[1]} if self.kernel_says else set[int]()

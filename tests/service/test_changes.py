@@ -15,7 +15,7 @@ from tests.support.stores import a_job, an_event
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.model import Job
 from tpujob.errors import StoreError
-from tpujob.service.changes import Changes, Failing
+from tpujob.service.job_index import Changes, Failing
 
 LONG = 30.0  #: no test waits so long, unless it is about to fail
 

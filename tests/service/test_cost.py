@@ -8,18 +8,19 @@ from random import Random
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 
 from tests.page import lab
+from tests.support.callers import ADA, NamedDoor
 from tests.support.stage import SPEC, Stage
+from tpujob.cli.commands.cost.report import cost_page
 from tpujob.cli.render import words
-from tpujob.cli.render.cost.report import cost_page
 from tpujob.domain import money
 from tpujob.domain.model import Grant, Job, State
 from tpujob.domain.text import dollars
 from tpujob.errors import BadRequest
-from tpujob.service.money.ended import Ended
-from tpujob.web.live import Address
-from tpujob.web.pages.spend import fragments
+from tpujob.service.job_index.spending import EndedSpending
+from tpujob.web.api import create_app
 
 
 @pytest.fixture
@@ -31,6 +32,18 @@ def done(stage: Stage) -> str:
     stage.finish(job_id, 0, 0)
     stage.until(job_id, State.SUCCEEDED)
     return job_id
+
+
+def shown_total(stage: Stage) -> str:
+    """The row of the total, as the page shows it."""
+    app = create_app(stage.api.acting_for, NamedDoor(ADA))
+    app.state.now = stage.clock.now
+    page = TestClient(app, base_url="http://localhost").get(
+        "/spend", headers={"accept": "text/html"}
+    )
+    row = re.search(r'<tr id="spend-".*?</tr>', page.text, re.DOTALL)
+    assert row
+    return row[0]
 
 
 @pytest.mark.parametrize("by", ["job", "user", "day", "type", "zone"])
@@ -60,7 +73,7 @@ def test_a_report_says_what_all_records_say_whatever_becomes_of_jobs(stage: Stag
     """What has ended is summed once: jobs end, come, change and go, money runs on, grants are shared."""
     dice, store, clock = Random(11), stage.store, stage.clock
     clock.time = lab.NOW
-    kept = Ended(store, stage.api.board)
+    kept = EndedSpending(store, stage.api.index)
 
     def add(count: int) -> None:
         for _ in range(count):
@@ -139,7 +152,7 @@ def test_page_terminal_json_and_metrics_agree_that_the_emulator_bills_nothing(
     assert listed > 0
     assert found["rows"][0]["pay_micros"] == found["total"]["pay_micros"] == 0
     assert cost_page(found, 100).splitlines()[2].split()[-2:] == [dollars(listed), "$0.00"]
-    row = fragments({**found, "budgets": []}, Address("/spend", "by=job", {}), 0.0).rows["spend-"]
+    row = shown_total(stage)
     assert re.findall(r"\$[0-9.]+", row) == [dollars(listed), "$0.00"]
     assert "tpujob_pay_dollars 0.0\n" in stage.api.backend_metrics()
     estimate = stage.api.estimate(SPEC, {"hours": 2.0})
@@ -167,7 +180,7 @@ def test_goodput_and_its_parts_are_of_all_time_wherever_they_are_shown(stage: St
     assert total["goodput"] == pytest.approx(parts["productive"] / whole)
     assert parts["productive"] <= total["chip_hours"]
 
-    row = fragments({**found, "budgets": []}, Address("/spend", "by=job", {}), 0.0).rows["spend-"]
+    row = shown_total(stage)
     good, *shown = map(int, re.findall(r"(\d+) %", row))
     assert good in shown, "the productive part is the goodput"
     assert sum(shown) <= 101

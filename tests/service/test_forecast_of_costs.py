@@ -173,7 +173,7 @@ def test_what_a_compile_check_found_gives_way_to_what_was_measured_or_said():
         "v6e-8": ("roofline", 9.0),
     }
     notes = {way["note"] for way in found["ways"] if way["type"] == "v6e-8"}
-    assert "the speed on v6e-8 is that of a compile check: nobody ran it there" in notes
+    assert "the speed on v6e-8 is that of a compile check: no job ran it there" in notes
 
 
 def test_of_places_that_end_at_once_the_cheapest_is_the_fastest():

@@ -15,9 +15,9 @@ from tests.support.following import JOB, Agent, Clock, Reader, Streams, reading
 from tests.support.shelf import Shelf
 from tpujob.domain.model import Job, State
 from tpujob.protocol import live, paths
-from tpujob.service.logs import Live, Logs
-from tpujob.service.logs.bucket.pieces import Until
-from tpujob.service.logs.following.followed import IDLE, KEPT, Tails
+from tpujob.service.logs import LiveLogs, Logs
+from tpujob.service.logs.live_stream import IDLE, KEPT, Tails
+from tpujob.service.logs.segment_reader import Until
 from tpujob.wiring.backend import Backend
 
 LONG = 60.0  #: seconds; no test waits so long, unless it is about to fail
@@ -26,7 +26,7 @@ LONG = 60.0  #: seconds; no test waits so long, unless it is about to fail
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first reader waits for the first words of the hosts, however late their streams begin."""
-    monkeypatch.setattr("tpujob.service.logs.following.live.FIRST", LONG)
+    monkeypatch.setattr("tpujob.service.logs.live_stream.FIRST", LONG)
 
 
 def test_many_readers_share_one_stream_and_it_is_closed_behind_them(
@@ -35,13 +35,13 @@ def test_many_readers_share_one_stream_and_it_is_closed_behind_them(
     shelf = Shelf()
     agents = [Agent(shelf, host, written=5) for host in (0, 1)]
     streams = Streams(agents, relays=True)
-    heard = Live(streams)  # pyright: ignore[reportArgumentType]
+    heard = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
     readers = [Reader(reading(shelf, heard), blocks=bool(n % 2)) for n in range(4)]
     for reader in readers:
         reader.read()
         assert reader.last == {0: 5, 1: 5}
     assert len(streams.opened) == 1, "host 0 speaks for both"
-    monkeypatch.setattr("tpujob.service.logs.following.followed.IDLE", 0.0)
+    monkeypatch.setattr("tpujob.service.logs.live_stream.IDLE", 0.0)
     ((_, stream),) = streams.opened
     stream.tell({"kind": live.TAILS, "hosts": [0, 1]})
     with stream.change:
@@ -50,7 +50,7 @@ def test_many_readers_share_one_stream_and_it_is_closed_behind_them(
 
 def test_a_backend_that_stops_closes_its_streams() -> None:
     streams = Streams([Agent(Shelf(), 0, written=5), Agent(Shelf(), 1)], relays=True)
-    heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
+    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
     heard.tails(JOB, len(JOB.attempts), Until(10))
     nobody: Any = mock.Mock()
     Backend(nobody, nobody, nobody, nobody, nobody, heard, nobody).stop()
@@ -62,11 +62,11 @@ def test_a_backend_that_stops_closes_its_streams() -> None:
 def test_a_host_that_nobody_speaks_for_is_asked_itself_and_a_stream_that_breaks_is_opened_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tpujob.service.logs.following.followed.PAUSES", (0.01,))
+    monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", (0.01,))
     shelf = Shelf()
     agents = [Agent(shelf, host, written=5) for host in (0, 1)]
     streams = Streams(agents)
-    heard = Live(streams)  # pyright: ignore[reportArgumentType]
+    heard = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
     reader = Reader(reading(shelf, heard), blocks=True)
     reader.read()
     assert reader.last == {0: 5, 1: 5}
@@ -87,7 +87,7 @@ def test_lines_of_a_host_that_is_heard_come_where_another_one_is_not() -> None:
     shelf = Shelf()
     agents = [Agent(shelf, host) for host in (0, 1)]
     streams = Streams(agents, deaf={1})
-    heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
+    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
     reader = Reader(Logs(shelf, heard), blocks=True)  # pyright: ignore[reportArgumentType]
 
     def told(line: int) -> None:
@@ -112,7 +112,7 @@ def test_lines_of_a_host_that_is_heard_come_where_another_one_is_not() -> None:
 def test_where_no_host_answers_the_log_is_what_is_stored() -> None:
     shelf = Shelf()
     agents = [Agent(shelf, host, written=5) for host in (0, 1)]
-    heard = Live(Streams(agents, deaf={0, 1}))  # pyright: ignore[reportArgumentType]
+    heard = LiveLogs(Streams(agents, deaf={0, 1}))  # pyright: ignore[reportArgumentType]
     reader = Reader(reading(shelf, heard), blocks=True)
     reader.read()
     assert reader.last == {0: 0, 1: 0}
@@ -138,10 +138,10 @@ def sign(job: Job) -> str:
 def test_who_follows_more_than_are_followed_at_once_takes_the_place_of_what_nobody_reads(
     monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    monkeypatch.setattr("tpujob.service.logs.following.live.ATTEMPTS", 2)
+    monkeypatch.setattr("tpujob.service.logs.live_stream.ATTEMPTS", 2)
     shelf = Shelf()
     streams = Streams([Agent(shelf, host, written=5) for host in (0, 1)], relays=True)
-    heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
+    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
     logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
     for job in MANY[:2]:
         assert logs.block(job).data.count(b"\n") == 10
@@ -160,9 +160,9 @@ def test_who_follows_more_than_are_followed_at_once_takes_the_place_of_what_nobo
 def test_what_nobody_reads_any_more_is_forgotten_though_nobody_else_comes(
     monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    monkeypatch.setattr("tpujob.service.logs.following.live.TIDIED", 0.01)
+    monkeypatch.setattr("tpujob.service.logs.live_stream.TIDIED", 0.01)
     streams = Streams([Agent(Shelf(), host, written=5) for host in (0, 1)], relays=True)
-    heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
+    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
     heard.tails(JOB, len(JOB.attempts), Until(10))
     assert heard.held > 0
     clock.passes(IDLE + KEPT / 2)
@@ -181,11 +181,11 @@ def test_the_memory_for_all_that_is_heard_is_bounded(
 ) -> None:
     shelf = Shelf()
     streams = Streams([Agent(shelf, host, written=200) for host in (0, 1)], relays=True)
-    heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
+    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
     logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
     logs.block(MANY[0])
     one = heard.held
-    monkeypatch.setattr("tpujob.service.logs.following.live.HELD", 2 * one)
+    monkeypatch.setattr("tpujob.service.logs.live_stream.HELD", 2 * one)
     logs.block(MANY[1])
     clock.passes(IDLE + 1)
     logs.block(MANY[1])
@@ -211,7 +211,7 @@ def test_hosts_are_not_asked_after_the_end_of_an_attempt_nor_before_its_start(jo
     agents = [Agent(shelf, host, written=5) for host in (0, 1)]
     agents[0].ship(5)
     streams = Streams(agents)
-    heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
+    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
     logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
     block = logs.block(job)
     assert (block.data.count(b"\n"), block.note) == (5, "")
@@ -229,11 +229,11 @@ def heard_until(heard: Any, job: Job, arrived: Callable[[Tails], bool]) -> None:
 def test_hosts_that_are_heard_when_their_program_is_stopped_are_heard_to_their_end(
     monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
-    monkeypatch.setattr("tpujob.service.logs.following.followed.PAUSES", (0.01,))
+    monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", (0.01,))
     shelf, others = Shelf(), set(threading.enumerate())
     agents = [Agent(shelf, host, written=5) for host in (0, 1)]
     streams = Streams(agents, relays=True)
-    heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
+    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
     reader = Reader(reading(shelf, heard), blocks=True)
     reader.read()
     reader.job = STOPPING
@@ -265,7 +265,7 @@ def test_hosts_that_are_heard_when_their_program_is_stopped_are_heard_to_their_e
 def test_a_host_that_could_not_be_heard_troubles_nobody_after_the_end() -> None:
     shelf = Shelf()
     streams = Streams([Agent(shelf, host, written=5) for host in (0, 1)], deaf={1})
-    heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
+    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
     logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
     assert "no route to host" in logs.block(JOB).note
     assert logs.block(STOPPING).note == ""
@@ -276,7 +276,7 @@ def test_what_a_host_stores_until_its_stream_ends_is_not_said_to_be_lost(clock: 
     shelf = Shelf()
     agent = Agent(shelf, 0, written=5)
     streams = Streams([agent, Agent(shelf, 1)], relays=True)
-    heard: Any = Live(streams)  # pyright: ignore[reportArgumentType]
+    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
     logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
     reader, late = Reader(logs, blocks=True), Reader(logs, blocks=True, job=HELD)
     reader.read()

@@ -13,10 +13,9 @@ from tests.support.shelf import Shelf, reader
 from tpujob.api import LogLine, LogPage
 from tpujob.domain.model import Job, State
 from tpujob.errors import BadRequest, NotFound, Transient
+from tpujob.protocol.segment import SegmentFacts
+from tpujob.protocol.segment import written as facts_written
 from tpujob.service.logs import log as logs
-from tpujob.service.logs.bucket.pieces import Pieces, Until
-from tpujob.service.logs.cursor import Cursor
-from tpujob.service.logs.forward import Forward
 
 
 @dataclass
@@ -81,9 +80,6 @@ def test_a_follower_gets_each_line_once_while_segments_grow() -> None:
     shelf.write(0, (3.0, "d"), segment=2)
     shelf.write(0, (4.0, "e"), segment=4)
     assert follower.texts() == ["d", "e"]
-    shelf.objects.pop(next(p for p in shelf.objects if "log-00004" in p))
-    shelf.write(0, (5.0, "f"), segment=7)
-    assert follower.texts() == ["f"], "the oldest segments of a long log may go"
 
 
 def test_following_goes_on_to_the_next_attempt() -> None:
@@ -198,7 +194,7 @@ def test_many_hosts_have_a_short_cursor_and_none_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    "cursor", ["x", "2~", "2~0.1", "9", "0", "2~0.1.5", "2~0.1.-5.2", "2~0.1.5.2\n", "1" * 50]
+    "cursor", ["x", "2~", "2~0", "9", "0", "2~0.1.5", "2~0.-1", "2~0.1\n", "1" * 50, "2~0.1.5.2"]
 )
 def test_an_invalid_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(BadRequest, match="cursor"):
@@ -247,23 +243,85 @@ def test_a_thousand_pieces_without_a_line_end_are_passed() -> None:
     for number in range(1, 1_200):
         shelf.append(0, b"x" * 8_193, segment=number)
     shelf.write(0, (1.0, "at last"), segment=1_200)
-    pieces, until = Pieces(shelf), Until(10)  # pyright: ignore[reportArgumentType]
-    segments = pieces.segments(a_job(), 2, 0, until, {})
-    page = Forward(pieces, until).page(segments, Cursor(2), 1, 10)
-    assert [line.raw for line in page.lines] == [b"at last"]
+    assert Follower(shelf, a_job(), {"host": 0}).texts() == ["at last"]
+
+
+def test_a_cursor_of_an_older_version_is_refused_with_a_hint() -> None:
+    with pytest.raises(BadRequest, match="older version") as refused:
+        Follower(Shelf(), a_job(), cursor="2~0.1.5.2").page()
+    assert refused.value.hint == "Begin without a cursor."
 
 
 def test_no_more_pieces_are_listed_than_a_log_can_have_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("bucket.pieces", "notes"):
+    for name in ("segments", "notes"):
         monkeypatch.setattr(f"tpujob.service.logs.{name}.MOST_SEGMENTS", 3)
     shelf = Shelf()
     for number in range(1, 6):
-        shelf.ship(0, number, [b"line %d" % number], number=number)
-    window = reader(shelf).window(a_job(), {"host": 0})
+        for host in (0, 1):
+            shelf.ship(host, number, [b"line %d" % number], number=number)
+    window = reader(shelf).window(a_job(), {})
     assert window["total"] == 3
-    assert any("only the first 3 pieces" in note for note in window["notes"])
-    assert len(Follower(shelf, a_job(), {"host": 0}).texts()) == 5, "page by page it is read whole"
-    ended = replace(a_job(), state=State.SUCCEEDED)
-    assert len(Follower(shelf, ended, {"host": 0}).texts()) == 5
+    assert any("Only the first 3 pieces" in note for note in window["notes"])
+    assert len(Follower(shelf, a_job(), {"host": 1}).texts()) == 5, "of one host it is read whole"
+
+
+# Objects of agents of older versions, which wrote for many hosts ----------------------------------------------------
+
+
+def stored(host: int, first: int, count: int) -> tuple[int, int, bytes]:
+    lines = (
+        b"%d.%d00 line %d of %d\n" % (1.7e9 + n, host, n, host) for n in range(first, first + count)
+    )
+    return host, first, b"".join(lines)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_hosts_stored_apart_and_together_is_one_log(seed: int) -> None:
+    chance, shelf, hosts = random.Random(seed), Shelf(), range(2)
+    written = dict.fromkeys(hosts, 0)
+    pieces: list[tuple[int, int, bytes]] = []
+    for number in range(1, 12):
+        if not pieces or chance.random() < 0.7:  # else the same again: nobody has confirmed it
+            pieces = [stored(host, written[host] + 1, chance.randrange(1, 6)) for host in hosts]
+            written = {host: first + data.count(b"\n") - 1 for host, first, data in pieces}
+        if chance.random() < 0.6:
+            shelf.ship_together(pieces, by=chance.randrange(2), number=number)
+        else:
+            for host, first, data in pieces:
+                path = shelf.append(host, data, segment=number)
+                facts = SegmentFacts(first, data.count(b"\n"), float(data.split()[0]))
+                shelf.facts[path] = facts_written(facts)
+    found = Follower(shelf, a_job()).lines()
+    assert sorted(found, key=lambda line: (line["at"], line["host"])) == found
+    for host in hosts:
+        numbers = [line["line"] for line in found if line["host"] == host]
+        assert numbers == list(range(1, written[host] + 1))
+        alone = Follower(shelf, a_job(), {"host": host}).lines()
+        assert [line["line"] for line in alone] == numbers
+        window = reader(shelf).window(a_job(), {"of": host, "line": written[host] // 2})
+        assert (host, written[host] // 2) in {(x["host"], x["line"]) for x in window["lines"]}
+
+
+def test_a_long_log_of_many_hosts_in_objects_of_all_is_read_in_bounded_time() -> None:
+    shelf, job = Shelf(), a_job()
+    hosts = range(64)
+    slices = tuple(replace(s, type="v4-512", endpoints=()) for s in job.slices)
+    job = replace(job, slices=slices)
+    for number in range(300):
+        shelf.ship_together([stored(h, 1 + 5 * number, 5) for h in hosts], by=0, number=number)
+    logs = reader(shelf)
+    assert logs.window(job, {})["total"] == 300 * 5 * 64
+    assert len(logs.page(job, tail=20)["lines"]) == 20
+    page = logs.page(job, host=7, tail=1500)
+    assert [line["line"] for line in page["lines"]] == list(range(1, 1501))
+
+
+def test_pieces_that_make_no_sense_hide_no_others() -> None:
+    shelf = Shelf()
+    shelf.ship_together([stored(0, 1, 3)], by=0, number=1)
+    shelf.ship_together([stored(0, 4, 3)], by=0, number=2)
+    shelf.ship_together([stored(0, 7, 3)], by=0, number=3)
+    shelf.facts[sorted(shelf.facts)[1]]["pieces"] = "0,1,-7"
+    assert [line["line"] for line in Follower(shelf, a_job()).lines()] == [1, 2, 3, 7, 8, 9]

@@ -11,7 +11,7 @@ from tests.support.stage import SPEC, Stage
 from tpujob.domain.model import Attempt, Cause, Outcome, Slice
 from tpujob.domain.observations import Circuit
 from tpujob.errors import BadRequest
-from tpujob.service.overview import supply
+from tpujob.service.overview import capacity
 
 NOW = lab.NOW
 
@@ -41,7 +41,7 @@ def test_an_offer_counts_what_is_held_and_asked_and_what_became_of_requests_with
         outcome=Outcome.INTERRUPTED,
         cause=Cause.PREEMPTED,
     )
-    old = replace(gone, slice="tj-000001-9", ended_at=NOW - 2 * supply.DAY)
+    old = replace(gone, slice="tj-000001-9", ended_at=NOW - 2 * capacity.DAY)
     job = replace(
         next(iter(lab.full())),
         slices=(
@@ -50,12 +50,12 @@ def test_an_offer_counts_what_is_held_and_asked_and_what_became_of_requests_with
             a_slice(3, ready_at=NOW - 600),
             a_slice(4, requested_at=NOW - 50),
             a_slice(
-                9, requested_at=NOW - 3 * supply.DAY, ready_at=NOW - 3 * supply.DAY, gone_at=1.0
+                9, requested_at=NOW - 3 * capacity.DAY, ready_at=NOW - 3 * capacity.DAY, gone_at=1.0
             ),
         ),
         attempts=(gone, old),
     )
-    (offer,) = supply.offers([job], NOW)
+    (offer,) = capacity.offers([job], NOW)
     assert (offer["type"], offer["zone"], offer["pricing"]) == ("v4-16", "us-central2-b", "spot")
     assert (offer["held"], offer["held_chips"], offer["usd_per_hour"]) == (1, 8, 7.0)
     assert (offer["asked"], offer["asked_chips"]) == (1, 8)
@@ -65,13 +65,13 @@ def test_an_offer_counts_what_is_held_and_asked_and_what_became_of_requests_with
 
 def test_a_slice_of_unknown_price_makes_the_sum_unknown() -> None:
     job = replace(next(iter(lab.full())), slices=(a_slice(1, ready_at=NOW, usd_per_hour=None),))
-    assert supply.offers([job], NOW)[0]["usd_per_hour"] is None
+    assert capacity.offers([job], NOW)[0]["usd_per_hour"] is None
 
 
 def test_what_the_cloud_refuses_says_until_when() -> None:
     shut = Circuit(Cause.STOCKOUT, 3, NOW - 60, NOW + 40)
     half = Circuit(Cause.QUOTA, 1, NOW - 60, NOW - 1)
-    found = supply.closed({"us-east5-a/v5p-16/spot": shut, "us-east5/v5p/spot": half}, NOW)
+    found = capacity.open_circuits({"us-east5-a/v5p-16/spot": shut, "us-east5/v5p/spot": half}, NOW)
     assert [(one["what"], one["place"], one["open"]) for one in found] == [
         ("v5p-16", "us-east5-a", True),
         ("v5p", "us-east5", False),

@@ -15,7 +15,7 @@ from tpujob.doctor.quota import Held, Kind, Limit, Overview, allowances
 from tpujob.domain.model import Cause, Job
 from tpujob.domain.text import rfc3339
 from tpujob.errors import Refused
-from tpujob.service.overview import Quotas, quotas, supply
+from tpujob.service.overview import Quotas, capacity, quotas
 
 ZONE, REGION = "us-central2-b", "us-central2"
 DENIED = Refused("The caller does not have permission (serviceusage.quotas.get)", cause=Cause.PERMISSION)  # fmt: skip
@@ -145,8 +145,8 @@ def test_the_command_prints_quota_beside_the_hardware_or_why_it_cannot() -> None
     def page(looked: quotas.Looked, columns: int = 80) -> str:
         report = CapacityReport(
             at=rfc3339(lab.NOW),
-            day_s=supply.DAY,
-            offers=supply.offers(jobs, lab.NOW),
+            day_s=capacity.DAY,
+            offers=capacity.offers(jobs, lab.NOW),
             closed=[],
             waiting=1,
             quota=quotas.view(looked, jobs, lab.NOW),

@@ -27,7 +27,7 @@ from tpujob.domain.model import (
 from tpujob.domain.observations import Maintenance
 from tpujob.domain.text import rfc3339
 from tpujob.ports import Owned
-from tpujob.service.known import Known
+from tpujob.service.runtime_info import RuntimeInfo
 from tpujob.service.views import (
     attempt_view,
     job_view,
@@ -122,7 +122,7 @@ def running(**changes: Any) -> Job:
 def test_fresh_observations_come_before_stored_ones() -> None:
     stored, live = (
         job_view(running(), now=NOW),
-        job_view(running(), now=NOW, known=Known(progress=LIVE)),
+        job_view(running(), now=NOW, known=RuntimeInfo(progress=LIVE)),
     )
     assert (stored["step"], stored["steps"], stored["loss"], stored["phase"]) == (
         5,
@@ -139,15 +139,15 @@ def test_an_attempt_that_has_ended_is_as_far_as_its_record_says() -> None:
     job = running(ended_at=NOW - 5)
     fresh = Attempt(2, "tj-000001-1", NOW - 3)
     view = job_view(
-        replace(job, attempts=(*job.attempts, fresh)), now=NOW, known=Known(progress=LIVE)
+        replace(job, attempts=(*job.attempts, fresh)), now=NOW, known=RuntimeInfo(progress=LIVE)
     )
     assert [a["step"] for a in view["attempts"]] == [5, 9]
-    assert job_view(job, now=NOW, known=Known(progress=LIVE))["attempts"][0]["step"] == 5
+    assert job_view(job, now=NOW, known=RuntimeInfo(progress=LIVE))["attempts"][0]["step"] == 5
 
 
 def test_a_running_job_says_since_when_it_makes_no_progress() -> None:
     def at(job: Job, moved: float | None = None) -> str | None:
-        return job_view(job, now=NOW, known=Known(moved_at=moved))["progress_at"]
+        return job_view(job, now=NOW, known=RuntimeInfo(moved_at=moved))["progress_at"]
 
     assert at(running()) == "1970-01-01T02:43:20.000Z", "since it runs"
     assert at(running(progress_at=NOW)) == AT, "since it was stored"
@@ -158,7 +158,7 @@ def test_a_running_job_says_since_when_it_makes_no_progress() -> None:
 
 def test_a_running_job_says_after_how_long_it_counts_as_hung() -> None:
     def after(job: Job, **more: Any) -> float | None:
-        return job_view(job, now=NOW, known=Known(**more))["stall_s"]
+        return job_view(job, now=NOW, known=RuntimeInfo(**more))["stall_s"]
 
     assert after(running()) == 900
     assert after(running(), progress=Progress(phase="compile")) == 1800, "to the first step"
@@ -184,14 +184,14 @@ def test_a_waiting_job_says_when_it_goes_on(state: State, wake: float, shown: st
 
 
 def test_trouble_is_shown_until_the_job_has_ended() -> None:
-    given: dict[str, Any] = {"now": NOW, "known": Known(trouble="503", trouble_since=NOW)}
+    given: dict[str, Any] = {"now": NOW, "known": RuntimeInfo(trouble="503", trouble_since=NOW)}
     job = replace(job_in(State.RUNNING), message="step 5")
     view = job_view(job, **given)
     assert (view["message"], view["trouble"], view["trouble_since"]) == ("step 5", "503", AT)
     ended = job_view(replace(job, state=State.FAILED), **given)
     assert (ended["trouble"], ended["trouble_since"]) == ("", None)
     assert job_view(replace(job, finished_at=NOW), now=NOW)["finished_at"] == AT
-    assert job_view(job, now=NOW, known=Known(trouble_since=NOW))["trouble_since"] is None, (
+    assert job_view(job, now=NOW, known=RuntimeInfo(trouble_since=NOW))["trouble_since"] is None, (
         "it is over"
     )
 
@@ -209,7 +209,7 @@ def test_announced_maintenance_is_shown_until_its_window_is_over(
     starts: float, ends: float | None, shown: bool
 ) -> None:
     coming = Maintenance(starts, ends, None, "SCHEDULED", "PENDING")
-    view = job_view(job_in(State.RUNNING), now=NOW, known=Known(maintenance=coming)).get(
+    view = job_view(job_in(State.RUNNING), now=NOW, known=RuntimeInfo(maintenance=coming)).get(
         "maintenance"
     )
     assert bool(view) is shown

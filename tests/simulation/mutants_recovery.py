@@ -119,7 +119,7 @@ def launches_count_while_nobody_is_there() -> Patch:
 
 
 def circuits_are_ignored() -> Patch:
-    return mock.patch.object(capacity, "opens_at", return_value=0.0)
+    return mock.patch.object(capacity, "retry_at", return_value=0.0)
 
 
 def half_open_lets_everybody_through() -> Patch:

@@ -29,7 +29,7 @@ from tpujob.domain.host import reports
 from tpujob.emulator.storage import StorageServer
 from tpujob.ports import Blob
 from tpujob.protocol import paths, segment, slice_report
-from tpujob.service.logs.bucket.stored import Segment
+from tpujob.service.logs.segments import Segment
 
 JOB = "000042"
 KEY, CACHE_KEY = "0a" * 32, "0b" * 32  #: of the attempt, and of its owner

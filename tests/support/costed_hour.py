@@ -33,8 +33,8 @@ from tpujob.engine.loop import ATTENDED, REFRESH, SWEEP_EVERY
 from tpujob.ports import Survey
 from tpujob.protocol import limits, paths
 from tpujob.service import logs
-from tpujob.service.logs.following.followed import Tails
-from tpujob.service.logs.following.tail import Ring
+from tpujob.service.logs.live_stream import Tails
+from tpujob.service.logs.live_tail import Ring
 
 #: a type of so many hosts
 TYPES: Mapping[int, str] = {1: "v4-8", 4: "v4-32", 64: "v4-512", 256: "v4-2048"}
@@ -104,7 +104,7 @@ class _Storage:
 
 
 class _Heard:
-    """What hosts tell over SSH, as `service/logs/live.py` keeps it, without a connection."""
+    """What hosts tell over SSH, as `service/logs/live_stream.py` keeps it, without a connection."""
 
     def __init__(self, sim: Sim, told: list[log.Log]) -> None:
         self._sim, self._told, self._settled_at = sim, told, 0.0

@@ -18,8 +18,8 @@ from tpujob.domain.model import Job, Slice, State
 from tpujob.errors import Transient
 from tpujob.protocol import live
 from tpujob.service.logs import Logs
-from tpujob.service.logs.following.followed import Tails
-from tpujob.service.logs.following.tail import Ring
+from tpujob.service.logs.live_stream import Tails
+from tpujob.service.logs.live_tail import Ring
 
 JOB = replace(a_job(), state=State.RUNNING)
 

@@ -24,7 +24,6 @@ from cryptography.x509.oid import NameOID
 
 CLIENT = "1234-lab.apps.googleusercontent.com"
 SECRET = "GOCSPX-of-a-desktop-client"
-DEVICE = "1234-device.apps.googleusercontent.com"
 REMOVED = "SIGNATURE_REMOVED_BY_GOOGLE"
 GOOGLE_KEYS = "/www.googleapis.com/oauth2/v1/certs"
 IAP_KEYS = "/www.gstatic.com/iap/verify/public_key"
@@ -63,7 +62,6 @@ class Issuer:
         self.revoked: list[str] = []
         self.at_the_browser = "ada@example.org"
         self.refuses = ""  #: an error of the token endpoint
-        self.approved = True  #: whether somebody has typed the code of a device
         self._asked: dict[str, dict[str, str]] = {}  #: what was asked for when a code was given out
         self.ever: dict[
             str, Any
@@ -166,7 +164,7 @@ class Issuer:
             said = json.loads(base64.urlsafe_b64decode(form["assertion"].split(".")[1] + "=="))
             more = {"aud": said["target_audience"], "azp": subject(said["iss"])}
             return 200, {"id_token": self.token(said["iss"], **more)}
-        if form["client_secret"] not in (SECRET, "of-the-device"):
+        if form["client_secret"] != SECRET:
             return 401, {"error": "invalid_client"}
         if kind == "authorization_code":
             asked, claims = self._asked.pop(form["code"], {}), self.people.pop(form["code"], {})
@@ -176,11 +174,6 @@ class Issuer:
                 form["redirect_uri"],
             ):
                 return 400, {"error": "invalid_grant"}
-        elif kind == "device_code":
-            if not self.approved:
-                self.approved = True
-                return 428, {"error": "authorization_pending"}
-            claims = self.claims(aud=DEVICE, azp=DEVICE)
         else:
             known = self.people.get(form["refresh_token"])
             if known is None:
@@ -200,14 +193,6 @@ class Issuer:
             return (503, {}) if self.down else (200, json.loads(document))
         if path == "/oauth2.googleapis.com/token":
             return self.exchange(form)
-        if path == "/oauth2.googleapis.com/device/code":
-            url = "https://www.google.com/device"
-            return 200, {
-                "device_code": "d",
-                "user_code": "ABCD-EFGH",
-                "verification_url": url,
-                "interval": 0,
-            }
         if path == "/oauth2.googleapis.com/revoke":
             self.revoked.append(form["token"])
             self.people.pop(form["token"], None)

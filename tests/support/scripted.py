@@ -70,10 +70,10 @@ from tpujob.api import (
 )
 from tpujob.errors import BadRequest, IllegalInState, NotFound
 from tpujob.web.api import create_app
-from tpujob.web.connections import Connections
-from tpujob.web.door import Door
-from tpujob.web.limits import Kind, Limits, Rate
-from tpujob.web.peer_door import PeerDoor
+from tpujob.web.auth.authenticator import Authenticator
+from tpujob.web.auth.peer import PeerAuthenticator
+from tpujob.web.middleware.connections import Connections
+from tpujob.web.middleware.limits import Kind, Limits, Rate
 from tpujob.web.serving import config_of
 
 TOKEN = "a-token-of-the-tests"
@@ -711,9 +711,9 @@ class Front:
 LIMITLESS = Limits(dict.fromkeys(Kind, Rate(1e6, 10**6)), at_once=1000)
 
 
-def scripted_app(api: object, door: Door | None = None, **options: Any) -> FastAPI:
+def scripted_app(api: object, door: Authenticator | None = None, **options: Any) -> FastAPI:
     """The backend's app around it; this process's user is Ada, unless another door says otherwise."""
-    door = door or PeerDoor(ADA)
+    door = door or PeerAuthenticator(ADA)
     options.setdefault("limits", LIMITLESS)
     return create_app(lambda _: cast(JobsApi, api), door, **options)
 

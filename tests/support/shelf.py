@@ -9,9 +9,7 @@ from tpujob.errors import NotFound
 from tpujob.ports import Blob
 from tpujob.protocol import paths, segment
 from tpujob.service.logs import Logs
-from tpujob.service.logs.bucket.lists import Lists
-from tpujob.service.logs.bucket.pieces import MOST_SEGMENTS
-from tpujob.service.logs.bucket.stored import Ordered
+from tpujob.service.logs.segments import Segments, read_segments
 
 WORKDIR = "gs://shed/jobs/000042"
 
@@ -87,11 +85,9 @@ class Shelf:
         self.facts[path] = segment.shared(facts)
 
 
-def at_once(workdir: str, attempt: int, blobs: Sequence[Blob]) -> dict[int, Ordered]:
-    """The segments of each host, in order, of one list of everything."""
-    key = paths.attempt_folder(workdir, attempt) + "/", "", False
-    listed = Lists(workdir, attempt).look(key, lambda _prefix, _after: blobs, MOST_SEGMENTS)
-    return {host: listed.of(host) for host in listed.hosts}
+def at_once(workdir: str, attempt: int, blobs: Sequence[Blob]) -> Segments:
+    """The segments of each host, in order."""
+    return read_segments(workdir, attempt, blobs, range(10_000))
 
 
 def reader(shelf: Shelf, *, answer: float = 10) -> Logs:

@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 from tests.support.scripted import TOKEN
-from tpujob.adapters.sign_in import kept
-from tpujob.adapters.sign_in.kept import Kept
+from tpujob.adapters.sign_in import token_store
+from tpujob.adapters.sign_in.token_store import StoredToken
 
 
 def signed_in(state: Path, name: str, url: str, token: str = TOKEN) -> None:
     """Afterwards commands of that context show the token, for an hour."""
     file = state / "contexts" / name / "sign-in.json"
-    kept.save(file, Kept(url, "", "", "", token, time.time() + 3600))
+    token_store.save(file, StoredToken(url, "", "", "", token, time.time() + 3600))

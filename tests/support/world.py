@@ -37,7 +37,7 @@ from tpujob.ports import (
 from tpujob.protocol import paths, signing
 from tpujob.service.admin import Admin
 from tpujob.service.backend import Process
-from tpujob.service.changes import Changes
+from tpujob.service.job_index import Changes
 from tpujob.service.jobs import Jobs
 from tpujob.service.members import Membership
 from tpujob.service.notifications import Notifications

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import http.client
 import inspect
 import itertools
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import quote
 
 import httpx
 import pytest
@@ -22,10 +18,9 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from tests.notify.rig import Notes
-from tests.page.live_rig import QUICK
 from tests.support.bundles import bundle_of
 from tests.support.callers import ADA, caller
-from tests.support.http import ask, connection_to
+from tests.support.http import ask
 from tests.support.scripted import LIMITLESS, listening
 from tests.support.stage import SPEC, Stage
 from tests.support.world import Inline
@@ -44,7 +39,7 @@ from tpujob.errors import BadRequest, Conflict, Forbidden, NotFound, TpujobError
 from tpujob.service import Membership
 from tpujob.service.jobs import Jobs
 from tpujob.web.api import create_app
-from tpujob.web.guard import OPEN_PATHS
+from tpujob.web.middleware.security import OPEN_PATHS
 
 BOB, EVE, NOBODY = caller("bob"), caller("eve"), caller("nobody", None)
 ROLES = (None, Role.VIEWER, Role.SUBMITTER, Role.ADMIN)
@@ -537,20 +532,8 @@ def bobs_jobs_with_errors(stage: Stage) -> list[str]:
     return found
 
 
-def watches(
-    url: str, view: str, who: Mapping[str, str], mark: str = MARK
-) -> http.client.HTTPConnection:
-    """A live page that is open and has got the mark."""
-    connection = connection_to(url)
-    connection.request("GET", view, headers={**who, "accept": "text/event-stream"})
-    answer = connection.getresponse()
-    while mark.encode() not in (line := answer.readline()):
-        assert line, "the stream has ended"
-    return connection
-
-
 def test_the_text_of_an_error_is_shown_on_no_route_to_others(stage: Stage) -> None:
-    """Others read its class and the exit code, also where a view of somebody who may read it is open already."""
+    """Others read its class and the exit code."""
     sink = Notes()
     stage.setup = NotificationSetup({"lab": Channel("slack", "x", sink)}, (ChannelRule(("lab",)),))
     tells = Notifier(
@@ -570,14 +553,11 @@ def test_the_text_of_an_error_is_shown_on_no_route_to_others(stage: Stage) -> No
     stage.store.outbox.add([replace(message_for("lab", old), at=stage.clock.now(), due=None)])
 
     jobs = stage.api
-    app = create_app(
-        jobs.acting_for, ByHeader(), limits=LIMITLESS, changes=jobs._changes, pace=QUICK
-    )
+    app = create_app(jobs.acting_for, ByHeader(), limits=LIMITLESS)
     app.state.now = stage.clock.now
-    lab, lively = "/?who=everyone", f"/live?view={quote('/?who=everyone')}"
+    lab = "/?who=everyone"
     paths = [path for verb, path in map(str.split, ROUTES) if verb == "GET"]
-    paths += [f"/live?view={path}" for path in paths if not re.search(r"\.|^/v1", path)]
-    paths += [lab, "/jobs.json?who=everyone", lively]
+    paths += [lab, "/jobs.json?who=everyone"]
     every = sorted({path.replace("{job}", job) for path in paths for job in ids})
     pair = f"?a={crashed}&b={retried}"
     query = {"/v1/follow": f"?job={crashed}&timeout=0", "/v1/diff": pair, "/diff": pair}
@@ -585,7 +565,7 @@ def test_the_text_of_an_error_is_shown_on_no_route_to_others(stage: Stage) -> No
     def header(who: Principal) -> dict[str, str]:
         return {"x-who": json.dumps({"id": who.id, "name": who.name, "role": who.role})}
 
-    with listening(app) as url, httpx.Client() as client, ExitStack() as opened:
+    with listening(app) as url, httpx.Client() as client:
 
         def read(path: str, who: Principal) -> str:
             found = client.get(url + path + query.get(path, ""), headers=header(who))
@@ -604,10 +584,6 @@ def test_the_text_of_an_error_is_shown_on_no_route_to_others(stage: Stage) -> No
                 assert MARK in read(path, who), (path, who)
         for path, who in (("/", BOB), (lab, ADA), ("/v1/events", ADA)):
             assert MARK in read(path, who), (path, who)
-        for view, who in (("/live?view=/", BOB), (lively, ADA), ("/live?view=/events", ADA)):
-            opened.enter_context(closing(watches(url, view, header(who))))
-        assert MARK not in read(lab, BOB), "everyone's jobs look the same to all of a role"
-        opened.enter_context(closing(watches(url, lively, header(BOB), "")))
         for path, who in itertools.product(every, (EVE, DAN)):
             assert MARK not in read(path, who), (path, who)
         view = json.loads(read(f"/v1/jobs/{crashed}", EVE))

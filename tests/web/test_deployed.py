@@ -14,7 +14,7 @@ from tests.support.callers import ADA, TokenDoor
 from tpujob.config import context
 from tpujob.errors import BadRequest, BadSpec
 from tpujob.web import deployed
-from tpujob.web.guard import Guard
+from tpujob.web.middleware.security import SecurityMiddleware
 
 LAB = """
 name: lab
@@ -151,7 +151,11 @@ def _knock(*headers: tuple[str, str]) -> int:
         "path": "/v1/jobs",
         "headers": [(name.encode(), value.encode()) for name, value in told],
     }
-    asyncio.run(Guard(app, door=TokenDoor(TOKEN, ADA), hosts=hosts)(scope, receive, send))
+    asyncio.run(
+        SecurityMiddleware(app, authenticator=TokenDoor(TOKEN, ADA), hosts=hosts)(
+            scope, receive, send
+        )
+    )
     return sent[0]["status"]
 
 

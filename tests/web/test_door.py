@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 from tests.support.callers import ADA, TokenDoor
 from tests.support.http import ask
 from tests.support.scripted import TOKEN, Front, ScriptedJobs, listening, scripted_app
-from tpujob.web.guard import OPEN_PATHS, Guard
+from tpujob.web.middleware.security import OPEN_PATHS, SecurityMiddleware
 
 
 @pytest.fixture(scope="module")
@@ -326,7 +326,7 @@ def test_a_websocket_is_closed_at_the_door() -> None:
         sent.append(message)
 
     asyncio.run(
-        Guard(app, door=TokenDoor(TOKEN, ADA))(
+        SecurityMiddleware(app, authenticator=TokenDoor(TOKEN, ADA))(
             {"type": "websocket", "path": "/healthz"}, receive, send
         )
     )

@@ -24,8 +24,8 @@ from tpujob.api import JobsApi
 from tpujob.domain.access import Principal, Role
 from tpujob.errors import Busy
 from tpujob.web.api import create_app
-from tpujob.web.door import bearer
-from tpujob.web.limits import Buckets, Kind, Limiter, Limits, Rate, kind_of
+from tpujob.web.auth.authenticator import bearer
+from tpujob.web.middleware.limits import Buckets, Kind, Limiter, Limits, Rate, kind_of
 
 # Rates ---------------------------------------------------------------------------------------------------------------
 

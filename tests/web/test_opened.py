@@ -27,9 +27,9 @@ from tests.web.test_page_door import GET, HTML, LINK
 from tpujob.adapters.relay import Relay
 from tpujob.adapters.way import Way
 from tpujob.errors import Unauthorized
-from tpujob.web.connections import Connections
-from tpujob.web.opened.__main__ import opened
-from tpujob.web.page_door import Sessions
+from tpujob.web.auth.browser import Sessions
+from tpujob.web.middleware.connections import Connections
+from tpujob.web.proxy import opened
 
 COOKIE = "of-another-port"
 

@@ -23,8 +23,8 @@ from tests.support.http import ask
 from tests.support.scripted import ScriptedJobs, job_view, listening, scripted_app
 from tpujob import sockets
 from tpujob.errors import Forbidden, Unauthorized
-from tpujob.web.connections import PEER, Connections
-from tpujob.web.page_door import CODE_S, MOST, SESSION_S, PageDoor, Sessions
+from tpujob.web.auth.browser import CODE_S, MOST, SESSION_S, BrowserAuthenticator, Sessions
+from tpujob.web.middleware.connections import PEER, Connections
 
 HTML = {"Accept": "text/html"}
 #: a link in a chat, and a page that loads something, as browsers send them
@@ -56,7 +56,7 @@ class Page:
     def served(self) -> Iterator[Page]:
         place = socket.create_server(("127.0.0.1", 0))
         self.port = place.getsockname()[1]
-        door = PageDoor(ADA, self.sessions, kernel_says=self.kernel_says)
+        door = BrowserAuthenticator(ADA, self.sessions, kernel_says=self.kernel_says)
         app = scripted_app(self.api, door, sessions=self.sessions)
         known = Connections(most=512, ports={self.port} if self.kernel_says else ())
         with listening(app, known, place) as self.url:
@@ -240,7 +240,9 @@ def test_another_user_is_refused_also_with_a_stolen_session_or_code(page: Page, 
     assert page.sessions.enter(code), "it is still its owner's"
 
 
-async def _let_in(door: PageDoor, uid: int | None, method: str = "GET", **headers: str) -> str:
+async def _let_in(
+    door: BrowserAuthenticator, uid: int | None, method: str = "GET", **headers: str
+) -> str:
     scope = {"state": {PEER: uid}, "path": "/", "method": method, "root_path": ""}
     try:
         return (await door.principal(scope, Headers(headers))).name
@@ -252,7 +254,7 @@ def test_whoever_sends_and_hangs_up_at_once_is_nobody() -> None:
     """The kernel says nothing of an end that is closed: a stranger could otherwise use a stolen session blindly."""
     sessions = Sessions()
     session = sessions.enter(sessions.code())
-    says, silent = (PageDoor(ADA, sessions, kernel_says=says) for says in (True, False))
+    says, silent = (BrowserAuthenticator(ADA, sessions, kernel_says=says) for says in (True, False))
     scope = {"state": {PEER: None}, "path": "/", "method": "GET", "root_path": f"/s/{session}"}
     assert asyncio.run(silent.principal(scope, Headers())).name == ADA.name
     with pytest.raises(Unauthorized):

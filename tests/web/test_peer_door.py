@@ -26,8 +26,8 @@ from tests.support.scripted import (
 from tpujob import sockets
 from tpujob.domain.access import Principal
 from tpujob.errors import Forbidden
-from tpujob.web.connections import Connections
-from tpujob.web.peer_door import PeerDoor
+from tpujob.web.auth.peer import PeerAuthenticator
+from tpujob.web.middleware.connections import Connections
 from tpujob.web.serving import Doors, Listener, config_of
 
 #: Asks who it is, and says that it is root on this machine, in every way that a header can.
@@ -45,7 +45,7 @@ print(json.dumps(said.decode()))
 
 def test_a_port_knows_no_peer_whatever_the_request_claims() -> None:
     api = ScriptedJobs()
-    with listening(scripted_app(api, PeerDoor(ADA))) as url:
+    with listening(scripted_app(api, PeerAuthenticator(ADA))) as url:
         status, _, body = ask(url, "GET", "/v1/jobs", CLAIMS)
     assert (status, body["error"]["type"]) == (401, "Unauthorized")
     assert api.calls == []
@@ -91,7 +91,7 @@ def test_another_user_comes_in_under_the_name_and_role_of_the_list_alone(
         return caller("bob")
 
     with listening(
-        scripted_app(ScriptedJobs(), PeerDoor(ADA, recognise)),
+        scripted_app(ScriptedJobs(), PeerAuthenticator(ADA, recognise)),
         place=sockets.listen(open_to_all, 0o666),
     ):
         said = stranger.run(ASK, str(open_to_all))
@@ -103,7 +103,7 @@ def test_another_user_comes_in_under_the_name_and_role_of_the_list_alone(
 def test_each_listening_socket_has_a_door_of_its_own() -> None:
     """What opens the one says nothing at the other."""
     with unix_socket() as (place, path), socket.create_server(("127.0.0.1", 0)) as port:
-        listeners = [Listener(place, PeerDoor(ADA)), Listener(port, TokenDoor(TOKEN, ADA))]
+        listeners = [Listener(place, PeerAuthenticator(ADA)), Listener(port, TokenDoor(TOKEN, ADA))]
         app = scripted_app(ScriptedJobs(), Doors(listeners), limits=LIMITLESS)
         server = uvicorn.Server(config_of(app, Connections(most=20)))
         thread = threading.Thread(target=server.run, args=([place, port],), daemon=True)

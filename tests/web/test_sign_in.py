@@ -24,11 +24,11 @@ from tests.support.issuer import CLIENT, REMOVED, Issuer, b64, certificate, part
 from tpujob.domain import access
 from tpujob.domain.access import Principal, Role
 from tpujob.errors import Forbidden, TpujobError
-from tpujob.web.guard import Guard
-from tpujob.web.sign_in.door import Policy, SignInDoor
-from tpujob.web.sign_in.google import GCLOUD
-from tpujob.web.sign_in.keys import LONGEST, PAUSE, Keys
-from tpujob.web.sign_in.tokens import SKEW
+from tpujob.web.auth.identities import GCLOUD
+from tpujob.web.auth.sign_in import Policy, SignInAuthenticator
+from tpujob.web.auth.signing_keys import LONGEST, PAUSE, Keys
+from tpujob.web.auth.tokens import SKEW
+from tpujob.web.middleware.security import SecurityMiddleware
 
 HOST = "tpujob-123456789.europe-west4.run.app"
 URL = f"https://{HOST}"
@@ -76,7 +76,7 @@ class Backend:
         if kind == "iap":
             options |= {"tick_account": "", "iap_audience": IAP_AUDIENCE}
         made = Policy(kind, **(options | policy))
-        self.door = SignInDoor(made, self.members, issuer.fetch, lambda: issuer.now())
+        self.door = SignInAuthenticator(made, self.members, issuer.fetch, lambda: issuer.now())
         self.came: list[Principal] = []
 
     def ask(
@@ -111,7 +111,9 @@ class Backend:
             "path": path,
             "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in told],
         }
-        asyncio.run(Guard(app, door=self.door, hosts=[HOST])(scope, receive, send))
+        asyncio.run(
+            SecurityMiddleware(app, authenticator=self.door, hosts=[HOST])(scope, receive, send)
+        )
         return sent[0]["status"], json.loads(sent[1]["body"])
 
     def status(self, *headers: tuple[str, str], route: tuple[str, str] = JOBS) -> int:
@@ -621,9 +623,9 @@ def test_twenty_callers_at_once_make_one_fetch(issuer: Issuer) -> None:
 def test_no_mangled_token_ever_gets_in_or_fails_the_backend(issuer: Issuer) -> None:
     """A real token, cut, doubled and with letters changed, in any way that comes to mind."""
     backend, draw, whole = Backend(issuer), random.Random(12), issuer.token()
-    logging.getLogger("tpujob.web.guard").setLevel(logging.ERROR)
+    logging.getLogger("tpujob.web.middleware.security").setLevel(logging.ERROR)
     with contextlib.ExitStack() as after:
-        after.callback(logging.getLogger("tpujob.web.guard").setLevel, logging.NOTSET)
+        after.callback(logging.getLogger("tpujob.web.middleware.security").setLevel, logging.NOTSET)
         for _ in range(300):
             token = list(whole)
             for _ in range(draw.randint(1, 4)):

@@ -21,8 +21,8 @@ from tpujob.engine.loop import Loop
 from tpujob.service.backend.health import LATE
 from tpujob.service.jobs import Jobs
 from tpujob.web.api import create_app
-from tpujob.web.limits import Kind, Limits, Rate
 from tpujob.web.log import FORMAT, Json, OneLine
+from tpujob.web.middleware.limits import Kind, Limits, Rate
 
 TOKEN = {"Authorization": "Bearer t"}
 THREADS = 40  #: in which routes run

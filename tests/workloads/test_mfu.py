@@ -13,10 +13,10 @@ from flax import nnx
 
 from workloads.check import jaxpr
 from workloads.contract import ProgramContext, Reporter
+from workloads.frame.chips import peak
 from workloads.frame.config import TrainConfig
 from workloads.frame.log import ProgressLog
 from workloads.frame.mesh import mesh_of
-from workloads.frame.peaks import peak
 from workloads.frame.program import Program
 from workloads.frame.workload import Workload
 from workloads.lm import LmConfig

@@ -16,7 +16,7 @@ from tpujob.errors import BackendGone, Transient, Unauthorized
 TIMEOUT = 90.0
 PIECE = 65_536  #: bytes of an answer that are passed on at once, at most
 IDLE = 8  #: connections that are kept for the next requests
-#: what every answer of a backend has (`web/guard.py`), and what no other server gives
+#: what every answer of a backend has (`web/middleware/security.py`), and what no other server gives
 _OURS: Final = "x-request-id"
 
 

@@ -17,7 +17,7 @@ class SpendingView(TypedDict):
     used_micros: int
     reserve_micros: int  #: what it still costs to save and to give back what is there or asked for
     micros_per_hour: int  #: just now
-    unpriced: str  #: a slice that is billed at a price that nobody knows; empty: there is none
+    unpriced: str  #: a slice that is billed at an unknown price; empty: there is none
     warned: bool  #: four fifths are used
     used_up: bool  #: its slices are being given back
     reached_at: str | None  #: when that begins, at the present rate; None: nothing is billed
@@ -93,7 +93,7 @@ class CostView(TypedDict):
 
 
 class EstimateSaid(TypedDict, total=False):
-    """What `JobsApi.estimate` is told of a job beyond its file. Left out: nobody knows."""
+    """What `JobsApi.estimate` takes beside a job file. Left out: unknown."""
 
     hours: float  #: for which its slices are ready
     steps: int
@@ -131,7 +131,7 @@ class EstimateLineView(TypedDict):
     kind: str  #: such as `slices`, `operations` (`domain/money/estimate/`)
     what: str
     formula: str  #: how the amount is made
-    amount: float | None  #: in units of the price; None: nobody said
+    amount: float | None  #: in units of the price; None: not stated
     price: PriceView | None  #: None: no price is known, or there is nothing to pay for
     list_micros: int | None  #: None: not known
     pay_micros: int | None  #: without what a grant pays for
@@ -151,7 +151,7 @@ class EstimateView(TypedDict):
     zone: str
     pricing: str
     bucket: str
-    hours: float | None  #: None: nobody knows, and the amounts are of one hour
+    hours: float | None  #: None: unknown, and the amounts are of one hour
     length_by: str  #: `said`, `steps`, `history` or `nobody`
     length: str  #: for people: how the hours were found
     least_hours: float | None  #: of what was seen, where earlier runs tell
@@ -163,7 +163,7 @@ class EstimateView(TypedDict):
     unknown: list[str]  #: what is in no sum, and why
     warnings: list[str]
     emulated: NotRequired[bool]  #: the job would run on the emulator: nothing is paid
-    forecast: NotRequired[ForecastView]  #: missing: nobody knows how much there is to do
+    forecast: NotRequired[ForecastView]  #: missing: the amount of work is unknown
     budget_micros: NotRequired[int]  #: the job's own budget; missing: it has none
     #: for which that pays slices and their return; missing: it has none, or the slices cost it nothing
     budget_hours: NotRequired[float]

@@ -45,11 +45,11 @@ class ForecastView(TypedDict):
     releasing_hours: (
         float | None
     )  #: from a program's end until its slice is gone; None: as of the set-up
-    fails: float  #: the share of courses that use up the preemptions or the wait that the job is allowed
+    fails: float  #: the share of simulated runs that use up the preemptions or the wait that the job is allowed
     slices: int  #: of earlier jobs, on which it rests, at this place
     losses: int  #: of them
     half_seconds: HalvesView  #: what it is computed with
-    stated: list[str]  #: `wait`, `preemptions`: what was said by name
+    stated: list[str]  #: `wait`, `preemptions`: what was stated by name
 
 
 class CompareAsked(TypedDict, total=False):
@@ -62,7 +62,7 @@ class CompareAsked(TypedDict, total=False):
     throughput: dict[str, float]  #: in units a second, by type
     rooflines: dict[
         str, float
-    ]  #: the same, as a compile check found it: where no job tells, and nobody said it
+    ]  #: the same, as a compile check found it: where no job measured it, and it is not stated
 
 
 class WayView(TypedDict):
@@ -74,7 +74,7 @@ class WayView(TypedDict):
     zone: str
     pricing: str
     usd_per_hour: float | None  #: of the slices; None: no price is known
-    per_second: float | None  #: in the unit asked for; None: nobody knows
+    per_second: float | None  #: in the unit asked for; None: unknown
     throughput_by: str  #: `measured`, `roofline`, `stated`, or empty
     measured_jobs: int
     forecast: ForecastView | None

@@ -41,8 +41,8 @@ class OfferView(TypedDict):
     preempted: int  #: attempts that the cloud ended within the day
 
 
-class ClosedView(TypedDict):
-    """What the cloud has refused so lately that nobody asks for it."""
+class OpenCircuit(TypedDict):
+    """An offer that the cloud has refused lately: while its circuit is open, no job asks for it."""
 
     cause: str  #: STOCKOUT or QUOTA
     place: str  #: a zone, or a region where a quota holds there
@@ -50,8 +50,8 @@ class ClosedView(TypedDict):
     pricing: str
     refusals: int  #: in a row
     since: str
-    again_at: str  #: when somebody asks for it next
-    open: bool  #: False: that time has passed, and nobody has wanted it since
+    again_at: str  #: when a job may ask for it again
+    open: bool  #: False: that time has passed, and no job has asked since
 
 
 class AllowanceView(TypedDict):
@@ -90,6 +90,6 @@ class CapacityReport(TypedDict):
     at: str
     day_s: float  #: how long "within the day" is
     offers: list[OfferView]
-    closed: list[ClosedView]
+    closed: list[OpenCircuit]  #: open circuits; the name is older than the word
     waiting: int  #: jobs that wait for a slice
     quota: NotRequired[QuotasView]

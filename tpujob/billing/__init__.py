@@ -1,6 +1,7 @@
-"""Google's billing exports, read from files: CSV and JSON, compressed or not, one row after the other in constant
-memory. What a row means and whose it is, is decided in `domain/money/billing/`; nothing is fetched and nothing kept."""
+"""Google's bill beside our ledger: export files are loaded into a temporary SQLite database, and matched and added up
+there. What our own slices cost is in `domain/money/ledger.py`; nothing is fetched from the cloud."""
 
-from tpujob.billing.imports import Imported, read_into
+from tpujob.billing.matcher import LedgerSlice, reconcile
+from tpujob.billing.totals import JobLine, OtherLine, Reconciled, Totals
 
-__all__ = ["Imported", "read_into"]
+__all__ = ["JobLine", "LedgerSlice", "OtherLine", "Reconciled", "Totals", "reconcile"]

@@ -19,7 +19,7 @@ from tpujob.config.context import Context
 from tpujob.config.settings import Settings
 from tpujob.domain.prices import LIST, Flaw, Price, PriceList, Source, flaws, tpu
 from tpujob.domain.prices import rows as known
-from tpujob.domain.prices.traffic import PARTS, route
+from tpujob.domain.prices.services import PARTS, route
 from tpujob.domain.spec import Allowed, bad_spec, problems, yaml
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec.errors import EACH, Problem
@@ -164,7 +164,7 @@ def _faults(row: _Row, kind: known.Item, given: _File) -> list[tuple[str, str]]:
         allowed = ", ".join(kind.pricings) if kind.pricings != ("",) else "none"
         found.append(("pricing", f"pricing {row.pricing!r} cannot be; allowed: {allowed}"))
     units = [kind.unit, *(other for unit, other in _OTHER_UNITS if unit == kind.unit)]
-    if row.item.startswith("tpu ") and row.item.split()[1] not in tpu.SOLD_BY_CORES:
+    if row.item.startswith("tpu ") and tpu.chips_per_unit(row.item.split()[1]) == 1:
         units = [kind.unit]
     if row.unit not in units:
         count = f", the price being for {kind.per:,} of them" if kind.per > 1 else ""

@@ -27,14 +27,10 @@ _Secret = Annotated[str, kinds.or_empty(kinds.matching(_SECRET, "an OAuth client
 
 
 class SignIn(kinds.Part):
-    """The lab's own OAuth clients, and who signs in. The secret of a desktop client is none: everybody has it."""
+    """The lab's own OAuth client, and who signs in. The secret of a desktop client is none: everybody has it."""
 
     client_id: _Client = ""  #: of type "Desktop app"
     client_secret: _Secret = ""
-    device_client_id: _Client = (
-        ""  #: of type "TVs and Limited Input devices", for machines without a browser
-    )
-    device_client_secret: _Secret = ""
     #: whether tokens of `gcloud auth print-identity-token` are believed; they are valid for other services, too
     gcloud: bool = False
     #: of the assertions of IAP
@@ -54,4 +50,4 @@ class SignIn(kinds.Part):
 
     @property
     def clients(self) -> frozenset[str]:
-        return frozenset({self.client_id, self.device_client_id} - {""})
+        return frozenset({self.client_id} - {""})

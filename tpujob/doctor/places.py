@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpujob.doctor.findings import Finding, NotSeen, fail, listed, ok, unknown, warn
-from tpujob.doctor.quota import DOUBTFUL, Allowance, Limit, allowances, per_chip
+from tpujob.doctor.quota import Allowance, Limit, allowances, per_chip
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.errors import BadSpec
@@ -169,7 +169,9 @@ def _limit(row: Allowance) -> str:
 def _short(row: Allowance, ask: str) -> tuple[str, str]:
     where = "region" if row.limit == row.region_limit else "zone"
     said = f"{_what(row)}: {row.granted} chips granted, the limit of the {where} is {row.limit}"
-    if row.kind.generation in DOUBTFUL and row.limit is not None and row.limit >= row.granted:
+    generation = accelerators.GENERATIONS.get(row.kind.generation)
+    doubtful = generation is not None and not generation.quota_unit_known
+    if doubtful and row.limit is not None and row.limit >= row.granted:
         cores = row.granted * per_chip(row.kind, "cores")
         return f"{said}: enough if it counts chips; counted in cores it takes {cores}", ask
     return f"{said} {row.unit}", ask

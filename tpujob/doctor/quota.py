@@ -31,9 +31,6 @@ ONE_HOST = "one host"
 #: what it takes to read limits, and what Cloud Monitoring knows of their use (Google's reference of the methods)
 LIMITS_TAKE, USE_TAKES = "serviceusage.quotas.get", "monitoring.timeSeries.list"
 
-#: generations of which it is not known whether a quota counts chips or cores
-DOUBTFUL = ("v4", "v5p")
-
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -137,8 +134,9 @@ def kind_of(type: str, pricing: str) -> Kind:
     """The quota that a slice of that type counts against. That v5e slices of one host count as serving is inferred
     (live: usage-held)."""
     found = accelerators.find(type)
-    two = found.generation in ("v2", "v3", "v5e")
-    return Kind(found.generation, pricing, ONE_HOST if two and found.hosts == 1 else "")
+    row = accelerators.generation(found.generation)
+    separate = row is not None and row.one_host_quota and found.hosts == 1
+    return Kind(found.generation, pricing, ONE_HOST if separate else "")
 
 
 def allowance_view(row: Allowance) -> AllowanceView:

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +20,26 @@ from tpujob.emulator.billed import Billed
 from tpujob.emulator.control import ControlServer
 from tpujob.emulator.driver import Driver
 from tpujob.emulator.farm_client import FarmApi, FarmClient, FarmError, NoFarm
-from tpujob.emulator.hollow.beside import Beside
-from tpujob.emulator.hollow.farm import HollowFarm
 from tpujob.emulator.storage import StorageServer
-from tpujob.emulator.tpu.refusals import Faults
+from tpujob.emulator.tpu.errors import Faults
 from tpujob.emulator.tpu.rest import RestServer
 from tpujob.emulator.tpu.server import TpuServer
 from tpujob.emulator.tpu.world import World
 
+#: makes the farm, of the arguments and the URL of the storage
+FarmFactory = Callable[[argparse.Namespace, str], FarmApi]
 
-def main(arguments: list[str] | None = None) -> int:
+
+def main(
+    arguments: list[str] | None = None, farm_of: FarmFactory | None = None, **world: Any
+) -> int:
+    """`farm_of`: makes another farm than the one of `--farm-ready`. `world`: more arguments of `World`."""
     args = _parse(arguments)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stop.set())
     try:
-        with running(args) as ready:
+        with running(args, farm_of or _farm, world) as ready:
             ready_file.write(args.ready, {"pid": os.getpid(), **ready})
             stop.wait()
     except OSError as error:
@@ -45,7 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 @contextlib.contextmanager
-def running(args: argparse.Namespace) -> Generator[dict[str, Any]]:
+def running(
+    args: argparse.Namespace, farm_of: FarmFactory, more: dict[str, Any]
+) -> Generator[dict[str, Any]]:
     """Everything runs inside the block; yields the contents of the ready file."""
     args.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
@@ -54,13 +60,8 @@ def running(args: argparse.Namespace) -> Generator[dict[str, Any]]:
         storage = StorageServer(args.state, args.storage_port, faults.storage, billed)
         stack.callback(storage.stop)
         env = environment.of_storage(storage.url)
-        world = World(time.time, faults=faults, host_env=env, billed=billed)
-        farm = _farm(args.farm_ready)
-        hollow = HollowFarm(storage, farm.ssh_port) if isinstance(farm, FarmClient) else None
-        if hollow is not None:
-            stack.callback(hollow.close)
-            farm = Beside(farm, hollow)
-        driver = Driver(world, farm)
+        world = World(time.time, faults=faults, host_env=env, billed=billed, **more)
+        driver = Driver(world, farm_of(args, storage.url))
         driver.start()
         stack.callback(driver.stop)
         tpu = TpuServer(world, args.state)
@@ -68,7 +69,7 @@ def running(args: argparse.Namespace) -> Generator[dict[str, Any]]:
         stack.callback(tpu.stop)
         rest = RestServer(world, args.tpu_rest_port)
         stack.callback(rest.stop)
-        control = ControlServer(world, args.state, hollow.count if hollow else None)
+        control = ControlServer(world, args.state)
         stack.callback(control.stop)
         yield {
             "tpu": tpu.address,
@@ -78,11 +79,11 @@ def running(args: argparse.Namespace) -> Generator[dict[str, Any]]:
         }
 
 
-def _farm(ready: Path | None) -> FarmApi:
-    """Takes hosts of an earlier emulator down first: nobody knows their slices any more."""
-    if ready is None:
+def _farm(args: argparse.Namespace, _storage: str) -> FarmApi:
+    """Takes hosts of an earlier emulator down first, as their slices are unknown now."""
+    if args.farm_ready is None:
         return NoFarm()
-    farm = FarmClient(ready)
+    farm = FarmClient(args.farm_ready)
     with contextlib.suppress(FarmError):  # it may not be up yet; then it has no hosts
         farm.take_all_down()
     return farm

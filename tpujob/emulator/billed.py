@@ -10,7 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 
-from tpujob.emulator.http import Handler, Request, Response
+from tpujob.emulator.http_messages import Handler, Request, Response
 
 #: a header of a 200: the status that it means
 OVERRIDE = "X-Http-Status-Code-Override"

@@ -11,30 +11,25 @@ from typing import Any
 
 from tpujob import sockets
 from tpujob.emulator.farm import image
-from tpujob.emulator.faults import chaos, drills, schedule, script
+from tpujob.emulator.faults import PER_HOUR, chaos, schedule
 from tpujob.emulator.faults.commands import COMMANDS, Answer, arguments, bad_request, perform
-from tpujob.emulator.faults.script import Coming, Script
-from tpujob.emulator.hollow.farm import HOLLOW
-from tpujob.emulator.http import HttpThread, Request, Response, json_response
+from tpujob.emulator.http_messages import Request, Response, json_response
+from tpujob.emulator.http_server import HttpThread
 from tpujob.emulator.status import status
-from tpujob.emulator.tpu.records import ApiError, Latencies, Node
+from tpujob.emulator.tpu.records import ApiError, Latencies
 from tpujob.emulator.tpu.world import World
 from tpujob.errors import BadSpec
 
 _LONGEST_BODY = 64 * 1024
 _FASTEST = 1000.0  #: times the usual rate of chaos
-_DRILLS = {"preempt-many": drills.preempt_many, "silence-many": drills.silence_many}
 _HTTP_STATUS = {"NOT_FOUND": 404, "FAILED_PRECONDITION": 409}
 
 
 class ControlServer:
     """Serves from the constructor to `stop`, on the socket `path` in `folder`."""
 
-    def __init__(
-        self, world: World, folder: Path, hollow: Callable[[], Answer] | None = None
-    ) -> None:
-        """`hollow`: what is told of hollow hosts; None: there can be none."""
-        self._control = Control(world, hollow)
+    def __init__(self, world: World, folder: Path) -> None:
+        self._control = Control(world)
         self.path = sockets.place(folder, "control.sock")
         self._http = HttpThread(self._answer, self.path, name="control")
 
@@ -51,11 +46,11 @@ class ControlServer:
 
 
 class Control:
-    """The commands of one world, and the plan of faults that runs in it, if any."""
+    """The commands of one world, and the schedule of faults that runs in it, if any."""
 
-    def __init__(self, world: World, hollow: Callable[[], Answer] | None = None) -> None:
-        self._world, self._hollow = world, hollow
-        self._script: Script | None = None
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._running: schedule.Schedule | None = None
         self._commands: dict[tuple[str, str], Callable[[Mapping[str, Any]], Answer]] = {
             ("GET", "/status"): lambda _: status(self._world, self._plan()),
             ("POST", "/chaos"): lambda given: self._chaos(**arguments(self._chaos, given)),
@@ -63,12 +58,6 @@ class Control:
             ("POST", "/end-plan"): lambda _: self._end_plan(),
             ("POST", "/settings"): self._settings,
             ("POST", "/profile"): lambda given: self._profile(**arguments(self._profile, given)),
-            ("POST", "/hollow"): lambda given: self._make_hollow(
-                **arguments(self._make_hollow, given)
-            ),
-            **{
-                ("POST", f"/{name}"): partial(self._drill, drill) for name, drill in _DRILLS.items()
-            },
             **{("POST", f"/{name}"): partial(perform, world, name) for name in COMMANDS},
         }
 
@@ -93,16 +82,15 @@ class Control:
         multiple of the usual one. Replaces the running plan. Answers with the next faults."""
         kinds = [kind.strip() for kind in only.split(",") if kind.strip()]
         for kind in kinds:
-            if kind not in chaos.PER_HOUR:
-                raise bad_request(f"{kind!r} is none of {', '.join(chaos.PER_HOUR)}")
+            if kind not in PER_HOUR:
+                raise bad_request(f"{kind!r} is none of {', '.join(PER_HOUR)}")
         if not 0 < rate <= _FASTEST:
             raise bad_request(f"the rate must be above 0, and at most {_FASTEST:g}")
-        planned = chaos.until(chaos.plan(seed, rate, kinds), for_s)
-        return self._begin(f"chaos {seed}", script.of_chaos(planned))
+        return self._begin(f"chaos {seed}", chaos.steps(seed, rate, kinds, for_s))
 
     def _schedule(self, steps: Any) -> Answer:
         """Faults at their times, unless a step is invalid. Replaces the running plan. Answers with the next faults."""
-        return self._begin("schedule", script.of_schedule(schedule.parse(steps)))
+        return self._begin("schedule", schedule.parse(steps))
 
     def _settings(self, given: Mapping[str, Any]) -> Answer:
         """Change latencies; answers with all of them."""
@@ -118,30 +106,17 @@ class Control:
         lacks = image.shortcomings() if name == image.BARE else []
         return {"profile": name, "shortcomings": lacks}
 
-    def _make_hollow(self, on: bool | None = None, hosts: int = 0) -> Answer:
-        """Hosts that come up from now on are hollow, or not; None changes nothing. `hosts`: each zone has at least so
-        many of each generation from now on."""
-        if self._hollow is None:
-            raise bad_request("there is no host farm, so there are no hollow hosts")
-        if on is not None:
-            self._world.image = HOLLOW if on else image.DEFAULT
-        self._world.stock.grow(hosts)
-        return {"on": self._world.image == HOLLOW, **self._hollow()}
-
-    def _drill(self, drill: Callable[..., list[Node]], given: Mapping[str, Any]) -> Answer:
-        return {"slices": [one.id for one in drill(self._world, **arguments(drill, given))]}
-
-    def _begin(self, name: str, coming: Iterable[Coming]) -> Answer:
+    def _begin(self, name: str, steps: Iterable[schedule.Step]) -> Answer:
         self._end_plan()
-        self._script = Script(self._world, name, coming, perform)
+        self._running = schedule.Schedule(self._world, name, steps)
         return self._plan() or {"next": []}
 
     def _end_plan(self) -> Answer:
-        """Faults that the plan has set remain."""
-        if self._script is not None:
-            self._script.stop()
-        self._script = None
+        """Faults that the schedule has set remain."""
+        if self._running is not None:
+            self._running.stop()
+        self._running = None
         return {}
 
     def _plan(self) -> Answer | None:
-        return self._script.view() if self._script else None
+        return self._running.view() if self._running else None

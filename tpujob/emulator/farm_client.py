@@ -53,7 +53,7 @@ class FarmApi(Protocol):
 
 
 class NoFarm:
-    """Slices without hosts, at addresses where nobody answers: for work on the API alone."""
+    """Slices without hosts, at addresses that do not answer: for work on the API alone."""
 
     def __init__(self) -> None:
         self._given = 0
@@ -138,7 +138,7 @@ class FarmClient:
         if method == "DELETE" and status == 404:
             return {}
         if status >= 300:
-            raise FarmError(f"the host farm said {status}: {raw[:200]!r}")
+            raise FarmError(f"the host farm answered {status}: {raw[:200]!r}")
         return json.loads(raw) if raw else {}
 
 

@@ -41,7 +41,7 @@ class CircuitBreaker:
         with self._lock:
             known = self._circuits or {}
             if happened.kind is EventKind.SLICE_REQUESTED:
-                if circuits.opens_at(slice, known) > now:
+                if circuits.retry_at(slice, known) > now:
                     raise Conflict(f"another job asks for {slice.type} in {slice.zone} just now")
                 self._circuits = circuits.asked(known, slice, now)
             elif happened.kind is EventKind.SLICE_READY:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import budget, covered, shared
-from tpujob.domain.money.grants import Key
+from tpujob.domain.money.ledger import Key
 from tpujob.domain.money.shared import SharedBudget, Sums
 from tpujob.domain.observations import NO_FUNDS, Account, Funds
 from tpujob.errors import Conflict, NotFound, TpujobError

@@ -4,7 +4,7 @@ What happens by itself is in `engine/`, what is decided in `domain/`, how it is 
 """
 
 from tpujob.service.admin import Admin
-from tpujob.service.changes import Changes
+from tpujob.service.job_index import Changes
 from tpujob.service.jobs import Jobs
 from tpujob.service.members import Membership
 

@@ -18,7 +18,7 @@ from tpujob.domain.prices import LIST, PriceList
 from tpujob.domain.progress import JobProgress, job_progress
 from tpujob.domain.text import dollars, duration
 from tpujob.errors import Forbidden, IllegalInState
-from tpujob.service import outlook
+from tpujob.service import next_step
 from tpujob.service.money import budgets
 
 ACTIONS: tuple[ActionName, ...] = ("resume", "cancel", "delete", "clean")
@@ -191,7 +191,7 @@ def check_resumable(job: Job) -> None:
 
 def _resume(job: Job, has: JobProgress, funds: Funds, prices: PriceList, now: float) -> ActionView:
     check_resumable(job)
-    needed = outlook.needs_budget(job) or (job.state is State.HOLDING and job.then is not None)
+    needed = next_step.needs_budget(job) or (job.state is State.HOLDING and job.then is not None)
     if job.wish is Wish.RUN and not job.state.final and not needed:
         raise IllegalInState(f"job {job.id} goes on already")
     if job.cause is Cause.BAD_SPEC and job.state.final:
@@ -204,7 +204,7 @@ def _resume(job: Job, has: JobProgress, funds: Funds, prices: PriceList, now: fl
             raise
     says = AskView(name="budget", does="is what it may cost in all, in US dollars", needed=needed)
     asks = [says] if budget.limit(job) is not None else []
-    on, held = outlook.goes_on(job, has), job.slice
+    on, held = next_step.goes_on(job, has), job.slice
     if held and job.state is not State.RELEASING:
         price = "the slice, at an unknown price"
         if held.usd_per_hour is not None:

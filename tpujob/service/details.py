@@ -8,8 +8,8 @@ from typing import cast
 from tpujob.api import CodeView, HostView, PatchView, SpanKind, SpanView
 from tpujob.domain.failures import host_reputation
 from tpujob.domain.model import Job, Progress, State, Suspect
+from tpujob.domain.money.goodput import Stretch, timeline
 from tpujob.domain.money.ledger import US
-from tpujob.domain.money.timeline import Stretch, timeline
 from tpujob.domain.observations import Report
 from tpujob.domain.text import rfc3339
 from tpujob.errors import NotFound

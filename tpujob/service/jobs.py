@@ -49,13 +49,11 @@ from tpujob.ports import Blobs, Clock, Copies, Secrets, Store
 from tpujob.service import actions, details
 from tpujob.service.admin import Admin
 from tpujob.service.allowed import Allowed, find_job, own_key
-from tpujob.service.backend import Itself, Process
-from tpujob.service.board import Board
-from tpujob.service.changes import Changes, Records
+from tpujob.service.backend import BackendStatus, Process
 from tpujob.service.diff import compare
-from tpujob.service.known import Knowledge
-from tpujob.service.logs import Live as LiveLogs
-from tpujob.service.logs import Logs, hosts_up_to
+from tpujob.service.job_actions import JobActions
+from tpujob.service.job_index import Changes, JobIndex, Records
+from tpujob.service.logs import LiveLogs, Logs, hosts_up_to
 from tpujob.service.members import Membership
 from tpujob.service.metrics import Curves
 from tpujob.service.money import budgets
@@ -64,9 +62,9 @@ from tpujob.service.money.cost import Costs
 from tpujob.service.money.estimate import Estimates
 from tpujob.service.notifications import Notifications
 from tpujob.service.overview import Overview, Quotas
-from tpujob.service.secrets import OwnSecrets
-from tpujob.service.steering import Steering
+from tpujob.service.runtime_info import RuntimeReader
 from tpujob.service.submission import Offered, Submission, nobody_knows
+from tpujob.service.submission.secrets import OwnSecrets
 from tpujob.service.views import event_view, job_view
 
 
@@ -120,9 +118,9 @@ class Jobs:
         self._records = Records(store, changes)
         self._logs = Logs(blobs, live_logs)
         self._prices = site.prices
-        self._knowledge = Knowledge(live, circuits, funds, site.prices)
-        self.board = Board(store, changes, clock, self._knowledge)
-        self._steering = Steering(store, clock, site.prices, funds, self._tell)
+        self._knowledge = RuntimeReader(live, circuits, funds, site.prices)
+        self.index = JobIndex(store, changes, clock, self._knowledge)
+        self._steering = JobActions(store, clock, site.prices, funds, self._tell)
         self._secrets, self._bundles = OwnSecrets(store, secrets), Bundles(store, blobs)
         self._submission = Submission(blobs, copies, clock, site, offered, funds, word)
         self.hosts, self.pin_host, self.clear_host = admin.hosts, admin.pin_host, admin.clear_host
@@ -130,14 +128,14 @@ class Jobs:
         self._members, self._suspects = members, admin.suspects
         self._notifications = notifications
         self.set_channel_secret = notifications.set_channel_secret
-        overview = Overview(store, clock, circuits, self.board, quotas)
+        overview = Overview(store, clock, circuits, self.index, quotas)
         self._happened, self.capacity = overview.happened, overview.capacity
-        costs = Costs(store, clock, self.board, owner, emulated=around.emulated)
+        costs = Costs(store, clock, self.index, owner, emulated=around.emulated)
         self._emulated = around.emulated
         self.cost, self.ledger = costs.cost, costs.ledger
         counters = counters or Counters()
-        self.itself = itself = Itself(
-            store, clock, self.board, loop, counters, notifications, circuits, costs, process
+        self.itself = itself = BackendStatus(
+            store, clock, self.index, loop, counters, notifications, circuits, costs, process
         )
         self.health, self.backend_metrics = itself.health, itself.backend_metrics
         placed = self._submission.placed
@@ -231,7 +229,7 @@ class Jobs:
     # Look ------------------------------------------------------------------------------------------------------------
 
     def list(self, asked: ListAsked | None = None) -> JobPage:
-        return self.board.page(self._who, asked or {})
+        return self.index.page(self._who, asked or {})
 
     def get(self, job: str) -> JobView:
         return self._view(self._find("get", job))
@@ -309,7 +307,7 @@ class Jobs:
             after = self._changes.wait(job_id, after, timeout)
 
     def budgets(self) -> Sequence[SpendingView]:
-        now, live = self._clock.now(), self.board.split()[0]
+        now, live = self._clock.now(), self.index.split()[0]
         own = (
             (job.id, money.account(job, now, self._funds(job).granted))
             for job in sorted(live, key=lambda job: job.id, reverse=True)
@@ -334,7 +332,7 @@ class Jobs:
         return self._view(self._steering.resume(self._who, job, budget=budget))
 
     def _tell(self, job: Job) -> None:
-        self.board.note(job)
+        self.index.note(job)
         self._changes.poke()
         self._loop.poke(job.id)
 

@@ -39,9 +39,9 @@ from tpujob.domain.text import rfc3339
 from tpujob.errors import BadSpec
 from tpujob.ports import Owned
 from tpujob.protocol import Phase
-from tpujob.service import outlook
-from tpujob.service.known import NOTHING, Known
+from tpujob.service import next_step
 from tpujob.service.money import budgets
+from tpujob.service.runtime_info import NOTHING, RuntimeInfo
 
 
 class Hardware(NamedTuple):
@@ -80,7 +80,7 @@ def job_view(
     job: Job,
     *,
     now: float,
-    known: Known = NOTHING,
+    known: RuntimeInfo = NOTHING,
     private: bool = True,
     host_keys: str = "",
 ) -> JobView:
@@ -100,13 +100,13 @@ def job_view(
         state=job.state,
         wish=job.wish,
         message=job.message,
-        next=outlook.what_next(job, has, known.wait, now),
-        why=outlook.why(job, known.wait, known.unpaid, now),
+        next=next_step.what_next(job, has, known.wait, now),
+        why=next_step.why(job, known.wait, known.unpaid, now),
         trouble=trouble,
         trouble_since=_maybe(known.trouble_since) if trouble else None,
         waiting=circuits.told(known.wait, now) if known.wait else known.unpaid,
-        capacity=outlook.capacity(known.wait) if known.wait else None,
-        copying=outlook.copying(job, now),
+        capacity=next_step.capacity(known.wait) if known.wait else None,
+        copying=next_step.copying(job, now),
         usd_copies=sum(copy.micros for copy in job.copies) / 1e6,
         maintenance=_maintenance_view(known.maintenance, now),
         ignored=_ignored_view(job.attempt, known.ignored),
@@ -146,7 +146,7 @@ def job_view(
         wake_at=_maybe(job.wake if job.state in _WAITING and job.wake > now else None),
         spending=budgets.views(job, known.funds, now),
         spent=dict(job.spent),
-        budgets=outlook.budgets(job),
+        budgets=next_step.budgets(job),
         slices=[
             slice_view(job, s, now=now, host_keys=host_keys if s is serving else "")
             for s in job.slices

@@ -21,9 +21,9 @@ from tpujob.config.settings import Settings, prepare
 from tpujob.domain.access import Principal, Role
 from tpujob.errors import TpujobError
 from tpujob.web.api import create_app
+from tpujob.web.auth.browser import BrowserAuthenticator, Sessions, page_at
+from tpujob.web.auth.peer import PeerAuthenticator
 from tpujob.web.log import log_to_stderr
-from tpujob.web.page_door import PageDoor, Sessions, page_at
-from tpujob.web.peer_door import PeerDoor
 from tpujob.web.serving import Listener, serve
 from tpujob.wiring import backend
 from tpujob.wiring.backend import Backend
@@ -61,11 +61,11 @@ def _serve_own(settings: Settings, ready: Path) -> None:
     own = _own(settings.user)
     try:
         said = {"url": f"unix:{path}", "context": stamp}
-        listeners = [Listener(sockets.listen(path), PeerDoor(own))]
+        listeners = [Listener(sockets.listen(path), PeerAuthenticator(own))]
         sessions = Sessions() if page else None
         if page and sessions:
             kernel_says = sockets.tells_peers()
-            door = PageDoor(own, sessions, kernel_says=kernel_says)
+            door = BrowserAuthenticator(own, sessions, kernel_says=kernel_says)
             listeners.append(Listener(page, door, loopback=True))
             said |= {"page": address, "page_needs_code": not kernel_says}
         _serve(listeners, parts, ready, said, sessions)
@@ -81,7 +81,7 @@ def _serve_all(settings: Settings, ready: Path, path: Path, members: Path | None
         parts.members.apply(own, wanted)
     prepare(settings)
     shared_socket.free(path)
-    door = PeerDoor(own, parts.members.recognise)
+    door = PeerAuthenticator(own, parts.members.recognise)
     try:
         said = {"url": f"unix:{path}", "shared": True}
         _serve([Listener(sockets.listen(path, 0o666), door)], parts, ready, said)

@@ -11,40 +11,41 @@ from tpujob import __version__
 from tpujob.api import JobsApi
 from tpujob.domain.access import Principal
 from tpujob.service import Changes
-from tpujob.service.backend import Itself
-from tpujob.web import errors, page_door, schemas
-from tpujob.web.door import Door
-from tpujob.web.guard import LOOPBACK, Guard
-from tpujob.web.limits import Limiter, Limits
-from tpujob.web.live import Views
-from tpujob.web.live import routes as live
-from tpujob.web.live.hub import Pace
-from tpujob.web.page_door import Sessions
-from tpujob.web.pages import every, frame
+from tpujob.service.backend import BackendStatus
+from tpujob.web import events, schemas
+from tpujob.web.auth import browser
+from tpujob.web.auth.authenticator import Authenticator
+from tpujob.web.auth.browser import Sessions
+from tpujob.web.events import Events, StreamTimes
+from tpujob.web.middleware import errors
+from tpujob.web.middleware.limits import Limiter, Limits
+from tpujob.web.middleware.security import LOOPBACK, SecurityMiddleware
+from tpujob.web.pages import frame, routes
 from tpujob.web.routes import backend, following, notifications, one_job, overview, upkeep
 from tpujob.web.routes import jobs as jobs_routes
 
 
 def create_app(
     jobs: Callable[[Principal], JobsApi],
-    door: Door,
+    door: Authenticator,
     *,
     watch: Callable[[], int] | None = None,
     changes: Changes | None = None,
-    pace: Pace = Pace(),  # noqa: B008
+    times: StreamTimes = StreamTimes(),  # noqa: B008
     stopping: Callable[[], bool] = lambda: False,
     version: str = __version__,
     hosts: Iterable[str] = LOOPBACK,
     make_pass: Callable[[bool], tuple[int, float | None]] | None = None,
     limits: Limits | None = None,
     sessions: Sessions | None = None,
-    itself: Itself | None = None,
+    itself: BackendStatus | None = None,
 ) -> FastAPI:
     """The backend's app: `jobs` is what a caller may ask, once `door` has recognised them. `watch` gives the number of
     the newest change of any job, so that a client that follows all jobs misses none between two polls. Once
     `stopping()` is true, every long poll ends within `LOOK_EVERY`. The backend answers under the names in `hosts`
     alone. `make_pass` runs one tick of every job that is due. `limits`: left
-    out, those of every backend. `changes` of the store keep pages live, at that `pace`; left out, they are not.
+    out, those of every backend. `changes` of the store are sent to open pages, in streams with these
+    `times`; left out, pages ask by themselves.
     `sessions`: of the page at a port of this machine, if there is one. `itself`: counts requests and says whether the
     backend is alive; left out, it is as long as it answers."""
 
@@ -55,24 +56,27 @@ def create_app(
         backend.add(app, version, itself.alive if itself else lambda: True)
         backend.add_tick(app, make_pass)
         if sessions:
-            page_door.add(app, sessions)
+            browser.add(app, sessions)
         return app
 
     app = _app(version)
     app.router.route_class = _Undescribed
-    app.state.jobs, app.state.views = jobs, Views(jobs)
+    app.state.jobs = jobs
     app.state.channels_file = itself.process.channels_file if itself else ""
-    if changes:
-        hub = live.add(app, changes, stopping, pace)
+    app.state.events = streams = Events(changes, stopping, times) if changes else None
+    if streams:
+        events.add(app, streams)
         if itself:
-            itself.streams = lambda: hub.viewers
+            itself.streams = lambda: streams.streams
     app.add_middleware(Limiter, limits=limits)
     counters = itself.counters if itself else None
-    app.add_middleware(Guard, door=door, hosts=tuple(hosts), counters=counters)
+    app.add_middleware(
+        SecurityMiddleware, authenticator=door, hosts=tuple(hosts), counters=counters
+    )
     errors.add_handlers(app, frame.problem)
     app.openapi = cache(lambda: routed(_app(version)).openapi())
     routed(app)
-    every.add(app)
+    routes.add(app)
     return app
 
 

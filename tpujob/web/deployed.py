@@ -22,10 +22,10 @@ from tpujob.config.sign_in import DOORS, DoorKind
 from tpujob.domain.access import BACKEND, Role
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.web.api import create_app
+from tpujob.web.auth.identities import GCLOUD
+from tpujob.web.auth.sign_in import Policy, SignInAuthenticator
 from tpujob.web.log import Json, log_to_stderr
 from tpujob.web.serving import Listener, serve
-from tpujob.web.sign_in.door import Policy, SignInDoor
-from tpujob.web.sign_in.google import GCLOUD
 from tpujob.wiring import backend
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ def _serve(options: argparse.Namespace) -> None:
     parts = backend.backend(settings)
     if options.admin and not any(m["role"] == Role.ADMIN for m in parts.members.list()):
         parts.members.give(BACKEND, options.admin, Role.ADMIN)
-    door = SignInDoor(policy, parts.members.recognise, backend.signing_keys(settings))
+    door = SignInAuthenticator(policy, parts.members.recognise, backend.signing_keys(settings))
     port = settings.port if options.port is None else options.port
     serve(
         [Listener(socket.create_server((options.host, port)), door)],

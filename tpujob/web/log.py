@@ -13,7 +13,7 @@ from typing import TextIO
 
 from tpujob import logged
 from tpujob.domain.text import clean
-from tpujob.web.limits import Buckets, Rate
+from tpujob.web.middleware.limits import Buckets, Rate
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LONGEST = 2000  #: characters of a line

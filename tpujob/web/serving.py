@@ -13,8 +13,8 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from tpujob.domain.access import Principal
-from tpujob.web.connections import Connections, most_connections
-from tpujob.web.door import Door
+from tpujob.web.auth.authenticator import Authenticator
+from tpujob.web.middleware.connections import Connections, most_connections
 
 #: seconds that running requests get when the process is told to end; Cloud Run kills it after ten
 LAST_ANSWERS = 5
@@ -24,7 +24,7 @@ class Listener(NamedTuple):
     """A listening socket, and the door that recognises whoever comes in by it."""
 
     socket: socket.socket
-    door: Door
+    door: Authenticator
     loopback: bool = False  #: a port at which the kernel is asked who connects
 
 
@@ -50,7 +50,7 @@ class Doors:
 
 def serve(
     listeners: Sequence[Listener],
-    make_app: Callable[[Door, Callable[[], bool]], FastAPI],
+    make_app: Callable[[Authenticator, Callable[[], bool]], FastAPI],
     work: Work,
     *,
     started: Callable[[], None] = lambda: None,

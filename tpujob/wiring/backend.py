@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tpujob.engine import Loop
     from tpujob.engine.notifier import Notifier
     from tpujob.service import Changes, Jobs, Membership
-    from tpujob.service.logs import Live
+    from tpujob.service.logs import LiveLogs
     from tpujob.wiring.world import Store
 
 
@@ -27,7 +27,7 @@ class Backend:
     changes: Changes
     members: Membership
     notifier: Notifier
-    listening: Live
+    listening: LiveLogs
     store: Store
 
     def start(self) -> None:
@@ -62,7 +62,7 @@ def backend(settings: Settings) -> Backend:
     from tpujob.engine.notifier import Notifier
     from tpujob.service import Admin, Changes, Jobs, Membership
     from tpujob.service.backend import Process
-    from tpujob.service.logs import Live
+    from tpujob.service.logs import LiveLogs
     from tpujob.service.notifications import Notifications
     from tpujob.service.overview import Quotas
     from tpujob.service.overview.quotas import EVERY
@@ -129,7 +129,7 @@ def backend(settings: Settings) -> Backend:
         reconciler.tidy()
 
     loop = Loop(reconciler, store, clock, sweep=sweep)
-    listening = Live(found.hosts)
+    listening = LiveLogs(found.hosts)
     api = Jobs(
         store,
         found.blobs,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tpujob.adapters.sign_in import session
 from tpujob.adapters.sign_in.session import Place
 from tpujob.config.settings import Settings
-from tpujob.errors import BadRequest, Unauthorized
+from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
     from tpujob.adapters.sign_in.google import Tokens
@@ -38,14 +38,12 @@ def login(
             f"the context {settings.context} is a program's: it comes as {said.account}, and signs in by itself",
             hint="`tpujob whoami` says as whom",
         )
-    if said.device_client_id and (open_browser is None or not said.client_id):
-        return session.keep(place, place.device, _by_device(place, show))
     if not said.client_id:
         raise BadRequest(
             f"the context {settings.context} names no OAuth client to sign in with",
             hint=f"tpujob use {place.url} --client-id ID --client-secret SECRET; who deployed the backend knows both",
         )
-    return session.keep(place, place.client, _by_browser(place, open_browser, show, ask))
+    return session.keep(place, _by_browser(place, open_browser, show, ask))
 
 
 def logout(settings: Settings) -> bool:
@@ -77,21 +75,6 @@ def _by_browser(
         return google.exchange(place.client, attempt, code)
     finally:
         listener.close()
-
-
-def _by_device(place: Place, show: Callable[[str], None]) -> Tokens:
-    import time
-
-    from tpujob.adapters.sign_in import google, loopback
-
-    given = google.device(place.device)
-    show(f"On any machine, open {given.url} and type {given.user_code}")
-    until, pause = time.monotonic() + loopback.PATIENCE, given.pause
-    while time.monotonic() < until:
-        time.sleep(pause)
-        if tokens := google.poll(place.device, given):
-            return tokens
-    raise Unauthorized("nobody has typed the code in time", hint="tpujob login")
 
 
 def _deployed(settings: Settings) -> Context:

@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import NamedTuple
 
 from workloads.check.finding import Finding, Program, memory
-from workloads.check.roofline import PUBLISHED, Step, likely, step
+from workloads.check.roofline import Step, likely, step
 from workloads.check.topologies import Target, target
 
 #: No line is longer, unless there is nowhere to break it.
@@ -158,7 +158,7 @@ def _times(spent: Step, going: Pace, on: Target, of: Finding, work: Work) -> lis
 
 
 def _published(on: Target) -> str:
-    tuned, simple = PUBLISHED[on.chip.name]
+    tuned, simple = on.chip.tuned, on.chip.simple
     plain = f"a plain port reached {simple:.0%}" if simple else ""
     if tuned is None:
         return f"from the bound to what {plain} of the peak"

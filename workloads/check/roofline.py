@@ -10,28 +10,7 @@ from typing import NamedTuple
 
 from workloads.check.finding import Program
 from workloads.check.topologies import Target
-
-
-class Utilisation(NamedTuple):
-    """Which part of the bf16 peak is reached, counting the model's operations alone (MFU)."""
-
-    tuned: tuple[float, float] | None  #: by programs that people have worked on
-    simple: float | None  #: by a plain port of a 7B model
-
-
-#: Large language models. v3: levanter; v4, v5e, v5p: MaxText's published runs; v6e: MaxText's model tiers.
-#: All are converted to the count of `Workload.flops_per_row`, which has the causal half of the scores; only those of
-#: v6e are published so. Levanter and MaxText's runs counted all scores: for a width of d and rows of s tokens they are
-#: lowered by (1 + r/2) / (1 + r) with r = s / 6d, 5% to 2%. The simple ports counted no scores: they are raised by 4%
-#: (7B, 2,048 tokens).
-PUBLISHED = {
-    "v2": Utilisation(None, 0.28),
-    "v3": Utilisation((0.40, 0.53), 0.21),
-    "v4": Utilisation((0.49, 0.55), 0.17),
-    "v5e": Utilisation((0.49, 0.64), 0.22),
-    "v5p": Utilisation((0.59, 0.67), None),
-    "v6e": Utilisation((0.38, 0.50), 0.17),
-}
+from workloads.frame.chips import CHIPS
 
 
 class Step(NamedTuple):
@@ -81,10 +60,10 @@ def step(of: Program, target: Target) -> Step:
 def likely(step: Step, generation: str) -> tuple[float, float]:
     """The shortest and the longest time that a step probably takes, by what tuned programs reach on the generation;
     of a generation of which nothing is published but a simple one, from the bound to that."""
-    tuned, simple = PUBLISHED[generation]
-    if tuned is not None:
-        return step.at(tuned[1]), step.at(tuned[0])
-    return step.bound, step.at(simple or 1)
+    chip = CHIPS[generation]
+    if chip.tuned is not None:
+        return step.at(chip.tuned[1]), step.at(chip.tuned[0])
+    return step.bound, step.at(chip.simple or 1)
 
 
 def wire_seconds(wire_bytes: float, links: int, target: Target) -> float:

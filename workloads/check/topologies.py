@@ -1,6 +1,6 @@
-"""The slices of the Cloud TPU API: what libtpu calls them, what memory it allows, and the peaks of their chips.
+"""The slices of the Cloud TPU API: what libtpu calls them.
 
-Peaks are those of Google's pages on each generation. libtpu itself checks no size: it describes slices that nobody
+libtpu itself checks no size: it describes slices that nobody
 can have, so a type is looked up here first.
 """
 
@@ -17,53 +17,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from workloads.frame.chips import CHIPS, Chip
 from workloads.frame.config import ConfigError
-from workloads.frame.peaks import TPU_CHIPS
-
-
-@dataclass(frozen=True)
-class Chip:
-    """What all slices of a generation have in common."""
-
-    name: str  #: `v5e`; libtpu's name for it, too
-    devices: int  #: JAX devices on a chip
-    #: the number in a type counts TensorCores, two on a chip; else it counts chips
-    counts_cores: bool
-    sides: dict[int, str]  #: chips along each axis, by the number of chips in a slice
-    hbm_gib: float  #: what the compiler allows a device, by its own message: less than there is
-    tflops: float  #: 10^12 bf16 operations a second
-    hbm: float  #: GB/s to and from the chip's memory
-    link: float  #: GB/s of one link between chips, one way
-    dcn: float  #: GB/s between slices, this chip's share of its host's; 0: unknown
-
-
-_2D = {
-    1: "1x1", 4: "2x2", 8: "2x4", 16: "4x4", 32: "4x8", 64: "8x8", 128: "8x16", 256: "16x16", 512: "16x32",
-    1024: "32x32",
-}  # fmt: skip
-_3D = {
-    4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4", 128: "4x4x8", 256: "4x8x8", 512: "8x8x8",
-    1024: "8x8x16", 2048: "8x16x16",
-}  # fmt: skip
-
-
-def _sizes(sides: dict[int, str], *sizes: int) -> dict[int, str]:
-    return {size: sides[size] for size in sizes}
-
-
-_LITE = _sizes(_2D, 1, 4, 8, 16, 32, 64, 128, 256)
-
-CHIPS = {
-    chip.name: chip
-    for chip in (
-        Chip("v2", 2, True, _sizes(_2D, 4, 16, 64, 128, 256), 7.48, TPU_CHIPS["v2"], 700, 62, 0),
-        Chip("v3", 2, True, _sizes(_2D, 4, 16, 32, 64, 128, 256, 512, 1024), 15.48, TPU_CHIPS["v3"], 900, 100, 0),
-        Chip("v4", 1, True, _3D, 30.75, TPU_CHIPS["v4"], 1200, 45, 6.25),
-        Chip("v5e", 1, False, _LITE, 15.75, TPU_CHIPS["v5e"], 819, 50, 3.125),
-        Chip("v5p", 1, True, _3D, 95.74, TPU_CHIPS["v5p"], 2765, 100, 6.25),
-        Chip("v6e", 1, False, _LITE, 31.25, TPU_CHIPS["v6e"], 1638, 100, 6.25),
-    )
-}  # fmt: skip
 
 
 @dataclass(frozen=True)

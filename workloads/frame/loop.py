@@ -30,10 +30,10 @@ from workloads.checkpoints.saving import Checkpoints
 from workloads.contract import REPLAY, Exit, ProgramContext, Reporter, faults
 from workloads.data.rows import Feed, RowSource
 from workloads.frame import cache_stats
+from workloads.frame.chips import peak
 from workloads.frame.config import ConfigError, TrainConfig
 from workloads.frame.log import ProgressLog
 from workloads.frame.mesh import mesh_of
-from workloads.frame.peaks import peak
 from workloads.frame.program import Program, StepOutcome
 from workloads.frame.resume import restore
 from workloads.frame.signals import Watcher

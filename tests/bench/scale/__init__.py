@@ -1,1 +1,1 @@
-"""A real backend with ten thousand jobs, whose hosts are hollow: what it costs, and how quick it is."""
+"""A real backend with ten thousand jobs, whose hosts are simulated: what it costs, and how quick it is."""

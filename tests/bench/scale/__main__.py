@@ -1,7 +1,7 @@
 """One real backend with many jobs: `python -m tests.bench.scale [JOBS]` (`make bench-scale JOBS=10000`).
 
 The backend is a process of its own on SQLite, with the real adapters: gRPC, HTTP and SSH on loopback to the emulator,
-which is another process with hollow hosts. CPU time is the process's own, so it does not depend on what else the
+which is another process with simulated hosts. CPU time is the process's own, so it does not depend on what else the
 machine does; times are wall times, and do. SCALE_PROFILE=FILE profiles the backend, which about doubles its CPU time.
 """
 
@@ -32,8 +32,8 @@ CORE, MEMORY, LIST, BACK, WHOLE = 1.0, 512.0, 300.0, 10.0, 5.0
 
 def main() -> None:
     jobs = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
-    with running(REPORT_EVERY, os.environ.get("SCALE_PROFILE", "")) as rig:
-        rig.hollow(on=True, hosts=jobs // len(ZONES) + 2 * GONE)
+    hosts = jobs // len(ZONES) + 2 * GONE
+    with running(REPORT_EVERY, hosts, os.environ.get("SCALE_PROFILE", "")) as rig:
         few, jobs = _ramp(rig, jobs)
         steady = _steady(rig, jobs)
         _lists(rig)
@@ -68,7 +68,7 @@ def _steady(rig: Rig, jobs: int) -> tuple[float, float]:
     is begun a minute later shows them: that is no steady state."""
     time.sleep(LAG + LONGEST)
     before, cloud, calls = used(rig.backend), used(rig.cloud), rig.calls()
-    reports, began = rig.hollow()["reports"], time.monotonic()
+    written, began = rig.class_a(), time.monotonic()
     time.sleep(WINDOW if jobs > 500 else WINDOW / 2)
     passed = time.monotonic() - began
     after, made = used(rig.backend), rig.calls()
@@ -81,7 +81,8 @@ def _steady(rig: Rig, jobs: int) -> tuple[float, float]:
         found = {m: n - calls.get((s, m), 0) for (s, m), n in made.items() if s == service}
         said = ", ".join(f"{method} {n * per / passed:,.0f}" for method, n in found.items() if n)
         _say(f"{service}: {said or 'none'}", sum(found.values()) * per / passed, unit)
-    _say("reports of hosts", (rig.hollow()["reports"] - reports) * 3600 / passed, "operations/h")
+    rate = (rig.class_a() - written) * 3600 / passed
+    _say("class A, of hosts and backend", rate, "operations/h")
     return cores, after.most_mib
 
 
@@ -112,13 +113,16 @@ def _preempted(rig: Rig, count: int, notice: float, jobs: int) -> None:
     it, the request may come before it, too: then the time is negative."""
     told = f"with {notice:g} s of notice" if notice else "without notice"
     what = f"{count} preempted {told}, to the next request"
-    _lost(rig, jobs, lambda: rig.preempted(count, notice), notice, what, BACK)
+    _lost(
+        rig, jobs, lambda: rig.disturb(count, "preempt", notice=f"{notice:g}s"), notice, what, BACK
+    )
 
 
 def _silent(rig: Rig, percent: float, jobs: int) -> None:
     """From the moment when slices die that the cloud goes on to call READY to the event of the next request."""
     what = f"{percent:g} % fall silent, to the next request"
-    _lost(rig, jobs, lambda: rig.silenced(percent), 0.0, what, None)
+    count = max(1, round(jobs * percent / 100))
+    _lost(rig, jobs, lambda: rig.disturb(count, "silence"), 0.0, what, None)
 
 
 def _lost(

@@ -1,9 +1,10 @@
-"""The stack of the benchmark: a backend process of its own, the emulator with hollow hosts, and what both have used."""
+"""The benchmark's stack: a backend process of its own, the emulator with simulated hosts, and what both have used."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import sys
 import tempfile
@@ -12,7 +13,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tpujob.adapters.remote import RemoteJobs
 from tpujob.config import settings as settings_module
@@ -150,21 +151,28 @@ class Rig:
             found[key] = found.get(key, 0) + int(float(count))
         return found
 
-    def preempted(self, count: int, notice: float) -> list[str]:
-        """So many slices, which are preempted from now on."""
-        return self.emulator.do("preempt-many", count=count, notice_s=notice)["slices"]
+    def disturb(self, count: int, do: str, **how: str) -> list[str]:
+        """Do that to so many ready slices at the same moment, and return their names."""
+        ready = [
+            slice["name"]
+            for slice in self.patiently(self.emulator.status)["slices"]
+            if slice["state"] == "READY"
+            and slice["gone_in_s"] is None
+            and not any(host["silent"] for host in slice["hosts"])
+        ]
+        chosen = random.Random(0).sample(ready, count)
+        steps = [{"at": "0s", "do": do, "target": name, **how} for name in chosen]
+        self.emulator.do("schedule", steps=steps)
+        return chosen
 
-    def silenced(self, percent: float) -> list[str]:
-        """That share of the slices, whose hosts are dead from now on."""
-        return self.emulator.do("silence-many", percent=percent)["slices"]
-
-    def hollow(self, **asked: Any) -> dict[str, Any]:
-        return self.patiently(lambda: self.emulator.do("hollow", **asked))
+    def class_a(self) -> int:
+        """What hosts and backend have written and listed in the storage until now."""
+        return self.patiently(self.emulator.status)["billed"]["operations"]["A"]
 
 
 @contextlib.contextmanager
-def running(report_every: float, profile: str) -> Generator[Rig]:
-    """The stack in a folder of its own. `profile`: where the backend's profile goes; empty: there is none."""
+def running(report_every: float, hosts: int, profile: str) -> Generator[Rig]:
+    """Start the stack in a new folder, with so many hosts in each zone. `profile`: the file of a profile, or empty."""
     with tempfile.TemporaryDirectory(prefix="tpujob-scale-") as folder:
         for name in [name for name in os.environ if name.startswith("TPUJOB_")]:
             del os.environ[name]
@@ -174,16 +182,24 @@ def running(report_every: float, profile: str) -> Generator[Rig]:
             "TPUJOB_REPORT_EVERY": f"{report_every:g}",
         }
         settings = settings_module.load()
-        parts = stack.parts(settings)
+        os.environ["PYTHONPATH"] = str(Path(__file__).parents[3])
+        os.environ["SCALE_HOSTS"] = str(hosts)
+        modules = {"emulator": ("tests.bench.scale.emulator",)}
         if profile:
-            *cloud, backend = parts
-            python, run, module, *words = backend.command
-            assert (python, run) == (sys.executable, "-m"), "the backend is a module"
-            command = (python, "-m", "tests.bench.scale.profiled", profile, module, *words)
-            parts = (*cloud, stack.StackProcess(backend.name, command))
-            os.environ["PYTHONPATH"] = str(Path(__file__).parents[3])
+            modules["backend"] = ("tests.bench.scale.profiled", profile, "{module}")
+        parts = tuple(_replaced(part, modules.get(part.name, ())) for part in stack.parts(settings))
         stack.up(settings, parts)
         try:
             yield Rig(settings)
         finally:
             stack.down(settings, parts, grace=120)
+
+
+def _replaced(part: stack.StackProcess, words: tuple[str, ...]) -> stack.StackProcess:
+    """The process with another module in place of its own, which `{module}` stands for."""
+    if not words:
+        return part
+    python, run, module, *rest = part.command
+    assert (python, run) == (sys.executable, "-m"), f"{part.name} is a module"
+    command = (python, run, *(word.format(module=module) for word in words), *rest)
+    return stack.StackProcess(part.name, command)

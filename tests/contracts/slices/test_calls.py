@@ -20,7 +20,7 @@ from tpujob.adapters.cloud_tpu.calls import CALLS_PER_MINUTE, LONGEST_PAUSE, Met
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.observations import SliceState, Unknown
 from tpujob.emulator.faults import inject
-from tpujob.emulator.tpu.refusals import CallFault
+from tpujob.emulator.tpu.errors import CallFault
 from tpujob.errors import Refused, Transient
 
 #: seconds that a call gets; the next only where the one before was too short to get to the silent part

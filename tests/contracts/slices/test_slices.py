@@ -28,7 +28,7 @@ from tpujob.adapters.cloud_tpu.errors import CALL_CODES
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
 from tpujob.emulator.faults import inject
-from tpujob.emulator.tpu.refusals import CallFault
+from tpujob.emulator.tpu.errors import CallFault
 from tpujob.emulator.tpu.server import TpuServer
 from tpujob.errors import Refused, Transient
 

@@ -14,9 +14,9 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.support.boards import Desk
 from tests.support.callers import ADA
 from tests.support.firestore_network import LOSE, Network
+from tests.support.job_index import Desk
 from tests.support.stores import DAMAGE, a_job, a_slice, an_event
 from tpujob.adapters.firestore import Firestore, FirestoreStore
 from tpujob.adapters.firestore.calls import Patience
@@ -24,7 +24,7 @@ from tpujob.adapters.firestore.errors import REFUSALS
 from tpujob.domain.model import Job, State, Suspect
 from tpujob.errors import Fenced, NotFound, StoreError, Transient
 from tpujob.ports import Lease
-from tpujob.service.changes import Changes
+from tpujob.service.job_index import Changes
 
 LONG = 30.0  #: seconds; no test waits so long, unless it is about to fail
 
@@ -434,21 +434,21 @@ def test_a_board_over_a_mirror_reads_each_record_once_and_then_nothing(
 ) -> None:
     jobs = [other.create(a_job(state=state), an_event()) for state in (State.QUEUED, State.FAILED)]
     eventually(lambda: silent(network, backend, jobs[0].id), "the mirror is up to date")
-    board = Desk(tmp_path).new_board(backend)
+    index = Desk(tmp_path).new_index(backend)
     before = len(network.seen)
-    assert board.page(ADA, {})["total"] == 2
+    assert index.page(ADA, {})["total"] == 2
     assert [method for method, *_ in network.seen[before:]] == ["RunQuery"] * 2, (
         "a page, and the end"
     )
     before = len(network.seen)
     for _ in range(5):
-        board.page(ADA, {"order": "spent", "limit": 1})
+        index.page(ADA, {"order": "spent", "limit": 1})
     moved(other, jobs[0])
-    versions = lambda: [row["version"] for row in board.page(ADA, {})["rows"]]  # noqa: E731
+    versions = lambda: [row["version"] for row in index.page(ADA, {})["rows"]]  # noqa: E731
     eventually(lambda: versions() == [1, 2], "a commit of another process")
     assert len(network.seen) == before, "and nothing was asked"
     other.remove(jobs[1].id, lease=None)
-    eventually(lambda: board.states() == {"queued": 1}, "a removal")
+    eventually(lambda: index.states() == {"queued": 1}, "a removal")
 
 
 def test_while_its_stream_is_broken_a_backend_asks(

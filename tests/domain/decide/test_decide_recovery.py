@@ -83,7 +83,7 @@ def safe(job: Job, seen: Seen) -> None:
             assert after.slice is not None, where
             assert all(s.stopped for s in job.condemned), f"two programs at once: {where}"
         case CreateSlice():
-            opens = capacity.opens_at(after.slice, seen.circuits) if after.slice else 0.0
+            opens = capacity.retry_at(after.slice, seen.circuits) if after.slice else 0.0
             assert job.state is not State.QUEUED or opens <= NOW, (
                 f"asks for what is refused: {where}"
             )

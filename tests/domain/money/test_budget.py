@@ -89,8 +89,8 @@ def test_it_is_used_up_when_only_the_way_out_is_left() -> None:
     assert not budget.used_up(known(49_799_999, 200_000))
     assert budget.used_up(known(49_800_000, 200_000))
     assert budget.sums(known(49_800_000, 200_000)) == (
-        "the budget, $50.00, is used up: $49.80 spent, and up to $0.20 to save and to give the "
-        "slice back"
+        "the budget, $50.00, is used up: $49.80 spent, and up to $0.20 to save and to release the "
+        "slice"
     )
 
 

@@ -57,9 +57,9 @@ def test_a_v4_8_costs_12_88_an_hour() -> None:
 def test_what_nobody_said_is_named_and_in_no_sum() -> None:
     found = estimate(V4)
     assert [(one.what, one.note) for one in found.unknown] == [
-        ("what stays in the bucket, us-central2", "nobody said: --stored-gib and --stored-days"),
-        ("objects that the program writes", "nobody said: --objects-written"),
-        ("objects that the program reads", "nobody said: --objects-read"),
+        ("what stays in the bucket, us-central2", "not stated: --stored-gib and --stored-days"),
+        ("objects that the program writes", "not stated: --objects-written"),
+        ("objects that the program reads", "not stated: --objects-read"),
     ]
     said = replace(
         V4, stored_gib=Decimal(0), stored_days=Decimal(0), objects_written=0, objects_read=0
@@ -136,7 +136,7 @@ def test_traffic_is_free_within_a_region_and_priced_both_ways_between_two() -> N
     assert line(found, "writes, us-central2 to europe-west4").list_micros == 2_000_000
     assert [one.note for one in estimate(replace(away, read_gib=None)).unknown][
         -1
-    ] == "nobody said: --read-gib"
+    ] == "not stated: --read-gib"
     assert line(estimate(replace(away, location="us")), "reads, us to").list_micros == 2_000_000
 
 

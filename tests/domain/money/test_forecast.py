@@ -13,17 +13,10 @@ from hypothesis import strategies as st
 
 from tests.domain.money.test_goodput import DONE, LOST, attempt, job_of, slice_of
 from tpujob.domain.model import Job, Progress, Rest, State
-from tpujob.domain.money.forecast import (
-    Conditions,
-    Met,
-    Place,
-    Work,
-    conditions,
-    forecast,
-    history,
-)
-from tpujob.domain.money.forecast.durations import AGES, Rates, Stay, learned, likely, stated
-from tpujob.domain.money.forecast.experience import Turn
+from tpujob.domain.money.conditions import Conditions, Turn, conditions
+from tpujob.domain.money.durations import AGES, Rates, Stay, learned, likely, stated
+from tpujob.domain.money.forecast import PlannedWork, forecast
+from tpujob.domain.money.samples import Place, SliceSample, history
 
 HOUR = 3600.0
 PLACE = Place("v4-16", "us-central2-b", "spot")
@@ -45,7 +38,7 @@ def known(*, wait: float = 600.0, life: float = 1e9, **more: tuple[float, ...]) 
 
 
 def test_without_preemptions_a_job_is_billed_for_its_work_its_setup_and_its_release():
-    found = forecast(Work(2 * HOUR), known())
+    found = forecast(PlannedWork(2 * HOUR), known())
     assert set(found.billed) == {2 * HOUR + 300 + 60}
     assert set(found.preemptions) == {0}
     assert found.redone == 0
@@ -56,7 +49,7 @@ def test_without_preemptions_a_job_is_billed_for_its_work_its_setup_and_its_rele
 def test_the_expected_number_of_preemptions_is_that_of_a_poisson_process():
     """Each hour of a slice loses 1/4; without set-up, and with a checkpoint at once, 40 hours lose 10."""
     found = forecast(
-        Work(40 * HOUR, checkpoint=0.0, setup=0.0), known(life=4 * HOUR, release=(0.0,))
+        PlannedWork(40 * HOUR, checkpoint=0.0, setup=0.0), known(life=4 * HOUR, release=(0.0,))
     )
     assert found.preemptions.p50 == pytest.approx(10, abs=1)
     assert found.preemptions.low == pytest.approx(4, abs=1.1)  # of Poisson(10)
@@ -65,55 +58,55 @@ def test_the_expected_number_of_preemptions_is_that_of_a_poisson_process():
 
 
 def test_each_preemption_redoes_half_of_the_time_between_two_checkpoints():
-    found = forecast(Work(40 * HOUR, checkpoint=1200.0, setup=0.0), known(life=4 * HOUR))
+    found = forecast(PlannedWork(40 * HOUR, checkpoint=1200.0, setup=0.0), known(life=4 * HOUR))
     losses = found.releasing / 60 - 1
     assert found.redone / losses == pytest.approx(600, rel=0.1)
 
 
 def test_work_that_was_lost_before_is_lost_again():
-    kept = forecast(Work(40 * HOUR), known(life=4 * HOUR, lost=(0.0,) * 50))
-    lost = forecast(Work(40 * HOUR), known(life=4 * HOUR, lost=(1800.0,) * 50))
+    kept = forecast(PlannedWork(40 * HOUR), known(life=4 * HOUR, lost=(0.0,) * 50))
+    lost = forecast(PlannedWork(40 * HOUR), known(life=4 * HOUR, lost=(1800.0,) * 50))
     assert kept.redone < HOUR < 3 * HOUR < lost.redone
 
 
 def test_a_setup_longer_than_any_life_makes_no_progress():
     found = forecast(
-        Work(10 * HOUR, setup=3600.0, preemptions=None), known(life=60.0, release=(60.0,))
+        PlannedWork(10 * HOUR, setup=3600.0, preemptions=None), known(life=60.0, release=(60.0,))
     )
     assert found.fails == 1
 
 
 def test_years_of_work_are_no_reason_to_fail():
-    found = forecast(Work(20 * 8766 * HOUR, preemptions=None), known(life=720 * HOUR))
+    found = forecast(PlannedWork(20 * 8766 * HOUR, preemptions=None), known(life=720 * HOUR))
     assert found.fails == 0
     assert found.billed.p50 == pytest.approx(20 * 8766 * HOUR, rel=0.01)
 
 
 def test_a_job_fails_at_the_preemption_after_the_last_that_it_may_have():
-    found = forecast(Work(100 * HOUR, preemptions=3), known(life=HOUR))
+    found = forecast(PlannedWork(100 * HOUR, preemptions=3), known(life=HOUR))
     assert found.fails == 1
     assert set(found.preemptions) == {4}
-    assert forecast(Work(100 * HOUR, preemptions=None), known(life=HOUR)).fails == 0
+    assert forecast(PlannedWork(100 * HOUR, preemptions=None), known(life=HOUR)).fails == 0
 
 
 def test_a_job_fails_that_may_wait_no_longer():
-    found = forecast(Work(HOUR, wait=600.0), known(wait=600.0))
+    found = forecast(PlannedWork(HOUR, wait=600.0), known(wait=600.0))
     assert found.fails == pytest.approx(1 / 2.718, abs=0.05)  # of an exponential wait of that mean
     assert found.wall.high <= 600 + HOUR + 300 + 60
 
 
 def test_a_long_job_goes_on_at_the_pace_that_it_has_shown():
-    short = forecast(Work(50 * HOUR, preemptions=None), known(life=HOUR))
-    long = forecast(Work(5000 * HOUR, preemptions=None), known(life=HOUR))
+    short = forecast(PlannedWork(50 * HOUR, preemptions=None), known(life=HOUR))
+    long = forecast(PlannedWork(5000 * HOUR, preemptions=None), known(life=HOUR))
     assert long.billed.p50 == pytest.approx(100 * short.billed.p50, rel=0.03)
 
 
 # What is learned -----------------------------------------------------------------------------------------------------
 
 
-def met(wait: float, life: float, *, ended: bool = True, setup: float | None = None) -> Met:
+def met(wait: float, life: float, *, ended: bool = True, setup: float | None = None) -> SliceSample:
     took = None if setup is None else Stay(setup, ended=True)
-    return Met(PLACE, "train", False, Stay(wait, ended=True), Stay(life, ended=ended), took)
+    return SliceSample(PLACE, "train", False, Stay(wait, ended=True), Stay(life, ended=ended), took)
 
 
 def test_rates_are_learned_from_stays_that_ended_and_from_those_that_did_not():
@@ -132,7 +125,7 @@ def test_a_place_of_long_lives_promises_fewer_preemptions():
     calm = conditions([met(60, 40 * HOUR, ended=False)] * 5, PLACE)
     wild = conditions([met(60, 0.4 * HOUR)] * 5, PLACE)
     middle = conditions([], PLACE)
-    counts = [sum(forecast(Work(20 * HOUR), c).preemptions) for c in (calm, middle, wild)]
+    counts = [sum(forecast(PlannedWork(20 * HOUR), c).preemptions) for c in (calm, middle, wild)]
     assert counts == sorted(counts)
     assert counts[0] < counts[2] / 3
     assert (wild.slices, wild.losses) == (5, 5)
@@ -181,7 +174,7 @@ def test_one_measurement_is_spread_and_many_are_taken_as_they_are():
 def test_what_no_job_was_measured_for_is_guessed_and_named_as_not_known():
     found = conditions([], PLACE, "train")
     assert found.unknown == ("wait", "setup", "release")
-    assert forecast(Work(HOUR), found).billed.low >= HOUR + 50
+    assert forecast(PlannedWork(HOUR), found).billed.low >= HOUR + 50
     assert conditions([met(60, 600, setup=33.0)], PLACE).unknown == ("release",)
 
 
@@ -199,7 +192,7 @@ def test_waits_of_spot_slices_say_nothing_of_those_on_demand():
 def test_a_reserved_slice_has_no_wait():
     found = conditions([met(HOUR, 600)] * 20, PLACE._replace(pricing="reserved"))
     assert "wait" not in found.unknown
-    assert forecast(Work(HOUR), found).waiting < 1
+    assert forecast(PlannedWork(HOUR), found).waiting < 1
 
 
 def test_a_setup_that_was_cut_short_is_as_long_as_those_that_came_as_far():
@@ -277,13 +270,13 @@ seconds = st.floats(0, 1e6)
 @settings(max_examples=25)
 @given(
     work=st.builds(
-        Work, seconds, st.floats(0, 1e4), st.none() | seconds, st.none() | st.integers(0, 200),
+        PlannedWork, seconds, st.floats(0, 1e4), st.none() | seconds, st.none() | st.integers(0, 200),
         st.none() | seconds,
     ),
     stays=st.lists(st.tuples(seconds, seconds, st.booleans()), max_size=20),
 )  # fmt: skip
 def test_ranges_are_in_order_and_the_answer_is_the_same_again(
-    work: Work, stays: list[tuple[float, float, bool]]
+    work: PlannedWork, stays: list[tuple[float, float, bool]]
 ):
     expected = conditions([met(w, life, ended=ended) for w, life, ended in stays], PLACE)
     found = forecast(work, expected)

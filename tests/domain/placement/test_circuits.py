@@ -26,7 +26,7 @@ def test_a_stockout_sends_everybody_to_the_next_zone_and_then_to_wait() -> None:
     assert capacity.pick((B, A), circuits, NOW) == A
     circuits = refuse(circuits, A, NOW + 1)
     assert capacity.pick((B, A), circuits, NOW + 2) is None
-    first, opens = capacity.first_to_open((B, A), circuits)
+    first, opens = capacity.first_available((B, A), circuits)
     assert opens > NOW + 2
     assert capacity.pick((B, A), circuits, opens) == first
 
@@ -36,7 +36,7 @@ def test_pauses_double_up_to_ten_minutes_and_never_end() -> None:
     now, pauses = NOW, list[float]()
     for _ in range(12):
         circuits = refuse(circuits, B, now)
-        opens = capacity.opens_at(B, circuits)
+        opens = capacity.retry_at(B, circuits)
         pauses.append(opens - now)
         now = opens
     assert 11 <= pauses[0] <= 19, pauses
@@ -54,7 +54,7 @@ def test_many_jobs_refused_at_once_count_as_one_refusal() -> None:
 
 def test_each_pause_counts_from_the_refusal_that_began_it() -> None:
     first = refuse({}, B, NOW)
-    opens = capacity.opens_at(B, first)
+    opens = capacity.retry_at(B, first)
     (second,) = refuse(first, B, opens + 5).values()
     assert (second.refusals, second.since, second.opened_at) == (2, NOW, opens + 5)
     late = request(B, Cause.STOCKOUT, opens + 4)  # asked for before the second refusal was known
@@ -64,20 +64,20 @@ def test_each_pause_counts_from_the_refusal_that_began_it() -> None:
 
 def test_a_late_answer_to_an_old_request_does_not_let_others_ask_beside_the_one_who_asks() -> None:
     circuits = refuse({}, B, NOW)
-    opens = capacity.opens_at(B, circuits)
+    opens = capacity.retry_at(B, circuits)
     circuits = capacity.asked(circuits, B, opens)
     old = request(B, Cause.STOCKOUT, NOW - 1)  # asked for before anything was refused
     circuits = capacity.refused(circuits, old, opens + 5)
-    assert capacity.opens_at(B, circuits) == opens + PROBE, "the answer is still to come"
+    assert capacity.retry_at(B, circuits) == opens + PROBE, "the answer is still to come"
 
 
 def test_a_refusal_that_is_new_to_this_backend_does_not_either() -> None:
     circuits = refuse({}, B, NOW)
-    opens = capacity.opens_at(B, circuits)
+    opens = capacity.retry_at(B, circuits)
     circuits = capacity.asked(circuits, B, opens + 60)
     old = request(B, Cause.STOCKOUT, opens + 1)  # by another backend, and after the first refusal
     circuits = capacity.refused(circuits, old, opens + 65)
-    assert capacity.opens_at(B, circuits) == opens + 60 + PROBE, "the answer is still to come"
+    assert capacity.retry_at(B, circuits) == opens + 60 + PROBE, "the answer is still to come"
     circuits = capacity.refused(circuits, request(B, Cause.STOCKOUT, opens + 60), opens + 90)
     (circuit,) = circuits.values()
     assert circuit.opened_at == opens + 65, "it was out before that refusal was told"
@@ -86,7 +86,7 @@ def test_a_refusal_that_is_new_to_this_backend_does_not_either() -> None:
 
 def test_a_half_open_circuit_lets_one_ask_and_the_others_wait_for_the_answer() -> None:
     circuits = refuse({}, B, NOW)
-    opens = capacity.opens_at(B, circuits)
+    opens = capacity.retry_at(B, circuits)
     assert capacity.pick((B,), circuits, opens) == B
     circuits = capacity.asked(circuits, B, opens)
     assert capacity.pick((B,), circuits, opens + 1) is None, "somebody asks already"
@@ -108,9 +108,9 @@ def test_a_quota_blocks_the_zone_or_the_region_as_the_cloud_says(
     circuits = capacity.refused({}, refused, NOW)
     assert capacity.recalled([waiting_job(refused)]).keys() == circuits.keys(), "as the records say"
     other_size = replace(B, type="v6e-16")
-    assert capacity.opens_at(other_size, circuits) > NOW, "a quota is of the generation"
-    assert capacity.opens_at(replace(B, pricing="on-demand"), circuits) == 0
-    assert (capacity.opens_at(A, circuits) > NOW) is blocks_a
+    assert capacity.retry_at(other_size, circuits) > NOW, "a quota is of the generation"
+    assert capacity.retry_at(replace(B, pricing="on-demand"), circuits) == 0
+    assert (capacity.retry_at(A, circuits) > NOW) is blocks_a
 
 
 def waiting_job(*slices: Slice, wake: float = NOW) -> Job:

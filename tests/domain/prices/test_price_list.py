@@ -9,7 +9,7 @@ import pytest
 
 from tpujob.domain.prices import GIB, HOURS_A_MONTH, LIST, Price, PriceList, Source, flaws, micros
 from tpujob.domain.prices.rows import ITEMS, item
-from tpujob.domain.prices.traffic import FREE
+from tpujob.domain.prices.services import FREE
 
 D = Decimal
 

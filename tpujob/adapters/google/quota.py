@@ -43,7 +43,19 @@ NO_LIMIT = -1
 #: seconds for counting what is held, in all zones together
 COUNT_PATIENCE = 30.0
 
-_VERSION = re.compile(r"v([2-6])([a-z]?)")
+#: generations by their spellings in names of quotas, longest first: `v5slitepod`, `v5litepod`, `v4s`, `v4`, `v5p`
+_SPELLINGS = sorted(
+    (
+        (spelling, row)
+        for row in accelerators.GENERATIONS.values()
+        for spelling in {
+            row.name,
+            row.quota_name.lower(),
+            row.quota_name.lower().replace("s", "", 1),
+        }
+    ),
+    key=lambda pair: -len(pair[0]),
+)
 
 
 def overview(
@@ -117,20 +129,16 @@ def reported(google: GoogleRest, project: str, now: float) -> list[Reported]:
 def kind_of_metric(metric: str) -> Kind | None:
     """The generation and pricing that a quota is for; None: not in the table of generations."""
     name = metric.rpartition("/")[2].lower()
-    version = _VERSION.search(name)
-    if not version or "tpu" not in name:
-        return None
-    number, letter = version.groups()
-    generation = _generation(number, letter, name)
-    if not generation:
+    squeezed = re.sub("[^a-z0-9]|preemptible|reserved|spot", "", name)
+    row = next((row for spelling, row in _SPELLINGS if f"tpu{spelling}" in squeezed), None)
+    if row is None:
         return None
     pricing = "reserved" if "reserved" in name else "on-demand"
     if re.search("preemptible|spot", name):
         pricing = "spot"
-    one_host = generation in ("v2", "v3") and "pod" not in name
-    if generation == "v5e":
-        one_host = "serving" in name
-    return Kind(generation, pricing, ONE_HOST if one_host else "")
+    one_host = row.one_host_quota == "serving" and "serving" in name
+    one_host = one_host or (row.one_host_quota == "device" and "pod" not in name)
+    return Kind(row.name, pricing, ONE_HOST if one_host else "")
 
 
 def _not_counted(counted: Usage) -> list[str]:
@@ -150,14 +158,6 @@ def _credentials(endpoint: str) -> Any:
     if isinstance(identity, NotSeen):
         raise Transient(identity.why, hint=identity.cure)
     return credentials
-
-
-def _generation(number: str, letter: str, name: str) -> str:
-    if number in "234":
-        return f"v{number}"
-    if number == "5":
-        return "v5e" if "lite" in name or letter == "e" else "v5p" if letter == "p" else ""
-    return "v6e" if letter == "e" else ""
 
 
 def _of_metric(metric: Mapping[str, Any]) -> list[Limit]:

@@ -1,7 +1,6 @@
-"""Google's OAuth endpoints for a desktop client and for a device: one request each, over TLS, no redirect followed.
+"""Google's OAuth endpoints for a desktop client: one request each, over TLS, no redirect followed.
 
-https://developers.google.com/identity/protocols/oauth2/native-app,
-https://developers.google.com/identity/protocols/oauth2/limited-input-device
+https://developers.google.com/identity/protocols/oauth2/native-app
 """
 
 from __future__ import annotations
@@ -99,41 +98,6 @@ def revoke(client: Client, refresh_token: str) -> None:
     status, found = _post(client, "revoke", {"token": refresh_token})
     if status != 200 and found.get("error") != "invalid_token":  # that one has ended already
         raise Transient(f"Google did not revoke the sign-in: {_said(status, found)}")
-
-
-class Device(NamedTuple):
-    """A sign-in that is done on another machine."""
-
-    code: str
-    user_code: str  #: what a person types
-    url: str  #: and where
-    pause: float  #: seconds between two looks
-
-
-def device(client: Client) -> Device:
-    """Raises Unauthorized, Transient."""
-    status, found = _post(client, "device/code", {"client_id": client.id, "scope": SCOPES})
-    try:
-        if status != 200:
-            raise KeyError
-        url = found.get("verification_url") or found["verification_uri"]
-        return Device(
-            found["device_code"], found["user_code"], str(url), float(found.get("interval", 5))
-        )
-    except (KeyError, ValueError, TypeError):
-        raise _refused(status, found) from None
-
-
-def poll(client: Client, given: Device) -> Tokens | None:
-    """The tokens, once somebody has typed the code; None: not yet. Raises Unauthorized when they refused, or were too
-    late, Transient."""
-    kind = "urn:ietf:params:oauth:grant-type:device_code"
-    try:
-        return _read(_token(client, grant_type=kind, device_code=given.code))
-    except Refused as error:
-        if error.name in ("authorization_pending", "slow_down"):
-            return None
-        raise
 
 
 def claims_of(token: str) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tpujob.adapters.sign_in import google, kept
+from tpujob.adapters.sign_in import google, token_store
 from tpujob.adapters.sign_in.google import Client, Tokens
-from tpujob.adapters.sign_in.kept import Kept
+from tpujob.adapters.sign_in.token_store import StoredToken
 from tpujob.errors import Unauthorized
 
 if TYPE_CHECKING:
@@ -34,11 +34,6 @@ class Place(NamedTuple):
         said = self.context.sign_in
         return Client(said.client_id, said.client_secret, self.endpoint)
 
-    @property
-    def device(self) -> Client:
-        said = self.context.sign_in
-        return Client(said.device_client_id, said.device_client_secret, self.endpoint)
-
 
 def headers(
     place: Place, now: Callable[[], float] = time.time, *, renew: bool = False
@@ -56,19 +51,19 @@ def headers(
     return {"Authorization": bearer, "X-Serverless-Authorization": bearer}
 
 
-def keep(place: Place, client: Client, tokens: Tokens) -> str:
+def keep(place: Place, tokens: Tokens) -> str:
     """Somebody has signed in: afterwards commands show it. The address of whoever it was."""
     if not tokens.refresh_token:
         raise Unauthorized("Google's answer has no refresh token", hint="tpujob login")
-    kept.save(place.file, _kept(place, client, tokens, time.time()))
+    token_store.save(place.file, _stored(place, place.client, tokens, time.time()))
     return str(google.claims_of(tokens.id_token).get("email", "?"))
 
 
 def end(place: Place) -> bool:
     """Afterwards nothing is kept, and the refresh token is worth nothing. Whether somebody was signed in. Raises
     Transient when Google could not be told; then nothing is kept either."""
-    found = kept.load(place.file)
-    kept.forget(place.file)
+    found = token_store.load(place.file)
+    token_store.forget(place.file)
     if found is None:
         return False
     if found.refresh_token:
@@ -78,47 +73,45 @@ def end(place: Place) -> bool:
 
 def _token(place: Place, now: float, renew: bool) -> str:
     account = place.context.sign_in.account
-    found = kept.load(place.file)
+    found = token_store.load(place.file)
     if found is not None and not found.is_for(place.url, account):
         found = None
     if found is not None and not renew and now < found.until <= now + 86_400:
         return found.id_token
     renewed = _program(place, account, now) if account else _person(place, found, now)
-    kept.save(place.file, renewed)
+    token_store.save(place.file, renewed)
     return renewed.id_token
 
 
-def _person(place: Place, found: Kept | None, now: float) -> Kept:
-    client = next(
-        (one for one in (place.client, place.device) if found and one.id == found.client_id), None
-    )
-    if found is None or client is None or not found.refresh_token:
+def _person(place: Place, found: StoredToken | None, now: float) -> StoredToken:
+    client = place.client
+    if found is None or client.id != found.client_id or not found.refresh_token:
         raise Unauthorized(f"nobody has signed in at {place.url}", hint="tpujob login")
     try:
         tokens = google.refresh(client, found.refresh_token)
     except google.Refused as error:
         if error.name == "invalid_grant":
-            kept.forget(place.file)
+            token_store.forget(place.file)
         raise
-    return _kept(place, client, Tokens(tokens.id_token, found.refresh_token), now)
+    return _stored(place, client, Tokens(tokens.id_token, found.refresh_token), now)
 
 
-def _program(place: Place, account: str, now: float) -> Kept:
+def _program(place: Place, account: str, now: float) -> StoredToken:
     from tpujob.adapters.sign_in import programs
 
     # behind IAP a token has to be for a client that IAP lets in
     audience = place.client.id if place.context.door == "iap" else place.url
     token = programs.id_token(account, audience, place.endpoint)
-    return _kept(place, Client("", ""), Tokens(token), now)
+    return _stored(place, Client("", ""), Tokens(token), now)
 
 
-def _kept(place: Place, client: Client, tokens: Tokens, now: float) -> Kept:
+def _stored(place: Place, client: Client, tokens: Tokens, now: float) -> StoredToken:
     """Used for as long as it lasts, counted from now, as this machine's clock may be behind Google's; for less where it
     was given out earlier."""
     claims = google.claims_of(tokens.id_token)
     issued, ends = float(claims.get("iat", 0)), float(claims.get("exp", 0))
     lasts = min(ends - issued, ends - now)
-    return Kept(
+    return StoredToken(
         place.url,
         place.context.sign_in.account,
         client.id,

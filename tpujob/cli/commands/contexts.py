@@ -144,7 +144,7 @@ def _meet(chosen: Settings) -> None:
     except Unauthorized:
         if said.account:
             raise
-        if not screen().asks or not (said.client_id or said.device_client_id):
+        if not screen().asks or not said.client_id:
             say("Next:\n  tpujob login")
             return
         sign_in(chosen)

@@ -114,7 +114,7 @@ def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: boo
     on = screen()
     say(plan_page(plan, on.columns, color=on.color))
     if found is not None:
-        from tpujob.cli.render.cost.estimate import estimate_page
+        from tpujob.cli.commands.cost.estimate_page import estimate_page
 
         say("\n" + estimate_page(found, on.columns, color=on.color))
     return 0

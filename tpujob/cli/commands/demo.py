@@ -108,7 +108,7 @@ def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
 
 
 def _say_cost(job: str, on: Screen) -> None:
-    from tpujob.cli.render.cost.report import parts
+    from tpujob.cli.commands.cost.report import parts
 
     total = RetryingClient().api.cost(job=job)["total"]
     say(

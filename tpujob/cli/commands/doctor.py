@@ -13,7 +13,8 @@ from tpujob.cli.output import say, say_json, screen
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.doctor.findings import Finding, Severity, worst
-from tpujob.doctor.quota import DOUBTFUL, Allowance, Limit, Overview, allowance_view
+from tpujob.doctor.quota import Allowance, Limit, Overview, allowance_view
+from tpujob.domain.hardware.generations import GENERATIONS
 from tpujob.domain.text import clean
 from tpujob.errors import Transient
 
@@ -185,7 +186,10 @@ def _remarks(found: Overview) -> list[str]:
             "* by Cloud Monitoring, which counts more than the lists, and may be hours late."
         )
     doubtful = [
-        g for g in DOUBTFUL if any(r.kind.generation == g and r.granted for r in found.rows)
+        g.name
+        for g in GENERATIONS.values()
+        if not g.quota_unit_known
+        and any(r.kind.generation == g.name and r.granted for r in found.rows)
     ]
     if doubtful:
         said.append(

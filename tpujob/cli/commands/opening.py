@@ -86,7 +86,7 @@ def _relay(now: Settings, path: str, *, browser: bool, code: bool) -> int:
     """Be the way to the page until Ctrl-C."""
     from tpujob.config.settings import for_processes
 
-    words = [sys.executable, "-m", "tpujob.web.opened", "--context", now.context]
+    words = [sys.executable, "-m", "tpujob.web.proxy", "--context", now.context]
     words += ["--code"] if code else []
     pipe = subprocess.PIPE
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, env=for_processes()) as child:

@@ -24,10 +24,10 @@ from tpujob.errors import BadRequest
 if TYPE_CHECKING:
     from tpujob.api import (
         CapacityReport,
-        ClosedView,
         EventView,
         JobEventView,
         OfferView,
+        OpenCircuit,
         QuotasView,
         QuotaView,
     )
@@ -222,7 +222,7 @@ def _count(number: int) -> str:
     return str(number) if number else "-"
 
 
-def _closed(one: ClosedView, now: float) -> str:
+def _closed(one: OpenCircuit, now: float) -> str:
     """`STOCKOUT of v4-32 spot in us-central2-b: 3 refusals since 12m ago, asked again in 40s`."""
     since, again = seconds(one["since"]) or now, seconds(one["again_at"]) or now
     then = f"asked again in {span(again - now)}" if one["open"] else "asked when a job wants it"

@@ -57,8 +57,8 @@ def status_page(found: Mapping[str, Any], columns: int, *, color: bool = False) 
         parts.append(
             f"The cloud would have billed {a} and {b}; Cloud TPU was called {calls:,} times."
         )
-    if found["script"]:
-        parts.append("\n".join(plan_lines(found["script"])))
+    if found["schedule"]:
+        parts.append("\n".join(plan_lines(found["schedule"])))
     return "\n\n".join(parts)
 
 
@@ -83,7 +83,7 @@ def fault_lines(faults: Mapping[str, Any]) -> list[str]:
         where = f" {clean(f['path'])}" if f["path"] else ""
         said = f"{f['method']}{where} {f['status']}{hang} {effect}, {many(f['count'], 'time')}"
         lines.append(f"storage     {said}")
-    lines += [f"quirk       {name}" for name in faults["quirks"]]
+    lines += [f"api-bug     {name}" for name in faults["api_bugs"]]
     if faults["max_run_s"]:
         lines.append(f"max run     slices are suspended after {span(faults['max_run_s'])}")
     lines += [f"unreachable {zone}, for lists" for zone in faults["unreachable"]]

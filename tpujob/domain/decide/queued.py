@@ -38,7 +38,7 @@ def decide(job: Job, seen: Seen, now: float) -> Decision:
         return Decision(wake_in=job.wake - now)
     chosen = circuits.pick(offers, seen.circuits, now)
     if chosen is None:
-        return Decision(wake_in=circuits.first_to_open(offers, seen.circuits)[1] - now)
+        return Decision(wake_in=circuits.first_available(offers, seen.circuits)[1] - now)
     if condemned.too_many(job, seen):
         return Decision(wake_in=2)
     if missing := copying.decide(job, chosen, seen.prices, now):

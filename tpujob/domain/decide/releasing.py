@@ -156,9 +156,9 @@ def _requeue_delay(job: Job, known: circuits.Circuits, now: float) -> float:
     used = max(0, job.spent.get(policy.budget, 1) - 1)
     plain = retry.backoff(policy, used, seed=f"{job.id}:{policy.budget}:{used}")
     tried = circuits.refusals(job)
-    if not tried or not circuits.opens_at(tried[-1], known):
+    if not tried or not circuits.retry_at(tried[-1], known):
         return plain  # not for want of capacity, or another backend was refused
-    _, opens = circuits.first_to_open(circuits.allowed(job), known)
+    _, opens = circuits.first_available(circuits.allowed(job), known)
     return round(max(1.0, opens - now), 2)
 
 

@@ -168,20 +168,10 @@ def generation(name: str) -> Generation | None:
     if name in prefixes or not re.fullmatch(GENERATION, name) or _TPU7X.match(name):
         return None
     return Generation(
-        name=name,
-        prefix=name,
-        api_enum="",
-        cores_per_chip=1,
-        suffix_counts_cores=False,
-        devices_per_chip=1,
-        hbm_gib_per_chip=0,
-        peak_bf16_tflops_per_chip=0,
-        hbm_gbps_per_chip=0,
-        runtime_version=f"v2-alpha-tpu{name}",
-        sizes=(),
-        device_zones=(),
-        pod_zones=(),
-    )
+        name, name, api_enum="", cores_per_chip=1, suffix_counts_cores=False, devices_per_chip=1,
+        hbm_gib_per_chip=0, peak_bf16_tflops_per_chip=0, hbm_gbps_per_chip=0,
+        runtime_version=f"v2-alpha-tpu{name}", sizes=(), device_zones=(), pod_zones=(), quota_name="",
+    )  # fmt: skip
 
 
 def in_table(type: str, zone: str) -> bool:

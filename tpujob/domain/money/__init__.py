@@ -5,21 +5,30 @@ Pure, and in whole micro-dollars and whole microseconds, so that parts add up to
 `domain/prices/`; here the past is priced by what was stored: each slice keeps the rate at which it was asked for.
 """
 
-from tpujob.domain.money.estimate import (
+from tpujob.domain.money.estimate import estimate, sums
+from tpujob.domain.money.estimate_shapes import (
     DataToCopy,
     Estimate,
     Kind,
     Line,
     Surroundings,
     Use,
-    estimate,
-    sums,
 )
 from tpujob.domain.money.goodput import Part, Span, spans
-from tpujob.domain.money.grants import chips, covered, in_use
-from tpujob.domain.money.ledger import Bill, bill, free, moment, rate, usd_of_job, usd_of_slice
-from tpujob.domain.money.length import Length, Said, length, told_steps
+from tpujob.domain.money.ledger import (
+    Bill,
+    bill,
+    chips,
+    covered,
+    free,
+    in_use,
+    moment,
+    rate,
+    usd_of_job,
+    usd_of_slice,
+)
 from tpujob.domain.money.report import GROUPS, Group, Report, Row, joined, report
+from tpujob.domain.money.run_time import RunTime, StatedWork, estimate_run_time, steps_of_spec
 
 __all__ = [
     "GROUPS",
@@ -28,29 +37,29 @@ __all__ = [
     "Estimate",
     "Group",
     "Kind",
-    "Length",
     "Line",
     "Part",
     "Report",
     "Row",
-    "Said",
+    "RunTime",
     "Span",
+    "StatedWork",
     "Surroundings",
     "Use",
     "bill",
     "chips",
     "covered",
     "estimate",
+    "estimate_run_time",
     "free",
     "in_use",
     "joined",
-    "length",
     "moment",
     "rate",
     "report",
     "spans",
+    "steps_of_spec",
     "sums",
-    "told_steps",
     "usd_of_job",
     "usd_of_slice",
 ]

@@ -105,17 +105,17 @@ def at(known: Account, now: float) -> Account:
 
 
 def used_up(known: Account) -> bool:
-    """Whether the slices must be given back now."""
+    """Whether the slices must be released now."""
     return bool(known.unpriced) or known.used + known.reserve >= known.limit
 
 
 def short(known: Iterable[Account]) -> Short | None:
-    """Why the slices must be given back now; None: every account has enough."""
+    """Why the slices must be released now; None: every account has enough."""
     return next((Short(sums(one), own=one.whose == "job") for one in known if used_up(one)), None)
 
 
 def pays_for(known: Account, offer: Offer | Slice, grace: float) -> bool:
-    """Whether such a slice may be asked for. One without a price may not: nobody could tell when to stop it."""
+    """Whether such a slice may be asked for. One without a price may not: its budget could not end it in time."""
     if offer.usd_per_hour is None or known.unpriced:
         return False
     return known.used + known.reserve + entry(offer, grace) <= known.limit
@@ -150,7 +150,7 @@ def due_in(known: Account) -> float | None:
 
 
 def reached_at(known: Account) -> float | None:
-    """When its slices will be given back, at the present rate; None: never."""
+    """When its slices will be released, at the present rate; None: never."""
     if not known.burn:
         return None
     left = known.limit - known.reserve - known.used
@@ -169,14 +169,14 @@ def sums(known: Account) -> str:
     """The arithmetic of an account that is used up."""
     if known.unpriced:
         return f"{name(known)} cannot be kept: the price of {known.unpriced} is unknown"
-    said = f"{name(known)}, {dollars(known.limit)}, is used up: {dollars(known.used)} spent"
+    text = f"{name(known)}, {dollars(known.limit)}, is used up: {dollars(known.used)} spent"
     if known.reserve:
-        said += f", and up to {dollars(known.reserve)} to save and to give the slice back"
-    return said
+        text += f", and up to {dollars(known.reserve)} to save and to release the slice"
+    return text
 
 
 def unpriced(known: Account, offer: Offer) -> str:
-    """What is to be said of an offer without a price."""
+    """The message about an offer without a price."""
     return f"the price of a {offer.pricing} {offer.type} in {offer.zone} is unknown, so {name(known)} cannot be kept"
 
 

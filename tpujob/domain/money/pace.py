@@ -1,6 +1,6 @@
 """How fast a program makes its steps, and how long it takes for those that are left. Pure.
 
-What the program says itself, as its metric `steps_per_second`, is believed; else its steps are counted as they were
+What the program reports itself, as its metric `steps_per_second`, is believed; else its steps are counted as they were
 seen to go.
 """
 
@@ -10,11 +10,11 @@ from tpujob.domain.model import Attempt
 from tpujob.domain.progress import JobProgress, began_from
 
 #: the metric by which a program says its own speed, for the whole job and not for each host
-SAID = "steps_per_second"
+SPEED_METRIC = "steps_per_second"
 
 
 def seconds_per_step(attempt: Attempt) -> float | None:
-    """From the first step that was seen to the end; None: it has told too little."""
+    """From the first step that was seen to the end; None: too few steps were reported."""
     until = attempt.progress_at if attempt.ended_at is None else attempt.ended_at
     return None if until is None else _counted(attempt, attempt.progress.step, until)
 
@@ -31,16 +31,16 @@ def first_step_began(attempt: Attempt, seconds: float | None) -> float | None:
 
 def steps_per_second(attempt: Attempt, done: JobProgress, moved_at: float | None) -> float | None:
     """Of an attempt that goes on and is as far as `done`, since `moved_at`. None: not known."""
-    said = done.metrics.get(SAID)
-    if said is not None and isfinite(said) and said > 0:
-        return said
+    reported = done.metrics.get(SPEED_METRIC)
+    if reported is not None and isfinite(reported) and reported > 0:
+        return reported
     seen = None if moved_at is None else _counted(attempt, done.step, moved_at)
     each = seen or seconds_per_step(attempt)
     return 1 / each if each else None
 
 
 def seconds_left(done: JobProgress, steps_per_s: float | None) -> float | None:
-    """Until its last step, at that speed; None: nobody knows the one or the other."""
+    """Until its last step, at that speed; None: one of them is unknown."""
     if done.step is None or not done.steps or not steps_per_s:
         return None
     return max(0, done.steps - done.step) / steps_per_s

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, get_args
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job, Slice
-from tpujob.domain.money import goodput, grants, ledger
+from tpujob.domain.money import goodput, ledger
 from tpujob.domain.money.goodput import Part, Span
 from tpujob.domain.money.ledger import US, between, moment
 
@@ -73,9 +73,9 @@ class Report:
 
 
 def report(
-    jobs: Sequence[Job], now: float, by: Group, covered: Collection[grants.Key] = ()
+    jobs: Sequence[Job], now: float, by: Group, covered: Collection[ledger.Key] = ()
 ) -> Report:
-    """What these jobs took up to `now`. `covered`: the slices that a grant pays for, as `grants.covered` finds them."""
+    """What these jobs took up to `now`. `covered`: the slices that a grant pays for, as `ledger.covered` finds them."""
     rows: dict[str, Row] = {}
     for job in jobs:
         found = goodput.spans(job, now)
@@ -117,7 +117,7 @@ class _Rate(NamedTuple):
     missing: int | None = None  #: since when it may be gone
 
 
-def _rate(job: Job, one: Slice, covered: Collection[grants.Key]) -> _Rate:
+def _rate(job: Job, one: Slice, covered: Collection[ledger.Key]) -> _Rate:
     name, living = (job.id, one.name), one.gone_at is None
     return _Rate(
         chips=_chips(one.type, one.tpu_slices),

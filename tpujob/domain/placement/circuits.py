@@ -81,17 +81,17 @@ def granted(circuits: Circuits, wanted: Wanted) -> dict[str, Circuit]:
 
 def pick(offers: Sequence[Offer], circuits: Circuits, now: float) -> Offer | None:
     """The most preferred offer that may be asked for now; None: all are waited for."""
-    return next((o for o in offers if opens_at(o, circuits) <= now), None)
+    return next((o for o in offers if retry_at(o, circuits) <= now), None)
 
 
-def first_to_open(offers: Sequence[Offer], circuits: Circuits) -> tuple[Offer, float]:
-    """The offer that may be asked for soonest, of equals the most preferred, and when."""
-    best = min(offers, key=lambda o: opens_at(o, circuits))
-    return best, opens_at(best, circuits)
+def first_available(offers: Sequence[Offer], circuits: Circuits) -> tuple[Offer, float]:
+    """Return the offer that may be asked for soonest, of equals the most preferred, and when."""
+    best = min(offers, key=lambda o: retry_at(o, circuits))
+    return best, retry_at(best, circuits)
 
 
-def opens_at(wanted: Wanted, circuits: Circuits) -> float:
-    """From when on it may be asked for; 0: nothing is against it."""
+def retry_at(wanted: Wanted, circuits: Circuits) -> float:
+    """Return when it may be asked for again; 0: no circuit of it is open."""
     return max((circuits[n].until for n in _names(wanted) if n in circuits), default=0.0)
 
 
@@ -150,13 +150,13 @@ def wait(job: Job, circuits: Circuits) -> Wait | None:
         return None
     last = tried[-1]
     same = [s for s in tried if (s.zone, s.type, s.refused) == (last.zone, last.type, last.refused)]
-    first, opens = first_to_open(left, circuits)
+    first, opens = first_available(left, circuits)
     return Wait(
         refused=last,
         times=len(same),
         since=same[0].requested_at,
         asking=job.slice.zone if job.state is State.PROVISIONING and job.slice else "",
-        again_at=max(job.wake, opens_at(last, circuits)),
+        again_at=max(job.wake, retry_at(last, circuits)),
         first=first,
         first_at=max(opens, job.wake),
     )

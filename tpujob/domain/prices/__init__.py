@@ -1,6 +1,6 @@
 """What Google Cloud charges: dated tables with their sources, and the list that looks a price up. Estimates, no bill.
 
-Amounts are exact (`Decimal` dollars, whole micro-dollars). A price that nobody published is None, never 0. Nothing here
+Amounts are exact (`Decimal` dollars, whole micro-dollars). An unpublished price is None, never 0. Nothing here
 reads a file: a user's own prices come from `config/prices.py`. What a job costs is in `money/`.
 """
 

@@ -12,19 +12,10 @@ from typing import NamedTuple
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.prices.pricelist import PriceList
 from tpujob.domain.prices.rows import ONE_YEAR, THREE_YEARS, Price
-from tpujob.domain.prices.tpu import CHIPS_OF_8_CORES, SOLD_BY_CORES
+from tpujob.domain.prices.tpu import chips_per_unit
 
 #: Spot prices change once a month at most (a maintainer of SkyPilot's), so an older one is likely out of date.
 SPOT_AGES = timedelta(days=35)
-#: shares of the on-demand price that commitments of one and of three years cost, by the shipped lists
-_COMMITTED_SHARES = {
-    "v2": ("0.63", "0.45"),
-    "v3": ("0.63", "0.45"),
-    "v4": ("0.63", "0.45"),
-    "v5e": ("0.70", "0.45"),
-    "v5p": ("0.70", "0.45"),
-    "v6e": ("0.70", "0.45"),
-}
 _NEAR = Decimal("0.01")
 _COMMITMENT = re.compile(r"commit|\bcud\b", re.I)
 #: by so much a price is above the list's when it is for 8 cores, or a placeholder
@@ -81,11 +72,12 @@ def _usual(row: Price, base: PriceList) -> Decimal | None:
 
 def _by_cores(row: Price, base: PriceList) -> str:
     """The likely reason, where the figure is that of 8 cores."""
-    if row.item.split()[1] not in SOLD_BY_CORES:
+    chips = chips_per_unit(row.item.split()[1])
+    if chips == 1:
         return ""
     listed = [base.find(row.item, row.where, row.pricing)]
     listed += [p for p in base if (p.item, p.pricing) == (row.item, row.pricing)]
-    if any(p and _is(row.usd, p.usd * CHIPS_OF_8_CORES) for p in listed):
+    if any(p and _is(row.usd, p.usd * chips) for p in listed):
         return ": it is the price of 8 cores; write `unit: 8-core-hour`"
     return ""
 
@@ -95,7 +87,8 @@ def _commitment(row: Price, base: PriceList) -> str:
     if _COMMITMENT.search(row.source.name):
         return "called a commitment by its own source"
     listed = base.find(row.item, row.where, "on-demand")
-    shares = _COMMITTED_SHARES.get(row.item.split()[1], ())
+    generation = accelerators.GENERATIONS.get(row.item.split()[1])
+    shares = generation.committed_shares if generation else ()
     for pricing, share in zip((ONE_YEAR, THREE_YEARS), shares, strict=False):
         known = base.find(row.item, row.where, pricing)
         rates = [known.usd] if known else []

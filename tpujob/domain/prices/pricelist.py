@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
-from tpujob.domain.prices import control, storage, tpu, traffic
+from tpujob.domain.prices import services, tpu
 from tpujob.domain.prices.rows import GIB, Price, Pricing, sku_of
 
 Key = tuple[str, str, str]
@@ -75,8 +75,8 @@ class PriceList:
         one. Where no route is listed, what the list has for any other."""
         here, there = location.lower(), region.lower()
         if here == there:
-            return traffic.FREE
-        known = (self.by_key.get(("traffic", way, "")) for way in traffic.routes(here, there))
+            return services.FREE
+        known = (self.by_key.get(("traffic", way, "")) for way in services.routes(here, there))
         return next(price for price in known if price is not None)
 
     def usd_of_traffic(self, size: int, location: str, region: str) -> Decimal:
@@ -88,6 +88,6 @@ class PriceList:
         return self.by_key["traffic to the internet", "", ""]
 
 
-_ROWS = (*tpu.rows(), *storage.rows(), *traffic.rows(), *control.rows())
+_ROWS = (*tpu.rows(), *services.rows())
 #: what tpujob ships
 LIST = PriceList(MappingProxyType({row.key: row for row in _ROWS}))

@@ -8,6 +8,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Final
 
+from tpujob.domain.hardware.generations import GENERATIONS
 from tpujob.domain.prices.rows import ONE_YEAR, THREE_YEARS, Price, Source
 
 #: Spot prices move by 10 % and more within a quarter.
@@ -75,8 +76,6 @@ _NOTES = {
     ("v6e", "southamerica-west1"): "the listed spot price is a placeholder, and left out",
 }
 _COLUMNS = ("on-demand", "spot", ONE_YEAR, THREE_YEARS)
-#: sold by 8 cores, which are so many chips
-SOLD_BY_CORES = ("v2", "v3", "v4")
 CHIPS_OF_8_CORES = 4
 
 
@@ -98,5 +97,11 @@ def rows() -> Iterator[Price]:
 
 def quoted(sku: str, usd: Decimal) -> str:
     """How a price per chip-hour is sold, where that is by 8 cores; else empty."""
-    by_cores = sku.partition(" ")[0] in SOLD_BY_CORES
-    return f"${(usd * CHIPS_OF_8_CORES).normalize():f} for 8 cores an hour" if by_cores else ""
+    chips = chips_per_unit(sku.partition(" ")[0])
+    return f"${(usd * chips).normalize():f} for 8 cores an hour" if chips > 1 else ""
+
+
+def chips_per_unit(generation: str) -> int:
+    """Return how many chips Google's unit of sale has: 8 cores of older generations, one chip of later ones."""
+    row = GENERATIONS.get(generation)
+    return CHIPS_OF_8_CORES if row and row.sold_by_8_cores else 1

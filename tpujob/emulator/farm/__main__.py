@@ -15,7 +15,7 @@ from tpujob import sockets
 from tpujob.emulator import ready as ready_file
 from tpujob.emulator.farm.control import FarmControl
 from tpujob.emulator.farm.farm import Farm
-from tpujob.emulator.http import HttpServer
+from tpujob.emulator.http_server import HttpServer
 from tpujob.errors import TpujobError
 
 

@@ -4,10 +4,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from tpujob.emulator.farm.farm import Farm
-from tpujob.emulator.farm.hosts import HostSpec
+from tpujob.emulator.farm.hosts import HostSpec, SliceRequest
 from tpujob.emulator.farm.image import DEFAULT
-from tpujob.emulator.farm.request import SliceRequest
-from tpujob.emulator.http import Request, Response, json_response
+from tpujob.emulator.http_messages import Request, Response, json_response
 from tpujob.errors import BadRequest, NotFound, TpujobError
 
 NOTICE = 30.0  #: seconds between SIGTERM and off; the cloud promises at most this

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from tpujob.emulator.farm import image
 from tpujob.emulator.farm.addresses import can_bind, free_everywhere, host_addresses
-from tpujob.emulator.farm.homes import Homes
-from tpujob.emulator.farm.hosts import Host
+from tpujob.emulator.farm.hosts import Homes, Host, SliceRequest
 from tpujob.emulator.farm.metadata import (
     COMING_MAINTENANCE,
     MAINTENANCE,
@@ -27,7 +26,6 @@ from tpujob.emulator.farm.metadata import (
 )
 from tpujob.emulator.farm.network import BlackHole, write_routes
 from tpujob.emulator.farm.processes import Census
-from tpujob.emulator.farm.request import SliceRequest
 from tpujob.errors import BadRequest, NotFound, TpujobError
 
 

@@ -1,22 +1,26 @@
-"""One emulated host: its folder, environment, metadata server and SSH server. It can be switched off and on."""
+"""What a farm is asked for, and one emulated host: its folder, environment, metadata server and SSH server."""
 
 import asyncio
+import itertools
 import os
+import re
 import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tpujob.emulator.farm import image as images
 from tpujob.emulator.farm import processes
-from tpujob.emulator.farm.homes import Homes
 from tpujob.emulator.farm.image import Image
 from tpujob.emulator.farm.metadata import GUEST_ATTRIBUTES, NAME, OS_LOGIN, SSH_KEYS, MetadataServer
 from tpujob.emulator.farm.session import HostUser
 from tpujob.emulator.farm.sshd import SshServer
-from tpujob.emulator.http import HttpServer
-from tpujob.errors import NotFound
+from tpujob.emulator.http_server import HttpServer
+from tpujob.errors import BadRequest, NotFound
 
 USER = "tpujob"
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+MAX_HOSTS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +31,51 @@ class HostSpec:
     physical: str = ""  #: name of the machine below
     chips: int = 1
     env: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True)
+class SliceRequest:
+    """What the emulated cloud asks the farm for: one slice."""
+
+    name: str
+    zone: str
+    type: str
+    hosts: tuple[HostSpec, ...]
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    project: str = "tpujob-emulator"
+    image: str = images.DEFAULT  #: what is installed on its hosts
+    cut: bool = False  #: whether its hosts cannot reach each other
+
+    def check(self) -> None:
+        """Raises BadRequest."""
+        if not _NAME.fullmatch(self.name):
+            raise BadRequest(f"{self.name!r} is not a valid name of a slice")
+        if self.image not in images.IMAGES:
+            raise BadRequest(
+                f"there is no image {self.image!r}, only {' and '.join(images.IMAGES)}"
+            )
+        if not 1 <= len(self.hosts) <= MAX_HOSTS:
+            raise BadRequest(f"a slice has 1 to {MAX_HOSTS} hosts")
+        if [h.index for h in self.hosts] != list(range(len(self.hosts))):
+            raise BadRequest("hosts must be numbered from 0, in order")
+
+
+class Homes:
+    """Paths of home folders: links in `folder`, numbered from 0. On TPU VMs a home has the same path everywhere, and an
+    environment in the bucket holds it; here a path leads to one host's home after another's."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def path_of(self, home: Path) -> Path:
+        """From now on the first path that leads nowhere leads to this folder, until the folder is removed."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        paths = (self._folder / str(number) for number in itertools.count())
+        path = next(path for path in paths if not path.exists())
+        path.unlink(missing_ok=True)
+        path.symlink_to(home)
+        return path
 
 
 class Host:

@@ -98,10 +98,10 @@ def _python_like_ubuntus() -> _Found:
     for program in _candidates():
         try:
             asked = [program, "-I", "-S", "-c", _ASK]
-            said = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True)
+            done = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True)
         except (OSError, subprocess.SubprocessError):
             continue
-        found, version, library = said.stdout.split("\n")[:3]
+        found, version, library = done.stdout.split("\n")[:3]
         if version == "3.10":
             return Path(found), version, Path(library)
     own = Path(os.path.realpath(sys.executable))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import unquote
 
-from tpujob.emulator.http import Request, Response
+from tpujob.emulator.http_messages import Request, Response
 
 ROOT = "/computeMetadata/v1/"
 PREEMPTED = "instance/preempted"

@@ -62,7 +62,7 @@ class SshServer:
         return _Files(chan, self._login.home)
 
     def _begin(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
-        # not a coroutine: asyncssh would cancel it with the connection, and nobody would reap the process
+        # not a coroutine: asyncssh would cancel it with the connection, and the process would not be reaped
         task = asyncio.create_task(serve(process, self._login))
         self._sessions.add(task)
         task.add_done_callback(self._sessions.discard)

@@ -12,8 +12,8 @@ from typing import Any, cast, get_args
 from tpujob.emulator.faults import inject, inject_hosts
 from tpujob.emulator.storage import StorageFault
 from tpujob.emulator.tpu import server
+from tpujob.emulator.tpu.errors import CallFault
 from tpujob.emulator.tpu.records import ApiError, Node, Queued
-from tpujob.emulator.tpu.refusals import CallFault
 from tpujob.emulator.tpu.world import World
 
 Answer = dict[str, Any]
@@ -69,7 +69,7 @@ COMMANDS: dict[str, Callable[..., Node | Queued | None]] = {
     "quota": inject.quota,
     "offer": inject.offer,
     "add": inject.add,
-    "quirk": inject.quirk,
+    "api-bug": inject.api_bug,
     "max-run": inject.max_run,
     "unreachable": inject.unreachable,
     "api-error": api_error,
@@ -121,5 +121,5 @@ def _checked(name: str, kinds: tuple[type, ...], value: Any) -> Any:
     return cast(Any, value)
 
 
-def bad_request(said: str) -> ApiError:
-    return ApiError("INVALID_ARGUMENT", said)
+def bad_request(message: str) -> ApiError:
+    return ApiError("INVALID_ARGUMENT", message)

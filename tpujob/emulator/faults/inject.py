@@ -9,9 +9,9 @@ import grpc
 from tpujob.domain.hardware import accelerators
 from tpujob.emulator.storage import METHODS, STATUSES, StorageFault
 from tpujob.emulator.tpu import interruptions, nodes, queue, rules
+from tpujob.emulator.tpu.errors import API_BUGS, CallFault, Quota, Stockout, generation_of
 from tpujob.emulator.tpu.names import id_of
 from tpujob.emulator.tpu.records import ApiError, Node, NodeSpec, NodeState, Pricing, Queued
-from tpujob.emulator.tpu.refusals import QUIRKS, CallFault, Quota, Stockout, generation_of
 from tpujob.emulator.tpu.world import World
 from tpujob.protocol import JOB_LABEL
 
@@ -27,8 +27,8 @@ def find(world: World, wanted: str) -> Node:
         if len({node.queued or node.name for node in ready}) == 1:
             return ready[0]
         which = ", ".join(node.id for node in ready)
-        said = f"several slices are ready ({which}): name one" if ready else "no slice is ready"
-        raise ApiError("NOT_FOUND", said)
+        message = f"several slices are ready ({which}): name one" if ready else "no slice is ready"
+        raise ApiError("NOT_FOUND", message)
     found = [
         n
         for n in world.nodes.values()
@@ -70,7 +70,7 @@ def announce(
     window_s: float = 3600.0,
     off: bool = False,
 ) -> Node:
-    """Tell of maintenance that begins in `in_s` seconds; `off` cancels it. Nothing happens then by itself."""
+    """Announce maintenance that begins in `in_s` seconds; `off` cancels it. Nothing happens then by itself."""
     node = find(world, target)
     starts = None if off else world.clock() + in_s
     interruptions.announce(world, node, starts, window_s)
@@ -91,7 +91,7 @@ def delete(world: World, target: str = "") -> Node | Queued:
         queue.delete(world, queued, force=True, api="v2")
     else:
         nodes.delete(world, found.name, api="v2")
-    world.tell(f"{found.id}: deleted by command")
+    world.record(f"{found.id}: deleted by command")
     return found
 
 
@@ -122,12 +122,12 @@ def stockout(
     ]
     what = generation or "all types"
     if off:
-        world.tell(f"{zone}: capacity for {what} again")
+        world.record(f"{zone}: capacity for {what} again")
         world.room_changed()
         return
     until = None if for_s is None else world.clock() + for_s
     faults.stockouts.append(Stockout(zone, generation, until, fail))
-    world.tell(f"{zone}: stockout of {what}")
+    world.record(f"{zone}: stockout of {what}")
     if for_s is not None:
         world.after(for_s, world.room_changed)
 
@@ -149,7 +149,7 @@ def quota(world: World, zone: str, type: str, limit: int | None, pricing: str = 
         else:
             world.faults.quotas[key] = Quota(zone, generation, each, limit)
     shown = "no limit" if limit is None else str(limit)
-    world.tell(f"{zone}: quota of {generation} is {shown} ({', '.join(pricings)})")
+    world.record(f"{zone}: quota of {generation} is {shown} ({', '.join(pricings)})")
 
 
 def offer(world: World, zone: str, type: str) -> None:
@@ -157,7 +157,7 @@ def offer(world: World, zone: str, type: str) -> None:
     if not re.fullmatch(accelerators.ZONE, zone):
         raise ApiError("INVALID_ARGUMENT", f"{zone[:80]!r} can be no zone")
     world.stock.open(zone, type)
-    world.tell(f"{zone} offers {type}")
+    world.record(f"{zone} offers {type}")
     world.room_changed()
 
 
@@ -169,22 +169,22 @@ def add(world: World, kind: str, name: str, off: bool = False) -> None:
         raise ApiError("INVALID_ARGUMENT", f"{kind!r} is none of {known}, or has no name")
     one = f"{rules.COLLECTIONS[kind]}/{id_of(name)}"
     world.named.discard(one) if off else world.named.add(one)
-    world.tell(f"{one} {'is gone' if off else 'exists'}")
+    world.record(f"{one} {'is gone' if off else 'exists'}")
 
 
-def quirk(world: World, name: str, off: bool = False) -> None:
-    """Let the service do from now on what it is reported to do only at times (`refusals.QUIRKS`); `off` ends it."""
-    if name not in QUIRKS:
-        raise ApiError("INVALID_ARGUMENT", f"{name!r} is none of {', '.join(QUIRKS)}")
-    quirks = world.faults.quirks
-    quirks.discard(name) if off else quirks.add(name)
-    world.tell(f"{name} is {'off' if off else f'on: {QUIRKS[name]}'}")
+def api_bug(world: World, name: str, off: bool = False) -> None:
+    """Switch on what the service is reported to do only at times (`errors.API_BUGS`); `off` ends it."""
+    if name not in API_BUGS:
+        raise ApiError("INVALID_ARGUMENT", f"{name!r} is none of {', '.join(API_BUGS)}")
+    bugs = world.faults.api_bugs
+    bugs.discard(name) if off else bugs.add(name)
+    world.record(f"{name} is {'off' if off else f'on: {API_BUGS[name]}'}")
 
 
 def max_run(world: World, for_s: float) -> None:
     """Queued resources that become ACTIVE from now on are suspended by the service after `for_s` seconds; 0: never."""
     world.faults.max_run_s = for_s
-    world.tell(f"maximum run duration: {f'{for_s:g} s' if for_s else 'none'}")
+    world.record(f"maximum run duration: {f'{for_s:g} s' if for_s else 'none'}")
 
 
 def unreachable(world: World, zone: str, off: bool = False) -> None:
@@ -192,7 +192,7 @@ def unreachable(world: World, zone: str, off: bool = False) -> None:
     rules.check_zone(world, zone)
     missed = world.faults.unreachable
     missed.discard(zone) if off else missed.add(zone)
-    world.tell(f"{zone}: lists {'reach it again' if off else 'do not reach it'}")
+    world.record(f"{zone}: lists {'reach it again' if off else 'do not reach it'}")
 
 
 def fail_calls(world: World, fault: CallFault) -> None:
@@ -204,7 +204,7 @@ def fail_calls(world: World, fault: CallFault) -> None:
         world.faults.calls = [c for c in calls if c.method != fault.method and fault.method != "*"]
     else:
         calls.append(fault)
-    world.tell(f"{fault.method}: the next {fault.count} calls answer {fault.code} ({fault.when})")
+    world.record(f"{fault.method}: the next {fault.count} calls answer {fault.code} ({fault.when})")
 
 
 def fail_storage(world: World, fault: StorageFault) -> None:
@@ -217,13 +217,13 @@ def fail_storage(world: World, fault: StorageFault) -> None:
     if fault.count > 0:
         world.faults.storage.add(fault)
         where = f" for {fault.path}" if fault.path else ""
-        said = f"the next {fault.count} {fault.method} requests{where} answer {fault.status}"
-        world.tell(f"Cloud Storage: {said} ({fault.when})")
+        what = f"the next {fault.count} {fault.method} requests{where} answer {fault.status}"
+        world.record(f"Cloud Storage: {what} ({fault.when})")
 
 
 def mend_storage(world: World) -> None:
     world.faults.storage.clear()
-    world.tell("Cloud Storage: no more faults")
+    world.record("Cloud Storage: no more faults")
 
 
 def _is_meant(id: str, spec: NodeSpec, wanted: str) -> bool:

@@ -2,9 +2,10 @@
 
 from typing import Any, Literal
 
-from tpujob.emulator.faults import host_faults, inject
+from tpujob.emulator.faults import USUAL_HOST_FAULT, inject
 from tpujob.emulator.tpu.records import ApiError, Disturb, Node, NodeState
 from tpujob.emulator.tpu.world import World
+from workloads.contract import faults
 from workloads.contract.faults import VARIABLE
 
 
@@ -18,7 +19,7 @@ def slow(
     node.slowed[host] = factor
     if factor == 1:
         del node.slowed[host]
-    world.tell(f"{node.id}: host {host} is {factor:g} times slower")
+    world.record(f"{node.id}: host {host} is {factor:g} times slower")
     if for_s is not None:
         world.after(for_s, lambda: _end_slow(world, node, host, factor))
     return _disturb(world, node, "slow", host=host, factor=factor)
@@ -27,24 +28,15 @@ def slow(
 def silence(world: World, target: str = "", host: int | None = None) -> Node:
     """One host or all die without notice: no process, no SSH, no metadata server; the API still says READY."""
     node, host = _with_host(world, target, host)
-    if host is None:
-        return silence_all(world, node)
-    node.silent.add(host)
-    world.tell(f"{node.id}: {_which(host)} fell silent")
+    node.silent |= set(range(len(node.physical))) if host is None else {host}
+    world.record(f"{node.id}: {_which(host)} fell silent")
     return _disturb(world, node, "off", host=host)
-
-
-def silence_all(world: World, node: Node) -> Node:
-    """The same for every host of a slice that is at hand."""
-    node.silent |= set(range(len(node.physical)))
-    world.tell(f"{node.id}: {_which(None)} fell silent")
-    return _disturb(world, node, "off", host=None)
 
 
 def hang(world: World, target: str = "", host: int | None = None, off: bool = False) -> Node:
     """Stop the processes of the running program, not its agent; `off` lets them continue."""
     node, host = _with_host(world, target, host)
-    world.tell(f"{node.id}: the program of {_which(host)} {'goes on' if off else 'hangs'}")
+    world.record(f"{node.id}: the program of {_which(host)} {'goes on' if off else 'hangs'}")
     if host is None:
         node.slowed.clear()
     else:
@@ -61,7 +53,7 @@ def cut(world: World, target: str = "", host: int | None = None, off: bool = Fal
     else:
         world.cut = not off
         chosen, where = [node for node in world.nodes.values() if node.addresses], "every host"
-    world.tell(f"{where} {'reaches the others again' if off else 'is cut off from the others'}")
+    world.record(f"{where} {'reaches the others again' if off else 'is cut off from the others'}")
     for node in chosen:
         _disturb(world, node, "cut", host=host, off=off)
 
@@ -69,12 +61,12 @@ def cut(world: World, target: str = "", host: int | None = None, off: bool = Fal
 def oom(world: World, target: str = "", host: int = 0) -> Node:
     """Kill the biggest process of the program there, and count it as the kernel does."""
     node, host = _host_of(world, target, host)
-    world.tell(f"{node.id}: host {host} is out of memory")
+    world.record(f"{node.id}: host {host} is out of memory")
     return _disturb(world, node, "oom", host=host)
 
 
 def break_host(
-    world: World, physical: str, fault: str = host_faults.USUAL_HOST_FAULT, mend: bool = False
+    world: World, physical: str, fault: str = USUAL_HOST_FAULT, mend: bool = False
 ) -> None:
     """Programs that start there from now on get the fault as TPUJOB_FAULT, also on an existing slice. Raises ApiError
     for an unknown host or fault."""
@@ -82,20 +74,29 @@ def break_host(
     if host is None:
         raise ApiError("NOT_FOUND", f"there is no physical host {physical!r}")
     if fault:
-        host_faults.check(fault)
+        check_fault(fault)
     host.fault = fault
-    world.tell(f"{physical}: {fault or 'mended'}")
+    world.record(f"{physical}: {fault or 'mended'}")
     node = world.nodes.get(host.used_by)
     if node is not None and node.addresses:
         number = node.physical.index(physical)
         _disturb(world, node, "env", host=number, set={VARIABLE: fault})
 
 
+def check_fault(fault: str) -> None:
+    """Raises ApiError with the reason if programs would not understand it. `workloads/contract/` defines the syntax."""
+    try:
+        faults.parse(fault)
+    except ValueError as error:
+        usual = f"{USUAL_HOST_FAULT}, hang:step=20, oom:step=20, exit:step=20,code=1 or preflight:device=0"
+        raise ApiError("INVALID_ARGUMENT", f"{error}; write it as {usual}") from error
+
+
 def _end_slow(world: World, node: Node, host: int, factor: float) -> None:
     """Unless its speed has been changed since."""
     if node.slowed.get(host) == factor and node.state is NodeState.READY:
         del node.slowed[host]
-        world.tell(f"{node.id}: host {host} is as fast as before")
+        world.record(f"{node.id}: host {host} is as fast as before")
         _disturb(world, node, "slow", host=host, factor=1)
 
 

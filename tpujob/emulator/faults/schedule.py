@@ -1,21 +1,27 @@
-"""A list of faults with their times, as a person writes it:
+"""Faults that come by themselves, each at its time: from a list that a person wrote, or from a seed (`chaos.py`).
 
     - {at: 30s, do: preempt, target: 42, notice: 5s}
     - {at: 2m, do: stockout, zone: us-central2-b, for: 10m}
 
-The words are those of the command line: `notice` is the command's parameter `notice_s`. Pure; `script.py` runs it.
+The words of a list are those of the command line: `notice` is the command's parameter `notice_s`.
 """
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter
 from types import NoneType
 from typing import Any, cast
 
-from tpujob.emulator.faults import host_faults
-from tpujob.emulator.faults.commands import COMMANDS, bad_request, kinds_of, parameters
+from tpujob.emulator.faults import inject_hosts
+from tpujob.emulator.faults.commands import COMMANDS, bad_request, kinds_of, parameters, perform
+from tpujob.emulator.tpu.records import ApiError
+from tpujob.emulator.tpu.world import World
+from tpujob.errors import BadSpec
 
+_SHOWN = 5  #: next steps that `view` lists
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MOST_STEPS = 1000
 _AT = Parameter("at_s", Parameter.KEYWORD_ONLY, annotation=float)
@@ -24,8 +30,65 @@ _AT = Parameter("at_s", Parameter.KEYWORD_ONLY, annotation=float)
 @dataclass(frozen=True, slots=True)
 class Step:
     at: float  #: seconds from the beginning
-    do: str
-    how: Mapping[str, Any]  #: the parameters of the command
+    do: str  #: one of COMMANDS
+    text: str  #: the part of its parameters that is known before it is due
+    #: returns the parameters when it is due; None: there is nothing to hit
+    aim: Callable[[World], Mapping[str, Any] | None]
+
+
+class Schedule:
+    """Runs from its constructor until its steps end or `stop`. Used with the world's lock held."""
+
+    def __init__(self, world: World, name: str, steps: Iterable[Step]) -> None:
+        """`steps`: in the order of time, perhaps endless."""
+        self._world, self._name = world, name
+        self._rest = iter(steps)
+        self._ahead = deque[Step]()  #: taken from `_rest`, not yet due
+        self._began = world.clock()
+        self._done, self._stopped = 0, False
+        world.record(f"{name}: begins")
+        self._wait()
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def view(self) -> dict[str, Any] | None:
+        """For `status`; None when it has ended."""
+        shown = self._look(_SHOWN)
+        if self._stopped or not shown:
+            return None
+        passed = self._world.clock() - self._began
+        steps = [{"in_s": round(s.at - passed, 1), "do": s.do, "what": s.text} for s in shown]
+        return {"name": self._name, "done": self._done, "next": steps}
+
+    def _wait(self) -> None:
+        """Carry the next step out when it is due."""
+        if coming := self._look(1):
+            delay = max(0.0, self._began + coming[0].at - self._world.clock())
+            self._world.after(delay, self._carry_out)
+        else:
+            self._world.record(f"{self._name}: has ended")
+
+    def _carry_out(self) -> None:
+        if self._stopped:
+            return
+        world, step = self._world, self._ahead.popleft()
+        self._done += 1
+        try:
+            how = step.aim(world)
+            if how is None:
+                world.record(f"{self._name}: {step.do}, but there is nothing to hit")
+            else:
+                world.record(f"{self._name}: {step.do} {_text(how)}".rstrip())
+                perform(world, step.do, how)
+        except (ApiError, BadSpec) as error:
+            world.record(f"{self._name}: {step.do} failed: {error.message}")
+        self._wait()
+
+    def _look(self, count: int) -> list[Step]:
+        """The next `count` steps; they stay in the queue."""
+        self._ahead.extend(itertools.islice(self._rest, max(0, count - len(self._ahead))))
+        return list(self._ahead)[:count]
 
 
 def parse(items: Any) -> list[Step]:
@@ -45,10 +108,8 @@ def _step(number: int, item: Any) -> Step:
     do = str(given.pop("do", ""))
     if do not in COMMANDS:
         raise bad_request(f"step {number}: do must be one of {', '.join(COMMANDS)}, not {do!r}")
-    takes = {
-        each.name.removesuffix("_s"): each for each in (_AT, *parameters(COMMANDS[do]).values())
-    }
-    needed = [word for word, each in takes.items() if each.default is Parameter.empty]
+    takes = {p.name.removesuffix("_s"): p for p in (_AT, *parameters(COMMANDS[do]).values())}
+    needed = [word for word, parameter in takes.items() if parameter.default is Parameter.empty]
     if missing := [word for word in needed if word not in given]:
         raise bad_request(f"step {number}: {do} needs {', '.join(missing)}")
     how: dict[str, Any] = {}
@@ -56,15 +117,15 @@ def _step(number: int, item: Any) -> Step:
         if word not in takes:
             raise bad_request(f"step {number}: {do} takes {', '.join(takes)}, not {word!r}")
         try:
-            how[takes[word].name] = _read(takes[word], value)
+            how[takes[word].name] = _value(takes[word], value)
         except ValueError as error:
             raise bad_request(f"step {number}: {word} {error}") from error
     if how.get("fault"):
-        host_faults.check(how["fault"])
-    return Step(how.pop("at_s"), do, how)
+        inject_hosts.check_fault(how["fault"])
+    return Step(how.pop("at_s"), do, _text(how), lambda _: how)
 
 
-def _read(parameter: Parameter, value: Any) -> Any:
+def _value(parameter: Parameter, value: Any) -> Any:
     """A YAML file gives texts, JSON typed values."""
     kinds, text = kinds_of(parameter), str(value)
     if value in (None, "none") and NoneType in kinds:
@@ -73,17 +134,17 @@ def _read(parameter: Parameter, value: Any) -> Any:
         if text.lower() not in ("true", "false"):
             raise ValueError("must be true or false")
         return text.lower() == "true"
-    if parameter.name.endswith("_s"):
-        return _seconds(text)
     if kinds[0] is str:
         return text
-    if not re.fullmatch(r"\d{1,9}(\.\d{1,6})?", text):
-        raise ValueError("must be a number from 0")
-    return float(text)
-
-
-def _seconds(text: str) -> float:
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd]?)", text.strip())
-    if match is None:
-        raise ValueError("must be a duration such as 30s, 10m or 2h")
+    seconds = parameter.name.endswith("_s")
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)([smhd]?)", text.strip())
+    if match is None or (match[2] and not seconds):
+        must = "a duration such as 30s, 10m or 2h" if seconds else "a number from 0"
+        raise ValueError(f"must be {must}")
     return float(match[1]) * _UNITS[match[2]]
+
+
+def _text(how: Mapping[str, Any]) -> str:
+    return " ".join(
+        f"{key}={value}" for key, value in how.items() if value not in (None, "", False)
+    )

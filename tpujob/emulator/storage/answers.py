@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 
-from tpujob.emulator.http import Request, Response, json_response
+from tpujob.emulator.http_messages import Request, Response, json_response
 from tpujob.emulator.storage.model import Json, StorageApiError, invalid
 
 

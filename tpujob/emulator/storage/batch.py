@@ -3,7 +3,7 @@
 import re
 import uuid
 
-from tpujob.emulator.http import Body, FilePart, Handler, Request, Response, head
+from tpujob.emulator.http_messages import Body, FilePart, Handler, Request, Response, head
 from tpujob.emulator.storage.model import invalid
 
 _LIMIT = 100

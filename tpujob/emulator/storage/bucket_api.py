@@ -3,7 +3,7 @@
 import base64
 from collections.abc import Mapping
 
-from tpujob.emulator.http import Request, Response
+from tpujob.emulator.http_messages import Request, Response
 from tpujob.emulator.storage.answers import answer, json_body
 from tpujob.emulator.storage.disk import ObjectStore, timestamp
 from tpujob.emulator.storage.model import (
@@ -103,7 +103,7 @@ def known_bucket(disk: ObjectStore, name: str, query: Mapping[str, str] | None =
     return bucket
 
 
-# IAM policies: kept in the bucket's record, and without effect, as there is nobody but the caller ------------------
+# IAM policies: kept in the bucket's record, and without effect, as the caller is the only user ------------------
 
 
 def policy_json(bucket: Mapping[str, Json]) -> Json:

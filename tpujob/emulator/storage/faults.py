@@ -12,7 +12,7 @@ from typing import Literal
 from urllib.parse import unquote
 
 from tpujob.emulator.billed import kind_of
-from tpujob.emulator.http import FilePart, Handler, Request, Response
+from tpujob.emulator.http_messages import FilePart, Handler, Request, Response
 from tpujob.emulator.storage.model import StorageApiError
 
 METHODS = ("GET", "LIST", "POST", "PUT", "PATCH", "DELETE")

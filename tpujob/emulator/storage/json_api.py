@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import BinaryIO
 from urllib.parse import unquote
 
-from tpujob.emulator.http import Request, Response
+from tpujob.emulator.http_messages import Request, Response
 from tpujob.emulator.storage.answers import answer, json_body
 from tpujob.emulator.storage.bucket_api import BucketApi, known_bucket
 from tpujob.emulator.storage.disk import ObjectStore
@@ -175,8 +175,8 @@ class JsonApi:
             if token:
                 conditions.check(self.disk.get(to_bucket, to_name))
                 part = {"kind": "storage#rewriteResponse", "done": False, "rewriteToken": token}
-                said = {**part, "objectSize": size, "totalBytesRewritten": str(done)}
-                return answer(request, said)
+                progress = {**part, "objectSize": size, "totalBytesRewritten": str(done)}
+                return answer(request, progress)
         stored = self.disk.copy(source, to_bucket, to_name, fields, conditions)
         resource = object_json(stored, request.base)
         if "/copyTo/" in request.path:
@@ -272,6 +272,6 @@ def _sources(body: Mapping[str, Json]) -> list[dict[str, Json]]:
 
 
 def _given(values: Mapping[str, Json], *names: str) -> dict[str, str]:
-    """As a query would say it, without those that are null: the official client sends such for what it is not told."""
+    """As a query has them, without those that are null: the official client sends null for what is not set."""
     chosen = names or tuple(values)
     return {name: str(values[name]) for name in chosen if values.get(name) is not None}

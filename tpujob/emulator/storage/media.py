@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
 
-from tpujob.emulator.http import FilePart, Request, Response
+from tpujob.emulator.http_messages import FilePart, Request, Response
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.model import (
     Conditions,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import unescape
 
-from tpujob.emulator.http import Request, Response
+from tpujob.emulator.http_messages import Request, Response
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.files import Incoming
 from tpujob.emulator.storage.json_api import concatenate

@@ -5,22 +5,13 @@ shown, and without effect: IAM policies, life-cycle rules. Missing: access contr
 decompressive transcoding.
 """
 
-import asyncio
-import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from tpujob.emulator.billed import Billed
-from tpujob.emulator.http import (
-    Body,
-    Handler,
-    HttpThread,
-    Request,
-    Response,
-    TooLarge,
-    json_response,
-)
+from tpujob.emulator.http_messages import Handler, Request, Response, TooLarge, json_response
+from tpujob.emulator.http_server import HttpThread
 from tpujob.emulator.storage.batch import handle_batch
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.faults import StorageFaults, failing
@@ -33,7 +24,6 @@ from tpujob.emulator.storage.xml_api import XmlApi, is_xml
 #: None: not a path of this API
 _Api = Callable[[Request], Awaitable[Response | None]]
 
-_LINE = "tpujob-part"  #: between the parts of an upload of this process
 _log = logging.getLogger(__name__)
 
 
@@ -62,18 +52,6 @@ class StorageServer:
             self._disk.close()
             raise
         self.url = self._http.url
-
-    async def put(self, url: str, metadata: Mapping[str, str], data: bytes) -> bool:
-        """Write an object as a client would, but without a socket; whether it was written. `url`: of the object,
-        `gs://`. For the event loop of any thread."""
-        bucket, _, name = url.removeprefix("gs://").partition("/")
-        facts = json.dumps({"name": name, "contentType": "text/plain", "metadata": {**metadata}})
-        head = f"--{_LINE}\r\nContent-Type: application/json\r\n\r\n{facts}\r\n--{_LINE}\r\n\r\n"
-        body = head.encode() + data + f"\r\n--{_LINE}--".encode()
-        target = f"/upload/storage/v1/b/{bucket}/o?uploadType=multipart"
-        headers = {"host": "localhost", "content-type": f"multipart/related; boundary={_LINE}"}
-        request = Request.parse("POST", target, headers, Body.of(body))
-        return (await asyncio.wrap_future(self._http.ask(request))).status == 200
 
     def stop(self) -> None:
         """Afterwards nothing listens, every connection is closed and the files are at rest. Safe to repeat."""

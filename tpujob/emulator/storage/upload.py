@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from tpujob.emulator.billed import OVERRIDE
-from tpujob.emulator.http import Request, Response
+from tpujob.emulator.http_messages import Request, Response
 from tpujob.emulator.storage.answers import answer, json_body
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.files import Incoming

@@ -4,7 +4,7 @@ import base64
 from collections.abc import Iterable, Mapping
 from xml.sax.saxutils import escape
 
-from tpujob.emulator.http import Response
+from tpujob.emulator.http_messages import Response
 from tpujob.emulator.storage.model import Json, StorageApiError, StoredObject, check_object_fields
 
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"

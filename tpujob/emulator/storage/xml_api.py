@@ -1,7 +1,7 @@
 """The XML API of Cloud Storage: objects and their lists, over the same objects as the JSON API.
 
-obstore speaks it, as do clients of S3 at this endpoint, and whoever follows a signed URL. Signatures are not checked:
-the server answers one user.
+obstore speaks it, as do clients of S3 at this endpoint, and programs that follow a signed URL. Signatures are not
+checked: the server answers one user.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import quote, unquote
 
-from tpujob.emulator.http import Request, Response
+from tpujob.emulator.http_messages import Request, Response
 from tpujob.emulator.storage.bucket_api import known_bucket
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.listing import Listing, successor

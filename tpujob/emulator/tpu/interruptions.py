@@ -13,7 +13,7 @@ def preempt(world: World, node: Node, notice: float) -> None:
     """The hosts get the notice now; when it ends they are gone and their machines are free."""
     _check(node, "preemption")
     node.preempted_at = world.clock() + notice
-    world.tell(f"{node.id}: preempted, {notice:g} s of notice")
+    world.record(f"{node.id}: preempted, {notice:g} s of notice")
     world.ask_hosts(Disturb(node.farm_name, "preempt", {"notice_s": notice}))
     world.after(notice, lambda: _preempted(world, node))
 
@@ -22,22 +22,22 @@ def maintain(world: World, node: Node, window: float) -> None:
     """Metadata servers and health announce it for `window` seconds; the hosts keep running."""
     _check(node, "maintenance")
     node.maintenance_until = world.clock() + window
-    world.tell(f"{node.id}: maintenance for {window:g} s")
+    world.record(f"{node.id}: maintenance for {window:g} s")
     world.ask_hosts(Disturb(node.farm_name, "maintain", {"window_s": window}))
 
 
 def announce(world: World, node: Node, starts: float | None, window: float) -> None:
-    """Tell of maintenance that begins at `starts` and takes `window` seconds; None: it is cancelled. Nothing else
+    """Announce maintenance that begins at `starts` and takes `window` seconds; None: it is cancelled. Nothing else
     happens then: that is for `maintain` and `restart`."""
     _check(node, "maintenance")
     node.upcoming = None if starts is None else (starts, starts + window)
-    world.tell(f"{node.id}: maintenance is {'announced' if node.upcoming else 'cancelled'}")
-    told = {} if node.upcoming is None else upcoming(*node.upcoming)
-    world.ask_hosts(Disturb(node.farm_name, "announce", {"upcoming": told}))
+    world.record(f"{node.id}: maintenance is {'announced' if node.upcoming else 'cancelled'}")
+    shown = {} if node.upcoming is None else upcoming(*node.upcoming)
+    world.ask_hosts(Disturb(node.farm_name, "announce", {"upcoming": shown}))
 
 
 def upcoming(starts: float, ends: float) -> dict[str, str]:
-    """As the metadata server of a TPU VM tells it, and under the same names the API (v2alpha1)."""
+    """As the metadata server of a TPU VM shows it, and under the same names the API (v2alpha1)."""
     return {
         "window_start_time": rfc3339(starts),
         "window_end_time": rfc3339(ends),
@@ -62,7 +62,7 @@ def with_hosts(world: World) -> list[Node]:
 def hosts_lost(world: World, node: Node) -> None:
     """The hosts disappeared without notice: the node is TERMINATED and must be deleted."""
     if node.state in _UP:
-        world.tell(f"{node.id}: its hosts are gone")
+        world.record(f"{node.id}: its hosts are gone")
         _lose(world, node, NodeState.TERMINATED)
 
 
@@ -72,7 +72,7 @@ def hosts_back(world: World, name: str, number: int) -> None:
         node.state, node.maintenance_until = NodeState.READY, 0.0
         node.silent.clear()
         node.slowed.clear()
-        world.tell(f"{node.id}: ready again")
+        world.record(f"{node.id}: ready again")
 
 
 def hosts_not_back(world: World, name: str, number: int) -> None:
@@ -94,8 +94,8 @@ def _preempted(world: World, node: Node) -> None:
 def _lose(world: World, node: Node, state: NodeState) -> None:
     node.state, node.preempted_at = state, None
     world.stock.give_back(node.name)
-    world.tell(f"{node.id}: {state}")
-    nodes.tell(node, NodeChange.LOST)
+    world.record(f"{node.id}: {state}")
+    nodes.notify(node, NodeChange.LOST)
     world.room_changed()
 
 
@@ -103,7 +103,7 @@ def _repair(world: World, node: Node, window: float) -> None:
     if node.state is not NodeState.READY or node.preempted_at is not None:
         return
     node.state = NodeState.REPAIRING
-    world.tell(f"{node.id}: REPAIRING for {window:g} s")
+    world.record(f"{node.id}: REPAIRING for {window:g} s")
     world.ask_hosts(Disturb(node.farm_name, "off", {"host": None}))
     world.after(window, lambda: _switch_on(world, node))
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from tpujob.domain.hardware import accelerators
 from tpujob.emulator.tpu import rules
+from tpujob.emulator.tpu.errors import no_capacity
 from tpujob.emulator.tpu.records import (
     ApiError,
     BringUp,
@@ -15,7 +16,6 @@ from tpujob.emulator.tpu.records import (
     Operation,
     TakeDown,
 )
-from tpujob.emulator.tpu.refusals import no_capacity
 from tpujob.emulator.tpu.world import World
 from workloads.contract.faults import VARIABLE
 
@@ -52,13 +52,14 @@ def create(
     if node.physical:
         build(world, node)
     else:
-        world.after(world.latencies.accept, lambda: _fail(world, node, _stockout(zone)))
+        error = ApiError("RESOURCE_EXHAUSTED", no_capacity(zone))
+        world.after(world.latencies.accept, lambda: _fail(world, node, error))
     return operation
 
 
 def build(world: World, node: Node) -> None:
     """Bring up the hosts of a node that has its physical hosts."""
-    world.tell(f"{node.id}: {node.spec.type} in {node.zone} on {', '.join(node.physical)}")
+    world.record(f"{node.id}: {node.spec.type} in {node.zone} on {', '.join(node.physical)}")
     world.after(world.latencies.create, lambda: _bring_up(world, node))
 
 
@@ -82,8 +83,8 @@ def begin_delete(world: World, node: Node, takes_s: float | None = None) -> None
         world.finish(node.operation, error=gone)
     node.state = NodeState.DELETING
     node.preempted_at = None
-    world.tell(f"{node.id}: being deleted")
-    tell(node, NodeChange.LEAVING)
+    world.record(f"{node.id}: being deleted")
+    notify(node, NodeChange.LEAVING)
     takes_s = world.latencies.delete if takes_s is None else takes_s
     world.after(takes_s, lambda: _take_down(world, node))
 
@@ -143,8 +144,8 @@ def hosts_up(
         _take_down(world, node)
     elif node.state in (NodeState.CREATING, NodeState.STARTING):
         node.state = NodeState.READY
-        world.tell(f"{node.id}: ready")
-        tell(node, NodeChange.READY)
+        world.record(f"{node.id}: ready")
+        notify(node, NodeChange.READY)
         world.finish(node.operation, response=node)
 
 
@@ -233,18 +234,18 @@ def _fail(world: World, node: Node, error: ApiError) -> None:
     """Delete a node that could not be made."""
     if node.state is not NodeState.CREATING:
         return
-    world.tell(f"{node.id}: failed, {error.message}")
+    world.record(f"{node.id}: failed, {error.message}")
     world.finish(node.operation, error=error)
-    tell(node, NodeChange.FAILED, error)
+    notify(node, NodeChange.FAILED, error)
     begin_delete(world, node)
 
 
 def _remove(world: World, node: Node) -> None:
     world.stock.give_back(node.name)
     world.remove(node)
-    world.tell(f"{node.id}: gone")
+    world.record(f"{node.id}: gone")
     world.finish(node.operation)
-    tell(node, NodeChange.GONE)
+    notify(node, NodeChange.GONE)
     world.room_changed()
 
 
@@ -254,14 +255,10 @@ def same(world: World, name: str, number: int) -> Node | None:
     return node if node and node.number == number else None
 
 
-def tell(node: Node, change: NodeChange, error: ApiError | None = None) -> None:
+def notify(node: Node, change: NodeChange, error: ApiError | None = None) -> None:
     """Notify its queued resource, if it has one."""
-    if node.tell is not None:
-        node.tell(change, error)
-
-
-def _stockout(zone: str) -> ApiError:
-    return ApiError("RESOURCE_EXHAUSTED", no_capacity(zone))
+    if node.on_change is not None:
+        node.on_change(change, error)
 
 
 def wrong_state(verb: str, node: Node) -> ApiError:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tpujob.domain.hardware import accelerators
 from tpujob.emulator.tpu import nodes, rules
+from tpujob.emulator.tpu.errors import no_capacity
 from tpujob.emulator.tpu.records import (
     ApiError,
     Node,
@@ -14,7 +15,6 @@ from tpujob.emulator.tpu.records import (
     Queued,
     QueuedState,
 )
-from tpujob.emulator.tpu.refusals import no_capacity
 from tpujob.emulator.tpu.world import World
 
 _Q = QueuedState
@@ -63,7 +63,7 @@ def create(
 def delete(world: World, name: str, *, force: bool, api: str) -> Operation:
     """A second call returns the operation of the first. `force` deletes its nodes, too."""
     queued = world.get_queued(name)
-    wedges = "wedge" in world.faults.quirks
+    wedges = "wedge" in world.faults.api_bugs
     if queued.state is _Q.DELETING and queued.operation in world.operations:
         queued.wedged = queued.wedged and wedges
         _remove_if_empty(world, queued)
@@ -128,7 +128,7 @@ def _grant(world: World, queued: Queued) -> None:
     taken = any(name in world.nodes for name in names)  # by its own earlier nodes, after a reset
     if stockout or taken or not world.stock.room_for(queued.zone, types):
         if queued.state is not _Q.WAITING_FOR_RESOURCES:
-            world.tell(f"{queued.id}: waiting for {', '.join(types)} in {queued.zone}")
+            world.record(f"{queued.id}: waiting for {', '.join(types)} in {queued.zone}")
         queued.state = _Q.WAITING_FOR_RESOURCES
         world.when_room(lambda: _grant(world, queued))
         return
@@ -140,16 +140,17 @@ def _grant(world: World, queued: Queued) -> None:
 def _add_node(world: World, queued: Queued, node_id: str, spec: NodeSpec) -> None:
     node = Node(queued.project, queued.zone, node_id, spec, world.clock(), world.number())
     node.queued = queued.name
-    node.tell = lambda change, error: _hear(world, queued, change, error)
+    node.on_change = lambda change, error: _node_changed(world, queued, change, error)
     node.physical = world.stock.take(queued.zone, spec.type, node.name)
     world.nodes[node.name] = node
     nodes.build(world, node)
 
 
-def _hear(world: World, queued: Queued, change: NodeChange, error: ApiError | None) -> None:
+def _node_changed(world: World, queued: Queued, change: NodeChange, error: ApiError | None) -> None:
     match change:
         case NodeChange.READY:
-            if queued.state is _Q.PROVISIONING and _all_ready(world, queued):
+            ready = all(node.state is NodeState.READY for node in _nodes(world, queued))
+            if queued.state is _Q.PROVISIONING and ready:
                 queued.state = _Q.ACTIVE
                 if limit := world.faults.max_run_s:
                     world.after(limit, lambda: _run_out(world, queued))
@@ -180,7 +181,7 @@ def _suspend(world: World, queued: Queued, initiator: str) -> None:
 def _run_out(world: World, queued: Queued) -> None:
     """The end of its maximum run duration, as of flex-start. That the service suspends it then is documented."""
     if queued.state is _Q.ACTIVE:
-        world.tell(f"{queued.id}: its maximum run duration is over")
+        world.record(f"{queued.id}: its maximum run duration is over")
         _suspend(world, queued, "SERVICE")
 
 
@@ -201,7 +202,7 @@ def _expire(world: World, queued: Queued) -> None:
 def _fail(world: World, queued: Queued, error: ApiError) -> None:
     queued.state, queued.error, queued.initiator = _Q.FAILED, error, "SERVICE"
     world.finish(queued.operation, error=error)
-    world.tell(f"{queued.id}: FAILED, {error.message}")
+    world.record(f"{queued.id}: FAILED, {error.message}")
 
 
 def _remove_if_empty(world: World, queued: Queued) -> None:
@@ -209,10 +210,6 @@ def _remove_if_empty(world: World, queued: Queued) -> None:
     if queued.removed_at is None and not waits and not _nodes(world, queued):
         world.remove(queued)
         world.finish(queued.operation)
-
-
-def _all_ready(world: World, queued: Queued) -> bool:
-    return all(node.state is NodeState.READY for node in _nodes(world, queued))
 
 
 def _nodes(world: World, queued: Queued) -> list[Node]:

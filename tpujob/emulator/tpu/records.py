@@ -81,7 +81,7 @@ class Node:
     number: int  #: unique and never reused
     queued: str = ""  #: full name of its queued resource
     #: called with what happens to the node
-    tell: Callable[[NodeChange, ApiError | None], None] | None = None
+    on_change: Callable[[NodeChange, ApiError | None], None] | None = None
     state: NodeState = NodeState.CREATING
     physical: tuple[str, ...] = ()  #: its physical hosts, by host number
     addresses: tuple[str, ...] = ()
@@ -119,7 +119,7 @@ class Queued:
     initiator: Literal["", "USER", "SERVICE"] = ""
     error: ApiError | None = None
     operation: str = ""
-    wedged: bool = False  #: stays DELETING until it is deleted again, without that quirk
+    wedged: bool = False  #: stays DELETING until it is deleted again, without that bug
     removed_at: float | None = None
 
     @property

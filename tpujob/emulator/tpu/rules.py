@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from tpujob.domain.hardware import accelerators
+from tpujob.emulator.tpu.errors import units
 from tpujob.emulator.tpu.names import id_of
 from tpujob.emulator.tpu.records import ApiError, NodeSpec, Pricing
-from tpujob.emulator.tpu.refusals import units
 from tpujob.emulator.tpu.world import World
 
 #: the versions that a zone lists: the usual one of each generation, and one of each family

@@ -1,7 +1,7 @@
 """The gRPC server: the Cloud TPU services, operations and locations, with call faults applied.
 
-It listens on a Unix socket, as gRPC asks nobody at a port who he is. Clients of gRPC take such an address as they take
-a port; gcloud, which cannot, has the REST face.
+It listens on a Unix socket, as gRPC does not check who connects to a port. Clients of gRPC take such an address as
+they take a port; gcloud, which cannot, uses the REST API.
 """
 
 # grpc and the generated message classes carry no types that a checker can follow.
@@ -21,8 +21,8 @@ from google.protobuf import empty_pb2
 
 from tpujob import sockets
 from tpujob.emulator.tpu import nodes, rules
-from tpujob.emulator.tpu.calls import carry_out, next_fault
 from tpujob.emulator.tpu.convert import Message, operation_message
+from tpujob.emulator.tpu.errors import CallFault
 from tpujob.emulator.tpu.names import id_of, page, zone_of
 from tpujob.emulator.tpu.records import ApiError
 from tpujob.emulator.tpu.v2 import Handler, TpuV2
@@ -30,6 +30,7 @@ from tpujob.emulator.tpu.v2alpha1 import TpuV2Alpha1
 from tpujob.emulator.tpu.world import World
 
 _THREADS = 16
+_NO_FAULT = CallFault("", "OK", 0)
 
 Methods = dict[str, tuple[Handler, Any]]
 
@@ -81,9 +82,36 @@ def method_name(world: World, given: str) -> str:
     known = {name for methods in services(world).values() for name in methods}
     name = "".join(part[:1].upper() + part[1:] for part in given.split("_"))
     if name not in known | {"*"}:
-        said = f"there is no call {given!r}; there are {', '.join(sorted(known))} and *"
-        raise ApiError("NOT_FOUND", said)
+        message = f"there is no call {given!r}; there are {', '.join(sorted(known))} and *"
+        raise ApiError("NOT_FOUND", message)
     return name
+
+
+# One call, over gRPC or over HTTP -----------------------------------------------------------------------------------
+
+
+def next_fault(world: World, name: str) -> CallFault:
+    """The fault for this call, counted down. Its `delay_s` is for the caller to wait, before `carry_out`."""
+    with world.lock:
+        world.calls[name] += 1
+        return world.faults.next_call(name) or _NO_FAULT
+
+
+def carry_out(world: World, handler: Handler, request: Message, fault: CallFault) -> Message:
+    """The answer. Raises ApiError: the world's refusal, or the fault's, before or after the call took effect."""
+    if fault.when == "pre":
+        _fail(fault)
+    with world.lock:
+        world.advance()
+        response = handler(request)
+    if fault.when == "post":
+        _fail(fault)
+    return response
+
+
+def _fail(fault: CallFault) -> None:
+    if fault.code != "OK":
+        raise ApiError(fault.code, fault.message or f"injected fault: {fault.code}")
 
 
 def _handler(world: World, name: str, handler: Handler, request_class: Any) -> Any:

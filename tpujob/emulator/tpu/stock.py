@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 from tpujob.domain.hardware import accelerators
@@ -46,12 +45,6 @@ class HostStock:
         there = self.hosts.get(zone, {})
         if not any(host.generation == found.generation for host in there.values()):
             self._add(zone, found.generation, hosts)
-
-    def grow(self, hosts: int) -> None:
-        """Every zone has at least so many of each generation that it has."""
-        for zone, there in self.hosts.items():
-            for generation, found in Counter(one.generation for one in there.values()).items():
-                self._add(zone, generation, max(0, hosts - found))
 
     def types(self, zone: str) -> list[str]:
         """What the zone offers."""

@@ -147,9 +147,9 @@ class TpuV2:
             valid_for=valid_for,
         )
         conflict = rules.already_exists(started.target)
-        if "late-conflict-operation" in self._world.faults.quirks:
+        if "late-conflict-operation" in self._world.faults.api_bugs:
             self._world.finish(started.name, error=conflict)
-        if "late-conflict" in self._world.faults.quirks:
+        if "late-conflict" in self._world.faults.api_bugs:
             raise conflict
         return operation_message(started)
 
@@ -193,13 +193,13 @@ class TpuV2:
 
     def _shown_node(self, node: Node) -> Message:
         message = node_message(node, self._world.clock())
-        if "no-labels" in self._world.faults.quirks:
+        if "no-labels" in self._world.faults.api_bugs:
             message.labels.clear()
         return message
 
     def _shown_queued(self, queued: Queued) -> Message:
         message = queued_message(queued)
-        if "no-labels" in self._world.faults.quirks:
+        if "no-labels" in self._world.faults.api_bugs:
             for spec in message.tpu.node_spec:
                 spec.node.labels.clear()
         return message

@@ -15,8 +15,8 @@ from operator import attrgetter
 from typing import TypeVar
 
 from tpujob.emulator.billed import Billed
+from tpujob.emulator.tpu.errors import Faults
 from tpujob.emulator.tpu.records import ApiError, Effect, Latencies, Node, Operation, Queued
-from tpujob.emulator.tpu.refusals import Faults
 from tpujob.emulator.tpu.stock import HOSTS_PER_GENERATION, HostStock
 
 _KEPT_OPERATIONS = 1000
@@ -97,7 +97,7 @@ class World:
     def number(self) -> int:
         return next(self._numbers)
 
-    def tell(self, text: str) -> None:
+    def record(self, text: str) -> None:
         """Add a line to the history that `status` shows; a repetition of the last line replaces it."""
         if self.history and self.history[-1][1] == text:
             self.history.pop()

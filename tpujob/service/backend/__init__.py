@@ -4,6 +4,6 @@ Reads what the engine counts and what the board has in memory; nothing of a job 
 """
 
 from tpujob.service.backend.health import Process
-from tpujob.service.backend.itself import Itself
+from tpujob.service.backend.status import BackendStatus
 
-__all__ = ["Itself", "Process"]
+__all__ = ["BackendStatus", "Process"]

@@ -1,13 +1,23 @@
-"""Lines as they are stored: each with its time in front. Pure."""
+"""Lines as they are stored, each with its time in front, and the cursor of a reader. Pure."""
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import NamedTuple
 
 from tpujob.domain.text import clean
+from tpujob.errors import BadRequest
 
 #: at the beginning of each line: its time, if it has one
 _STAMP = re.compile(rb"^(?:(\d{1,11}\.\d{3}) )?", re.MULTILINE)
+
+_TRACEBACK = b"Traceback (most recent call last)"
+#: before a traceback that tells of the same failure as the one before it
+_CHAINED = re.compile(rb"During handling of the above|was the direct cause of the following")
+
+_CURSOR = re.compile(r"(\d{1,9})((?:~\d{1,6}\.\d{1,13})*)")
+_OLD_CURSOR = re.compile(r"\d{1,9}(~\d{1,6}(\.\d{1,13}){3,4})+")
 
 
 class Line(NamedTuple):
@@ -49,3 +59,46 @@ def text_of(raw: bytes) -> str:
 def whole(data: bytes) -> bytes:
     """Without the unfinished line at its end."""
     return data[: data.rfind(b"\n") + 1]
+
+
+def tracebacks(data: bytes) -> list[int]:
+    """Return the lines where one begins, from 0; several of one failure count once, and so do those of a group of
+    exceptions."""
+    found: list[int] = []
+    line = done = 0
+    at = data.find(_TRACEBACK)
+    while at >= 0:
+        begin = data.rfind(b"\n", 0, at) + 1
+        line += data.count(b"\n", done, begin)
+        done = begin
+        before = b"\n".join(data[max(0, begin - 250) : begin].split(b"\n")[-3:])
+        if b"|" not in data[begin:at] and not _CHAINED.search(before):
+            found.append(line)
+        end = data.find(b"\n", at)
+        at = data.find(_TRACEBACK, end) if end >= 0 else -1
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """What a reader has of an attempt's log."""
+
+    attempt: int
+    #: by host: the number of the last line that the reader has
+    given: Mapping[int, int] = field(default_factory=dict[int, int])
+
+    def __str__(self) -> str:
+        return str(self.attempt) + "".join(f"~{h}.{line}" for h, line in sorted(self.given.items()))
+
+
+def read_cursor(text: str) -> Cursor:
+    """Raises BadRequest."""
+    match = _CURSOR.fullmatch(text)
+    if not match:
+        old = _OLD_CURSOR.fullmatch(text)
+        raise BadRequest(
+            "this cursor is of an older version of tpujob" if old else "invalid cursor of a log",
+            hint="Begin without a cursor.",
+        )
+    pairs = (part.split(".") for part in match[2].split("~")[1:])
+    return Cursor(int(match[1]), {int(host): int(line) for host, line in pairs})

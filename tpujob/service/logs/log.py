@@ -1,9 +1,11 @@
 """What can be asked of a job's log. Every answer is made within its time, in bounded memory, from the bucket alone."""
 
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from threading import Condition
+from typing import TypeVar
 
 from tpujob.api import (
     LogBlock,
@@ -18,21 +20,15 @@ from tpujob.domain.model import Job
 from tpujob.domain.text import many, rfc3339
 from tpujob.errors import BadRequest, Busy, NotFound
 from tpujob.ports import Blobs
-from tpujob.service.logs import cursor as cursors
 from tpujob.service.logs import notes, window
-from tpujob.service.logs.bucket.pieces import FRESH, Pieces, Told, Until
-from tpujob.service.logs.bucket.stored import Ordered
-from tpujob.service.logs.cursor import BEGIN, Cursor, Place
-from tpujob.service.logs.following.followed import Tails
-from tpujob.service.logs.following.live import NOTHING, Live
-from tpujob.service.logs.following.tail import joined
-from tpujob.service.logs.forward import Forward, Segments
-from tpujob.service.logs.hosts import HostLog, HostLogs
-from tpujob.service.logs.index import Indexes
-from tpujob.service.logs.lines import text_of
+from tpujob.service.logs.lines import Cursor, Line, read_cursor, text_of
+from tpujob.service.logs.live_stream import NOTHING, LiveLogs, Tails
+from tpujob.service.logs.live_tail import joined
 from tpujob.service.logs.query import Query, matcher
+from tpujob.service.logs.reader import LogReader, Positions
 from tpujob.service.logs.search import Searches
-from tpujob.service.logs.window import Spot
+from tpujob.service.logs.segment_reader import SegmentReader, Until
+from tpujob.service.logs.segments import FRESH, SegmentLists
 
 PAGE_BYTES, PAGE_LINES = 1024 * 1024, 5000
 BLOCK_BYTES = 4 * 1024 * 1024
@@ -42,6 +38,10 @@ ANSWER, SEARCH = 15.0, 6.0
 #: searches at once, and of one caller: each holds a thread, and for a pattern a process
 SEARCHES, SEARCHES_EACH = 4, 2
 
+T = TypeVar("T")
+#: reads on behind the lines that a reader has: what was read, the last lines that it has now, and whether there is more
+_Read = Callable[[LogReader, Mapping[int, int]], tuple[T, dict[int, int], bool]]
+
 
 class Logs:
     """The logs of all jobs, over one bucket. Threads may share it; which job a caller may read is decided before."""
@@ -49,17 +49,17 @@ class Logs:
     def __init__(
         self,
         blobs: Blobs,
-        live: Live | None = None,
+        live: LiveLogs | None = None,
         *,
         fresh: float = FRESH,
         answer: float = ANSWER,
     ) -> None:
-        """`live`: what running hosts say that is not stored yet. `fresh`: seconds for which readers of a log that grows
-        share a look at it. `answer`: seconds for one."""
-        self._pieces, self._answer = Pieces(blobs, fresh), answer
+        """`live`: what running hosts print that is not stored yet. `fresh`: seconds for which readers of a log that
+        grows share a list. `answer`: seconds for one answer."""
+        self._lists, self._answer = SegmentLists(blobs, fresh), answer
+        self._reader = SegmentReader(blobs)
         self._live, self._asking = live, notes.Asking(blobs)
-        self._indexes = Indexes(self._pieces)
-        self._searches = Searches(self._pieces)
+        self._searches = Searches(self._reader)
         self._seats = _Seats()
 
     def page(
@@ -77,22 +77,19 @@ class Logs:
         at = _start(job, host, attempt, cursor)
         if at.attempt == 0:
             return LogPage(lines=[], cursor="", done=job.state.final, attempt=0)
-        until = Until(self._answer)
-        forward = Forward(self._pieces, until)
         if tail is not None and not cursor:
-            hosts = self._hosts(job, at.attempt, host, until)
-            page = forward.last(hosts, at.attempt, min(tail, PAGE_LINES), PAGE_BYTES)
+            log = self._open(job, at.attempt, host, Until(self._answer))
+            back = log.backward(log.end(), PAGE_BYTES)
+            lines, more = _fitting(back, PAGE_BYTES, min(tail, PAGE_LINES))[::-1], False
+            at = _end(log, at.attempt)
         else:
-            page = forward.page(self._ahead(job, host, at, until), at, PAGE_BYTES, PAGE_LINES)
-            while not page.lines and not page.more and _goes_on(job, attempt, page.cursor):
-                at = Cursor(page.cursor.attempt + 1)
-                page = forward.page(self._ahead(job, host, at, until), at, PAGE_BYTES, PAGE_LINES)
-        lines = [
+            lines, at, more = self._ahead(job, host, attempt, at, _read_page)
+        shown = [
             LogLine(host=x.host, at=rfc3339(x.at), text=text_of(x.raw), line=x.number)
-            for x in page.lines
+            for x in lines
         ]
-        done = not page.more and _ended(job, attempt, page.cursor)
-        return LogPage(lines=lines, cursor=str(page.cursor), done=done, attempt=page.cursor.attempt)
+        done = not more and _ended(job, attempt, at)
+        return LogPage(lines=shown, cursor=str(at), done=done, attempt=at.attempt)
 
     def block(
         self, job: Job, *, host: int | None = None, attempt: int | None = None, cursor: str = ""
@@ -101,20 +98,29 @@ class Logs:
         at = _start(job, host, attempt, cursor)
         if at.attempt == 0:
             return LogBlock(b"", "", done=job.state.final, more=False)
+        data, at, more = self._ahead(job, host, attempt, at, _read_block)
+        more = more or (bool(data) and _goes_on(job, attempt, at))
+        done = not more and _ended(job, attempt, at)
         until = Until(self._answer)
-        forward = Forward(self._pieces, until)
-        block = forward.block(self._ahead(job, host, at, until), at, BLOCK_BYTES)
-        while not block.data and not block.more and _goes_on(job, attempt, block.cursor):
-            at = Cursor(block.cursor.attempt + 1)
-            block = forward.block(self._ahead(job, host, at, until), at, BLOCK_BYTES)
-        more = block.more or (bool(block.data) and _goes_on(job, attempt, block.cursor))
-        done = not more and _ended(job, attempt, block.cursor)
-        number = block.cursor.attempt
-        note = notes.slow(self._tails(job, number, until)) if not done else ""
         if done:
-            stored = self._segments(job, number, host, until, {})
-            note = " ".join(notes.unfinished(job, number, stored, host))
-        return LogBlock(block.data, str(block.cursor), done=done, more=more, note=note)
+            log = self._open(job, at.attempt, host, until)
+            note = " ".join(notes.unfinished(job, at.attempt, log, host))
+        else:
+            note = notes.slow(self._tails(job, at.attempt, until))
+        return LogBlock(data, str(at), done=done, more=more, note=note)
+
+    def _ahead(
+        self, job: Job, host: int | None, attempt: int | None, at: Cursor, read: _Read[T]
+    ) -> tuple[T, Cursor, bool]:
+        """Read what comes after the cursor; then the cursor behind it, and whether there is more."""
+        until = Until(self._answer)
+        while True:
+            log = self._open(job, at.attempt, host, until, at.given)
+            found, given, more = read(log, at.given)
+            at = Cursor(at.attempt, {**at.given, **given})
+            if found or more or not _goes_on(job, attempt, at):
+                return found, at, more
+            at = Cursor(at.attempt + 1)
 
     def window(self, job: Job, asked: WindowAsked, who: str = "") -> LogWindow:
         """As `JobsApi.log_window`. `who`: for whom. Raises BadRequest, NotFound, Busy, Transient."""
@@ -123,18 +129,18 @@ class Logs:
         if not number:
             return _nothing(job)
         until = Until(self._answer)
-        every = self._hosts(job, number, None, until)
-        hosts = every.alone(host)
+        every = self._open(job, number, None, until)
+        log = every.of_host(host)
         most = _within(asked.get("lines", window.LINES), window.MOST_LINES)
         width = _within(asked.get("width", window.WIDTH), window.MOST_WIDTH)
         placed = "line" in asked or "part" in asked
         side = asked.get("side", "around" if placed else "before")
-        spot = _spot(hosts, asked, behind=side == "after") or window.end(hosts)
-        lines, back = window.around(hosts, spot, side, most, width)
+        place = _place(log, asked, behind=side == "after") or log.end()
+        lines, back = window.around(log, place, side, most, width)
         if asked.get("text") and lines:
             with self._seats.taken(who), matcher(_query(asked)) as by:
                 window.mark(lines, by.spans)
-        before, total = spot.before - back, sum(log.lines for log in hosts.values())
+        before, total = sum(place.values()) - back, log.lines
         last = before + len(lines) >= total
         return LogWindow(
             attempt=number,
@@ -142,9 +148,9 @@ class Logs:
             lines=lines,
             before=before,
             total=total,
-            hosts=[notes.of_host(log) for _, log in sorted(every.items())],
-            notes=self._notes(job, number, hosts, host, until),
-            cursor=str(self._after(hosts, number)) if last else "",
+            hosts=[notes.of_host(each) for each in every.logs.values()],
+            notes=self._notes(job, number, log, host, until),
+            cursor=str(_end(log, number)) if last else "",
             done=last and _ended(job, attempt, Cursor(number)),
         )
 
@@ -153,18 +159,18 @@ class Logs:
         query = _query(asked)
         number = _start(job, asked.get("host"), asked.get("attempt"), "").attempt
         until, time = Until(self._answer), Until(min(SEARCH, self._answer))
-        hosts = (
-            self._hosts(job, number, asked.get("host"), until)
+        log = (
+            self._open(job, number, asked.get("host"), until)
             if number
-            else HostLogs((), self._pieces)
+            else LogReader({}, self._reader, until)
         )
         limit = _within(asked.get("limit", MATCHES), MOST_MATCHES)
         width = _within(asked.get("width", window.WIDTH), window.MOST_WIDTH)
         with self._seats.taken(who), matcher(query) as by:
-            counted = self._searches.count(hosts, query, by, until, time)
-            spot = _spot(hosts, asked, behind=asked.get("after", False)) or window.begin(hosts)
-            found = self._searches.after(hosts, spot, counted, by, limit, until)
-            before, previous = self._searches.before(hosts, spot, counted, by, until)
+            counted = self._searches.count(log, query, by, until, time)
+            place = _place(log, asked, behind=asked.get("after", False)) or log.begin()
+            found = self._searches.after(log, place, counted, by, limit, until)
+            before, previous = self._searches.before(log, place, counted, by, until)
             shown = [window.shown(line, width) for line in found]
             lines = window.fitting(shown, window.ROOM) or shown[:1]
             window.mark(lines, by.spans)
@@ -175,38 +181,39 @@ class Logs:
             previous=window.shown(previous, width) if previous else None,
             complete=counted.complete,
             searched=counted.searched,
-            bytes=sum(log.size for log in hosts.values()),
+            bytes=sum(each.size for each in log.logs.values()),
         )
 
-    def _ahead(self, job: Job, host: int | None, at: Cursor, until: Until) -> Segments:
-        return self._segments(job, at.attempt, host, until, at.places)
-
-    def _hosts(self, job: Job, attempt: int, host: int | None, until: Until) -> HostLogs:
-        found = self._segments(job, attempt, host, until, {})
-        logs = (HostLog(h, each, self._pieces, self._indexes, until) for h, each in found.items())
-        return HostLogs(logs, self._pieces)
-
-    def _segments(
-        self, job: Job, attempt: int, host: int | None, until: Until, since: Mapping[int, Place]
-    ) -> dict[int, Ordered]:
-        """What is stored and, behind it, what is not stored yet."""
+    def _open(
+        self,
+        job: Job,
+        attempt: int,
+        host: int | None,
+        until: Until,
+        given: Mapping[int, int] | None = None,
+    ) -> LogReader:
+        """Return what is stored and, behind it, what is not stored yet. `given`: the lines of each host that the reader
+        has; what is stored of them need not be known."""
+        given = given or {}
         tails = self._tails(job, attempt, until)  # before the list
         heard = {of: tail for of, tail in tails.of.items() if host in (None, of)}
-        seen = {of: since.get(of, BEGIN).given for of in heard}
-        # a reader goes on behind what is joined: what is stored before that has to be in the list
+        # a reader goes on behind what is joined; what is lost at the end is what is nowhere
         ends = {of: tail.end if tails.over else tail.base for of, tail in heard.items()}
-        needed = {of: end for of, end in ends.items() if end > seen[of]}
-        told = Told(needed, tails.settled_at, tails.whole)
-        found = self._pieces.segments(job, attempt, host, until, since, told)
-        stored: Segments = found
-        if tails.over:  # what is lost is what is nowhere
-            told = Told(ends, tails.settled_at, whole=True)
-            stored = self._pieces.segments(job, attempt, host, until, {}, told)
+        if tails.whole and all(end <= given.get(of, 0) for of, end in ends.items()):
+            found = {}
+        else:
+            needed = {of: n for of, n in ends.items() if tails.over or n > given.get(of, 0)}
+            found = self._lists.find(
+                job, attempt, host, until, ends=needed, settled_at=tails.settled_at,
+                complete=tails.whole,
+            )  # fmt: skip
+        found = {of: [*segments] for of, segments in found.items()}
         for of, tail in heard.items():
-            segment = joined(of, stored.get(of, []), tail, seen[of], over=tails.over)
+            seen = given.get(of, 0)
+            segment = joined(of, found.get(of, []), tail, seen, over=tails.over)
             if segment:
-                found.setdefault(of, Ordered()).append(segment)
-        return found
+                found.setdefault(of, []).append(segment)
+        return LogReader(found, self._reader, until)
 
     def _tails(self, job: Job, attempt: int, until: Until) -> Tails:
         found = self._live.tails(job, attempt, until) if self._live else NOTHING
@@ -215,22 +222,12 @@ class Logs:
         return found
 
     def _notes(
-        self, job: Job, attempt: int, hosts: HostLogs, host: int | None, until: Until
+        self, job: Job, attempt: int, log: LogReader, host: int | None, until: Until
     ) -> list[str]:
-        said = [note for _, log in sorted(hosts.items()) for note in notes.of_lines(log)]
+        said = notes.of_lines(log, host)
         said.append(notes.slow(self._tails(job, attempt, until)))
-        said += notes.unfinished(job, attempt, {h: log.segments for h, log in hosts.items()}, host)
+        said += notes.unfinished(job, attempt, log, host)
         return [note for note in said if note]
-
-    def _after(self, hosts: Mapping[int, HostLog], attempt: int) -> Cursor:
-        """Behind what there is."""
-        places: dict[int, Place] = {}
-        for host, log in hosts.items():
-            if log.segments:
-                place, newest = log.stored_end, log.segments[-1]
-                seen = log.first[-1] + log.starts[-1] - log.starts[-2] - 1
-                places[host] = place if newest.data is None else place._replace(seen=seen)
-        return Cursor(attempt, places)
 
 
 class _Seats:
@@ -276,7 +273,7 @@ def _start(job: Job, host: int | None, attempt: int | None, cursor: str) -> Curs
         raise NotFound(f"job {job.id} has {hosts_up_to(most)}, no host {host}")
     if not cursor:
         return Cursor(attempt or newest)
-    given = cursors.read(cursor)
+    given = read_cursor(cursor)
     if not 1 <= given.attempt <= newest:
         raise BadRequest("this cursor belongs to another job", hint="Begin without a cursor.")
     return given if attempt in (None, given.attempt) else Cursor(attempt or newest)
@@ -292,17 +289,55 @@ def _ended(job: Job, attempt: int | None, at: Cursor) -> bool:
     return job.state.final if at.attempt == len(job.attempts) else attempt is not None
 
 
-def _spot(hosts: HostLogs, asked: WindowAsked | SearchAsked, *, behind: bool) -> Spot | None:
-    """The place that is asked for; None: none is."""
+def _read_page(
+    log: LogReader, given: Mapping[int, int]
+) -> tuple[Sequence[Line], dict[int, int], bool]:
+    lines, more = log.ahead(log.after(given), PAGE_BYTES)
+    taken = _fitting(lines, PAGE_BYTES, PAGE_LINES)
+    more = more or len(taken) < len(lines)
+    return taken, {line.host: line.number for line in taken}, more
+
+
+def _read_block(log: LogReader, given: Mapping[int, int]) -> tuple[bytes, dict[int, int], bool]:
+    """Each line with its host, its time and what the program wrote."""
+    if len(log.logs) > 1:
+        lines, more = log.ahead(log.after(given), BLOCK_BYTES)
+        data = b"".join([b"%d %.3f %b\n" % (x.host, x.at, x.raw) for x in lines])
+        return data, {line.host: line.number for line in lines}, more
+    found, more = log.read_ahead(log.after(given), BLOCK_BYTES)
+    for host, runs in found.items():
+        if runs:  # nothing to merge: the lines need not be told apart
+            front = b"%d " % host
+            data = b"".join(run.data for run in runs)[:-1]
+            last = runs[-1].number + runs[-1].lines - 1
+            return front + data.replace(b"\n", b"\n" + front) + b"\n", {host: last}, more
+    return b"", {}, more
+
+
+def _fitting(lines: Iterable[Line], size: int, most: int) -> list[Line]:
+    """Return the first lines, as many as there is room for, one at least."""
+    taken: list[Line] = []
+    for line in islice(lines, most):
+        size -= len(line.raw)
+        if taken and size < 0:
+            break
+        taken.append(line)
+    return taken
+
+
+def _end(log: LogReader, attempt: int) -> Cursor:
+    """Return the cursor behind what there is."""
+    return Cursor(attempt, {host: each.last for host, each in log.logs.items()})
+
+
+def _place(log: LogReader, asked: WindowAsked | SearchAsked, *, behind: bool) -> Positions | None:
+    """Return the place that is asked for; None: none is."""
     if "line" in asked:
-        of = asked.get("of", asked.get("host", 0))
-        if of not in hosts:
-            return window.begin(hosts)
-        position = hosts[of].position(asked["line"])
-        return window.spot_of(hosts, of, position, behind=behind)
-    if "part" in asked:
-        return window.spot_at(hosts, asked["part"])
-    return None
+        host = asked.get("of", asked.get("host", 0))
+        if host not in log.logs:
+            return log.begin()
+        return log.at_line(host, log.logs[host].position(asked["line"]), behind=behind)
+    return log.at_part(asked["part"]) if "part" in asked else None
 
 
 def _query(asked: WindowAsked | SearchAsked) -> Query:

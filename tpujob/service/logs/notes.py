@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from threading import Lock
 
 from tpujob.api import LogGap, LogHost
@@ -12,10 +12,9 @@ from tpujob.errors import TpujobError
 from tpujob.newest import Newest
 from tpujob.ports import Blobs
 from tpujob.protocol import live, paths
-from tpujob.service.logs.bucket.pieces import MOST_SEGMENTS
-from tpujob.service.logs.bucket.stored import Segment
-from tpujob.service.logs.following.followed import Tails
-from tpujob.service.logs.hosts import HostLog
+from tpujob.service.logs.live_stream import Tails
+from tpujob.service.logs.reader import HostLog, LogReader
+from tpujob.service.logs.segments import MOST_SEGMENTS
 
 TIMEOUT = 5.0  #: seconds for the call that asks hosts
 REMEMBERED = 1000  #: attempts
@@ -51,18 +50,16 @@ def slow(tails: Tails) -> str:
     )
 
 
-def unfinished(
-    job: Job, attempt: int, segments: Mapping[int, Sequence[Segment]], host: int | None = None
-) -> list[str]:
+def unfinished(job: Job, attempt: int, log: LogReader, host: int | None = None) -> list[str]:
     """What of an attempt's log is missing at the end, once nothing more can come. `host`: of that one alone."""
     one = job.attempts[attempt - 1]
     slice = next((s for s in job.slices if s.name == one.slice), None)
     if slice is None or slice.gone_at is None or one.ended_at is None:
         return []
     open_ones = {
-        of: each[-1].last
-        for of, each in sorted(segments.items())
-        if each and (facts := each[-1].facts) and facts.open and each[-1].data is None
+        of: newest.last
+        for of, each in log.logs.items()
+        if (newest := each.segments[-1]).facts and newest.facts.open and newest.data is None
     }
     said: list[str] = []
     if open_ones:
@@ -73,7 +70,7 @@ def unfinished(
             " bucket."
         )
     hosts = range(len(slice.endpoints)) if host is None else [host]
-    without = [of for of in hosts if not segments.get(of)]
+    without = [of for of in hosts if of not in log.logs]
     taken = one.outcome is Outcome.INTERRUPTED and one.cause is not Cause.CANCELLED
     if without and taken and one.running_at is not None:
         said.append(
@@ -93,13 +90,18 @@ def of_host(log: HostLog) -> LogHost:
     return LogHost(host=log.host, lines=log.lines, bytes=log.size, missing=gaps)
 
 
-def of_lines(log: HostLog) -> list[str]:
-    cut = [
-        f"Host {log.host}: only the first {MOST_SEGMENTS:,} pieces of its log are shown;"
-        f" `tpujob logs --host {log.host}` reads all of them."
+def of_lines(log: LogReader, host: int | None) -> list[str]:
+    """Return which lines are not shown, and why."""
+    said = [
+        f"Host {each.host}: {many(lines, 'line')} from line {line:,} on {'is' if lines == 1 else 'are'} missing: the"
+        " log is longer than what is kept of one, or its agent was restarted before it had stored them."
+        for each in log.logs.values()
+        for line, lines in each.missing
     ]
-    return (cut if len(log.segments) >= MOST_SEGMENTS else []) + [
-        f"Host {log.host}: {many(lines, 'line')} from line {line:,} on {'is' if lines == 1 else 'are'} missing: the log"
-        " is longer than what is kept of one, or its agent was started anew before it had stored them."
-        for line, lines in log.missing
-    ]
+    if host is None and sum(len(x.segments) for x in log.logs.values()) >= MOST_SEGMENTS:
+        said.insert(
+            0,
+            f"Only the first {MOST_SEGMENTS:,} pieces of the log are shown;"
+            " `tpujob logs --host K` shows all of one host.",
+        )
+    return said

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tpujob.errors import BadRequest, Transient
-from tpujob.service.logs import index
-from tpujob.service.logs.lines import raw_of
+from tpujob.service.logs.lines import raw_of, tracebacks
 
 LONGEST = 1000  #: characters of what is looked for
 #: seconds of CPU that a pattern may take for one segment, of a mebibyte or so; a usual one takes a hundredth of that
@@ -72,7 +71,7 @@ def matcher(query: Query) -> Generator[Matcher]:
 
 class _Tracebacks:
     def lines(self, data: bytes) -> list[int]:
-        return index.tracebacks(data)
+        return tracebacks(data)
 
     def spans(self, texts: list[str]) -> list[list[tuple[int, int]]]:
         return [[] for _ in texts]

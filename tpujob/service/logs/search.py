@@ -1,24 +1,23 @@
-"""Where a log matches, exactly: matches are counted segment by segment, and the counts of segments are kept, so that
-going on from match to match reads one of them, and a log that grows only what is new."""
+"""Which lines of a log match: matches are counted segment by segment, and the counts are kept, so that going on from
+match to match reads one segment, and a log that grows is searched from its old end on."""
 
-from collections.abc import Mapping, Sequence
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import islice
+from operator import attrgetter
 from threading import Lock
 
 from tpujob.newest import Newest
-from tpujob.service.logs.bucket.pieces import AT_ONCE, Pieces, Until
-from tpujob.service.logs.bucket.stored import Key, Segment
-from tpujob.service.logs.forward import merged
-from tpujob.service.logs.hosts import HostLog
 from tpujob.service.logs.lines import Line, raw_of, time_of, whole
 from tpujob.service.logs.query import Matcher, Query
-from tpujob.service.logs.window import Spot
+from tpujob.service.logs.reader import HostLog, LogReader, Positions
+from tpujob.service.logs.segment_reader import AT_ONCE, SegmentReader, Until
+from tpujob.service.logs.segments import Key
 
 KEPT = 100_000  #: counts
-
-#: of what was looked for, and of the segment
-_Key = tuple[bytes, Key]
+_TIME = attrgetter("at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,95 +32,78 @@ class Counted:
 class Searches:
     """Threads may share it."""
 
-    def __init__(self, pieces: Pieces) -> None:
-        self._pieces = pieces
-        self._known: Newest[_Key, int] = Newest(KEPT)
+    def __init__(self, reader: SegmentReader) -> None:
+        self._reader = reader
+        self._known: Newest[tuple[bytes, Key], int] = Newest(KEPT)
         self._lock = Lock()
 
     def count(
-        self, hosts: Mapping[int, HostLog], query: Query, by: Matcher, until: Until, time: Until
+        self, log: LogReader, query: Query, by: Matcher, until: Until, time: Until
     ) -> Counted:
-        """Of all segments, or of as many as `time` allows; those that were counted before cost nothing."""
-        segments = [segment for log in hosts.values() for segment in log.segments]
+        """Count the matches of all segments, or of as many as `time` allows. What was counted before costs nothing."""
+        segments = [segment for each in log.logs.values() for segment in each.segments]
         mark = blake2b(repr(query).encode(errors="replace"), digest_size=16).digest()
-        counts = {s.key: n for s in segments if (n := self._of(mark, s)) is not None}
+        with self._lock:
+            known = {s.key: self._known.get((mark, s.key)) for s in segments}
+        counts = {key: count for key, count in known.items() if count is not None}
         missing = [s for s in segments if s.key not in counts]
         while missing and not time.over:
             some, missing = missing[:AT_ONCE], missing[AT_ONCE:]
-            for segment, data in zip(some, self._read(some, until), strict=True):
-                counts[segment.key] = len(by.lines(data))
-                self._keep(mark, segment, counts[segment.key])
+            read = self._reader.side_by_side(lambda s: self._reader.read(s, until), some)
+            for segment, data in zip(some, read, strict=True):
+                count = counts[segment.key] = len(by.lines(whole(data)))
+                with self._lock:
+                    self._known[mark, segment.key] = count
                 if time.over:  # a pattern may take seconds for each
                     break
         searched = sum(s.size for s in segments if s.key in counts)
         return Counted(counts, all(s.key in counts for s in segments), searched)
 
     def after(
-        self, hosts: Mapping[int, HostLog], spot: Spot, counted: Counted, by: Matcher,
-        most: int, until: Until,
+        self, log: LogReader, place: Positions, counted: Counted, by: Matcher, most: int, until: Until
     ) -> list[Line]:  # fmt: skip
-        """The first matches after a spot."""
-        found = [
-            self._onward(log, spot.positions[h], counted, by, most, until)
-            for h, log in hosts.items()
-        ]
-        return merged([lines for lines in found if lines])[:most]
+        """Return the first matches after a place."""
+
+        def matches(host: int, of: HostLog) -> Iterator[Line]:
+            for at, segment in enumerate(of.segments):
+                if of.starts[at + 1] > place[host] and counted.counts.get(segment.key):
+                    found = self._matches(of, at, by, until)
+                    yield from (line for position, line in found if position >= place[host])
+
+        found = [matches(host, of) for host, of in log.logs.items()]
+        return list(islice(heapq.merge(*found, key=_TIME), most))
 
     def before(
-        self, hosts: Mapping[int, HostLog], spot: Spot, counted: Counted, by: Matcher, until: Until
+        self, log: LogReader, place: Positions, counted: Counted, by: Matcher, until: Until
     ) -> tuple[int, Line | None]:
-        """How many matches lie before a spot, and the last of them."""
-        total, last = 0, list[list[Line]]()
-        for host, log in hosts.items():
-            count, line = self._backward(log, spot.positions[host], counted, by, until)
-            total += count
-            last += [[line]] if line else []
-        return total, merged(last)[-1] if last else None
+        """Return how many matches are before a place, and the last of them."""
+        found = [self._before(of, place[host], counted, by, until) for host, of in log.logs.items()]
+        last = [line for _, line in found if line]
+        return sum(count for count, _ in found), max(
+            last, key=lambda x: (x.at, x.host), default=None
+        )
 
-    def _onward(
-        self, log: HostLog, position: int, counted: Counted, by: Matcher, most: int, until: Until
-    ) -> list[Line]:
-        found: list[Line] = []
-        for at, segment in enumerate(log.segments):
-            if log.starts[at + 1] > position and counted.counts.get(segment.key):
-                lines = self._matches(log, at, by, until)
-                found += [line for place, line in lines if log.starts[at] + place >= position]
-                if len(found) >= most:
-                    break
-        return found[:most]
-
-    def _backward(
-        self, log: HostLog, position: int, counted: Counted, by: Matcher, until: Until
+    def _before(
+        self, of: HostLog, position: int, counted: Counted, by: Matcher, until: Until
     ) -> tuple[int, Line | None]:
         total, last = 0, None
-        whole_ones = [i for i in range(len(log.segments)) if log.starts[i + 1] <= position]
-        for at in range(len(log.segments)):
-            if log.starts[at] < position < log.starts[at + 1]:
-                lines = self._matches(log, at, by, until)
-                here = [line for place, line in lines if log.starts[at] + place < position]
-                total, last = len(here), here[-1] if here else None
-        total += sum(counted.counts.get(log.segments[i].key, 0) for i in whole_ones)
-        for at in reversed(whole_ones):
-            if last is None and counted.counts.get(log.segments[at].key):
-                last = next((line for _, line in self._matches(log, at, by, until)[-1:]), None)
+        for at in range(len(of.segments) - 1, -1, -1):
+            count = counted.counts.get(of.segments[at].key, 0)
+            if not count or of.starts[at] >= position:
+                continue
+            if last is None or of.starts[at + 1] > position:
+                here = [x for p, x in self._matches(of, at, by, until) if p < position]
+                count, last = len(here), here[-1] if here else last
+            total += count
         return total, last
 
-    def _matches(self, log: HostLog, at: int, by: Matcher, until: Until) -> list[tuple[int, Line]]:
-        """Of one segment, with their places in it."""
-        (data,) = self._read([log.segments[at]], until)
-        found, stored, first = by.lines(data), data.split(b"\n"), log.first[at]
+    def _matches(
+        self, of: HostLog, at: int, by: Matcher, until: Until
+    ) -> Sequence[tuple[int, Line]]:
+        """Return the matches of one segment, with their positions in the host's log."""
+        data = whole(self._reader.read(of.segments[at], until))
+        stored, first, start = data.split(b"\n"), of.first[at], of.starts[at]
         return [
-            (i, Line(log.host, first + i, time_of(stored[i]), raw_of(stored[i]))) for i in found
+            (start + i, Line(of.host, first + i, time_of(stored[i]), raw_of(stored[i])))
+            for i in by.lines(data)
         ]
-
-    def _read(self, segments: Sequence[Segment], until: Until) -> list[bytes]:
-        read = self._pieces.read_all([(s, 0, s.size) for s in segments], until)
-        return [whole(data) for data in read]
-
-    def _of(self, mark: bytes, segment: Segment) -> int | None:
-        with self._lock:
-            return self._known.get((mark, segment.key))
-
-    def _keep(self, mark: bytes, segment: Segment, count: int) -> None:
-        with self._lock:
-            self._known[mark, segment.key] = count

@@ -135,12 +135,12 @@ def _said(one: SpendingView) -> str:
     """`$41.20 of $50.00 spent (82%), $8.50/h now: lasts until 2026-11-29 14:05 UTC`."""
     whose = "" if one["whose"] == "job" else f"{one['whose']}: "
     spent, limit = one["used_micros"], one["limit_micros"]
-    said = f"{whose}{dollars(spent)} of {dollars(limit)} spent ({spent / limit:.0%})"
+    text = f"{whose}{dollars(spent)} of {dollars(limit)} spent ({spent / limit:.0%})"
     if one["unpriced"]:
-        return f"{said}; the price of {one['unpriced']} is unknown"
+        return f"{text}; the price of {one['unpriced']} is unknown"
     if one["used_up"]:
-        return f"{said}; used up, with {dollars(one['reserve_micros'])} for the way out"
+        return f"{text}; used up, with {dollars(one['reserve_micros'])} reserved for saving and releasing"
     if one["reached_at"]:
         until = one["reached_at"][:16].replace("T", " ")
-        return f"{said}, {dollars(one['micros_per_hour'])}/h now: lasts until {until} UTC"
-    return said
+        return f"{text}, {dollars(one['micros_per_hour'])}/h now: lasts until {until} UTC"
+    return text

@@ -7,17 +7,10 @@ from typing import Any, get_args
 
 from tpujob.api import CompareAsked, CompareView, EstimateSaid, Unit, WayView
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.money import DataToCopy, told_steps
-from tpujob.domain.money.forecast import (
-    Hardware,
-    Outlook,
-    Place,
-    Source,
-    Throughput,
-    Way,
-    best,
-    measured,
-)
+from tpujob.domain.money import DataToCopy, steps_of_spec
+from tpujob.domain.money.forecast import Outlook, PlaceOption, best
+from tpujob.domain.money.run_time import SliceKind, Source, Throughput, measured
+from tpujob.domain.money.samples import Place
 from tpujob.domain.placement import Site
 from tpujob.domain.spec import JobSpec
 from tpujob.domain.text import many, rfc3339
@@ -70,10 +63,10 @@ class Comparisons:
             )
             return forecaster.of(wanted, use, amount / speed.per_second / 3600, told)
 
-        ways = list[Way]()
+        ways = list[PlaceOption]()
         for place in places:
-            speed = speeds.get(Hardware(place.type, place.tpu_slices))
-            ways.append(Way(place, speed, outlook(place, speed) if speed else None))
+            speed = speeds.get(SliceKind(place.type, place.tpu_slices))
+            ways.append(PlaceOption(place, speed, outlook(place, speed) if speed else None))
         marks = best(ways)
         ways.sort(key=_order)
         return CompareView(
@@ -107,10 +100,10 @@ def _amount(wanted: JobSpec, asked: CompareAsked) -> tuple[Unit, float]:
             hint=f"one of: {', '.join(get_args(Unit))}",
         )
     if amount is None and unit == "steps":
-        amount = told_steps(wanted)
+        amount = steps_of_spec(wanted)
     if amount is None:
         raise BadRequest(
-            f"nobody said how many {unit} there are to do", hint="--steps, --tokens or --samples"
+            f"the number of {unit} is not stated", hint="--steps, --tokens or --samples"
         )
     if not _positive(amount):
         raise BadRequest(f"{amount!r} {unit} cannot be done", hint="a number above 0")
@@ -150,21 +143,21 @@ def _places(wanted: JobSpec, asked: CompareAsked) -> list[Place]:
 
 def _said(
     by_type: Mapping[str, float], unit: Unit, slices: int, source: Source
-) -> dict[Hardware, Throughput]:
+) -> dict[SliceKind, Throughput]:
     """Raises BadRequest for what can be no speed."""
-    found: dict[Hardware, Throughput] = {}
+    found: dict[SliceKind, Throughput] = {}
     for type, speed in by_type.items():
         if not _positive(speed):
             raise BadRequest(f"{speed!r} {unit} a second cannot be", hint="a number above 0")
         accelerators.find(type)
-        found[Hardware(accelerators.canonical(type), slices)] = Throughput(
+        found[SliceKind(accelerators.canonical(type), slices)] = Throughput(
             float(speed), unit, source
         )
     return found
 
 
-def _order(way: Way) -> tuple[bool, bool, float, float]:
-    """The cheapest first, then what has no price by time, then what nobody knows."""
+def _order(way: PlaceOption) -> tuple[bool, bool, float, float]:
+    """The cheapest first, then what has no price by time, then what is unknown."""
     if way.outlook is None:
         return True, True, 0, 0.0
     costs, time = way.outlook.amounts, way.outlook.forecast.wall.p50
@@ -172,7 +165,7 @@ def _order(way: Way) -> tuple[bool, bool, float, float]:
 
 
 def _view(
-    way: Way, usd_per_hour: float | None, *, cheapest: bool, fastest: bool, emulated: bool
+    way: PlaceOption, usd_per_hour: float | None, *, cheapest: bool, fastest: bool, emulated: bool
 ) -> WayView:
     place, speed = way.place, way.throughput
     found = forecast_view(way.outlook, emulated=emulated) if way.outlook else None
@@ -193,13 +186,13 @@ def _view(
     )
 
 
-def _note(way: Way, usd_per_hour: float | None) -> str:
+def _note(way: PlaceOption, usd_per_hour: float | None) -> str:
     if way.throughput is None:
-        return f"nobody ran it on {way.place.type}: --throughput {way.place.type}=N"
+        return f"no job ran it on {way.place.type}: --throughput {way.place.type}=N"
     if usd_per_hour is None:
         return f"no price is known for {way.place.pricing} {way.place.type} in {way.place.zone}"
     if way.throughput.source == "roofline":
-        return f"the speed on {way.place.type} is that of a compile check: nobody ran it there"
+        return f"the speed on {way.place.type} is that of a compile check: no job ran it there"
     if way.outlook and not way.outlook.ends:
         return "most likely it fails before its end: recovery.preemptions, recovery.wait"
     return ""

@@ -21,8 +21,8 @@ from tpujob.domain.money import Group, Part, Report, Row
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
-from tpujob.service.board import Board
-from tpujob.service.money.ended import Ended
+from tpujob.service.job_index import JobIndex
+from tpujob.service.job_index.spending import EndedSpending
 
 CHIP_HOUR = 3600 * 1_000_000  #: in chip-microseconds
 PARTS = tuple(Part)  #: in the order in which they are shown
@@ -35,14 +35,14 @@ class Costs:
         self,
         store: Store,
         clock: Clock,
-        board: Board,
+        index: JobIndex,
         owner: str = "local",
         *,
         emulated: bool = False,
     ) -> None:
         """`emulated`: nothing is paid, and amounts are what Google Cloud would list."""
         self._store, self._clock, self._owner, self._emulated = store, clock, owner, emulated
-        self._ended = Ended(store, board)
+        self._ended = EndedSpending(store, index)
 
     def cost(self, *, by: str = "job", user: str = "", job: str = "") -> CostView:
         if by not in get_args(CostGroup):

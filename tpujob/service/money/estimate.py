@@ -1,4 +1,4 @@
-"""What a job will cost: its offer, what was said of it, and what earlier jobs took. Stores nothing."""
+"""What a job will cost: its offer, what was stated of it, and what earlier jobs took. Stores nothing."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -12,14 +12,14 @@ from tpujob.domain.model import Job
 from tpujob.domain.money import (
     DataToCopy,
     Estimate,
-    Length,
     Line,
-    Said,
+    RunTime,
+    StatedWork,
     Surroundings,
     Use,
     estimate,
+    estimate_run_time,
     in_use,
-    length,
     sums,
 )
 from tpujob.domain.placement import Site
@@ -31,7 +31,7 @@ from tpujob.service.money import budgets
 from tpujob.service.money.forecast import Forecaster, forecast_view
 from tpujob.service.submission import Placed
 
-#: of any number that is said
+#: of any number that is stated
 MOST = 10**12
 
 #: What a spec comes to at the site; raises BadSpec.
@@ -77,7 +77,7 @@ class Estimates:
         return view
 
     def within_budget(self, placed: Placed) -> None:
-        """Raises BadSpec when the job is estimated to cost more than its own budget. Where nobody knows how long it
+        """Raises BadSpec when the job is estimated to cost more than its own budget. Where it is unknown how long it
         takes, the budget ends it."""
         if placed.spec.budget is None:
             return
@@ -88,7 +88,7 @@ class Estimates:
 
     def _of(
         self, placed: Placed, said: EstimateSaid, jobs: Sequence[Job]
-    ) -> tuple[Estimate, Length]:
+    ) -> tuple[Estimate, RunTime]:
         """For the first offer, and how its length was found. `jobs`: all that there were."""
         use, long = self.use(placed, said, jobs)
         use = replace(use, copies=self.copies(placed.spec, use.zone))
@@ -98,15 +98,15 @@ class Estimates:
         """What is copied before a slice is asked for in that zone. Asks the storage. Raises BadSpec."""
         return tuple(self._to_copy(wanted, zone))
 
-    def use(self, placed: Placed, said: EstimateSaid, jobs: Sequence[Job]) -> tuple[Use, Length]:
+    def use(self, placed: Placed, said: EstimateSaid, jobs: Sequence[Job]) -> tuple[Use, RunTime]:
         """For the first offer, without the copies of data."""
         wanted, offer = placed.spec, placed.first
         number = {key: Decimal(str(value)) for key, value in said.items() if key != "quiet"}
-        long = length(
+        long = estimate_run_time(
             wanted,
             offer.type,
             jobs,
-            Said(number.get("hours"), said.get("steps"), number.get("step_seconds")),
+            StatedWork(number.get("hours"), said.get("steps"), number.get("step_seconds")),
         )
         use = Use(
             type=offer.type,
@@ -129,7 +129,7 @@ class Estimates:
         )
         return use, long
 
-    def _view(self, placed: Placed, found: Estimate, long: Length) -> EstimateView:
+    def _view(self, placed: Placed, found: Estimate, long: RunTime) -> EstimateView:
         wanted, offer = placed.spec, placed.first
         facts, slices = accelerators.find(offer.type), wanted.tpu.slices
         if self.emulated:

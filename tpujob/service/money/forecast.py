@@ -7,27 +7,16 @@ from typing import Any
 
 from tpujob.api import ForecastView, HalvesView, RangeView
 from tpujob.domain.model import Job
-from tpujob.domain.money import Use, told_steps
-from tpujob.domain.money.forecast import (
-    Conditions,
-    Met,
-    Micros,
-    Outlook,
-    Place,
-    Range,
-    Work,
-    amounts,
-    conditions,
-    forecast,
-    history,
-)
-from tpujob.domain.money.forecast.met import program_of
+from tpujob.domain.money import Use, steps_of_spec
+from tpujob.domain.money.conditions import Conditions, conditions
+from tpujob.domain.money.forecast import Micros, Outlook, PlannedWork, Range, amounts, forecast
+from tpujob.domain.money.samples import Place, SliceSample, history, program_of
 from tpujob.domain.prices import PriceList
 from tpujob.domain.spec import JobSpec
 
 #: newest jobs that are read
 NEWEST = 2000
-#: seconds between two checkpoints, where nobody says
+#: seconds between two checkpoints, where it is not stated
 CHECKPOINTS = 600.0
 
 
@@ -36,7 +25,7 @@ class Forecaster:
 
     def __init__(self, jobs: Sequence[Job], now: float, prices: PriceList) -> None:
         newest = sorted(jobs, key=lambda job: job.created_at)[-NEWEST:]
-        self._met: list[Met] = history(newest, now)
+        self._samples: list[SliceSample] = history(newest, now)
         self._prices = prices
 
     def of(
@@ -46,14 +35,14 @@ class Forecaster:
         `checkpoint_every`, in seconds."""
         place = Place(use.type, use.zone, use.pricing, use.slices)
         expected = conditions(
-            self._met,
+            self._samples,
             place,
             program_of(wanted),
             wait=said.get("wait"),
             preempt_every=said.get("preempt_every"),
         )
         seconds = float(hours) * 3600
-        work = Work(
+        work = PlannedWork(
             seconds,
             checkpoint=said.get("checkpoint_every", _checkpoints(wanted, seconds)),
             preemptions=wanted.recovery.preemptions,
@@ -64,8 +53,8 @@ class Forecaster:
 
 
 def _checkpoints(wanted: JobSpec, seconds: float) -> float:
-    """As a bundled program is told, at the pace at which its steps take so long."""
-    every, steps = wanted.run.args.get("checkpoint_every"), told_steps(wanted)
+    """By the arguments of a bundled program, at the pace at which its steps take so long."""
+    every, steps = wanted.run.args.get("checkpoint_every"), steps_of_spec(wanted)
     if isinstance(every, int) and steps and 0 < every <= steps:
         return seconds * every / steps
     return CHECKPOINTS

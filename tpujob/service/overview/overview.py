@@ -14,8 +14,8 @@ from tpujob.domain.pages import EVENTS, PAGE
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest, NotFound, StoreError
 from tpujob.ports import Clock, EventKey, Store
-from tpujob.service.board import Board
-from tpujob.service.overview import quotas, supply
+from tpujob.service.job_index import JobIndex
+from tpujob.service.overview import capacity, quotas
 from tpujob.service.overview.quotas import Quotas
 from tpujob.service.views import event_view
 
@@ -32,11 +32,11 @@ class Overview:
         store: Store,
         clock: Clock,
         circuits: Callable[[], Mapping[str, Circuit]],
-        board: Board,
+        index: JobIndex,
         allowed: Quotas | None = None,
     ) -> None:
         """`circuits`: the offers that were refused lately, for all jobs. `allowed`: None: there is no quota to read."""
-        self._store, self._clock, self._circuits, self._board = store, clock, circuits, board
+        self._store, self._clock, self._circuits, self._index = store, clock, circuits, index
         self._allowed = allowed
         self._kept: Mapping[int, Job] = {}  #: records of jobs that have ended within the day
 
@@ -60,7 +60,7 @@ class Overview:
             if read == READ:
                 older = _written(one)
                 break
-        of = self._board.names(job_id for job_id, _ in found)
+        of = self._index.names(job_id for job_id, _ in found)
         shown = [(job_id, event_in_full(one) if full else one) for job_id, one in found]
         views = [_view(job_id, event, *of.get(job_id, ("", ""))) for job_id, event in shown]
         return EventsPage(events=views, next=older)
@@ -79,13 +79,13 @@ class Overview:
     def capacity(self) -> CapacityReport:
         """As `JobsApi.capacity` says."""
         now = self._clock.now()
-        live, ended = self._board.split()
+        live, ended = self._index.split()
         jobs = [*live, *self._of_the_day(ended, now)]
         found = CapacityReport(
             at=rfc3339(now),
-            day_s=supply.DAY,
-            offers=supply.offers(jobs, now),
-            closed=supply.closed(self._circuits(), now),
+            day_s=capacity.DAY,
+            offers=capacity.offers(jobs, now),
+            closed=capacity.open_circuits(self._circuits(), now),
             waiting=sum(j.state in (State.QUEUED, State.PROVISIONING) for j in live),
         )
         if self._allowed:
@@ -95,7 +95,7 @@ class Overview:
     def _of_the_day(self, ended: Mapping[int, int], now: float) -> Sequence[Job]:
         """Those that have ended within the day; `ended`: the versions of their records, each of which is read once."""
         kept: dict[int, Job] = {}
-        for job_id in self._board.ended_since(now - supply.DAY):
+        for job_id in self._index.ended_since(now - capacity.DAY):
             number = int(job_id)
             known = self._kept.get(number)
             if known is None or known.version != ended.get(number):

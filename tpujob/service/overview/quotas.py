@@ -13,7 +13,7 @@ from tpujob.domain.model import Cause, Job
 from tpujob.domain.text import rfc3339
 from tpujob.errors import TpujobError
 from tpujob.ports import Clock
-from tpujob.service.overview import supply
+from tpujob.service.overview import capacity
 
 log = logging.getLogger(__name__)
 
@@ -93,8 +93,8 @@ def _of_jobs(
         if row not in rows:  # there is one quota for slices of every size
             row = replace(row[0], part=""), one.zone
         if one.gone_at is None and one.ready_at is not None:
-            held[row] += supply.chips([one])
-        if one.refused is Cause.QUOTA and supply.within(one.gone_at or one.requested_at, now):
+            held[row] += capacity.chips([one])
+        if one.refused is Cause.QUOTA and capacity.within(one.gone_at or one.requested_at, now):
             refused[row] += 1
     return held, refused
 

@@ -1,4 +1,4 @@
-"""The status page: one module for each page, all in the frame of `frame.py`. A page asks `JobsApi` as its caller, and
-shows the answer as HTML, or as JSON where its address ends in `.json`. No rule of a job is here, and no sentence about
-one: what is said comes in fields of the API.
+"""The status page. A page is a row in `routes.py`: path, template, loader. A loader asks `JobsApi` as its caller;
+`frame.py` shows its answer as HTML, or as JSON where the address ends in `.json`. No rule of a job is here, and no
+sentence about one: what a page says comes in fields of the API.
 """

@@ -12,7 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from tpujob.errors import NotFound
-from tpujob.web.guard import FOR_GOOD
+from tpujob.web.middleware.security import FOR_GOOD
 
 FOLDER = Path(__file__).parents[1] / "static"
 SHOWN = (".css", ".js", ".svg")

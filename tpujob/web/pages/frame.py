@@ -1,7 +1,7 @@
-"""What every page has in common: its address and its `.json` twin, its frame, its headers, and how it is written.
+"""What every page has in common: its routes, its `.json` twin, its frame and its headers.
 
-A handler asks the API and returns `answer(request, "job.html", data, title=..., command=...)`. Templates are in
-`web/templates/`; `parts/` has the macros that they share, each file with a comment that lists them.
+A loader asks the API and returns `PageContent`. Templates are in `web/templates/`; `parts/` has the macros that they
+share, each file with a comment that lists them.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 from starlette.types import Scope
 
+from tpujob.api import JobsApi
 from tpujob.errors import TpujobError
-from tpujob.web import plain
-from tpujob.web.live import Fragments
+from tpujob.web.middleware import error_page
 from tpujob.web.pages.assets import Asset, assets
 from tpujob.web.pages.query import Query
+from tpujob.web.routes.caller import Caller
 
 if TYPE_CHECKING:  # a backend whose page nobody opens does without it
     from jinja2 import Environment
@@ -33,7 +36,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-#: the pages that lead everywhere; one that the app does not have is not shown
+#: the pages that lead everywhere
 NAVIGATION = (
     ("/", "Jobs"),
     ("/capacity", "Capacity"),
@@ -46,54 +49,76 @@ NAVIGATION = (
 ALONE = (
     "x-tpujob-alone"  #: a header that asks for a page that needs nothing else, to be kept as a file
 )
+AGAIN = "x-tpujob-again"  #: a header of `live.js`, which fetches a page that is open already
 PACK_FROM = 1000  #: bytes of a body that is worth the packing
 
-Handler = Callable[..., Response]
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """What a loader is given."""
+
+    api: JobsApi
+    query: Query
+    job: str  #: as the path names it; empty: the page is not about one job
+    path: str  #: without what the page lies under
+    now: float
+    channels_file: str = ""  #: where notification channels are written
 
 
-def page(app: FastAPI, path: str, *, twin: str = "") -> Callable[[Handler], Handler]:
-    """Registers a handler for GET at `path` and at its twin: the same path with `.json`, or `twin`."""
+@dataclass(frozen=True, slots=True)
+class PageContent:
+    """What a loader returns."""
 
-    def register(handler: Handler) -> Handler:
-        for each in (twin or f"{path}.json", path):  # the first that matches is taken
-            app.get(each, include_in_schema=False)(handler)
-        app.state.pages = {*getattr(app.state, "pages", ()), path}
-        return handler
+    data: Mapping[str, Any]  #: the JSON of the page; its template sees the keys
+    title: str
+    command: str = ""  #: prints the same in a terminal
+    #: whose changes are on the page: a job's id, or empty for any; None: the page stays as it was loaded
+    live: str | None = None
+    again: str = ""  #: the query of the address that is fetched again; empty: the page's own
+    shown: Mapping[str, Any] = field(default_factory=dict[str, Any])  #: what the template sees, too
 
-    return register
+
+class PageRow(NamedTuple):
+    """A page, as data."""
+
+    path: str
+    template: str
+    load: Callable[[PageRequest], PageContent]
+    method: str  #: of `JobsApi`: a caller who may not call it is refused, whatever they ask for
+    filters: tuple[str, ...] = ()  #: the names that its query may have
+    twin: str = ""  #: the path of its JSON; empty: its own path with `.json`
 
 
-def answer(
-    request: Request,
-    template: str,
-    data: Mapping[str, Any],
-    *,
-    title: str,
-    command: str = "",
-    live: bool | Callable[[], Fragments] = False,
-    status: int = 200,
-    **shown: Any,
-) -> Response:
-    """`data` as JSON where the address ends in `.json`, else as that template. The template sees the keys of `data`,
-    what is `shown` beside them, and what `base.html` says. `command`: prints the same in a terminal. `live`: the page
-    has a `live` function, and changes while it is open; as a function, it gives what the template writes of
-    that, and the stream sends only what differs from it."""
-    told = json.dumps(data, ensure_ascii=False)
-    etag = _etag(request, told)
-    if (
-        request.method == "GET"
-        and status == 200
-        and etag in request.headers.get("if-none-match", "")
-    ):
+def add_page(app: FastAPI, page: PageRow) -> None:
+    def show(api: Caller, request: Request) -> Response:
+        getattr(api, page.method)
+        asked = PageRequest(
+            api,
+            Query.read(request.url.query, page.filters),
+            request.path_params.get("job", ""),
+            route_path(request.scope),
+            now(app),
+            app.state.channels_file,
+        )
+        events = app.state.events if AGAIN in request.headers else None
+        with events.followed() if events else nullcontext():
+            content = page.load(asked)
+        return respond(request, page.template, content)
+
+    for path in (page.twin or f"{page.path}.json", page.path):  # the first that matches is taken
+        app.get(path, include_in_schema=False)(show)
+
+
+def respond(request: Request, template: str, content: PageContent, status: int = 200) -> Response:
+    """The content as JSON where the address ends in `.json`, else as that template; 304 for a caller who has it."""
+    text = json.dumps(content.data, ensure_ascii=False)
+    etag = _etag(request, text)
+    known = request.headers.get("if-none-match", "")
+    if request.method == "GET" and status == 200 and etag in known:
         return Response(status_code=304, headers={"etag": etag})
     if route_path(request.scope).endswith(".json"):
-        return _packed(request, told.encode(), "application/json", status, {"etag": etag})
-    about = {"title": title, "command": command, "status": status}
-    about |= {"live": bool(live), "live_id": ""}
-    if callable(live):
-        fragments = shown["fragments"] = live()
-        about["live_id"] = request.app.state.views.loaded(fragments)
-    body = _html(request, template, data, about, shown)
+        return _packed(request, text.encode(), "application/json", status, {"etag": etag})
+    body = _html(request, template, content, status, etag)
     headers = {"content-security-policy": POLICY, "referrer-policy": "same-origin", "etag": etag}
     return _packed(request, body.encode(), "text/html; charset=utf-8", status, headers)
 
@@ -101,13 +126,13 @@ def answer(
 def problem(request: Request, error: TpujobError, status: int) -> Response:
     """A page that says what happened and what to do, and leads on."""
     if "principal" not in request.scope["state"]:  # a path that answers anybody
-        return plain.answer(request.scope, error, status)
+        return error_page.answer(request.scope, error, status)
     data = {"error": error.message, "hint": error.hint, "status": status}
     title = _PROBLEMS.get(status, "That failed")
     url = _urls(route_path(request.scope))
     everyone = {"who": "everyone", "show": "all"}
     ways = [(url("/"), "My recent jobs"), (url("/", everyone), "All jobs")]
-    return answer(request, "problem.html", data, title=title, status=status, ways=ways)
+    return respond(request, "problem.html", PageContent(data, title, shown={"ways": ways}), status)
 
 
 _PROBLEMS = {
@@ -118,26 +143,6 @@ _PROBLEMS = {
     409: "That is not possible now",
     422: "Invalid request",
 }
-
-
-def parts(name: str, *, path: str, now: float) -> Any:
-    """The macros of a template as functions, such as `parts("parts/jobs.html", path="/", now=...).row(row)`: what the
-    page at `path` shows, in the same words."""
-    return environment().get_template(name).make_module({"url": _urls(path), "now": now})
-
-
-def fragments(
-    template: str, made: Mapping[str, str], shown: Mapping[str, Any], *, path: str, now: float
-) -> Fragments:
-    """What of the page at `path` changes while it is open: `made` by macros of the template, by their ids. Each macro
-    is given what is `shown`."""
-    macros = parts(template, path=path, now=now)
-    return Fragments({id: str(getattr(macros, macro)(shown)) for id, macro in made.items()})
-
-
-def pager(asked: Query, older: str, what: str, *, path: str) -> str:
-    """The links from one page of something to the others; `older`: what comes before the last row, if anything does."""
-    return str(parts("parts/blocks.html", path=path, now=0.0).pager(asked, older, what))
 
 
 def link(request: Request, to: str) -> str:
@@ -151,26 +156,23 @@ def route_path(scope: Scope) -> str:
     return path.removeprefix(scope.get("root_path", "")) or "/"
 
 
-def _html(
-    request: Request,
-    template: str,
-    data: Mapping[str, Any],
-    page: Mapping[str, Any],
-    shown: Mapping[str, Any],
-) -> str:
+def _html(request: Request, template: str, content: PageContent, status: int, etag: str) -> str:
     app, path = request.app, route_path(request.scope)
-    known = getattr(app.state, "pages", ())
     about = {
-        **page,
+        "title": content.title,
+        "command": content.command,
+        "live": content.live,
+        "again": content.again,
+        "etag": etag,
         "path": path,
         "query": request.url.query,
         "who": request.scope["state"]["principal"],
-        "navigation": [(to, name) for to, name in NAVIGATION if to in known],
+        "navigation": NAVIGATION,
         "version": app.version,
         "alone": ALONE in request.headers,
-        "twin": "" if page["status"] != 200 else "/jobs.json" if path == "/" else f"{path}.json",
+        "twin": "" if status != 200 else "/jobs.json" if path == "/" else f"{path}.json",
     }
-    context = {"page": about, "url": _urls(path), "now": now(app), **data, **shown}
+    context = {"page": about, "url": _urls(path), "now": now(app), **content.data, **content.shown}
     return environment().get_template(template).render(context)
 
 
@@ -203,11 +205,11 @@ def _asset(name: str) -> Asset:
     return assets()[name]
 
 
-def _etag(request: Request, told: str) -> str:
-    """Of what that caller is told at that address."""
-    who = request.scope["state"]["principal"]
-    said = f"{who.id} {request.url.query} {route_path(request.scope)} {told}"
-    return f'"{hashlib.sha256(said.encode()).hexdigest()[:32]}"'
+def _etag(request: Request, text: str) -> str:
+    """Of what that caller reads at that address."""
+    who = request.scope["state"].get("principal")
+    about = f"{who and (who.id, who.role)} {request.url.query} {route_path(request.scope)} {text}"
+    return f'"{hashlib.sha256(about.encode()).hexdigest()[:32]}"'
 
 
 def _packed(

@@ -1,25 +1,19 @@
 """The first page: all jobs, or those that are asked for, in pages of 50."""
 
 import shlex
-from collections.abc import Callable, Container, Hashable, Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping
 from typing import Any, cast, get_args
 
-from fastapi import FastAPI, Request
-from fastapi.responses import Response
-
-from tpujob.api import ActionName, JobOrder, JobPage, JobRow, JobsApi, ListAsked
-from tpujob.domain import listing
-from tpujob.domain.access import Principal, Role
+from tpujob.api import ActionName, JobOrder, JobsApi, ListAsked
 from tpujob.domain.model import Cause, State
-from tpujob.web.live import Address, Fragments, Touched, Views
-from tpujob.web.pages import frame
+from tpujob.service.job_index import query as listing
+from tpujob.web.pages.frame import PageContent, PageRequest
 from tpujob.web.pages.query import Query
-from tpujob.web.routes.caller import Caller, may
+from tpujob.web.routes.caller import may
 
 ROWS = 50
 #: what an address may say: whose, which, and how they are ordered
-KNOWN = ("who", "show", "state", "cause", "type", "zone", "user", "q", "order", "reverse", "after")  # fmt: skip
+FILTERS = ("who", "show", "state", "cause", "type", "zone", "user", "q", "order", "reverse", "after")  # fmt: skip
 #: of the table: its class, and the titles in its head with the order that each leads to
 COLUMNS: tuple[tuple[str, tuple[tuple[str, JobOrder], ...]], ...] = (
     ("id", (("Job", "id"),)),
@@ -38,103 +32,22 @@ COLUMNS: tuple[tuple[str, tuple[tuple[str, JobOrder], ...]], ...] = (
 DOWN = frozenset(name for name, largest in listing.COLUMNS.items() if largest) - {"age"}
 
 
-def add(app: FastAPI) -> None:
-    views: Views = app.state.views
-
-    def made(api: JobsApi, at: Address) -> Fragments:
-        return live(as_all(api, Query.read(at.query, KNOWN)), at, frame.now(app))
-
-    def of(who: Principal, at: Address) -> Touched:
-        return touched(who, at, lambda: frame.now(app))
-
-    def as_all(api: JobsApi, asked: Query) -> JobsApi:
-        """Everyone's jobs as somebody reads them who owns none, so that they do look the same to all of a role."""
-        role = Role(api.whoami()["role"])
-        shared = role is not Role.ADMIN and not wanted(asked).get("mine", False)
-        return app.state.jobs(Principal("anybody", "anybody", role)) if shared else api
-
-    views.add("/", made, audience=audience, touched=of)
-
-    @frame.page(app, "/", twin="/jobs.json")
-    def jobs(api: Caller, request: Request) -> Response:
-        _ = api.list  # refused to whoever may not list, whatever they ask for
-        asked = Query.read(request.url.query, KNOWN)
-        found, may = as_all(api, asked).list(wanted(asked)), steers(api)
-        here = Address("/", request.url.query, {})
-        return frame.answer(
-            request,
-            "jobs.html",
-            cast("Mapping[str, Any]", found),
-            title="Jobs",
-            command=command(asked),
-            live=lambda: fragments(found, may, here, frame.now(app)),
-            asked=asked,
-            columns=COLUMNS,
-            down=DOWN,
-            causes=list(Cause),
-            steers=may,
-        )
-
-    _ = jobs
-
-
-def audience(who: Principal, at: Address) -> Hashable:
-    """Everyone's jobs look the same to all who may do the same; mine do not."""
-    mine = wanted(Query.read(at.query, KNOWN)).get("mine", False)
-    return who.role, who.id if mine else ""
-
-
-def touched(who: Principal, at: Address, clock: Callable[[], float]) -> Touched:
-    """Which changes of jobs the page shows."""
-    of = listing.wanted(wanted(Query.read(at.query, KNOWN)), who, ())
-
-    def is_touched(move: listing.Move, shown: Container[str] | None) -> bool:
-        effect = listing.effect(move, of, clock)
-        if effect is not listing.Effect.ROW or shown is None:
-            return effect is not listing.Effect.NONE
-        return row_id(f"{move.number:06d}") in shown
-
-    return is_touched
-
-
-def live(api: JobsApi, at: Address, now: float) -> Fragments:
-    """What of the page changes while it is open."""
-    found = api.list(wanted(Query.read(at.query, KNOWN)))
-    return fragments(found, steers(api), at, now)
-
-
-def fragments(found: JobPage, may: Sequence[ActionName], at: Address, now: float) -> Fragments:
-    """As the page shows them when it is loaded, and from there on."""
-    asked, kept = Query.read(at.query, KNOWN), at.kept
-    made = cache(lambda: frame.parts("parts/jobs.html", path=at.path, now=now))
-    rows: dict[str, str] = {}
-    for row in found["rows"]:
-        name = row_id(row["id"])
-        rows[name] = kept.row(name, _told(row), lambda row=row: str(made().row(row, may)))
-    states, pages = found["states"], (found["next"], found["matching"], found.get("first", 1))
-    parts = {
-        "chips": kept.row("chips", states, lambda: str(made().chips(asked, list(State), states)))
-    }
-    if rows:
-        parts["pager"] = kept.row(
-            "pager",
-            (len(rows), *pages),
-            lambda: str(made().pager(asked, len(rows), *pages)),
-        )
-    ended = all(row["finished_at"] for row in found["rows"])
-    return Fragments(parts, rows, [*rows], ended and asked.one("order") not in listing.PASSING)
-
-
-def row_id(job: str) -> str:
-    return f"job-{job}"
-
-
-def _told(row: JobRow) -> object:
-    """All that the row depends on. What has ended shows nothing but its record; money runs on, and cents are shown."""
-    if row["finished_at"]:
-        return row["version"]
-    spent = row["usd_spent"]
-    return {**row, "usd_spent": spent and round(spent, 2)}
+def load_jobs(asked: PageRequest) -> PageContent:
+    query = asked.query
+    return PageContent(
+        cast("Mapping[str, Any]", asked.api.list(wanted(query))),
+        "Jobs",
+        command(query),
+        live="",
+        shown={
+            "asked": query,
+            "columns": COLUMNS,
+            "down": DOWN,
+            "causes": list(Cause),
+            "every_state": list(State),
+            "steers": steers(asked.api),
+        },
+    )
 
 
 def steers(api: JobsApi) -> list[ActionName]:

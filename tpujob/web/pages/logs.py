@@ -2,69 +2,70 @@
 
 import shlex
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from fastapi import FastAPI, Request
 from fastapi.responses import Response, StreamingResponse
 
-from tpujob.api import JobsApi, LogMatches, LogWindow, SearchAsked, WindowAsked, WindowLine
+from tpujob.api import JobsApi, LogMatches, SearchAsked, WindowAsked, WindowLine
 from tpujob.domain import text
 from tpujob.domain.text import seconds
 from tpujob.errors import BadRequest
-from tpujob.web.live import Address, Fragments, Views
-from tpujob.web.pages import frame
+from tpujob.web.pages.frame import PageContent, PageRequest
 from tpujob.web.pages.query import Query
 from tpujob.web.routes.caller import Caller, JobRef
 
 #: what an address may say: which lines, what is looked for (`q`; `re`: it is a pattern; `i`: whatever the case; `tb`:
 #: tracebacks), one line in full (`whole`), and how times are told
-KNOWN = ("attempt", "host", "of", "line", "part", "side", "q", "re", "i", "tb", "whole", "times")
+FILTERS = (
+    *("attempt", "host", "of", "line", "part", "side", "q", "re", "i", "tb", "whole", "times"),
+    "lines",  #: at most
+)
 LINES = 150
 WHOLE = 64 * 1024  #: bytes of one line
 TIMES = ("utc", "local", "since")
 
 
-def add(app: FastAPI) -> None:
-    views: Views = app.state.views
-    views.add("/jobs/{job}/logs", live, job="job")
+def load_logs(asked: PageRequest) -> PageContent:
+    api, query = asked.api, asked.query
+    job = api.get(asked.job)
+    found = search(api, asked.job, query)
+    place = _place(query, found)
+    window = api.log_window(asked.job, place)
+    times = _times(query)
+    attempt = str(window["attempt"] or "")
+    here = query.but(attempt=attempt, lines="")  # a link must not mean another attempt tomorrow
+    end = Query({"attempt": [attempt], "host": query.many("host"), "lines": ["1"]})
+    data = {"job": job["id"], "window": window, "found": found}
+    return PageContent(
+        data,
+        f"Logs · {job['name']}",
+        command(job["id"], query),
+        live=None if window["done"] else job["id"],
+        # the end alone: the script asks for new lines by itself
+        again=str(end) if attempt else "",
+        shown={
+            "asked": here,
+            "here": _here(place),
+            "shown": {(line["host"], line["line"]) for line in window["lines"]},
+            "job": job,
+            "link": partial(link, here),
+            "raw": raw_of(here),
+            "attempts": [attempt["number"] for attempt in job["attempts"]],
+            "times": times,
+            "told": teller(times, window["began_at"]),
+        },
+    )
 
-    @frame.page(app, "/jobs/{job}/logs")
-    def logs(api: Caller, job: JobRef, request: Request) -> Response:
-        _ = api.log_window  # refused to whoever may not, whatever they ask for
-        asked = Query.read(request.url.query, KNOWN)
-        view = api.get(job)
-        found = search(api, job, asked)
-        place = _place(asked, found)
-        window = api.log_window(job, place)
-        times = _times(asked)
-        here = asked.but(
-            attempt=str(window["attempt"])
-        )  # a link must not mean another one tomorrow
-        data = {"job": view["id"], "window": window, "found": found}
-        path = frame.route_path(request.scope)
-        return frame.answer(
-            request,
-            "logs.html",
-            cast("Mapping[str, Any]", data),
-            title=f"Logs · {view['name']}",
-            command=command(view["id"], asked),
-            live=not window["done"] and (lambda: fragments(window, path)),
-            asked=here,
-            here=_here(place),
-            shown={(x["host"], x["line"]) for x in window["lines"]},
-            job=view,
-            link=partial(link, here),
-            raw=raw_of(here),
-            attempts=[a["number"] for a in view["attempts"]],
-            times=times,
-            told=teller(times, window["began_at"]),
-        )
+
+def add_text(app: FastAPI) -> None:
+    """Serve the whole output as text, plain and packed."""
 
     @app.get("/jobs/{job}/logs.txt", include_in_schema=False)
     @app.get("/jobs/{job}/logs.txt.gz", include_in_schema=False)
-    def text(api: Caller, job: JobRef, request: Request) -> Response:
+    def serve_text(api: Caller, job: JobRef, request: Request) -> Response:
         _ = api.log_block
         asked = Query.read(request.url.query, ("attempt", "host"))
         number, packs = api.get(job)["id"], request.url.path.endswith(".gz")
@@ -79,20 +80,7 @@ def add(app: FastAPI) -> None:
             headers={"content-disposition": f'{kind}; filename="{name}"'},
         )
 
-    _ = (logs, text)
-
-
-def live(api: JobsApi, at: Address) -> Fragments:
-    """How much there is: the page asks for new lines by itself, if it shows the last ones."""
-    asked = Query.read(at.query, KNOWN)
-    window = api.log_window(at.parts["job"], {**_of(asked), "lines": 1})
-    return fragments(window, at.path)
-
-
-def fragments(window: LogWindow, path: str) -> Fragments:
-    """As the page shows them when it is loaded, and from there on."""
-    made = frame.parts("parts/logs.html", path=path, now=0.0)
-    return Fragments({"log-end": str(made.end(window))}, still=window["done"])
+    _ = serve_text
 
 
 def whole(api: JobsApi, job: str, asked: Query) -> Iterator[bytes]:
@@ -125,7 +113,8 @@ def search(api: JobsApi, job: str, asked: Query) -> LogMatches | None:
 
 def _place(asked: Query, found: LogMatches | None) -> WindowAsked:
     """Which lines are shown: those around the place, else around the first match, else the last ones."""
-    wish: WindowAsked = {**_of(asked), **_line(asked), "lines": LINES}
+    most = _number("lines", asked.one("lines", str(LINES)))
+    wish: WindowAsked = {**_of(asked), **_line(asked), "lines": min(most, LINES)}
     if part := asked.one("part"):
         wish["part"] = _part(part)
     if asked.one("q"):

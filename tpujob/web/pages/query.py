@@ -1,12 +1,17 @@
-"""What a page is asked for in its address: read once, and written into every link that changes one part of it. Pure."""
+"""What a page is asked for in its address: read once, and written into every link that changes one part of it.
+The fields of a form are read in the same way."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 from urllib.parse import parse_qs, urlencode
+
+from fastapi import Depends, Request
 
 from tpujob.errors import BadRequest
 
+URLENCODED = "application/x-www-form-urlencoded"
 MOST = 4000  #: characters of a query
 FIELDS = 200  #: of a query or a form
 
@@ -60,3 +65,17 @@ class Query:
     def __str__(self) -> str:
         """As a link to the same page."""
         return "?" + urlencode({n: v for n, v in self._parts.items() if v}, doseq=True)
+
+
+async def _form(request: Request) -> Query:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != URLENCODED:
+        raise BadRequest(f"the form must be {URLENCODED}")
+    try:
+        return Query.of((await request.body()).decode())
+    except UnicodeDecodeError:
+        raise BadRequest("the form is not UTF-8") from None
+
+
+#: the fields of the form in the request's body
+Form = Annotated[Query, Depends(_form)]

@@ -9,7 +9,7 @@ from tpujob.api import CallerView, HealthView
 from tpujob.domain import access
 from tpujob.errors import BadRequest
 from tpujob.web import docs, schemas
-from tpujob.web.door import TICK_PATH
+from tpujob.web.auth.authenticator import TICK_PATH
 from tpujob.web.routes.caller import Caller
 
 #: what Prometheus is told that it gets

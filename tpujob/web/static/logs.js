@@ -99,8 +99,8 @@
     const part = { Home: 0, End: 1 }[event.key];
     if (part !== undefined) { event.preventDefault(); jump(part); }
   });
-  // the live stream has said how many lines there are
-  document.addEventListener("tpujob:rows", () => {
+  // the live page has fetched how many lines there are
+  document.addEventListener("htmx:after:swap", () => {
     total = Math.max(total, Number(by("log-end").dataset.total));
     if (following && !last()) later(); else tell();
   });

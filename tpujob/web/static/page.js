@@ -23,14 +23,13 @@
       if (time.textContent !== text) time.textContent = text;
     }
   };
-  setInterval(() => { if (!document.hidden && !document.body.hasAttribute("data-paused")) tellTimes(); }, 60_000);
+  setInterval(() => { if (!document.hidden && !document.body.hasAttribute("data-paused")) tellTimes(); }, 5_000);
   document.addEventListener("visibilitychange", () => { if (!document.hidden) tellTimes(); });
 
   // Stars: kept in this browser, for each place that the page is served from. Starred rows come first.
   const KEY = "tpujob.stars";
   const stars = () => { try { return new Set(JSON.parse(localStorage.getItem(KEY) ?? "[]")); } catch { return new Set(); } };
-  const pin = () => {
-    const rows = document.getElementById("rows");
+  const pin = (rows = document.getElementById("rows")) => {
     if (!rows) return;
     const starred = stars();
     for (const button of all("[data-star]", rows)) button.setAttribute("aria-pressed", String(starred.has(button.dataset.star)));
@@ -110,18 +109,15 @@
   // Views that change in place: what is no page of this kind is opened as a page of its own.
   document.addEventListener("htmx:before:swap", (event) => {
     const { ctx } = event.detail;
-    if (/<main id="main"/.test(ctx.text ?? "")) return;
+    if (/<main id="main"/.test(ctx.text ?? "")) return pin(event.detail.tasks[0]?.fragment.querySelector("#rows"));
     event.preventDefault();
     location.href = ctx.request.action;
   });
   const settled = () => {
-    const live = document.getElementById("main")?.dataset.live;
-    if (live === undefined) delete document.body.dataset.live; else document.body.dataset.live = live;
     pin(); count(); tellTimes();
+    document.activeElement.closest("#rows tr[data-job]")?.classList.add("at");
   };
-  document.addEventListener("htmx:after:swap", () => { settled(); document.dispatchEvent(new Event("tpujob:view")); });
-  // whoever writes rows, such as the live stream, says so
-  document.addEventListener("tpujob:rows", () => { pin(); count(); tellTimes(); });
+  document.addEventListener("htmx:after:swap", settled);
 
   settled();
 })();

@@ -18,7 +18,7 @@ def estimate(
     hours: Annotated[
         float | None,
         typer.Option(
-            metavar="H", min=0, help="For how long its slices run. Default: as earlier jobs tell."
+            metavar="H", min=0, help="Run time in hours. Default: learned from earlier jobs."
         ),
     ] = None,
     steps: Annotated[
@@ -29,18 +29,20 @@ def estimate(
     ] = None,
     stored_gib: Annotated[
         float | None,
-        typer.Option(metavar="GIB", min=0, help="What stays in the bucket, checkpoints and all."),
+        typer.Option(
+            metavar="GIB", min=0, help="GiB that stay in the bucket, checkpoints included."
+        ),
     ] = None,
     stored_days: Annotated[
-        float | None, typer.Option(metavar="D", min=0, help="For how long it stays.")
+        float | None, typer.Option(metavar="D", min=0, help="Days for which they stay.")
     ] = None,
     objects_written: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="Objects that the program writes: class A."),
+        typer.Option(metavar="N", min=0, help="Objects written by the program (class A)."),
     ] = None,
     objects_read: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="Objects that the program reads: class B."),
+        typer.Option(metavar="N", min=0, help="Objects read by the program (class B)."),
     ] = None,
     read_gib: Annotated[
         float | None,
@@ -60,11 +62,9 @@ def estimate(
         str, typer.Option(metavar="TIME", help="Time between two checkpoints. Default: 10m.")
     ] = "",
     quiet: Annotated[
-        bool, typer.Option("--quiet-program", help="The program prints next to nothing.")
+        bool, typer.Option("--quiet-program", help="Assume almost no log output.")
     ] = False,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Set types and zones side by side.")
-    ] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Compare types and zones.")] = False,
     types: Annotated[
         str, typer.Option(metavar="TYPE,...", help="Types to compare. Default: the file's.")
     ] = "",
@@ -75,13 +75,13 @@ def estimate(
     samples: Annotated[str, typer.Option(metavar="N", help="The same, in samples.")] = "",
     throughput: Annotated[
         list[str] | None,
-        typer.Option(metavar="TYPE=N", help="Units a second on a type, where no job tells."),
+        typer.Option(metavar="TYPE=N", help="Throughput per type, if no earlier job measured it."),
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show where each figure comes from.")
     ] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 6 if anything is not known.")
+        bool, typer.Option("--strict", help="Exit with 6 if a price or quantity is unknown.")
     ] = False,
     as_json: Json = False,
 ) -> int:
@@ -92,7 +92,7 @@ def estimate(
 
     spec = jobfile.read(file, "", cross_region=False)
     given = dump(spec)
-    said: EstimateSaid = {"quiet": quiet}
+    options: EstimateSaid = {"quiet": quiet}
     for name, value in {
         "hours": hours,
         "steps": steps,
@@ -105,14 +105,14 @@ def estimate(
         "written_gib": written_gib,
     }.items():
         if value is not None:
-            said[name] = value
+            options[name] = value
     for name, text in {
         "wait": wait,
         "preempt_every": preempt_every,
         "checkpoint_every": checkpoint_every,
     }.items():
         if text:
-            said[name] = comparison.time(text, f"--{name.replace('_', '-')}")
+            options[name] = comparison.time(text, f"--{name.replace('_', '-')}")
     work = comparison.asked(
         steps=steps, tokens=tokens, samples=samples, types=types, zones=zones,
         speeds=throughput or (),
@@ -123,16 +123,16 @@ def estimate(
         kept = rooflines(spec, work.get("types", [*spec.tpu.types]), work.get("unit", "steps"))
         if kept:
             work["rooflines"] = kept
-        side_by_side = jobfile.named(file, lambda: connect().compare(given, said, work))
+        side_by_side = jobfile.named(file, lambda: connect().compare(given, options, work))
         say_json(side_by_side) if as_json else comparison.show(side_by_side)
         return 0
     if set(work) - {"amount"}:
         raise BadRequest("--types, --zones, --tokens, --samples and --throughput go with --compare")
-    found = jobfile.named(file, lambda: connect().estimate(given, said))
+    found = jobfile.named(file, lambda: connect().estimate(given, options))
     if as_json:
         say_json(found)
     else:
-        from tpujob.cli.render.cost.estimate import estimate_page
+        from tpujob.cli.commands.cost.estimate_page import estimate_page
 
         on = screen()
         page = estimate_page(found, on.columns, color=on.color, explained=explain)

@@ -1,15 +1,25 @@
-"""`tpujob cost report`: what jobs have cost, and what came of it."""
+"""`tpujob cost report`: what jobs have cost and what came of it, as a page and as CSV."""
 
+from __future__ import annotations
+
+import csv
+import io
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tpujob.cli.backend import connect
 from tpujob.cli.options import Json, complete_job
 from tpujob.cli.output import note, say, say_json, screen
+from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.text import clip_middle, paint, wrap
+from tpujob.domain.text import clean, dollars, many
 from tpujob.errors import BadRequest, TpujobError
+
+if TYPE_CHECKING:
+    from tpujob.api import CostRowView, CostView
 
 
 class By(StrEnum):
@@ -44,14 +54,13 @@ def report(
     job = api.get(job)["id"] if job else ""
     found = api.cost(by=by, user=user, job=job)
     if plot:
-        from tpujob.cli.render.cost.plot import draw
+        from tpujob.cli.commands.cost.plot import draw
 
         days = found if by is By.DAY else api.cost(by=By.DAY, user=user, job=job)
         _write(plot, draw(days, format))
     if as_json:
         say_json(found)
         return
-    from tpujob.cli.render.cost.report import cost_csv, cost_page
 
     on = screen()
     if as_csv:
@@ -61,7 +70,7 @@ def report(
 
 
 def _format(plot: Path) -> str:
-    from tpujob.cli.render.cost.plot import FORMATS
+    from tpujob.cli.commands.cost.plot import FORMATS
 
     found = plot.suffix.lower().removeprefix(".")
     if found not in FORMATS:
@@ -79,3 +88,140 @@ def _write(plot: Path, picture: bytes) -> None:
         unfinished.unlink(missing_ok=True)
         raise TpujobError(f"{plot} cannot be written: {error.strerror}") from None
     note(f"tpujob: drew {plot}")
+
+
+NOTHING = "There are no jobs, so nothing was spent."
+LEFT_OUT = "List prices of TPU slices, from ready to gone. Disks, addresses, storage and traffic are not in it."
+GOODPUT = "Goodput is the productive part of all chip-hours, waiting included."
+EMULATED = "These jobs ran on this machine's emulator, which bills nothing: it is what Google Cloud would list."
+FREE = ("waiting", "provisioning")  #: nothing is billed before a slice is ready
+MEANING = {
+    "productive": "steps that count",
+    "waiting": "no slice was asked for",
+    "provisioning": "asked for, not there",
+    "preparing": "set-up, and pauses between retries",
+    "compiling": "until the first step",
+    "redone": "steps that were lost and made again",
+    "hung": "without progress, until it was ended",
+    "held": "cancelled, the slice kept",
+    "condemned": "a bad slice, until another was there",
+    "releasing": "the program had ended",
+    "unknown": "how much counts is not known",
+}
+_PARTS = (
+    Column("Part"),
+    Column("Chip-hours", right=True),
+    Column("Share", right=True),
+    Column("List value", right=True),
+    Column("What it is", floors=(24, 10)),
+)
+
+
+def cost_page(found: CostView, columns: int, *, color: bool = False) -> str:
+    """The whole text."""
+    total, emulated = found["total"], found.get("emulated", False)
+    if not total["parts"]:
+        return NOTHING
+    rows = [_cells(row, found["by"], emulated) for row in found["rows"]]
+    last = _cells(total, "total", emulated)
+    out = [table(_columns(found["by"]), [*rows, last], columns, color=color)]
+    out += ["", *parts(total, columns, color=color), "", *_remarks(found, columns)]
+    return "\n".join([*out, *wrap(EMULATED if emulated else LEFT_OUT, columns)])
+
+
+def parts(row: CostRowView, columns: int, *, color: bool = False) -> list[str]:
+    """Where the time of one row went."""
+    whole = _all_chip_hours(row)
+    rows = [
+        (
+            part["part"],
+            f"{part['chip_hours']:,.3f}",
+            f"{part['chip_hours'] / whole:.1%}" if whole else "-",
+            dollars(0) if part["part"] in FREE else _money(part["list_micros"], row),
+            MEANING.get(part["part"], ""),
+        )
+        for part in row["parts"]
+    ]
+    billed = f"{row['chip_hours']:,.3f} of them were billed"
+    last = ("all", f"{whole:,.3f}", f"{1:.1%}", _money(row["list_micros"], row), billed)
+    heading = paint("Where the time went", "bold", color)
+    return [heading, table(_PARTS, [*rows, last], columns, color=color)]
+
+
+def _all_chip_hours(row: CostRowView) -> float:
+    return row.get("all_chip_hours", sum(part["chip_hours"] for part in row["parts"]))
+
+
+def _columns(by: str) -> tuple[Column, ...]:
+    return (
+        Column(by.capitalize(), floors=(30, 16, 10), cut=clip_middle),
+        *(Column(title, right=True) for title in _TITLES),
+    )
+
+
+_TITLES = ("Jobs", "Slices", "Chip-hours", "Goodput", "List value", "You pay")
+
+
+def _cells(row: CostRowView, by: str, emulated: bool) -> tuple[str, ...]:
+    key = f"{row['key']} {row['name']}" if by == "job" else row["key"] or "-"
+    good = row["goodput"]
+    return (
+        clean(key),
+        f"{row['jobs']:,}",
+        f"{row['slices']:,}",
+        f"{row['chip_hours']:,.3f}",
+        "-" if good is None else f"{good:.1%}",
+        _money(row["list_micros"], row),
+        dollars(0) if emulated else _money(row["pay_micros"], row),
+    )
+
+
+def _money(micros: int, row: CostRowView) -> str:
+    """An amount that leaves out slices without a price is a lower bound."""
+    if not row["unpriced_chip_hours"]:
+        return dollars(micros)
+    return f">{dollars(micros)}" if micros else "unknown"
+
+
+def _remarks(found: CostView, columns: int) -> list[str]:
+    total, lines = found["total"], [GOODPUT]
+    if total["open_slices"]:
+        lines.append(
+            f"{many(total['open_slices'], 'slice')} still billed; billing ends when it is seen to be gone."
+        )
+    if total["least_micros"] < total["list_micros"]:
+        least, most = (dollars(total[key]) for key in ("least_micros", "list_micros"))
+        lines.append(
+            f"The list value is between {least} and {most}: a slice is missing, and not yet known to be gone."
+        )
+    if total["unpriced_chip_hours"]:
+        share = 1 - total["unpriced_chip_hours"] / (total["chip_hours"] or 1)
+        lines.append(
+            f"No price is known for {total['unpriced_chip_hours']:,.3f} chip-hours; the amounts cover {share:.1%}."
+        )
+    if copies := found.get("copies_micros", 0):
+        lines.append(
+            f"Copies of data and checkpoints into other regions: {dollars(copies)}, beside these amounts."
+        )
+    return [line for text in lines for line in wrap(clean(text), columns)]
+
+
+def cost_csv(found: CostView) -> str:
+    """One line for each row and part, with the amounts in micro-dollars. Ends without a line end."""
+    out = io.StringIO()
+    write = csv.writer(out, lineterminator="\n")
+    write.writerow(
+        [found["by"], "name", "part", "chip_hours", "list_micros", "unpriced_chip_hours"]
+    )
+    for row in found["rows"]:
+        for part in row["parts"]:
+            amount = (
+                ""
+                if row["unpriced_chip_hours"] and not part["list_micros"]
+                else part["list_micros"]
+            )
+            write.writerow(
+                [row["key"], row["name"], part["part"], part["chip_hours"], amount,
+                 row["unpriced_chip_hours"]]
+            )  # fmt: skip
+    return out.getvalue().rstrip("\n")

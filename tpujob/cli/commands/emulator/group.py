@@ -1,22 +1,26 @@
 """`tpujob emulator ...`: inject faults into the local Cloud TPU, and show its state.
 
-Here are the faults of the whole cloud; those of slices and hosts are in `slices.py`, what the service does only at
-times in `quirks.py`, plans of faults in `plans.py`.
+Here are the commands for the emulator as a whole, and for schedules of faults. Those of slices and hosts are in
+`slices.py`, those of zones and APIs in `cloud.py`.
 """
 
 import json
 import shlex
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any, cast
 
 import typer
 
-from tpujob.cli.commands.emulator import HELP, hollow, plans, quirks, slices
+from tpujob.cli.commands.emulator import HELP, cloud, slices
 from tpujob.cli.commands.emulator import options as given
-from tpujob.cli.commands.emulator.options import Hang, Lasts, Type, Zone, lasting
+from tpujob.cli.commands.emulator.options import lasting
 from tpujob.cli.options import Json
 from tpujob.cli.output import note, say, say_json, say_page
+from tpujob.emulator.faults import PER_HOUR, PRESETS
 
 app = typer.Typer(no_args_is_help=True, help=HELP)
+
+_OFF = Annotated[bool, typer.Option("--off", help="Stop the schedule; faults that are set stay.")]
 
 
 @app.command()
@@ -30,15 +34,15 @@ def status(as_json: Json = False) -> None:
 @app.command()
 def env(
     project: Annotated[
-        str, typer.Option(metavar="PROJECT", help="Of gcloud; default: the context's.")
+        str, typer.Option(metavar="PROJECT", help="gcloud's project; default: the context's.")
     ] = "",
-    off: Annotated[bool, typer.Option("--off", help="Print what undoes it.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Print how to undo it.")] = False,
     as_json: Json = False,
 ) -> None:
     """Print what to export for gcloud and Python clients.
 
     eval "$(tpujob emulator env)" leads gcloud, Google's Python clients and the contexts of tpujob
-    in this terminal to the emulator. Its addresses are others after each start."""
+    in this terminal to the emulator. Its addresses change with each start."""
     if off:
         from tpujob.emulator import environment
 
@@ -61,117 +65,14 @@ def profile(
         ),
     ],
 ) -> None:
-    """Say what is installed on new hosts.
-
-    On those of slices that come up from now on."""
+    """Choose what is installed on the hosts of new slices."""
     found = given.client().do("profile", name=name)
     say(f"hosts that come up from now on are {name}")
     for one in found["shortcomings"]:
         note(f"tpujob: {one}")
 
 
-app.add_typer(hollow.app, name="hollow", help=hollow.HELP)
-
-for command in slices.COMMANDS:
-    app.command()(command)
-
-
-@app.command()
-def stockout(
-    zone: Zone,
-    type: Annotated[
-        str, typer.Argument(metavar="TYPE", help="Such as v4; default: every type.")
-    ] = "",
-    lasts: Lasts = None,
-    off: Annotated[bool, typer.Option("--off", help="There is capacity again.")] = False,
-    fail: Annotated[
-        bool, typer.Option("--fail", help="Requests fail at once, instead of waiting in the queue.")
-    ] = False,
-) -> None:
-    """Let a zone run out of capacity for new slices."""
-    given.client().do("stockout", zone=zone, type=type, for_s=lasts, off=off, fail=fail)
-    what = type or "any type"
-    say(f"{zone}: {'capacity' if off else 'no more capacity'} for {what}{' again' if off else ''}")
-
-
-@app.command()
-def quota(
-    zone: Zone,
-    type: Type,
-    limit: Annotated[
-        str,
-        typer.Argument(
-            metavar="LIMIT", help="In cores (v5e, v6e: chips), as in v4-16; none: no limit."
-        ),
-    ],
-    pricing: Annotated[
-        str, typer.Option(metavar="[spot|on-demand|reserved]", help="Default: each of them.")
-    ] = "",
-) -> None:
-    """Limit how much of a generation may be held in a zone."""
-    if not limit.isdecimal() and limit != "none":
-        raise typer.BadParameter(f"{limit!r} is neither a number nor none", param_hint="LIMIT")
-    most = int(limit) if limit != "none" else None
-    given.client().do("quota", zone=zone, type=type, limit=most, pricing=pricing)
-    say(f"{zone}: quota of {type} is {limit}")
-
-
-@app.command()
-def api_error(
-    method: Annotated[
-        str, typer.Argument(metavar="METHOD", help="Such as CreateQueuedResource; *: any.")
-    ],
-    code: Annotated[
-        str, typer.Argument(metavar="CODE", help="Such as UNAVAILABLE; OK: it only hangs.")
-    ],
-    count: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Number of calls; 0 removes the fault.")
-    ] = 1,
-    after: Annotated[
-        bool, typer.Option("--after", help="Fail after the call took effect, not before.")
-    ] = False,
-    hang: Hang = 0.0,
-    message: Annotated[str, typer.Option(metavar="TEXT", help="What Google would say.")] = "",
-) -> None:
-    """Let the next calls of the API fail, or hang."""
-    fault = {"count": count, "after": after, "hang_s": hang, "message": message}
-    given.client().do("api-error", method=method, code=code, **fault)
-    say(f"{method}: {_next(count, 'call')} {code.upper()}")
-
-
-@app.command()
-def storage_error(
-    count: Annotated[int, typer.Option(min=1, metavar="N", help="Number of requests.")] = 1,
-    status: Annotated[
-        int, typer.Option(help="503, 429, 403 or 404; 200: it only hangs.", metavar="CODE")
-    ] = 503,
-    method: Annotated[
-        str, typer.Option(metavar="METHOD", help="GET, LIST, POST, PUT, PATCH or DELETE; *: any.")
-    ] = "*",
-    hang: Hang = 0.0,
-    path: Annotated[
-        str, typer.Option(help="Only where bucket and name contain this text.", metavar="TEXT")
-    ] = "",
-    after: Annotated[
-        bool, typer.Option("--after", help="Fail after the request took effect, not before.")
-    ] = False,
-    off: Annotated[bool, typer.Option("--off", help="Remove all of these faults.")] = False,
-) -> None:
-    """Let the next requests of Cloud Storage fail, or hang."""
-    fault = {"status": status, "method": method, "count": count, "after": after, "hang_s": hang}
-    given.client().do("storage-error", **fault, path=path, off=off)
-    of = "" if method == "*" else f" ({method.upper()})"
-    answers = f"{_next(count, 'request', of)} {status}"
-    say(f"Cloud Storage: {'no request is set to fail' if off else answers}")
-
-
-def _next(count: int, what: str, of: str = "") -> str:
-    if count == 0:
-        return f"no {what} is set to answer"
-    return f"the next {what}{of} answers" if count == 1 else f"the next {count} {what}s{of} answer"
-
-
-for command in quirks.COMMANDS:
+for command in (*slices.COMMANDS, *cloud.COMMANDS):
     app.command()(command)
 
 
@@ -188,5 +89,90 @@ def settings(
     say(json.dumps(all_of_it))
 
 
-for command in plans.COMMANDS:
-    app.command()(command)
+@app.command()
+def chaos(
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="The same seed brings the same faults.")
+    ] = None,
+    rate: Annotated[
+        str,
+        typer.Option(
+            metavar="RATE", help="calm, normal, storm, or a multiple of normal such as 2.5."
+        ),
+    ] = "normal",
+    lasts: given.Lasts = None,
+    only: Annotated[
+        str,
+        typer.Option(metavar="KINDS", help=f"With commas between them, of {', '.join(PER_HOUR)}."),
+    ] = "",
+    off: _OFF = False,
+) -> None:
+    """Inject faults at random.
+
+    Preemptions, stockouts, errors of the APIs, slow hosts and others, at times that a seed decides."""
+    if off:
+        _end()
+        return
+    if seed is None:
+        raise typer.BadParameter("give one, such as --seed 7", param_hint="--seed")
+    _show(given.client().do("chaos", seed=seed, rate=_rate(rate), for_s=lasts, only=only))
+
+
+@app.command()
+def schedule(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE", help="YAML or JSON: a list of steps such as {at: 30s, do: preempt}."
+        ),
+    ] = None,
+    off: _OFF = False,
+) -> None:
+    """Inject the faults of a file, each at its time.
+
+    A step has `at`, `do` (the name of a command) and that command's options
+    by name: {at: 2m, do: stockout, zone: us-central2-b, for: 10m}."""
+    if off:
+        _end()
+        return
+    if file is None:
+        raise typer.BadParameter("give a file with steps", param_hint="FILE")
+    _show(given.client().do("schedule", steps=_read(file)))
+
+
+def _end() -> None:
+    given.client().do("end-plan")
+    say("The schedule of faults is stopped.")
+
+
+def _rate(text: str) -> float:
+    if text in PRESETS:
+        return PRESETS[text]
+    try:
+        return float(text)
+    except ValueError:
+        known = ", ".join(PRESETS)
+        message = f"{text!r} is neither {known} nor a number"
+        raise typer.BadParameter(message, param_hint="--rate") from None
+
+
+def _read(file: Path) -> list[Any]:
+    """The steps, with every value as text, as `000042` is a job and not a number. Raises typer.BadParameter."""
+    import yaml
+
+    try:
+        found = yaml.load(file.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506, makes only texts
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise typer.BadParameter(f"{file}: {why}", param_hint="FILE") from error
+    steps = cast(list[Any], found if isinstance(found, list) else [found])
+    for step in steps:
+        if isinstance(step, dict) and "target" in step:
+            step["target"] = given.slice_or_id(str(cast(dict[str, Any], step)["target"]))
+    return steps
+
+
+def _show(coming: dict[str, Any]) -> None:
+    from tpujob.cli.render.emulator import plan_lines
+
+    say("\n".join(plan_lines(coming)) if coming["next"] else "The schedule has no steps left.")

@@ -33,7 +33,7 @@ Zone = Annotated[str, typer.Argument(metavar="ZONE", help="Such as us-central2-b
 Type = Annotated[
     str, typer.Argument(metavar="TYPE", help="Such as v4 or v4-16: the generation counts.")
 ]
-Hang = Annotated[float, lasting("Answer only after this.")]
+Hang = Annotated[float, lasting("Delay the answer by this.")]
 Lasts = Annotated[float | None, lasting("Default: until --off.", "--for")]
 OneHost = Annotated[int, typer.Option(min=0, metavar="K", help="Its number in the slice.")]
 AnyHost = Annotated[

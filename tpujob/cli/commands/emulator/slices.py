@@ -47,8 +47,8 @@ def announce(
 
     Nothing happens by itself then: `maintain` carries it out."""
     slice = given.do("announce", target, in_s=begins, window_s=window, off=off)
-    said = "no maintenance is announced" if off else f"maintenance is announced, in {begins:g} s"
-    say(f"{slice}: {said}")
+    what = "no maintenance is announced" if off else f"maintenance is announced, in {begins:g} s"
+    say(f"{slice}: {what}")
 
 
 def slow(
@@ -69,7 +69,7 @@ def slow(
 def silence(target: Target = "", host: AnyHost = None) -> None:
     """Let hosts die silently.
 
-    No process, no SSH and no metadata server any more, while the API says READY."""
+    Their processes, SSH and metadata servers end, while the API still says READY."""
     slice = given.do("silence", target, host=host)
     say(f"{slice}: {_which(host)} has fallen silent; the API says READY")
 
@@ -77,13 +77,13 @@ def silence(target: Target = "", host: AnyHost = None) -> None:
 def hang(
     target: Target = "",
     host: AnyHost = None,
-    off: Annotated[bool, typer.Option("--off", help="Let it go on.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Let it continue.")] = False,
 ) -> None:
     """Let a program hang.
 
-    Its agent goes on, and its host answers."""
+    Its agent runs, and its host answers."""
     slice = given.do("hang", target, host=host, off=off)
-    say(f"{slice}: the program of {_which(host)} {'goes on' if off else 'hangs'}")
+    say(f"{slice}: the program of {_which(host)} {'continues' if off else 'hangs'}")
 
 
 def cut(
@@ -91,11 +91,11 @@ def cut(
         str, typer.Argument(metavar="[JOB|SLICE]", help="Default: every slice, now and later.")
     ] = "",
     host: AnyHost = None,
-    off: Annotated[bool, typer.Option("--off", help="They reach each other again.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Connect them again.")] = False,
 ) -> None:
     """Cut hosts off from each other.
 
-    As without a rule of the firewall between them. SSH and the bucket are reached as before."""
+    As when the firewall blocks the ports between them. SSH and the bucket work as before."""
     given.client().do("cut", target=given.slice_or_id(target), host=host, off=off)
     where = f"{target}: " if target else ""
     how = "reaches the others again" if off else "is cut off from the others"

@@ -1,0 +1,134 @@
+"""What Google's service does only at times: each by its switch, through the official client."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from google.api_core import exceptions as google
+from google.cloud import tpu_v2
+
+from tests.support.tpu_rig import (
+    PARENT,
+    PROJECT,
+    QUICK,
+    ZONE,
+    Cloud,
+    node_name,
+    queued,
+    queued_name,
+    queued_state,
+    result,
+    until,
+)
+from tpujob.emulator.faults import inject
+
+EVERYWHERE = f"projects/{PROJECT}/locations/-"
+
+
+def switch(cloud: Cloud, name: str, *, off: bool = False) -> None:
+    with cloud.world.lock:
+        inject.api_bug(cloud.world, name, off)
+
+
+def ready(client: tpu_v2.TpuClient, id: str = "q") -> None:
+    client.create_queued_resource(queued(id, labels={"team": "blue"}, metadata={"color": "red"}))
+    until(lambda: queued_state(client, id) == "ACTIVE", f"{id} ACTIVE")
+
+
+def suspending(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
+    """One that the service is suspending, for as long as the test lasts."""
+    ready(client)
+    with cloud.world.lock:
+        cloud.world.latencies = replace(QUICK, suspend=600)
+        inject.preempt(cloud.world, "q", notice_s=0)
+    until(lambda: queued_state(client, "q") == "SUSPENDING", "SUSPENDING")
+
+
+def test_a_request_that_is_accepted_is_answered_with_a_conflict(
+    cloud: Cloud, client: tpu_v2.TpuClient
+) -> None:
+    switch(cloud, "late-conflict")
+    with pytest.raises(google.AlreadyExists):
+        client.create_queued_resource(queued("q"))
+    until(lambda: queued_state(client, "q") == "ACTIVE", "ACTIVE all the same")
+
+
+def test_an_operation_ends_in_a_conflict_with_what_it_made(
+    cloud: Cloud, client: tpu_v2.TpuClient
+) -> None:
+    switch(cloud, "late-conflict-operation")
+    operation = client.create_queued_resource(queued("q"))
+    with pytest.raises(google.AlreadyExists):
+        result(operation)
+    until(lambda: queued_state(client, "q") == "ACTIVE", "ACTIVE all the same")
+
+
+def test_labels_are_left_out_of_answers_and_metadata_is_not(
+    cloud: Cloud, client: tpu_v2.TpuClient
+) -> None:
+    ready(client)
+    switch(cloud, "no-labels")
+    nodes = [client.get_node(name=node_name("q")), *client.list_nodes(parent=PARENT)]
+    requests = [
+        client.get_queued_resource(name=queued_name("q")),
+        *client.list_queued_resources(parent=PARENT),
+    ]
+    for one in (*nodes, *(each.tpu.node_spec[0].node for each in requests)):
+        assert (dict(one.labels), dict(one.metadata)) == ({}, {"color": "red"})
+    switch(cloud, "no-labels", off=True)
+    assert dict(client.get_node(name=node_name("q")).labels) == {"team": "blue"}
+
+
+def test_a_deletion_forced_while_it_is_being_suspended_never_ends(
+    cloud: Cloud, client: tpu_v2.TpuClient
+) -> None:
+    switch(cloud, "wedge")
+    suspending(cloud, client)
+    client.delete_queued_resource({"name": queued_name("q"), "force": True})
+    until(lambda: not cloud.world.nodes, "its node is gone")
+    assert queued_state(client, "q") == "DELETING"
+    again = client.delete_queued_resource({"name": queued_name("q"), "force": True})
+    assert not again.done()
+    assert queued_state(client, "q") == "DELETING"
+    switch(cloud, "wedge", off=True)
+    client.delete_queued_resource({"name": queued_name("q"), "force": True})
+    until(lambda: queued_state(client, "q") == "", "gone")
+
+
+def test_one_that_is_suspended_is_deleted_all_the_same(
+    cloud: Cloud, client: tpu_v2.TpuClient
+) -> None:
+    switch(cloud, "wedge")
+    ready(client)
+    with cloud.world.lock:
+        inject.preempt(cloud.world, "q", notice_s=0)
+    until(lambda: queued_state(client, "q") == "SUSPENDED", "SUSPENDED")
+    result(client.delete_queued_resource({"name": queued_name("q"), "force": True}))
+    assert queued_state(client, "q") == ""
+
+
+def test_at_the_end_of_its_maximum_run_it_is_suspended_by_the_service(
+    cloud: Cloud, client: tpu_v2.TpuClient
+) -> None:
+    with cloud.world.lock:
+        inject.max_run(cloud.world, 0.05)
+    client.create_queued_resource(queued("q"))
+    until(lambda: queued_state(client, "q") == "SUSPENDED", "SUSPENDED")
+    state = client.get_queued_resource(name=queued_name("q")).state
+    assert state.state_initiator.name == "SERVICE"
+    until(lambda: not cloud.world.nodes, "its node is deleted")
+
+
+def test_a_list_says_which_zones_it_could_not_reach(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
+    ready(client)
+    with cloud.world.lock:
+        inject.unreachable(cloud.world, ZONE)
+    for parent in (PARENT, EVERYWHERE):
+        nodes = client.list_nodes(parent=parent)
+        requests = client.list_queued_resources(parent=parent)
+        assert (list(nodes.nodes), list(requests.queued_resources)) == ([], [])
+        assert list(nodes.unreachable) == list(requests.unreachable) == [PARENT]
+    with cloud.world.lock:
+        inject.unreachable(cloud.world, ZONE, off=True)
+    assert [one.name for one in client.list_nodes(parent=EVERYWHERE)] == [node_name("q")]

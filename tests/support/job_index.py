@@ -1,0 +1,104 @@
+"""The index of jobs over a real store: jobs at a pinch, and what a reconciler would know of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tests.support.callers import ADA
+from tests.support.stores import an_event
+from tests.support.world import Clock
+from tpujob.adapters.sqlite import SqliteStore
+from tpujob.api import JobPage, ListAsked
+from tpujob.domain.access import Principal
+from tpujob.domain.model import Attempt, Job, Progress, Slice, State, Wish
+from tpujob.domain.observations import NO_FUNDS
+from tpujob.domain.prices import LIST
+from tpujob.domain.spec import parse
+from tpujob.engine import Live
+from tpujob.ports import Store
+from tpujob.service.job_index import Changes, JobIndex
+from tpujob.service.runtime_info import RuntimeReader
+
+SPEC = parse({"name": "mlp", "tpu": {"type": "v4-8"}, "run": {"command": "true"}})
+
+
+class Asked(SqliteStore):
+    """Remembers what it was asked."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.asked: list[str] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("walk", "list", "peek", "get", "changes", "newest", "events", "damaged"):
+            object.__getattribute__(self, "asked").append(name)
+        return object.__getattribute__(self, name)
+
+
+class Desk:
+    """The store, the index over it, and the verbs of the tests."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store, self.clock = Asked(folder / "jobs.db"), Clock()
+        self.live: dict[str, Live] = {}
+        self.index = self.new_index()
+
+    def new_index(self, store: Store | None = None) -> JobIndex:
+        """As a backend that was just started has it."""
+        known = RuntimeReader(self.live, dict, lambda _: NO_FUNDS, LIST)
+        store = store or self.store
+        self.changes = Changes(store)
+        return JobIndex(store, self.changes, self.clock, known)
+
+    def page(self, asked: ListAsked | None = None, *, who: Principal = ADA) -> JobPage:
+        return self.index.page(who, asked or {})
+
+    def ids(self, asked: ListAsked | None = None, *, who: Principal = ADA) -> list[str]:
+        return [row["id"] for row in self.page(asked, who=who)["rows"]]
+
+    def add(self, **fields: Any) -> Job:
+        return self.store.create(replace(queued(self.clock.now()), **fields), an_event())
+
+    def change(self, job_id: str, **fields: Any) -> Job:
+        job = self.store.get(job_id)
+        return self.store.commit(
+            replace(job, **fields),
+            an_event(),
+            expected_version=job.version,
+            op_id=f"v{job.version}",
+            lease=None,
+        )
+
+    def report(self, job_id: str, **progress: Any) -> None:
+        """The reconciler sees this of the job's newest attempt."""
+        attempt = self.store.get(job_id).attempt
+        assert attempt
+        seen = self.live.setdefault(job_id, Live())
+        seen.progress, seen.attempt = Progress(**progress), attempt.number
+        seen.moved_at = self.clock.now()
+
+
+def queued(now: float) -> Job:
+    return Job("", "mlp", "ada", SPEC, State.QUEUED, Wish.RUN, now, now, owner=ADA.id)
+
+
+def running(now: float, *, rate: float | None = 2.0, **progress: Any) -> Mapping[str, Any]:
+    """The fields of a job that runs since then on a slice of so many dollars an hour."""
+    held = Slice(
+        "tj-1", 1, "v4-8", "us-central2-b", "spot", "rt", rate, now, ready_at=now, tpu_slices=1
+    )
+    attempt = Attempt(
+        1,
+        "tj-1",
+        now,
+        running_at=now,
+        progress=Progress(**progress),
+        first_step=0,
+        first_step_at=now,
+        progress_at=now,
+    )
+    return {"state": State.RUNNING, "slices": (held,), "attempts": (attempt,)}

@@ -1,0 +1,180 @@
+"""The commands of `tpujob emulator` for zones, quotas and the two APIs."""
+
+from typing import Annotated
+
+import typer
+
+from tpujob.cli.commands.emulator import options as given
+from tpujob.cli.commands.emulator.options import Hang, Lasts, Type, Zone, duration
+from tpujob.cli.output import say
+
+
+def stockout(
+    zone: Zone,
+    type: Annotated[
+        str, typer.Argument(metavar="TYPE", help="Such as v4; default: every type.")
+    ] = "",
+    lasts: Lasts = None,
+    off: Annotated[bool, typer.Option("--off", help="There is capacity again.")] = False,
+    fail: Annotated[
+        bool, typer.Option("--fail", help="Requests fail at once, instead of waiting in the queue.")
+    ] = False,
+) -> None:
+    """Let a zone run out of capacity for new slices."""
+    given.client().do("stockout", zone=zone, type=type, for_s=lasts, off=off, fail=fail)
+    what = type or "any type"
+    say(f"{zone}: {'capacity' if off else 'no more capacity'} for {what}{' again' if off else ''}")
+
+
+def quota(
+    zone: Zone,
+    type: Type,
+    limit: Annotated[
+        str,
+        typer.Argument(
+            metavar="LIMIT", help="In cores (v5e, v6e: chips), as in v4-16; none: no limit."
+        ),
+    ],
+    pricing: Annotated[
+        str, typer.Option(metavar="[spot|on-demand|reserved]", help="Default: each of them.")
+    ] = "",
+) -> None:
+    """Limit how much of a generation may be held in a zone."""
+    if not limit.isdecimal() and limit != "none":
+        raise typer.BadParameter(f"{limit!r} is neither a number nor none", param_hint="LIMIT")
+    most = int(limit) if limit != "none" else None
+    given.client().do("quota", zone=zone, type=type, limit=most, pricing=pricing)
+    say(f"{zone}: quota of {type} is {limit}")
+
+
+def api_error(
+    method: Annotated[
+        str, typer.Argument(metavar="METHOD", help="Such as CreateQueuedResource; *: any.")
+    ],
+    code: Annotated[
+        str, typer.Argument(metavar="CODE", help="gRPC status to return; OK only delays the call.")
+    ],
+    count: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Number of calls; 0 removes the fault.")
+    ] = 1,
+    after: Annotated[
+        bool, typer.Option("--after", help="Fail after the call took effect, not before.")
+    ] = False,
+    hang: Hang = 0.0,
+    message: Annotated[str, typer.Option(metavar="TEXT", help="The error message.")] = "",
+) -> None:
+    """Let the next calls of the TPU API fail, or delay them."""
+    fault = {"count": count, "after": after, "hang_s": hang, "message": message}
+    given.client().do("api-error", method=method, code=code, **fault)
+    say(f"{method}: {_next(count, 'call')} {code.upper()}")
+
+
+def storage_error(
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="Number of requests.")] = 1,
+    status: Annotated[
+        int, typer.Option(help="503, 429, 403 or 404; 200 only delays the request.", metavar="CODE")
+    ] = 503,
+    method: Annotated[
+        str, typer.Option(metavar="METHOD", help="GET, LIST, POST, PUT, PATCH or DELETE; *: any.")
+    ] = "*",
+    hang: Hang = 0.0,
+    path: Annotated[
+        str, typer.Option(help="Only where bucket and name contain this text.", metavar="TEXT")
+    ] = "",
+    after: Annotated[
+        bool, typer.Option("--after", help="Fail after the request took effect, not before.")
+    ] = False,
+    off: Annotated[bool, typer.Option("--off", help="Remove all of these faults.")] = False,
+) -> None:
+    """Let the next requests of Cloud Storage fail, or delay them."""
+    fault = {"status": status, "method": method, "count": count, "after": after, "hang_s": hang}
+    given.client().do("storage-error", **fault, path=path, off=off)
+    of = "" if method == "*" else f" ({method.upper()})"
+    answers = f"{_next(count, 'request', of)} {status}"
+    say(f"Cloud Storage: {'no request is set to fail' if off else answers}")
+
+
+def _next(count: int, what: str, of: str = "") -> str:
+    if count == 0:
+        return f"no {what} is set to answer"
+    return f"the next {what}{of} answers" if count == 1 else f"the next {count} {what}s{of} answer"
+
+
+def api_bug(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="late-conflict: a request succeeds, but is answered with 409. late-conflict-operation: its operation "
+            "ends with 409 instead. no-labels: answers leave out labels. wedge: a forced deletion of a slice that is "
+            "being suspended never ends.",
+        ),
+    ],
+    off: Annotated[bool, typer.Option("--off", help="End it.")] = False,
+) -> None:
+    """Switch on a behaviour that Google's API shows only at times."""
+    given.client().do("api-bug", name=name, off=off)
+    say(f"{name} is {'off' if off else 'on'}")
+
+
+def max_run(
+    lasts: Annotated[
+        float,
+        typer.Argument(
+            parser=duration,
+            metavar="DURATION",
+            help="Such as 30m; 0: no limit.",
+            show_default=False,
+        ),
+    ],
+) -> None:
+    """Suspend slices some time after they became ready.
+
+    As at the end of a maximum run duration. For slices that become ready from now on."""
+    given.client().do("max-run", for_s=lasts)
+    say(
+        f"slices are suspended {lasts:g} s after they are ready"
+        if lasts
+        else "no slice is suspended for its age"
+    )
+
+
+def unreachable(
+    zone: Zone, off: Annotated[bool, typer.Option("--off", help="Lists reach it again.")] = False
+) -> None:
+    """Let lists leave out a zone, and report it as unreachable."""
+    given.client().do("unreachable", zone=zone, off=off)
+    say(f"{zone}: lists {'reach it again' if off else 'do not reach it'}")
+
+
+def offer(
+    zone: Annotated[
+        str, typer.Argument(metavar="ZONE", help="Such as us-central2-x; a new one too.")
+    ],
+    type: Annotated[str, typer.Argument(metavar="TYPE", help="Such as v6e-512, or v9x-16.")],
+) -> None:
+    """Let a zone offer a type that tpujob does not know."""
+    given.client().do("offer", zone=zone, type=type)
+    say(f"{zone} offers {type}")
+
+
+def add(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND", help="network, subnetwork, service-account, reservation or disk."
+        ),
+    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As a context names it.")],
+    off: Annotated[bool, typer.Option("--off", help="Remove it.")] = False,
+) -> None:
+    """Add a network, an account, a reservation or a disk.
+
+    Requests that name a missing one are refused. It lasts until the emulator stops."""
+    given.client().do("add", kind=kind, name=name, off=off)
+    say(f"the {kind} {name} {'is gone' if off else 'exists'}")
+
+
+COMMANDS = (
+    stockout, quota, api_error, storage_error, api_bug, max_run, offer, unreachable, add,
+)  # fmt: skip

@@ -1,0 +1,177 @@
+"""What is billed beside TPU time: storage, traffic, disks and addresses, and the services of a deployed backend.
+
+Deletions are free (documented). What the cloud gives away each month is subtracted nowhere here. Of traffic no current
+matrix of Google's is at hand: these are list prices as others quote them, by parts of the world, which are read off a
+location's name. A bucket of a whole continent is billed as another region of it (since 2022-10, seen on public bills).
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import date
+from decimal import Decimal
+from types import MappingProxyType
+from typing import Final
+
+from tpujob.domain.prices.rows import ITEMS, Price, Source
+
+_PAGE = Source("cloud.google.com/storage/pricing", date(2026, 9, 20))
+_LIST = Source("Cyclenerd's table of the Cloud Billing SKUs at 0166a59", date(2026, 9, 20))
+_ASSUMED = Source("no list has this region: assumed as us-central1", date(2026, 9, 20), "low")
+
+#: Dollars for a GiB-month of Standard storage. The page quotes $0.000027397 a GiB-hour, which is the first of them.
+_STANDARD: Final = {
+    "0.020": "us-central1 us-east1 us-east5 us-south1 us-west1 europe-north1 europe-west1 europe-west4 "
+    "asia-east1 asia-southeast1",
+    "0.021": "me-west1",
+    "0.023": "us-east4 us-west2 us-west3 us-west4 northamerica-northeast1 europe-central2 europe-southwest1 "
+    "europe-west2 europe-west3 asia-east2 asia-northeast1 asia-northeast2 asia-northeast3 asia-south1 asia-south2 "
+    "asia-southeast2 australia-southeast1",
+    "0.025": "africa-south1 europe-west6",
+    "0.026": "us eu asia",
+    "0.030": "southamerica-west1",
+    "0.035": "southamerica-east1",
+    "0.044": "nam4 eur4",
+}
+_DUAL = "0.022 in each of two regions"
+#: of us-central1; other regions were not captured
+_COLDER = {"nearline": "0.010", "coldline": "0.004", "archive": "0.0012"}
+_RETRIEVAL = {"nearline": "0.01", "coldline": "0.02", "archive": "0.05"}
+_OPERATIONS = {"A": "0.0050", "B": "0.0004"}
+
+
+def _storage_rows() -> Iterator[Price]:
+    for usd, places in _STANDARD.items():
+        for place in places.split():
+            source = _PAGE if place == "us-central1" else _LIST
+            note = _DUAL if place in ("nam4", "eur4") else ""
+            yield _stored("standard", place, usd, source, note)
+    yield _stored("standard", "us-central2", "0.020", _ASSUMED)
+    for kind, usd in _COLDER.items():
+        yield _stored(kind, "us-central1", usd, _PAGE)
+    for kind, usd in _RETRIEVAL.items():
+        yield Price(f"retrieval {kind}", "", "", Decimal(usd), "GiB", _PAGE)
+    for letter, usd in _OPERATIONS.items():
+        note = "Standard storage in one region"
+        yield Price(
+            f"operations class {letter}", "", "", Decimal(usd), "operation", _PAGE, 1000, note=note
+        )
+
+
+def _stored(kind: str, place: str, usd: str, source: Source, note: str = "") -> Price:
+    return Price(f"storage {kind}", place, "", Decimal(usd), "GiB-month", source, note=note)
+
+
+_OTHERS = Source(
+    "tables of MongoDB, skyplane and infracost, set side by side", date(2026, 9, 20), "medium"
+)
+_ONE = Source("one table of MongoDB's", date(2026, 9, 20), "low")
+
+#: Whatever goes from one of these to the other, either way; an empty name is any part without a row of its own.
+_MATRIX: Final[tuple[tuple[str, str, str, Source, str], ...]] = (
+    ("North America", "North America", "0.02", _OTHERS, "lists from before 2022-10 say 0.01"),
+    ("Europe", "Europe", "0.02", _OTHERS, ""),
+    ("Asia", "Asia", "0.08", _ONE, "older lists say 0.05"),
+    ("South America", "South America", "0.08", _OTHERS, ""),
+    ("North America", "Europe", "0.05", _OTHERS, "older lists say 0.08"),
+    ("Oceania", "", "0.15", _OTHERS, ""),
+    ("", "", "0.08", _OTHERS, ""),
+)
+PARTS: Mapping[str, str] = MappingProxyType(
+    {
+        "us": "North America",
+        "northamerica": "North America",
+        "nam": "North America",
+        "europe": "Europe",
+        "eu": "Europe",
+        "eur": "Europe",
+        "asia": "Asia",
+        "southamerica": "South America",
+        "australia": "Oceania",
+    }
+)
+FREE = Price("traffic", "within a region", "", Decimal(0), "GiB", _PAGE)
+
+
+def _traffic_rows() -> Iterator[Price]:
+    """The matrix, each pair once, and the way to the internet."""
+    for here, there, usd, source, note in _MATRIX:
+        yield Price("traffic", route(here, there), "", Decimal(usd), "GiB", source, note=note)
+    note = "the first 10 TiB of a month"
+    yield Price("traffic to the internet", "", "", Decimal("0.12"), "GiB", _PAGE, note=note)
+
+
+def route(here: str, there: str) -> str:
+    return f"{here or 'anywhere'} -> {there or 'anywhere'}"
+
+
+def routes(location: str, region: str) -> tuple[str, ...]:
+    """The rows that may price traffic from a location to a region, the most exact first. Those of parts of the world
+    hold either way."""
+    here, there = _part(location), _part(region)
+    return (
+        route(location, region),
+        route(location, there),
+        route(here, region),
+        *(route(*pair) for pair in ((here, there), (there, here))),
+        *(route(location, ""), route("", region)),
+        *(route(part, "") for part in (here, there)),
+        *(route("", part) for part in (here, there)),
+        route("", ""),
+    )
+
+
+def _part(location: str) -> str:
+    word = location.lower().partition("-")[0].rstrip("0123456789")
+    return PARTS.get(word, word)
+
+
+_READ = date(2026, 9, 20)
+_RUN = Source("cloud.google.com/run/pricing, tier 1", _READ)
+_RUN_QUOTED = Source("cloud.google.com/run/pricing, as quoted", _READ, "medium")
+_FIREBASE = Source("Firebase's price table, copies of several years", _READ)
+_REGIONAL = Source("a guide of Airbyte's", _READ, "medium")
+_HALF = Source("half of the price in several regions", _READ, "low")
+_ADDRESSES = Source("a wiki that cites Google's page of 2026-10-16", date(2026, 10, 16), "medium")
+_DISKS = Source("a manual for users of TPUs", _READ, "medium")
+_SECRETS = Source("cloud.google.com/secret-manager/pricing", _READ)
+_SCHEDULER = Source("cloud.google.com/scheduler/pricing", _READ)
+
+_SEVERAL = ("nam5", "eur3")  #: locations of Firestore that are more than one region
+
+
+def _beside_rows() -> Iterator[Price]:
+    yield _priced("external address", "0.005", _ADDRESSES, pricing="on-demand")
+    yield _priced("external address", "0.0025", _ADDRESSES, pricing="spot")
+    yield _priced("boot disk", "0.0394524", _DISKS, note="pd-standard; a TPU VM has 100 GiB")
+    yield _priced("cloud run cpu", "0.000024", _RUN)
+    yield _priced("cloud run cpu, always on", "0.000018", _RUN)
+    yield _priced("cloud run memory", "0.0000025", _RUN)
+    yield _priced("cloud run memory, always on", "0.000002", _RUN_QUOTED)
+    yield _priced("cloud run requests", "0.40", _RUN)
+    for kind, usd, source in (
+        ("reads", "0.03", _REGIONAL),
+        ("writes", "0.09", _REGIONAL),
+        ("deletes", "0.01", _HALF),
+    ):
+        note = "taken for every single region"
+        yield _priced(f"firestore {kind}", usd, source, where="us-central1", note=note)
+    for place in _SEVERAL:
+        for kind, usd in (("reads", "0.06"), ("writes", "0.18"), ("deletes", "0.02")):
+            yield _priced(f"firestore {kind}", usd, _FIREBASE, where=place)
+        yield _priced("firestore storage", "0.18", _FIREBASE, where=place)
+    yield _priced("scheduler", "0.10", _SCHEDULER, note="three for each billing account are free")
+    yield _priced("secret versions", "0.06", _SECRETS, note="disabled versions count")
+    yield _priced("secret accesses", "0.03", _SECRETS)
+
+
+def _priced(
+    name: str, usd: str, source: Source, *, where: str = "", pricing: str = "", note: str = ""
+) -> Price:
+    kind = ITEMS[name]
+    return Price(name, where, pricing, Decimal(usd), kind.unit, source, kind.per, note=note)
+
+
+def rows() -> Iterator[Price]:
+    """Return every known price of the tables."""
+    yield from _storage_rows()
+    yield from _traffic_rows()
+    yield from _beside_rows()

@@ -1,0 +1,179 @@
+"""Everything that `/metrics` says: each family with its name, its help, its labels, and where its numbers come from.
+
+Names follow Prometheus: `tpujob_`, base units, `_total` for what only grows. Labels come from closed lists, so that the
+number of series does not grow with jobs and people. What the store cannot tell just now is left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from tpujob import __version__
+from tpujob.domain.model import State
+from tpujob.errors import TpujobError
+
+if TYPE_CHECKING:
+    from tpujob.engine import Times
+    from tpujob.service.backend.status import BackendStatus
+
+
+class _Counted(NamedTuple):
+    """A family that is counted where it happens (`engine/counters.py`)."""
+
+    counter: str  #: its name there
+    name: str
+    help: str
+    labels: Sequence[str] = ()
+
+
+COUNTS = (
+    _Counted("events", "events", "Events of jobs that this process has stored.", ("kind",)),
+    _Counted("ends", "attempt_ends", "Attempts that have ended.", ("outcome", "cause")),
+    _Counted("actions", "actions", "Actions of ticks, by what came of them.", ("action", "outcome")),
+    _Counted("leaks", "leaked_slices", "Slices that no job claimed, by whether they could be deleted.", ("outcome",)),
+    _Counted("calls", "cloud_calls", "Calls of the cloud's APIs, by what came of them: transient ones are repeated.",
+             ("service", "method", "outcome")),
+    _Counted("requests", "http_requests", "Requests that were answered.", ("method", "route", "status")),
+)  # fmt: skip
+TIMES = (
+    _Counted("recovery", "recovery_seconds",
+             "From the end of an attempt to the next one running, by why it ended. Without what people stopped.",
+             ("cause",)),
+    _Counted("tick", "tick_seconds", "How long ticks took, by how they ended.", ("outcome",)),
+    _Counted("commit", "commit_seconds", "How long the store took to write a change of a job."),
+)  # fmt: skip
+
+
+def text(of: BackendStatus) -> str:
+    """All of them, in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Ours(of))
+    return generate_latest(registry).decode()
+
+
+class _Ours(Collector):
+    def __init__(self, of: BackendStatus) -> None:
+        self._of = of
+
+    def collect(self) -> Iterator[Metric]:
+        return every(self._of)
+
+
+def every(of: BackendStatus) -> Iterator[Metric]:
+    """In the same order each time."""
+    yield from _process(of)
+    with contextlib.suppress(TpujobError):  # `tpujob_store_up` says so
+        yield from _jobs(of)
+    for family in COUNTS:
+        yield _counts(family, of.counters.counts(family.counter))
+    for family in TIMES:
+        yield _times(family, of.counters.times(family.counter))
+
+
+def _process(of: BackendStatus) -> Iterator[Metric]:
+    info = {"version": __version__, "context": of.process.context, "store": of.process.store}
+    build = GaugeMetricFamily("tpujob_build_info", "Which tpujob this is.", labels=[*info])
+    build.add_metric([*info.values()], 1)
+    yield build
+    yield _gauge(
+        "start_time_seconds", "When the process began, since the epoch.", of.process.started_at
+    )
+    pulse = of.loop.pulse()
+    yield _gauge(
+        "last_pass_timestamp_seconds",
+        "When the loop last looked at what is due; 0: not yet.",
+        pulse.passed_at or 0.0,
+    )
+    yield _gauge("ticks_due", "Jobs whose tick is late, and not begun.", pulse.due)
+    yield _gauge("ticks_running", "Jobs that are being ticked.", pulse.ticking)
+    yield _gauge("longest_tick_seconds", "For how long one of them has been.", pulse.longest_s)
+    read_s, _, _ = of.read()
+    yield _gauge("store_up", "Whether the store could be read.", read_s is not None)
+    if read_s is not None:
+        yield _gauge(
+            "store_read_seconds", "How long a cheap read of the store took just now.", read_s
+        )
+    yield _gauge("streams", "Open pages that are kept up to date.", of.streams())
+    yield _gauge(
+        "notifications_waiting",
+        "Messages that are still to be sent; at most 1,000 are counted.",
+        of.messages(0.0)[0],
+    )
+    yield _labelled("refused_offers", "Offers that were refused so lately that nobody asks for them.", "cause",
+                    of.refused())  # fmt: skip
+
+
+def _jobs(of: BackendStatus) -> Iterator[Metric]:
+    states = of.index.states()
+    yield _labelled(
+        "jobs",
+        "Jobs by state.",
+        "state",
+        {state.value: states.get(state.value, 0) for state in State},
+    )
+    held, asked, micros = of.index.hardware()
+    yield _labelled(
+        "slices",
+        "Slices that jobs hold, and that they have asked for.",
+        "state",
+        {"held": held, "asked": asked},
+    )
+    yield _gauge(
+        "cost_dollars_per_hour",
+        "What the held slices cost by list price, those of unknown price left out.",
+        micros / 1e6,
+    )
+    money = of.figures.money()
+    yield _labelled(
+        "cost_dollars",
+        "Billed time of all jobs at list price, by what came of it; a minute old, or a little more.",
+        "part",
+        {str(part["part"]): part["list_micros"] / 1e6 for part in money.total["parts"]},
+    )
+    yield _gauge(
+        "pay_dollars",
+        "The same in all, without what a grant pays for; 0 on the emulator, which bills nothing.",
+        money.total["pay_micros"] / 1e6,
+    )
+    if money.total["goodput"] is not None:
+        yield _gauge("goodput_ratio", "The productive part of all chip-hours, waiting included.",
+                     money.total["goodput"])  # fmt: skip
+
+
+def _gauge(name: str, help: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"tpujob_{name}", help, value=float(value))
+
+
+def _labelled(name: str, help: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(f"tpujob_{name}", help, labels=[label])
+    for key, value in values.items():
+        family.add_metric([key], value)
+    return family
+
+
+def _counts(family: _Counted, counts: Mapping[tuple[str, ...], int]) -> Metric:
+    made = CounterMetricFamily(f"tpujob_{family.name}", family.help, labels=family.labels)
+    for labels, count in sorted(counts.items()):
+        made.add_metric(labels, count)
+    return made
+
+
+def _times(family: _Counted, times: Mapping[tuple[str, ...], Times]) -> Metric:
+    made = HistogramMetricFamily(f"tpujob_{family.name}", family.help, labels=family.labels)
+    for labels, one in sorted(times.items()):
+        bounds = [*(str(bound) for bound in one.bounds), "+Inf"]
+        buckets = [*zip(bounds, (float(n) for n in accumulate(one.counts)), strict=True)]
+        made.add_metric(labels, buckets, sum_value=one.seconds)
+    return made

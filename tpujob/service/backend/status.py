@@ -1,0 +1,125 @@
+"""The part of `api.JobsApi` that is about the backend itself."""
+
+import time
+from collections.abc import Callable, Mapping
+
+from tpujob import __version__
+from tpujob.api import HealthView, LoopView, StoreView
+from tpujob.domain.model import Cause
+from tpujob.domain.observations import Circuit
+from tpujob.domain.text import rfc3339
+from tpujob.engine import Counters, Loop
+from tpujob.errors import TpujobError
+from tpujob.ports import Clock, Store
+from tpujob.service.backend import health
+from tpujob.service.backend.figures import Figures
+from tpujob.service.backend.health import Look, Process
+from tpujob.service.job_index import JobIndex
+from tpujob.service.money.cost import Costs
+from tpujob.service.notifications import Notifications
+
+
+class BackendStatus:
+    """Thread-safe; no tick waits for what is read here."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        index: JobIndex,
+        loop: Loop,
+        counters: Counters,
+        notifications: Notifications,
+        circuits: Callable[[], Mapping[str, Circuit]],
+        costs: Costs,
+        process: Process,
+    ) -> None:
+        self.store, self.clock, self.index, self.loop = store, clock, index, loop
+        self.counters, self.circuits, self.process = counters, circuits, process
+        self.figures = Figures(costs, clock)
+        self._notifications = notifications
+        self.streams: Callable[[], int] = lambda: 0  #: open ones, where pages are live
+
+    def health(self) -> HealthView:
+        """As `JobsApi.health` says."""
+        now, pulse = self.clock.now(), self.loop.pulse()
+        read_s, revision, error = self.read()
+        waiting, overdue = self.messages(health.OVERDUE)
+        bad = [*health.troubles(self.process, Look(now, pulse, read_s, error, overdue))]
+        ticks = self.counters.times("tick")
+        done, failed = (sum(ticks[k,].counts) if (k,) in ticks else 0 for k in ("done", "failed"))
+        passed = pulse.passed_at
+        return HealthView(
+            at=rfc3339(now),
+            ok=not bad,
+            troubles=bad,
+            version=__version__,
+            context=self.process.context,
+            started_at=rfc3339(self.process.started_at),
+            store=StoreView(
+                kind=self.process.store,
+                read_s=read_s,
+                revision=revision,
+                behind=max(0, revision - self.index.revision) if self.index.revision else 0,
+            ),
+            loop=LoopView(
+                called=self.process.called,
+                passed_at=None if passed is None else rfc3339(passed),
+                age_s=None if passed is None else max(0.0, now - passed),
+                late=health.is_late(self.process, pulse, now),
+                pass_s=pulse.pass_s,
+                due=pulse.due,
+                ticking=pulse.ticking,
+                longest_s=pulse.longest_s,
+                ticks=done + failed,
+                failed=failed,
+            ),
+            refused=sum(self.refused().values()),
+            streams=self.streams(),
+            waiting=waiting,
+            schemas=dict(self.process.schemas),
+        )
+
+    def alive(self) -> bool:
+        """Whether the process does what it runs for. Reads nothing. One that only works while it is called is alive
+        when it answers."""
+        late = health.is_late(self.process, self.loop.pulse(), self.clock.now())
+        return self.process.called or not late
+
+    def backend_metrics(self) -> str:
+        """As `JobsApi.backend_metrics` says."""
+        from tpujob.service.backend import metrics  # a backend that nobody scrapes does without
+
+        return metrics.text(self)
+
+    # Seen ------------------------------------------------------------------------------------------------------------
+
+    def read(self) -> tuple[float | None, int, str]:
+        """The seconds that a cheap read of the store took, and its newest change; or why it failed."""
+        began = time.monotonic()
+        try:
+            revision = self.store.newest()
+        except TpujobError as error:
+            return None, 0, error.message
+        return time.monotonic() - began, revision, ""
+
+    def messages(self, late: float) -> tuple[int, int]:
+        """Those that wait, at most 1,000, and those of them that are older than that many seconds; none when the store
+        cannot be read."""
+        try:
+            return self._notifications.waiting(late)
+        except TpujobError:
+            return 0, 0
+
+    def refused(self) -> dict[str, int]:
+        """Offers that nobody asks for just now, by cause; none when the store cannot be read."""
+        now = self.clock.now()
+        found: dict[str, int] = {Cause.STOCKOUT: 0, Cause.QUOTA: 0}
+        try:
+            circuits = self.circuits()
+        except TpujobError:
+            return found
+        for one in circuits.values():
+            if one.until > now:
+                found[one.cause] = found.get(one.cause, 0) + 1
+        return found

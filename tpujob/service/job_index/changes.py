@@ -1,0 +1,199 @@
+"""One follower of the store, many listeners: callers that wait for a change of a job wait here.
+
+One thread reads the store while somebody listens, and ends soon after; where the store announces changes, it reads
+when told to. A listener gets a hint to fetch the job again, never the change itself. Hints may be late or needless.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from tpujob.errors import TpujobError
+from tpujob.ports import Store
+
+log = logging.getLogger(__name__)
+
+#: seconds between two reads of a store that announces changes: an announcement may be lost in an outage
+TOLD = 30.0
+#: seconds after which a read that has not come back counts as one that failed
+HANGS = 5.0
+
+
+class Failing(NamedTuple):
+    """The store does not answer who follows it. Seconds since the epoch."""
+
+    since: float  #: when it was first asked in vain
+    answered: float | None  #: when it last answered; None: not yet
+
+
+class Changes:
+    """Thread-safe. Change numbers are the store's: they grow, and mean the same after a restart."""
+
+    def __init__(
+        self, store: Store, *, interval: float = 0.5, clock: Callable[[], float] = time.time
+    ) -> None:
+        """`interval`: seconds between two reads of a store that does not announce changes."""
+        self._store, self._interval, self._clock = store, interval, clock
+        self._changed = threading.Condition()
+        self._here = threading.local()
+        self._beginning = threading.Lock()
+        self._poked = threading.Event()
+        self._listeners = 0
+        self._follower: threading.Thread | None = None
+        self._telling = False  #: the store tells the follower of changes
+        self._asked: float | None = None  #: when the follower began the read that goes on
+        self._failed: float | None = None  #: since when its reads have failed
+        self._answered: float | None = None
+        self._seen: int | None = None  #: the store was followed up to this change; None: not yet
+        self._began = 0  #: from where on it was followed: what any job did before is not known
+        #: of each job that changed since, its last change or a later number; the latest come last
+        self._last: dict[str, int] = {}
+
+    @contextmanager
+    def followed(self) -> Generator[None]:
+        """Within it, `now` asks nobody in this thread: it tells what the follower has seen. For those that look again
+        because the follower saw something."""
+        self._here.followed = True
+        try:
+            yield
+        finally:
+            self._here.followed = False
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether this thread is within `followed`, and there is what was seen."""
+        return self._seen is not None and getattr(self._here, "followed", False)
+
+    @property
+    def failing(self) -> Failing | None:
+        """None: the store answers, as far as somebody follows it."""
+        since, asked = self._failed, self._asked
+        if since is None and asked is not None and self._clock() - asked >= HANGS:
+            since = asked
+        return None if since is None else Failing(since, self._answered)
+
+    @property
+    def seen(self) -> int:
+        """The change up to which the store was followed; 0: it was not."""
+        return self._seen or 0
+
+    def now(self) -> int:
+        """The newest change: pass it as `after` to wait for what comes next. Asks the store."""
+        if self.is_followed:
+            return self.seen
+        newest, ids = self._ask()
+        self._note(newest, ids)
+        return newest
+
+    def since(self, after: int) -> list[str]:
+        """Ids of the jobs that have changed after `after`, as far as `now` or `wait` have told; perhaps some more.
+        `after`: what one of them has returned. Reads nothing."""
+        with self._changed:
+            found: list[str] = []
+            for job_id, number in reversed(self._last.items()):
+                if number <= after:
+                    break
+                found.append(job_id)
+        return found
+
+    def wait(self, job_id: str | None, after: int, timeout: float) -> int:
+        """Block until that job, or any, may have changed after `after`, for at most `timeout` seconds. Returns what to
+        pass as `after` next time; it is larger if and only if there may be news."""
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            self._listeners += 1
+            self._follow()
+            try:
+                while not self._news(job_id, after):
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        return after
+                    self._changed.wait(left)
+                return self._seen or 0
+            finally:
+                self._listeners -= 1
+
+    def changed(self, job_id: str, after: int) -> bool:
+        """Whether that job, or any when it is empty, may have changed after `after`, as far as the store was followed.
+        Asks nobody."""
+        return self._news(job_id or None, after)
+
+    def poke(self) -> None:
+        """Something was committed in this process: tell the listeners now."""
+        self._poked.set()
+
+    def _news(self, job_id: str | None, after: int) -> bool:
+        if job_id is None:
+            return (self._seen or 0) > after
+        return self._last.get(job_id, self._began) > after
+
+    # The follower ----------------------------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """Called with the condition held. Afterwards the thread runs; it reads at once, unless the store announces."""
+        if not self._telling:
+            self._poked.set()
+        if self._follower is None:
+            self._follower = threading.Thread(target=self._run, name="watch", daemon=True)
+            self._follower.start()
+
+    def _run(self) -> None:
+        stop = self._told()
+        self._telling = stop is not None
+        while self._wanted():
+            self._poked.clear()
+            self._look()
+            self._poked.wait(TOLD if stop and self._failed is None else self._interval)
+        if stop:
+            stop()
+
+    def _wanted(self) -> bool:
+        with self._changed:
+            if not self._listeners:  # nobody came within the interval, either
+                self._follower, self._telling, self._failed = None, False, None
+            return bool(self._listeners)
+
+    def _told(self) -> Callable[[], None] | None:
+        """Ask the store to announce changes. Returns what ends that; None: it cannot."""
+        try:
+            return self._store.follow(self.poke)
+        except TpujobError as error:
+            log.warning("the store does not tell of changes: %s", error)
+            return None
+
+    def _look(self) -> None:
+        self._asked = self._clock()
+        try:
+            newest, ids = self._ask()
+        except TpujobError as error:
+            if self._failed is None:
+                log.warning("cannot follow the store: %s", error)
+                self._failed = self._asked
+        else:
+            if self._failed is not None:
+                log.warning("the store is followed again")
+            self._failed, self._answered = None, self._clock()
+            self._note(newest, ids)
+        finally:
+            self._asked = None
+
+    def _ask(self) -> tuple[int, Iterable[str]]:
+        """What has changed since the store was asked last; at first, nothing has."""
+        with self._beginning:
+            if self._seen is None:
+                self._seen = self._began = self._store.newest()
+                with self._changed:  # who knows of less than that has news
+                    self._changed.notify_all()
+        return self._store.changes(self._seen)
+
+    def _note(self, newest: int, ids: Iterable[str]) -> None:
+        with self._changed:
+            if self._seen is None or newest > self._seen:
+                for job_id in ids:
+                    self._last.pop(job_id, None)
+                    self._last[job_id] = newest
+                self._seen = newest
+                self._changed.notify_all()

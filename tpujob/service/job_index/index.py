@@ -1,0 +1,279 @@
+"""A row of every job, in memory: lists and counts read nothing from the store but what has changed.
+
+Jobs that have ended are kept as the few bytes of their row, the others as their record. All records are read once;
+after that those that `Changes` names. What the reconciler sees of a running program is compared where it is shown.
+"""
+
+import marshal
+import threading
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tpujob.api import JobPage, JobRow, ListAsked
+from tpujob.domain import access
+from tpujob.domain.access import Principal
+from tpujob.domain.failures.disclosure import job_in_full
+from tpujob.domain.model import Job, Progress, State
+from tpujob.domain.money import pace, rate
+from tpujob.domain.progress import job_progress
+from tpujob.errors import DamagedRecord, NotFound, StoreError
+from tpujob.ports import Clock, Store
+from tpujob.service.job_index import query as listing
+from tpujob.service.job_index.changes import Changes
+from tpujob.service.job_index.query import Listed, ListQuery
+from tpujob.service.job_index.rows import job_row, listed
+from tpujob.service.runtime_info import NOTHING, RuntimeReader
+from tpujob.service.views import speed
+
+FIELDS = tuple(JobRow.__annotations__)
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What the index has of one job."""
+
+    listed: Listed
+    version: int
+    job: Job | None  #: None: it has ended
+    row: bytes = b""  #: then marshalled: read for each page that shows it
+    full: bytes = b""  #: the same for its owner and admins; empty: it has no more
+    progress: Progress | None = None  #: what was last seen of its program
+    moved_at: float | None = None
+
+
+class JobIndex:
+    """Thread-safe. One caller at a time reads the store; nothing of the reconciler waits for it."""
+
+    def __init__(
+        self, store: Store, changes: Changes, clock: Clock, knowledge: RuntimeReader
+    ) -> None:
+        self._store, self._changes, self._clock = store, changes, clock
+        self._knowledge = knowledge
+        self._lock = threading.RLock()
+        self._noting = threading.Lock()
+        self._noted: dict[str, Job] = {}
+        self._gone: set[int] = set()  #: removed: an id never comes back
+        self._forget()
+
+    def _forget(self) -> None:
+        self._jobs: dict[int, _Entry] = {}
+        self._numbers: list[int] = []  #: of all jobs, the oldest first
+        self._rows: list[Listed] | None = None  #: of all jobs, the newest first; None: to be made
+        self._owned: dict[str, set[int]] = {}  #: the jobs of each owner
+        self._active: set[int] = set()  #: jobs that have not ended
+        self._states: Counter[State] = Counter()
+        self._revision: int | None = None  #: None: nothing was read yet
+        self._again: set[str] = set()  #: jobs whose records could not be read
+
+    # Kept current -----------------------------------------------------------------------------------------------------
+
+    def note(self, job: Job) -> None:
+        """This process has just stored that job: the next answer has it, also where changes are announced late."""
+        with self._noting:
+            known = self._noted.get(job.id)
+            if known is None or known.version < job.version:
+                self._noted[job.id] = job
+
+    # Answers ----------------------------------------------------------------------------------------------------------
+
+    def page(self, who: Principal, asked: ListAsked | Mapping[str, Any]) -> JobPage:
+        """What `JobsApi.list` sends that caller. Raises BadRequest, and the errors of the store."""
+        query = listing.parse_query(asked, who, FIELDS)
+        with self._lock:
+            self._read_changes()
+            among = self._all() if query.mine is None else self._own(query.mine)
+            if query.order in listing.MOVING:  # else what runs is looked at where it is shown
+                self._watch(self._active.intersection(row.number for row in among))
+            now = self._clock.now()
+            alike = listing.alike(among, query)
+            states = self._states if alike is self._rows else Counter(row.state for row in alike)
+            matching = listing.narrowed(alike, query, now)
+            shown, after, first = self._cut(matching, query, now)
+            kept = [self._jobs[row.number] for row in shown]
+            revision, total = self._revision or 0, len(self._numbers)
+        rows = [self._row(one, who, now) for one in kept]
+        return JobPage(
+            rows=[_chosen(row, query) for row in rows],
+            next=after,
+            first=first,
+            matching=len(matching),
+            total=total,
+            states={state.value: states[state] for state in State if states[state]},
+            revision=revision,
+        )
+
+    def states(self) -> dict[str, int]:
+        """How many jobs there are in each state."""
+        with self._lock:
+            self._read_changes()
+            return {state.value: n for state, n in self._states.items() if n}
+
+    def hardware(self) -> tuple[int, int, int]:
+        """Slices that jobs hold, slices that they have asked for, and what the held ones cost in micro-dollars an hour,
+        as far as their prices are known."""
+        with self._lock:
+            self._read_changes()
+            live = [self._jobs[number].job for number in self._active]
+        slices = [one for job in live if job for one in job.slices if one.gone_at is None]
+        held = [one for one in slices if one.ready_at is not None]
+        return len(held), len(slices) - len(held), sum(rate(one) or 0 for one in held)
+
+    def split(self) -> tuple[list[Job], dict[int, int]]:
+        """The records of the jobs that go on; of each that has ended its number, and the version of its record."""
+        with self._lock:
+            self._read_changes()
+            live = [job for number in self._active if (job := self._jobs[number].job)]
+            ended = {n: one.version for n, one in self._jobs.items() if one.job is None}
+            return live, ended
+
+    def names(self, ids: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """Name and user of those jobs that there are."""
+        with self._lock:
+            self._read_changes()
+            found = {job_id: self._jobs.get(int(job_id)) for job_id in ids}
+            return {i: (one.listed.name, one.listed.user) for i, one in found.items() if one}
+
+    def ended_since(self, at: float) -> list[str]:
+        """Ids of the jobs that have ended since."""
+        with self._lock:
+            self._read_changes()
+            return [f"{row.number:06d}" for row in self._all() if row.ended_at >= at]
+
+    @property
+    def revision(self) -> int:
+        """The change of the store up to which the rows are known to be new."""
+        return self._revision or 0
+
+    # Pages -----------------------------------------------------------------------------------------------------------
+
+    def _cut(
+        self, matching: Sequence[Listed], query: ListQuery, now: float
+    ) -> tuple[list[Listed], str, int]:
+        """Return the rows of the page, the key of the next, and the number of the first row."""
+        key = query.after
+        at = (
+            key.at if key else now
+        )  # what grows with time is compared as it was when the list began
+        rows = listing.ordered(matching, query, at)
+        if key:
+            rows = [row for row in rows if listing.comes_after(row, key, query, at)]
+        first = len(matching) - len(rows) + 1
+        if not query.limit or len(rows) <= query.limit:
+            return rows, "", first
+        last = rows[query.limit - 1]
+        value = listing.value(last, query.order, at)
+        after = listing.PageKey(query.order, query.reverse, at, value, last.number).text()
+        return rows[: query.limit], after, first
+
+    def _row(self, kept: _Entry, who: Principal, now: float) -> JobRow:
+        mine = access.is_own(who, kept.listed.owner)
+        private = access.sees_all(who, kept.listed.owner)
+        if kept.job is not None:
+            job = job_in_full(kept.job) if private else kept.job
+            return job_row(job, self._knowledge.of(kept.job, now), now, mine=mine)
+        row = cast(JobRow, marshal.loads((private and kept.full) or kept.row))  # noqa: S302, written below
+        row["mine"] = mine
+        return row
+
+    # Looking ---------------------------------------------------------------------------------------------------------
+
+    def _all(self) -> list[Listed]:
+        if self._rows is None:
+            self._rows = [self._jobs[number].listed for number in reversed(self._numbers)]
+        return self._rows
+
+    def _own(self, who: Principal) -> list[Listed]:
+        """The caller's, the newest first."""
+        owners = {owner for owner in (who.id, "") if access.is_own(who, owner)}
+        numbers = {number for owner in owners for number in self._owned.get(owner, ())}
+        return [self._jobs[number].listed for number in sorted(numbers, reverse=True)]
+
+    def _read_changes(self) -> None:
+        newest = self._changes.now()
+        if newest < (self._revision or 0):  # the store is another one, or was restored
+            self._forget()
+        if self._revision is None:
+            for job in self._store.walk():
+                self._put(job)
+        else:
+            self._read(self._changes.since(self._revision))
+        self._revision = newest
+        with self._noting:
+            noted, self._noted = self._noted, {}
+        for job in noted.values():
+            self._put(job)
+
+    def _read(self, ids: Iterable[str]) -> None:
+        for job_id in {*ids, *self._again}:
+            self._again.discard(job_id)
+            try:
+                self._put(self._store.peek(job_id))
+            except NotFound:
+                self._drop(int(job_id))
+                self._gone.add(int(job_id))
+            except DamagedRecord:  # perhaps until somebody mends it
+                self._drop(int(job_id))
+                self._again.add(job_id)
+            except StoreError:  # the store does not answer: its row stays as it was
+                self._again.add(job_id)
+
+    def _put(self, job: Job) -> None:
+        number = int(job.id)
+        known = self._jobs.get(number)
+        if number in self._gone or (known is not None and known.version >= job.version):
+            return
+        if known is not None:
+            self._states[known.listed.state] -= 1
+        row = full = b""
+        if job.state.final:
+            # nothing of it moves any more: it owns no slice
+            whole, row = job_in_full(job), self._marshalled(job)
+            full = self._marshalled(whole) if whole is not job else b""
+        kept = _Entry(listed(job), job.version, None if row else job, row, full)
+        if known is None:
+            self._numbers.insert(bisect_left(self._numbers, number), number)
+            self._owned.setdefault(job.owner, set()).add(number)
+        self._jobs[number] = kept
+        self._states[job.state] += 1
+        self._rows = None
+        (self._active.discard if row else self._active.add)(number)
+
+    def _marshalled(self, job: Job) -> bytes:
+        shown = job_row(job, NOTHING, self._clock.now(), mine=False)
+        return marshal.dumps(cast(Any, shown))
+
+    def _drop(self, number: int) -> None:
+        known = self._jobs.pop(number, None)
+        if known is None:
+            return
+        del self._numbers[bisect_left(self._numbers, number)]
+        self._states[known.listed.state] -= 1
+        self._active.discard(number)
+        self._owned[known.listed.owner].discard(number)
+        self._rows = None
+
+    def _watch(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._watch_one(self._jobs[number])
+
+    def _watch_one(self, entry: _Entry) -> None:
+        job = entry.job
+        assert job is not None
+        live = self._knowledge.going(job)
+        progress, moved_at = (live.progress, live.moved_at) if live else (None, None)
+        if (progress, moved_at) == (entry.progress, entry.moved_at):
+            return
+        entry.progress, entry.moved_at = progress, moved_at
+        has, row = job_progress(job, progress), entry.listed
+        row.step, row.loss = has.step, has.loss
+        row.left = pace.seconds_left(has, speed(job, has, moved_at))
+
+
+def _chosen(row: JobRow, query: ListQuery) -> JobRow:
+    if query.fields is None:
+        return row
+    chosen = {name: value for name, value in row.items() if name in query.fields or name == "id"}
+    return cast(JobRow, chosen)

@@ -1,0 +1,352 @@
+"""Lists of jobs: which jobs match, in which order they come, and the key by which a page says where it ended. Pure.
+
+Filters and orders act over all jobs. A key says by value and number where the next page begins: a job whose value moves
+meanwhile may come twice, or not at all. What a row shows is made in `rows.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Any, cast
+
+from tpujob.domain import access
+from tpujob.domain.access import Principal
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.model import Cause, State
+from tpujob.domain.money import ledger
+from tpujob.errors import BadRequest, BadSpec
+
+#: columns, and whether a list by one of them begins with its largest value
+COLUMNS: Mapping[str, bool] = {
+    "id": True,
+    "name": False,
+    "user": False,
+    "state": False,
+    "active": False,  #: those that go on, then those that failed, then the others
+    "type": False,
+    "zone": False,
+    "step": True,
+    "left": False,
+    "loss": False,
+    "attempts": True,
+    "spent": True,
+    "age": True,  #: by the time of submission: the youngest first
+}
+#: columns that every job has a value in
+FIXED = frozenset({"id", "name", "user", "age"})
+#: columns that move while a program runs, without a change of the job's record
+MOVING = frozenset({"step", "left", "loss"})
+#: columns of words
+TEXTS = frozenset({"name", "user", "type", "zone"})
+
+Value = str | int | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PageKey:
+    """Where a page ended."""
+
+    order: str
+    reverse: bool
+    #: when the list began; values that grow with time are compared as they were then
+    at: float
+    value: Value  #: of the last job that was shown, in the column of the order
+    number: int  #: of that job
+
+    def text(self) -> str:
+        parts = [self.order, self.reverse, self.at, self.value, self.number]
+        said = json.dumps(parts, separators=(",", ":")).encode()
+        return base64.urlsafe_b64encode(said).decode().rstrip("=")
+
+
+def key(text: str, order: str, reverse: bool) -> PageKey:
+    """Raises BadRequest when it is none, or one of another list."""
+    found = _decoded(text)
+    if found is None:
+        raise BadRequest(
+            f"after: {text[:80]!r} is no key of a page",
+            hint="pass `next` of the page before as it is; leave it out for the first page",
+        )
+    if (found.order, found.reverse) != (order, reverse):
+        way = ", reversed" if found.reverse else ""
+        raise BadRequest(
+            f"after: it is of a list by {found.order}{way}, this one is by {order}",
+            hint="begin another order with its first page",
+        )
+    return found
+
+
+def _decoded(text: str) -> PageKey | None:
+    try:
+        padded = text + "=" * (-len(text) % 4)
+        parts = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        order, reverse, at, value, number = parts
+    except (ValueError, TypeError, RecursionError, binascii.Error):
+        return None
+    whole = _is_number(at) and 0 <= at < 1e11 and isinstance(number, int) and number >= 0
+    if not (isinstance(order, str) and isinstance(reverse, bool)):
+        return None
+    if not whole or order not in COLUMNS or not _fits(value, order):
+        return None
+    return PageKey(order, reverse, at, value, number)
+
+
+def _fits(value: object, order: str) -> bool:
+    if value is None:
+        return order not in FIXED
+    if order in TEXTS:
+        return isinstance(value, str)
+    return _is_number(value)
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, int) or (isinstance(value, float) and isfinite(value))
+
+
+#: characters of what is searched for, and values in one filter
+LONGEST, MOST = 200, 100
+_FINAL = frozenset(state for state in State if state.final)
+_LIVE = frozenset(State) - _FINAL
+
+
+@dataclass(frozen=True, slots=True)
+class ListQuery:
+    """Filters and an order that make sense. None: any."""
+
+    user: str = ""
+    mine: Principal | None = None  #: whose own alone
+    states: frozenset[State] | None = None
+    recent: bool = False  #: without the jobs that ended more than `RECENT` ago
+    causes: frozenset[str] | None = None
+    types: frozenset[str] | None = None
+    zones: frozenset[str] | None = None
+    text: str = ""  #: folded
+    order: str = "id"
+    reverse: bool = False
+    after: PageKey | None = None
+    limit: int = 0  #: rows at most; 0: all
+    fields: frozenset[str] | None = None
+
+    @property
+    def descending(self) -> bool:
+        return COLUMNS[self.order] is not self.reverse
+
+
+def parse_query(asked: Mapping[str, Any], who: Principal, fields: Collection[str]) -> ListQuery:
+    """What `ListAsked` asks for. `fields`: those that a row has. Raises BadRequest for what makes no sense, with what
+    does."""
+    unknown = sorted(asked.keys() - _ASKED.keys())
+    if unknown:
+        raise _refused(f"{str(unknown[0])[:80]!r} is no filter of a list", _ASKED)
+    for name, kind in _ASKED.items():
+        if name in asked and not isinstance(asked[name], kind):
+            raise BadRequest(f"{name} of a list is no {kind.__name__}")
+    recent, reverse = asked.get("recent", False), asked.get("reverse", False)
+    order = asked.get("order") or ("active" if recent else "id")
+    if order not in COLUMNS:
+        raise _refused(f"order: a list has no column {str(order)[:80]!r}", COLUMNS)
+    text: str = asked.get("text", "")
+    if len(text) > LONGEST:
+        raise BadRequest(f"text: {LONGEST} characters at most are searched for")
+    limit = asked.get("limit", 0)
+    if isinstance(limit, bool) or limit < 0:
+        raise BadRequest("limit: 0 or more rows", hint="0: all")
+    after = asked.get("after", "")
+    return ListQuery(
+        user=asked.get("user", ""),
+        mine=who if asked.get("mine") else None,
+        states=_states(asked),
+        recent=recent,
+        causes=_several(asked, "causes", tuple(Cause)),
+        types=_types(asked),
+        zones=_several(asked, "zones"),
+        text=text.casefold(),
+        order=order,
+        reverse=reverse,
+        after=key(after, order, reverse) if after else None,
+        limit=limit,
+        fields=_several(asked, "fields", fields),
+    )
+
+
+_ASKED: Mapping[str, type] = {
+    "user": str,
+    "mine": bool,
+    "active": bool,
+    "recent": bool,
+    "states": list,
+    "causes": list,
+    "types": list,
+    "zones": list,
+    "text": str,
+    "order": str,
+    "reverse": bool,
+    "after": str,
+    "limit": int,
+    "fields": list,
+}
+
+
+def _states(asked: Mapping[str, Any]) -> frozenset[State] | None:
+    named = _several(asked, "states", tuple(State))
+    states = None if named is None else frozenset(map(State, named))
+    if "active" in asked:
+        those = _LIVE if asked["active"] else _FINAL
+        states = those if states is None else states & those
+    return states
+
+
+def _several(
+    asked: Mapping[str, Any], name: str, allowed: Collection[str] | None = None
+) -> frozenset[str] | None:
+    values = cast("list[Any]", asked.get(name, []))
+    if len(values) > MOST:
+        raise BadRequest(f"{name}: {MOST} values at most")
+    for value in values:
+        if not isinstance(value, str) or (allowed is not None and value not in allowed):
+            raise _refused(f"{name}: there is no {str(value)[:80]!r}", allowed or ())
+    return frozenset(values) or None
+
+
+def _types(asked: Mapping[str, Any]) -> frozenset[str] | None:
+    """By the names that jobs have them under: `v5e-8` is `v5litepod-8`."""
+    named = _several(asked, "types")
+    try:
+        return None if named is None else frozenset(accelerators.find(t).type for t in named)
+    except BadSpec as error:
+        raise BadRequest(f"types: {error.message}", hint="such as v4-16") from None
+
+
+def _refused(said: str, allowed: Iterable[str]) -> BadRequest:
+    choice = ", ".join(allowed)
+    return BadRequest(said, hint=f"one of: {choice}" if choice else "")
+
+
+#: characters of a name that count for its place
+COMPARED = 100
+#: seconds for which the lists that people begin with keep a job that has ended
+RECENT = 24 * 3600.0
+_PLACE = {state: n for n, state in enumerate(State)}
+
+
+@dataclass(slots=True)
+class Listed:
+    """What a list asks of one job."""
+
+    number: int
+    name: str
+    user: str
+    owner: str  #: a `Principal.id`
+    state: State
+    type: str
+    zone: str
+    cause: str  #: empty: none
+    attempts: int
+    created_at: float
+    text: str  #: what is searched: id, name and user, folded
+    used: int | None  #: micro-dollars of the slices that are not billed any more; None: not known
+    billed: tuple[tuple[int, int], ...]  #: of the others: micro-dollars an hour, microseconds since
+    step: int | None = None
+    left: float | None = None
+    loss: float | None = None
+    ended_at: float = 0.0  #: 0: it goes on
+
+    def spent(self, now: float) -> float | None:
+        """US dollars; None: not known."""
+        if self.used is None:
+            return None
+        moment = ledger.moment(now)
+        going = (ledger.accrued(rate, max(0, moment - since)) for rate, since in self.billed)
+        return (self.used + sum(going)) / ledger.US
+
+
+def alike(rows: Sequence[Listed], asked: ListQuery) -> Sequence[Listed]:
+    """Those that match everything but the state: what the states are counted of."""
+    if asked.mine is not None:
+        who = asked.mine
+        rows = [row for row in rows if access.is_own(who, row.owner)]
+    if asked.user:
+        rows = [row for row in rows if row.user == asked.user]
+    if asked.types is not None:
+        rows = [row for row in rows if row.type in asked.types]
+    if asked.zones is not None:
+        rows = [row for row in rows if row.zone in asked.zones]
+    if asked.causes is not None:
+        rows = [row for row in rows if row.cause in asked.causes]
+    if asked.text:
+        rows = [row for row in rows if asked.text in row.text]
+    return rows
+
+
+def narrowed(rows: Sequence[Listed], asked: ListQuery, now: float) -> Sequence[Listed]:
+    """Of those that are alike, the ones that are wanted."""
+    if asked.states is not None:
+        rows = [row for row in rows if row.state in asked.states]
+    if asked.recent:
+        rows = [row for row in rows if not row.ended_at or now - row.ended_at <= RECENT]
+    return rows
+
+
+def value(row: Listed, order: str, now: float) -> Value:
+    """By which a row has its place in that order; None: it comes last, whichever way round."""
+    return _VALUES[order](row, now)
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and isfinite(number) else None
+
+
+_VALUES: Mapping[str, Callable[[Listed, float], Value]] = {
+    "id": lambda row, _: row.number,
+    "name": lambda row, _: row.name[:COMPARED],
+    "user": lambda row, _: row.user[:COMPARED],
+    "state": lambda row, _: _PLACE[row.state],
+    "active": lambda row, _: row.state.final + (row.state.final and row.state is not State.FAILED),
+    "type": lambda row, _: row.type,
+    "zone": lambda row, _: row.zone or None,
+    "step": lambda row, _: row.step,
+    "left": lambda row, _: _finite(row.left),
+    "loss": lambda row, _: _finite(row.loss),
+    "attempts": lambda row, _: row.attempts,
+    "spent": lambda row, now: _finite(row.spent(now)),
+    "age": lambda row, _: row.created_at,
+}
+
+
+def ordered(rows: Sequence[Listed], asked: ListQuery, now: float) -> list[Listed]:
+    """`rows` come newest first, and so do those of equal value."""
+    if asked.order == "id":
+        return list(rows) if asked.descending else list(reversed(rows))
+    of, last = _VALUES[asked.order], _last(asked)
+
+    def key(row: Listed) -> Any:
+        found = of(row, now)
+        return last if found is None else found
+
+    return sorted(rows, key=key, reverse=asked.descending)
+
+
+def _last(asked: ListQuery) -> Value:
+    """What stands behind every value, in the way that the list goes."""
+    if asked.order in TEXTS:
+        return "" if asked.descending else chr(sys.maxunicode)
+    return -inf if asked.descending else inf
+
+
+def comes_after(row: Listed, key: PageKey, asked: ListQuery, now: float) -> bool:
+    """Whether it has its place behind the job at which a page ended, as things are now."""
+    own = value(row, asked.order, now)
+    if own == key.value:
+        return row.number < key.number
+    if own is None or key.value is None:
+        return own is None
+    larger = cast(Any, own) > cast(Any, key.value)
+    return larger is not asked.descending

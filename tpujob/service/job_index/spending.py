@@ -1,0 +1,117 @@
+"""Reports of costs, read as quickly as the jobs that go on: what has ended is summed once, as it changes no more.
+
+They say exactly what `money.report` says of all records, which cannot be read each time that somebody looks.
+"""
+
+import contextlib
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tpujob.domain import money
+from tpujob.domain.model import Grant, Job, Slice
+from tpujob.domain.money import Group, Report, Row
+from tpujob.errors import NotFound, StoreError
+from tpujob.newest import Newest
+from tpujob.ports import Store
+from tpujob.service.job_index.index import JobIndex
+
+MOST = 4  #: questions whose sums are kept: by job they are some 2 kB a job
+
+
+class _Granted(NamedTuple):
+    """What of a job that has ended says which slices a grant pays for."""
+
+    id: str
+    grants: tuple[Grant, ...]
+    slices: tuple[Slice, ...]
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Of the jobs that have ended."""
+
+    rows: dict[str, Row] = field(default_factory=dict[str, Row])
+    copies: int = 0  #: micro-dollars
+
+
+class EndedSpending:
+    """Thread-safe. One caller at a time reads the store."""
+
+    def __init__(self, store: Store, index: JobIndex) -> None:
+        self._store, self._index = store, index
+        self._lock = threading.Lock()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._versions: dict[int, int] = {}  #: of the jobs that are summed
+        self._granted: dict[int, _Granted] = {}
+        self._covered: frozenset[tuple[str, str]] = frozenset()  #: slices of these
+        self._sums: Newest[tuple[Group, str], _Sums] = Newest(MOST)
+
+    def report(self, by: Group, user: str, now: float) -> tuple[Report, int]:
+        """Of all jobs, or of one user's, and the micro-dollars of their copies into other regions. A job that changes
+        just now may be missing until the next look."""
+        with self._lock:
+            live, ended = self._index.split()
+            if any(ended.get(number) != version for number, version in self._versions.items()):
+                self._forget()  # one was removed, or goes on after all
+            covered = self._include((by, user), live, ended, now)
+            sums = self._sums[by, user]
+            self._sums.move_to_end((by, user))
+            wanted = _of(live, user)
+            found = money.report(wanted, now, by, covered)
+            return money.joined(by, sums.rows, found.rows), sums.copies + _copies(wanted)
+
+    def _include(
+        self, asked: tuple[Group, str], live: list[Job], ended: Mapping[int, int], now: float
+    ) -> Collection[tuple[str, str]]:
+        """Afterwards every sum, that of the question too, is of the jobs that have ended. Returns the slices of all
+        jobs that a grant pays for."""
+        first = asked not in self._sums
+        jobs = [*(self._store.walk() if first else self._new(ended))]
+        jobs = [job for job in jobs if ended.get(int(job.id)) == job.version]
+        new = [job for job in jobs if int(job.id) not in self._versions]
+        granted = {int(j.id): _Granted(j.id, j.grants, j.slices) for j in new if j.grants}
+        covered = money.covered([*self._granted.values(), *granted.values(), *live])
+        if self._covered != frozenset(key for key in covered if int(key[0]) in self._granted):
+            self._forget()  # a slice turned out to have been gone earlier than it seemed
+            return self._include(asked, live, ended, now)
+        self._granted |= granted
+        self._covered = frozenset(key for key in covered if int(key[0]) in self._granted)
+        self._versions |= {int(job.id): job.version for job in new}
+        if first:
+            self._sums[asked] = _Sums()
+        for question, sums in self._sums.items():
+            _add(sums, question, jobs if first and question == asked else new, now, covered)
+        return covered
+
+    def _new(self, ended: Mapping[int, int]) -> Iterator[Job]:
+        for number in ended:
+            if number not in self._versions:
+                with contextlib.suppress(NotFound, StoreError):  # removed meanwhile, or damaged
+                    yield self._store.peek(f"{number:06d}")
+
+
+def _add(
+    sums: _Sums,
+    question: tuple[Group, str],
+    jobs: Iterable[Job],
+    now: float,
+    covered: Collection[tuple[str, str]],
+) -> None:
+    by, user = question
+    wanted = _of(jobs, user)
+    found = money.report(wanted, now, by, covered)
+    joined = money.joined(by, sums.rows, found.rows)
+    sums.rows = {row.key: row for row in joined.rows}
+    sums.copies += _copies(wanted)
+
+
+def _of(jobs: Iterable[Job], user: str) -> list[Job]:
+    return [job for job in jobs if user in ("", job.user)]
+
+
+def _copies(jobs: Iterable[Job]) -> int:
+    return sum(copy.micros for job in jobs for copy in job.copies)

@@ -1,0 +1,314 @@
+"""What the hosts of running attempts print, before the bucket has it: one stream from each host, shared by all who
+follow the attempt, closed soon after the last of them.
+
+What was received is kept for a while after the end: an agent that dies takes along what it has not stored.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from threading import Condition, Event, Thread
+from typing import NamedTuple
+
+from tpujob.domain.model import Job, Slice, State
+from tpujob.errors import TpujobError
+from tpujob.ports import Hosts, Listening
+from tpujob.protocol import live
+from tpujob.service.logs.live_tail import Ring, Tail
+from tpujob.service.logs.segment_reader import Until
+
+log = logging.getLogger(__name__)
+
+IDLE = 30.0  #: seconds without a reader, after which a stream is closed
+KEPT = 600.0  #: seconds for which what was received is remembered after that, if there is room
+CONNECT = 10.0  #: seconds for a connection
+PAUSES = (1.0, 2.0, 5.0, 15.0)  #: seconds between two tries
+TIDIED = 10.0  #: seconds between two looks for what no reader follows any more
+FIRST = 4.0  #: seconds that the first reader waits for the first lines
+ATTEMPTS = 32  #: that are followed at once, or remembered
+STREAMS = 64  #: hosts of one attempt that are followed; the others are read from the bucket
+#: bytes of the tails of all attempts, of one attempt, and of one host at least
+HELD, ROOM, LEAST = 64 * 1024 * 1024, 32 * 1024 * 1024, 256 * 1024
+
+
+class Tails(NamedTuple):
+    """What was received of an attempt."""
+
+    of: Mapping[int, Tail]  #: by host
+    whole: bool  #: every host is connected just now
+    over: bool  #: the attempt has ended, and its agents are connected no more
+    settled_at: float = 0.0  #: when a host last reported that it had stored lines; monotonic
+    trouble: str = ""  #: why hosts cannot be followed
+
+
+NOTHING = Tails({}, whole=False, over=False)
+
+
+class LiveLogs:
+    """Threads may share it."""
+
+    def __init__(self, hosts: Hosts) -> None:
+        self._hosts = hosts
+        self._change = Condition()
+        self._followed: dict[tuple[str, int], _Attempt] = {}
+        self._closed = Event()
+        self._tidies = False
+
+    def tails(self, job: Job, attempt: int, until: Until) -> Tails:
+        """Return what was received of that attempt; its hosts are followed from now on, if it runs. The first reader
+        waits a moment for the first lines."""
+        key, now = (job.id, attempt), time.monotonic()
+        slice = job.slice if _runs(job, attempt) else None
+        with self._change:
+            self._forget(now)
+            found = self._followed.get(key)
+            if slice is None or not slice.endpoints:
+                if found is None:
+                    return NOTHING
+                found.end(now, stored=job.stopped or job.state is not State.HOLDING)
+                return found.tails()
+            if found is None:
+                if len(self._followed) >= ATTEMPTS and not self._give_way(now):
+                    return NOTHING._replace(trouble="too many logs are followed at once")
+                found = _Attempt(self._hosts, slice, key, self._change, self._fit)
+                self._followed[key] = found
+                self._tidy()
+            found.read_at = now
+            found.connect()
+            patience = min(FIRST - (now - found.began), until.left)
+            if patience > 0:
+                self._change.wait_for(found.has_begun, patience)
+            return found.tails()
+
+    def close(self) -> None:
+        """End all streams. Safe to repeat."""
+        self._closed.set()
+        with self._change:
+            for each in self._followed.values():
+                each.close()
+
+    @property
+    def held(self) -> int:
+        """Bytes of all tails."""
+        with self._change:
+            return sum(each.size for each in self._followed.values())
+
+    def _tidy(self) -> None:
+        """Start the thread that forgets abandoned attempts."""
+        if not self._tidies:
+            self._tidies = True
+            Thread(target=self._forget_in_time, name="live tidy", daemon=True).start()
+
+    def _forget_in_time(self) -> None:
+        while not self._closed.wait(TIDIED):
+            with self._change:
+                self._forget(time.monotonic())
+                if not self._followed:
+                    self._tidies = False
+                    return
+
+    def _forget(self, now: float) -> None:
+        for key, each in list(self._followed.items()):
+            if each.forgotten(now):
+                self._followed.pop(key).close()
+
+    def _give_way(self, now: float) -> bool:
+        """Forget what was read longest ago, unless it is still read."""
+        key = min(self._followed, key=lambda key: self._followed[key].read_at, default=None)
+        if key is None or not self._followed[key].idle(now):
+            return False
+        self._followed.pop(key).close()
+        return True
+
+    def _fit(self) -> None:
+        """Stay within the memory for all attempts: forget abandoned ones first, then lines of the one with most."""
+        now = time.monotonic()
+        while self.held > HELD:
+            if not self._give_way(now):
+                max(self._followed.values(), key=lambda each: each.size).shorten()
+
+
+class _Attempt:
+    """The streams and tails of one attempt. Its methods are called with the lock of `change`."""
+
+    def __init__(
+        self,
+        hosts: Hosts,
+        slice: Slice,
+        key: tuple[str, int],
+        change: Condition,
+        fit: Callable[[], None],
+    ) -> None:
+        """`fit`: is called when it has grown."""
+        self.hosts, self.slice, self.change, self._fit = hosts, slice, change, fit
+        self.job, self.attempt = key
+        self.count = len(slice.endpoints)
+        self.rings: dict[int, Ring] = {}
+        self.size = 0  #: bytes of memory
+        self.began = self.read_at = time.monotonic()
+        self.settled_at = 0.0
+        self.ended = False  #: the attempt: no stream is opened any more
+        self.stored = (
+            False  #: hosts have stored what they will store, unless they are still connected
+        )
+        self.streams: dict[int, _HostStream] = {}
+
+    def end(self, now: float, *, stored: bool) -> None:
+        """The attempt has ended: streams that are open are read to their end."""
+        if self.streams:
+            self.read_at = now
+        if stored and not self.stored:
+            self.stored, self.settled_at = True, now
+        if not self.ended:
+            self.ended = True
+            self.change.notify_all()
+
+    def connect(self) -> None:
+        """Open streams to the hosts that no open stream speaks for, while the attempt lasts. The first stream comes
+        alone: an agent of an older version speaks for all hosts."""
+        if self.ended:
+            return
+        heard = {host for stream in self.streams.values() for host in stream.speaks_for}
+        for host in range(self.count):
+            first = next(iter(self.streams.values()), None)
+            if len(self.streams) >= STREAMS or (first and not first.tried):
+                return
+            if host not in heard and host not in self.streams:
+                self.streams[host] = _HostStream(self, host)
+
+    def has_begun(self) -> bool:
+        self.connect()
+        return all(host in self.rings for host in range(self.count)) or (
+            all(stream.tried and not stream.awaited for stream in self.streams.values())
+        )
+
+    def tails(self) -> Tails:
+        heard = {
+            h for stream in self.streams.values() for h in stream.speaks_for if h in self.rings
+        }
+        trouble = next((s.trouble for s in self.streams.values() if s.trouble), "")
+        tails = {host: ring.now() for host, ring in self.rings.items()}
+        short = any(ring.short for ring in self.rings.values())
+        if short and not trouble:
+            trouble = "more is printed than the backend can keep"
+        elif len(heard) == STREAMS < self.count and not trouble:
+            trouble = f"the backend follows {STREAMS} hosts of a job"
+        whole = len(heard) == self.count and not short
+        over = self.stored and not heard
+        return Tails(tails, whole, over, self.settled_at, "" if self.ended else trouble)
+
+    def idle(self, now: float) -> bool:
+        """Whether no reader follows it any more."""
+        return now - self.read_at > IDLE
+
+    def forgotten(self, now: float) -> bool:
+        """Whether it need not be remembered either."""
+        unsettled = any(ring.end > ring.settled for ring in self.rings.values())
+        return now - self.read_at > IDLE + (KEPT if unsettled else 0)
+
+    def take(self, tail: live.Tail) -> None:
+        ring = self.rings.setdefault(tail.host, Ring(max(LEAST, ROOM // self.count)))
+        settled, size = ring.settled, ring.size
+        new = ring.take(tail)
+        self.size += ring.size - size
+        if ring.settled > settled or not self.settled_at:
+            self.settled_at = time.monotonic()
+        if ring.size > size:
+            self._fit()
+        if new:
+            self.change.notify_all()
+
+    def shorten(self) -> None:
+        """Drop the oldest lines of the host that has printed most."""
+        ring = max(self.rings.values(), key=lambda ring: ring.size)
+        size = ring.size
+        ring.shorten()
+        self.size += ring.size - size
+
+    def close(self) -> None:
+        for stream in self.streams.values():
+            stream.close()
+        self.streams.clear()
+
+
+class _HostStream:
+    """The stream from one host; an agent of an older version may speak for other hosts, too."""
+
+    def __init__(self, of: _Attempt, host: int) -> None:
+        self._of, self.host = of, host
+        self.speaks_for: list[int] = []
+        self.tried = False
+        self.trouble = ""
+        self._closed = False
+        self._stream: Listening | None = None
+        Thread(target=self._run, name="live", daemon=True).start()
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the first message of a host that it speaks for is still to come."""
+        return any(host not in self._of.rings for host in self.speaks_for)
+
+    def close(self) -> None:
+        """With the lock of `change`."""
+        self._closed = True
+        if self._stream is not None:
+            Thread(target=self._stream.close, daemon=True).start()  # it may wait for the network
+
+    def _run(self) -> None:
+        failures = 0
+        while not self._done():
+            try:
+                self._listen()
+                trouble = "the agent has ended"
+            except TpujobError as error:
+                trouble = error.message
+            except Exception as error:  # whatever failed, the log is read from the bucket
+                log.exception("following host %d of job %s", self.host, self._of.job)
+                trouble = type(error).__name__
+            with self._of.change:
+                failures = 0 if self.speaks_for else failures + 1
+                self.tried, self.trouble, self.speaks_for = True, trouble, []
+                if self._of.ended:  # it may have stored more since its last message
+                    self._of.settled_at = time.monotonic()
+                self._of.change.notify_all()
+                pause = PAUSES[min(max(failures, 1), len(PAUSES)) - 1]
+                self._of.change.wait_for(self._done, pause)
+        with self._of.change:
+            if self._of.streams.get(self.host) is self:
+                del self._of.streams[self.host]
+
+    def _listen(self) -> None:
+        of = self._of
+        stream = of.hosts.listen(
+            of.slice, self.host, job=of.job, attempt=of.attempt, timeout=CONNECT
+        )
+        with contextlib.closing(stream):
+            with of.change:
+                self._stream = stream
+            for message in stream:
+                hosts, tail = live.speaks_for(message), live.read_tail(message)
+                with of.change:
+                    if hosts is not None:
+                        self.speaks_for = [h for h in hosts if 0 <= h < of.count]
+                        self.tried, self.trouble = True, ""
+                        of.change.notify_all()
+                    if tail is not None and tail.host in self.speaks_for:
+                        of.take(tail)
+                    if self._over():
+                        return
+
+    def _done(self) -> bool:
+        """Whether no stream is opened any more."""
+        return self._of.ended or self._over()
+
+    def _over(self) -> bool:
+        return self._closed or self._of.idle(time.monotonic())
+
+
+def _runs(job: Job, attempt: int) -> bool:
+    """Whether its hosts may be asked: not after its end, nor before its start is due."""
+    newest = attempt == len(job.attempts) and job.attempts[-1].ended_at is None
+    return newest and job.wake <= time.time()

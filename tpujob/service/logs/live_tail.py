@@ -1,0 +1,119 @@
+"""What followed hosts print and the bucket does not have yet, and how it joins what the bucket has. Pure.
+
+Lines are known by their numbers: a line of a tail follows what is stored if its number does. Where one is missing in
+between, the tail waits until the store has it.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tpujob.protocol import live
+from tpujob.protocol.segment import SegmentFacts
+from tpujob.service.logs.lines import time_of
+from tpujob.service.logs.segment_reader import after_lines
+from tpujob.service.logs.segments import Segment
+
+#: bytes of memory for each message that is kept, beside its lines
+MESSAGE = 256
+
+
+class Tail(NamedTuple):
+    """Of one host, as it was a moment ago."""
+
+    base: int  #: the number of the line before it
+    settled: int  #: every line up to this one was in the bucket by then, or dropped
+    end: int  #: the number of its last line
+    blocks: Sequence[live.Tail]  #: as they came
+
+    def after(self, line: int) -> bytes:
+        """Its lines after that one."""
+        parts: list[bytes] = []
+        for block in reversed(self.blocks):
+            if block.line + block.lines <= line + 1:
+                break
+            parts.append(after_lines(block.data, max(0, line + 1 - block.line)))
+        return b"".join(reversed(parts))
+
+
+class Ring:
+    """The tail of one host, as it is heard: at most `room` bytes, the newest lines."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._blocks = deque[live.Tail]()
+        self._size = 0
+        self._base = self.end = self.settled = 0
+        self._cut = 0  #: the number of the last line that had to go
+        self._known: Tail | None = None
+
+    def take(self, tail: live.Tail) -> bool:
+        """Whether anything is new. Lines that were heard before are left out."""
+        before = (self.end, self.settled)
+        if tail.after > self.end or (tail.lines and tail.line > self.end + 1):
+            self._blocks.clear()  # what lies between is in the bucket, or was dropped
+            self._size, self._base, self.end = 0, tail.line - 1, tail.line - 1
+        new = tail.line + tail.lines - 1 - self.end
+        if new > 0:
+            data = after_lines(tail.data, tail.lines - new)
+            block = tail._replace(line=self.end + 1, lines=new, data=data)
+            self._blocks.append(block)
+            self._size, self.end = self._size + len(data), self.end + new
+        self.settled = max(self.settled, tail.settled)
+        while self._blocks and (self._oldest <= self.settled or self._size > self._room):
+            self.shorten()
+        if (self.end, self.settled) != before:
+            self._known = None
+        return self._known is None
+
+    def shorten(self) -> None:
+        """Let the oldest lines go, if it has any."""
+        if self._blocks:
+            self._base = self._cut = self._oldest
+            self._size -= len(self._blocks.popleft().data)
+            self._known = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory."""
+        return self._size + MESSAGE * len(self._blocks)
+
+    @property
+    def short(self) -> bool:
+        """Whether lines had to go that are not in the bucket yet."""
+        return self._cut > self.settled
+
+    @property
+    def _oldest(self) -> int:
+        """The number of the last line of the oldest block."""
+        return self._blocks[0].line + self._blocks[0].lines - 1
+
+    def now(self) -> Tail:
+        if self._known is None:
+            self._known = Tail(self._base, self.settled, self.end, tuple(self._blocks))
+        return self._known
+
+
+def joined(
+    host: int, stored: Sequence[Segment], tail: Tail, seen: int = 0, *, over: bool = False
+) -> Segment | None:
+    """What comes after the stored segments, which were listed after the tail was heard, or reach up to it; None:
+    nothing, or what is in between is not stored yet. `seen`: the number of a line; the reader has it, and those before
+    it. `over`: no more will be stored, and lines that are not are said to be so."""
+    if any(segment.facts is None for segment in stored):
+        return None  # of an agent that nobody can follow
+    last = stored[-1].last if stored else 0
+    if tail.end <= last or tail.end + over <= seen:
+        return None
+    if tail.base > max(last, seen, tail.settled) and not over:
+        return None
+    before = max(last, tail.base)
+    begin = max(before, min(seen, tail.end))
+    data, lines = tail.after(begin), tail.end - begin
+    if over:
+        newest = time_of(tail.after(tail.end - 1))
+        lost = f"lines {before + 1:,} to {tail.end:,}: they will be lost"
+        text = f"{newest:.3f} [tpujob] the agent of this host ended before it had stored {lost}\n"
+        data, lines = data + text.encode(), lines + 1
+    facts = SegmentFacts(begin + 1, lines, time_of(data))
+    return Segment(host, f"live:{host}", len(data), begin, facts, data)

@@ -1,0 +1,215 @@
+"""How an attempt's log lies in the bucket: the paths and metadata of its objects, as segments of each host.
+
+A host writes segments of its own. Agents of older versions also wrote objects that hold pieces of many hosts; a piece
+is a segment here. The numbers of lines put segments into order, and a line that was stored twice counts once. A segment
+of an older agent may grow at its end, the one that stands for dropped lines is written again, every other object never
+changes; the oldest segments of a very long log may be gone.
+"""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from threading import Lock
+from typing import NamedTuple
+
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.model import Job
+from tpujob.newest import Newest
+from tpujob.ports import Blob, Blobs
+from tpujob.protocol import paths, segment
+from tpujob.protocol.limits import LAST_SEGMENT
+from tpujob.protocol.segment import SegmentFacts
+from tpujob.service.logs.segment_reader import Until
+
+#: bytes of a segment that are read; agents write little more than half of that, and what is beyond is not theirs
+MOST = 8 * 1024 * 1024
+#: objects in one list of all hosts, and pieces of shared objects: an agent cannot make a reader list what it likes
+MOST_SEGMENTS = 20_000
+#: segments that all lists in memory may have, of some 400 bytes each
+KEPT_SEGMENTS = 100_000
+KEPT_LISTS = 64
+#: seconds for which readers share a list: while the log grows, and after its end
+FRESH, FRESH_FINAL = 3.0, 30.0
+#: a list that took long is shared for so many times as long
+SHARE = 10.0
+#: hosts that an attempt has whose slice is not known, at most
+FEW_HOSTS = 16
+
+Key = tuple[str, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Lines of one host, one after the other."""
+
+    host: int
+    path: str
+    size: int
+    generation: int
+    #: None: its lines are known only once they were counted
+    facts: SegmentFacts | None
+    #: the content of a segment that is not stored yet
+    data: bytes | None = None
+    #: bytes of its object before it
+    offset: int = 0
+
+    @property
+    def key(self) -> Key:
+        """What changes with its content."""
+        return self.path, self.generation, self.offset, self.size
+
+    @property
+    def last(self) -> int:
+        """The number of its last line, if that is known."""
+        return self.facts.line + self.facts.lines - 1 if self.facts else 0
+
+
+#: the segments of each host, in order
+Segments = dict[int, list[Segment]]
+
+
+class SegmentList(NamedTuple):
+    at: float  #: when the list began; monotonic
+    took: float  #: seconds
+    segments: Segments
+
+    @property
+    def weight(self) -> int:
+        return sum(map(len, self.segments.values()))
+
+
+class SegmentLists:
+    """Lists the segments of attempts; readers share a list for a moment. Threads may share it."""
+
+    def __init__(self, blobs: Blobs, fresh: float = FRESH) -> None:
+        """`fresh`: seconds for which a list of a growing log is good enough."""
+        self._blobs, self._fresh = blobs, fresh
+        self._kept: Newest[tuple[str, int, int | None, bool], SegmentList] = Newest(KEPT_LISTS)
+        self._lock = Lock()
+
+    def find(
+        self,
+        job: Job,
+        attempt: int,
+        host: int | None,
+        until: Until,
+        *,
+        ends: Mapping[int, int] | None = None,
+        settled_at: float = 0.0,
+        complete: bool = False,
+    ) -> Segments:
+        """Return the segments of that host, or of all hosts that the slice has. A list of a job that has ended is not
+        older than its end. `ends`: the line of each host up to which the reader needs the stored log; a list that does
+        not reach it is made again, unless it is newer than `settled_at`, when hosts last stored something. `complete`:
+        the hosts report all other lines themselves, so that a list that reaches `ends` may be of any age."""
+        workdir, final = job.workdir_of(attempt), job.state.final
+        key = workdir, attempt, host, final
+        with self._lock:
+            known = self._kept.get(key)
+        if known:
+            fresh = max(
+                FRESH_FINAL if final else self._fresh, SHARE * known.took * bool(self._fresh)
+            )
+            young = known.at > time.monotonic() - fresh
+            if _reaches(known.segments, ends or {}):
+                if young or complete:
+                    return known.segments
+            elif young and known.at > settled_at:
+                return known.segments
+        found = self._list(workdir, attempt, host, host_count(job, attempt), until)
+        with self._lock:
+            self._kept[key] = found
+            weight = sum(each.weight for each in self._kept.values())
+            while weight > KEPT_SEGMENTS and len(self._kept) > 1:
+                weight -= self._kept.popitem(last=False)[1].weight
+        return found.segments
+
+    def _list(
+        self, workdir: str, attempt: int, host: int | None, count: int, until: Until
+    ) -> SegmentList:
+        """Hosts are not trusted: what the slice has no host for is left out."""
+        began = time.monotonic()
+
+        def listed(prefix: str, most: int) -> list[Blob]:
+            return self._blobs.list(prefix, after="", most=most, timeout=until.left)
+
+        if host is None:
+            blobs = listed(paths.attempt_folder(workdir, attempt) + "/", MOST_SEGMENTS)
+            hosts: Sequence[int] = range(count)
+        else:
+            blobs = listed(paths.log_prefix(workdir, attempt, host), LAST_SEGMENT)
+            if count > 1:
+                blobs += listed(paths.shared_log_prefix(workdir, attempt), MOST_SEGMENTS)
+            hosts = [host]
+        segments = read_segments(workdir, attempt, blobs, hosts)
+        return SegmentList(began, time.monotonic() - began, segments)
+
+
+def read_segments(
+    workdir: str, attempt: int, blobs: Iterable[Blob], hosts: Sequence[int]
+) -> Segments:
+    """Return what these objects hold of each host, in order, each line once."""
+    own: dict[int, list[Segment]] = {}
+    shared: dict[int, list[Segment]] = {}
+    room = MOST_SEGMENTS
+    for blob in blobs:
+        of, host, _ = paths.read_log_path(workdir, blob.path) or (0, 0, 0)
+        if of == attempt and host in hosts:
+            size, facts = min(blob.size, MOST), segment.read(blob.metadata)
+            if facts and facts.lines > size:  # a line has a byte at least
+                facts = None
+            one = Segment(host, blob.path, size, blob.generation, facts)
+            own.setdefault(host, []).append(one)
+        elif room > 0 and paths.is_shared_log(workdir, attempt, blob.path):
+            for one in _pieces(blob, hosts):
+                shared.setdefault(one.host, []).append(one)
+                room -= 1
+    found = {host: _in_order(own.get(host, []), shared.get(host, [])) for host in own | shared}
+    return {host: segments for host, segments in sorted(found.items()) if segments}
+
+
+def host_count(job: Job, attempt: int) -> int:
+    """Return how many hosts the attempt's slice has."""
+    name = job.attempts[attempt - 1].slice
+    slices = [s for s in job.slices if s.name == name]
+    if not slices:
+        return FEW_HOSTS
+    return accelerators.find(slices[0].type).hosts * slices[0].tpu_slices
+
+
+def _pieces(blob: Blob, hosts: Sequence[int]) -> Iterable[Segment]:
+    """Return the pieces of a shared object; none if its metadata make no sense."""
+    columns = segment.read_columns(blob.metadata, blob.size)
+    for host, line, lines, at, more, offset, size in zip(*columns or (), strict=True):
+        if host in hosts and size <= MOST:
+            facts = SegmentFacts(line, lines, at, bool(more))
+            yield Segment(host, blob.path, size, blob.generation, facts, None, offset)
+
+
+def _in_order(own: list[Segment], shared: list[Segment]) -> list[Segment]:
+    """Sort the segments of one host; leave out those without a line that is not in an earlier one."""
+    if not all(one.facts for one in own):
+        return sorted(own, key=lambda one: one.path)
+    kept: list[Segment] = []
+    end = closed = 0
+    for one in sorted(own + shared, key=_place):
+        if one.last > end:
+            kept.append(one)
+            end = one.last
+        if one.facts and not one.facts.lines and not one.facts.open:
+            closed = max(closed, one.last)
+    if kept and (facts := kept[-1].facts) and closed >= end:
+        # a piece without lines says that the line before it was the last one
+        kept[-1] = replace(kept[-1], facts=facts._replace(open=False))
+    return kept
+
+
+def _place(one: Segment) -> tuple[int, int]:
+    return one.facts.line if one.facts else 0, -one.last
+
+
+def _reaches(segments: Segments, ends: Mapping[int, int]) -> bool:
+    """Whether that line of each host, or a later one, is stored."""
+    return all(
+        (segments[host][-1].last if host in segments else 0) >= end for host, end in ends.items()
+    )

@@ -1,0 +1,85 @@
+"""What is known of a job beyond its record, just now: what the reconciler sees, and what its budgets depend on."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tpujob.domain.model import Ignored, Job, Progress, State
+from tpujob.domain.observations import NO_FUNDS, Circuit, Funds, Maintenance
+from tpujob.domain.placement import circuits as capacity
+from tpujob.domain.prices import PriceList
+from tpujob.engine import Live
+from tpujob.service.money import budgets
+
+#: states in which a job waits for a slice
+_ASKING = (State.QUEUED, State.PROVISIONING, State.RELEASING)
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeInfo:
+    progress: Progress | None = (
+        None  #: what its reports say; None: nothing that is newer than the record
+    )
+    moved_at: float | None = None  #: when its step last changed
+    maintenance: Maintenance | None = None  #: what the cloud announces for its hosts
+    ignored: Ignored | None = None  #: what this process did not believe of its hosts
+    trouble: str = ""  #: what is being retried
+    trouble_since: float | None = None
+    wait: capacity.Wait | None = None  #: for the hardware that the cloud refused
+    funds: Funds = NO_FUNDS
+    unpaid: str = ""  #: the budget for which it waits, with the arithmetic
+
+
+NOTHING = RuntimeInfo()
+
+
+class RuntimeReader:
+    """Reads what is in memory; budgets that are shared may be read again from the store."""
+
+    def __init__(
+        self,
+        live: Mapping[str, Live],
+        circuits: Callable[[], Mapping[str, Circuit]],
+        funds: Callable[[Job], Funds],
+        prices: PriceList,
+    ) -> None:
+        self._live, self._circuits, self._funds, self._prices = live, circuits, funds, prices
+
+    def of(self, job: Job, now: float) -> RuntimeInfo:
+        live, funds = self._live.get(job.id), self.funds(job)
+        going = self.going(job)
+        return RuntimeInfo(
+            progress=going.progress if going else None,
+            moved_at=going.moved_at if going else None,
+            maintenance=going.maintenance if going else None,
+            ignored=self._ignored(job, now),
+            trouble=live.trouble if live else "",
+            trouble_since=live.trouble_since if live else None,
+            wait=self._wait(job),
+            funds=funds,
+            unpaid=budgets.waits_for(job, funds, self._prices, now),
+        )
+
+    def going(self, job: Job) -> Live | None:
+        """What the reports of the attempt that goes on say; None: none goes on, or nobody has read them yet."""
+        live, attempt = self._live.get(job.id), job.attempt
+        if live is None or attempt is None or attempt.ended_at is not None:
+            return None
+        return live if live.attempt == attempt.number else None
+
+    def _ignored(self, job: Job, now: float) -> Ignored | None:
+        """Also while no report was believed."""
+        live, attempt = self._live.get(job.id), job.attempt
+        if live is None or attempt is None or attempt.ended_at is not None:
+            return None
+        return live.hearing.ignored(now) if live.hearing.attempt == attempt.number else None
+
+    def trouble(self, job: Job) -> str:
+        live = self._live.get(job.id)
+        return live.trouble if live else ""
+
+    def funds(self, job: Job) -> Funds:
+        return self._funds(job)
+
+    def _wait(self, job: Job) -> capacity.Wait | None:
+        asks = job.state in _ASKING and capacity.refusals(job)
+        return capacity.wait(job, self._circuits()) if asks else None

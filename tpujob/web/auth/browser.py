@@ -1,0 +1,173 @@
+"""Recognises who opens the page on a port of loopback, which every user of the machine can connect to.
+
+Whoever connects is known by the kernel. Where it does not say, as on macOS, the path of each request begins with a
+session, `/s/<256 bits>`, for which a one-time code is exchanged. There is no cookie: other ports would get it, too.
+"""
+
+import hashlib
+import logging
+import os
+import re
+import secrets
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from urllib.parse import quote
+
+from fastapi import FastAPI, Request
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import Scope
+
+from tpujob import sockets
+from tpujob.config.settings import Settings
+from tpujob.domain.access import Principal
+from tpujob.errors import BadRequest, Forbidden, TpujobError, Unauthorized
+from tpujob.newest import Newest
+from tpujob.web.auth.authenticator import check_same_origin
+from tpujob.web.middleware import error_page
+from tpujob.web.middleware.connections import PEER
+
+log = logging.getLogger(__name__)
+
+CODE_S = 60.0  #: seconds that a code can be used
+SESSION_S = 12 * 3600.0  #: seconds without a request after which a session ends
+MOST = 100  #: codes, and sessions; one more takes the place of the one that was used longest ago
+BYTES = 32  #: of a code or a session
+ENTER = "/enter/"  #: begins the path with a code
+#: one session, not one in another
+_WITHIN = re.compile(r"/s/([A-Za-z0-9_-]{43})(?!/s/)(?=/|$)")
+#: the path with a code and nothing below it, so that whoever brings a code gets nowhere else
+_ENTRY = re.compile(ENTER + r"[^/]+")
+#: whoever brings a code; it opens nothing else
+_VISITOR = Principal("page:code", "whoever has a code")
+
+
+class Sessions:
+    """The codes and the sessions of one process. Both are kept as hashes: how long a look-up takes depends on nothing
+    that can be guessed piece by piece. Not for use by several threads."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._codes = Newest[bytes, float](MOST)  # when each ends
+        self._sessions = Newest[bytes, float](MOST)
+
+    def code(self) -> str:
+        """A new code, which one browser can exchange within `CODE_S`."""
+        return self._new(self._codes, CODE_S)
+
+    def enter(self, code: str) -> str:
+        """The session for a code, which is worth nothing afterwards. Raises Unauthorized."""
+        if self._codes.pop(_hash(code), 0.0) <= self._now():
+            raise Unauthorized(
+                f"this address was used already, or is older than {CODE_S:.0f} s",
+                hint="`tpujob open` opens the page, or prints a new address",
+            )
+        return self._new(self._sessions, SESSION_S)
+
+    def holds(self, session: str) -> bool:
+        """Whether it is one, and in use; then it lasts for `SESSION_S` from now on."""
+        key = _hash(session)
+        if self._sessions.pop(key, 0.0) <= self._now():
+            return False
+        self._sessions[key] = self._now() + SESSION_S
+        return True
+
+    def _new(self, kept: Newest[bytes, float], seconds: float) -> str:
+        made = secrets.token_urlsafe(BYTES)
+        kept[_hash(made)] = self._now() + seconds
+        return made
+
+
+class BrowserAuthenticator:
+    """The user whose process this is, and nobody else, whatever they show: by the kernel's word, or by a session where
+    the kernel does not say."""
+
+    def __init__(self, own: Principal, sessions: Sessions, *, kernel_says: bool) -> None:
+        """`kernel_says`: whether it says of other connections of loopback who is there (`sockets.tells_peers`)."""
+        self._own, self._sessions, self._kernel_says = own, sessions, kernel_says
+
+    async def principal(self, scope: Scope, headers: Headers) -> Principal:
+        uid = scope.get("state", {}).get(PEER)
+        if uid is None and self._kernel_says:
+            raise Unauthorized("the kernel does not say who sent this request")
+        if uid not in (None, os.geteuid()):
+            raise Forbidden(
+                f"this page is {self._own.name}'s alone", hint="`tpujob open` opens your own"
+            )
+        check_same_origin(scope, headers, "http")
+        if _ENTRY.fullmatch(scope["path"]):
+            return _VISITOR
+        if uid is None and not self._sessions.holds(_session(scope)):
+            raise Unauthorized(
+                "this address does not open the page, or no longer",
+                hint="`tpujob open` in a terminal opens it, or prints a new address",
+            )
+        return self._own
+
+
+def within_session(scope: Scope) -> Scope:
+    """The request without the session that its path begins with, which becomes its `root_path`: whoever logs or shows
+    a path does not know it. Links within a page are relative."""
+    found = _WITHIN.match(scope["path"])
+    if not found:
+        return scope
+    root, path = found[0], scope["path"][found.end() :] or "/"
+    raw: bytes = scope.get("raw_path", b"")
+    raw = raw[len(root) :] if raw.startswith(root.encode()) else quote(path).encode()
+    return {**scope, "root_path": root, "path": path, "raw_path": raw or b"/"}
+
+
+def loggable(path: str) -> str:
+    """A path without the code in it."""
+    return ENTER + "..." if path.startswith(ENTER) else path
+
+
+def add(app: FastAPI, sessions: Sessions) -> None:
+    """The route that makes codes, and the one at which they are exchanged."""
+
+    @app.post("/v1/page/code", include_in_schema=False)
+    async def new_code() -> JSONResponse:
+        return JSONResponse({"code": sessions.code()})
+
+    app.add_route(ENTER + "{code}", entry(sessions))
+    _ = new_code
+
+
+def entry(sessions: Sessions) -> Callable[[Request], Awaitable[Response]]:
+    """Leads whoever brings a code to the page `to`, with a session."""
+
+    async def enter(request: Request) -> Response:
+        try:
+            to = _own_path(request.query_params.get("to", "/"))
+            session = sessions.enter(request.path_params["code"])
+        except TpujobError as error:
+            return error_page.answer(request.scope, error)
+        return RedirectResponse(f"/s/{session}{to}", 303)
+
+    return enter
+
+
+def page_at(settings: Settings) -> tuple[socket.socket, str]:
+    """A listening socket for the page, and its address, which is the one of the last time if nobody else has it."""
+    made, taken = sockets.kept_port(settings.page_port)
+    address = f"http://127.0.0.1:{made.getsockname()[1]}"
+    if taken:
+        log.warning("another program has the port %d: the page is at %s now", taken, address)
+    return made, address
+
+
+def _own_path(to: str) -> str:
+    odd = not to.startswith("/") or to.startswith("//") or "\\" in to
+    if odd or not to.isprintable() or ".." in to:
+        raise BadRequest("`to` is no path of this page", hint="to=/jobs/000042")
+    return to
+
+
+def _session(scope: Scope) -> str:
+    root: str = scope.get("root_path", "")
+    return root.removeprefix("/s/")
+
+
+def _hash(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()

@@ -1,0 +1,195 @@
+"""How many connections a backend holds, how long each may take to send the headers of a request, and how large they may
+be: what uvicorn leaves open. Half of a request costs a file descriptor, and the backend needs some to look after jobs.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+from asyncio import TimerHandle, Transport
+from collections import Counter, OrderedDict
+from collections.abc import Container
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from tpujob import sockets
+from tpujob.errors import BadRequest, TpujobError
+
+PEER = "peer"  #: in the state of a request: the uid of who sent it, where the kernel is asked
+LINE = "line"  #: in the state of each request: its connection
+MOST = 512  #: connections at once
+EACH = (
+    128  #: of one user of this machine; the peer of a TCP connection may be a proxy for everybody
+)
+HEADERS_S = 10.0  #: seconds for the headers of a request, and for the first byte of the first
+HEADERS = 100  #: of a request
+HEADER_BYTES = 64 << 10  #: of its first line and all of its headers
+RESERVE = 512  #: file descriptors that stay for the backend's own files and calls
+FILES = 4096  #: file descriptors that are asked for; a system grants 1,024 unless it is asked
+
+
+def most_connections() -> int:
+    """How many connections there may be, after as many file descriptors as allowed were asked for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    wanted = FILES if hard == unlimited else min(FILES, hard)
+    if soft != unlimited and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return MOST if soft == unlimited else min(MOST, max(soft - RESERVE, soft // 2))
+
+
+class Connections:
+    """Those of one server. One more than allowed takes the place of the one that has been silent for longest; where
+    each is being answered, it is closed."""
+
+    def __init__(
+        self,
+        most: int,
+        each: int = EACH,
+        headers_s: float = HEADERS_S,
+        *,
+        ports: Container[int] = (),
+    ) -> None:
+        """`ports`: of this machine's users alone, so that the kernel is asked who connects, as at a unix socket."""
+        self.ports = ports
+        self._most, self._each, self.headers_s = most, each, headers_s
+        self._silent = OrderedDict[Connection, None]()  # without a request, the longest first
+        self._busy = set[Connection]()
+        self._of = Counter[object]()
+
+    def protocol(self, *words: Any, **options: Any) -> Connection:
+        """For `uvicorn.Config(http=...)`."""
+        return Connection(self, *words, **options)
+
+    def opened(self, one: Connection) -> None:
+        self._silent[one] = None
+        self._of[one.peer] += 1
+        too_many = len(self._silent) + len(self._busy) > self._most
+        if one.peer is not None and self._of[one.peer] > self._each:
+            next(c for c in self._silent if c.peer == one.peer).drop()
+        elif too_many:
+            next(iter(self._silent)).drop()
+
+    def busy(self, one: Connection) -> None:
+        """It has a request."""
+        if one in self._silent:
+            del self._silent[one]
+            self._busy.add(one)
+
+    def silent(self, one: Connection) -> None:
+        """Its request is answered."""
+        if one in self._busy:
+            self._busy.remove(one)
+            self._silent[one] = None
+
+    def closed(self, one: Connection) -> None:
+        if one in self._busy or one in self._silent:
+            self._busy.discard(one)
+            self._silent.pop(one, None)
+            self._of[one.peer] -= 1
+            if not self._of[one.peer]:
+                del self._of[one.peer]
+
+
+class Connection(HttpToolsProtocol):
+    """One connection. It is closed when headers take too long, and answered 431 when they are too large."""
+
+    def __init__(self, all: Connections, *words: Any, **options: Any) -> None:
+        super().__init__(*words, **options)
+        self._all = all
+        self._timer: TimerHandle | None = None
+        self._count, self._bytes, self._in_headers = 0, 0, True
+        self.peer: int | None = None  #: the uid at the other end, if the kernel says so
+
+    def drop(self) -> None:
+        """Close it without an answer."""
+        self._all.closed(self)
+        self.transport.abort()
+
+    def connection_made(self, transport: Transport) -> None:
+        super().connection_made(transport)
+        self.app_state: dict[str, Any] = {**self.app_state, LINE: self}
+        self._know_peer(transport.get_extra_info("socket"))
+        self._wait_for_headers()
+        self._all.opened(self)
+
+    def _know_peer(self, connection: socket.socket) -> None:
+        """Put the kernel's word on who is at the other end into the state of each request, where only users of this
+        machine can be."""
+        if connection.family == socket.AF_UNIX or connection.getsockname()[1] in self._all.ports:
+            self.peer = sockets.uid_of_peer(connection)
+            self.app_state = {**self.app_state, PEER: self.peer}
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._headers_are_there()
+        self._all.closed(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_headers:
+            self._bytes += len(data)
+        super().data_received(data)
+        if self._in_headers and self._too_large() and not self.transport.is_closing():
+            self.send_400_response("")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._count, self._in_headers = 0, True
+        self._wait_for_headers()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count += 1
+        if self._count <= HEADERS:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._headers_are_there()
+        told = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        self._bytes = told  # what came so far may be of the body
+        if self._too_large():
+            raise _TooLarge  # the parser stops
+        self._in_headers, self._bytes = False, 0
+        self._all.busy(self)
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self.pipeline:
+            self._all.silent(self)
+            self._wait_for_headers()
+
+    def send_400_response(self, msg: str) -> None:
+        if self._in_headers and self._too_large():
+            most = f"more than {HEADERS} headers, or {HEADER_BYTES >> 10} KiB of them"
+            self._answer(BadRequest(f"the request has {most}"), 431)
+        else:
+            self._answer(BadRequest(msg), 400)
+
+    def _too_large(self) -> bool:
+        return self._count > HEADERS or self._bytes > HEADER_BYTES
+
+    def _answer(self, error: TpujobError, status: int) -> None:
+        body = json.dumps(error.as_json()).encode()
+        self.transport.write(
+            STATUS_LINE[status]
+            + b"content-type: application/json\r\ncache-control: no-store\r\nconnection: close\r\n"
+            + b"x-content-type-options: nosniff\r\ncontent-length: %d\r\n\r\n" % len(body)
+            + body
+        )
+        self.transport.close()
+
+    def _wait_for_headers(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(self._all.headers_s, self.drop)
+
+    def _headers_are_there(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class _TooLarge(Exception):
+    """Seen by httptools alone."""

@@ -1,0 +1,248 @@
+"""What every request of the HTTP API passes: its host name, the authenticator, the size of its body, and the
+headers of its answer.
+
+One ASGI layer around the whole app, so that a new route is closed until it is opened here. Knows nothing of jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import secrets
+from collections.abc import Collection, Iterable
+from functools import partial
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tpujob import logged
+from tpujob.engine import Counters
+from tpujob.errors import BadRequest, Forbidden, TpujobError
+from tpujob.web.auth.authenticator import AGAIN, Authenticator
+from tpujob.web.auth.browser import loggable, within_session
+from tpujob.web.log import of
+from tpujob.web.middleware import error_page
+from tpujob.web.middleware.connections import PEER
+from tpujob.web.middleware.limits import OPEN_PATHS, body_limit
+
+log = logging.getLogger(__name__)
+
+WHO = "who"  #: in the state of a request: asks the authenticator again who sends it
+#: the one `cache-control` that an answer may have beside `no-store`: of a file whose address changes with its content
+FOR_GOOD = "private, max-age=31536000, immutable"
+#: that are counted by their name
+_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE"})
+#: of a request on Cloud Run, before a slash
+_TRACE = re.compile(r"[0-9a-f]{32}(?=/|$)")
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+#: a `Host` header: a name or an address, and perhaps a port
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::[0-9]*)?")
+#: how much of a refused body is still read, and for how many seconds: a client that is still sending would otherwise
+#: see a closed connection instead of the reason
+DRAIN_LIMIT = 8 << 20
+DRAIN_SECONDS = 5.0
+
+
+class SecurityMiddleware:
+    """Lets a request in when its Host is one of ours (against DNS rebinding), the authenticator recognises the caller,
+    and its body is not too large; the app finds the principal in the state of the request. Answers in the API's error
+    form otherwise, and when the app raises. An open path needs neither of the first two."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        authenticator: Authenticator,
+        hosts: Iterable[str] = LOOPBACK,
+        counters: Counters | None = None,
+        open_paths: Collection[str] = OPEN_PATHS,
+    ) -> None:
+        """`counters`: of requests. `open_paths`: those that answer anybody, but not where the kernel is asked who
+        connects."""
+        self._counters = counters or Counters()
+        self.app = app
+        self._authenticator, self._open = authenticator, open_paths
+        self._hosts = {h.lower() for h in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope = within_session(scope)
+        headers = Headers(scope=scope)
+        exchange = _Exchange(scope, receive, send, self._counters)
+        with logged.about(request=exchange.id, trace=_trace(headers)):
+            await self._answer(exchange, scope, headers)
+
+    async def _answer(self, exchange: _Exchange, scope: Scope, headers: Headers) -> None:
+        path = scope["path"]
+        is_open = path in self._open and PEER not in scope.get("state", {})
+        # a probe asks by an address, or by a name of the platform's
+        if not is_open and _host(headers) not in self._hosts:
+            await exchange.refuse(BadRequest("this backend does not answer under that host name"))
+            return
+        if _foreign(headers) and not _follows_a_link(scope, headers):
+            await exchange.refuse(Forbidden("this backend takes no request of another site's page"))
+            return
+        if not is_open:
+            try:
+                who = await self._authenticator.principal(scope, headers)
+            except TpujobError as error:
+                said = ascii(f"{scope['method']} {loggable(path)}"[:200])
+                told = ascii(error.message[:200])
+                log.warning(
+                    "%s: refused: %s: %s", exchange.id, said, told, extra=of(_address(scope))
+                )
+                await exchange.refuse(error, {"www-authenticate": 'Bearer realm="tpujob"'})
+                return
+            state = scope.get("state", {})
+            again = partial(
+                self._authenticator.principal, {**scope, "state": {**state, AGAIN: True}}, headers
+            )
+            scope["state"] = {**state, "principal": who, WHO: again}
+        if exchange.announced_too_much(headers):
+            await exchange.refuse_size()
+        else:
+            await exchange.run(self.app, scope)
+
+
+class _Exchange:
+    """One request and its answer: counts what comes in, marks what goes out."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, counters: Counters) -> None:
+        self.id, self._counters = secrets.token_hex(8), counters
+        self._scope, self._receive, self._send = scope, receive, send
+        self._limit = body_limit(scope["method"], scope["path"])
+        self._received = 0
+        self._more = True  #: of the body, as far as is known
+        self._started = False
+        self._too_large = False
+
+    async def run(self, app: ASGIApp, scope: Scope) -> None:
+        try:
+            await app(scope, self.receive, self.send)
+        except Exception:
+            if not self._too_large:
+                said = f"{scope['method']} {loggable(scope['path'])}"
+                log.exception("%s: %s failed", self.id, ascii(said[:200]))
+                if self._started:
+                    raise
+                await self.refuse(_lost(self.id))
+                return
+        if self._too_large and not self._started:
+            await self.refuse_size()
+
+    def announced_too_much(self, headers: Headers) -> bool:
+        length = headers.get("content-length", "0")
+        return length.isdecimal() and int(length) > self._limit
+
+    async def receive(self) -> Message:
+        message = await self._read()
+        if self._received > self._limit:
+            self._too_large = True
+            return {"type": "http.disconnect"}
+        return message
+
+    async def send(self, message: Message) -> None:
+        if self._too_large and not self._started:
+            return  # the app answers to a cut body; the real reason is sent instead
+        if message["type"] == "http.response.start":
+            self._started = True
+            self._count(message["status"])
+            self._mark(MutableHeaders(scope=message))
+        await self._send(message)
+
+    def _count(self, status: int) -> None:
+        """By the template of its path: what was asked for is anybody's choice, and there are few templates."""
+        method = self._scope["method"]
+        route = getattr(self._scope.get("route"), "path", "")
+        known = method if method in _METHODS else "other"
+        self._counters.count("requests", known, route, str(status))
+
+    def _mark(self, headers: MutableHeaders) -> None:
+        if headers.get("cache-control") != FOR_GOOD:
+            headers["cache-control"] = "no-store"
+        headers["x-content-type-options"] = "nosniff"
+        headers["x-frame-options"] = "DENY"
+        headers.setdefault("referrer-policy", "no-referrer")
+        headers["x-request-id"] = self.id
+        headers.setdefault("content-security-policy", "default-src 'none'; frame-ancestors 'none'")
+
+    async def refuse_size(self) -> None:
+        limit = f"{self._limit >> 20} MiB"
+        await self.refuse(BadRequest(f"the request is larger than {limit}"), status=413)
+
+    async def refuse(
+        self, error: TpujobError, headers: dict[str, str] | None = None, *, status: int = 0
+    ) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._drain(), DRAIN_SECONDS)
+        said = error_page.answer(self._scope, error, status)
+        # what is left of the body is not read, so this connection cannot serve another request
+        said.headers.update({"connection": "close"} | (headers or {}))
+        self._mark(said.headers)
+        self._started = True
+        self._count(said.status_code)
+        await said(self._scope, self._receive, self._send)
+
+    async def _drain(self) -> None:
+        while self._more and self._received < self._limit + DRAIN_LIMIT:
+            await self._read()
+
+    async def _read(self) -> Message:
+        message = await self._receive()
+        self._received += len(message.get("body", b""))
+        self._more = bool(message.get("more_body", False))
+        return message
+
+
+def _lost(request_id: str) -> TpujobError:
+    return TpujobError(
+        f"the backend failed at this request ({request_id})",
+        hint="its log says more under that number",
+    )
+
+
+def _foreign(headers: Headers) -> bool:
+    """Whether a browser sent it for a page that is not of this backend, on another port of this machine for example."""
+    origins, site = headers.getlist("origin"), headers.get("sec-fetch-site", "none")
+    own = headers.get("host", "").strip().lower()
+    return site not in ("same-origin", "none") or any(
+        origin.lower() not in (f"http://{own}", f"https://{own}") for origin in origins
+    )
+
+
+def _follows_a_link(scope: Scope, headers: Headers) -> bool:
+    """Whether somebody opens a page of ours from elsewhere, such as from a chat, or comes back from a sign-in. It is
+    shown by itself, and changes nothing."""
+    return (
+        scope["method"] == "GET"
+        and not scope["path"].startswith("/v1/")
+        and headers.getlist("sec-fetch-mode") == ["navigate"]
+        and headers.getlist("sec-fetch-dest") == ["document"]
+        and "origin" not in headers
+    )
+
+
+def _trace(headers: Headers) -> str:
+    """The id by which Cloud Run finds all lines of one request; empty: it says none."""
+    found = _TRACE.match(headers.get("x-cloud-trace-context", ""))
+    return found[0] if found else ""
+
+
+def _address(scope: Scope) -> str:
+    return (scope.get("client") or ("",))[0]
+
+
+def _host(headers: Headers) -> str:
+    """The host that the request names, without its port; empty unless it names exactly one."""
+    named = headers.getlist("host")
+    found = _HOST.fullmatch(named[0].strip().lower()) if len(named) == 1 else None
+    return (found[1] or found[2]) if found else ""

@@ -1,0 +1,70 @@
+"""One action for many jobs: a page that names what it does and costs for each, and one that says what became of it."""
+
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import Response
+
+from tpujob.api import ActionName, JobsApi, JobView
+from tpujob.domain.text import many
+from tpujob.errors import BadRequest, TpujobError
+from tpujob.web.pages.frame import PageContent, PageRequest, respond
+from tpujob.web.pages.query import Query
+
+MOST = 100  #: jobs in one confirmation
+
+
+def load_confirmation(action: ActionName, asked: PageRequest) -> PageContent:
+    jobs = [_describe(asked.api, action, job) for job in _named(asked.query)]
+    count = sum("refused" not in job for job in jobs)
+    title = f"{action.capitalize()} {many(count, 'job')}?"
+    return PageContent({"action": action, "jobs": jobs}, title, f"tpujob {action} JOB")
+
+
+def act(action: ActionName, request: Request, api: JobsApi, form: Query) -> Response:
+    """Do it to each of the jobs, and answer with what became of it."""
+    results = [_act_on_one(api, action, job) for job in _named(form)]
+    title = f"{action.capitalize()}: {many(sum(one['done'] for one in results), 'job')}"
+    return respond(request, "done.html", PageContent({"action": action, "results": results}, title))
+
+
+def _named(given: Query) -> list[str]:
+    jobs = list(dict.fromkeys(given.many("job")))
+    if not jobs:
+        raise BadRequest(
+            "no job was selected", hint="Select rows of the list, then choose what to do."
+        )
+    if len(jobs) > MOST:
+        raise BadRequest(f"{MOST} jobs at most at a time")
+    return jobs
+
+
+def _describe(api: JobsApi, action: ActionName, job: str) -> dict[str, Any]:
+    """What it would do to that job; `refused` says why it would not."""
+    try:
+        view = api.get(job)
+    except TpujobError as error:
+        return {"id": job, "name": "", "refused": error.message}
+    about = {"id": view["id"], "name": view["name"], "user": view["user"], "state": view["state"]}
+    for offer in view.get("actions", ()):
+        if offer["name"] == action:
+            needed = [ask["does"] for ask in offer["asks"] if ask["needed"]]
+            if needed:  # a page of one job asks for it
+                return {**about, "refused": f"{needed[0]}: do it on its own page"}
+            return {**about, "does": offer["does"], "costs": offer["costs"]}
+    return {**about, "refused": _why_not(view, action)}
+
+
+def _why_not(view: JobView, action: ActionName) -> str:
+    return next((one["why"] for one in view.get("refused", ()) if one["name"] == action), "")
+
+
+def _act_on_one(api: JobsApi, action: ActionName, job: str) -> dict[str, Any]:
+    try:
+        view: JobView = getattr(api, action)(job)
+    except TpujobError as error:
+        return {"id": job, "name": "", "done": False, "said": error.message, "hint": error.hint}
+    told = view.get("next")
+    said = told["text"] if told else view["message"]
+    about = {"id": view["id"], "name": view["name"], "state": view["state"]}
+    return {**about, "done": True, "said": said, "hint": ""}

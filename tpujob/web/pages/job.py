@@ -1,0 +1,55 @@
+"""`/jobs/{id}`: what a job does now and why, what comes next, where its time went, its hosts, its events and curves."""
+
+from typing import Any
+
+from tpujob.api import ChartView, EventView, JobsApi, JobView, MetricsView
+from tpujob.errors import BadRequest
+from tpujob.web.pages import drawing
+from tpujob.web.pages.frame import PageContent, PageRequest
+
+EVENTS = 25  #: of one page
+
+
+def load_job(asked: PageRequest) -> PageContent:
+    before = _read_before(asked.query.one("before", "0"))
+    job = asked.api.get(asked.job)
+    curves = asked.api.metrics(job["id"])
+    return PageContent(
+        {"job": job, "events": read_events(asked.api, job, before), "metrics": curves},
+        f"{job['name']} · {job['id']}",
+        f"tpujob show {job['id']}",
+        live=job["id"],
+        shown={
+            "before": before,
+            "timeline": drawing.timeline(job, asked.now),
+            "plots": draw_charts(curves),
+        },
+    )
+
+
+def load_curves(asked: PageRequest) -> PageContent:
+    """`/jobs/{id}/metrics`: the curves alone."""
+    job = asked.api.get(asked.job)
+    curves = asked.api.metrics(job["id"])
+    shown: dict[str, Any] = {"job": job, "metrics": curves, "plots": draw_charts(curves)}
+    title, command = f"Curves · {job['name']}", f"tpujob show {job['id']}"
+    return PageContent({**curves}, title, command, live=job["id"], shown=shown)
+
+
+def draw_charts(metrics: MetricsView) -> list[tuple[ChartView, drawing.Plot]]:
+    """Each chart of more than one step, and how it is drawn without scripts."""
+    plots = [(chart, drawing.plot(chart)) for chart in metrics["charts"]]
+    return [(chart, plot) for chart, plot in plots if plot.first < plot.last]
+
+
+def read_events(api: JobsApi, job: JobView, before: int) -> list[EventView]:
+    """A page of events, the newest first: those before that number; 0: the newest of all."""
+    last = before - 1 if before else job["version"]
+    found = api.events(job["id"], after=max(0, last - EVENTS), limit=EVENTS)
+    return [event for event in reversed(found) if event["seq"] <= last]
+
+
+def _read_before(number: str) -> int:
+    if not number.isdecimal() or len(number) > 9:
+        raise BadRequest(f"{number[:40]!r} is not an event number", hint="leave `before` out")
+    return int(number)

@@ -1,0 +1,91 @@
+"""The pages about the lab as a whole: capacity, machines, money, events of all jobs, and the backend itself."""
+
+import shlex
+from collections.abc import Sequence
+from typing import cast, get_args
+
+from fastapi import Request
+from fastapi.responses import RedirectResponse, Response
+
+from tpujob.api import CostGroup, CostRowView, JobsApi
+from tpujob.domain.events import EventKind
+from tpujob.errors import BadRequest
+from tpujob.web.pages.frame import PageContent, PageRequest
+from tpujob.web.pages.query import Query
+from tpujob.web.routes.caller import may
+
+#: of the buttons beside a machine, and the verdict that each stands for
+VERDICTS = {"good": "good", "bad": "bad", "unpin": ""}
+SPEND_ROWS = 100  #: that are shown; all are in the JSON
+GROUPS = cast("tuple[CostGroup, ...]", get_args(CostGroup))
+
+
+def load_capacity(asked: PageRequest) -> PageContent:
+    """The hardware that jobs hold and wait for, quota, what the cloud refuses; on demand, what is left over."""
+    looks = bool(asked.query.one("leaks"))
+    left_over = asked.api.leaks() if looks else None  # which asks the cloud, in every zone
+    return PageContent(
+        {"quota": None, **asked.api.capacity(), "left_over": left_over},
+        "Capacity",
+        "tpujob leaks" if looks else "tpujob capacity",
+        live=None if looks else "",
+        shown={"may_look": may(asked.api, "leaks")},
+    )
+
+
+def load_hosts(asked: PageRequest) -> PageContent:
+    """Machines that are suspected of wrong numbers, and how people have marked them."""
+    return PageContent({"hosts": asked.api.hosts()}, "Hosts", "tpujob hosts", live="")
+
+
+def judge_host(request: Request, api: JobsApi, form: Query) -> Response:
+    """Mark a machine, or forget it."""
+    del request
+    machine, verdict = form.one("machine"), form.one("do")
+    if verdict == "clear":
+        api.clear_host(machine)
+    elif verdict in VERDICTS:
+        api.pin_host(machine, VERDICTS[verdict])
+    else:
+        ways = ", ".join((*VERDICTS, "clear"))
+        raise BadRequest(f"a machine cannot be {verdict[:40]!r}", hint=f"There are: {ways}.")
+    return RedirectResponse("hosts", 303)  # relative: it holds below a session, too
+
+
+def load_spend(asked: PageRequest) -> PageContent:
+    """What TPU slices have cost, by user, job, day or hardware, and where the time went."""
+    by = asked.query.one("by", "user")
+    cost = asked.api.cost(by=by, user=asked.query.one("user"))
+    rows = _order_rows(cost["rows"], by)
+    return PageContent(
+        {**cost, "rows": rows, "budgets": asked.api.budgets()},
+        "Spend",
+        f"tpujob cost report --by {by}",
+        live="",
+        shown={"asked": asked.query, "by": by, "groups": GROUPS, "most": SPEND_ROWS},
+    )
+
+
+def _order_rows(rows: Sequence[CostRowView], by: str) -> list[CostRowView]:
+    """The most expensive first; the newest day first."""
+    if by == "day":
+        return sorted(rows, key=lambda row: row["key"], reverse=True)
+    return sorted(rows, key=lambda row: (-row["list_micros"], -row["chip_hours"], row["key"]))
+
+
+def load_events(asked: PageRequest) -> PageContent:
+    """What happened to all jobs, the newest first; no kind is hidden."""
+    kinds, before = asked.query.many("kind"), asked.query.one("before")
+    options = " ".join(f"--kind {shlex.quote(kind)}" for kind in kinds)
+    return PageContent(
+        {**asked.api.happened(before=before, kinds=kinds)},
+        "Events",
+        f"tpujob events {options}".rstrip(),
+        live=None if before else "",
+        shown={"asked": asked.query, "kinds": list(EventKind)},
+    )
+
+
+def load_backend(asked: PageRequest) -> PageContent:
+    """Whether the backend looks after jobs, what it runs on, and what of it is not as it should be."""
+    return PageContent({**asked.api.health()}, "Backend", "tpujob status", live="")

@@ -1,0 +1,96 @@
+"""Every page and every form, as data: a new one is a new row."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, cast, get_args
+
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+
+from tpujob.api import ActionName, JobsApi
+from tpujob.web.pages import (
+    assets,
+    bulk_actions,
+    files,
+    job,
+    jobs,
+    lab,
+    logs,
+    notifications,
+    steering,
+)
+from tpujob.web.pages.frame import PageRow, add_page
+from tpujob.web.pages.query import Form, Query
+from tpujob.web.routes.caller import Caller
+
+ACTIONS = cast("tuple[ActionName, ...]", get_args(ActionName))
+
+
+class FormTarget(NamedTuple):
+    """Where a form is sent to."""
+
+    path: str
+    act: Callable[[Request, JobsApi, Query], Response]
+    method: str  #: of `JobsApi`: a caller who may not call it is refused, whatever they send
+
+
+PAGES = (
+    PageRow("/", "jobs.html", jobs.load_jobs, "list", jobs.FILTERS, twin="/jobs.json"),
+    *(
+        PageRow(
+            f"/confirm/{name}",
+            "confirm.html",
+            partial(bulk_actions.load_confirmation, name),
+            name,
+            ("job",),
+        )
+        for name in ACTIONS
+    ),
+    PageRow("/jobs/{job}", "job.html", job.load_job, "get", ("before",)),
+    PageRow("/jobs/{job}/metrics", "job_metrics.html", job.load_curves, "metrics"),
+    PageRow("/jobs/{job}/spec", "job_spec.html", files.load_spec, "get"),
+    PageRow("/jobs/{job}/code", "job_code.html", files.load_code, "patch"),
+    PageRow("/diff", "diff.html", files.load_diff, "diff", ("a", "b")),
+    *(
+        PageRow(
+            f"/jobs/{{job}}/{name}", "job_steer.html", partial(steering.load_action, name), name
+        )
+        for name in ACTIONS
+    ),
+    PageRow("/jobs/{job}/logs", "logs.html", logs.load_logs, "log_window", logs.FILTERS),
+    PageRow("/capacity", "capacity.html", lab.load_capacity, "capacity", ("leaks",)),
+    PageRow("/hosts", "hosts.html", lab.load_hosts, "hosts"),
+    PageRow("/spend", "spend.html", lab.load_spend, "cost", ("by", "user")),
+    PageRow("/events", "events.html", lab.load_events, "happened", ("kind", "before")),
+    PageRow(
+        "/notifications",
+        "notifications.html",
+        notifications.load_notifications,
+        "channels",
+    ),
+    PageRow("/backend", "backend.html", lab.load_backend, "health"),
+)
+FORMS = (
+    *(FormTarget(f"/do/{name}", partial(bulk_actions.act, name), name) for name in ACTIONS),
+    *(FormTarget(f"/jobs/{{job}}/{name}", partial(steering.act, name), name) for name in ACTIONS),
+    FormTarget("/hosts", lab.judge_host, "pin_host"),
+    FormTarget("/notifications/test", notifications.test_channel, "test_channel"),
+)
+
+
+def add(app: FastAPI) -> None:
+    assets.add(app)
+    for page in PAGES:
+        add_page(app, page)
+    logs.add_text(app)
+    for form in FORMS:
+        _add_form(app, form)
+
+
+def _add_form(app: FastAPI, target: FormTarget) -> None:
+    @app.post(target.path, include_in_schema=False)
+    def do(api: Caller, request: Request, form: Form) -> Response:
+        getattr(api, target.method)
+        return target.act(request, api, form)
+
+    _ = do

@@ -1,0 +1,208 @@
+"""The page of a context whose backend is elsewhere, at a port of this machine: `python -m tpujob.web.proxy`.
+
+It passes a browser's requests on to the backend as those of the user who has started it, and the answers back as they
+come. The token stays in this process. It ends when its standard input does, or with Ctrl-C. `tpujob open` starts it,
+and reads its first line: a JSON object with `page`, its address, and `code`, a one-time code if a browser needs one.
+"""
+
+import argparse
+import asyncio
+import http.client
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import uvicorn
+from starlette.datastructures import Headers
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tpujob import sockets
+from tpujob.config import settings as settings_module
+from tpujob.config.settings import Settings, prepare
+from tpujob.domain.access import Principal
+from tpujob.errors import BackendGone, TpujobError, Transient
+from tpujob.web.auth import browser
+from tpujob.web.auth.browser import BrowserAuthenticator, Sessions
+from tpujob.web.middleware import error_page
+from tpujob.web.middleware.connections import Connections, most_connections
+from tpujob.web.middleware.security import SecurityMiddleware
+from tpujob.web.serving import config_of
+from tpujob.wiring import client
+
+MOST = 64  #: requests at once, of which each stream of a tab is one
+AGAIN_S = 5  #: seconds after which a browser looks again for a backend that is down
+#: what is passed on of a request: nothing that says where the page lies here, or who asks
+FORTH = (
+    *("accept", "accept-encoding", "accept-language", "content-type", "idempotency-key"),
+    *("if-none-match", "x-tpujob-again", "hx-request", "hx-source", "hx-target"),
+)
+#: and of an answer: nothing about its connection, and no cookie
+BACK = (
+    *("content-type", "content-length", "content-encoding", "content-disposition"),
+    *("content-security-policy", "referrer-policy", "allow", "cache-control", "etag"),
+    *("retry-after", "vary"),
+)
+
+
+class Answer(Protocol):
+    """What a backend answers, piece by piece."""
+
+    status: int
+
+    def header(self, name: str) -> str | None: ...
+    def read(self) -> bytes: ...
+    def cut(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Relay(Protocol):
+    """The way to the backend."""
+
+    @property
+    def url(self) -> str: ...
+    def ask(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer: ...
+
+
+class BackendProxy:
+    """An ASGI app that is the backend's. Each request has a thread while it is answered."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._threads = ThreadPoolExecutor(MOST, "page")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await _whole(receive)
+        if body is None:
+            return  # the browser has gone
+        loop = asyncio.get_running_loop()
+        try:
+            answer = await loop.run_in_executor(self._threads, self._ask, scope, body)
+        except TpujobError as error:
+            passes = isinstance(error, (BackendGone, Transient)) and scope["method"] == "GET"
+            said = error_page.answer(scope, error, again_s=AGAIN_S if passes else 0)
+            await said(scope, receive, send)
+            return
+        watch = asyncio.create_task(_cut_when_gone(receive, answer))
+        try:
+            await self._pass_back(scope, answer, send)
+        except (OSError, http.client.HTTPException):
+            pass  # it was cut off, and so is what the browser gets
+        finally:
+            watch.cancel()
+            answer.close()
+
+    def _ask(self, scope: Scope, body: bytes) -> Answer:
+        given = Headers(scope=scope)
+        headers = {name: given[name] for name in FORTH if name in given}
+        target = scope["raw_path"].decode("ascii")
+        if query := scope["query_string"].decode("ascii"):
+            target += f"?{query}"
+        return self._relay.ask(scope["method"], target, headers, body)
+
+    async def _pass_back(self, scope: Scope, answer: Answer, send: Send) -> None:
+        found = {name: answer.header(name) for name in BACK}
+        headers = {name: value for name, value in found.items() if value is not None}
+        if (to := answer.header("location")) is not None:
+            headers["location"] = self._here(to, scope["root_path"])
+        raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
+        await send({"type": "http.response.start", "status": answer.status, "headers": raw})
+        loop = asyncio.get_running_loop()
+        while piece := await loop.run_in_executor(self._threads, answer.read):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    def _here(self, to: str, root: str) -> str:
+        """Where the backend leads to, as an address of this page. What leads elsewhere leads to its beginning."""
+        try:
+            there, here = urlsplit(to), urlsplit(self._relay.url)
+        except ValueError:
+            return f"{root}/"
+        own = not (there.scheme or there.netloc) or there[:2] == here[:2]
+        if not own or there.path.startswith("//") or "\\" in to:
+            return f"{root}/"
+        path = there.path + (f"?{there.query}" if there.query else "")
+        return root + path if path.startswith("/") else path
+
+
+async def _whole(receive: Receive) -> bytes | None:
+    """The body, whose size the guard has limited; None: it was cut."""
+    pieces: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+
+
+async def _cut_when_gone(receive: Receive, answer: Answer) -> None:
+    """A closed tab ends its stream also at the backend."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    answer.cut()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tpujob.web.proxy", description=__doc__)
+    parser.add_argument("--context", required=True)
+    parser.add_argument("--code", action="store_true", help="give a code also if none is needed")
+    options = parser.parse_args()
+    settings = settings_module.load(context=options.context)
+    try:
+        _serve(settings, with_code=options.code)
+    except TpujobError as error:  # the command that started this process shows it
+        sys.exit(f"{error.message}\n{error.hint}".strip())
+
+
+def _serve(settings: Settings, *, with_code: bool) -> None:
+    prepare(settings)
+    logging.basicConfig(filename=settings.log_file("page"), level=logging.WARNING)
+    relay = client.relay(settings)
+    place, address = browser.page_at(settings)
+    kernel_says, sessions = sockets.tells_peers(), Sessions()
+    app = opened(relay, settings.user, sessions, kernel_says=kernel_says)
+    known = Connections(most_connections(), ports={place.getsockname()[1]})
+    config = config_of(app, known)
+    config.timeout_graceful_shutdown = 1  # nothing is lost with a stream of a tab
+    server = uvicorn.Server(config)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, server.handle_exit)  # uvicorn raises again what has ended it
+    threading.Thread(target=_end_with_input, args=(server,), daemon=True).start()
+    code = sessions.code() if with_code or not kernel_says else ""
+    print(json.dumps({"page": address, "code": code}), flush=True)
+    try:
+        server.run(sockets=[place])
+    finally:
+        relay.close()
+
+
+def opened(relay: Relay, user: str, sessions: Sessions, *, kernel_says: bool) -> ASGIApp:
+    """The page of the backend at the other end of `relay`, for this process's user alone."""
+    door = BrowserAuthenticator(
+        Principal(f"uid:{os.geteuid()}", user), sessions, kernel_says=kernel_says
+    )
+    entry = Route(browser.ENTER + "{code}", browser.entry(sessions))
+    return SecurityMiddleware(
+        Router([entry], default=BackendProxy(relay), redirect_slashes=False),
+        authenticator=door,
+        open_paths=(),  # what goes through goes with the caller's token
+    )
+
+
+def _end_with_input(server: uvicorn.Server) -> None:
+    while os.read(0, 4096):
+        pass
+    server.should_exit = True
+
+
+if __name__ == "__main__":
+    main()
