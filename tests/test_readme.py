@@ -96,7 +96,7 @@ def test_every_link_between_pages_leads_to_a_heading() -> None:
         ROOT / "CHANGELOG.md",
         *(ROOT / "docs").glob("*.md"),
     ]
-    wrong = []
+    wrong: list[str] = []
     for page in pages:
         text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
         for target, anchor in re.findall(r"\]\(([^)#:\s]*)#?([^)\s:]*)\)", text):

@@ -3,6 +3,7 @@
 The text above the marker of a page is written by hand, all below it comes from the command line or from the schema.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from typer.core import TyperArgument, TyperGroup
 
 from tpujob.cli.app import GROUPS, build
 from tpujob.domain.spec import jobspec
+
+#: how the help ends of a number that may not be negative: no reader needs it
+LOWEST = re.compile(r"(?:; )?x>=[\d.]+(?=\])")
 
 Schema = dict[str, Any]
 
@@ -55,8 +59,10 @@ def _command(path: list[str], command: Any, context: Any) -> Iterator[str]:
         record = parameter.get_help_record(context)
         if record is None or record[0].endswith("--help"):
             continue
-        name, text = record[0], " ".join(record[1].split())
+        name, text = record[0], " ".join(LOWEST.sub("", record[1]).replace("[]", "").split())
         if isinstance(parameter, TyperArgument):
+            if not parameter.required and not name.startswith("["):
+                name = f"[{name}]"
             usage.append(name)
             text = text.removesuffix("[required]").strip()
             if text in COMMON:
