@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo test check-models sim estimator bare gcloud live hf kills page screenshots checkpoints verdicts equality voice workloads scale fuzz audit docs lint fmt bench bench-scale speed lock clean help
+.PHONY: demo test check-models sim estimator bare gcloud live hf kills page screenshots checkpoints verdicts equality silence workloads scale fuzz audit docs lint fmt bench bench-scale speed lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
@@ -61,9 +61,9 @@ verdicts: $(READY)  ## faults in each layer of a model, on each device of each m
 equality: $(READY)  ## training, interrupted at 20 random steps on one host and on two: equal to the bit; five minutes
 	@$(BIN)/python -m tests.equality --interruptions=$(or $(TIMES),20)
 
-voice: $(READY)  ## hosts that are killed or cut off from each other, on a whole stack; five minutes
-	@$(BIN)/python -m pytest -m voice tests/flows/test_one_voice.py \
-		tests/flows/test_following.py tests/agent/test_flood.py
+silence: $(READY)  ## hosts that are killed or cut off from each other, on a whole stack; five minutes
+	@$(BIN)/python -m pytest -m silence tests/flows/test_silent_hosts.py \
+		tests/flows/test_following.py
 
 workloads: $(READY)  ## the bundled programs trained until they are as good as docs/workloads.md says; about eight minutes
 	@XLA_FLAGS= $(BIN)/python -m pytest -m train tests/workloads

@@ -61,8 +61,6 @@ def test_a_log_segment_is_known_by_its_path(path: str, found: tuple[int, int, in
 def test_pieces_of_a_log_that_make_no_sense_are_none(after: object) -> None:
     said = {segment.AT: "5.0", segment.PIECES: f"0,1,2,10,{after},0"}
     assert segment.read_columns(said, 10) is None
-    facts = {"line": 1, "lines": 2, "at": after, "open": False}
-    assert segment.told(facts) is None
 
 
 def test_a_phase_is_its_word_in_json_and_in_text() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.support.agent_host import NO_LIBTPU, Host, until
-from tpujob.agent.ship import SealedFiles
-from tpujob.agent.ship.compile_cache import CompileCache, cache_name
 from tpujob.agent.storage import StorageError, StoredObject
+from tpujob.agent.upload import SealedFiles
+from tpujob.agent.upload.compile_cache import CompileCache, cache_name
 
 CHECK = {"slice": "s", "chips": 4, "hosts": 1, "coordinator": "", "seconds": 120, "required": False}
 

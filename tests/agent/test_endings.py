@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.agent.test_compile_cache import CHECK, versioned
+from tests.support.addresses import free_address
 from tests.support.agent_host import Host, agent_where, until
-from tests.support.links import free_peers
 
 #: an entry of the compile cache that is read for as long as the test likes
 SLOW = "mkfifo $TPUJOB_CACHE/slow-cache"
@@ -41,15 +41,14 @@ def upload(host: Host) -> int:
 
 def test_the_next_attempt_meets_while_the_last_one_still_uploads(pair: list[Host]) -> None:
     plans = [versioned(each) for each in pair]
-    peers = free_peers(2)
-    [coordinator] = free_peers(1)
-    check = {**CHECK, "hosts": 2, "chips": 8, "seconds": 120, "coordinator": coordinator}
+    check = {**CHECK, "hosts": 2, "chips": 8, "seconds": 120}
+    check |= {"coordinator": free_address(), "meeting": free_address()}
 
     def start(command: str, attempt: int) -> list[int]:
         return [
             each.start(
                 command, attempt=attempt, host=number, hosts=2,
-                **{**plans[number], "voice": {"peers": peers}, "preflight": check},
+                **{**plans[number], "preflight": check},
             )["pid"]
             for number, each in enumerate(pair)
         ]  # fmt: skip

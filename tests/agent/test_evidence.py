@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.agent_host import PATIENT, Host, patient, until
 from tpujob.agent import ending
-from tpujob.agent.ship.evidence import MAX_EVIDENCE, TRACEBACK, pick_lines
+from tpujob.agent.upload.evidence import MAX_EVIDENCE, TRACEBACK, pick_lines
 
 
 def lines(host: Host) -> tuple[str, ...]:
@@ -81,7 +81,7 @@ class Gate:
                 request = urllib.request.Request(storage + self.path, body, kind)
                 with urllib.request.urlopen(request, timeout=10) as response:
                     answer = response.read()
-                if b'"phase":"exited"' in body:
+                if b"exited" in body and b"log-" not in body:
                     reported.set()
                 self.send_response(200)
                 self.end_headers()

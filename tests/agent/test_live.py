@@ -11,17 +11,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.agent_host import AGENT, JOB, Host, agent_as_files, until
-from tests.support.links import free_peers
-from tpujob.agent.folders import AttemptFolder
-from tpujob.agent.live import Server
-from tpujob.agent.ship import Log, Redactor
-from tpujob.agent.storage import StorageError
-from tpujob.agent.voice.speaker import Voice
 from tpujob.protocol import live
 from tpujob.protocol.live import Tail
 
@@ -138,63 +131,3 @@ def test_who_hangs_up_leaves_nothing_behind(host: Host, tmp_path: Path) -> None:
         assert follower.process.stdin
         follower.process.stdin.close()
         assert follower.process.wait(10) == 0
-
-
-class NoStorage:
-    """A bucket that takes nothing while it is away, so that all lines wait."""
-
-    away = True
-
-    def put(self, *_: object) -> None:
-        if self.away:
-            raise StorageError("away", 503)
-
-    def time(self) -> None:
-        return None
-
-
-def test_one_host_speaks_for_all_that_it_is_linked_to_while_somebody_follows(
-    tmp_path: Path,
-) -> None:
-    peers = free_peers(2)
-    logs: list[Log] = []
-    voices: list[Voice] = []
-    words: list[object] = []
-    storage: Any = NoStorage()
-    for host in (0, 1):
-        folder = AttemptFolder(str(tmp_path / f"a{host}"))
-        Path(folder.path).mkdir()
-        plan: Any = {
-            "host": host, "attempt": 1, "workdir": "gs://shed/jobs/000042", "report_every": 60,
-            "voice": {"peers": peers},
-        }  # fmt: skip
-        logs.append(Log(storage, str, folder.spool, 1 << 28, Redactor({}), 300))
-        voices.append(Voice(plan, storage, "0a" * 32))
-        Server(folder, host, logs[host], voices[host])
-    heard = voices[1].on[live.LOG]
-    voices[1].on[live.LOG] = lambda host, said: (words.append(said), heard(host, said))[0]
-    links = voices[0].links
-    assert links
-    until(lambda: links.linked() == [1], "the connection of the two")
-    for number in range(3_000):
-        logs[1].note(f"{number} \udcff\0" + "x" * 80)
-    assert not words, "nobody asks while nobody follows"
-    told: dict[int, list[int]] = {0: [], 1: []}
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(20)
-        sock.connect(str(tmp_path / "a0" / "live"))
-        lines = sock.makefile("rb")
-        assert live.speaks_for(json.loads(lines.readline())) == [0, 1]
-        logs[0].note("its own")
-        while len(told[1]) < 3_001 or not told[0]:
-            tail = live.read_tail(json.loads(lines.readline()))
-            assert tail
-            told[tail.host] += range(tail.line, tail.line + tail.lines)
-            if len(told[1]) == 3_000:
-                logs[1].note("one more")
-        lines.close()
-    assert told == {0: [1], 1: list(range(1, 3_002))}, "each line once"
-    voices[1].links.close()  # pyright: ignore[reportOptionalMemberAccess]
-    links.close()
-    storage.away = False
-    assert all(log.finish(20) for log in logs)

@@ -13,9 +13,8 @@ import pytest
 from tests.simulation.sim import Sim
 from tests.support.agent_host import Host, until
 from tests.support.virtual_threads import virtual
-from tpujob.agent.ship import Log, Redactor, log, segments
 from tpujob.agent.storage import StorageError
-from tpujob.agent.voice import followed
+from tpujob.agent.upload import Log, Redactor, followed, log, segments
 from tpujob.protocol import segment
 
 
@@ -306,7 +305,7 @@ def test_hosts_ship_every_five_seconds_while_somebody_follows_through_the_bucket
     storage: Any = Sign()
     began = sim.now
     with virtual(sim, followed):
-        followed.Followed(storage, "sign", lambda: True, lambda: shipped.append(sim.now))
+        followed.watch_for_followers(storage, "sign", 1, lambda: shipped.append(sim.now))
         after(sim, 600)
         sim.stop()
     assert [round(at - began) for at in shipped[:3]] == [120, 125, 130]

@@ -5,52 +5,40 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from tests.support.links import free_addresses
+from tests.support.addresses import free_addresses
+from tests.support.agent_host import until
 from tpujob.agent.base import Failure
 from tpujob.agent.preflight import meeting, reach
-from tpujob.agent.preflight.meeting import Meetings
-from tpujob.agent.routes import Address
-from tpujob.agent.voice import handshake, open_files
-from tpujob.agent.voice.link import Ear, Links
+from tpujob.agent.preflight.meeting import KIND, Meetings
+from tpujob.protocol import signing
 
 KEY = "0a" * 32
-HOSTS, FILES = 40, 20
-
-
-class Met(Ear):
-    """One host: its links, and what meets over them."""
-
-    def __init__(self, host: int, addresses: list[Address], key: str = KEY) -> None:
-        self.on: dict[str, Any] = {}
-        self.links = Links(host, addresses, key, self)
-        voice: Any = self
-        self.meetings = Meetings(host, addresses, voice, self.links)
-        self.links.start()
-
-    def hear(self, host: int, kind: str, said: Any) -> None:
-        self.on[kind](host, said)
-
-    def meet(self, patience: float = 20, **said: Any) -> list[dict[str, Any]]:
-        return self.meetings.meet(said, patience, lambda: None)
+HOSTS = 40
 
 
 class Slice:
+    """The hosts of a slice, and what they meet with."""
+
     def __init__(self, hosts: int) -> None:
-        self.addresses: list[Address] = [*free_addresses(hosts)]
+        (self.address,) = free_addresses(1)
+        self.hosts = hosts
         self.pool, self.open = ThreadPoolExecutor(hosts), contextlib.ExitStack()
 
     def host(self, number: int, key: str = KEY) -> Met:
-        made = Met(number, self.addresses, key)
-        self.open.callback(made.links.close)
+        made = Met(number, self.hosts, self.address, key)
+        self.open.callback(made.close)
         return made
+
+
+class Met(Meetings):
+    def say(self, patience: float = 20, **said: Any) -> list[dict[str, Any]]:
+        return self.meet(said, patience, lambda: None)
 
 
 @pytest.fixture
@@ -63,88 +51,92 @@ def pair() -> Iterator[Slice]:
 def test_all_hosts_get_what_each_has_said_round_after_round(pair: Slice) -> None:
     hosts = [pair.host(0), pair.host(1)]
     for stage in ("facts", "devices"):
-        met = [*pair.pool.map(lambda one, stage=stage: one.meet(stage=stage), hosts)]
+        met = [*pair.pool.map(lambda one, stage=stage: one.say(stage=stage), hosts)]
         assert met == [[{"host": 0, "stage": stage}, {"host": 1, "stage": stage}]] * 2
 
 
 def test_who_comes_late_learns_that_host_0_has_not_waited(pair: Slice) -> None:
     host_0 = pair.host(0)
     with pytest.raises(Failure, match="host 1 did not come to the pre-flight") as found:
-        host_0.meet(0.1)
+        host_0.say(0.1)
     assert found.value.late
     with pytest.raises(Failure, match="host 1 did not come to the pre-flight"):
-        pair.host(1).meet()
+        pair.host(1).say()
 
 
-def test_a_word_that_was_lost_with_its_link_is_said_again(
-    pair: Slice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(meeting, "AGAIN", 0.1)
-    host_1, send, lost = pair.host(1), Links.send, list[str]()
+def test_a_host_that_got_no_answer_asks_again(pair: Slice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "AGAIN", 0.05)
+    host_1, lost = pair.host(1), list[str]()
+    exchange = host_1._exchange
 
-    def loses_the_first(self: Links, host: int, kind: str, said: Any) -> bool:
-        if self is host_1.links and self.linked() and not lost:
-            lost.append(kind)
-            return True
-        return send(self, host, kind, said)
+    def loses_the_first(text: str) -> Any:
+        greeted, answer = exchange(text)
+        if answer and not lost:
+            lost.append(text)
+            return greeted, None
+        return greeted, answer
 
-    monkeypatch.setattr(Links, "send", loses_the_first)
+    monkeypatch.setattr(host_1, "_exchange", loses_the_first)
     host_0 = pair.host(0)
-    met = [*pair.pool.map(lambda one: one.meet(), (host_0, host_1))]
+    met = [*pair.pool.map(lambda one: one.say(), (host_0, host_1))]
     assert met == [[{"host": 0}, {"host": 1}]] * 2
-    assert lost == [meeting.KIND]
+    assert lost == ['{"host": 1}']
+
+
+def question(number: str, host: int = 1, key: str = KEY) -> bytes:
+    """What a host answers to that number of host 0."""
+    parts = ("00", str(host), "1", "{}")
+    made = {"number": "00", "host": host, "round": 1, "text": "{}"}
+    return json.dumps({**made, "mac": signing.sign(key, KIND, number, *parts)}).encode()
+
+
+def test_a_question_of_a_stranger_or_of_another_connection_is_not_believed(pair: Slice) -> None:
+    host_0, answers = pair.host(0), list[bytes]()
+    for make in (
+        lambda number: question(number, key="0b" * 32),
+        lambda number: question("0" * 32),
+        lambda number: question(number, host=0),
+        lambda number: question(number, host=2),
+        lambda number: b"[]",
+        lambda number: b'{"mac": 1, "number": [], "text": {}}',
+    ):
+        sock = until(lambda: connected(pair.address), "host 0 listens")
+        with sock:
+            number = sock.recv(100).decode().strip()
+            sock.sendall(make(number) + b"\n")
+            answers.append(sock.recv(100))
+    assert answers == [b""] * 6
+    with pytest.raises(Failure, match="host 1 did not come"):
+        host_0.say(0.1)
+
+
+def connected(address: tuple[str, int]) -> socket.socket | None:
+    with contextlib.suppress(OSError):
+        return socket.create_connection(address, timeout=20)
+    return None
 
 
 def test_who_does_not_have_the_key_takes_nobodys_place(pair: Slice) -> None:
     """The port is open to whoever is in the network."""
-    host_0 = pair.pool.submit(pair.host(0).meet, of="the slice")
+    host_0 = pair.pool.submit(pair.host(0).say, of="the slice")
     stranger = pair.host(1, key="0b" * 32)
     with pytest.raises(Failure, match="host 0 did not come"):
-        stranger.meet(0.5, of="elsewhere")
-    stranger.links.close()
+        stranger.say(0.5, of="elsewhere")
     host_1 = pair.host(1)
-    assert host_1.meet(of="the slice") == host_0.result()
+    assert host_1.say(of="the slice") == host_0.result()
     assert {word["of"] for word in host_0.result()} == {"the slice"}
 
 
 # Many hosts ----------------------------------------------------------------------------------------------------------
 
-HOST_0 = """
-import json, resource, subprocess, sys
-few = (int(sys.argv[1]), resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-resource.setrlimit(resource.RLIMIT_NOFILE, few)
-from tests.agent.test_meeting import Met
-from tpujob.agent.voice import open_files
-from tpujob.agent.voice import handshake
-open_files.SPARE, handshake.CONNECT = 20, 20.0
-host = Met(0, [tuple(one) for one in json.loads(sys.argv[2])])
-words = host.meet(120)
-host.links.close()
-child = subprocess.Popen(["sleep", "60"])
-open_files.as_before(child.pid)
-print(json.dumps([len(words), resource.prlimit(child.pid, resource.RLIMIT_NOFILE) == few]))
-child.kill()
-"""
 
-
-def test_more_hosts_can_meet_than_a_session_may_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handshake, "CONNECT", 20.0)  # they are all in one process
+def test_many_hosts_can_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meeting, "CONNECT", 20.0)  # they are all in one process
     slice = Slice(HOSTS)
-    words = [sys.executable, "-c", HOST_0, str(FILES), json.dumps(slice.addresses)]
-    with slice.open, slice.pool, subprocess.Popen(words, stdout=subprocess.PIPE) as host_0:
-        others = [slice.host(number) for number in range(1, HOSTS)]
-        met = {len(words) for words in slice.pool.map(lambda one: one.meet(120), others)}
-        said = host_0.communicate(timeout=120)[0]
-    assert met == {HOSTS}
-    count, as_before = json.loads(said)
-    assert count == HOSTS
-    assert as_before, "the program would get another limit than the host's"
-
-
-def test_an_agent_that_may_open_enough_files_keeps_its_limit() -> None:
-    before = open_files.resource.getrlimit(open_files.resource.RLIMIT_NOFILE)
-    open_files.allow(1)
-    assert open_files.resource.getrlimit(open_files.resource.RLIMIT_NOFILE) == before
+    with slice.open, slice.pool:
+        hosts = [slice.host(number) for number in range(HOSTS)]
+        met = [*slice.pool.map(lambda one: one.say(120), hosts)]
+    assert all([word["host"] for word in words] == [*range(HOSTS)] for words in met)
 
 
 # Hosts that cannot reach each other ----------------------------------------------------------------------------------
@@ -175,9 +167,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_host_that_gets_no_answer_at_all_says_which_port_is_closed(
     pair: Slice, closed: int
 ) -> None:
-    pair.addresses[0] = ("127.0.0.1", closed)
+    pair.address = ("127.0.0.1", closed)
     with pytest.raises(Failure, match=f"host 1 cannot reach host 0 on TCP port {closed}") as found:
-        pair.host(1).meet(600)
+        pair.host(1).say(600)
     assert found.value.cause == "SETUP"
     assert found.value.unreached == {"source": 1, "target": 0, "port": closed}
     assert not found.value.late
@@ -187,7 +179,7 @@ def test_a_host_that_gets_no_answer_at_all_says_which_port_is_closed(
 def test_a_host_0_that_does_not_listen_yet_is_only_late(pair: Slice) -> None:
     """Its machine refuses connections, so packets get through."""
     with pytest.raises(Failure, match="host 0 did not come") as found:
-        pair.host(1).meet(1.5)
+        pair.host(1).say(1.5)
     assert (found.value.cause, found.value.late, found.value.unreached) == ("PREFLIGHT", True, None)
 
 
@@ -208,13 +200,3 @@ def test_all_hosts_name_the_same_closed_port() -> None:
     assert failure is not None
     assert failure.unreached == {"source": 2, "target": 0, "port": 8476}
     assert reach.first_closed(words[:2]) is None
-
-
-@pytest.mark.parametrize(
-    "odd", [None, [], {}, {"round": []}, {"round": "1", "said": {}}, {"round": 1, "said": 1}]
-)
-def test_an_odd_word_is_no_meeting(pair: Slice, odd: Any) -> None:
-    host = pair.host(0)
-    host.hear(1, meeting.KIND, odd)
-    with pytest.raises(Failure, match="host 1 did not come"):
-        host.meet(patience=0)

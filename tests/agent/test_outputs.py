@@ -17,11 +17,11 @@ from tpujob.agent import ending
 from tpujob.agent.base import take_lock
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.setup import steps
-from tpujob.agent.ship import output_list
-from tpujob.agent.ship import outputs as module
-from tpujob.agent.ship.output_list import Content, OutputList
-from tpujob.agent.ship.outputs import Outputs, UnsignedOutputs
 from tpujob.agent.storage import LINK, Storage, StorageError
+from tpujob.agent.upload import output_list
+from tpujob.agent.upload import outputs as module
+from tpujob.agent.upload.output_list import Content, OutputList
+from tpujob.agent.upload.outputs import Outputs, UnsignedOutputs
 from tpujob.protocol import paths
 
 KEPT = paths.outputs_folder(f"jobs/{JOB}", 0)

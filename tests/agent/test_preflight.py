@@ -5,15 +5,14 @@ for so long.
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.addresses import free_address
 from tests.support.agent_host import JOB, NO_LIBTPU, Host, until
-from tests.support.links import free_peers
 from tpujob.agent.preflight import check as preflight
 from tpujob.domain.host import reports
 
@@ -22,17 +21,6 @@ def asked(**changes: Any) -> dict[str, Any]:
     """What a plan says of the check, for one host of four chips."""
     default = {"slice": "tj-000042-1", "chips": 4, "hosts": 1, "coordinator": "", "seconds": 120}
     return {**default, "required": True, **changes}
-
-
-def free_address() -> str:
-    """Where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return f"127.0.0.1:{free.getsockname()[1]}"
-
-
-def two_peers() -> dict[str, list[str]]:
-    """Where the hosts of a pair listen for each other."""
-    return {"peers": free_peers(2)}
 
 
 def emulated(host: Host) -> Host:
@@ -59,10 +47,17 @@ def pair(host: Host, tmp_path: Path) -> Iterator[tuple[Host, Host]]:
 
 def together(pair: tuple[Host, Host], attempt: int = 1, **changes: Any) -> list[dict[str, Any]]:
     """The last reports of a pair that is started at once."""
-    check = asked(**{"hosts": 2, "chips": 8, "coordinator": free_address(), **changes})
-    voice = two_peers()
+    check = asked(
+        **{
+            "hosts": 2,
+            "chips": 8,
+            "coordinator": free_address(),
+            "meeting": free_address(),
+            **changes,
+        }
+    )
     for number, host in enumerate(pair):
-        host.start("echo ran", host=number, hosts=2, attempt=attempt, preflight=check, voice=voice)
+        host.start("echo ran", host=number, hosts=2, attempt=attempt, preflight=check)
     bucket = pair[0].bucket
 
     def ended() -> list[dict[str, Any]] | None:
@@ -105,8 +100,8 @@ def test_a_program_that_needs_jax_is_not_started_without_it(host: Host) -> None:
 
 
 def test_a_stop_ends_the_check(host: Host) -> None:
-    check = asked(hosts=2, coordinator=free_address(), seconds=100)
-    host.start("echo never", host=0, hosts=2, preflight=check, voice=two_peers())
+    check = asked(hosts=2, coordinator=free_address(), meeting=free_address(), seconds=100)
+    host.start("echo never", host=0, hosts=2, preflight=check)
     host.phase("preflight")
     host.agent("stop", "--grace", 1)
     assert host.ended()["exit_code"] == -15
@@ -192,13 +187,14 @@ def test_a_check_that_hangs_is_ended_and_says_where(host: Host) -> None:
 
 
 def test_a_host_that_never_joins_the_check_is_named(host: Host) -> None:
-    check = asked(hosts=2, coordinator=free_address(), seconds=0.5, required=False)
-    voice = two_peers()
-    report = host.run("echo never", host=0, hosts=2, preflight=check, voice=voice)
+    check = asked(
+        hosts=2, coordinator=free_address(), meeting=free_address(), seconds=0.5, required=False
+    )
+    report = host.run("echo never", host=0, hosts=2, preflight=check)
     assert report["cause"] == "PREFLIGHT"
     assert report["error"].startswith("host 1 did not come to the pre-flight within ")
     assert (report["late"], report["unreached"]) == (True, None), "nothing was found wrong"
-    host.start("echo never", host=1, hosts=2, preflight=check, attempt=2, voice=voice)
+    host.start("echo never", host=1, hosts=2, preflight=check, attempt=2)
     report = until(
         lambda: host.bucket.report(2, 1).get("cause") and host.bucket.report(2, 1), "end"
     )

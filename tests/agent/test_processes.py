@@ -15,9 +15,9 @@ import pytest
 from tests.support.agent_host import until
 from tpujob.agent import processes
 from tpujob.agent.metadata import MetadataClient
-from tpujob.agent.ship.log import Log
-from tpujob.agent.ship.redact import Redactor
 from tpujob.agent.storage import Storage
+from tpujob.agent.upload.log import Log
+from tpujob.agent.upload.redact import Redactor
 from tpujob.agent.watch import stacks
 
 NOTHING = Redactor({})

@@ -15,8 +15,8 @@ from urllib.parse import quote, quote_plus, urlencode
 import pytest
 
 from tests.support.agent_host import Host, told_json, until
-from tpujob.agent.ship import Redactor
-from tpujob.protocol.telling import telling
+from tpujob.agent.upload import Redactor
+from tpujob.protocol.secret_names import secret_variables
 
 CANARY = 'canary-1f6b/"\\ä-yellow'
 MARK = "[secret WANDB_API_KEY]"
@@ -111,7 +111,7 @@ def test_short_values_are_words_and_are_left_alone() -> None:
 def test_names_of_variables_tell_which_values_are_secret() -> None:
     secret = "HF_TOKEN wandb_api_key MY_PASSWORD DB_PASSWORDS AWS_SECRET_ACCESS_KEY AUTHTOKEN GOOGLE_CREDENTIALS KEY2"
     plain = "TOKENIZER MAX_TOKENS KEYBOARD PATH STEPS MONKEYPATCH"
-    found = telling(dict.fromkeys(f"{secret} {plain}".split(), "x"))
+    found = secret_variables(dict.fromkeys(f"{secret} {plain}".split(), "x"))
     assert set(found) == set(secret.split())
 
 

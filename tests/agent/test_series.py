@@ -10,12 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.agent_host import KEY, Host, until
-from tpujob.agent.ship.evidence import first_lines
-from tpujob.agent.ship.series import Series
+from tpujob.agent.upload.evidence import first_lines
+from tpujob.agent.upload.series import Series
 from tpujob.domain.host.reports import read_evidence
-from tpujob.domain.host.series import Point, read_series, read_signed
+from tpujob.domain.host.series import Point, read_curves, read_series, unsigned_curves
 from tpujob.protocol.series import MAX_NAMES, MAX_ROWS, MAX_SERIES
-from tpujob.protocol.slice_report import series_of
 
 
 def of_steps(count: int, names: int = 1) -> Series:
@@ -65,20 +64,19 @@ def test_metrics_belong_to_the_newest_step_and_what_is_no_number_is_left_out() -
 def test_evidence_and_curves_share_a_body_and_do_not_disturb_each_other() -> None:
     body = first_lines(["one", "two"]) + b"\n" + of_steps(500).line()
     assert read_evidence(body) == ("one", "two")
-    assert read_series(series_of(body))["loss"][-1].step == 500
+    assert read_series(unsigned_curves(body))["loss"][-1].step == 500
     assert read_evidence(b"\n" + of_steps(500).line()) == ()
-    assert read_series(series_of(first_lines(["one"]))) == {}, "of an older agent"
+    assert read_series(unsigned_curves(first_lines(["one"]))) == {}, "of an older agent"
 
 
-def test_a_host_that_speaks_ships_its_curves_whichever_it_is(host: Host) -> None:
+def test_each_host_ships_the_curves_of_its_program(host: Host) -> None:
     host.start(
         """echo '{"kind": "step", "step": 7, "loss": 0.5}' >> $TPUJOB_OUT/events.jsonl""",
         host=1,
     )
     until(lambda: host.bucket.report(host=1).get("phase") == "exited", "the end of host 1")
-    found = read_signed(host.bucket.read(host.bucket.report_name(by=1)), KEY)
+    found = read_curves(host.bucket.read(host.bucket.report_name(by=1)), KEY)
     assert found is not None
-    assert found.last
     assert [(point.step, point.last) for point in read_series(found.line)["loss"]] == [(7, 0.5)]
 
 
@@ -88,7 +86,7 @@ def test_host_0_ships_the_curves_with_its_report_and_they_outlive_the_attempt(ho
     done; echo "TypeError: no" >&2; exit 1"""
     assert host.run(steps)["exit_code"] == 1
     body = host.bucket.read(host.bucket.report_name())
-    assert [(point.step, point.last) for point in read_series(series_of(body))["loss"]] == [
+    assert [(point.step, point.last) for point in read_series(unsigned_curves(body))["loss"]] == [
         (1, 0.1),
         (2, 0.2),
         (3, 0.3),
@@ -117,4 +115,4 @@ def test_what_a_stranger_writes_there_is_passed_over(said: object) -> None:
 @given(st.binary(max_size=300))
 def test_no_bytes_make_the_reader_fail(body: bytes) -> None:
     read_series(body)
-    read_series(series_of(body))
+    read_series(unsigned_curves(body))

@@ -21,8 +21,8 @@ from tpujob.adapters.cloud_tpu import CloudTpuSlices, lists
 from tpujob.domain.model import Slice
 from tpujob.domain.observations import Present, SliceState
 from tpujob.emulator.faults import inject
-from tpujob.engine import slice_listing
-from tpujob.engine.slice_listing import LAG, SliceListing
+from tpujob.engine import slice_cache
+from tpujob.engine.slice_cache import LAG, SliceCache
 
 ZONES = (
     "us-central2-b", "us-central1-a", "us-central1-b", "us-east1-d", "us-east5-a", "us-east5-b", "us-south1-a",
@@ -41,7 +41,7 @@ class Measured:
 
 
 def main() -> None:
-    slice_listing.TIMEOUT = 120.0  # this machine also is the service, and may be busy with more
+    slice_cache.TIMEOUT = 120.0  # this machine also is the service, and may be busy with more
     jobs = [int(one) for one in sys.argv[1:]] or [1, 100, 1000, 5000, 10_000]
     print(
         f"{'jobs':>7} {'a page':>7} {'calls/min':>10} {'lists':>6} {'oldest look':>12} {'a list takes':>15}"
@@ -99,7 +99,7 @@ def _looked_at(
 ) -> Measured:
     """By an engine that has run for a while."""
     clock = Clock()
-    listing, oldest, cpu, lists = SliceListing(slices, clock), 0.0, 0.0, 0
+    listing, oldest, cpu, lists = SliceCache(slices, clock), 0.0, 0.0, 0
     clock.sleep(LAG)
     for one in held[:20]:  # which zones there are to list
         listing.look(one, timeout=60)

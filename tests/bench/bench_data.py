@@ -4,6 +4,7 @@ installed. Run: python -m tests.bench.bench_data [files] [MiB of the large file]
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -97,11 +98,12 @@ def _run(what: str, folder: Path, url: str, command: list[str]) -> None:
         "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{url}/storage/v1/",
     }
-    begin = time.perf_counter()
+    begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, env=env, capture_output=True, text=True)
-    seconds = time.perf_counter() - begin
+    seconds, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     said = done.stdout.strip().replace("\n", "; ") if done.returncode == 0 else done.stderr.strip()
-    print(f"{what:42} {seconds:7.2f} s   {said[:160]}", flush=True)
+    print(f"{what:42} {seconds:7.2f} s {cpu:7.2f} s CPU   {said[:160]}", flush=True)
 
 
 if __name__ == "__main__":

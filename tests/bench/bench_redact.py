@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from tpujob.agent.metadata import MetadataClient
-from tpujob.agent.ship import Log, Redactor
 from tpujob.agent.storage import Storage
+from tpujob.agent.upload import Log, Redactor
 
 LINE = b"step %07d loss 2.3456 grad_norm 0.789 tokens_per_s 123456.7 mfu 0.456\n"
 TEXT = b"".join(LINE % number for number in range(20_000))

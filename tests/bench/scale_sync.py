@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.data.rig import Silent
-from tpujob.data.checksum import extend
+from tpujob.data.checksums import extend
 from tpujob.data.objects import LeftOut, ObjectFacts, Operations
 from tpujob.data.places import Folder, Place, Prefix
-from tpujob.data.sync.ledger import Ledger
+from tpujob.data.sync.checksum_cache import ChecksumCache
+from tpujob.data.sync.endpoints import files_of
 from tpujob.data.sync.run import Sync
-from tpujob.data.sync.walk import files_of
 
 PAGE = 1000
 CPU_SECONDS = 60.0
@@ -84,7 +84,7 @@ def _measured(kind: str, objects: int, folder: Path) -> float:
 
 
 def _make(folder: Path, objects: int) -> None:
-    """Files, and a ledger that knows their checksums, as after a first sync."""
+    """Files, and a cache that knows their checksums, as after a first sync."""
     for n in range(objects):
         path = folder / "source" / _name(n)
         if n % _IN_A_FOLDER == 0:
@@ -93,21 +93,21 @@ def _make(folder: Path, objects: int) -> None:
             first = path
         else:
             os.link(first, path)
-    time.sleep(0.1)  # a ledger keeps nothing of a file that was written just now
-    ledger = Ledger(folder / "ledger")
+    time.sleep(0.1)  # it keeps nothing of a file that was written just now
+    cache = ChecksumCache(folder / "ledger")
     for file in files_of(os.fsencode(folder / "source")):
         assert not isinstance(file, LeftOut)
-        ledger.keep_checksum(file, extend(0, _CONTENT))
-    ledger.close()
+        cache.keep_checksum(file, extend(0, _CONTENT))
+    cache.close()
 
 
 def _child(kind: str, objects: int, folder: Path) -> None:
     storage = Listed(objects)
     target = Prefix("target", "data/")
     source: Place = Prefix("source", "data/") if kind == "buckets" else Folder(f"{folder}/source")
-    ledger = Ledger(folder / "ledger")
-    done = Sync(source, target, storage, ledger, Silent()).run()
-    ledger.close()
+    cache = ChecksumCache(folder / "ledger")
+    done = Sync(source, target, storage, cache, Silent()).run()
+    cache.close()
     assert (done.same, done.copied, done.left_out, done.conflicts) == (objects, 0, 0, 0)
     sides = 2 if kind == "buckets" else 1
     assert storage.operations.class_a == sides * -(-objects // PAGE), "one list for each page"

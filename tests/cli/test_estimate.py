@@ -37,7 +37,7 @@ def test_an_estimate_has_a_line_for_each_thing_and_its_sum(
     assert rows["slices v4-16,"] == ["$22.12", "$0.00"], "the emulator bills nothing"
     assert rows["machines boot"] == ["$0.03", "$0.00"]
     assert not {"machines host", "control plane"} & rows.keys(), "there is nothing to pay for"
-    assert rows["total >$22.17"] == [">$22.17", "$0.00"]
+    assert rows["total >$22.18"] == [">$22.18", "$0.00"]
     assert "  objects that the program writes: not stated: --objects-written" in said
     assert api.named("estimate")[-1]["said"] == {"hours": 3.0, "quiet": False}
 

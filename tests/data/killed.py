@@ -38,7 +38,6 @@ class Killed:
     def __init__(self, folder: Path, url: str) -> None:
         self.rig = Rig(url, folder)
         self.state = folder / "state"
-        self.uploads = folder / "storage" / "uploads"
 
     def run(
         self,

@@ -12,7 +12,7 @@ from tests.emulator.storage_rig import ask
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.data.objects import LeftOut, Outcome, Reader
 from tpujob.data.places import Place, parse
-from tpujob.data.sync.ledger import Ledger
+from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.run import Preview, Sync
 
 
@@ -22,7 +22,7 @@ class Silent:
 
 
 class Rig:
-    """A bucket of its own, the folder `source`, and a ledger that outlives each sync."""
+    """A bucket of its own, the folder `source`, and a cache of checksums that outlives each sync."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.url, self.folder = url, folder
@@ -32,11 +32,11 @@ class Rig:
         self.source.mkdir(parents=True)
         self.place = f"gs://{self.bucket}/data"
         self.objects = JsonObjects(url, patience=10)
-        self.ledger = Ledger(folder / "ledger")
+        self.cache = ChecksumCache(folder / "ledger")
         self._others: list[JsonObjects] = []
 
     def close(self) -> None:
-        self.ledger.close()
+        self.cache.close()
         for objects in (self.objects, *self._others):
             objects.close()
 
@@ -80,7 +80,7 @@ class Rig:
         used = objects or self.objects
         self._others.append(used)
         used.operations.class_a = used.operations.class_b = 0
-        return Sync(source, target, used, self.ledger, Silent(), reader)
+        return Sync(source, target, used, self.cache, Silent(), reader)
 
     def stored(self) -> dict[str, bytes]:
         """Every object below the place, as somebody else reads it."""

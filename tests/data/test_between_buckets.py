@@ -17,7 +17,6 @@ from tpujob.cli.render.data.pages import preview_page, preview_record
 from tpujob.data.objects import ObjectFacts
 from tpujob.data.places import S3Prefix
 from tpujob.data.sync.run import Preview
-from tpujob.emulator.storage import json_api
 from tpujob.errors import BadRequest, NotFound
 
 MIB = 1 << 20
@@ -69,51 +68,6 @@ def test_the_bytes_between_regions_are_priced(rig: Rig, far: str) -> None:
     record = preview_record(replace(hundred, traffic=replace(traffic, here="")))
     assert record["usd_traffic"] is None
     assert "the price is not known" in preview_page(record), "unknown is not free"
-
-
-class Killed(Exception):
-    """In place of the end of the process."""
-
-
-class Dying(JsonObjects):
-    def __init__(self, url: str, calls: int) -> None:
-        super().__init__(url, patience=10)
-        self.left = calls
-
-    def rewrite(self, *given: Any) -> Any:
-        if not self.left:
-            raise Killed
-        self.left -= 1
-        return super().rewrite(*given)
-
-
-def test_a_large_copy_goes_on_with_its_token_after_a_kill(
-    rig: Rig, far: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(json_api, "REWRITE_BYTES", MIB)
-    rig.put("data/large", bytes(range(256)) * (4 * 4096) + b"end")
-    with pytest.raises(Killed):
-        rig.sync(rig.place, f"gs://{far}/", Dying(rig.url, calls=3))
-    assert copied(rig, far) == {}, "nothing is there before it is whole"
-    assert rig.ledger.tokens() == 1
-    rest = Dying(rig.url, calls=2)
-    done = rig.sync(rig.place, f"gs://{far}/", rest)
-    assert (done.copied, rest.left) == (1, 0), "five calls in all, as without the kill"
-    assert rest.operations.class_a == 2, "the lists: the operation was counted when it began"
-    assert rig.ledger.tokens() == 0
-    assert list(copied(rig, far).values()) == list(copied(rig, rig.bucket).values())
-
-
-def test_a_token_that_has_ended_before_its_time_begins_anew(
-    rig: Rig, far: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(json_api, "REWRITE_BYTES", MIB)
-    rig.put("data/large", b"x" * (2 * MIB + 1))
-    (facts,) = [one for page in rig.objects.pages(rig.bucket, "data/") for one in page]
-    origin = f"gs://{rig.bucket}/data/large#{facts.generation}"
-    rig.ledger.keep_token(origin, f"gs://{far}/large", 0, "no-such-token")
-    assert rig.sync(rig.place, f"gs://{far}/").copied == 1
-    assert rig.ledger.tokens() == 0
 
 
 class Meddling(JsonObjects):

@@ -53,7 +53,6 @@ def test_a_large_file_survives_the_same(
     rig: Rig, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upload, "SMALL", MIB)
-    monkeypatch.setattr(upload, "PIECE", MIB)
     files = {"large": random.Random(seed).randbytes(7 * MIB + 12_345)}
     rig.write(files)
     for target in ("", rig.folder / "back"):
@@ -65,7 +64,6 @@ def test_a_large_file_survives_the_same(
         assert (done.copied, done.conflicts) == (1, 0)
     assert rig.stored() == files
     assert files_in(rig.folder / "back") == files
-    assert rig.ledger.sessions() == 0
 
 
 def test_an_answer_that_is_lost_is_no_conflict_with_oneself(tmp_path: Path) -> None:
@@ -104,7 +102,6 @@ def test_a_session_that_the_storage_has_lost_begins_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upload, "SMALL", MIB)
-    monkeypatch.setattr(upload, "PIECE", MIB)
     with storage_rig.running(tmp_path / "storage") as server:
         rig = Rig(server.url, tmp_path)
         try:
@@ -116,7 +113,7 @@ def test_a_session_that_the_storage_has_lost_begins_anew(
 
                 def send(self, session: str, *rest: Any) -> Any:
                     self.pieces += 1
-                    if self.pieces == 3:
+                    if self.pieces == 2:
                         self.drop(session)
                     return super().send(session, *rest)
 

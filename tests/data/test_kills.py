@@ -1,44 +1,37 @@
-"""A sync that is killed at any byte goes on where it was: the real command as a process, killed by its proxy.
+"""A sync that is killed at any byte goes on with the files that are not whole: the real command as a process, killed by
+its proxy.
 
 TPUJOB_KILLS is how many points are tried in each direction; `make kills` tries many.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import resource
 import signal
 
 import pytest
 
+from tests.data import moto
 from tests.data.killed import MIB, UNDER_WAY, Killed
 from tests.data.proxy import between
 from tests.data.rig import files_in
+from tests.data.web import WebServer, serving
+from tests.emulator import storage_rig
+from tpujob.emulator.storage import json_api
+
+LARGE = 10 * MIB
+#: bytes of each request that are not content
+HEADS = 1000
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_large_file_goes_on_where_it_was_after_each_kill(killed: Killed) -> None:
-    size = 70 * MIB + 321
-    data = random.Random(1).randbytes(size)
-    killed.rig.write({"large": data})
-    back = killed.rig.folder / "back"
-    for places in ((killed.rig.source, killed.rig.place), (killed.rig.place, back)):
-        with between(killed.rig.url) as proxy:
-            kills = killed.often(proxy, str(places[1] == back), 20 * MIB, 60 * MIB, *places)
-            moved = max(proxy.up, proxy.down)
-            assert moved <= size + kills * UNDER_WAY + MIB, "what had arrived is not moved again"
-    assert killed.rig.stored() == {"large": data}
-    assert files_in(back) == {"large": data}
-    assert not list(killed.uploads.iterdir()), "no session is left"
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_many_small_files_and_a_large_one_arrive_after_kills(killed: Killed) -> None:
+def test_whole_files_are_not_moved_again_after_kills(killed: Killed) -> None:
     chance = random.Random(2)
     files = {f"{i:04d}": chance.randbytes(4096) for i in range(600)}
-    files["large"] = chance.randbytes(10 * MIB)
+    files["large"] = chance.randbytes(LARGE)
     killed.rig.write(files)
     back = killed.rig.folder / "back"
 
@@ -51,11 +44,62 @@ def test_many_small_files_and_a_large_one_arrive_after_kills(killed: Killed) -> 
         with between(killed.rig.url) as proxy:
             seed = str(places[1] == back)
             kills = killed.often(proxy, seed, 20_000, 6 * MIB, *places, check=check)
-            total = sum(map(len, files.values())) + 1000 * len(files)
+            total = sum(map(len, files.values())) + HEADS * len(files)
             moved = proxy.up if places[1] == killed.rig.place else proxy.down
-            assert moved <= total + kills * (MIB + UNDER_WAY), "what is there is not moved again"
+            assert moved <= total + kills * (LARGE + MIB + UNDER_WAY)
     assert killed.rig.stored() == files
     assert files_in(back) == files, "and no unfinished file is left"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_files_of_the_web_and_of_s3_arrive_after_kills(
+    killed: Killed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(2)
+    files = {f"{i:03d}": chance.randbytes(4096) for i in range(60)}
+    files |= {"large": chance.randbytes(LARGE)}
+    back = killed.rig.folder / "back"
+    with moto.running() as url:
+        for name, value in moto.settings(url, killed.rig.folder).items():
+            monkeypatch.setenv(name, value)
+        s3 = moto.client()
+        s3.create_bucket(Bucket="data")
+        for name, data in files.items():
+            s3.put_object(Bucket="data", Key=name, Body=data)
+        s3.close()
+        with between(killed.rig.url) as proxy:
+            killed.often(proxy, "s3 up", 20_000, LARGE, "s3://data", killed.rig.place)
+        with between(url) as proxy:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+            killed.often(proxy, "s3 down", 20_000, LARGE, "s3://data", back)
+    assert killed.rig.stored() == files_in(back) == files
+    web = WebServer(files={"of-the-web": files["large"]})
+    with serving(web), between(killed.rig.url) as proxy:
+        source = f"{web.url}/of-the-web"
+        killed.often(proxy, "web", 9 * MIB, LARGE, source, killed.rig.place)
+    assert killed.rig.stored()["of-the-web"] == files["large"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_copies_between_buckets_arrive_after_kills(
+    killed: Killed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_api, "REWRITE_BYTES", MIB)
+    far = json.dumps({"name": "far-away", "location": "europe-west4"}).encode()
+    storage_rig.ask(killed.rig.url, "POST", "/storage/v1/b?project=p", far)
+    for i in range(200):
+        killed.rig.put(f"data/{i:03d}", b"x" * i)
+    killed.rig.put("data/large", b"y" * (20 * MIB))
+    with between(killed.rig.url) as proxy:
+        killed.often(proxy, "far", 30_000, 110_000, killed.rig.place, "gs://far-away/copy")
+    names = [dict[str, int | None](), dict[str, int | None]()]
+    for found, bucket in zip(names, (killed.rig.bucket, "far-away"), strict=True):
+        for page in killed.rig.objects.pages(bucket, ""):
+            found |= {facts.name.partition("/")[2]: facts.crc32c for facts in page}
+    assert names[0] == names[1]
+    assert len(names[1]) == 201
 
 
 def test_a_full_disk_is_one_clear_error_and_nothing_has_its_final_name(killed: Killed) -> None:

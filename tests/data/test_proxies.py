@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tpujob.adapters.gcs.objects import JsonObjects
-from tpujob.adapters.gcs.proxy import Proxy, open_tunnel, proxy_for
-from tpujob.errors import Transient
+from tpujob.adapters.gcs.client import StorageClient
+from tpujob.errors import Refused, Transient
+
+HOST = "https://storage.example"
 
 
 @pytest.fixture(autouse=True)
@@ -19,85 +20,68 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize(
-    ("url", "found"),
-    [
-        ("http://proxy.example:3128", Proxy("proxy.example", 3128)),
-        ("proxy.example:3128", Proxy("proxy.example", 3128)),
-        ("http://me:p%40ss@proxy.example", Proxy("proxy.example", 80, "bWU6cEBzcw==")),
-    ],
-)
-def test_the_proxy_is_read_from_the_environment(
-    url: str, found: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert proxy_for("storage.googleapis.com") is None
-    monkeypatch.setenv("HTTPS_PROXY", url)
-    assert proxy_for("storage.googleapis.com") == found
-    monkeypatch.setenv("NO_PROXY", ".googleapis.com")
-    assert proxy_for("storage.googleapis.com") is None
-
-
-def test_a_proxy_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "socks5://proxy.example:1080")
-    with pytest.raises(OSError, match="no http:// proxy"):
-        proxy_for("storage.googleapis.com")
-
-
 @pytest.fixture
-def answering() -> Iterator[tuple[list[bytes], list[bytes], int]]:
-    """Proxies of one connection each, which say what they are told to: answers, what was asked, port."""
-    answers: list[bytes] = []
-    asked: list[bytes] = []
+def proxy() -> Iterator[tuple[list[str], int]]:
+    """A proxy that refuses each tunnel: what it was asked, and its port."""
+    asked: list[str] = []
     server = socket.create_server(("127.0.0.1", 0))
-    server.settimeout(20)
 
     def serve() -> None:
-        while answers:
-            client, _ = server.accept()
+        while True:
+            try:
+                client, _ = server.accept()
+            except OSError:
+                return
             with client:
                 head = b""
                 while not head.endswith(b"\r\n\r\n"):
                     head += client.recv(1)
-                asked.append(head)
-                client.sendall(answers.pop(0))
+                asked.append(head.decode())
+                client.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
 
-    thread = threading.Thread(target=lambda: serve() if ready.wait(20) else None)
-    ready = threading.Event()
+    thread = threading.Thread(target=serve)
     thread.start()
-    answers.clear()
-
-    class Answers(list[bytes]):
-        def append(self, item: bytes) -> None:
-            answers.append(item)
-            ready.set()
-
-    yield Answers(), asked, server.getsockname()[1]
-    ready.set()
-    thread.join(20)
+    yield asked, server.getsockname()[1]
+    server.shutdown(socket.SHUT_RDWR)
     server.close()
+    thread.join(20)
 
 
-def test_a_tunnel_is_opened_with_the_credentials_and_no_byte_of_the_host_is_lost(
-    answering: tuple[list[bytes], list[bytes], int],
+def look(endpoint: str = HOST) -> None:
+    client = StorageClient(endpoint, timeout=5)
+    try:
+        client.json("GET", "/storage/v1/b/x")
+    finally:
+        client.close()
+
+
+def test_tls_goes_through_the_proxy_whose_refusal_is_named_without_its_password(
+    proxy: tuple[list[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers, asked, port = answering
-    answers.append(b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\nhello")
-    with socket.create_connection(("127.0.0.1", port)) as wire:
-        open_tunnel(wire, Proxy("127.0.0.1", port, "c2VjcmV0"), "storage.googleapis.com", 443)
-        assert wire.recv(5, socket.MSG_WAITALL) == b"hello"
-    head = asked[0].decode()
-    assert head.startswith("CONNECT storage.googleapis.com:443 HTTP/1.1\r\n")
-    assert "Proxy-Authorization: Basic c2VjcmV0\r\n" in head
+    asked, port = proxy
+    monkeypatch.setenv("HTTPS_PROXY", f"http://me:p%40ss@127.0.0.1:{port}")
+    with pytest.raises(Transient, match="407 Proxy Authentication Required") as raised:
+        look()
+    assert "p@ss" not in str(raised.value)
+    assert asked[0].startswith("CONNECT storage.example:443 HTTP/1.")
+    assert "Proxy-Authorization: Basic bWU6cEBzcw==\r\n" in asked[0]
 
 
-def test_a_proxy_that_refuses_is_named_and_its_password_is_not(
-    answering: tuple[list[bytes], list[bytes], int], monkeypatch: pytest.MonkeyPatch
+def test_a_proxy_is_found_without_its_scheme_and_left_out_for_hosts_of_no_proxy(
+    proxy: tuple[list[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers, _, port = answering
-    answers.append(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
-    monkeypatch.setenv("HTTPS_PROXY", f"http://me:hidden@127.0.0.1:{port}")
-    objects = JsonObjects("https://storage.example", patience=0.1)
-    with pytest.raises(Transient, match=r"refuses: HTTP/1\.1 407") as raised:
-        objects.look("b", "x")
-    objects.close()
-    assert "hidden" not in str(raised.value)
+    asked, port = proxy
+    monkeypatch.setenv("HTTPS_PROXY", f"127.0.0.1:{port}")
+    with pytest.raises(Transient, match="407"):
+        look()
+    monkeypatch.setenv("NO_PROXY", "localhost")
+    for endpoint in ("https://localhost:9", "http://127.0.0.1:9"):
+        with pytest.raises(Transient, match=r"does not answer$"):
+            look(endpoint)
+    assert len(asked) == 1
+
+
+def test_a_proxy_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "socks5://proxy.example:1080")
+    with pytest.raises(Refused, match="not an http:// proxy"):
+        look()

@@ -17,9 +17,9 @@ from tests.data.web import WebServer, serving
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.https import WebFiles
 from tpujob.data.places import Url
-from tpujob.data.sources.urls import files_of
-from tpujob.data.sync import relay
-from tpujob.data.sync.ledger import Ledger
+from tpujob.data.sync import upload
+from tpujob.data.sync.checksum_cache import ChecksumCache
+from tpujob.data.url_lists import files_of
 
 OURS = b"o" * 3000
 SAME = b"ours, too" * 400
@@ -72,7 +72,7 @@ def fetch(rig: Rig, url: str, objects: JsonObjects) -> Any:
 def test_a_foreign_write_at_any_time_stays_and_is_reported_once(
     rig: Rig, web: WebServer, large: bool, before: bytes, when: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "SMALL", 1000 if large else 1 << 20)
+    monkeypatch.setattr(upload, "SMALL", 1000 if large else 1 << 20)
     if before:
         rig.put("data/x", before)
     acted: list[bool] = []
@@ -80,25 +80,24 @@ def test_a_foreign_write_at_any_time_stays_and_is_reported_once(
     done = fetch(rig, f"{web.url}/x", theirs)
     assert rig.stored() == {"x": b"theirs" if acted else OURS}
     assert (done.copied, done.conflicts) == ((0, 1) if acted else (1, 0))
-    assert rig.ledger.sessions() == 0
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("TPUJOB_RACES", "12"))))
 def test_two_machines_and_a_foreign_writer_leave_one_whole_object(
     rig: Rig, web: WebServer, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second machine has a ledger of its own, and syncs in the middle of the first's."""
+    """The second machine has a cache of its own, and syncs in the middle of the first's."""
     chance = random.Random(seed)
-    monkeypatch.setattr(relay, "SMALL", chance.choice([1000, 1 << 20]))
+    monkeypatch.setattr(upload, "SMALL", chance.choice([1000, 1 << 20]))
     foreign = chance.random() < 0.5
     ends: list[Any] = []
 
     def other_machine() -> None:
-        mine, rig.ledger = rig.ledger, Ledger(rig.folder / "other")
+        mine, rig.cache = rig.cache, ChecksumCache(rig.folder / "other")
         act = lambda: rig.put("data/x", SAME) if foreign else None  # noqa: E731
         ends.append(fetch(rig, f"{web.url}/x", Interrupted(rig, chance.randrange(1, 4), act)))
-        rig.ledger.close()
-        rig.ledger = mine
+        rig.cache.close()
+        rig.cache = mine
 
     first = fetch(rig, f"{web.url}/x", Interrupted(rig, chance.randrange(1, 3), other_machine))
     stored = rig.stored()["x"]
@@ -110,4 +109,3 @@ def test_two_machines_and_a_foreign_writer_leave_one_whole_object(
         assert first.conflicts == 1, "the first did not write over it"
     else:
         assert first.copied == 1, "the other machine's copy is the same bytes, and no conflict"
-    assert rig.ledger.sessions() == 0

@@ -4,7 +4,8 @@ stands before it."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import Any
@@ -17,9 +18,10 @@ from tests.data.proxy import between
 from tests.data.rig import Rig, files_in, named
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.s3 import S3Objects
-from tpujob.data.objects import ObjectFacts
+from tpujob.data.checksums import Hash
+from tpujob.data.objects import ObjectContent, ObjectFacts
 from tpujob.data.places import S3Prefix
-from tpujob.data.sync import relay
+from tpujob.data.sync import upload
 from tpujob.errors import NotFound, Refused, Transient
 
 MIB = 1 << 20
@@ -86,15 +88,15 @@ def test_keys_are_taken_as_they_are_and_the_second_run_reads_nothing(rig: Rig, s
     assert rig.stored() == KEYS
 
     class Reading(S3Objects):
-        def get(self, *given: Any) -> Any:
+        def open(self, *given: Any) -> Any:
             raise AssertionError(given)
 
     again = fetch(rig, rig.place, reader=Reading())
     assert (again.copied, again.same, again.sent_bytes) == (0, len(KEYS), 0)
     assert rig.objects.operations.class_a == 1, "one page of the bucket"
-    rig.ledger.close()
+    rig.cache.close()
     (rig.folder / "ledger" / "ledger.db").unlink()
-    rig.ledger = type(rig.ledger)(rig.folder / "ledger")
+    rig.cache = type(rig.cache)(rig.folder / "ledger")
     assert fetch(rig, rig.place, reader=Reading()).copied == 0, "nor from another machine"
 
 
@@ -141,19 +143,20 @@ def test_an_object_of_parts_has_no_checksum_and_is_said_to_be_unverified(rig: Ri
 def test_a_checksum_of_parts_that_its_server_does_not_mark_as_one_is_outvoted(
     rig: Rig, s3: Any, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "SMALL", small)
+    monkeypatch.setattr(upload, "SMALL", small)
     monkeypatch.setattr("time.sleep", lambda _: None)
     data = random.Random(1).randbytes(5 * MIB + 7)
     given = {"Bucket": "data", "Key": "parts"}
-    upload = s3.create_multipart_upload(**given, ChecksumAlgorithm="CRC32")["UploadId"]
+    begun = s3.create_multipart_upload(**given, ChecksumAlgorithm="CRC32")
+    session = begun["UploadId"]
     parts: list[dict[str, Any]] = []
     for n, body in ((1, data[: 5 * MIB]), (2, data[5 * MIB :])):
-        part = {"PartNumber": n, "UploadId": upload, "Body": body, "ChecksumAlgorithm": "CRC32"}
+        part = {"PartNumber": n, "UploadId": session, "Body": body, "ChecksumAlgorithm": "CRC32"}
         made = s3.upload_part(**given, **part)
         parts.append(
             {"PartNumber": n, "ETag": made["ETag"], "ChecksumCRC32": made["ChecksumCRC32"]}
         )
-    s3.complete_multipart_upload(**given, UploadId=upload, MultipartUpload={"Parts": parts})
+    s3.complete_multipart_upload(**given, UploadId=session, MultipartUpload={"Parts": parts})
     said = s3.head_object(**given, ChecksumMode="ENABLED")
     assert "-" not in said["ChecksumCRC32"], "moto says a checksum of checksums as one of the bytes"
     put(s3, {"whole": b"x" * 10}, ChecksumAlgorithm="CRC32")
@@ -168,22 +171,25 @@ class Flipped(S3Objects):
 
     read = 0  #: times that it was read
 
-    def get(self, bucket: str, facts: ObjectFacts, start: int, take: Any) -> Any:
-        if facts.name != "bad":
-            return super().get(bucket, facts, start, take)
-        self.read += 1
-        return self.spoiled(bucket, facts, start, take)
+    @contextmanager
+    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:
+        with super().open(bucket, facts, start) as content:
+            if facts.name == "bad":
+                self.read += 1
+                content.chunks = self.spoiled(content.chunks, start)
+            yield content
 
-    def spoiled(self, bucket: str, facts: ObjectFacts, start: int, take: Any) -> Any:
-        return super().get(bucket, facts, start, lambda data: take(bytes(len(data))))
+    def spoiled(self, chunks: Iterator[bytes], start: int) -> Iterator[bytes]:
+        del start
+        return (bytes(len(data)) for data in chunks)
 
 
 class Short(Flipped):
     """As a server that has announced more bytes of it than it has."""
 
-    def spoiled(self, bucket: str, facts: ObjectFacts, start: int, take: Any) -> Any:
-        if not start:
-            take(b"ba")
+    def spoiled(self, chunks: Iterator[bytes], start: int) -> Iterator[bytes]:
+        del chunks
+        return iter([] if start else [b"ba"])
 
 
 @pytest.mark.parametrize("small", [1, 1000])
@@ -202,7 +208,7 @@ def test_an_object_whose_bytes_are_wrong_twice_is_left_out_by_name_and_the_rest_
     reason: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(relay, "SMALL", small)
+    monkeypatch.setattr(upload, "SMALL", small)
     monkeypatch.setattr("time.sleep", lambda _: None)
     put(s3, {f"{n}": b"good" for n in range(5)} | {"bad": b"bad"}, ChecksumAlgorithm="CRC32")
     for target in (rig.place, rig.folder / "back"):
@@ -213,28 +219,22 @@ def test_an_object_whose_bytes_are_wrong_twice_is_left_out_by_name_and_the_rest_
         assert (problem.name, problem.reason, reader.read) == ("bad", reason, 2)
     fetched = {n for n in files_in(rig.folder / "back") if not n.startswith(".tpujob-parts/")}
     assert rig.stored().keys() == fetched == {"0", "1", "2", "3", "4"}
-    assert rig.ledger.sessions() == 0
 
 
 class WrongETag(S3Objects):
     """As a server that makes up ETags which look like an MD5."""
 
-    def get(self, *given: Any) -> Any:
-        said = super().get(*given)
-        return said and type(said)(said.kind, b"\0" * len(said.value), certain=False)
-
-    def look(self, bucket: str, name: str) -> ObjectFacts | None:
-        facts = super().look(bucket, name)
-        assert facts
-        assert facts.hash
-        made = type(facts.hash)("md5", b"\0" * 16, certain=False)
-        return ObjectFacts(facts.name, facts.size, None, 0, facts.identity, made)
+    @contextmanager
+    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:
+        with super().open(bucket, facts, start) as content:
+            content.hash = Hash("md5", bytes(16), certain=False)
+            yield content
 
 
 def test_what_only_looks_like_a_hash_is_outvoted_by_two_reads_that_agree(
     rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "SMALL", 1000)
+    monkeypatch.setattr(upload, "SMALL", 1000)
     monkeypatch.setattr("time.sleep", lambda _: None)
     put(s3, {"small": b"x" * 10, "large": b"y" * 5000})
     for target in (rig.place, rig.folder / "back"):
@@ -243,15 +243,13 @@ def test_what_only_looks_like_a_hash_is_outvoted_by_two_reads_that_agree(
     assert (
         rig.stored() == files_in(rig.folder / "back") == {"small": b"x" * 10, "large": b"y" * 5000}
     )
-    assert rig.ledger.sessions() == 0
 
 
 @pytest.mark.parametrize("seed", range(1))
 def test_flips_and_cuts_on_the_way_from_s3_are_caught(
     rig: Rig, s3: Any, moto: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "SMALL", 30_000)
-    monkeypatch.setattr(relay, "PIECE", 256 << 10)
+    monkeypatch.setattr(upload, "SMALL", 30_000)
     chance = random.Random(seed)
     files = {f"{i:02d}": chance.randbytes(chance.randrange(5_000, 60_000)) for i in range(60)}
     put(s3, files)
@@ -267,32 +265,31 @@ def test_flips_and_cuts_on_the_way_from_s3_are_caught(
 def test_an_object_that_is_replaced_in_mid_copy_comes_whole_in_its_new_form(
     rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "SMALL", MIB)
-    monkeypatch.setattr(relay, "PIECE", MIB)
+    monkeypatch.setattr(upload, "SMALL", MIB)
     monkeypatch.setattr("time.sleep", lambda _: None)
 
     class Replacing(S3Objects):
         done = False
 
-        def get(self, bucket: str, facts: ObjectFacts, start: int, take: Any) -> Any:
-            if self.done:
-                return super().get(bucket, facts, start, take)
+        @contextmanager
+        def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:
+            with super().open(bucket, facts, start) as content:
+                if not self.done:
+                    self.done = True
+                    content.chunks = self.replaced(content.chunks)
+                yield content
 
-            def some(data: bytes) -> None:
-                take(data)
-                self.done = True
-                put(s3, {"x": b"B" * (3 * MIB)})
-                text = "the connection was cut"
-                raise Transient(text)
-
-            return super().get(bucket, facts, start, some)
+        def replaced(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+            yield next(chunks)
+            put(s3, {"x": b"B" * (3 * MIB)})
+            text = "the connection was cut"
+            raise Transient(text)
 
     for target in (rig.place, rig.folder / "back"):
         put(s3, {"x": b"A" * (3 * MIB)})
         done = fetch(rig, target, reader=Replacing())
         assert (done.copied, done.conflicts) == (1, 0)
     assert rig.stored() == files_in(rig.folder / "back") == {"x": b"B" * (3 * MIB)}
-    assert rig.ledger.sessions() == 0
 
 
 def test_an_object_that_is_deleted_after_the_list_is_named(rig: Rig, s3: Any) -> None:

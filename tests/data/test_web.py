@@ -20,8 +20,8 @@ from tests.data.web import WebServer, serving
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.https import WebFiles
 from tpujob.data.places import Url, UrlList
-from tpujob.data.sources.urls import HEADER, files_of
-from tpujob.data.sync import relay
+from tpujob.data.sync import upload
+from tpujob.data.url_lists import HEADER, files_of
 from tpujob.errors import BadRequest, NotFound, Refused, TpujobError, Transient
 
 MIB = 1 << 20
@@ -90,10 +90,10 @@ def test_a_list_with_sizes_and_md5s_needs_one_request_a_file(rig: Rig, web: WebS
     web.files = {f"d/{i:03d}": bytes([i]) * i for i in range(40)}
     path = list_of(rig, web.url, web.files)
     done = fetch(rig, path, rig.place)
-    assert (done.copied, done.unverified, len(web.asked)) == (40, 0, 40)
+    assert (done.copied, done.unverified, len(web.asked)) == (40, 0, 39), "an empty one needs none"
     assert rig.stored() == {f"127.0.0.1/{name}": data for name, data in web.files.items()}
     again = fetch(rig, path, rig.place)
-    assert (again.copied, again.same, len(web.asked)) == (0, 40, 40), "and then none"
+    assert (again.copied, again.same, len(web.asked)) == (0, 40, 39), "and then none"
 
 
 def test_what_of_a_list_cannot_be_had_is_named_and_the_rest_arrives(
@@ -128,7 +128,7 @@ def test_of_a_list_that_is_not_looked_at_the_same_holds(rig: Rig, web: WebServer
 def test_a_file_with_a_wrong_md5_in_a_list_is_left_out_by_name(
     rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "SMALL", 1000)
+    monkeypatch.setattr(upload, "SMALL", 1000)
     monkeypatch.setattr("time.sleep", lambda _: None)
     for size in (500, 3000):
         web.files["x"] = b"y" * size
@@ -142,15 +142,13 @@ def test_a_file_with_a_wrong_md5_in_a_list_is_left_out_by_name(
     assert set(files_in(rig.folder / "back")) <= {
         name for name in files_in(rig.folder / "back") if name.startswith(".tpujob-parts/")
     }
-    assert rig.ledger.sessions() == 0
 
 
 @pytest.mark.parametrize("poor", ["ranges", "heads", "etags", "times"])
 def test_a_poor_server_serves_a_large_file_through_cuts(
     rig: Rig, web: WebServer, poor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "SMALL", MIB)
-    monkeypatch.setattr(relay, "PIECE", MIB)
+    monkeypatch.setattr(upload, "SMALL", MIB)
     monkeypatch.setattr("time.sleep", lambda _: None)
     setattr(web, poor, False)
     web.files["large"] = random.Random(3).randbytes(3 * MIB + 17)
@@ -164,7 +162,7 @@ def test_a_poor_server_serves_a_large_file_through_cuts(
 def test_a_server_without_etag_and_time_begins_anew(
     rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "SMALL", 1000)
+    monkeypatch.setattr(upload, "SMALL", 1000)
     monkeypatch.setattr("time.sleep", lambda _: None)
     web.etags = web.times = False
     web.files["x"] = b"x" * 5000
@@ -177,8 +175,7 @@ def test_a_server_without_etag_and_time_begins_anew(
 def test_a_file_that_is_replaced_in_mid_copy_comes_whole_in_its_new_form(
     rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "SMALL", MIB)
-    monkeypatch.setattr(relay, "PIECE", MIB)
+    monkeypatch.setattr(upload, "SMALL", MIB)
     monkeypatch.setattr("time.sleep", lambda _: web.files.update(x=b"B" * (2 * MIB + 5)))
     for target in (rig.place, rig.folder / "back"):
         web.files["x"] = b"A" * (2 * MIB + 5)
@@ -186,7 +183,6 @@ def test_a_file_that_is_replaced_in_mid_copy_comes_whole_in_its_new_form(
         done = fetch(rig, f"{web.url}/x", target)
         assert (done.copied, done.conflicts) == (1, 0)
     assert rig.stored() == files_in(rig.folder / "back") == {"x": b"B" * (2 * MIB + 5)}
-    assert rig.ledger.sessions() == 0
 
 
 def test_errors_of_a_single_file_say_what_to_do(rig: Rig, web: WebServer) -> None:
@@ -225,8 +221,7 @@ def test_redirects_are_few_and_lead_to_no_place_without_tls(rig: Rig, web: WebSe
 def test_flips_and_cuts_on_the_way_are_caught_where_there_is_an_md5(
     rig: Rig, web: WebServer, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "SMALL", 20_000)
-    monkeypatch.setattr(relay, "PIECE", 256 << 10)
+    monkeypatch.setattr(upload, "SMALL", 20_000)
     chance = random.Random(seed)
     web.files = {f"{i:03d}": chance.randbytes(chance.randrange(4_000, 30_000)) for i in range(60)}
     expected = {f"127.0.0.1/{name}": data for name, data in web.files.items()}
@@ -237,64 +232,6 @@ def test_flips_and_cuts_on_the_way_are_caught_where_there_is_an_md5(
             assert proxy.flipped + proxy.cut >= 3, "the proxy did its work"
         assert (done.copied, done.left_out, done.conflicts, done.unverified) == (60, 0, 0, 0)
     assert rig.stored() == files_in(rig.folder / "back") == expected
-
-
-class Killed(Exception):
-    """In place of the end of the process."""
-
-
-def test_a_large_file_goes_on_in_its_session_after_a_kill(
-    rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(relay, "SMALL", MIB)
-    monkeypatch.setattr(relay, "PIECE", MIB)
-
-    class Dying(JsonObjects):
-        pieces = 3
-
-        def send(self, *given: Any) -> Any:
-            if not self.pieces:
-                raise Killed
-            self.pieces -= 1
-            return super().send(*given)
-
-    web.files["large"] = random.Random(5).randbytes(6 * MIB + 3)
-    with pytest.raises(Killed):
-        fetch(rig, f"{web.url}/large", rig.place, Dying(rig.url, patience=5))
-    assert rig.stored() == {}
-    assert rig.ledger.sessions() == 1
-    web.asked.clear()
-    done = fetch(rig, f"{web.url}/large", rig.place)
-    assert done.sent_bytes == 3 * MIB + 3, "what was sent is not sent again"
-    assert [asked for method, _, asked in web.asked if method == "GET"] == [f"bytes={3 * MIB}-"]
-    assert rig.objects.operations.class_a == 1, "the list: the session goes on"
-    assert rig.stored() == {"large": web.files["large"]}
-    assert rig.ledger.sessions() == 0
-
-
-def test_bytes_whose_checksum_was_lost_are_read_again_and_not_sent(
-    rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process ended after the storage had a piece, before the ledger said so."""
-    monkeypatch.setattr(relay, "SMALL", MIB)
-    monkeypatch.setattr(relay, "PIECE", MIB)
-
-    class Dying(JsonObjects):
-        pieces = 2
-
-        def send(self, *given: Any) -> Any:
-            found = super().send(*given)
-            self.pieces -= 1
-            if not self.pieces:
-                raise Killed
-            return found
-
-    web.files["large"] = random.Random(6).randbytes(4 * MIB)
-    with pytest.raises(Killed):
-        fetch(rig, f"{web.url}/large", rig.place, Dying(rig.url, patience=5))
-    done = fetch(rig, f"{web.url}/large", rig.place)
-    assert done.sent_bytes == 2 * MIB
-    assert rig.stored() == {"large": web.files["large"]}
 
 
 def test_a_list_is_no_target_and_a_url_neither(rig: Rig, web: WebServer) -> None:
@@ -366,7 +303,7 @@ class Endless(BaseHTTPRequestHandler):
 def test_a_server_that_sends_without_end_is_stopped_at_the_size_that_it_announced(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, how: str, small: bool
 ) -> None:
-    monkeypatch.setattr(relay, "SMALL", 1000 if small else 1)
+    monkeypatch.setattr(upload, "SMALL", 1000 if small else 1)
     monkeypatch.setattr(Endless, "how", how)
     monkeypatch.setattr(Endless, "sent", 0)
     http = ThreadingHTTPServer(("127.0.0.1", 0), Endless)
@@ -384,4 +321,3 @@ def test_a_server_that_sends_without_end_is_stopped_at_the_size_that_it_announce
     assert Endless.sent < Endless.most, "they were read to the end"
     assert rig.stored() == {}
     assert set(files_in(rig.folder / "back")) <= {".tpujob-parts/lock"}
-    assert rig.ledger.sessions() == 0

@@ -14,7 +14,7 @@ from tests.support.callers import caller
 from tests.support.stage import SPEC, Stage
 from tpujob.domain.access import Role
 from tpujob.domain.model import Cause
-from tpujob.domain.money.looks import BY_NAME_LASTS
+from tpujob.domain.money.polling_cost import UNASKED
 from tpujob.engine import Loop
 from tpujob.engine.loop import AGAIN, HEARD, REFRESH, SELDOM
 from tpujob.errors import Refused, StoreError
@@ -92,21 +92,13 @@ def test_a_job_whose_tick_failed_is_looked_at_again_in_seconds_and_then_ever_les
     assert pauses(20)[0] == AGAIN, "a tick in between has worked"
 
 
-def test_an_end_is_seen_between_ticks_without_a_list(
-    stage: Stage, loop: Loop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_end_is_seen_between_ticks(stage: Stage, loop: Loop) -> None:
     """One job alone is ticked every ten seconds: nothing else would look at its reports meanwhile."""
     stage.clock.sleep(10)
     loop.make_pass()
     stage.finish("000003", 75, 75)
-    stage.clock.sleep(BY_NAME_LASTS)
-
-    def no_list(prefix: str, **more: object) -> None:
-        raise AssertionError("a list is an operation of class A")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(stage.bucket, "list", no_list)
-        stage.reconciler.observer.listing.refresh()
+    stage.clock.sleep(UNASKED)
+    stage.reconciler.observer.report_cache.refresh()
     stage.clock.sleep(HEARD)
     assert ticks(loop) == 1
     assert stage.job("000003").attempts[0].ended_at is not None
@@ -124,19 +116,19 @@ def test_a_bucket_that_refuses_keeps_no_end_in_another_one_from_being_seen(
     stage.clock.sleep(10)
     loop.make_pass()
     stage.finish(bob, 75, 75)
-    stage.clock.sleep(BY_NAME_LASTS)
-    real, refused, news = stage.bucket.stat, list[str](), list[str]()
+    stage.clock.sleep(UNASKED)
+    real, refused, news = stage.bucket.list, list[str](), list[str]()
 
-    def stat(path: str, *, timeout: float) -> Blob:
-        if "/u/ada/" in path:
-            refused.append(path)
+    def list_(prefix: str, *, timeout: float) -> list[Blob]:
+        if "/u/ada/" in prefix:
+            refused.append(prefix)
             raise Refused("403 the backend may not read this", cause=Cause.PERMISSION)
-        return real(path, timeout=timeout)
+        return real(prefix, timeout=timeout)
 
-    listing = stage.reconciler.observer.listing
+    listing = stage.reconciler.observer.report_cache
     listing.news = news.append
     with monkeypatch.context() as patch:
-        patch.setattr(stage.bucket, "stat", stat)
+        patch.setattr(stage.bucket, "list", list_)
         listing.refresh()
     assert (bool(refused), news) == (True, [bob])
 

@@ -12,7 +12,7 @@ from tpujob.domain.decide import active
 from tpujob.domain.failures.stall import WATCH_LASTS
 from tpujob.domain.host import keys
 from tpujob.domain.model import Job, State
-from tpujob.domain.money.looks import LASTS
+from tpujob.domain.money.polling_cost import LASTS
 from tpujob.domain.observations import Present, Seen, Silence, SliceState, Unknown
 from tpujob.engine.observer import PROBE_AFTER, PROBE_EVERY, PROBED, Live
 

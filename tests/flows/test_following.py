@@ -98,7 +98,7 @@ def test_lines_of_all_hosts_come_at_once_also_when_the_backend_is_restarted(
         assert sorted(whole) == sorted(text for _, text in following.lines)
 
 
-@pytest.mark.parametrize("dies", ["agent", pytest.param("machine", marks=pytest.mark.voice)])
+@pytest.mark.parametrize("dies", ["agent", pytest.param("machine", marks=pytest.mark.silence)])
 def test_a_host_that_dies_takes_along_nothing_that_was_shown_without_a_word(
     stack: LocalStack, tmp_path: Path, dies: str
 ) -> None:
@@ -132,7 +132,7 @@ def in_the_cloud(tmp_path: Path) -> Iterator[LocalStack]:
     local.down()
 
 
-@pytest.mark.voice
+@pytest.mark.silence
 def test_hosts_that_cannot_be_reached_over_ssh_ship_often_while_somebody_follows(
     in_the_cloud: LocalStack, tmp_path: Path
 ) -> None:

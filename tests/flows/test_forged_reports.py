@@ -11,7 +11,7 @@ from tests.support.stage import Stage
 from tpujob.domain.events import EventKind
 from tpujob.domain.failures import stall
 from tpujob.domain.model import Cause, State
-from tpujob.protocol import paths, signing, slice_report
+from tpujob.protocol import paths, signing
 
 WRONG = {"step": 41, "host": 0, "device": "device 2", "blame": "device", "text": "it lied"}
 
@@ -101,13 +101,12 @@ def test_nonsense_that_a_program_signs_ends_its_own_job_alone(stage: Stage, at: 
     key = stage.bucket.pens[job.workdir, 1]
 
     def forge_time() -> None:
-        about: Any = {"v": 1, "job": own, "attempt": 1, "seq": 10**15, "phase": "running"}
-        words = [slice_report.Word(host, {**about, "host": host}) for host in range(2)]
-        metadata, body = slice_report.pack(words, by=0, at=5.0, key=key)
-        text = metadata["summary"].replace('"at":5.0', f'"at":{at}')
-        mac = signing.sign(key, "slice", text)
-        signed = {"summary": text, "mac": mac}
-        stage.bucket.put(paths.report_path(job.workdir, 1, 0), body, metadata=signed, timeout=1)
+        for host in range(2):
+            about: Any = {"v": 1, "job": own, "attempt": 1, "seq": 10**15, "phase": "running"}
+            text = json.dumps({**about, "host": host, "at": 5.0}).replace("5.0", at)
+            signed = {"report": text, "mac": signing.sign(key, "report", text)}
+            path = paths.report_path(job.workdir, 1, host)
+            stage.bucket.put(path, b"", metadata=signed, timeout=1)
 
     forge_time()
     stage.hosts.dead = {0, 1}

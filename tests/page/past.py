@@ -7,12 +7,12 @@ import random
 from typing import Any
 
 from tests.support.stage import Stage
-from tpujob.agent.ship.series import Series
+from tpujob.agent.upload.series import Series
 from tpujob.domain.access import Principal
+from tpujob.domain.host.series import unsigned_curves
 from tpujob.domain.model import Suspect
 from tpujob.domain.observations import SliceState
 from tpujob.protocol import paths
-from tpujob.protocol.slice_report import series_of
 
 SPEC: dict[str, Any] = {
     "name": "llama-8b-pretrain",
@@ -27,7 +27,7 @@ def preempted(stage: Stage, who: Principal, **changes: Any) -> str:
     job = stage.api.acting_for(who).create({**SPEC, **changes})["id"]
     stage.running(job)
     tell(stage, job, 1, 1200, seconds=1500, checkpoint=1000)
-    curves = series_of(stage.bucket.objects[report_of(stage, job)][0])
+    curves = unsigned_curves(stage.bucket.objects[report_of(stage, job)][0])
     stage.report(job, 1, phase="exited", exit_code=143)
     stage.report(job, 0, phase="exited", exit_code=1)
     stage.last_words(

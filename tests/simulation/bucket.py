@@ -14,8 +14,8 @@ from tests.support.world import Bucket as PlainBucket
 from tests.support.world import Faults
 from tpujob.errors import NotFound
 from tpujob.ports import Blob
-from tpujob.protocol import paths, signing
-from tpujob.protocol.slice_report import Word, pack
+from tpujob.protocol import ReportDocument, paths, signing
+from tpujob.protocol.report import sign_report
 
 
 class StorageClock:
@@ -121,11 +121,13 @@ class Bucket(PlainBucket):
             for machine in machines[-2:]:  # a condemned one beside it at most
                 yield from machine.runs[-1:]
 
-    def spoken(self, run: Run, host: int, words: list[Word], at: float) -> None:
+    def reported(
+        self, run: Run, host: int, report: ReportDocument, evidence: bytes, at: float
+    ) -> None:
         """A host of it has written that, then."""
         path = paths.report_path(run.workdir, run.attempt, host)
         updated = at + self._clock.time - self.sim.now
-        metadata, body = pack(words, by=host, at=updated, key=run.key)
+        metadata, body = sign_report({**report, "at": updated}, run.key, evidence)
         old = self.objects.get(path)
         generation = old[1].generation + 1 if old else 1
         self.objects[path] = (body, Blob(path, len(body), generation, updated, metadata))

@@ -11,7 +11,7 @@ from tests.simulation.world import World
 from tpujob.domain.hardware.accelerators import find
 from tpujob.domain.model import Cause, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
-from tpujob.engine.slice_listing import LAG
+from tpujob.engine.slice_cache import LAG
 from tpujob.errors import Refused, Transient
 from tpujob.ports import Owned, Survey
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from random import Random
 
 from tests.simulation.effects import HOUR
 from tests.simulation.machines import Machine
-from tests.simulation.voices import Cut
 from tests.simulation.world import World
 
 
@@ -19,7 +17,6 @@ class SliceFaults:
             "mishaps"
         )  # another name would make another history of every seed
         self.suspends = world.sim.random("suspends")
-        self.cuts = world.sim.random("cuts")
 
     def begin(self, machine: Machine) -> None:
         """From now on they happen to it, each at its rate for an hour."""
@@ -33,17 +30,15 @@ class SliceFaults:
             ("agent_dies", self.kill_agent),
         ):
             self._fated(machine, fault, do)
-        self._fated(machine, "links_cut", self.cut, self.cuts)
 
     def _fated(
         self,
         machine: Machine,
         fault: str,
         do: Callable[[Machine], None],
-        random: Random | None = None,
     ) -> None:
         rate = self.world.rate(fault)
-        pause = (random or self.fate).expovariate(rate / HOUR) if rate else math.inf
+        pause = self.fate.expovariate(rate / HOUR) if rate else math.inf
 
         def happen() -> None:
             if machine.gone_at == math.inf and not self.world.effects.calm:
@@ -107,18 +102,6 @@ class SliceFaults:
         if not machine.blocked or now > machine.blocked[-1][1] + 60:
             machine.blocked.append((now, now + self.fate.uniform(20, 1250)))
         self._fated(machine, "reports_blocked", self.block)
-
-    def cut(self, machine: Machine) -> None:
-        """Two hosts do not reach each other, or one the other, and both live."""
-        now, lasts = (
-            self.sim.now,
-            self.cuts.choice((5, 60, 600, 3600)) * self.cuts.uniform(0.5, 1.5),
-        )
-        one, other = self.cuts.sample(range(machine.hosts), 2)
-        machine.cuts.append(Cut(one, other, now, now + lasts))
-        if self.cuts.random() < 0.5:
-            machine.cuts.append(Cut(other, one, now, now + lasts))
-        self._fated(machine, "links_cut", self.cut, self.cuts)
 
     def down(self, machine: Machine) -> None:
         host = self.fate.randrange(machine.hosts)

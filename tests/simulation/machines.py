@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass, field
 
 from tests.simulation.programs import Program, Run
-from tests.simulation.voices import Cut
 from tpujob.domain.decide.active import LAUNCH_HEARD
 from tpujob.domain.failures.stall import QUIET
 from tpujob.domain.model import Endpoint
@@ -46,7 +45,6 @@ class Machine:
     down: dict[int, float] = field(default_factory=dict)  #: host -> unreachable over SSH until
     lost: dict[int, float] = field(default_factory=dict)  #: host -> dead since, for ever
     blocked: list[tuple[float, float]] = field(default_factory=list)  #: no report gets through
-    cuts: list[Cut] = field(default_factory=list)  #: of the network between its hosts
     runs: list[Run] = field(default_factory=list)
     idle_since: float = 0.0
     unclaimed_since: float | None = None

@@ -15,8 +15,8 @@ from tests.simulation.hosts import Hosts
 from tests.simulation.mutants_lists import MUTANTS as LISTS
 from tests.simulation.mutants_money import MUTANTS as MONEY
 from tests.simulation.mutants_recovery import MUTANTS as MORE
+from tests.simulation.mutants_reports import MUTANTS as REPORTS
 from tests.simulation.mutants_views import MUTANTS as VIEWS
-from tests.simulation.mutants_voice import MUTANTS as VOICE
 from tests.simulation.patches import Instead, Patch, everywhere, folded, replaced, ticking
 from tests.simulation.store import SimStore
 from tpujob.adapters.sqlite import store as sqlite
@@ -437,7 +437,7 @@ MUTANTS: Mapping[str, Callable[[], Patch]] = {
         holds_are_for_ever, start_is_not_safe_to_repeat, secrets_are_told,
         a_new_backend_looks_after_nobody,
     )
-} | MORE | MONEY | LISTS | VIEWS | VOICE  # fmt: skip
+} | MORE | MONEY | LISTS | VIEWS | REPORTS  # fmt: skip
 
 
 @contextlib.contextmanager

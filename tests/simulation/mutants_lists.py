@@ -9,13 +9,13 @@ from unittest import mock
 
 from tests.simulation.patches import Patch, replaced
 from tpujob.domain.observations import Absent, Unknown
-from tpujob.engine import slice_listing
-from tpujob.engine.slice_listing import SliceListing
+from tpujob.engine import slice_cache
+from tpujob.engine.slice_cache import SliceCache
 
 
 def never_by_name() -> Patch:
     """What lists do not show stays unknown."""
-    return mock.patch.object(slice_listing, "AHEAD", -1e12)
+    return mock.patch.object(slice_cache, "AHEAD", -1e12)
 
 
 def missing_in_a_list_is_gone() -> Patch:
@@ -28,7 +28,7 @@ def missing_in_a_list_is_gone() -> Patch:
 
     stack = contextlib.ExitStack()
     stack.enter_context(never_by_name())
-    stack.enter_context(replaced(SliceListing, "look", make))
+    stack.enter_context(replaced(SliceCache, "look", make))
     return stack
 
 
@@ -38,13 +38,13 @@ def lists_are_acted_upon() -> Patch:
     def make(real: Any) -> Any:
         return lambda self, one, **given: (real(self, one, **given)[0], False)
 
-    return replaced(SliceListing, "look", make)
+    return replaced(SliceCache, "look", make)
 
 
 def a_list_serves_for_ever() -> Patch:
     stack = contextlib.ExitStack()
     for name in ("FOR_EACH_CALL", "LONGEST"):
-        stack.enter_context(mock.patch.object(slice_listing, name, 1e9))
+        stack.enter_context(mock.patch.object(slice_cache, name, 1e9))
     return stack
 
 

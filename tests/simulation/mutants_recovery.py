@@ -14,9 +14,8 @@ from tpujob.domain.actions import Copied
 from tpujob.domain.decide import active, condemned, copying
 from tpujob.domain.events import EventKind
 from tpujob.domain.failures import host_reputation, nonfinite, preemption_notice, stall
-from tpujob.domain.host.hearing import Hearing
 from tpujob.domain.model import Cause
-from tpujob.domain.money import looks
+from tpujob.domain.money import polling_cost
 from tpujob.domain.observations import Silence
 from tpujob.domain.placement import circuits as capacity
 from tpujob.domain.placement import datasets
@@ -206,22 +205,9 @@ def reports_are_not_verified() -> Patch:
 def old_listings_serve() -> Patch:
     """What hosts said is looked at every quarter of an hour, for all jobs."""
     stack = contextlib.ExitStack()
-    for name in ("LASTS", "LONGEST", "BY_NAME_LASTS"):
-        stack.enter_context(mock.patch.object(looks, name, 900.0))
+    for name in ("LASTS", "LONGEST", "UNASKED"):
+        stack.enter_context(mock.patch.object(polling_cost, name, 900.0))
     return stack
-
-
-def old_reports_count() -> Patch:
-    """Whatever was said before."""
-
-    def make(real: Any) -> Any:
-        def hear(self: Any, *given: Any, **more: Any) -> Any:
-            self.words.clear()
-            return real(self, *given, **more)
-
-        return hear
-
-    return replaced(Hearing, "hear", make)
 
 
 MUTANTS: Mapping[str, Callable[[], Patch]] = {
@@ -236,6 +222,6 @@ MUTANTS: Mapping[str, Callable[[], Patch]] = {
         all_beside_a_bad_machine_are_called_bad, maths_is_held_against_machines,
         suspects_are_never_taken, exit_code_0_is_success, slices_do_not_wait_for_data,
         one_round_makes_a_copy_whole, checkpoints_do_not_follow, silence_is_forgotten, old_watches_count,
-        reports_are_not_verified, old_reports_count, old_listings_serve,
+        reports_are_not_verified, old_listings_serve,
     )
 }  # fmt: skip

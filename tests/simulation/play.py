@@ -69,7 +69,7 @@ class Play:
         self.bucket = Bucket(self.world)
         self.world.put = lambda path, data: self.bucket.put(path, data, timeout=1)
         self.world.is_there = lambda path: path in self.bucket.objects
-        self.world.spoken = self.bucket.spoken
+        self.world.reported = self.bucket.reported
         self.copies = Copies(self.bucket)
         self.real = in_memory()
         self.monitor = Monitor(self.sim, self.world, self.real)

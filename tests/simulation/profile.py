@@ -62,7 +62,6 @@ _LATER: dict[str, tuple[float, float]] = {
         0.5,
     ),  #: it could not reach a zone, and says so; or a page of it is missing, unsaid
     "survey_torn": (0.02, 0.3),  #: a slice looks as one whose nodes are on a page that is missing
-    "links_cut": (0.1, 2.0),  #: of each hour, for one slice: between two hosts, one way or both
 }
 RATES = _FIRST | _LATER
 

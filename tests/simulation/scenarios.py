@@ -14,7 +14,6 @@ from tests.simulation.play import Play
 from tests.simulation.profile import RATES, Profile
 from tests.simulation.sim import EPOCH, Process, Violation
 from tests.simulation.users import spec
-from tests.simulation.voices import Cut
 from tpujob.domain.model import Slice, State
 from tpujob.domain.observations import SliceSeen
 from tpujob.errors import Transient
@@ -44,7 +43,6 @@ class Scenario:
     budget: float | None = None  #: US dollars
     data: bool = False  #: it reads data that lies in another region
     moves: bool = False  #: it may run in two regions
-    wide: bool = False  #: its slice has four hosts, not two
 
 
 def tell(
@@ -108,7 +106,6 @@ def submit(play: Play, scenario: Scenario) -> None:
     wanted |= {"budget": {"usd": scenario.budget}} if scenario.budget else {}
     wanted |= {"data": CORPUS} if scenario.data else {}
     wanted |= {"tpu": EITHER} if scenario.moves else {}
-    wanted |= {"tpu": EAST | {"type": "v5p-32"}} if scenario.wide else {}
     ask(play, lambda api: api.create(wanted, idempotency_key="key"))
 
 
@@ -333,16 +330,6 @@ def _cut_off(play: Play, machine: Machine) -> None:
     machine.survives = 1
 
 
-def _apart(*ways: tuple[int, int], lasts: float) -> Callable[[Play, Machine], object]:
-    """From these hosts nothing gets to those, and both live and may write."""
-
-    def cut(play: Play, machine: Machine) -> None:
-        now = play.sim.now
-        machine.cuts += [Cut(source, target, now, now + lasts) for source, target in ways]
-
-    return cut
-
-
 def _dies_for_ever(play: Play, machine: Machine) -> None:
     """Its second host; the first one waits for it."""
     machine.lost[1] = play.sim.now
@@ -478,22 +465,6 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             "started late, and heard later",
             both(at(_S.PROVISIONING, _unreachable), at(_S.PREPARING, _started_late)),
-        ),
-        Scenario(
-            "its hosts are cut off from each other",
-            at(_S.RUNNING, _apart((0, 1), (1, 0), lasts=1500), then=100),
-            work=_LONG,
-        ),
-        Scenario(
-            "its third host reaches the second alone",
-            at(_S.RUNNING, _apart((0, 2), (2, 0), lasts=1500), then=100),
-            work=_LONG,
-            wide=True,
-        ),
-        Scenario(
-            "its first host hears the second, and not the other way round",
-            at(_S.RUNNING, _apart((0, 1), lasts=1500), then=100),
-            work=_LONG,
         ),
         Scenario("its second host dies", at(_S.RUNNING, _dies_for_ever)),
         Scenario(

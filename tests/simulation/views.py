@@ -105,7 +105,9 @@ def _succeeded(attempt: Attempt, run: Run) -> None:
         or len(programs) < run.hosts
     ):
         return
-    heard = all(p.exit_code == 0 and not p.hidden and p.wrote >= p.exit_at for p in programs)
+    # a program that ends with 0 as its slice is preempted has saved, and is not done
+    plain = all(p.exit_code == 0 and not p.hidden and p.told_at > p.exit_at for p in programs)
+    heard = plain and all(p.wrote >= p.exit_at for p in programs)
     last = max(p.wrote for p in programs)
     assert not heard or last > attempt.ended_at - LOOKS, (
         f"attempt {attempt.number} ended {attempt.cause}; every host had exited with 0, and reported "

@@ -12,12 +12,12 @@ from tests.simulation import plans
 from tests.simulation.effects import HOUR, Effects, Outage
 from tests.simulation.machines import Machine
 from tests.simulation.programs import Checkpoint, Program, Run
+from tests.simulation.reporters import Reporters
 from tests.simulation.sim import Sim
-from tests.simulation.voices import Voices
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Slice
 from tpujob.domain.placement.offers import region_of
-from tpujob.protocol.slice_report import Word
+from tpujob.protocol import ReportDocument
 
 if TYPE_CHECKING:
     from tests.simulation.monitor import Monitor
@@ -38,9 +38,8 @@ class World:
         self.monitor: Monitor
         self.put: Callable[[str, bytes], object]  #: into the bucket, and whether it is there
         self.is_there: Callable[[str], bool]
-        self.spoken: Callable[
-            [Run, int, list[Word], float], None
-        ]  #: a host has written for its slice
+        #: a host has written its report
+        self.reported: Callable[[Run, int, ReportDocument, bytes, float], None]
         self.stirred: Callable[[str], None] = lambda job: None  #: something about a job changed
         self.fate = sim.random("fate")
         self.cloud_outage = Outage(sim, effects, "cloud_outage", longest=1500)
@@ -158,10 +157,10 @@ class World:
             work.steps, tainted=not newest.good, kept=newest.step,
         )  # fmt: skip
         machine.runs.append(run)
-        voices = Voices(
+        reporters = Reporters(
             run, machine, self.sim.random(f"{job}:{attempt}:clocks"), self.monitor.broken
         )
-        run.advance = lambda now: voices.advance(now, partial(self.spoken, run))
+        run.advance = lambda now: reporters.advance(now, partial(self.reported, run))
         self.monitor.resumed(run, newest, self.saved.get(job, []))
         return run
 

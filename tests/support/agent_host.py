@@ -28,7 +28,8 @@ from tpujob.adapters.ssh.agent_calls import packed
 from tpujob.domain.host import reports
 from tpujob.emulator.storage import StorageServer
 from tpujob.ports import Blob
-from tpujob.protocol import paths, segment, slice_report
+from tpujob.protocol import paths, segment, signing
+from tpujob.protocol.report import ReportBody, read_report_body
 from tpujob.service.logs.segments import Segment
 
 JOB = "000042"
@@ -168,16 +169,18 @@ class Bucket:
         return [(o["name"], segment.read(o.get("metadata", {}))) for o in self.list(prefix)]
 
     def report(self, attempt: int = 1, host: int = 0) -> dict[str, Any]:
-        """What the agent of a host has said last, whoever wrote it; empty: nothing yet."""
-        spoken = [self.spoken(o["name"]) for o in self.list(self.report_name(attempt)[:-1])]
-        said = [w.said for body in spoken for w in body.words if w.host == host]
-        newest = max(said, key=lambda one: one.get("seq", 0), default=None)
-        return {**dict.fromkeys(MAY_BE_NONE), **newest} if newest else {}
+        """What the agent of a host has reported last; empty: nothing yet."""
+        name = self.report_name(attempt, host)
+        about = next((o for o in self.list(name) if o["name"] == name), None)
+        if about is None:
+            return {}
+        text, mac = about["metadata"]["report"], about["metadata"]["mac"]
+        assert signing.verify(KEY, mac, "report", text), f"{name} is not signed"
+        return {**dict.fromkeys(MAY_BE_NONE), **json.loads(text)}
 
-    def spoken(self, name: str) -> slice_report.Body:
-        """What a host has written for its slice."""
-        found = slice_report.read_body(self.read(name), KEY)
-        assert found is not None, f"{name} is not signed"
+    def body(self, attempt: int = 1, host: int = 0) -> ReportBody:
+        found = read_report_body(self.read(self.report_name(attempt, host)), KEY)
+        assert found is not None, "it is not signed"
         return found
 
     def report_name(self, attempt: int = 1, by: int = 0) -> str:
@@ -186,8 +189,7 @@ class Bucket:
 
     def evidence(self, attempt: int = 1) -> tuple[str, ...]:
         """The lines that the agent of host 0 has kept."""
-        found = self.spoken(self.report_name(attempt))
-        return reports.read_evidence(found.words[0].evidence)
+        return reports.read_evidence(self.body(attempt).evidence)
 
     def _ask(self, method: str, where: str, data: bytes | None = None) -> bytes:
         request = urllib.request.Request(self.url + where, data, method=method)

@@ -14,17 +14,14 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
-from typing import Any, ClassVar
-from unittest import mock
+from typing import Any
 
 from tests.simulation.sim import Sim
 from tests.support.stage import Stage
 from tests.support.virtual_threads import virtual
 from tests.support.world import Bucket, Clock, orphans
-from tpujob.agent.attempt import UNASKED, WORDS
-from tpujob.agent.ship import Redactor, log, reports, segments
-from tpujob.agent.voice import followed as followed_sign
-from tpujob.agent.voice import pile, speaker
+from tpujob.agent.upload import Redactor, log, report_writer, segments
+from tpujob.agent.upload import followed as followed_sign
 from tpujob.cli.commands.logs import POLL
 from tpujob.domain.model import Job
 from tpujob.domain.observations import SliceSeen
@@ -38,7 +35,7 @@ from tpujob.service.logs.live_tail import Ring
 
 #: a type of so many hosts
 TYPES: Mapping[int, str] = {1: "v4-8", 4: "v4-32", 64: "v4-512", 256: "v4-2048"}
-#: seconds between two reports of a slice in the cloud, and between two lines of a program that prints
+#: seconds between two reports of a host in the cloud, and between two lines of a program that prints
 REPORT_EVERY, LINE_EVERY = 60.0, 0.5
 #: how Cloud Storage bills each method of the port `Blobs`; deletions are free, and what is refused or not found
 CLASSES: Mapping[str, str] = {
@@ -66,7 +63,7 @@ class Bill:
 def _timed() -> list[ModuleType]:
     """What reads a clock: the agent's writers, and the reader of logs, which keeps lists for a while."""
     read = [module for name, module in sys.modules.items() if name.startswith(logs.__name__)]
-    return [log, segments, reports, speaker, pile, followed_sign, *read]
+    return [log, segments, report_writer, followed_sign, *read]
 
 
 class _Time(Clock):
@@ -128,37 +125,12 @@ class _Deaf:
         return Tails({}, whole=False, over=False, trouble="no route to host")
 
 
-class _Links:
-    """The connections of one host, as they are when nothing goes wrong: of each to the lowest."""
-
-    all: ClassVar[dict[int, _Links]] = {}
-
-    def __init__(self, host: int, addresses: object, key: str, ear: Any) -> None:
-        self._host, self.ear = host, ear
-
-    def start(self) -> None:
-        self.all[self._host] = self
-        if self._host:
-            self.all[0].ear.linked(self._host)
-            self.ear.linked(0)
-
-    def linked(self) -> list[int]:
-        return [0] if self._host else [host for host in self.all if host]
-
-    def send(self, host: int, kind: str, said: Any) -> bool:
-        self.all[host].ear.hear(self._host, kind, said)
-        return True
-
-    def close(self) -> None: ...
-
-
 def an_hour(hosts: int, *, prints: bool, followed: str, minutes: float = 60.0) -> Bill:
     """Of a job on so many hosts. `prints`: its program prints on every host, all the time. `followed`: how somebody who
     looks at its page follows the log of every host: `SSH` or `bucket`; empty: nobody does. `minutes`: how long it is
     played; the bill is for an hour."""
     sim, bill = Sim(0), Bill()
-    connected = mock.patch.object(speaker, "Links", type("Links", (_Links,), {"all": {}}))
-    with tempfile.TemporaryDirectory() as folder, virtual(sim, *_timed()), connected:
+    with tempfile.TemporaryDirectory() as folder, virtual(sim, *_timed()):
         clock = _Time(sim)
         stage = Stage(Path(folder), hosts=hosts, clock=clock, report_every=REPORT_EVERY)
         try:
@@ -180,8 +152,7 @@ def a_flood(hosts: int, lines: int, seconds: float) -> tuple[Bill, list[int]]:
     """Each of so many hosts prints so many lines in that time, and ends. Returns what they wrote, and how many whole
     lines of each host can be read afterwards, counted from the first without a gap."""
     sim, bill = Sim(0), Bill()
-    connected = mock.patch.object(speaker, "Links", type("Links", (_Links,), {"all": {}}))
-    with tempfile.TemporaryDirectory() as folder, virtual(sim, *_timed()), connected:
+    with tempfile.TemporaryDirectory() as folder, virtual(sim, *_timed()):
         stage = Stage(Path(folder), hosts=hosts, clock=_Time(sim), report_every=REPORT_EVERY)
         try:
             hour = _Hour(sim, stage, bill, Path(folder))
@@ -262,36 +233,32 @@ class _Hour:
         plan: Any = {
             "job": job.id, "attempt": attempt.number, "host": host, "workdir": job.workdir,
             "report_every": REPORT_EVERY, "stall": None,
-            "voice": {"peers": [f"10.0.0.1:{1000 + n}" for n in range(job.hosts)]},
         }  # fmt: skip
-        voice = speaker.Voice(plan, storage, self.stage.bucket.pens[job.workdir, attempt.number])
         said: Any = {"v": 1, "job": job.id, "attempt": attempt.number, "host": host}
-        said |= {"phase": "running"}
         vitals: Any = {"idle": 1.0, "looks": 2}
-        reporter = reports.ReportWriter(voice.put, WORDS, said, lambda: vitals, redactor)
-        spool = str(self.folder / f"spool-{host}")
-        every = limits.LOG_EVERY
-        together = pile.Pile(plan, storage, voice, every) if job.hosts > 1 else None
+        reporter = report_writer.ReportWriter(
+            plan,
+            storage,
+            self.stage.bucket.pens[job.workdir, attempt.number],
+            first=said | {"phase": "running"},
+            vitals=lambda: vitals,
+            redactor=redactor,
+        )
         lines = log.Log(
             storage,
             lambda n: paths.log_path(*where, n),
-            spool,
+            str(self.folder / f"spool-{host}"),
             1 << 30,
             redactor,
-            every * UNASKED if together else every,
-            together.ship if together else None,
+            limits.LOG_EVERY,
         )
         sign = paths.followed_path(*where[:2])
-        if together:
-            together.asked = lines.ship
-            followed_sign.Followed(storage, sign, together.speaks, together.ask)
-        else:
-            followed_sign.Followed(storage, sign, lambda: True, lines.ship)
+        followed_sign.watch_for_followers(storage, sign, job.hosts, lines.ship)
         self.logs.append(lines)
         self.sim.spawn(lambda: self._program(reporter, lines, host, prints=prints))
 
     def _program(
-        self, reporter: reports.ReportWriter, lines: log.Log, host: int, *, prints: bool
+        self, reporter: report_writer.ReportWriter, lines: log.Log, host: int, *, prints: bool
     ) -> None:
         """A step every 2 s, and a checkpoint every ten minutes, which host 0 tells of."""
         began, step, every = self.sim.now, 0, LINE_EVERY if prints else 2.0
@@ -302,7 +269,7 @@ class _Hour:
                 step = now
                 facts: Any = {"step": step, "loss": 1 / step}
                 saved = host == 0 and step % 300 == 0
-                reporter.update(facts | ({"checkpoint": step} if saved else {}), urgent=saved)
+                reporter.update(facts | ({"checkpoint": step} if saved else {}))
             if prints:
                 lines.note(f"step {step} loss {1 / max(step, 1):.6f}", "")
 
@@ -317,7 +284,7 @@ class _Hour:
     def _refreshes(self) -> None:
         while True:
             self.sim.sleep(REFRESH)
-            self.stage.reconciler.observer.listing.refresh()
+            self.stage.reconciler.observer.report_cache.refresh()
 
     def _sweeps(self) -> None:
         while True:

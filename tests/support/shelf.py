@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tests.support.old_logs import metadata_of_pieces
 from tpujob.errors import NotFound
 from tpujob.ports import Blob
 from tpujob.protocol import paths, segment
@@ -82,7 +83,7 @@ class Shelf:
             for host, first, data in pieces
         ]
         self.objects[path] = b"".join(data for _, _, data in pieces)
-        self.facts[path] = segment.shared(facts)
+        self.facts[path] = metadata_of_pieces(facts)
 
 
 def at_once(workdir: str, attempt: int, blobs: Sequence[Blob]) -> Segments:

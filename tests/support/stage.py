@@ -28,7 +28,7 @@ from tpujob.engine.notification_collector import NotificationSetup
 from tpujob.engine.orphans import Swept
 from tpujob.engine.reconciler import Reconciler
 from tpujob.protocol import paths
-from tpujob.protocol.slice_report import Word, pack
+from tpujob.protocol.report import sign_report
 from tpujob.service.jobs import Jobs
 from tpujob.service.overview import Quotas
 
@@ -159,9 +159,8 @@ class Stage:
         assert job.attempt is not None
         path = paths.report_path(job.workdir, job.attempt.number, by)
         said = self.bucket.objects[path][1].metadata
-        word = Word(by, json.loads(said["report"]), evidence=evidence)
         key = self.bucket.pens[job.workdir, job.attempt.number]
-        _, body = pack([word], by=by, at=self.clock.now(), key=key, series=series)
+        _, body = sign_report(json.loads(said["report"]), key, evidence, series)
         self.bucket.put(path, body, metadata=said, timeout=1)
         return body
 

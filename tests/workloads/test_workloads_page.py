@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tpujob.agent.ship.reports import ProgressReader
+from tpujob.agent.upload.progress import ProgressReader
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")

@@ -108,14 +108,13 @@ class ServerClock:
     def __init__(self) -> None:
         self._known = (0.0, 0.0, -math.inf)  #: the interval, and until when it is trusted
 
-    def note(self, response: Any, **_: Any) -> None:
-        """An answer arrived just now. A hook of the library `requests`."""
-        date, now = response.headers.get("Date"), time.monotonic()
+    def note(self, date: str, sent: float) -> None:
+        """An answer to what was sent then, by our monotonic clock, arrived just now with this `Date`."""
         try:
-            server = parsedate_to_datetime(date or "").timestamp()
+            server = parsedate_to_datetime(date).timestamp()
         except ValueError:
             return
-        self.observe(server, now - response.elapsed.total_seconds(), now)
+        self.observe(server, sent, time.monotonic())
 
     def observe(self, date: float, sent: float, received: float) -> None:
         """An answer made between `sent` and `received`, by our monotonic clock, says `date`."""

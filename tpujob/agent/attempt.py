@@ -17,20 +17,20 @@ from tpujob.agent.base import Failure, Stopped, Told, read_json, write_json
 from tpujob.agent.folders import AttemptFolder
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.runtimes import Runtime
-from tpujob.agent.ship import (
+from tpujob.agent.storage import Storage
+from tpujob.agent.upload import (
     CompileCache,
     Log,
     Outputs,
     ProgressReader,
     Redactor,
     ReportWriter,
+    watch_for_followers,
 )
-from tpujob.agent.storage import Storage
-from tpujob.agent.voice import Followed, Pile, Voice
 from tpujob.agent.wake import Wake
 from tpujob.agent.watch import Notices, Supervision
 from tpujob.protocol import Phase, Plan, ReportDocument, limits, paths
-from tpujob.protocol.telling import telling
+from tpujob.protocol.secret_names import secret_variables
 from workloads.contract import EVENTS
 
 #: what a report takes from a state
@@ -38,8 +38,6 @@ SAID = (
     "job", "attempt", "phase", "exit_code", "error", "cause", "late", "unreached", "signalled", "ran", "notice",
     "physical", "saved_in", "verdict", "versions",
 )  # fmt: skip
-WORDS = 5.0  #: seconds, at most, between two reports to the host that speaks for the slice
-UNASKED = 1.1  #: times as long as the speaker takes to ask for its lines a host waits
 #: those that a daemon hears; SIGCHLD only wakes it, the last two are no reason to end
 SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 
@@ -52,7 +50,9 @@ class HostAttempt:
         self.plan, self.folder, self.secrets = plan, folder, dict(told.secrets)
         self.key, self.cache_key = told.key, told.cache_key
         #: what is to be told of neither set-up nor the program
-        self.redactor = Redactor({**telling(os.environ), **telling(plan["env"]), **self.secrets})
+        self.redactor = Redactor(
+            {**secret_variables(os.environ), **secret_variables(plan["env"]), **self.secrets}
+        )
         self.state: AttemptState = {
             "job": plan["job"], "attempt": plan["attempt"], "pid": os.getpid(), "phase": Phase.FETCHING,
             "exit_code": None, "error": "", "cause": None, "late": False, "unreached": None, "signalled": False,
@@ -65,6 +65,7 @@ class HostAttempt:
         self.discards = False
         self._stop_signalled = False
         self.host_lock: Optional[int] = None
+        self.closers: List[Callable[[], None]] = []  #: called once the host is released
         self.runtime = Runtime()  #: what set-up, the check and the program run in
         self.keeping: Optional[threading.Thread] = None  #: while the environment goes to the bucket
         self.compile_cache: Optional[CompileCache] = None
@@ -81,31 +82,29 @@ class HostAttempt:
         self.metadata = MetadataClient()
         self.storage = Storage(self.metadata)
         self.shipped_to = paths.host_folder(*where)
-        spool = self.folder.spool
-        ship_every = min(limits.LOG_EVERY, limits.LOG_PER_REPORT * plan["report_every"])
-        self.voice = Voice(plan, self.storage, self.key, self.folder.numbers)
-        pile = Pile(plan, self.storage, self.voice, ship_every) if self.voice.links else None
         self.log = Log(
             self.storage,
             lambda n: paths.log_path(*where, n),
-            spool,
+            self.folder.spool,
             plan["log_bytes"],
             self.redactor,
-            ship_every * UNASKED if pile else ship_every,
-            pile.ship if pile else None,
+            min(limits.LOG_EVERY, limits.LOG_PER_REPORT * plan["report_every"]),
         )
-        sign = paths.followed_path(*where[:2])
-        if pile:
-            pile.asked = self.log.ship
-            Followed(self.storage, sign, pile.speaks, pile.ask)
-        else:
-            Followed(self.storage, sign, lambda: True, self.log.ship)
-        said: ReportDocument = {"v": 1, "host": plan["host"], **self.said()}
-        live.Server(self.folder, plan["host"], self.log, self.voice)
-        every = min(WORDS, plan["report_every"])
+        watch_for_followers(
+            self.storage, paths.followed_path(*where[:2]), plan["hosts"], self.log.ship
+        )
+        live.Server(self.folder, plan["host"], self.log)
         self.progress = ProgressReader(os.path.join(self.folder.out, EVENTS))
-        more = self.progress.series.line  # the host that speaks for the slice writes its own
-        self.reporter = ReportWriter(self.voice.put, every, said, self._vitals, self.redactor, more)
+        self.reporter = ReportWriter(
+            plan,
+            self.storage,
+            self.key,
+            numbers=self.folder.numbers,
+            first={"v": 1, "host": plan["host"], **self.said()},
+            vitals=self._vitals,
+            curves=self.progress.series.line,
+            redactor=self.redactor,
+        )
         self.notices = Notices(self.metadata, self.progress)
 
     # What it reports
@@ -154,18 +153,17 @@ class HostAttempt:
                 self.grace, self.state["stopped"] = float(grace), True
                 self.discards = self.discards or asked.get("discard") is True
                 self.log.ship()
-        urgent = self.progress.look()
+        self.progress.look()
         if self.supervision is not None:
-            urgent = self.supervision.look() or urgent
+            self.supervision.look()
         if self.outputs is not None:
             self.outputs.freeze(self.is_nonfinite())
-            safe = self.outputs.told(self.progress.told)
-            urgent = self.progress.confirm(safe) or urgent
+            self.progress.confirm(self.outputs.told(self.progress.told))
         self._hear_notice()
         self.reporter.update({"maintenance": self.notices.upcoming})
         bad = (self.state["verdict"] or {}).get("step")
         facts = self.progress.facts if bad is None else self.progress.facts_before(bad)
-        self.reporter.update(facts, urgent)
+        self.reporter.update(facts)
 
     def note_nonfinite(self) -> None:
         """If the program's output says that a number was not finite, note it."""
@@ -197,7 +195,7 @@ class HostAttempt:
             self.state["saved_in"] = took = self.notices.saved_in()
             step = self.progress.facts.get("checkpoint")
             self.log.note("step %s was saved %.1f s after the notice" % (step, took))
-            self.reporter.update({"saved_in": took}, urgent=True)
+            self.reporter.update({"saved_in": took})
 
     def aside(self, work: Callable[[], Any], whole: bool = False) -> Any:
         """Call `work` on another thread and return its result. When the attempt is told to stop, it is abandoned, or

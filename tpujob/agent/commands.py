@@ -15,7 +15,6 @@ from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.folders import on_this_host
 from tpujob.agent.processes import Find, end_all, family
 from tpujob.agent.runtimes import Runtime
-from tpujob.agent.voice import open_files
 from tpujob.agent.watch import Supervision
 from tpujob.protocol import Phase, Plan
 from workloads.contract import OUT, PREFIX, REPLAY, VERDICT
@@ -158,7 +157,6 @@ def _start(
         raise
     finally:
         os.close(writer)
-    open_files.as_before(child.pid)
     return child, reader
 
 

@@ -13,8 +13,8 @@ from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.base import read_json
 from tpujob.agent.preflight import invalidate
 from tpujob.agent.setup import unmount_all
-from tpujob.agent.ship import OUTPUTS_PATIENCE, first_lines, number, pick_lines
 from tpujob.agent.storage import StorageError
+from tpujob.agent.upload import OUTPUTS_PATIENCE, first_lines, number, pick_lines
 from tpujob.protocol import Phase, VerdictDocument
 from tpujob.protocol.limits import MAX_VERDICT_TEXT
 from workloads.contract import EVENTS, VERDICT, Exit
@@ -64,7 +64,6 @@ def finish(attempt: HostAttempt, code: Optional[int]) -> None:
         upload.join(FINAL_PATIENCE)
     if not whole:
         attempt.log.finish(FINAL_PATIENCE)
-    attempt.voice.close()
 
 
 def _verdict(attempt: HostAttempt) -> Optional[VerdictDocument]:
@@ -101,11 +100,12 @@ def keep_outputs(attempt: HostAttempt, code: Optional[int]) -> None:
 
 
 def _release_host(attempt: HostAttempt) -> None:
-    """The next attempt need not wait for the rest: its voice listens on the same port."""
+    """The next attempt need not wait for the rest; its host 0 listens on the same port."""
     if attempt.host_lock is not None and not attempt.state["notice"]:
         with contextlib.suppress(OSError):  # a full disk: the next attempt finds what is gone
             unmount_all(attempt.log.note)
-    attempt.voice.accept_no_more()
+    for close in attempt.closers:
+        close()
     if attempt.host_lock is not None:
         os.close(attempt.host_lock)
 
@@ -141,7 +141,7 @@ def _report(attempt: HostAttempt, lines: bytes, *, goes_on: bool) -> bool:
     does not while it `goes_on`, and is shipped."""
     said, doomed = attempt.said(), bool(attempt.state["notice"])
     if doomed:
-        attempt.reporter.hurry(said, lines)
+        attempt.reporter.attach(lines, said)
     ship = attempt.log.flush if goes_on else attempt.log.finish
     shipped = ship(FLUSH_DOOMED if doomed else FLUSH)
     attempt.reporter.finish(said, lines, FINAL_PATIENCE)

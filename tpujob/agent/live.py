@@ -6,7 +6,6 @@ Nothing is sent while nobody follows. A follower that is slow is sent what is no
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import json
 import os
@@ -16,33 +15,25 @@ import struct
 import sys
 import threading
 import time
-from typing import Any, Deque, Dict, Generator, cast
+from typing import Generator
 
 from tpujob.agent.base import Failure, Record
 from tpujob.agent.folders import AttemptFolder
-from tpujob.agent.ship import Log
-from tpujob.agent.voice.speaker import Voice
+from tpujob.agent.upload import Log
 from tpujob.protocol import live
 
 LOOK = 0.25  #: seconds between two looks for new lines
 FOLLOWERS = 8  #: at once; a backend is one
 PATIENCE = 30.0  #: seconds that a follower may take for one message
-WORD = (
-    64 * 1024
-)  #: bytes of lines in a word to another host, which JSON may make seven times as long
-AGAIN = 3.0  #: seconds after which a host that has not answered is asked once more
 
 
 class Server:
-    """Listens until the process ends. It also asks the hosts that this one is linked to, while somebody follows."""
+    """Listens until the process ends."""
 
-    def __init__(self, folder: AttemptFolder, host: int, log: Log, voice: Voice) -> None:
-        """Raises nothing: where it cannot listen, nobody can follow."""
-        self.host, self.log, self.links = host, log, voice.links
-        self._lock = threading.Lock()
-        self._followers: Dict[int, _Follower] = {}
-        self._count = 0
-        voice.on[live.LOG] = self._hear
+    def __init__(self, folder: AttemptFolder, host: int, log: Log) -> None:
+        """Raises nothing: where it cannot listen, the host cannot be followed."""
+        self._host, self._log = host, log
+        self._free = threading.Semaphore(FOLLOWERS)
         self._listener = socket.socket(socket.AF_UNIX)
         with contextlib.suppress(OSError):
             with contextlib.suppress(FileNotFoundError):
@@ -60,86 +51,35 @@ class Server:
             except OSError:  # out of descriptors
                 time.sleep(1)
                 continue
-            with self._lock:
-                welcome = _uid_of(sock) == os.geteuid() and len(self._followers) < FOLLOWERS
-                self._count += welcome
-                number, follower = self._count, _Follower(self, sock, self._count)
-                if welcome:
-                    self._followers[number] = follower
-            if welcome:
-                threading.Thread(target=self._serve, args=(number, follower), daemon=True).start()
+            if _uid_of(sock) == os.geteuid() and self._free.acquire(blocking=False):
+                threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
             else:
                 sock.close()
 
-    def _serve(self, number: int, follower: _Follower) -> None:
-        with contextlib.suppress(OSError), follower.sock:
-            follower.tell_all()
-        with self._lock:
-            del self._followers[number]
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            with contextlib.suppress(OSError), sock:
+                self._send_all(sock)
+        finally:
+            self._free.release()
 
-    def _hear(self, host: int, said: Any) -> None:
-        """A word of another host, on the thread of the links: a question for this host's lines, or its own."""
-        if not isinstance(said, dict) or self.links is None:
-            return
-        word = cast(Record, said)
-        number, after, tail = word.get("to"), word.get("after"), live.read_tail(word)
-        if tail is not None:
-            with self._lock:
-                follower = self._followers.get(number) if isinstance(number, int) else None
-            if follower is not None and tail.host == host:
-                follower.answers.append(tail)
-        elif isinstance(after, int):
-            tail = self.log.pending(self.host, after, WORD)
-            self.links.send(host, live.LOG, {**live.written(tail), "to": number})
-
-
-class _Follower:
-    """Somebody who is told what this host and those that it is linked to print."""
-
-    def __init__(self, server: Server, sock: socket.socket, number: int) -> None:
-        self.sock, self._server, self._number = sock, server, number
-        self.answers: Deque[live.Tail] = collections.deque()  #: of other hosts
-        self._after: Dict[int, int] = {}  #: the last line that was told of each host
-        self._settled: Dict[int, int] = {}
-        self._asked: Dict[int, float] = {}  #: when each other host may be asked again
-        self._told = 0.0
-
-    def tell_all(self) -> None:
-        """Until it hangs up: raises OSError then."""
-        self.sock.settimeout(PATIENCE)
-        server, hosts = self._server, [-1]
+    def _send_all(self, sock: socket.socket) -> None:
+        """Send what this host prints until the follower hangs up: raises OSError then."""
+        sock.settimeout(PATIENCE)
+        _send(sock, {"kind": live.TAILS, "hosts": [self._host]})
+        after, settled, sent_at = 0, -1, 0.0
         while True:
-            linked = server.links.linked() if server.links is not None else []
-            if hosts != [server.host, *linked]:
-                hosts = [server.host, *linked]
-                self._send({"kind": live.TAILS, "hosts": hosts})
-            more = self._tell(server.log.pending(server.host, self._after.get(server.host, 0)))
-            while self.answers:
-                tail = self.answers.popleft()
-                more = self._tell(tail) or more
-                self._asked[tail.host] = 0.0 if tail.lines else time.monotonic() + 2 * LOOK
-            for host in linked:
-                if server.links is not None and self._asked.get(host, 0.0) <= time.monotonic():
-                    asked = {"to": self._number, "after": self._after.get(host, 0)}
-                    server.links.send(host, live.LOG, asked)
-                    self._asked[host] = time.monotonic() + AGAIN
-            if not more:
+            tail, now = self._log.pending(self._host, after), time.monotonic()
+            if tail.lines or tail.settled != settled or now - sent_at > live.BEAT:
+                _send(sock, live.written(tail))
+                settled, sent_at = tail.settled, now
+                after = max(after, tail.after, tail.line + tail.lines - 1)
+            if not tail.lines:
                 time.sleep(LOOK)
 
-    def _tell(self, tail: live.Tail) -> bool:
-        """Whether it has lines."""
-        host, now = tail.host, time.monotonic()
-        beat = host == self._server.host and now - self._told > live.BEAT
-        if tail.lines or tail.settled != self._settled.get(host) or beat:
-            self._send(live.written(tail))
-            self._settled[host] = tail.settled
-            self._told = now if host == self._server.host else self._told
-            last = max(tail.after, tail.line + tail.lines - 1)
-            self._after[host] = max(last, self._after.get(host, 0))
-        return bool(tail.lines)
 
-    def _send(self, said: Record) -> None:
-        self.sock.sendall(json.dumps(said, separators=(",", ":")).encode() + b"\n")
+def _send(sock: socket.socket, message: Record) -> None:
+    sock.sendall(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
 
 def show(folder: AttemptFolder) -> None:

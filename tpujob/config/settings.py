@@ -33,7 +33,7 @@ class Settings:
     user: str  #: who submits: small letters, digits, `-` and `_`
     project: str  #: the cloud project; the emulator takes any name
     context: str = LOCAL  #: or the name of one that has a file
-    report_every: float = 2.0  #: seconds between two reports of a slice; in the cloud each costs
+    report_every: float = 2.0  #: seconds between two reports of a host; in the cloud each costs
 
     store: str = "sqlite"  #: where jobs are: `sqlite`, a file, or `firestore`, of `project`
     database: str = "(default)"  #: of Firestore
@@ -191,10 +191,12 @@ def variable(name: str, env: Mapping[str, str] | None = None) -> str:
 def for_processes(env: Mapping[str, str] | None = None) -> dict[str, str]:
     """What a process of the stack starts with: this environment without the secrets in it, which are for commands.
     Those that lead tpujob and Google's own clients to the cloud stay."""
-    from tpujob.protocol.telling import telling
+    from tpujob.protocol.secret_names import secret_variables
 
     env = os.environ if env is None else env
-    return {k: v for k, v in env.items() if k.startswith(_OF_THE_CLOUD) or not telling({k: v})}
+    return {
+        k: v for k, v in env.items() if k.startswith(_OF_THE_CLOUD) or not secret_variables({k: v})
+    }
 
 
 def has_screen(env: Mapping[str, str] | None = None) -> bool:

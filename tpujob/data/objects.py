@@ -3,26 +3,16 @@
 `adapters/gcs/objects.py` implements both, `adapters/s3` and `adapters/https` implement `Reader`.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
-from tpujob.data.traffic import Traffic
+from tpujob.data.checksums import Hash
+from tpujob.data.places import Traffic
+from tpujob.errors import Transient
 
 _PROBLEMS = 1_000  #: that are kept with their names
-
-HashKind = Literal["crc32c", "crc32", "md5", "sha1", "sha256"]
-
-
-@dataclass(frozen=True, slots=True)
-class Hash:
-    """What a storage says of all bytes of one object."""
-
-    kind: HashKind
-    value: bytes
-    certain: bool = True  #: False: it looks like a hash, and may be something else (an ETag)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +24,9 @@ class ObjectFacts:
     #: None: the storage does not say (documented for keys that the customer keeps; usual outside Cloud Storage)
     crc32c: int | None
     generation: int  #: 0 outside Cloud Storage
-    identity: str = (
-        ""  #: outside Cloud Storage: changes with every write; empty: nothing there does
-    )
-    hash: Hash | None = None  #: outside Cloud Storage, where a request for this one object told it
+    #: outside Cloud Storage: changes with every write; empty: nothing there does
+    identity: str = ""
+    hash: Hash | None = None  #: outside Cloud Storage, where a request for this one object had it
     source: str = ""  #: in Cloud Storage: the identity of what it was copied from
 
 
@@ -57,132 +46,54 @@ class WrongBytes(NotCopied):
     """Its bytes do not have the size or the checksum that its source gives, in two reads that agree with each other, or
     in many."""
 
-    def __init__(self, size: int, facts: ObjectFacts) -> None:
-        short = f"its source sends {size} of the {facts.size} bytes that it announced"
+    def __init__(self, received: int, size: int) -> None:
+        short = f"its source sends {received} of the {size} bytes that it announced"
         wrong = "its bytes do not have the checksum that its source gives"
-        super().__init__(short if size < facts.size else wrong)
+        super().__init__(short if received < size else wrong)
 
 
-def within_size(
-    facts: ObjectFacts, start: int, take: Callable[[bytes], object]
-) -> Callable[[bytes], None]:
-    """Return a `take` for the bytes from `start` that raises NotCopied instead of passing on more than the object has:
-    a server may send without end."""
+class Changed(NotCopied):
+    """The file was written to while it was being copied."""
+
+    def __init__(self) -> None:
+        super().__init__("it was written to while it was being copied")
+
+
+class SessionEnded(Exception):
+    """An upload session is gone, and what it had with it."""
+
+
+class SourceEnded(Transient):
+    """The source sent fewer bytes than it announced, and ended its answer well."""
+
+
+@dataclass(slots=True)
+class ObjectContent:
+    """The bytes of an object as they arrive. `chunks` raises Transient when they end early."""
+
+    chunks: Iterator[bytes]
+    hash: Hash | None = None  #: of all bytes, where the answer has one
+
+
+def within_size(facts: ObjectFacts, start: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Pass on the bytes from `start`. Raises NotCopied instead of passing on more than the object has: a server may
+    send without end."""
     left = facts.size - start
-
-    def take_checked(data: bytes) -> None:
-        nonlocal left
+    for data in chunks:
         left -= len(data)
         if left < 0:
             raise NotCopied(f"its server sends more than the {facts.size} bytes that it announced")
-        take(data)
-
-    return take_checked
-
-
-class Reader(Protocol):
-    """The objects of a storage, to be read. Threads share it.
-
-    `pages` and `look` repeat what may be repeated. Raises NotFound, Refused, Transient (it was repeated and the time is
-    up).
-    """
-
-    def pages(self, bucket: str, prefix: str) -> Iterator[Sequence[ObjectFacts | LeftOut]]:
-        """Every object below the prefix, in the order of the names' UTF-8 bytes. In Cloud Storage one class A operation
-        a page."""
-        ...
-
-    def look(self, bucket: str, name: str) -> ObjectFacts | None:
-        """As it is now; None: there is no such object."""
-        ...
-
-    def get(
-        self, bucket: str, facts: ObjectFacts, start: int, take: Callable[[bytes], object]
-    ) -> Hash | None:
-        """Give `take` the bytes of exactly that object from `start`, asked for once; the answer is what it says of all
-        bytes, if anything. Raises NotFound when these bytes cannot be had any more, NotCopied when this object is
-        refused, Transient when the answer ends early: what `take` had is right as far as it goes, and unverified. What
-        `take` raises rises as it is."""
-        ...
-
-
-class Objects(Reader, Protocol):
-    """The objects of Cloud Storage. Threads share it.
-
-    Each method repeats what may be repeated. Raises NotFound, Conflict (a condition does not hold), Refused, Transient
-    (it was repeated and the time is up).
-    """
-
-    operations: Operations
-
-    def pages(self, bucket: str, prefix: str, start: str = "") -> Iterator[Sequence[ObjectFacts]]:
-        """As a `Reader` does; of the names, those from `start` on."""
-        ...
-
-    def put(
-        self, bucket: str, name: str, data: bytes, crc32c: int, generation: int, source: str = ""
-    ) -> ObjectFacts:
-        """Write a small object, if the generation there is this one (0: none). The storage refuses other bytes.
-        `source`: kept with it, and said by lists."""
-        ...
-
-    def begin(
-        self,
-        bucket: str,
-        name: str,
-        size: int,
-        generation: int,
-        source: str = "",
-        md5: bytes | None = None,
-    ) -> str:
-        """The address of a new upload session, under the same condition. It lives for a week (documented). `md5`: of
-        the whole; the storage refuses other bytes."""
-        ...
-
-    def offset(self, session: str, size: int) -> int | ObjectFacts:
-        """How many bytes the session has; the object when it is complete. Raises NotFound when it has ended."""
-        ...
-
-    def send(
-        self, session: str, data: Iterable[bytes], piece: Piece, crc32c: int | None
-    ) -> int | ObjectFacts:
-        """One piece, sent once and not repeated; the answer is that of `offset`. `crc32c`: of the whole object, with
-        its last piece. After a Transient error `offset` tells how much arrived."""
-        ...
-
-    def drop(self, session: str) -> None:
-        """Afterwards the session has ended. Absent is success."""
-        ...
-
-    def rewrite(
-        self,
-        bucket: str,
-        facts: ObjectFacts,
-        to_bucket: str,
-        name: str,
-        generation: int,
-        token: str,
-    ) -> str | ObjectFacts:
-        """Copy that generation of an object within Cloud Storage, under the condition of `put`. A token: it is not
-        complete; the same call with the token goes on (it holds for a week, documented), another process's too. One
-        class A operation however many calls. Raises NotFound when the source or the token has gone."""
-        ...
-
-    def location(self, bucket: str) -> str:
-        """The region or continent of a bucket, in lower case; empty: this account may not know."""
-        ...
+        yield data
 
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
     """What a bucket keeps beyond its objects."""
 
-    soft_delete_s: (
-        int  #: for so long what is deleted or overwritten is kept, and billed; 0: not at all
-    )
-    parts_days: (
-        int | None
-    )  #: after so many days a rule ends uploads in parts; None: never, and they are billed
+    #: seconds for which what is deleted or overwritten is kept, and billed; 0: not at all
+    soft_delete_s: int
+    #: days after which a rule ends uploads in parts; None: never, and they are billed
+    parts_days: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +103,6 @@ class Piece:
     start: int
     end: int
     size: int
-
-    @property
-    def last(self) -> bool:
-        return self.end == self.size
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +123,7 @@ class LocalFile:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Something that is not copied, by name."""
+    """An object or a file that is not copied."""
 
     name: str
     reason: str
@@ -243,10 +150,91 @@ class Outcome(Problems):
 
     copied: int = 0
     copied_bytes: int = 0
-    sent_bytes: int = (
-        0  #: over the wire in either direction, repeats included; not what a resumed file had
-    )
+    sent_bytes: int = 0  #: over the wire in either direction, repeats included
     same: int = 0
     same_bytes: int = 0
     unverified: int = 0  #: of the copied: nothing but their length and TLS says that they are right
     traffic: Traffic = field(default_factory=Traffic)
+
+
+class Reader(Protocol):
+    """The objects of a storage, to be read. Threads share it.
+
+    `pages` and `look` repeat what may be repeated. Raises NotFound, Refused, Transient (it was repeated and the time is
+    up).
+    """
+
+    def pages(self, bucket: str, prefix: str) -> Iterator[Sequence[ObjectFacts | LeftOut]]:
+        """Every object below the prefix, in the order of the names' UTF-8 bytes. In Cloud Storage one class A operation
+        a page."""
+        ...
+
+    def look(self, bucket: str, name: str) -> ObjectFacts | None:
+        """As it is now; None: there is no such object."""
+        ...
+
+    def open(
+        self, bucket: str, facts: ObjectFacts, start: int
+    ) -> AbstractContextManager[ObjectContent]:
+        """The bytes of exactly that object from `start`, requested once. Raises NotFound when these bytes cannot be had
+        any more, NotCopied when this object is refused, Transient. What arrives is right as far as it goes, and
+        unverified."""
+        ...
+
+
+class Objects(Reader, Protocol):
+    """The objects of Cloud Storage. Threads share it.
+
+    Each method repeats what may be repeated. Raises NotFound, Conflict (a condition does not hold), Refused, Transient
+    (it was repeated and the time is up).
+    """
+
+    operations: Operations
+
+    def pages(self, bucket: str, prefix: str, start: str = "") -> Iterator[Sequence[ObjectFacts]]:
+        """As a `Reader` does; of the names, those from `start` on."""
+        ...
+
+    def put(
+        self, bucket: str, name: str, data: bytes, crc32c: int, generation: int, source: str = ""
+    ) -> ObjectFacts:
+        """Write a small object, if the generation there is this one (0: none). The storage refuses other bytes.
+        `source`: kept with it, and said by lists."""
+        ...
+
+    def begin(self, bucket: str, name: str, size: int, generation: int, source: str = "") -> str:
+        """Begin an upload session, under the same condition. It lives for a week (documented)."""
+        ...
+
+    def offset(self, session: str, size: int) -> int | ObjectFacts:
+        """How many bytes the session has; the object when it is complete. Raises SessionEnded."""
+        ...
+
+    def send(
+        self, session: str, data: bytes | Iterable[bytes], piece: Piece, crc32c: int | None
+    ) -> int | ObjectFacts:
+        """Send one piece, once; the answer is that of `offset`. `crc32c`: of the whole object, with its last piece.
+        After a Transient error `offset` tells how much arrived. What `data` raises rises as it is."""
+        ...
+
+    def drop(self, session: str) -> None:
+        """Afterwards the session has ended. Absent is success."""
+        ...
+
+    def rewrite(
+        self,
+        bucket: str,
+        facts: ObjectFacts,
+        to_bucket: str,
+        name: str,
+        generation: int,
+        token: str,
+    ) -> str | ObjectFacts:
+        """Copy that generation of an object within Cloud Storage, under the condition of `put`. A token: it is not
+        complete; the same call with the token goes on (it holds for a week, documented), another process's too. One
+        class A operation however many calls. Raises NotFound when the source or the token has gone."""
+        ...
+
+    def location(self, bucket: str) -> str:
+        """The region or continent of a bucket, in lower case; empty: this account may not know."""
+        ...

@@ -1,7 +1,8 @@
-"""Where data is: a folder of this machine, a prefix of a bucket, a file on the web. Pure."""
+"""Where data is: a folder of this machine, a prefix of a bucket, a file on the web; and which way its bytes take, as
+far as they are billed. Pure; what it costs is in the price lists."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 from urllib.parse import urlsplit
 
 from tpujob.errors import BadRequest
@@ -121,3 +122,24 @@ def overlap(one: Prefix, other: Prefix) -> bool:
     if one.bucket != other.bucket:
         return False
     return one.prefix.startswith(other.prefix) or other.prefix.startswith(one.prefix)
+
+
+#: `internet`: out of Cloud Storage to this machine, which may lie in the bucket's region; `regions`: between two
+#: buckets of Cloud Storage; `aws`: out of S3
+Route = Literal["free", "internet", "regions", "aws"]
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    route: Route = "free"
+    here: str = ""  #: of `regions`: location of the source; empty: not known
+    there: str = ""  #: that of the target
+
+
+def route_of(source: Place, target: Place) -> Route:
+    """Bytes into the cloud are free (documented), wherever they come from; their sender may be billed."""
+    if isinstance(source, S3Prefix):
+        return "aws"
+    if isinstance(source, Prefix):
+        return "internet" if isinstance(target, Folder) else "regions"
+    return "free"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpujob.doctor.findings import Finding, NotSeen, fail, listed, ok, unknown, warn
-from tpujob.domain.host.plan import COORDINATOR_PORT, MEGASCALE_PORT, PREFLIGHT_PORT, VOICE_PORT
+from tpujob.domain.host.plan import COORDINATOR_PORT, MEETING_PORT, MEGASCALE_PORT, PREFLIGHT_PORT
 from tpujob.domain.text import many
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 SSH_PORT = 22
 #: on which the hosts of a slice find each other; what they send then takes ports that libtpu and JAX choose
-MEETING_PORTS = (MEGASCALE_PORT, COORDINATOR_PORT, PREFLIGHT_PORT, VOICE_PORT)
+MEETING_PORTS = (MEGASCALE_PORT, COORDINATOR_PORT, PREFLIGHT_PORT, MEETING_PORT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,8 +84,8 @@ class Loop:
         self._refreshing = False  #: a storage that is slow is not asked twice at once
         self._stopping = False
         self._pool = pool or ThreadPoolExecutor(workers, thread_name_prefix="tick")
-        reconciler.observer.listing.news = self._heard
-        reconciler.observer.slice_listing.news = self._heard
+        reconciler.observer.report_cache.news = self._heard
+        reconciler.observer.slice_cache.news = self._heard
         self._thread = threading.Thread(target=self.run, name="loop", daemon=True)
 
     def start(self) -> None:
@@ -203,7 +203,7 @@ class Loop:
             self._wait(min(next_resync, next_sweep, next_refresh))
 
     def _refresh(self) -> None:
-        self._guarded(self._reconciler.observer.listing.refresh)
+        self._guarded(self._reconciler.observer.report_cache.refresh)
         self._refreshing = False
 
     def _resync(self, now: float) -> None:

@@ -13,7 +13,7 @@ from tpujob.domain.failures import stall, triage
 from tpujob.domain.failures.stall import WATCH_LASTS
 from tpujob.domain.host import keys
 from tpujob.domain.host import reports as host_reports
-from tpujob.domain.host.hearing import Hearing
+from tpujob.domain.host.report_verifier import VerifiedReports, add_reports
 from tpujob.domain.model import Job, Progress, State, Unanswered, Watch
 from tpujob.domain.observations import (
     NO_FUNDS,
@@ -29,11 +29,12 @@ from tpujob.domain.observations import (
     Unknown,
 )
 from tpujob.domain.prices import LIST, PriceList
-from tpujob.engine.listing import ReportListing
-from tpujob.engine.slice_listing import SliceListing
+from tpujob.engine.report_cache import ReportCache
+from tpujob.engine.slice_cache import SliceCache
 from tpujob.errors import NotFound, Refused, Transient
-from tpujob.ports import Blobs, Clock, Hosts, Slices
+from tpujob.ports import Blob, Blobs, Clock, Hosts, Slices
 from tpujob.protocol import Phase, limits
+from tpujob.protocol.old_slice_report import is_slice_report
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,8 @@ class Live:
 
     progress: Progress = field(default_factory=Progress)
     attempt: int = 0
-    hearing: Hearing = field(default_factory=lambda: Hearing(0))  #: of the newest attempt
+    verified: VerifiedReports = field(default_factory=VerifiedReports)  #: of the newest attempt
+    disturbed: bool = False  #: others write where its hosts report
     reports: tuple[Report, ...] = ()  #: of the hosts, as they were read last
     heard_at: float = 0.0  #: when that was
     maintenance: Maintenance | None = None  #: the first that is announced for a host
@@ -85,8 +87,8 @@ class Live:
 
     def turn_to(self, job: Job) -> None:
         """Forget what is known of an attempt that is not the newest any more."""
-        if job.attempt and self.hearing.attempt != job.attempt.number:
-            self.hearing = Hearing(job.attempt.number)
+        if job.attempt and self.verified.attempt != job.attempt.number:
+            self.verified = VerifiedReports(job.attempt.number)
             self.dead, self.abandoned = {}, frozenset()
             self.launched = self.started = None
 
@@ -151,8 +153,8 @@ class Observer:
         self.slices, self.hosts, self.blobs, self.clock = slices, hosts, blobs, clock
         self.circuits, self.prices, self.funds = circuits, prices, funds
         self.report_every = report_every
-        self.listing = ReportListing(blobs, clock, prices)
-        self.slice_listing = SliceListing(slices, clock)
+        self.report_cache = ReportCache(blobs, clock, prices)
+        self.slice_cache = SliceCache(slices, clock)
         self.live: dict[str, Live] = {}
         self._probing = threading.Semaphore(PROBED)
 
@@ -170,7 +172,7 @@ class Observer:
         held = [s for s in job.slices if s.gone_at is None]
         steady = self._steady(job)
         looks = {
-            s.name: self.slice_listing.look(
+            s.name: self.slice_cache.look(
                 s, timeout=LOOK, job_id=job.id, by_name=by_name, steady=steady
             )
             for s in held
@@ -196,8 +198,8 @@ class Observer:
             reports=reports,
             readable_for=now - since,
             launched_for=None if live.launched is None else now - live.launched,
-            disturbed=live.hearing.disturbed,
-            ignored=live.hearing.ignored(now),
+            disturbed=live.disturbed,
+            ignored=live.verified.ignored(now),
             silent=silent,
             abandoned=live.abandoned,
             watch=live.watch(now) if waits else None,
@@ -247,9 +249,8 @@ class Observer:
 
     def _reports(self, job: Job) -> tuple[Report, ...] | Unknown:
         """Every host's report of the newest attempt; also remembers its progress."""
-        known = self.live_of(job.id).hearing.known(job, self.report_every)
         try:
-            blobs, storage_now = self.listing.of(job, timeout=LOOK, known=known)
+            blobs, storage_now = self.report_cache.reports_of(job, timeout=LOOK)
             signed = job.attempt is not None and job.attempt.signed
             key = self.hosts.key(keys.of_attempt(job)) if signed else None
         except (Transient, Refused) as error:
@@ -259,10 +260,10 @@ class Observer:
         live = self.live_of(job.id)
         live.turn_to(job)
         live.take_over(job, self.clock.now())
-        found = live.hearing.hear(job, blobs, key=key, now=storage_now)
-        if live.hearing.unread and key is not None:
-            self._read_bodies(job, live.hearing, key)
-            found = live.hearing.reports(storage_now)
+        bodies = self._bodies_of_slices(job, [b for b in blobs if live.verified.is_new(b)])
+        live.verified = add_reports(live.verified, job, blobs, key=key, bodies=bodies)
+        live.disturbed = live.verified.is_disturbed(storage_now)
+        found = live.verified.reports(storage_now)
         if job.state is State.RUNNING and job.attempt:  # whoever runs has reported
             missed = set(range(job.hosts)) - {r.host for r in found}
             # a listing may be older than the attempt: another backend may have started it some seconds ago
@@ -282,24 +283,25 @@ class Observer:
             live.maintenance = min(announced, key=lambda one: one.starts, default=None)
         return found
 
-    def _read_bodies(self, job: Job, hearing: Hearing, key: str) -> None:
-        """Of objects that have more to say than their metadata. One that cannot be read is not heard as yet."""
-        for blob in hearing.unread:
-            try:
-                body = self.blobs.get(blob.path, end=limits.MAX_BODY, timeout=LOOK)
-            except (Transient, Refused, NotFound) as error:
-                log.info("job %s: %s is read later: %s", job.id, blob.path, error)
-                continue
-            hearing.read(job, blob, body, key=key)
+    def _bodies_of_slices(self, job: Job, blobs: Sequence[Blob]) -> dict[str, bytes]:
+        """Read the objects of old agents that have the reports of many hosts; those that cannot be read come later."""
+        bodies: dict[str, bytes] = {}
+        for blob in blobs:
+            if is_slice_report(blob.metadata):
+                try:
+                    bodies[blob.path] = self.blobs.get(blob.path, end=limits.MAX_BODY, timeout=LOOK)
+                except (Transient, Refused, NotFound) as error:
+                    log.info("job %s: %s is read later: %s", job.id, blob.path, error)
+        return bodies
 
     def with_evidence(self, job: Job, seen: Seen) -> Seen:
         """The same with the evidence of failed hosts, as far as it can be read in time. It may name a better cause."""
         if isinstance(seen.reports, Unknown) or job.attempt is None:
             return seen
         until = self.clock.now() + EVIDENCE
-        words = self.live_of(job.id).hearing.words
+        newest = self.live_of(job.id).verified.newest
         asked = triage.witnesses(seen.reports)[:WITNESSES]
-        paths = {r.host: words[r.host].path for r in asked if r.host in words}
+        paths = {r.host: newest[r.host].path for r in asked if r.host in newest}
         bodies: dict[str, bytes] = {}
         for path in dict.fromkeys(paths.values()):
             left = until - self.clock.now()

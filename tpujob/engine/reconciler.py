@@ -34,7 +34,7 @@ from tpujob.engine.actor import Actor
 from tpujob.engine.circuits import CircuitBreaker
 from tpujob.engine.counters import RECOVERY, Counters, recovered
 from tpujob.engine.observer import Observer
-from tpujob.engine.slice_listing import NAMED
+from tpujob.engine.slice_cache import NAMED
 from tpujob.engine.spending import Spending
 from tpujob.errors import (
     Conflict,
@@ -160,7 +160,7 @@ class Reconciler:
 
     def tidy(self) -> None:
         """Remove reports of attempts that are over; from time to time. Raises StoreError."""
-        self.observer.listing.tidy(self.store.list(live=True), self._key_of)
+        self.observer.report_cache.tidy(self.store.list(live=True), self._key_of)
 
     def _key_of(self, job_id: str, number: int) -> str | None:
         """With which the hosts of an attempt sign; None: nobody knows of it any more. Raises StoreError, Transient,

@@ -17,7 +17,7 @@ LEFT_BEHIND = 40.0
 SAVING = 10.0
 
 MOST_HOSTS = 100_000  #: no slice has more; the text of a number without a limit may be refused
-#: bytes of the body of a slice's object that are written, and read: 1,536 hosts with evidence are less
+#: bytes of the body of a report that are read: an older agent's has the reports and evidence of all hosts
 MAX_BODY = 32 * 1024 * 1024
 
 LONGEST_LINE = 64 * 1024  #: bytes of a line of log; a longer line becomes several

@@ -1,6 +1,7 @@
-"""What the agent on a host tells of a running attempt to somebody who follows it: one JSON object a line.
+"""What the agent on a host sends of a running attempt to a reader who follows it: one JSON object a line.
 
-`tails`: which hosts it speaks for. `log`: lines that are not in the bucket yet, in the format of a log segment.
+`tails`: the hosts whose lines it sends, its own; an agent of before may also send those of others. `log`: lines that
+are not in the bucket yet, in the format of a log segment.
 """
 
 from __future__ import annotations

@@ -117,12 +117,12 @@ def read_log_path(workdir: str, path: str) -> tuple[int, int, int] | None:
 
 
 def shared_log_prefix(workdir: str, attempt: int) -> str:
-    """What the paths of objects begin with that hold lines of many hosts."""
+    """What the paths of objects begin with in which agents of before wrote lines of many hosts."""
     return attempt_folder(workdir, attempt) + "/logs/"
 
 
 def shared_log_path(workdir: str, attempt: int, by: int, number: int) -> str:
-    """One of them, numbered from 1 for each host that writes them."""
+    """One of them, numbered from 1 for each host that wrote them."""
     return f"{shared_log_prefix(workdir, attempt)}{by:05d}-{number:05d}{LOG_SUFFIX}"
 
 
@@ -132,5 +132,5 @@ def is_shared_log(workdir: str, attempt: int, path: str) -> bool:
 
 
 def followed_path(workdir: str, attempt: int) -> str:
-    """Written again and again while somebody follows the log whom its hosts cannot tell anything."""
+    """Written again and again while a reader follows the log and cannot reach the hosts."""
     return attempt_folder(workdir, attempt) + "/followed"

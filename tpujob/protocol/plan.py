@@ -30,7 +30,8 @@ class PreflightOrder(TypedDict):
     slice: str
     chips: int  #: of all hosts; 0: not known, as the type is in no table
     hosts: int
-    coordinator: str  #: `address:port` where host 0 waits for the others
+    coordinator: str  #: `address:port` where JAX on host 0 waits for the others
+    meeting: str  #: `address:port` where the agent of host 0 waits for the others
     required: bool  #: the program is one of ours: it needs JAX and devices
     seconds: float
     ports: list[int]  #: of host 0, on which programs let the other hosts find it
@@ -69,12 +70,6 @@ class StageOrder(TypedDict):
     to: str  #: a folder of its own, which may begin with `~` or `paths.MEMORY`
 
 
-class VoiceOrder(TypedDict):
-    """How the hosts of a slice find each other, to speak with one voice."""
-
-    peers: list[str]  #: `address:port` of each host, by host
-
-
 class _Needed(TypedDict):
     v: int  #: 1; another number is refused
     job: str
@@ -107,7 +102,6 @@ class Plan(_Needed, total=False):
     #: folders below the program's that are kept in the bucket, and are there again in the next attempt
     outputs: list[str]
     created_at: float  #: of the job: part of what signs its outputs, as another store may use its number again
-    voice: VoiceOrder
     type: str  #: of the TPU; part of where compiled programs are kept
     shared: str  #: a `gs://` folder that all jobs share
 

@@ -1,14 +1,17 @@
 """What one host says of its attempt, as JSON. The agent writes it; `domain/host/reports.py` decides what to believe.
 
-Those of all hosts of a slice are in one object (`slice_report.py`). Agents that do not know this write one for each
-host: the report in the metadata of `paths.report_path`, as `report`; the evidence in the body: `{"v": 1, "lines":
-[...]}`, and of host 0 a second line after it, of `series.py`. `mac` beside the report signs its text with the key of
-the attempt (`signing.py`).
+The report is the metadata `report` of `paths.report_path`, so that a list call reads it; `mac` beside it signs its text
+with the key of the attempt (`signing.py`). The body is lines: the evidence, `{"v": 1, "lines": [...]}`; the curves of
+`series.py`; the number of the report; the signature of these three. Evidence and curves may be empty.
+Agents of before may leave out the last two lines, and the curves of all hosts but host 0.
 """
 
 from __future__ import annotations
 
-from typing import Literal, Optional, TypedDict, Union
+import json
+from typing import Any, Dict, Literal, NamedTuple, Optional, Tuple, TypedDict, Union, cast
+
+from tpujob.protocol import limits, signing
 
 #: what the check before the program finds of what is installed
 VERSIONS = ("python", "jax", "jaxlib", "libtpu")
@@ -54,8 +57,11 @@ class ReportDocument(TypedDict, total=False):
     job: str
     attempt: int
     host: int
-    seq: int  #: grows with each report of this host; also when its agent was started anew
-    evidence: str  #: the SHA-256 of the first line of the body, in hex; from agents that report for one host alone
+    seq: int  #: grows with each report of this host; also when its agent is started again
+    at: Optional[
+        float
+    ]  #: when the report was made, by the storage's clock; None: the agent does not know that clock
+    evidence: str  #: the SHA-256 of the first line of the body, in hex
     phase: str  #: a Phase
     #: once it has exited; negative: killed by that signal; None: it was not started
     exit_code: int | None
@@ -82,3 +88,58 @@ class ReportDocument(TypedDict, total=False):
     resumed_from: Number | None
     first_step: Number | None  #: that it made in this attempt
     metrics: dict[str, Number | None]
+
+
+class ReportBody(NamedTuple):
+    """The signed body of a report."""
+
+    seq: int  #: of the report
+    evidence: bytes
+    curves: bytes
+
+
+def sign_report(
+    document: ReportDocument, key: str, evidence: bytes = b"", curves: bytes = b""
+) -> Tuple[Dict[str, str], bytes]:
+    """Return metadata of at most `MAX_METADATA` bytes, and the body. `document` has `seq`."""
+    lines = [evidence.replace(b"\n", b" "), curves.replace(b"\n", b" ")]
+    report: Dict[str, Any] = {k: v for k, v in document.items() if v is not None}
+    report["evidence"] = signing.digest(lines[0])
+    text = _text(report)
+    for name in ("metrics", "versions", "maintenance", "verdict", "error"):
+        if len(text) <= limits.MAX_METADATA - 128:
+            break
+        report[name] = _short(report.get(name))
+        text = _text(report)
+    content = b"\n".join((*lines, b"%d" % report["seq"]))
+    mac = signing.sign(key, "report body", content)
+    metadata = {"report": text, "mac": signing.sign(key, "report", text)}
+    return metadata, content + b"\n" + mac.encode()
+
+
+def _short(value: Any) -> Any:
+    """A text, or the texts of a record, cut; other records are left out."""
+    if isinstance(value, str):
+        return value[:60]
+    record = cast(Dict[str, Any], value or {})
+    return (
+        {k: v[:60] if isinstance(v, str) else v for k, v in record.items()}
+        if "blame" in record
+        else None
+    )
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True)
+
+
+def read_report_body(body: bytes, key: str) -> Optional[ReportBody]:
+    """Return what a body says; None: it is not signed with that key, or is of an agent that does not sign it."""
+    content, _, mac = body.rpartition(b"\n")
+    if not signing.verify(key, mac.decode("ascii", "replace"), "report body", content):
+        return None
+    try:
+        evidence, curves, seq = content.split(b"\n")
+        return ReportBody(int(seq), evidence, curves)
+    except ValueError:
+        return None

@@ -1,7 +1,7 @@
 """What the metadata of stored lines of a log say of them: a reader finds any line of a long log by a list alone.
 
-A segment is an object of one host. What many hosts print little of lies in one object that one of them writes for all,
-one piece after the other, each as a segment would be.
+A segment is an object of one host. Agents of before may have written the lines of many hosts into one object, one piece
+after the other, each as a segment would be; such objects are only read.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import re
 from itertools import accumulate
 from operator import le
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Mapping, NamedTuple, Optional, Sequence
 
 LINE, LINES, AT, OPEN, PIECES = "line", "lines", "at", "open", "pieces"
 _MOST = 10**11  #: no log has more lines; what says so is not ours
@@ -55,16 +55,6 @@ def read(metadata: Mapping[str, str]) -> Optional[SegmentFacts]:
     return _sensible(SegmentFacts(line, lines, at, metadata.get(OPEN) == "1"))
 
 
-def shared(pieces: Sequence[Tuple[int, SegmentFacts, int]]) -> Dict[str, str]:
-    """Of an object that holds these, in that order: host, facts, size in bytes."""
-    began = min((facts.at for _, facts, _ in pieces), default=0.0)
-    rows = [
-        "%d,%d,%d,%d,%d,%d" % (host, f.line, f.lines, size, round((f.at - began) * 1000), f.open)
-        for host, f, size in pieces
-    ]
-    return {AT: "%.3f" % began, PIECES: ";".join(rows)}
-
-
 def read_columns(metadata: Mapping[str, str], size: int) -> Optional[Columns]:
     """Of an object of many that has that size; None: it makes no sense."""
     try:
@@ -88,16 +78,6 @@ def read_columns(metadata: Mapping[str, str], size: int) -> Optional[Columns]:
     )
     offset = list(accumulate((0, *held[:-1])))
     return Columns(host, line, lines, at, more, offset, held) if sensible else None
-
-
-def told(said: Mapping[str, Any]) -> Optional[SegmentFacts]:
-    """As JSON has it, from another host; None: it makes no sense."""
-    line, lines, at, more = (said.get(name) for name in SegmentFacts._fields)
-    if type(line) is not int or type(lines) is not int or not isinstance(at, (int, float)):
-        return None
-    if not 0 <= at <= _MOST:  # a whole number of JSON may be beyond all floating-point ones
-        return None
-    return _sensible(SegmentFacts(line, lines, float(at), more is True))
 
 
 def _sensible(facts: SegmentFacts) -> Optional[SegmentFacts]:

@@ -1,6 +1,5 @@
-"""How the numbers of a program's steps went, as one line of JSON in the body of what a slice reports
-(`slice_report.py`): those of the program on the host that writes for all. The agent writes it; `domain/host/series.py`
-reads it.
+"""How the numbers of a program's steps went on one host, as a line of JSON in the body of its report (`report.py`). The
+agent writes it; `domain/host/series.py` reads that of host 0.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from tpujob.domain.spec import dump
 from tpujob.errors import NotFound
 from tpujob.ports import Blobs
 from tpujob.protocol.bundle import BadBundle, Member, members
-from tpujob.protocol.telling import telling
+from tpujob.protocol.secret_names import secret_variables
 from tpujob.service.views import SET, code_view
 
 FETCH = 60.0  #: seconds to fetch one piece of a bundle
@@ -66,7 +66,7 @@ def specs(
 
 def _shown(change: ChangeView, *, private: bool) -> ChangeView:
     key = change["key"]
-    if not key.startswith("run.env.") or (private and not telling({key: ""})):
+    if not key.startswith("run.env.") or (private and not secret_variables({key: ""})):
         return change
     old, new = (None if value is None else SET for value in (change["a"], change["b"]))
     return ChangeView(key=key, a=old, b="changed" if old and new else new)

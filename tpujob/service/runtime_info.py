@@ -71,7 +71,7 @@ class RuntimeReader:
         live, attempt = self._live.get(job.id), job.attempt
         if live is None or attempt is None or attempt.ended_at is not None:
             return None
-        return live.hearing.ignored(now) if live.hearing.attempt == attempt.number else None
+        return live.verified.ignored(now) if live.verified.attempt == attempt.number else None
 
     def trouble(self, job: Job) -> str:
         live = self._live.get(job.id)

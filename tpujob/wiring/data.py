@@ -1,18 +1,16 @@
-"""What `tpujob data` copies with: the objects of the context's storage, and the ledger of this machine."""
+"""What `tpujob data` copies with: the objects of the context's storage, and what this machine knows of its files."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Generator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpujob.config.settings import Settings, prepare
 from tpujob.data.objects import Reader
 from tpujob.data.places import Place, S3Prefix, Url, UrlList
-from tpujob.data.sync.ledger import Ledger
+from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.errors import NotFound
 
 if TYPE_CHECKING:
@@ -26,36 +24,25 @@ _PATIENCE = 60.0
 
 
 @contextmanager
-def copying(settings: Settings, make_bucket: str = "") -> Generator[tuple[JsonObjects, Ledger]]:
-    """`make_bucket`: in the local stack, which must run, this bucket is made when it is missing. Raises Refused when
-    this machine has no credentials for Google Cloud."""
-    from tpujob.adapters.gcs.json_calls import google_token
+def copying(
+    settings: Settings, make_bucket: str = ""
+) -> Generator[tuple[JsonObjects, ChecksumCache]]:
+    """`make_bucket`: in the local stack, which must run, this bucket is made when it is missing."""
     from tpujob.adapters.gcs.objects import JsonObjects
-    from tpujob.data.ramp import Ramp
+    from tpujob.data.rate_limit import RateLimit
 
     endpoint = _endpoint(settings)
     if settings.local and make_bucket:
         _make(settings, endpoint, make_bucket)
     prepare(settings)
     # only Google's own servers spread a bucket over more of them as it is written to faster
-    objects = JsonObjects(endpoint) if endpoint else JsonObjects(token=google_token(), rate=Ramp())
-    ledger = Ledger(settings.home / "data")
+    objects = JsonObjects(endpoint, rate=None if endpoint else RateLimit())
+    cache = ChecksumCache(settings.home / "data")
     try:
-        yield objects, ledger
+        yield objects, cache
     finally:
-        ledger.close()
+        cache.close()
         objects.close()
-
-
-def stage(settings: Settings, *places: str) -> Path:
-    """A folder of this machine for what travels between these places; the same one for the same command."""
-    name = hashlib.sha256("\0".join(places).encode()).hexdigest()[:32]
-    return stages(settings) / name
-
-
-def stages(settings: Settings) -> Path:
-    """The folder below which those of `stage` are."""
-    return settings.home / "data" / "stage"
 
 
 @contextmanager
@@ -69,7 +56,7 @@ def reading(source: Place) -> Generator[Reader | None]:
         made = S3Objects()
     elif isinstance(source, Url | UrlList):
         from tpujob.adapters.https import WebFiles
-        from tpujob.data.sources.urls import files_of
+        from tpujob.data.url_lists import files_of
 
         made = WebFiles(files_of(source))
     try:

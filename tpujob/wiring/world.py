@@ -186,20 +186,10 @@ def _around(settings: Settings, here: Context) -> Surroundings:
 
 def _copies(endpoint: str) -> Copies:
     """No call is repeated, or waited for, longer than a lease allows; credentials are looked for at the first."""
-    from tpujob.adapters.gcs.json_calls import google_token
     from tpujob.adapters.gcs.objects import JsonObjects
     from tpujob.data.copies import ObjectCopies
 
-    found: list[Callable[[bool], str]] = []
-
-    def token(new: bool) -> str:
-        if endpoint:
-            return ""
-        if not found:
-            found.append(google_token())
-        return found[0](new)
-
-    return ObjectCopies(JsonObjects(endpoint, token, patience=10.0, timeout=25.0))
+    return ObjectCopies(JsonObjects(endpoint, patience=10.0, timeout=25.0))
 
 
 def _keys(settings: Settings, project: str, owner: str, region: str) -> KeyStore:

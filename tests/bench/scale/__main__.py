@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from tests.bench.scale.rig import ENOUGH, PATIENCE, ZONES, Rig, running, used
-from tpujob.engine.slice_listing import LAG, LONGEST
+from tpujob.engine.slice_cache import LAG, LONGEST
 
 REPORT_EVERY = 60.0  #: seconds, as in the cloud
 WINDOW = 120.0  #: seconds of nothing but ticks

@@ -79,7 +79,7 @@ class Network:
                 )
                 return
             head, _, body = request.partition(b"\r\n\r\n")
-            server.sendall(head.replace(b"keep-alive", b"close") + b"\r\n\r\n" + body)
+            server.sendall(head + b"\r\nConnection: close\r\n\r\n" + body)
             answer = bytearray()
             while chunk := server.recv(1 << 16):
                 answer += chunk

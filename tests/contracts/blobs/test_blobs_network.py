@@ -14,7 +14,7 @@ import pytest
 
 from tests.contracts.blobs.storage_network import BUCKET, REGION, T, gcs, network, once
 from tpujob.adapters.calling import ServerClock
-from tpujob.adapters.gcs.errors import translate
+from tpujob.adapters.gcs.client import Reply, credentials_error, refusal
 from tpujob.domain.model import Cause
 from tpujob.emulator.storage import StorageServer
 from tpujob.errors import Conflict, NotFound, Refused, Transient
@@ -75,17 +75,6 @@ def test_a_conditional_write_that_somebody_undid_is_a_conflict(server: StorageSe
             blobs.put(f"{BUCKET}/a", b"precious", if_generation=0, timeout=T)
 
 
-def test_an_upload_in_pieces_whose_session_is_gone_begins_anew(server: StorageServer) -> None:
-    with network(server) as (between, blobs):
-        data = b"precious" * (10 << 17)
-        between.fault = once("410", b"PUT")
-        assert blobs.put(f"{BUCKET}/a", data, if_generation=0, timeout=60).size == len(data)
-        between.fault = once("503", b"PUT")
-        with pytest.raises(Transient, match=r"write gs://contract-bucket/b: 503 PUT http") as told:
-            blobs.put(f"{BUCKET}/b", data, timeout=60)
-        assert "upload_id" not in str(told.value), "whoever reads it could go on with the upload"
-
-
 @pytest.mark.parametrize("fault", ["503", "cut", "lose answer"])
 def test_an_unconditional_write_is_not_repeated(server: StorageServer, fault: str) -> None:
     with network(server) as (between, blobs):
@@ -98,13 +87,12 @@ def test_an_unconditional_write_is_not_repeated(server: StorageServer, fault: st
         assert blobs.put(f"{BUCKET}/a", b"precious", timeout=T).size == 8
 
 
-@pytest.mark.parametrize("size", [1, 10 << 17], ids=["in one request", "resumable"])
 def test_a_large_upload_that_is_cut_leaves_no_object_and_succeeds_when_repeated(
-    server: StorageServer, size: int
+    server: StorageServer,
 ) -> None:
     with network(server) as (between, blobs):
         between.fault = lambda request: "cut" if b"precious" in request else "pass"
-        data = b"precious" * size
+        data = b"precious" * (10 << 17)
         with pytest.raises(Transient):
             blobs.put(f"{BUCKET}/large", data, timeout=T)
         assert blobs.list(BUCKET, timeout=T) == []
@@ -113,7 +101,7 @@ def test_a_large_upload_that_is_cut_leaves_no_object_and_succeeds_when_repeated(
         assert blobs.get(f"{BUCKET}/large", timeout=T) == data
 
 
-def test_bytes_damaged_on_the_way_up_are_sent_again_once(server: StorageServer) -> None:
+def test_bytes_damaged_on_the_way_up_are_sent_again(server: StorageServer) -> None:
     with network(server) as (between, blobs):
         between.fault = once("damage", b"POST")
         blobs.put(f"{BUCKET}/a", b"precious", timeout=T)
@@ -124,7 +112,7 @@ def test_bytes_damaged_on_the_way_up_are_sent_again_once(server: StorageServer) 
         assert [blob.path for blob in blobs.list(BUCKET, timeout=T)] == [f"{BUCKET}/a"]
 
 
-def test_bytes_damaged_on_the_way_down_are_read_again_once(server: StorageServer) -> None:
+def test_bytes_damaged_on_the_way_down_are_read_again(server: StorageServer) -> None:
     with network(server) as (between, blobs):
         blobs.put(f"{BUCKET}/a", b"precious", timeout=T)
         between.fault = once("damage answer", b"GET")
@@ -151,41 +139,44 @@ def test_a_missing_right_is_refused_at_once(server: StorageServer) -> None:
             assert "the bucket is somebody else's" in told.value.hint
 
 
-def test_every_error_of_the_vendor_becomes_one_of_ours() -> None:
-    import requests
-    from google.api_core import exceptions as api
+def test_every_refusal_becomes_an_error_of_ours() -> None:
+    table: dict[int, type[Exception]] = {
+        400: Refused,
+        401: Refused,
+        403: Refused,
+        404: NotFound,
+        408: Transient,
+        409: Transient,
+        410: NotFound,
+        412: Conflict,
+        413: Refused,
+        418: Refused,
+        429: Transient,
+        500: Transient,
+        503: Transient,
+        507: Refused,
+        520: Transient,
+    }
+    for status, ours in table.items():
+        assert type(refusal(Reply(status, {}))) is ours, status
+    assert type(refusal(Reply(401, {}), retry_401=True)) is Transient
+    said = refusal(Reply(401, {}))
+    assert isinstance(said, Refused)
+    assert "gcloud auth application-default login" in said.hint
+
+
+def test_credentials_that_are_refused_differ_from_a_token_server_that_is_silent() -> None:
     from google.auth import exceptions as auth
 
     table: list[tuple[Exception, type[Exception]]] = [
-        (api.NotFound("x"), NotFound),
-        (api.PreconditionFailed("x"), Conflict),
-        (api.Unauthorized("x"), Refused),
-        (api.Forbidden("x"), Refused),
-        (api.BadRequest("x"), Refused),
-        (api.TooManyRequests("x"), Transient),
-        (api.from_http_status(408, "x"), Transient),
-        (api.from_http_status(410, "x"), Transient),
-        (api.from_http_status(413, "x"), Refused),
-        (api.from_http_status(418, "x"), Refused),
-        (api.from_http_status(520, "x"), Transient),
-        (api.InternalServerError("x"), Transient),
-        (api.ServiceUnavailable("x"), Transient),
         (auth.DefaultCredentialsError("x"), Refused),
         (auth.RefreshError("x"), Refused),
         (auth.RefreshError("x", retryable=True), Transient),
         (auth.RefreshError(auth.TransportError("x")), Transient),
         (auth.TransportError("x"), Transient),
-        (requests.ConnectionError("x"), Transient),
-        (ConnectionResetError("x"), Transient),
-        (TimeoutError("x"), Transient),
     ]
     for error, ours in table:
-        told = translate(error, "do this")
-        assert type(told) is ours, error
-        assert str(told).startswith("cannot do this: "), error
-        if isinstance(error, auth.GoogleAuthError) and isinstance(told, Refused):
-            assert "gcloud auth application-default login" in told.hint, error
-    assert translate(KeyError("a bug"), "do this") is None
+        assert type(credentials_error(error)) is ours, error
 
 
 def test_a_server_that_is_gone_is_transient_within_the_time_given() -> None:

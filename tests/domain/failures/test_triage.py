@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support.records import end, host
-from tpujob.agent.ship import evidence as agent
+from tpujob.agent.upload import evidence as agent
 from tpujob.domain.failures import evidence, triage
 from tpujob.domain.host.reports import read_evidence
 from tpujob.domain.model import Cause, Outcome, Progress, Proof, Verdict

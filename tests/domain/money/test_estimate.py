@@ -46,11 +46,11 @@ def test_a_v4_8_costs_12_88_an_hour() -> None:
     assert line(found, "external addresses").list_micros == 5_000
     assert line(found, "reports").list_micros == 300  # 60 x $0.005 / 1,000
     assert line(found, "logs").list_micros == 60
-    assert line(found, "looks").list_micros == 144  # 360 x $0.0004 / 1,000
-    assert found.list_micros == found.pay_micros == 12_880_000 + 5_404 + 5_000 + 300 + 60 + 144
+    assert line(found, "lists").list_micros == 4_500  # 900 x $0.005 / 1,000
+    assert found.list_micros == found.pay_micros == 12_880_000 + 5_404 + 5_000 + 300 + 60 + 4_500
     assert (
         sums(found)
-        == "$12.88 slices + $0.01 machines + $0.0005 operations = $12.89, and more that is not known"
+        == "$12.88 slices + $0.01 machines + $0.0049 operations = $12.90, and more that is not known"
     )
 
 

@@ -1,26 +1,28 @@
-"""Blobs on Google Cloud Storage, or on any server of its API at another address.
+"""The port `Blobs` on Cloud Storage, or on any server of its API at another address.
 
-How calls are made is in `calls.py`, what errors mean in `errors.py`, how buckets are set up in `bucket.py`.
+How calls are made is in `client.py`, how buckets are set up in `bucket.py`.
 """
-# The library has no types.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 
 import builtins
+import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import IO, Any
+from urllib.parse import urlencode
 
-from tpujob.adapters.calling import Count, Deadline, uncounted
+from tpujob.adapters.calling import Count, Deadline, ServerClock, uncounted
 from tpujob.adapters.gcs import bucket as gcs_bucket
-from tpujob.adapters.gcs.calls import Calls, FileUntil, Until
-from tpujob.errors import BadRequest, NotFound, Transient
+from tpujob.adapters.gcs.client import DamagedBytes, StorageClient, parsed
+from tpujob.adapters.gcs.objects import bucket_path, frame, multipart, object_path
+from tpujob.data.checksums import decode, encode, extend, of_file
+from tpujob.errors import BadRequest, Conflict, NotFound, TpujobError, Transient
 from tpujob.ports import Blob, BucketFacts, BucketPlace
 
-_FIELDS = "items(name,size,generation,metageneration,updated,metadata),nextPageToken"
-CHUNK = 8 * 1024**2  #: bytes that are sent at once, and held in memory
+_FACTS = "name,size,generation,metageneration,updated,metadata,crc32c"
+_READ = 1 << 20
 #: metadata key by which a conditional write recognises its own first try; not shown to callers
 _WRITE_ID = "tpujob-write"
 
@@ -29,12 +31,14 @@ class GcsBlobs:
     """Implements `ports.Blobs`. Threads may share it.
 
     Reads, deletes and conditional writes are repeated until they succeed or the time is up. An unconditional write is
-    not: a late repeat could undo somebody else's. After a wrong checksum any call is repeated once.
+    not: a late repeat could undo another writer's. After a wrong checksum any call is repeated.
     """
 
     def __init__(self, project: str, endpoint: str = "", *, count: Count = uncounted) -> None:
-        """`count`: told of each call."""
-        self._calls = Calls(project, endpoint, count)  # no endpoint: Google Cloud's
+        """`count`: called for each call."""
+        self._project = project
+        self._client = StorageClient(endpoint, count=count)
+        self._client.clock = self._clock = ServerClock()
 
     def put(
         self,
@@ -48,80 +52,73 @@ class GcsBlobs:
         bucket, name = split_path(path)
         deadline = Deadline(timeout)
         write_id = uuid.uuid4().hex
-        given = dict(metadata or {})
+        kept = dict(metadata or {})
+        query = {"uploadType": "multipart", "fields": _FACTS}
         if if_generation is not None:
-            given[_WRITE_ID] = write_id
+            kept[_WRITE_ID] = write_id
+            query["ifGenerationMatch"] = str(if_generation)
+        target = f"/upload{bucket_path(bucket)}/o?{urlencode(query)}"
+        crc32c = extend(0, data) if isinstance(data, bytes) else of_file(data)[1]
+        kind = "application/octet-stream"
+        resource = {"name": name, "contentType": kind, "metadata": kept, "crc32c": encode(crc32c)}
 
         def once(left: float, failures: int) -> Blob:
-            from google.api_core.exceptions import NotFound as Missing
-            from google.api_core.exceptions import PreconditionFailed
-
-            blob = self._calls.client().bucket(bucket).blob(name)
-            blob.metadata = given
-            blob.chunk_size = CHUNK  # of what is larger than 8 MiB; else 100 MiB
-            body = Until(deadline, data) if isinstance(data, bytes) else FileUntil(deadline, data)
+            headers, body = (
+                multipart(resource, data)
+                if isinstance(data, bytes)
+                else _multipart_file(resource, data, deadline)
+            )
             try:
-                blob.upload_from_file(
-                    body,
-                    size=body.size,
-                    content_type="application/octet-stream",
-                    if_generation_match=if_generation,
-                    timeout=left,
-                    checksum="crc32c",
-                    retry=None,
-                )
-            except PreconditionFailed as conflict:
+                reply = self._client.request("POST", target, headers, body, timeout=left)
+            except Conflict as conflict:
                 if failures == 0:
                     raise
                 # an earlier try may have been applied although its answer was lost
                 try:
-                    blob.reload(timeout=left, retry=None)
-                except Missing:  # the object that won was deleted since
+                    stored = self._resource(bucket, name, left)
+                except NotFound:  # the object that won was deleted since
                     raise conflict from None
-                if (blob.metadata or {}).get(_WRITE_ID) != write_id:
+                if stored.get("metadata", {}).get(_WRITE_ID) != write_id:
                     raise
-            return _blob(bucket, blob)
+                return _blob(bucket, stored)
+            stored = parsed(reply)
+            if decode(stored.get("crc32c")) != crc32c:
+                raise DamagedBytes("the storage has another CRC32C than was sent")
+            return _blob(bucket, stored)
 
-        return self._calls.repeat(f"write {path}", deadline, once, safe=if_generation is not None)
+        return self._client.repeat(f"write {path}", deadline, once, safe=if_generation is not None)
 
     def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
         bucket, name = split_path(path)
-        deadline = Deadline(timeout)
         whole = start == 0 and end is None
+        # gzip: bytes that are stored packed come as they are stored
+        headers = {"Accept-Encoding": "gzip"}
+        if not whole:
+            headers["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
+        target = f"{object_path(bucket, name)}?alt=media"
 
         def once(left: float, _: int) -> bytes:
-            from google.api_core.exceptions import RequestRangeNotSatisfiable
-
-            blob = self._calls.client().bucket(bucket).blob(name)
             if end is not None and end <= start:
-                blob.reload(timeout=left, retry=None)  # nothing to read, but is it there?
+                self._resource(bucket, name, left)  # nothing to read, but is it there?
                 return b""
-            into = Until(deadline)
-            try:
-                blob.download_to_file(
-                    into,
-                    start=None if whole else start,
-                    end=None if end is None else end - 1,
-                    raw_download=True,
-                    timeout=left,
-                    checksum="crc32c",
-                    retry=None,
-                )
-            except RequestRangeNotSatisfiable:  # the object ends before `start`
+            reply = self._client.request("GET", target, headers, timeout=left, accept=(416,))
+            if reply.status == 416:  # the object ends before `start`
                 return b""
-            return into.getvalue()
+            declared = reply.headers.get("x-goog-hash", "").partition("crc32c=")[2]
+            crc32c = decode(declared.partition(",")[0])
+            if whole and crc32c not in (None, extend(0, reply.body)):
+                raise DamagedBytes("the bytes do not have the CRC32C of the object")
+            return reply.body
 
-        return self._calls.repeat(f"read {path}", deadline, once)
+        return self._client.repeat(f"read {path}", Deadline(timeout), once)
 
     def stat(self, path: str, *, timeout: float) -> Blob:
         bucket, name = split_path(path)
 
         def once(left: float, _: int) -> Blob:
-            blob = self._calls.client().bucket(bucket).blob(name)
-            blob.reload(timeout=left, retry=None)
-            return _blob(bucket, blob)
+            return _blob(bucket, self._resource(bucket, name, left))
 
-        return self._calls.repeat(f"look at {path}", Deadline(timeout), once)
+        return self._client.repeat(f"look at {path}", Deadline(timeout), once)
 
     def list(
         self, prefix: str, *, after: str = "", most: int | None = None, timeout: float
@@ -129,91 +126,81 @@ class GcsBlobs:
         bucket, start = split_path(prefix, empty=True)
         deadline = Deadline(timeout)
         root = f"gs://{bucket}/"
-        token: str | None = None
+        query = {"prefix": start, "fields": f"items({_FACTS}),nextPageToken"}
+        if after.startswith(root):
+            query["startOffset"] = after.removeprefix(root)
         found: builtins.list[Blob] = []
 
-        def page(left: float, _: int) -> Any:
-            pages = self._calls.client().list_blobs(
-                bucket,
-                prefix=start,
-                start_offset=after.removeprefix(root) if after.startswith(root) else None,
-                fields=_FIELDS,
-                page_token=token,
-                timeout=left,
-                retry=None,
-            )
-            return next(pages.pages, ()), pages
+        def page(left: float, _: int) -> dict[str, Any]:
+            target = f"{bucket_path(bucket)}/o?{urlencode(query)}"
+            return self._client.json("GET", target, timeout=left)
 
         while True:
-            blobs, pages = self._calls.repeat(f"list {prefix}", deadline, page)
-            found += [_blob(bucket, blob) for blob in blobs]
-            token = pages.next_page_token
-            if not token or (most is not None and len(found) > most):  # `after` itself may be there
+            answer = self._client.repeat(f"list {prefix}", deadline, page)
+            found += [_blob(bucket, item) for item in answer.get("items", ())]
+            query["pageToken"] = answer.get("nextPageToken", "")
+            # `after` itself may be there
+            if not query["pageToken"] or (most is not None and len(found) > most):
                 return [blob for blob in found if blob.path > after][:most]
 
     def touch(self, path: str, *, timeout: float) -> None:
         bucket, name = split_path(path)
+        # a patch leaves the other keys alone
+        mark = {"metadata": {_WRITE_ID: uuid.uuid4().hex}}
 
         def once(left: float, _: int) -> None:
-            blob = self._calls.client().bucket(bucket).blob(name)
-            blob.metadata = {_WRITE_ID: uuid.uuid4().hex}  # a patch leaves the other keys alone
-            blob.patch(timeout=left, retry=None)
+            self._client.json("PATCH", object_path(bucket, name), mark, timeout=left)
 
-        self._calls.repeat(f"touch {path}", Deadline(timeout), once)
+        self._client.repeat(f"touch {path}", Deadline(timeout), once)
 
     def delete(self, path: str, *, unchanged: Blob | None = None, timeout: float) -> None:
         bucket, name = split_path(path)
+        target = object_path(bucket, name)
+        if unchanged:
+            target += f"?ifGenerationMatch={unchanged.generation}"
+            target += f"&ifMetagenerationMatch={unchanged.touched}"
 
         def once(left: float, _: int) -> None:
-            self._calls.client().bucket(bucket).blob(name).delete(
-                timeout=left,
-                retry=None,
-                if_generation_match=unchanged and unchanged.generation,
-                if_metageneration_match=unchanged and unchanged.touched,
-            )
+            self._client.request("DELETE", target, {}, timeout=left)
 
         try:
-            self._calls.repeat(f"delete {path}", Deadline(timeout), once)
+            self._client.repeat(f"delete {path}", Deadline(timeout), once)
         except NotFound:
             return
 
     def clock(self, *, timeout: float) -> float:
-        now = self._calls.server.now()
-        if now is not None:
-            return now
-
         def once(left: float, _: int) -> float:
             # any answer carries the time, even a refusal
-            client = self._calls.client()
-            address = f"{client.api_endpoint}/storage/v1/b/tpujob-clock?fields=name"
-            client._http.get(address, timeout=left)
-            now = self._calls.server.now()
+            target = f"{bucket_path('tpujob-clock')}?fields=name"
+            refused: TpujobError | None = None
+            try:
+                self._client.request("GET", target, {}, timeout=left)
+            except TpujobError as error:
+                refused = error
+            now = self._clock.now()
             if now is None:
-                raise Transient("cannot read the storage's time: its answers have no Date header")
+                raise Transient(refused.message if refused else "its answers have no Date header")
             return now
 
-        return self._calls.repeat("ask the storage for its time", Deadline(timeout), once)
+        now = self._clock.now()
+        if now is not None:
+            return now
+        return self._client.repeat("ask the storage for its time", Deadline(timeout), once)
 
     def ensure_bucket(self, bucket: str, region: str, *, timeout: float) -> None:
         name, _ = split_path(bucket, empty=True)
+        query = urlencode({"project": self._project})
+        new = {"name": name, "location": region, **gcs_bucket.wanted({"name": name}, None)}
 
-        def once(left: float, _: int) -> Any:
-            from google.api_core.exceptions import Conflict as Exists
-            from google.api_core.exceptions import NotFound as Missing
-
-            client = self._calls.client()
+        def once(left: float, _: int) -> dict[str, Any]:
             try:
-                return client.get_bucket(name, timeout=left, retry=None)
-            except Missing:
-                new = client.bucket(name)
-            gcs_bucket.dress(new, log_days=None)
-            try:
-                return client.create_bucket(new, location=region, timeout=left, retry=None)
-            except Exists:  # somebody was faster, or the name is somebody else's: look again
-                return client.get_bucket(name, timeout=left, retry=None)
+                return self._bucket(name, left)
+            except NotFound:
+                # Transient when another caller was faster, or the name is taken: the next try looks again
+                return self._client.json("POST", f"/storage/v1/b?{query}", new, timeout=left)
 
-        found = self._calls.repeat(f"use bucket gs://{name}", Deadline(timeout), once)
-        gcs_bucket.check_location(found, region)
+        resource = self._client.repeat(f"use bucket gs://{name}", Deadline(timeout), once)
+        gcs_bucket.check_location(resource, region)
 
     def make_bucket(
         self, bucket: str, region: str, *, log_days: int | None, adopt: bool, timeout: float
@@ -225,39 +212,48 @@ class GcsBlobs:
         name, _ = split_path(bucket, empty=True)
 
         def once(left: float, _: int) -> BucketFacts:
-            found = self._calls.client().get_bucket(name, timeout=left, retry=None)
+            resource = self._bucket(name, left)
             if not adopt:
-                gcs_bucket.check_ours(found)
-            if gcs_bucket.dress(found, log_days=log_days):
-                found.patch(timeout=left, retry=None, if_metageneration_match=found.metageneration)
-            return gcs_bucket.facts(found)
+                gcs_bucket.check_ours(resource)
+            if changes := gcs_bucket.wanted(resource, log_days):
+                target = f"{bucket_path(name)}?projection=full"
+                target += f"&ifMetagenerationMatch={resource['metageneration']}"
+                resource = self._client.json("PATCH", target, changes, timeout=left)
+            return gcs_bucket.facts_of(resource)
 
-        return self._calls.repeat(f"set up bucket gs://{name}", Deadline(timeout), once)
+        return self._client.repeat(f"set up bucket gs://{name}", Deadline(timeout), once)
 
     def bucket(self, bucket: str, *, timeout: float) -> BucketFacts:
         """How it is set up. Raises NotFound; Refused when it is somebody else's."""
         name, _ = split_path(bucket, empty=True)
 
         def once(left: float, _: int) -> BucketFacts:
-            return gcs_bucket.facts(self._calls.client().get_bucket(name, timeout=left, retry=None))
+            return gcs_bucket.facts_of(self._bucket(name, left))
 
-        return self._calls.repeat(f"look at bucket gs://{name}", Deadline(timeout), once)
+        return self._client.repeat(f"look at bucket gs://{name}", Deadline(timeout), once)
 
     def place(self, bucket: str, *, timeout: float) -> BucketPlace:
         name, _ = split_path(bucket, empty=True)
 
         def once(left: float, _: int) -> BucketPlace:
             # an account that may only use objects cannot read the bucket itself, but this part of it
-            found = self._calls.client()._connection.api_request(
-                method="GET", path=f"/b/{name}/storageLayout", timeout=left, retry=None
-            )
-            return gcs_bucket.place_of(found)
+            target = f"{bucket_path(name)}/storageLayout"
+            return gcs_bucket.place_of(self._client.json("GET", target, timeout=left))
 
-        return self._calls.repeat(f"look at bucket gs://{name}", Deadline(timeout), once)
+        return self._client.repeat(f"look at bucket gs://{name}", Deadline(timeout), once)
 
     def close(self) -> None:
         """Close its connections; a later call opens new ones. Safe to repeat."""
-        self._calls.close()
+        self._client.close()
+
+    # own
+
+    def _resource(self, bucket: str, name: str, timeout: float) -> dict[str, Any]:
+        target = f"{object_path(bucket, name)}?fields={_FACTS}"
+        return self._client.json("GET", target, timeout=timeout)
+
+    def _bucket(self, name: str, timeout: float) -> dict[str, Any]:
+        return self._client.json("GET", bucket_path(name), timeout=timeout)
 
 
 def split_path(path: str, *, empty: bool = False) -> tuple[str, str]:
@@ -268,14 +264,33 @@ def split_path(path: str, *, empty: bool = False) -> tuple[str, str]:
     return bucket, name
 
 
-def _blob(bucket: str, blob: Any) -> Blob:
-    said = blob._properties
-    metadata = {k: v for k, v in (said.get("metadata") or {}).items() if k != _WRITE_ID}
+def _multipart_file(
+    resource: Mapping[str, Any], file: IO[bytes], deadline: Deadline
+) -> tuple[dict[str, str], Iterator[bytes]]:
+    """As `multipart`, of a file from its beginning, which is read as it is sent."""
+    mark = f"tpujob-{uuid.uuid4().hex}"
+    head, tail = frame(mark.encode(), resource)
+
+    def body() -> Iterator[bytes]:
+        yield head
+        file.seek(0)
+        while data := file.read(_READ):
+            deadline.left()
+            yield data
+        yield tail
+
+    length = len(head) + file.seek(0, os.SEEK_END) + len(tail)
+    kind = f"multipart/related; boundary={mark}"
+    return {"Content-Type": kind, "Content-Length": str(length)}, body()
+
+
+def _blob(bucket: str, resource: Mapping[str, Any]) -> Blob:
+    metadata = {k: v for k, v in resource.get("metadata", {}).items() if k != _WRITE_ID}
     return Blob(
-        path=f"gs://{bucket}/{said['name']}",
-        size=int(said["size"]),
-        generation=int(said["generation"]),
-        updated=datetime.fromisoformat(said["updated"]).timestamp(),
+        path=f"gs://{bucket}/{resource['name']}",
+        size=int(resource["size"]),
+        generation=int(resource["generation"]),
+        updated=datetime.fromisoformat(resource["updated"]).timestamp(),
         metadata=metadata,
-        touched=int(said["metageneration"]),
+        touched=int(resource["metageneration"]),
     )

@@ -1,6 +1,4 @@
 """How tpujob sets up a bucket, and how it reads the setup of one. Makes no call."""
-# The library has no types.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,24 +20,28 @@ _PAIRS: Mapping[str, frozenset[str]] = {
 }
 
 
-def dress(bucket: Any, *, log_days: int | None) -> bool:
-    """Set up the library's bucket object; returns whether that changes anything. Other lifecycle rules stay."""
-    before = facts(bucket)
-    bucket.labels = {**bucket.labels, LABEL: "1"}
-    access = bucket.iam_configuration
-    access.uniform_bucket_level_access_enabled = True
-    access.public_access_prevention = "enforced"
-    # otherwise deleted checkpoints are billed for another week
-    bucket.soft_delete_policy.retention_duration_seconds = 0
-    if before.log_days != log_days:
-        rules = [rule for rule in bucket.lifecycle_rules if not _is_ours(rule)]
-        bucket.lifecycle_rules = [*rules, *([] if log_days is None else [_rule(log_days)])]
-    return facts(bucket) != before
-
-
-def facts(bucket: Any) -> BucketFacts:
-    """Of the library's bucket object."""
-    return facts_of({"name": bucket.name, **bucket._properties})
+def wanted(resource: Mapping[str, Any], log_days: int | None) -> dict[str, Any]:
+    """What to change in a bucket, as the JSON API describes it; empty: nothing. Other lifecycle rules stay."""
+    now = facts_of(resource)
+    changes: dict[str, Any] = {}
+    if (
+        not (now.ours and now.uniform_access and now.public_access == "enforced")
+        or now.soft_delete_s
+    ):
+        changes = {
+            "labels": {**resource.get("labels", {}), LABEL: "1"},
+            "iamConfiguration": {
+                "uniformBucketLevelAccess": {"enabled": True},
+                "publicAccessPrevention": "enforced",
+            },
+            # otherwise deleted checkpoints are billed for another week
+            "softDeletePolicy": {"retentionDurationSeconds": 0},
+        }
+    if now.log_days != log_days:
+        rules = [r for r in resource.get("lifecycle", {}).get("rule", ()) if not _is_ours(r)]
+        rules += [] if log_days is None else [_rule(log_days)]
+        changes["lifecycle"] = {"rule": rules}
+    return changes
 
 
 def facts_of(resource: Mapping[str, Any]) -> BucketFacts:
@@ -69,22 +71,22 @@ def place_of(layout: Mapping[str, Any]) -> BucketPlace:
     return BucketPlace(location, regions)
 
 
-def check_location(bucket: Any, region: str) -> None:
+def check_location(resource: Mapping[str, Any], region: str) -> None:
     """Raises Refused when it lies elsewhere."""
-    location = str(bucket.location).lower()
+    location = str(resource["location"]).lower()
     if location != region.lower():
         raise Refused(
-            f"bucket gs://{bucket.name} lies in {location}, not in {region}",
+            f"bucket gs://{resource['name']} lies in {location}, not in {region}",
             cause=Cause.BAD_SPEC,
             hint=f"name a bucket in {region}, or one that does not exist yet",
         )
 
 
-def check_ours(bucket: Any) -> None:
-    """Raises Refused when tpujob did not make it: somebody may rely on its setup."""
-    if not facts(bucket).ours:
+def check_ours(resource: Mapping[str, Any]) -> None:
+    """Raises Refused when tpujob did not make it: others may rely on its setup."""
+    if not facts_of(resource).ours:
         raise Refused(
-            f"bucket gs://{bucket.name} exists, and tpujob did not make it",
+            f"bucket gs://{resource['name']} exists, and tpujob did not make it",
             cause=Cause.BAD_SPEC,
             hint="take another name, or use --adopt, which changes it to uniform access, no public access and no "
             "soft delete",

@@ -1,98 +1,100 @@
-"""Objects by the JSON API, for copying many of them: `data.objects.Objects`."""
+"""Objects as copying needs them: `data.objects.Objects`."""
 
-import base64
+import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from tpujob.adapters.gcs.json_calls import JsonCalls
-from tpujob.adapters.gcs.wire import Answer
-from tpujob.data.checksum import decode, encode
-from tpujob.data.objects import ObjectFacts, Piece, Upkeep
+from tpujob.adapters.calling import Deadline
+from tpujob.adapters.gcs.client import PATIENCE, TIMEOUT, Reply, StorageClient, parsed
+from tpujob.data.checksums import decode, encode
+from tpujob.data.objects import ObjectContent, ObjectFacts, Piece, SessionEnded, Upkeep
+from tpujob.data.rate_limit import WriteRate
 from tpujob.domain.model import Cause
-from tpujob.errors import NotFound, Refused, TpujobError, Transient
+from tpujob.errors import NotFound, Refused, Transient
+
+T = TypeVar("T")
 
 #: what an object was copied from, in its custom metadata
 _SOURCE = "tpujob-source"
 _FACTS = f"name,size,crc32c,generation,metadata/{_SOURCE}"
 
 
-class JsonObjects(JsonCalls):
-    """Implements `data.objects.Objects`. Threads share it, and its connections: as many as there are calls at once."""
+class JsonObjects(StorageClient):
+    """Implements `data.objects.Objects`. Threads share it."""
+
+    def __init__(
+        self,
+        endpoint: str = "",
+        *,
+        patience: float = PATIENCE,
+        rate: WriteRate | None = None,
+        timeout: float = TIMEOUT,
+    ) -> None:
+        """`patience`: seconds for which a call is repeated."""
+        super().__init__(endpoint, rate=rate, timeout=timeout)
+        self._patience = patience
 
     def pages(self, bucket: str, prefix: str, start: str = "") -> Iterator[list[ObjectFacts]]:
-        asked = {"prefix": prefix, "fields": f"items({_FACTS}),nextPageToken"}
-        asked |= {"startOffset": start} if start else {}
+        query = {"prefix": prefix, "fields": f"items({_FACTS}),nextPageToken"}
+        query |= {"startOffset": start} if start else {}
         while True:
-            target = f"/storage/v1/b/{quote(bucket, safe='')}/o?{urlencode(asked)}"
-            page = self._repeat(
-                f"list gs://{bucket}/{prefix}", lambda t=target: self._json("GET", t, a=1)
+            target = f"{bucket_path(bucket)}/o?{urlencode(query)}"
+            page = self._call(
+                f"list gs://{bucket}/{prefix}", lambda t=target: self.json("GET", t, a=1)
             )
             yield [_facts(item) for item in page.get("items", ())]
             if not page.get("nextPageToken"):
                 return
-            asked["pageToken"] = page["nextPageToken"]
+            query["pageToken"] = page["nextPageToken"]
 
     def look(self, bucket: str, name: str) -> ObjectFacts | None:
-        target = f"{_object(bucket, name)}?fields={_FACTS}"
+        target = f"{object_path(bucket, name)}?fields={_FACTS}"
         try:
-            return _facts(self._repeat(f"look at {name}", lambda: self._json("GET", target, b=1)))
+            return _facts(self._call(f"look at {name}", lambda: self.json("GET", target, b=1)))
         except NotFound:
             return None
 
     def put(
         self, bucket: str, name: str, data: bytes, crc32c: int, generation: int, source: str = ""
     ) -> ObjectFacts:
-        mark = f"tpujob-{crc32c:08x}-{id(data):x}".encode()
-        while mark in data:
-            mark += b"-"
-        facts = json.dumps({**_resource(name, source), "crc32c": encode(crc32c)})
-        body = b"--%b\r\nContent-Type: application/json\r\n\r\n%b\r\n--%b\r\n\r\n%b\r\n--%b--" % (
-            mark, facts.encode(), mark, data, mark,
-        )  # fmt: skip
-        kind = {"Content-Type": f"multipart/related; boundary={mark.decode()}"}
+        headers, body = multipart({**_resource(name, source), "crc32c": encode(crc32c)}, data)
         target = _upload(bucket, "multipart", generation)
 
         def once() -> ObjectFacts:
-            found = _facts(self._json("POST", target, kind, body, a=1, write=bucket))
-            return _checked(found, name, len(data), crc32c)
+            stored = _facts(parsed(self.request("POST", target, headers, body, a=1, write=bucket)))
+            if (stored.name, stored.size, stored.crc32c) != (name, len(data), crc32c):
+                # the next try meets what is there, and reports it
+                raise Transient(f"the storage confirms other bytes than were sent for {name}")
+            return stored
 
-        doing = f"write gs://{bucket}/{name}"
+        operation = f"write gs://{bucket}/{name}"
         try:
-            return self._repeat(doing, once)
+            return self._call(operation, once)
         except Refused as error:
             if error.cause != Cause.BAD_SPEC:
                 raise
-            return self._repeat(doing, once)  # the frame of the request may have arrived changed
+            return self._call(operation, once)  # the frame of the request may have arrived changed
 
-    def begin(
-        self,
-        bucket: str,
-        name: str,
-        size: int,
-        generation: int,
-        source: str = "",
-        md5: bytes | None = None,
-    ) -> str:
-        declared = {"md5Hash": base64.b64encode(md5).decode()} if md5 else {}
-        body = json.dumps({**_resource(name, source), **declared}).encode()
+    def begin(self, bucket: str, name: str, size: int, generation: int, source: str = "") -> str:
+        body = json.dumps(_resource(name, source)).encode()
         headers = {"Content-Type": "application/json", "X-Upload-Content-Length": str(size)}
         target = _upload(bucket, "resumable", generation)
-        answer = self._repeat(
+        reply = self._call(
             f"write gs://{bucket}/{name}",
-            lambda: self._ask("POST", target, headers, body, a=1, write=bucket),
+            lambda: self.request("POST", target, headers, body, a=1, write=bucket),
         )
-        return answer.headers["location"]
+        # a session lives on the server that we talk to; the rest of its address is a secret
+        place = urlsplit(reply.headers["Location"])
+        return f"{place.path}?{place.query}"
 
     def offset(self, session: str, size: int) -> int | ObjectFacts:
         headers = {"Content-Range": f"bytes */{size}"}
-        return self._repeat(
-            "continue an upload", lambda: _progress(self._ask("PUT", _path(session), headers))
-        )
+        return self._call("continue an upload", lambda: self._progress(session, headers, b""))
 
     def send(
-        self, session: str, data: Iterable[bytes], piece: Piece, crc32c: int | None
+        self, session: str, data: bytes | Iterable[bytes], piece: Piece, crc32c: int | None
     ) -> int | ObjectFacts:
         span = f"{piece.start}-{piece.end - 1}" if piece.end > piece.start else "*"
         headers = {
@@ -101,23 +103,24 @@ class JsonObjects(JsonCalls):
         }
         if crc32c is not None:
             headers["X-Goog-Hash"] = f"crc32c={encode(crc32c)}"
-        return _progress(self._ask("PUT", _path(session), headers, data))
+        return self._progress(session, headers, data)
 
     def drop(self, session: str) -> None:
-        try:
-            self._repeat("end an upload", lambda: self._ask("DELETE", _path(session), {}))
-        except TpujobError:
-            return  # it ends by itself within a week
+        # one that stays ends by itself within a week
+        with contextlib.suppress(NotFound, Refused, Transient):
+            self._call(
+                "end an upload", lambda: self.request("DELETE", session, {}, accept=(404, 499))
+            )
 
-    def get(
-        self, bucket: str, facts: ObjectFacts, start: int, take: Callable[[bytes], object]
-    ) -> None:
+    @contextlib.contextmanager
+    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:
         # without gzip the storage would unpack what is stored packed, and the checksum is of what is stored
         headers = {"Accept-Encoding": "gzip"} | ({"Range": f"bytes={start}-"} if start else {})
-        target = f"{_object(bucket, facts.name)}?alt=media&generation={facts.generation}"
-        answer = self._ask("GET", target, headers, take=take, b=1)
-        if start and answer.status != 206:
-            raise Transient(f"cannot continue to read {facts.name}: the storage sent all of it")
+        target = f"{object_path(bucket, facts.name)}?alt=media&generation={facts.generation}"
+        with self.opened("GET", target, headers, b=1) as (reply, chunks):
+            if start and reply.status != 206:
+                raise Transient(f"cannot continue to read {facts.name}: the storage sent all of it")
+            yield ObjectContent(chunks)
 
     def rewrite(
         self,
@@ -128,99 +131,117 @@ class JsonObjects(JsonCalls):
         generation: int,
         token: str,
     ) -> str | ObjectFacts:
-        asked = {
+        query = {
             "ifGenerationMatch": str(generation),
             "ifSourceGenerationMatch": str(facts.generation),
             "fields": f"done,rewriteToken,resource({_FACTS})",
         } | ({"rewriteToken": token} if token else {})
         to = f"/rewriteTo/b/{quote(to_bucket, safe='')}/o/{quote(name, safe='')}"
-        target = f"{_object(bucket, facts.name)}{to}?{urlencode(asked)}"
-        first = not token
+        target = f"{object_path(bucket, facts.name)}{to}?{urlencode(query)}"
+        write = "" if token else to_bucket
 
         def once() -> dict[str, Any]:
             try:
-                return self._json("POST", target, a=int(first), write=to_bucket if first else "")
+                return self.json("POST", target, a=int(not token), write=write)
             except Refused as error:
                 if token and error.cause == Cause.BAD_SPEC:
                     text = f"the copy of {facts.name} that was begun has ended"
                     raise NotFound(text) from error
                 raise
 
-        answer = self._repeat(f"copy gs://{bucket}/{facts.name}", once)
-        if answer.get("done"):
-            return _facts(answer["resource"])
-        return str(answer["rewriteToken"])
+        answer = self._call(f"copy gs://{bucket}/{facts.name}", once)
+        return _facts(answer["resource"]) if answer.get("done") else str(answer["rewriteToken"])
 
     def location(self, bucket: str) -> str:
         # needs no more than the right to list objects, unlike the bucket itself (documented)
-        target = f"/storage/v1/b/{quote(bucket, safe='')}/storageLayout?fields=location"
+        target = f"{bucket_path(bucket)}/storageLayout?fields=location"
         try:
-            found = self._repeat(f"look at gs://{bucket}", lambda: self._json("GET", target, b=1))
+            layout = self._call(f"look at gs://{bucket}", lambda: self.json("GET", target, b=1))
         except Refused:
             return ""
-        return str(found.get("location", "")).lower()
+        return str(layout.get("location", "")).lower()
 
     def upkeep(self, bucket: str) -> Upkeep | None:
         """None: this account may not know. One class B operation. Raises NotFound, Transient."""
-        fields = "softDeletePolicy,lifecycle,metageneration"
         try:
-            return _upkeep(
-                self._repeat(f"look at gs://{bucket}", lambda: self._bucket(bucket, fields))
-            )
+            resource = self._bucket(bucket, "softDeletePolicy,lifecycle,metageneration")
         except Refused:
             return None
+        ages = [
+            int(rule.get("condition", {}).get("age", 0))
+            for rule in resource.get("lifecycle", {}).get("rule", ())
+            if rule.get("action", {}).get("type") == "AbortIncompleteMultipartUpload"
+        ]
+        kept = resource.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0)
+        return Upkeep(int(kept), min(ages, default=None))
 
     def end_stale_parts(self, bucket: str, days: int) -> None:
-        """Afterwards a rule of the bucket ends uploads in parts that are older. Other rules stay. Not to be repeated:
-        each time adds one. One class A operation. Raises NotFound, Refused, Transient, and Conflict when somebody
-        changes the bucket meanwhile."""
-        found = self._repeat(
-            f"look at gs://{bucket}", lambda: self._bucket(bucket, "lifecycle,metageneration")
-        )
-        rules = [*found.get("lifecycle", {}).get("rule", ()), _stale_parts(days)]
-        body = json.dumps({"lifecycle": {"rule": rules}}).encode()
-        condition = urlencode({"ifMetagenerationMatch": found["metageneration"]})
-        target = f"/storage/v1/b/{quote(bucket, safe='')}?{condition}"
-        kind = {"Content-Type": "application/json"}
-        self._repeat(f"change gs://{bucket}", lambda: self._json("PATCH", target, kind, body, a=1))
+        """Add a lifecycle rule that aborts older multipart uploads; other rules stay. Not to be repeated: each time
+        adds one. One class A operation. Raises NotFound, Refused, Transient, and Conflict when the bucket is changed
+        meanwhile."""
+        resource = self._bucket(bucket, "lifecycle,metageneration")
+        action = {"type": "AbortIncompleteMultipartUpload"}
+        rule = {"action": action, "condition": {"age": days}}
+        rules = [*resource.get("lifecycle", {}).get("rule", ()), rule]
+        target = f"{bucket_path(bucket)}?ifMetagenerationMatch={resource['metageneration']}"
+        document = {"lifecycle": {"rule": rules}}
+        self._call(f"change gs://{bucket}", lambda: self.json("PATCH", target, document, a=1))
+
+    # own
 
     def _bucket(self, bucket: str, fields: str) -> dict[str, Any]:
-        return self._json("GET", f"/storage/v1/b/{quote(bucket, safe='')}?fields={fields}", b=1)
+        target = f"{bucket_path(bucket)}?fields={fields}"
+        return self._call(f"look at gs://{bucket}", lambda: self.json("GET", target, b=1))
+
+    def _progress(
+        self, session: str, headers: Mapping[str, str], data: bytes | Iterable[bytes]
+    ) -> int | ObjectFacts:
+        reply: Reply = self.request("PUT", session, headers, data, accept=(308, 404, 410))
+        if reply.status in (404, 410):
+            raise SessionEnded
+        if reply.status != 308:
+            return _facts(parsed(reply))
+        _, _, last = reply.headers.get("Range", "").partition("-")
+        return int(last) + 1 if last.isdigit() else 0
+
+    def _call(self, operation: str, call: Callable[[], T]) -> T:
+        return self.repeat(operation, Deadline(self._patience), lambda _left, _failures: call())
 
 
-def _object(bucket: str, name: str) -> str:
+def bucket_path(bucket: str) -> str:
+    return f"/storage/v1/b/{quote(bucket, safe='')}"
+
+
+def object_path(bucket: str, name: str) -> str:
     return f"/storage/v1/b/{quote(bucket, safe='')}/o/{quote(name, safe='')}"
 
 
+def multipart(resource: Mapping[str, Any], data: bytes) -> tuple[dict[str, str], bytes]:
+    """Headers and body of an upload in one request: what the object is, then its bytes."""
+    mark = f"tpujob-{len(data):x}-{id(data):x}".encode()
+    while mark in data:
+        mark += b"-"
+    head, tail = frame(mark, resource)
+    return {"Content-Type": f"multipart/related; boundary={mark.decode()}"}, head + data + tail
+
+
+def frame(mark: bytes, resource: Mapping[str, Any]) -> tuple[bytes, bytes]:
+    """What of such a body comes before the bytes and after them."""
+    facts = json.dumps(resource).encode()
+    head = b"--%b\r\nContent-Type: application/json\r\n\r\n%b\r\n--%b\r\n\r\n" % (mark, facts, mark)
+    return head, b"\r\n--%b--" % mark
+
+
 def _upload(bucket: str, kind: str, generation: int) -> str:
-    asked = {"uploadType": kind, "ifGenerationMatch": str(generation), "fields": _FACTS}
-    return f"/upload/storage/v1/b/{quote(bucket, safe='')}/o?{urlencode(asked)}"
-
-
-def _stale_parts(days: int) -> dict[str, Any]:
-    return {"action": {"type": "AbortIncompleteMultipartUpload"}, "condition": {"age": days}}
-
-
-def _upkeep(resource: Mapping[str, Any]) -> Upkeep:
-    rules = resource.get("lifecycle", {}).get("rule", ())
-    ages = [
-        int(rule.get("condition", {}).get("age", 0))
-        for rule in rules
-        if rule.get("action", {}).get("type") == "AbortIncompleteMultipartUpload"
-    ]
-    kept = resource.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0)
-    return Upkeep(int(kept), min(ages, default=None))
+    return (
+        f"/upload/storage/v1/b/{quote(bucket, safe='')}/o?uploadType={kind}"
+        f"&ifGenerationMatch={generation}&fields={_FACTS}"
+    )
 
 
 def _resource(name: str, source: str) -> dict[str, Any]:
     kept = {"metadata": {_SOURCE: source}} if source else {}
     return {"name": name, "contentType": "application/octet-stream", **kept}
-
-
-def _path(session: str) -> str:
-    """A session lives on the server that we talk to; the rest of its address is a secret."""
-    place = urlsplit(session)
-    return f"{place.path}?{place.query}"
 
 
 def _facts(resource: Mapping[str, Any]) -> ObjectFacts:
@@ -234,20 +255,3 @@ def _facts(resource: Mapping[str, Any]) -> ObjectFacts:
         )
     except (KeyError, ValueError, TypeError) as error:
         raise Transient(f"an answer of Cloud Storage lacks a fact: {error}") from error
-
-
-def _checked(found: ObjectFacts, name: str, size: int, crc32c: int) -> ObjectFacts:
-    """Raises Transient when the answer speaks of other bytes: the next try meets what is there, and reports it."""
-    if (found.name, found.size, found.crc32c) != (name, size, crc32c):
-        raise Transient(f"the storage confirms other bytes than were sent for {name}")
-    return found
-
-
-def _progress(answer: Answer) -> int | ObjectFacts:
-    if answer.status != 308:
-        try:
-            return _facts(json.loads(answer.body))
-        except ValueError as error:
-            raise Transient(f"an answer of Cloud Storage is no JSON: {error}") from error
-    _, _, last = answer.headers.get("range", "").partition("-")
-    return int(last) + 1 if last.isdigit() else 0

@@ -81,8 +81,9 @@ class GoogleRest:
 
         url = f"{self._endpoint or 'https:/'}/{host}/{path}"
         try:
+            sent = time.monotonic()
             answer = self._session.request(verb, url, params=params, json=body, timeout=PATIENCE)
-            self._server.note(answer)
+            self._server.note(answer.headers.get("Date", ""), sent)
             found: Any = answer.json() if answer.content else {}
         except GoogleAuthError as error:
             raise Transient(f"no credentials that work: {first_line(error)}", hint=LOGIN) from error

@@ -1,16 +1,17 @@
 """`data.objects.Reader` over HTTP: ranges, each for exactly the file that was looked at."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import urllib3
 
 from tpujob.adapters.calling import Backoff, Deadline, repeated
 from tpujob.adapters.https.web import Web
-from tpujob.data.objects import Hash, LeftOut, NotCopied, ObjectFacts, within_size
-from tpujob.data.sources.identity import hash_of_web, identity_of, validator_of
-from tpujob.data.sources.urls import WebFile
+from tpujob.data.objects import LeftOut, NotCopied, ObjectContent, ObjectFacts, within_size
+from tpujob.data.source_identity import hash_of_web, identity_of, validator_of
+from tpujob.data.url_lists import WebFile
 from tpujob.domain.model import Cause
 from tpujob.errors import NotFound, Refused, Transient
 
@@ -50,13 +51,8 @@ class WebFiles:
         except NotFound:
             return None
 
-    def get(
-        self,
-        bucket: str,  # noqa: ARG002
-        facts: ObjectFacts,
-        start: int,
-        take: Callable[[bytes], object],
-    ) -> Hash | None:
+    @contextmanager
+    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:  # noqa: ARG002
         file = self._by_key[facts.name]
         headers = {"Range": f"bytes={start}-"} if start else {}
         if start and not file.md5:  # with an MD5 a mixture of two files is found at the end
@@ -71,15 +67,10 @@ class WebFiles:
             if "transfer-encoding" in answer.headers:  # it would overrule the length
                 raise NotCopied("its server sends it in chunks, without a length to rely on")
             skip = _begins_at(answer, facts, start, pinned=not file.md5)
-            take = within_size(facts, start, take)
-            for data in _body(answer, facts.name):
-                rest = data[skip:]
-                skip = max(0, skip - len(data))
-                if rest:
-                    take(rest)
+            chunks = within_size(facts, start, _body(answer, facts.name, skip))
+            yield ObjectContent(chunks, facts.hash or hash_of_web(_headers(answer)))
         finally:
             answer.close()
-        return None if start else facts.hash or hash_of_web(_headers(answer))
 
     # own
 
@@ -151,13 +142,12 @@ def _begins_at(
     return 0
 
 
-def _body(answer: urllib3.BaseHTTPResponse, name: str) -> Iterator[bytes]:
-    chunks = answer.stream(_CHUNK, decode_content=False)
-    while True:
-        try:
-            data = next(chunks, b"")
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise Transient(f"{name} ended early: {type(error).__name__}") from error
-        if not data:
-            return
-        yield data
+def _body(answer: urllib3.BaseHTTPResponse, name: str, skip: int) -> Iterator[bytes]:
+    """The bytes after the first `skip`."""
+    try:
+        for data in answer.stream(_CHUNK, decode_content=False):
+            if len(data) > skip:
+                yield data[skip:]
+            skip = max(0, skip - len(data))
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise Transient(f"{name} ended early: {type(error).__name__}") from error

@@ -5,13 +5,14 @@
 # pyright: reportUnknownArgumentType=false
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from tpujob.adapters.calling import Backoff, Deadline, repeated
 from tpujob.adapters.s3.errors import translated
-from tpujob.data.objects import Hash, LeftOut, NotCopied, ObjectFacts, within_size
-from tpujob.data.sources.identity import etag_of, hash_of_s3, identity_of, whole_seconds
+from tpujob.data.objects import LeftOut, NotCopied, ObjectContent, ObjectFacts, within_size
+from tpujob.data.source_identity import etag_of, hash_of_s3, identity_of, whole_seconds
 from tpujob.domain.model import Cause
 from tpujob.errors import BadRequest, NotFound, Refused, TpujobError
 
@@ -74,32 +75,25 @@ class S3Objects:
         except NotFound:
             return None
 
-    def get(
-        self, bucket: str, facts: ObjectFacts, start: int, take: Callable[[bytes], object]
-    ) -> Hash | None:
-        asked: dict[str, Any] = {"Bucket": bucket, "Key": facts.name, "ChecksumMode": "ENABLED"}
+    @contextmanager
+    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:
+        query: dict[str, Any] = {"Bucket": bucket, "Key": facts.name, "ChecksumMode": "ENABLED"}
         if etag := etag_of(facts.identity):
-            asked["IfMatch"] = etag
+            query["IfMatch"] = etag
         if start:
-            asked["Range"] = f"bytes={start}-"
-        doing = f"read s3://{bucket}/{facts.name}"
+            query["Range"] = f"bytes={start}-"
+        operation = f"read s3://{bucket}/{facts.name}"
         try:
-            with translated(doing):
-                answer = self._client.get_object(**asked)
+            with translated(operation):
+                answer = self._client.get_object(**query)
         except Refused as error:  # objects of one bucket have rights and keys of their own
             raise NotCopied(error.message) from error
-        body = answer["Body"]
         try:
             _check_same(facts, start, answer)
-            chunks, take = body.iter_chunks(_CHUNK), within_size(facts, start, take)
-            while True:
-                with translated(doing):
-                    data = next(chunks, b"")
-                if not data:
-                    return None if start else hash_of_s3(answer)
-                take(data)
+            chunks = within_size(facts, start, _chunks(answer["Body"], operation))
+            yield ObjectContent(chunks, None if start else hash_of_s3(answer))
         finally:
-            body.close()
+            answer["Body"].close()
 
     # own
 
@@ -140,6 +134,11 @@ class S3Objects:
                 return call()
 
         return repeated(once, Deadline(self._patience), _BACKOFF)
+
+
+def _chunks(body: Any, operation: str) -> Iterator[bytes]:
+    with translated(operation):
+        yield from body.iter_chunks(_CHUNK)
 
 
 def _listed(item: Mapping[str, Any], prefix: str) -> ObjectFacts | LeftOut:

@@ -22,7 +22,6 @@ from tpujob.agent.preflight.meeting import Meetings
 from tpujob.agent.preflight.reach import closed_port, first_closed
 from tpujob.agent.processes import command_of, device_files, free_devices, hidden_holders, holders
 from tpujob.agent.storage import StorageError
-from tpujob.agent.voice import addresses
 from tpujob.protocol import VERSIONS, PreflightOrder, VerdictDocument, paths
 from tpujob.protocol.limits import MAX_VERDICT_TEXT
 from workloads.contract import faults
@@ -44,7 +43,7 @@ class Preflight:
         self._said: Dict[str, str] = {}
         self._key: Record = {}
         self._skipped = False
-        self._meetings = _meetings(attempt)
+        self._meetings = _meetings(attempt, order)
         #: of Python and what belongs to JAX, where the program runs
         self.versions: Dict[str, str] = {}
 
@@ -273,12 +272,14 @@ class Preflight:
         self._attempt.log.note("pre-flight: %s: %s" % (check, text))
 
 
-def _meetings(attempt: HostAttempt) -> Optional[Meetings]:
+def _meetings(attempt: HostAttempt, order: PreflightOrder) -> Optional[Meetings]:
     """None: this host is the only one."""
-    links = attempt.voice.links
-    if links is None:
+    plan, (name, _, port) = attempt.plan, order.get("meeting", "").rpartition(":")
+    if plan["hosts"] < 2 or not name:
         return None
-    return Meetings(attempt.plan["host"], addresses(attempt.plan), attempt.voice, links)
+    meetings = Meetings(plan["host"], plan["hosts"], (name.strip("[]"), int(port)), attempt.key)
+    attempt.closers.append(meetings.close)
+    return meetings
 
 
 class BadDevice(Failure):

@@ -1,5 +1,5 @@
 """Keeps environments in the bucket, one archive for each key, for other hosts and later slices of the same owner: only
-what they have sealed is unpacked (`ship/sealed.py`).
+what they have sealed is unpacked (`upload/signed_cache.py`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Iterator, List, Optional, Tuple
 from tpujob.agent.base import Aside, Note, Record, remove_file
 from tpujob.agent.folders import ENVS, is_below, make_empty
 from tpujob.agent.runtimes import MARKER, BuiltEnvironment
-from tpujob.agent.ship import SealedFiles
 from tpujob.agent.storage import StorageError
+from tpujob.agent.upload import SealedFiles
 from tpujob.protocol.bundle import is_short
 
 MAX_KEPT = 8 * 1024**3  #: bytes of an environment that is kept in the bucket

@@ -22,7 +22,7 @@ from tpujob.agent.setup.archives import fetch, keep
 from tpujob.agent.setup.host_python import shortcoming
 from tpujob.agent.setup.installers import Installer
 from tpujob.agent.setup.sources import FORMAT, key_of, read_sources
-from tpujob.agent.ship import SealedFiles
+from tpujob.agent.upload import SealedFiles
 from tpujob.protocol import EnvironmentOrder
 
 

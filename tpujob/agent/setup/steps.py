@@ -29,7 +29,8 @@ from tpujob.agent.setup.environments import Builder
 from tpujob.agent.setup.mounts import folder_of, mount_all, unmount_all
 from tpujob.agent.setup.packages import may_install, wait_for_others
 from tpujob.agent.setup.staging import Staging
-from tpujob.agent.ship import (
+from tpujob.agent.storage import StorageError
+from tpujob.agent.upload import (
     OUTPUTS_PATIENCE,
     CompileCache,
     OutputList,
@@ -38,7 +39,6 @@ from tpujob.agent.ship import (
     UnsignedOutputs,
     cache_name,
 )
-from tpujob.agent.storage import StorageError
 from tpujob.protocol import Phase, paths
 
 

@@ -7,7 +7,7 @@ import time
 from typing import Dict, Set, Tuple
 
 from tpujob.agent.processes import Find, read_proc
-from tpujob.agent.ship import ProgressReader
+from tpujob.agent.upload import ProgressReader
 from tpujob.agent.watch.patterns import PatternWatch
 from tpujob.protocol import ReportDocument, StallRule
 

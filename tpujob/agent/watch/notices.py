@@ -8,7 +8,7 @@ import time
 from typing import Any, Optional
 
 from tpujob.agent.metadata import MetadataClient
-from tpujob.agent.ship import ProgressReader
+from tpujob.agent.upload import ProgressReader
 from tpujob.protocol import PREEMPTED, MaintenanceDocument
 
 #: seconds between two questions for announced maintenance, which comes hours to days ahead

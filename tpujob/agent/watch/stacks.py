@@ -13,7 +13,7 @@ import time
 from typing import Dict, List, Set
 
 from tpujob.agent.processes import output_of, read_proc, send, sudo
-from tpujob.agent.ship import Log, Redactor
+from tpujob.agent.upload import Log, Redactor
 
 PROCESSES = 8  #: that are looked at; the first ones are the program's own
 SPY_PATIENCE = 8.0  #: seconds for one process

@@ -6,7 +6,7 @@ import threading
 from typing import List, Optional
 
 from tpujob.agent.processes import Find
-from tpujob.agent.ship import Log, ProgressReader, ReportWriter, first_lines
+from tpujob.agent.upload import Log, ProgressReader, ReportWriter, first_lines
 from tpujob.agent.wake import Wake
 from tpujob.agent.watch.idle import Idle
 from tpujob.agent.watch.patterns import PatternWatch
@@ -38,12 +38,11 @@ class Supervision:
         """The program has started. `pids` finds its processes, `path` says where programs are."""
         self._pids, self._path = pids, path
 
-    def look(self) -> bool:
-        """Take in what the program did since the last look. Whether a checkpoint or a resume is among it."""
+    def look(self) -> None:
+        """Take in what the program did since the last look."""
         self._watch.look()
-        found = self._progress.read_output(self._watch.take_steps(), self._watch.first_step)
+        self._progress.read_output(self._watch.take_steps(), self._watch.first_step)
         self._look_for_stall()
-        return found
 
     def _look_for_stall(self) -> None:
         self._idle.look()

@@ -69,7 +69,7 @@ def serve(
     members: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Who may use it: `LOGIN: ROLE` in each line, and nobody else."
+            metavar="FILE", help="Who may use it: one `LOGIN: ROLE` a line."
         ),
     ] = None,
 ) -> int:

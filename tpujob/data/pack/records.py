@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from tpujob.data.checksum import extend
+from tpujob.data.checksums import extend
 from tpujob.errors import TpujobError
 
 #: one record in each chunk, as Grain's random access needs it. Equal records make equal bytes.

@@ -15,14 +15,14 @@ from tpujob.data.local import explained
 from tpujob.data.objects import LeftOut, LocalFile, Problems
 from tpujob.data.pack import manifest as manifests
 from tpujob.data.pack.build import Built, ShardBuilder
-from tpujob.data.pack.cut import LARGEST, cut, shuffled
 from tpujob.data.pack.index import lines
 from tpujob.data.pack.manifest import Labels, Manifest, SetFile, Shard, label_of, labels_of
-from tpujob.data.pack.places import SetTarget, described
+from tpujob.data.pack.places import FolderTarget, described
+from tpujob.data.pack.shard_plan import LARGEST, cut, shuffled
 from tpujob.data.pack.workers import Workers, alone_in
 from tpujob.data.places import Folder
+from tpujob.data.sync.endpoints import files_of
 from tpujob.data.sync.run import Progress
-from tpujob.data.sync.walk import files_of
 from tpujob.errors import BadRequest, Conflict, NotFound
 
 
@@ -54,7 +54,7 @@ class Pack:
         if not path.exists():
             raise NotFound(f"there is no folder {source.path}")
         if not path.is_dir():
-            raise BadRequest(f"{source.path} is no folder", hint="name the folder of the files")
+            raise BadRequest(f"{source.path} is not a folder", hint="name the folder of the files")
         self._folder = os.path.realpath(os.fsencode(source.path))
         self._name = source.path
         self._size, self._seed = shard_bytes, seed
@@ -74,7 +74,9 @@ class Pack:
             raise BadRequest(f"there is no file in {self._name} that can be packed")
         return found
 
-    def run(self, target: SetTarget, progress: Progress, *, replace: bool = False) -> PackOutcome:
+    def run(
+        self, target: FolderTarget, progress: Progress, *, replace: bool = False
+    ) -> PackOutcome:
         """Afterwards the target has the packed set, verified. Safe to repeat after any end: without a manifest there is
         no set, and shards that are there are not made again. `replace`: another set at the target gives way.
 
@@ -114,7 +116,7 @@ class Pack:
                 yield file
 
     def _tasks(
-        self, target: SetTarget, progress: Progress
+        self, target: FolderTarget, progress: Progress
     ) -> Iterator[tuple[int, list[LocalFile]]]:
         self._found = Survey()  # what this walk leaves out is what the set lacks
         files = self._files()
@@ -126,7 +128,7 @@ class Pack:
 
     # the set
 
-    def _built(self, target: SetTarget, progress: Progress) -> Manifest:
+    def _built(self, target: FolderTarget, progress: Progress) -> Manifest:
         workers = Workers()
         builder = ShardBuilder(target, progress, workers)
         assembly = _Assembly(target)
@@ -136,7 +138,7 @@ class Pack:
             raise Conflict(f"the files of {self._name} went away while they were being packed")
         return assembly.manifest(self._order)
 
-    def _refuse_below(self, target: SetTarget) -> None:
+    def _refuse_below(self, target: FolderTarget) -> None:
         stage = os.path.realpath(os.fsencode(target.stage))
         if stage.startswith(self._folder.rstrip(b"/") + b"/"):
             raise BadRequest(
@@ -148,7 +150,7 @@ class Pack:
 class _Assembly:
     """Puts the lines of the shards together to one index, in the order of the shards."""
 
-    def __init__(self, target: SetTarget) -> None:
+    def __init__(self, target: FolderTarget) -> None:
         self._target = target
         self._path = target.stage / "index.part"
         self._path.write_bytes(b"")
@@ -191,14 +193,14 @@ class _Assembly:
         return stored
 
 
-def _refuse_another(old: bytes, found: Survey, order: str, target: SetTarget) -> None:
+def _refuse_another(old: bytes, found: Survey, order: str, target: FolderTarget) -> None:
     """Before anything is read, as far as it can be told by then."""
     there = manifests.decode(old)
     if (there.records, there.content, there.order) != (found.files, found.bytes, order):
         raise _another(target)
 
 
-def _another(target: SetTarget) -> BadRequest:
+def _another(target: FolderTarget) -> BadRequest:
     return BadRequest(
         f"there is another packed set at {target.name}, which stays",
         hint="name another place, or replace it: --replace",

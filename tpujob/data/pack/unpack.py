@@ -8,16 +8,16 @@ from array import array
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpujob.data.checksum import extend
+from tpujob.data.checksums import extend
 from tpujob.data.keys import PARTS_FOLDER
 from tpujob.data.local import explained
 from tpujob.data.objects import LeftOut, Problems
 from tpujob.data.pack import manifest as manifests
 from tpujob.data.pack import records
+from tpujob.data.pack.atomic_write import FileWriter
 from tpujob.data.pack.index import lines
-from tpujob.data.pack.landing import Landing
 from tpujob.data.pack.manifest import IndexEntry, Shard
-from tpujob.data.pack.places import SetSource, remove_stage
+from tpujob.data.pack.places import FolderSource, remove_stage
 from tpujob.data.pack.workers import Workers, alone_in
 from tpujob.data.sync.download import NoPlace
 from tpujob.data.sync.run import Progress
@@ -34,11 +34,11 @@ class UnpackOutcome(Problems):
 
 
 class Unpack:
-    def __init__(self, source: SetSource, folder: str, progress: Progress) -> None:
+    def __init__(self, source: FolderSource, folder: str, progress: Progress) -> None:
         self._source, self._progress, self._name = source, progress, folder
         root = os.path.realpath(os.fsencode(folder))
         self._parts = Path(os.fsdecode(root)) / PARTS_FOLDER / "unpack"
-        self._landing = Landing(root, self._parts)
+        self._writer = FileWriter(root, self._parts)
         self._outcome = UnpackOutcome()
         self._lock = threading.Lock()
         self._workers = Workers()
@@ -57,9 +57,9 @@ class Unpack:
             raise BadRequest(f"cannot write to {self._name}: {error.strerror}") from error
         with explained(), alone_in(self._parts, self._name):
             self._progress.planned(manifest.content)
-            with self._source.fetched(manifest.index) as index:
-                for _ in self._workers.each(self._shard, ((index, s) for s in manifest.shards)):
-                    pass
+            index = self._source.verified(manifest.index)
+            for _ in self._workers.each(self._shard, ((index, s) for s in manifest.shards)):
+                pass
             remove_stage(self._parts)
         return self._outcome
 
@@ -73,22 +73,22 @@ class Unpack:
             wanted.append(self._is_wanted(entry))
         if not any(wanted):
             return
-        with self._source.fetched(shard.file) as path:
-            try:
-                contents = records.read(str(path), sizes)
-                for number, entry in enumerate(lines(index, shard)):
-                    self._workers.go_on()
-                    data = next(contents)
-                    if extend(0, data) != entry.crc32c:
-                        raise records.Damaged(f"record {number} does not have its checksum")
-                    if wanted[number]:
-                        self._write(entry, data, shard)
-            except records.Damaged as error:
-                raise Conflict(f"{shard.file.name} is damaged: {error}") from None
+        path = self._source.verified(shard.file)
+        try:
+            contents = records.read(str(path), sizes)
+            for number, entry in enumerate(lines(index, shard)):
+                self._workers.go_on()
+                data = next(contents)
+                if extend(0, data) != entry.crc32c:
+                    raise records.Damaged(f"record {number} does not have its checksum")
+                if wanted[number]:
+                    self._write(entry, data, shard)
+        except records.Damaged as error:
+            raise Conflict(f"{shard.file.name} is damaged: {error}") from None
 
     def _is_wanted(self, entry: IndexEntry) -> bool:
         try:
-            if not self._landing.is_there(entry):
+            if not self._writer.is_there(entry):
                 return True
             with self._lock:
                 self._outcome.same += 1
@@ -103,7 +103,7 @@ class Unpack:
 
     def _write(self, entry: IndexEntry, data: bytes, shard: Shard) -> None:
         try:
-            self._landing.write(entry, data, f"{shard.file.name}.part")
+            self._writer.write(entry, data, f"{shard.file.name}.part")
         except NoPlace as error:
             self._note(entry, str(error))
         except PermissionError as error:

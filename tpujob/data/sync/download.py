@@ -1,30 +1,21 @@
-"""One object becomes one file: read into a file of another name, verified, then renamed.
-
-The name of the unfinished file says which generation it is of, so another process can continue it.
-"""
+"""One object becomes one file: read into a file of another name, verified, then renamed."""
 
 import hashlib
 import os
-import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO
 
-from tpujob.data.checksum import extend, of_file
 from tpujob.data.keys import PARTS_FOLDER
-from tpujob.data.objects import Hash, LocalFile, NotCopied, ObjectFacts, Reader, WrongBytes
+from tpujob.data.objects import LocalFile, NotCopied, ObjectFacts, Reader
 from tpujob.data.places import Outside, Prefix
-from tpujob.data.sync.ledger import Ledger
-from tpujob.data.sync.newest import copy_newest, hash_of
+from tpujob.data.sync.checksum_cache import ChecksumCache
+from tpujob.data.sync.endpoints import local_file
 from tpujob.data.sync.plan import Pair
-from tpujob.data.sync.told import NOBODY, Told
-from tpujob.data.sync.upload import Done, checksum_of
-from tpujob.data.sync.verify import hasher, said_of
-from tpujob.data.sync.walk import local_file
-from tpujob.errors import Conflict, NotFound, Transient
-
-_READ = 1 << 20
-_TRIES = 8
+from tpujob.data.sync.stream_copy import copy_newest, copy_stream
+from tpujob.data.sync.upload import Done, checksum_of, declared_hash
+from tpujob.errors import Conflict
 
 
 class NoPlace(NotCopied):
@@ -38,8 +29,8 @@ class Downloader:
     reader: Reader
     source: Prefix | Outside
     root: bytes
-    ledger: Ledger
-    told: Told = NOBODY
+    cache: ChecksumCache
+    moved: Callable[[int], None]
 
     def same(self, pair: Pair[ObjectFacts, LocalFile]) -> bool:
         """Whether there is nothing to copy; a file whose size is right is read, unless it was before. Where the source
@@ -48,8 +39,8 @@ class Downloader:
         if file is None or file.size != facts.size:
             return False
         if facts.crc32c is not None:
-            return checksum_of(file, self.ledger) == facts.crc32c
-        return bool(facts.identity) and self.ledger.origin(file) == self._origin(facts)
+            return checksum_of(file, self.cache) == facts.crc32c
+        return bool(facts.identity) and self.cache.origin(file) == self._origin(facts)
 
     def copy(self, pair: Pair[ObjectFacts, LocalFile]) -> Done:
         """Afterwards the file has the bytes of the object. Raises Conflict when the file or the object was changed
@@ -59,64 +50,24 @@ class Downloader:
             raise NotCopied("the storage does not say its checksum, so it cannot be verified")
         if self.same(pair):
             return "same"
-        copy_newest(self.reader, self.source.bucket, facts, partial(self._fetch, pair))
-        return "copied"
+        verified = copy_newest(self.reader, self.source.bucket, facts, partial(self._fetch, pair))
+        return "copied" if verified else "unverified"
 
-    def _fetch(self, pair: Pair[ObjectFacts, LocalFile], facts: ObjectFacts) -> None:
-        part = self._part(facts)
+    def _fetch(self, pair: Pair[ObjectFacts, LocalFile], facts: ObjectFacts) -> bool:
+        name = hashlib.sha256(f"{self.source}\0{facts.name}".encode()).hexdigest()[:40]
+        path = b"%b/%b/%b" % (self.root, PARTS_FOLDER.encode(), name.encode())
+        open_source = partial(self.reader.open, self.source.bucket, facts)
+        with open(path, "wb") as content:
+            part = _PartFile(path, content)
+            crc32c, verified = copy_stream(
+                facts.size, open_source, declared_hash(facts), part, self.moved
+            )
         try:
-            with open(part, "ab+", buffering=0) as content:
-                crc32c = self._fill(content, facts)
-            self._publish(pair, facts, part, crc32c)
-        except (NotFound, Conflict, NotCopied):
-            os.unlink(part)
+            self._publish(pair, facts, path, crc32c)
+        except (Conflict, NotCopied):
+            part.abandon()
             raise
-
-    def _fill(self, content: BinaryIO, facts: ObjectFacts) -> int:
-        """Afterwards the unfinished file is complete and verified; returns its CRC32C."""
-        size, crc32c = _hashed(content, facts.size)
-        self.told.had(size)
-        said, wrong = said_of(facts), (-1, 0)
-        told_all = said is not None or not facts.size
-        for failures in range(1, _TRIES + 1):
-            try:
-                if size < facts.size:
-                    told_all = told_all or not size
-                    size, crc32c, told = self._append(content, facts, size, crc32c)
-                    said = said or told
-                if size == facts.size:
-                    if not told_all:  # another process had begun it
-                        said, told_all = hash_of(self.reader, self.source.bucket, facts), True
-                    # what only may be a hash is none, when two reads agree with each other and not with it
-                    settled = said is not None and not said.certain and wrong == (size, crc32c)
-                    if settled or _verified(content, crc32c, said):
-                        if settled or (said is None and facts.size):
-                            self.told.unverified()
-                        return crc32c
-                content.truncate(0)  # what is there is wrong
-                if wrong == (size, crc32c) or failures == _TRIES:
-                    raise WrongBytes(size, facts)
-                wrong = size, crc32c
-                raise Transient(f"the bytes of {facts.name} are wrong")
-            except Transient:
-                if failures == _TRIES:
-                    raise
-                time.sleep(min(8.0, 0.05 * 2**failures))
-                size, crc32c = _hashed(content, facts.size)
-        raise AssertionError
-
-    def _append(
-        self, content: BinaryIO, facts: ObjectFacts, size: int, crc32c: int
-    ) -> tuple[int, int, Hash | None]:
-        def take(data: bytes) -> None:
-            nonlocal size, crc32c
-            content.write(data)
-            size += len(data)
-            crc32c = extend(crc32c, data)
-            self.told.sent(len(data))
-
-        told = self.reader.get(self.source.bucket, facts, size, take)
-        return size, crc32c, told
+        return verified
 
     def _publish(
         self, pair: Pair[ObjectFacts, LocalFile], facts: ObjectFacts, part: bytes, crc32c: int
@@ -125,26 +76,48 @@ class Downloader:
         make_folder(os.path.dirname(path))
         if os.path.isdir(path) and not os.path.islink(path):
             raise NoPlace("there is a folder of that name")
-        found = _look(pair.key, path)
+        now = _local_file(pair.key, path)
         before = pair.target.identity if pair.target and pair.target.path == path else None
-        if (found.identity if found else None) != before:
+        if (now.identity if now else None) != before:
             raise Conflict("the file was changed while the object was being copied")
         os.replace(part, path)
-        done = _look(pair.key, path)
-        if done:
-            self.ledger.keep_checksum(done, crc32c)
+        if written := _local_file(pair.key, path):
+            self.cache.keep_checksum(written, crc32c)
             if facts.identity:
-                self.ledger.keep_origin(done, self._origin(facts))
+                self.cache.keep_origin(written, self._origin(facts))
 
     def _origin(self, facts: ObjectFacts) -> str:
         return f"{self.source} {facts.name} {facts.identity}"
 
-    def _part(self, facts: ObjectFacts) -> bytes:
-        told = f"{self.source}\0{facts.name}\0{facts.identity}" if facts.identity else facts.name
-        name = hashlib.sha256(told.encode()).hexdigest()[:40]
-        return b"%b/%b/%b-%d" % (
-            self.root, PARTS_FOLDER.encode(), name.encode(), facts.generation,
-        )  # fmt: skip
+
+class _PartFile:
+    """A file that has not its name yet."""
+
+    def __init__(self, path: bytes, content: BinaryIO) -> None:
+        self._path, self._content = path, content
+        self._size = 0
+
+    def restart(self) -> None:
+        if self._size:
+            self._content.seek(0)
+            self._content.truncate()
+        self._size = 0
+
+    def write(self, chunks: Iterator[bytes], start: int) -> None:
+        del start  # its end
+        for data in chunks:
+            self._content.write(data)
+            self._size += len(data)
+
+    def position(self) -> int:
+        return self._size
+
+    def finish(self, crc32c: int) -> None:
+        del crc32c  # was compared as it came
+        self._content.flush()
+
+    def abandon(self) -> None:
+        os.unlink(self._path)
 
 
 def make_folder(folder: bytes) -> None:
@@ -157,29 +130,7 @@ def make_folder(folder: bytes) -> None:
         raise NoPlace("there is a file of the name of its folder") from None
 
 
-def _verified(content: BinaryIO, crc32c: int, said: Hash | None) -> bool:
-    """True where nothing is said."""
-    if said is None:
-        return True
-    if said.kind == "crc32c":
-        return crc32c.to_bytes(4, "big") == said.value
-    made = hasher(said.kind)
-    content.seek(0)
-    while data := content.read(_READ):
-        made.update(data)
-    return made.digest() == said.value
-
-
-def _hashed(content: BinaryIO, most: int) -> tuple[int, int]:
-    """Length and checksum of what is there; what is too long is wrong, and is removed."""
-    size, crc32c = of_file(content)
-    if size > most:
-        content.truncate(0)
-        return 0, 0
-    return size, crc32c
-
-
-def _look(key: str, path: bytes) -> LocalFile | None:
+def _local_file(key: str, path: bytes) -> LocalFile | None:
     try:
         return local_file(key, path, os.lstat(path))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A whole sync: what differs is planned, and copied by a crew. Each direction is a `Way` (`ways.py`)."""
+"""A whole sync: one thread plans what differs, others copy it. Each direction is in `directions.py`."""
 
 import os
 import shutil
@@ -11,21 +11,19 @@ from typing import Protocol
 
 from tpujob.data.keys import PARTS_FOLDER
 from tpujob.data.local import alone
-from tpujob.data.objects import LeftOut, NotCopied, Objects, Outcome, Reader
-from tpujob.data.places import Folder, Place, Prefix, UrlList, overlap
-from tpujob.data.sync.crew import AnyPair, Crew
-from tpujob.data.sync.ledger import Ledger
+from tpujob.data.objects import Changed, LeftOut, NotCopied, Objects, Outcome, Reader
+from tpujob.data.pack.manifest import NAME as MANIFEST
+from tpujob.data.places import Folder, Place, Prefix, Traffic, UrlList, overlap, route_of
+from tpujob.data.sync.checksum_cache import ChecksumCache
+from tpujob.data.sync.directions import direction
+from tpujob.data.sync.endpoints import ListedEndpoint
 from tpujob.data.sync.plan import pairs
-from tpujob.data.sync.sides import ListedSide
-from tpujob.data.sync.told import Told
-from tpujob.data.sync.upload import Changed, Done
-from tpujob.data.sync.ways import Way, way
-from tpujob.data.traffic import Traffic, route_of
+from tpujob.data.sync.workers import AnyPair, copy_all
 from tpujob.errors import BadRequest, Conflict, NotFound
 
 
 class Progress(Protocol):
-    """Is told how a sync goes on, by any thread."""
+    """Shows how far a sync has come; called by any thread."""
 
     def planned(self, size: int) -> None: ...
     def moved(self, size: int) -> None: ...
@@ -53,7 +51,7 @@ class Sync:
         source: Place,
         target: Place,
         objects: Objects,
-        ledger: Ledger,
+        cache: ChecksumCache,
         progress: Progress,
         reader: Reader | None = None,
     ) -> None:
@@ -61,11 +59,10 @@ class Sync:
         copied, NotFound for a missing source."""
         check(source, target)
         self._source, self._target, self._objects = source, target, objects
-        self._ledger, self._progress = ledger, progress
+        self._cache, self._progress = cache, progress
         self._outcome = Outcome()
         self._lock = threading.Lock()
-        told = Told(self._sent, progress.moved, self._unverified)
-        self._way: Way = way(source, target, objects, ledger, told, reader)
+        self._direction = direction(source, target, objects, cache, reader, self._moved)
 
     def preview(self) -> Preview:
         """What `run` would do. Nothing is written; files whose size is right are read, unless they were before."""
@@ -73,17 +70,17 @@ class Sync:
         found.class_b += self._looks
         for pair in self._pairs():
             try:
-                if self._way.copier.same(pair):
+                if self._direction.copier.same(pair):
                     found.same += 1
                     continue
             except (OSError, Changed):
                 pass  # the sync itself will say what is wrong with it
             found.objects += 1
             found.bytes += pair.source.size
-            class_a, class_b = self._way.operations(pair.source.size)
+            class_a, class_b = self._direction.operations(pair.source.size)
             found.class_a += class_a
             found.class_b += class_b
-        found.class_a += self._way.source.pages + self._way.target.pages
+        found.class_a += self._direction.source.pages + self._direction.target.pages
         found.left_out = self._outcome.left_out
         return found
 
@@ -91,15 +88,14 @@ class Sync:
         """Copy what differs. Raises what ends the whole sync; what concerns one file is in the outcome. Safe to repeat
         after any end: nothing is under its final name that is not whole and verified."""
         with ExitStack() as stack:
-            stack.enter_context(
-                self._ledger.alone(_one_name(self._source), _one_name(self._target))
-            )
-            parts = self._parts_folder(stack, self._target)
+            parts = self._parts_folder(stack)
             self._outcome.traffic = self._traffic()
-            Crew(self._way.copier.copy, self._settled, self._failed).work(self._planned())
+            manifests: list[AnyPair] = []
+            copy_all(self._without(manifests), self._copy)
+            self._copy_manifests(manifests)
             if parts and not self._outcome.left_out and not self._outcome.conflicts:
                 shutil.rmtree(parts, ignore_errors=True)
-                self._ledger.forget_folder(str(parts))
+                self._cache.forget_folder(str(parts))
         return self._outcome
 
     # the plan
@@ -126,45 +122,73 @@ class Sync:
 
     def _pairs(self) -> Iterator[AnyPair]:
         """What is at the source and can be at the target, with what is there."""
-        yield from pairs(self._possible(), self._way.target.items(_ignore))
+        # extra objects at the target are ignored
+        yield from pairs(self._possible(), self._direction.target.items(lambda _: None))
 
     def _possible(self) -> Iterator[tuple[str, object]]:
-        why_not = self._way.why_not()
-        for key, item in self._way.source.items(self._leave_out):
-            reason = why_not(key)
+        for key, item in self._direction.source.items(self._leave_out):
+            reason = self._direction.why_not(key)
             if reason:
                 self._leave_out(LeftOut(key or str(self._source), reason))
             else:
                 yield key, item
-        if isinstance(self._way.source, ListedSide) and not self._way.source.found:
+        source = self._direction.source
+        if isinstance(source, ListedEndpoint) and not source.found:
             raise NotFound(f"there is nothing below {self._source}")
 
-    def _parts_folder(self, stack: ExitStack, target: Place) -> Path | None:
+    def _parts_folder(self, stack: ExitStack) -> Path | None:
         """The folder of unfinished downloads, for this process alone."""
-        if not isinstance(target, Folder):
+        if not isinstance(self._target, Folder):
             return None
-        parts = Path(os.path.realpath(target.path)) / PARTS_FOLDER
+        parts = Path(os.path.realpath(self._target.path)) / PARTS_FOLDER
         try:
             parts.mkdir(parents=True, exist_ok=True)
-            other = f"another `tpujob data sync` writes to {target}"
+            other = f"another `tpujob data sync` writes to {self._target}"
             stack.enter_context(alone(parts / "lock", other))
         except OSError as error:
-            raise BadRequest(f"cannot write to {target}: {error.strerror}") from error
-        self._ledger.keep_folder(str(parts))
+            raise BadRequest(f"cannot write to {self._target}: {error.strerror}") from error
+        self._cache.keep_folder(str(parts))
         return parts
 
     # the copying
 
-    def _sent(self, size: int) -> None:
+    def _without(self, manifests: list[AnyPair]) -> Iterator[AnyPair]:
+        """All pairs but those of manifests, which are added to the list."""
+        for pair in self._planned():
+            if pair.key.rpartition("/")[2] == MANIFEST:
+                manifests.append(pair)
+            else:
+                yield pair
+
+    def _copy_manifests(self, manifests: list[AnyPair]) -> None:
+        """Copy the manifests of packed sets, after all that they name; none while something is left out, as a packed
+        set with a manifest counts as whole."""
+        if not self._outcome.left_out and not self._outcome.conflicts:
+            copy_all(manifests, self._copy)
+            return
+        for pair in manifests:
+            self._leave_out(
+                LeftOut(pair.key, "other files were not copied, and it would name them")
+            )
+
+    def _moved(self, size: int) -> None:
         with self._lock:
             self._outcome.sent_bytes += size
         self._progress.moved(size)
 
-    def _unverified(self) -> None:
-        with self._lock:
-            self._outcome.unverified += 1
-
-    def _settled(self, pair: AnyPair, done: Done) -> None:
+    def _copy(self, pair: AnyPair) -> None:
+        """Copy one pair, and note what concerns it alone. Raises what concerns them all."""
+        try:
+            done = self._direction.copier.copy(pair)
+        except Conflict as error:
+            self._note(LeftOut(pair.key, error.message), conflict=True)
+            return
+        except NotCopied as error:
+            self._leave_out(LeftOut(pair.key, str(error)))
+            return
+        except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
+            self._leave_out(LeftOut(pair.key, f"the file: {error.strerror}"))
+            return
         size = pair.source.size
         with self._lock:
             if done == "same":
@@ -173,23 +197,9 @@ class Sync:
             else:
                 self._outcome.copied += 1
                 self._outcome.copied_bytes += size
+                self._outcome.unverified += done == "unverified"
         if done == "same":
             self._progress.moved(size)
-
-    def _failed(self, pair: AnyPair, error: Exception) -> bool:
-        """Note what concerns one file; False: it concerns them all."""
-        match error:
-            case Conflict():
-                self._note(LeftOut(pair.key, error.message), conflict=True)
-            case Changed():
-                self._leave_out(LeftOut(pair.key, "it was written to while it was being copied"))
-            case NotCopied():
-                self._leave_out(LeftOut(pair.key, str(error)))
-            case FileNotFoundError() | PermissionError() | NotADirectoryError():
-                self._leave_out(LeftOut(pair.key, f"the file: {error.strerror}"))
-            case _:
-                return False
-        return True
 
     def _leave_out(self, one: LeftOut) -> None:
         self._note(one, conflict=False)
@@ -221,15 +231,6 @@ def _check_here(source: Folder | UrlList) -> None:
         raise NotFound(f"there is no folder {source.path}")
     if isinstance(source, Folder) and not found.is_dir():
         raise BadRequest(
-            f"{source.path} is no folder",
+            f"{source.path} is not a folder",
             hint="name the folder that the file is in; a list of URLs begins with the line TsvHttpData-1.0",
         )
-
-
-def _one_name(place: Place) -> str:
-    """The same for a folder however its path is written."""
-    return os.path.realpath(place.path) if isinstance(place, Folder) else str(place)
-
-
-def _ignore(_: LeftOut) -> None:
-    """What the target has that has no counterpart is nobody's business here."""

@@ -1,206 +1,270 @@
-"""One file becomes one object: declared by its checksum, conditional, and for a large file in a session that another
-process can continue."""
+"""Bytes become one object of a bucket: declared by their checksum, conditional, and never all in memory when large."""
 
 import os
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import BinaryIO, Literal
 
-from tpujob.data.checksum import extend, of_file
-from tpujob.data.objects import LocalFile, ObjectFacts, Objects, Piece
-from tpujob.data.places import Prefix
-from tpujob.data.sync.ledger import Ledger
+from tpujob.data.checksums import Hash, of_file
+from tpujob.data.objects import (
+    Changed,
+    LocalFile,
+    ObjectContent,
+    ObjectFacts,
+    Objects,
+    Piece,
+    Reader,
+)
+from tpujob.data.places import Outside, Prefix
+from tpujob.data.sync.checksum_cache import ChecksumCache
+from tpujob.data.sync.endpoints import local_file
 from tpujob.data.sync.plan import Pair
-from tpujob.data.sync.told import NOBODY, Told
-from tpujob.data.sync.walk import local_file
-from tpujob.errors import Conflict, NotFound, Transient
+from tpujob.data.sync.stream_copy import copy_newest, copy_stream
+from tpujob.errors import Conflict, Transient
 
-#: bytes up to which a file goes in one request
+#: bytes up to which an object goes in one request
 SMALL = 8 << 20
-#: least bytes of a piece: what may have to be sent again
-PIECE = 32 << 20
-_MOST_PIECES = 9_000
-_QUANTUM = 256 << 10  #: pieces are multiples of it (documented)
+_QUANTUM = 256 << 10  #: a piece that is not the last has a multiple of it (documented)
 _READ = 1 << 20
 _TRIES = 8
-_SESSIONS = 3  #: that are begun for one file in one sync
 
-Done = Literal["copied", "same"]
-
-
-class Changed(Exception):
-    """The file was written to while it was being copied."""
+Done = Literal["copied", "same", "unverified"]
 
 
 @dataclass(frozen=True, slots=True)
 class Uploader:
-    """Threads share it."""
+    """Copies files of this machine. Threads share it."""
 
     objects: Objects
-    ledger: Ledger
+    cache: ChecksumCache
     target: Prefix
-    told: Told = NOBODY
+    moved: Callable[[int], None]
 
     def same(self, pair: Pair[LocalFile, ObjectFacts]) -> bool:
         """Whether there is nothing to copy; a file whose size is right is read, unless it was before."""
         file, there = pair.source, pair.target
         if there is None or there.crc32c is None or there.size != file.size:
             return False
-        return checksum_of(file, self.ledger) == there.crc32c
+        return checksum_of(file, self.cache) == there.crc32c
 
     def copy(self, pair: Pair[LocalFile, ObjectFacts]) -> Done:
-        """Afterwards the object has the bytes of the file. Raises Conflict when somebody else wrote it meanwhile,
-        Changed, OSError for the file, and what `Objects` raises."""
+        """Afterwards the object has the bytes of the file. Raises Conflict when another writer was faster, Changed,
+        OSError for the file, and what `Objects` raises."""
         if self.same(pair):
             return "same"
         file = pair.source
-        generation = pair.target.generation if pair.target else 0
-        name = self.target.prefix + file.key
+        if not file.size:
+            opened(file).close()
+        sink = _sink(self.objects, self.target, pair.key, file.size, pair.target, "")
         try:
-            if file.size <= SMALL:
-                self._small(file, name, generation)
-            else:
-                self._large(file, name, generation)
-        except Conflict as error:
-            # our own try whose answer was lost, or another sync of the same files
-            found = self.objects.look(self.target.bucket, name)
-            if not (
-                found and found.size == file.size and found.crc32c == checksum_of(file, self.ledger)
-            ):
-                raise Conflict("something else was written there meanwhile") from error
+            crc32c, _ = copy_stream(file.size, partial(_file_content, file), None, sink, self.moved)
+        except Conflict:
+            sink.check_ours(checksum_of(file, self.cache))
+        else:
+            self.cache.keep_checksum(file, crc32c)
         return "copied"
 
-    def _small(self, file: LocalFile, name: str, generation: int) -> None:
-        with opened(file) as content:
-            data = content.read()
-            check_unchanged(file, content)
-        crc32c = extend(0, data)
-        self.objects.put(self.target.bucket, name, data, crc32c, generation)
-        self.told.sent(len(data))
-        self.ledger.keep_checksum(file, crc32c)
 
-    def _large(self, file: LocalFile, name: str, generation: int) -> None:
-        target = f"gs://{self.target.bucket}/{name}"
-        crc32c, tries = None, 0
-        while crc32c is None:
-            tries += 1
-            try:
-                crc32c = self._in_session(file, name, target, generation)
-            except (
-                NotFound
-            ):  # the session has ended: before its time, or as its bytes arrived changed
-                self.ledger.forget_session(file, target)
-                if tries == _SESSIONS:
-                    raise
-        self.ledger.forget_session(file, target)
-        self.ledger.keep_checksum(file, crc32c)
+@dataclass(frozen=True, slots=True)
+class Importer:
+    """Copies objects outside Cloud Storage, through the memory of this process. Threads share it."""
 
-    def _in_session(self, file: LocalFile, name: str, target: str, generation: int) -> int:
-        session, offset = self._session(file, name, target, generation)
+    reader: Reader
+    source: Outside
+    objects: Objects
+    target: Prefix
+    moved: Callable[[int], None]
+
+    def same(self, pair: Pair[ObjectFacts, ObjectFacts]) -> bool:
+        """Whether there is nothing to copy. Costs no request: lists have all that is compared."""
+        facts, there = pair.source, pair.target
+        if there is None or there.size != facts.size:
+            return False
+        if facts.crc32c is not None and there.crc32c is not None:
+            return facts.crc32c == there.crc32c
+        return bool(facts.identity) and facts.identity == there.source
+
+    def copy(self, pair: Pair[ObjectFacts, ObjectFacts]) -> Done:
+        """Afterwards the object has the bytes of the source. Raises Conflict when another writer was faster, and what
+        `Reader` and `Objects` raise."""
+        if self.same(pair):
+            return "same"
+        verified = copy_newest(
+            self.reader, self.source.bucket, pair.source, partial(self._store, pair)
+        )
+        return "copied" if verified else "unverified"
+
+    def _store(self, pair: Pair[ObjectFacts, ObjectFacts], facts: ObjectFacts) -> bool:
+        sink = _sink(self.objects, self.target, pair.key, facts.size, pair.target, facts.identity)
+        source = partial(self.reader.open, self.source.bucket, facts)
         try:
-            with opened(file) as content:
-                return _Sender(self, file, content, session).run(offset)
-        except (Conflict, Changed):
-            self.objects.drop(session)
-            self.ledger.forget_session(file, target)
-            raise
+            return copy_stream(facts.size, source, declared_hash(facts), sink, self.moved)[1]
+        except Conflict:
+            sink.check_ours(None)
+            return True
 
-    def _session(
-        self, file: LocalFile, name: str, target: str, generation: int
-    ) -> tuple[str, int | ObjectFacts]:
-        session, fits = self.ledger.session(file, target, generation)
-        if session and fits:
+
+class _ObjectSink:
+    """What uploads of all sizes share: the name, the condition, and whether a conflict is one with ourselves."""
+
+    def __init__(
+        self, objects: Objects, bucket: str, name: str, size: int, generation: int, source: str
+    ) -> None:
+        """`generation`: what is there by now; 0: nothing. `source`: kept with the object, and shown by lists."""
+        self.objects, self.bucket, self.name = objects, bucket, name
+        self.size, self.generation, self.source = size, generation, source
+        self.crc32c: int | None = None  #: of what was to get the name
+
+    def check_ours(self, crc32c: int | None) -> None:
+        """After a Conflict: raise Conflict unless the object has our bytes. It may be our own try whose answer was
+        lost, or another machine's copy of the same."""
+        there = self.objects.look(self.bucket, self.name)
+        if there and there.size == self.size:
+            crc32c = self.crc32c if crc32c is None else crc32c
+            if there.crc32c is not None and there.crc32c == crc32c:
+                return
+            if self.source and there.source == self.source:
+                return
+        raise Conflict("something else was written there meanwhile")
+
+
+class _SmallObject(_ObjectSink):
+    """In memory, then in one request."""
+
+    data = b""
+
+    def restart(self) -> None:
+        self.data = b""
+
+    def write(self, chunks: Iterator[bytes], start: int) -> None:
+        del start  # always the first byte: there is all or nothing
+        self.data = b"".join(chunks)
+
+    def position(self) -> int:
+        return len(self.data)
+
+    def finish(self, crc32c: int) -> None:
+        self.crc32c = crc32c
+        self.objects.put(self.bucket, self.name, self.data, crc32c, self.generation, self.source)
+
+    def abandon(self) -> None: ...
+
+
+class _LargeObject(_ObjectSink):
+    """In an upload session, which takes all but the last bytes in one request. Those wait in memory: the checksum that
+    they declare must be known before they are sent."""
+
+    session = ""
+    tail = b""
+    whole = False  #: the session has all but the tail
+
+    @property
+    def tail_start(self) -> int:
+        return (self.size - 1) // _QUANTUM * _QUANTUM
+
+    def restart(self) -> None:
+        self.abandon()
+        self.session = self.objects.begin(
+            self.bucket, self.name, self.size, self.generation, self.source
+        )
+
+    def write(self, chunks: Iterator[bytes], start: int) -> None:
+        self.tail, self.whole = b"", False
+        body = self._before_tail(chunks, start)
+        if start < self.tail_start:
+            piece = Piece(start, self.tail_start, self.size)
+            there = self.objects.send(self.session, body, piece, None)
+            if there != self.tail_start:
+                raise Transient(f"the storage has not taken all that was sent for {self.name}")
+        else:
+            self.tail = b"".join(chunks)
+        self.whole = True
+
+    def position(self) -> int:
+        if self.whole:
+            return self.size
+        there = self.objects.offset(self.session, self.size)
+        return there if isinstance(there, int) else self.tail_start
+
+    def finish(self, crc32c: int) -> None:
+        self.crc32c = crc32c
+        piece = Piece(self.tail_start, self.size, self.size)
+        for failures in range(1, _TRIES + 1):
             try:
-                offset = self.objects.offset(session, file.size)
-                if isinstance(offset, int):
-                    self.told.had(offset)
-                return session, offset
-            except NotFound:
-                pass
-        elif session:
-            self.objects.drop(session)
-        session = self.objects.begin(self.target.bucket, name, file.size, generation)
-        self.ledger.keep_session(file, target, generation, session)
-        return session, 0
-
-
-class _Sender:
-    """Sends one file in pieces. Every byte is hashed once, in order, whatever is sent twice."""
-
-    def __init__(self, up: Uploader, file: LocalFile, content: BinaryIO, session: str) -> None:
-        self._up, self._file, self._content, self._session = up, file, content, session
-        self._hashed, self._crc32c = 0, 0
-
-    def run(self, offset: int | ObjectFacts) -> int:
-        """The checksum of the whole. `offset`: what the session has."""
-        failures = 0
-        while isinstance(offset, int):
-            piece = self._piece(offset)
-            try:
-                offset = self._send(piece)
-                failures = 0
+                there = self.objects.send(self.session, self.tail, piece, crc32c)
             except Transient:
-                failures += 1
-                if failures >= _TRIES:
+                if failures == _TRIES:
                     raise
-                time.sleep(min(8.0, 0.1 * 2**failures))
-                offset = self._up.objects.offset(self._session, self._file.size)
-        if (offset.size, offset.crc32c) != (self._file.size, self._hash_up_to(self._file.size)):
-            raise Conflict(f"the storage has other bytes than were sent for {offset.name}")
-        check_unchanged(self._file, self._content)
-        return self._crc32c
+                there = self.objects.offset(self.session, self.size)
+            if isinstance(there, ObjectFacts):
+                if (there.size, there.crc32c) != (self.size, crc32c):
+                    raise Conflict(f"the storage has other bytes than were sent for {self.name}")
+                self.session = ""
+                return
 
-    def _piece(self, start: int) -> Piece:
-        """The last piece is sent alone, as the checksum that it declares must be known before it is sent."""
-        size = self._file.size
-        step = max(PIECE, -(-size // _MOST_PIECES // _QUANTUM) * _QUANTUM)
-        if start + step < size:
-            return Piece(start, start + step, size)
-        alone = (size - 1) // _QUANTUM * _QUANTUM
-        return Piece(start, size if start >= alone else alone, size)
+    def abandon(self) -> None:
+        session, self.session = self.session, ""
+        if session:
+            self.objects.drop(session)
 
-    def _send(self, piece: Piece) -> int | ObjectFacts:
-        crc32c = None
-        if piece.last:
-            crc32c = self._hash_up_to(piece.size)
-            check_unchanged(self._file, self._content)
-        return self._up.objects.send(self._session, self._bytes(piece), piece, crc32c)
-
-    def _bytes(self, piece: Piece) -> Iterator[bytes]:
-        self._hash_up_to(piece.start)
-        at = piece.start
-        while at < piece.end:
-            self._content.seek(at)
-            data = self._content.read(min(_READ, piece.end - at))
-            if not data:
-                raise Changed
-            at += len(data)
-            if at > self._hashed:
-                self._crc32c = extend(self._crc32c, data[self._hashed - at + len(data) :])
-                self._hashed = at
-            yield data
-            self._up.told.sent(len(data))
-
-    def _hash_up_to(self, end: int) -> int:
-        self._content.seek(self._hashed)
-        while self._hashed < end:
-            data = self._content.read(min(_READ, end - self._hashed))
-            if not data:
-                raise Changed
-            self._crc32c = extend(self._crc32c, data)
-            self._hashed += len(data)
-        return self._crc32c
+    def _before_tail(self, chunks: Iterator[bytes], at: int) -> Iterator[bytes]:
+        for data in chunks:
+            head = data if at + len(data) <= self.tail_start else data[: self.tail_start - at]
+            self.tail += data[len(head) :]
+            at += len(head)
+            if head:
+                yield head
 
 
-def checksum_of(file: LocalFile, ledger: Ledger) -> int:
-    """From the ledger, or by reading the file. Raises Changed, OSError."""
-    known = ledger.checksum(file)
+def _sink(
+    objects: Objects,
+    target: Prefix,
+    key: str,
+    size: int,
+    there: ObjectFacts | None,
+    source: str,
+) -> _SmallObject | _LargeObject:
+    kind = _SmallObject if size <= SMALL else _LargeObject
+    generation = there.generation if there else 0
+    return kind(objects, target.bucket, target.prefix + key, size, generation, source)
+
+
+def declared_hash(facts: ObjectFacts) -> Hash | None:
+    """What a list or a look has declared of its bytes."""
+    if facts.crc32c is not None:
+        return Hash("crc32c", facts.crc32c.to_bytes(4, "big"))
+    return facts.hash
+
+
+@contextmanager
+def _file_content(file: LocalFile, start: int) -> Generator[ObjectContent]:
+    with opened(file) as content:
+        content.seek(start)
+        yield ObjectContent(_file_chunks(file, content))
+
+
+def _file_chunks(file: LocalFile, content: BinaryIO) -> Iterator[bytes]:
+    left = file.size - content.tell()
+    while left:
+        data = content.read(min(left, _READ))
+        if not data:
+            raise Changed
+        left -= len(data)
+        if not left:  # before the last piece gives the object its name
+            check_unchanged(file, content)
+        yield data
+
+
+def checksum_of(file: LocalFile, cache: ChecksumCache) -> int:
+    """From the cache, or by reading the file. Raises Changed, OSError."""
+    known = cache.checksum(file)
     if known is None:
         with opened(file) as content:
             _, known = of_file(content)
             check_unchanged(file, content)
-        ledger.keep_checksum(file, known)
+        cache.keep_checksum(file, known)
     return known
 
 
@@ -218,6 +282,6 @@ def opened(file: LocalFile) -> BinaryIO:
 
 def check_unchanged(file: LocalFile, content: BinaryIO) -> None:
     """Raises Changed."""
-    found = local_file(file.key, file.path, os.fstat(content.fileno()))
-    if found.identity != file.identity:
+    now = local_file(file.key, file.path, os.fstat(content.fileno()))
+    if now.identity != file.identity:
         raise Changed

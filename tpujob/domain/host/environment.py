@@ -7,7 +7,7 @@ import re
 
 from tpujob.domain.spec import JobSpec, Mount, time_text
 from tpujob.protocol import EnvironmentOrder, MountOrder
-from tpujob.protocol.telling import telling
+from tpujob.protocol.secret_names import secret_variables
 
 #: what the bundled programs run in where a job names nothing else: a file of their own bundle, and the Python that it
 #: was resolved for
@@ -79,7 +79,7 @@ def warnings(spec: JobSpec) -> list[str]:
         found.append("the image needs python3 and the packages of the bundled program")
     found += [
         f"run.env.{name} is kept in the job's record; a secret belongs into run.secrets: `tpujob secret set {name}`"
-        for name in telling(spec.run.env)
+        for name in secret_variables(spec.run.env)
     ]
     found += [
         f"{mount.bucket} may be written to by every host at {mount.to}"

@@ -18,8 +18,8 @@ from workloads.contract import ProgramContext
 COORDINATOR_PORT = 8476
 #: the same for the check before the program, which may still be going down when the program starts
 PREFLIGHT_PORT = 8477
-#: where each host listens to the others of its slice
-VOICE_PORT = 8482
+#: where the agent of host 0 waits for those of the others, before that check
+MEETING_PORT = 8482
 #: where the first host lets the slices of a Multislice find each other, for libtpu
 MEGASCALE_PORT = 8080
 #: bytes of output that an attempt may leave per host; more, and the middle is dropped
@@ -71,7 +71,6 @@ def _plan(
         "folders": data.folders(job),
         "outputs": list(spec.outputs),
         "created_at": float(job.created_at),
-        "voice": {"peers": [f"{one.internal_ip}:{VOICE_PORT}" for one in endpoints]},
         "type": job.slice.type if job.slice else "",
         "shared": _cache(job),
     }
@@ -128,6 +127,7 @@ def _preflight(job: Job, endpoints: Sequence[Endpoint], spec: JobSpec) -> Prefli
         "chips": chips if found.known else 0,
         "hosts": hosts,
         "coordinator": f"{endpoints[0].internal_ip}:{PREFLIGHT_PORT}",
+        "meeting": f"{endpoints[0].internal_ip}:{MEETING_PORT}",
         "required": spec.run.workload is not None,
         "seconds": preflight_seconds(hosts, chips, staged=bool(data.stage_orders(job))),
         "ports": [COORDINATOR_PORT, *([MEGASCALE_PORT] if job.slice.tpu_slices > 1 else [])],

@@ -19,19 +19,19 @@ from tpujob.protocol import (
     ReportDocument,
     VerdictDocument,
     limits,
+    old_slice_report,
     paths,
     signing,
-    slice_report,
 )
 from workloads.contract import Blame
 
-#: such a word, or what the object of a slice says of the phases or notices of all hosts
+#: such a word, or what an object of an old agent says of the phases or notices of all hosts
 _TURNS = re.compile(
     rf'"(?:{"|".join((Phase.STOPPING, Phase.EXITED, *filter(None, NOTICES)))})"'
     r'|"(?:phase|notice)":\{[^{}]*(?:\{[^{}]*\})?[^{}]*\}'
 )
 
-#: the `proven` of a report from the object of a slice, whose body has a signature of its own
+#: the `proven` of a report from an object with the reports of many hosts, whose body has a signature of its own
 OF_SLICE = "slice"
 
 _PHASES = {phase.value: phase for phase in Phase}
@@ -76,15 +76,18 @@ def host_of(job: Job, path: str) -> int | None:
     return int(number) if fits else None
 
 
-def read_signed(job: Job, host: int, metadata: Mapping[str, str], key: str | None) -> Report | None:
-    """The report in an object's metadata; None when it is not of that host of the newest attempt, or not signed with
-    `key` (None: an agent that does not sign). Its age is not known here."""
+def read_signed(
+    job: Job, host: int, metadata: Mapping[str, str], key: str | None
+) -> tuple[Report, float | None] | None:
+    """Return the report in an object's metadata, without its age, and when it was made, by the storage's clock (None:
+    unknown). None when it is not of that host of the newest attempt, or not signed with `key` (None: an agent that does
+    not sign)."""
     text = metadata.get("report", "")
     if key is not None and not signing.verify(key, metadata.get("mac"), "report", text):
         return None
-    said, report = _read(host, text)
+    said, report, at = _read(host, text)
     newest = job.attempt.number if job.attempt else None
-    return report if report and report.attempt == newest and said == job.id else None
+    return (report, at) if report and report.attempt == newest and said == job.id else None
 
 
 def report_of(job: Job, host: int, said: Mapping[str, object]) -> Report | None:
@@ -98,15 +101,15 @@ def report_of(job: Job, host: int, said: Mapping[str, object]) -> Report | None:
 
 def read_report(host: int, text: str, *, age: float) -> Report | None:
     """The report in a text; None when it is none of `host`. A value of a wrong kind is passed over."""
-    _, report = _read(host, text)
+    report = _read(host, text)[1]
     return replace(report, age=age) if report else None
 
 
 @lru_cache(maxsize=4096)  # a tick comes several times as often as a new report
-def _read(host: int, text: str) -> tuple[object, Report | None]:
-    """The job that a text speaks of, as it says, and the report in it, without its age."""
+def _read(host: int, text: str) -> tuple[object, Report | None, float | None]:
+    """The job that a text speaks of, as it says; the report in it, without its age; when that was made."""
     said = _report_document(text)
-    return said.get("job"), _report(host, said)
+    return said.get("job"), _report(host, said), _number(said.get("at"))
 
 
 def _report(host: int, said: ReportDocument) -> Report | None:
@@ -186,7 +189,7 @@ def _maintenance(value: object) -> Maintenance | None:
 
 def read_evidence(body: bytes, signed: str = "") -> tuple[str, ...]:
     """The lines that an agent kept of a bad end, from the body of its report; empty when it kept none, or when these
-    are not those whose hash is `signed`. Curves follow (`series.py`)."""
+    are not those whose hash is `signed`."""
     first = body[: limits.MAX_EVIDENCE_READ].partition(b"\n")[0]
     if signed and signing.digest(first) != signed:
         return ()
@@ -199,11 +202,11 @@ def read_evidence(body: bytes, signed: str = "") -> tuple[str, ...]:
 
 def evidence_of(report: Report, body: bytes, key: str) -> tuple[str, ...]:
     """The lines of one host from the body of the object that had its report; empty when it has none, or older ones."""
-    found = slice_report.read_body(body, key)
-    if found is None:
+    if report.proven != OF_SLICE:
         return read_evidence(body, report.proven)
-    words = (w for w in found.words if w.host == report.host)
-    fresh = (w.evidence for w in words if (_whole(w.said.get("seq")) or 0) >= report.seq)
+    content = old_slice_report.read_slice_report(body, key)
+    own = (one for one in content.reports if one.host == report.host) if content else ()
+    fresh = (o.evidence for o in own if (_whole(o.document.get("seq")) or 0) >= report.seq)
     return read_evidence(next(fresh, b""))
 
 

@@ -1,6 +1,6 @@
-"""Reads the curves of an attempt from the body of what its hosts report. Anybody may have written that who can write to
-the bucket: it counts if the key of the attempt has signed it. A program may tell anything, too: what is no number in
-its place is passed over."""
+"""Reads the curves of an attempt from the body of the report of its host 0. Anybody may have written that who can write
+to the bucket: it counts if the key of the attempt has signed it. What a program reports may be anything, too: what is
+not a number in its place is ignored."""
 
 import json
 import math
@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from tpujob.domain.text import one_line
-from tpujob.protocol import Phase, limits, slice_report
+from tpujob.protocol import limits
+from tpujob.protocol.old_slice_report import read_slice_report
+from tpujob.protocol.report import read_report_body
 from tpujob.protocol.series import MAX_NAMES, MAX_ROWS, MAX_SERIES_READ
 
 #: bytes of the body of an agent that does not sign, after which nothing of a series is read
@@ -25,29 +27,28 @@ class Point(NamedTuple):
     last: float
 
 
-class Signed(NamedTuple):
+class SignedCurves(NamedTuple):
     """The curves in a body that hosts of the attempt have signed."""
 
-    number: int  #: the highest of its words; the newer of two bodies has the higher one
-    at: float | None  #: when it was made, by the storage's clock; None: its host did not know that
-    last: bool  #: the program of the host that wrote it is over
-    line: bytes  #: for `read_series`; empty: its program has told no steps
+    number: int  #: of the report; the newer of two bodies has the higher one
+    line: bytes  #: for `read_series`; empty: its program has reported no steps
 
 
-def read_signed(body: bytes, key: str) -> Signed | None:
-    """None: the body is not signed with that key."""
-    found = slice_report.read_body(body, key)
-    if found is None:
+def read_curves(body: bytes, key: str) -> SignedCurves | None:
+    """Return the curves in a body; None: it is not signed with that key."""
+    if content := read_report_body(body, key):
+        number, line = content.seq, content.curves
+    elif old := read_slice_report(body, key):
+        numbers = [n for one in old.reports if isinstance(n := one.document.get("seq"), int)]
+        number, line = max(numbers, default=0), old.curves
+    else:
         return None
-    numbers = [n for word in found.words if isinstance(n := word.said.get("seq"), int)]
-    own = [word.said.get("phase") for word in found.words if word.host == found.by]
-    line = slice_report.series_of(body)
-    return Signed(
-        number=max(numbers, default=0),
-        at=_number(found.at),
-        last=Phase.EXITED in own,
-        line=line if len(line) <= MAX_SERIES_READ else b"",
-    )
+    return SignedCurves(number, line if len(line) <= MAX_SERIES_READ else b"")
+
+
+def unsigned_curves(body: bytes) -> bytes:
+    """Return the curves in a body of an agent that does not sign."""
+    return [*body.split(b"\n", 2), b""][1]
 
 
 def read_series(line: bytes) -> dict[str, list[Point]]:

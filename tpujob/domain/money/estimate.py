@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import Accelerator, region_of
-from tpujob.domain.money import ledger, looks
+from tpujob.domain.money import ledger, polling_cost
 from tpujob.domain.money.estimate_shapes import Estimate, Kind, Line, Use
 from tpujob.domain.prices import GIB, HOURS_A_MONTH, LIST, Price, PriceList, micros
 from tpujob.domain.text import amount_of_bytes, dollars, many
@@ -152,12 +152,8 @@ def machines(job: Sought) -> Iterator[Line]:
     yield line(Kind.MACHINES, "external addresses", formula, job.hosts * job.hours, price)
 
 
-#: class A operations an hour of a slice whose program prints: one host writes what all have, every five minutes
-#: (`agent/voice/pile.py`); a host that prints more than 512 KiB in that time writes its own (`agent/ship/log.py`)
+#: class A operations an hour of a host whose program prints: a segment every five minutes (`agent/upload/log.py`)
 LOG_WRITES = 12
-#: seconds between two looks of the backend at the reports of a running job (`domain/decide/active.py`), each object by
-#: its name while that costs less than a list (`engine/listing.py`)
-LOOKS_EVERY = 10
 
 
 def storage(job: Sought) -> Iterator[Line]:
@@ -181,20 +177,20 @@ def operations(job: Sought) -> Iterator[Line]:
     yield line(
         Kind.OPERATIONS,
         "reports of hosts",
-        f"{number(reports)} an hour x {job.time}, class A: one host writes for all",
-        reports * job.hours,
+        f"{number(reports)} an hour x {many(job.hosts, 'host')} x {job.time}, class A",
+        reports * job.hosts * job.hours,
         a,
     )
     if use.prints:
         yield line(
             Kind.OPERATIONS,
             "logs of hosts",
-            f"{LOG_WRITES} an hour x {job.time}, class A: one host writes for all",
-            LOG_WRITES * job.hours,
+            f"{LOG_WRITES} an hour x {many(job.hosts, 'host')} x {job.time}, class A",
+            LOG_WRITES * job.hosts * job.hours,
             a,
-            "while the program prints all the time, on each host at most 512 KiB in five minutes",
+            "while the program prints all the time, on each host at most 4 MiB in five minutes",
         )
-    yield from _looks(job)
+    yield _lists(job)
     for what, option, count, price, letter in (
         ("objects that the program writes", "--objects-written", use.objects_written, a, "A"),
         ("objects that the program reads", "--objects-read", use.objects_read, b, "B"),
@@ -206,24 +202,17 @@ def operations(job: Sought) -> Iterator[Line]:
             yield line(Kind.OPERATIONS, what, formula, count, price)
 
 
-def _looks(job: Sought) -> Iterator[Line]:
-    """At what hosts report, by the backend."""
-    a_look, an_hour = min(looks.FIRST, job.hosts), 3600 // LOOKS_EVERY
-    yield line(
+def _lists(job: Sought) -> Line:
+    """Of what hosts report, by the backend."""
+    an_hour = int(3600 / polling_cost.UNASKED)
+    return line(
         Kind.OPERATIONS,
-        "looks of the backend",
-        f"{an_hour} an hour x {many(a_look, 'object')} x {job.time}, class B",
-        an_hour * a_look * job.hours,
-        job.prices.class_b,
+        "lists of the backend",
+        f"{an_hour} an hour x {job.time}, class A",
+        an_hour * job.hours,
+        job.prices.class_a,
+        "if no other job runs: one list serves all jobs",
     )
-    if job.hosts > 1:
-        yield line(
-            Kind.OPERATIONS,
-            "lists of the backend",
-            f"{3600 // looks.WHOLE:.0f} an hour x {job.time}, class A: another host may have come to speak",
-            3600 // Decimal(looks.WHOLE) * job.hours,
-            job.prices.class_a,
-        )
 
 
 def copies(job: Sought) -> Iterator[Line]:

@@ -29,7 +29,7 @@ class Surroundings:
     """What a context adds to the bill of its jobs."""
 
     external_ips: bool = True
-    report_every: float = 60.0  #: seconds between two reports of a slice, by one host for all
+    report_every: float = 60.0  #: seconds between two reports of a host
     cloud_run: Literal["", "always", "called"] = ""  #: where the backend runs; empty: not there
     firestore: bool = False
     secrets: bool = False  #: the keys of slices are in Secret Manager

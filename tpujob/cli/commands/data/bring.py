@@ -57,7 +57,7 @@ def _sync(source: str, target: str) -> None:
     from tpujob.cli.commands.data.sync import copied
     from tpujob.cli.render.data.pages import outcome_page
 
-    ended = "Nothing was submitted. What is whole stays; the same command goes on."
+    ended = "Nothing was submitted. Whole files are kept; the same command goes on."
     record = copied(source, target, ended)
     for line in outcome_page(record).splitlines():
         note(f"data: {line.strip()}")

@@ -2,134 +2,90 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Generator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tpujob.cli.commands.data.sync import settings
 from tpujob.cli.errors import FOUND, on_interrupt
 from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
-    from tpujob.data.pack.places import SetSource, SetTarget
-    from tpujob.data.places import Folder, Prefix
+    from tpujob.data.places import Folder
 
-_ENDED = "What is whole stays. The same command goes on."
+_ENDED = "Finished files are kept. The same command goes on."
 
 
 def pack(
     source: Annotated[str, typer.Argument(metavar="SRC", help="A folder.")],
-    target: Annotated[str, typer.Argument(metavar="DST", help="A folder, or gs://BUCKET/PREFIX.")],
+    target: Annotated[str, typer.Argument(metavar="DST", help="A folder.")],
     shard_mib: Annotated[
         int,
-        typer.Option("--shard-mib", metavar="N", min=1, max=1024, help="MiB of files in a shard."),
+        typer.Option(
+            "--shard-mib", metavar="N", min=1, max=1024, help="Size of a shard, in MiB of files."
+        ),
     ] = 512,
     shuffle: Annotated[
         int | None,
-        typer.Option(metavar="SEED", help="Mix the records; without it they are sorted by name."),
+        typer.Option(metavar="SEED", help="Shuffle the records. Default: sort them by name."),
     ] = None,
     epochs: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="How often the set will be read, for the prices."),
+        typer.Option(metavar="N", min=1, help="Epochs for which reading is priced."),
     ] = 90,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace another packed set at DST.")
+        bool, typer.Option("--replace", help="Overwrite another packed set at DST.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Write nothing: print files, shards and dollars.")
+        bool, typer.Option("--dry-run", help="Print files, shards and cost; write nothing.")
     ] = False,
     as_json: Json = False,
 ) -> int:
-    """Pack the files of SRC into ArrayRecord shards, verified. Safe to repeat; goes on where it was killed."""
+    """Pack the files of SRC into verified ArrayRecord shards. Safe to repeat: finished shards are kept."""
     from tpujob.cli.render.data import packed as render
     from tpujob.cli.render.data.progress import Bar
+    from tpujob.data.pack.places import FolderTarget
     from tpujob.data.pack.run import Pack
 
-    job = Pack(_folder(source, "SRC"), shard_bytes=shard_mib << 20, seed=shuffle)
+    from_ = _folder(source, f"copy it here first: tpujob data sync {source} FOLDER")
+    to = _folder(target, f"pack to a folder, then upload it: tpujob data sync FOLDER {target}")
+    job = Pack(from_, shard_bytes=shard_mib << 20, seed=shuffle)
     if dry_run:
         survey = job.survey()
         record, page = render.survey_record(survey, epochs), render.survey_page
     else:
-        with _target(source, target) as to, Bar(shown=True) as progress, on_interrupt(_ENDED):
-            made = job.run(to, progress, replace=replace)
+        with Bar(shown=True) as progress, on_interrupt(_ENDED):
+            made = job.run(FolderTarget(to.path), progress, replace=replace)
         record, page = render.pack_record(made, epochs), render.pack_page
     say_json(record) if as_json else say(page(record))
     return FOUND if record["left_out"] else 0
 
 
 def unpack(
-    source: Annotated[str, typer.Argument(metavar="SRC", help="A folder, or gs://BUCKET/PREFIX.")],
+    source: Annotated[str, typer.Argument(metavar="SRC", help="A folder with a packed set.")],
     target: Annotated[str, typer.Argument(metavar="DST", help="A folder.")],
     as_json: Json = False,
 ) -> int:
-    """Write the files of a packed set to DST again, byte for byte. Overwrites nothing; safe to repeat."""
+    """Restore the files of a packed set in DST, byte for byte. Overwrites nothing; safe to repeat."""
     from tpujob.cli.render.data import packed as render
     from tpujob.cli.render.data.progress import Bar
+    from tpujob.data.pack.places import FolderSource
     from tpujob.data.pack.unpack import Unpack
 
-    folder = _folder(target, "DST").path
-    with _source(source, target) as from_, Bar(shown=True) as progress, on_interrupt(_ENDED):
-        record = render.unpack_record(Unpack(from_, folder, progress).run())
+    from_ = _folder(source, f"copy it here first: tpujob data sync {source} FOLDER")
+    to = _folder(target, f"unpack to a folder, then upload it: tpujob data sync FOLDER {target}")
+    with Bar(shown=True) as progress, on_interrupt(_ENDED):
+        unpack = Unpack(FolderSource(from_.path), to.path, progress)
+        record = render.unpack_record(unpack.run())
     say_json(record) if as_json else say(render.unpack_page(record))
     return FOUND if record["left_out"] + record["conflicts"] else 0
 
 
-def _folder(text: str, which: str) -> Folder:
+def _folder(text: str, hint: str) -> Folder:
     from tpujob.data import places
 
     place = places.parse(text)
     if isinstance(place, places.Folder):
         return place
-    raise BadRequest(
-        f"{which} is a folder here, and {text} is none",
-        hint="`tpujob data sync` copies between a folder and other places",
-    )
-
-
-def _bucket_or_folder(text: str) -> Folder | Prefix:
-    from tpujob.data import places
-
-    place = places.parse(text)
-    if isinstance(place, places.Folder | places.Prefix):
-        return place
-    raise BadRequest(
-        f"a packed set lies in a folder or in a bucket of Cloud Storage, not at {place}",
-        hint="`tpujob data sync` copies between a folder and other places",
-    )
-
-
-@contextmanager
-def _target(source: str, text: str) -> Generator[SetTarget]:
-    from tpujob.data import places
-    from tpujob.data.pack.places import BucketTarget, FolderTarget
-    from tpujob.wiring.data import copying, stage
-
-    place = _bucket_or_folder(text)
-    if isinstance(place, places.Folder):
-        yield FolderTarget(place.path)
-        return
-    now = settings()
-    with copying(now, place.bucket) as (objects, ledger):
-        yield BucketTarget(place, objects, ledger, stage(now, os.path.abspath(source), text))
-
-
-@contextmanager
-def _source(text: str, target: str) -> Generator[SetSource]:
-    from tpujob.data import places
-    from tpujob.data.pack.places import BucketSource, FolderSource, remove_stage
-    from tpujob.wiring.data import copying, stage
-
-    place = _bucket_or_folder(text)
-    if isinstance(place, places.Folder):
-        yield FolderSource(place.path)
-        return
-    now = settings()
-    waiting = stage(now, text, os.path.abspath(target))
-    with copying(now) as (objects, ledger):
-        yield BucketSource(place, objects, ledger, waiting)
-    remove_stage(waiting)
+    raise BadRequest(f"{text} is not a folder of this machine", hint=hint)

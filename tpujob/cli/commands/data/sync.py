@@ -31,18 +31,18 @@ def sync(
     ],
     target: Annotated[str, typer.Argument(metavar="DST", help="A folder, or gs://BUCKET/PREFIX.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Copy nothing: print objects, bytes and dollars.")
+        bool, typer.Option("--dry-run", help="Print objects, bytes and cost; copy nothing.")
     ] = False,
     as_json: Json = False,
 ) -> int:
-    """Copy what differs from SRC to DST, verified. Safe to repeat; goes on where it was killed. Deletes nothing."""
+    """Copy what differs from SRC to DST, verified. Safe to repeat: whole files are kept. Deletes nothing."""
     from tpujob.cli.render.data import pages as render
 
     if dry_run:
         with _prepared(source, target, dry_run=True) as (job, _):
             record, page = render.preview_record(job.preview()), render.preview_page
     else:
-        ended = "What is whole stays. The same command goes on."
+        ended = "Whole files are kept. The same command goes on."
         record, page = copied(source, target, ended), render.outcome_page
     say_json(record) if as_json else say(page(record))
     return FOUND if record["left_out"] + record["conflicts"] else 0
@@ -62,8 +62,8 @@ def copied(source: str, target: str, ended: str) -> dict[str, Any]:
 def _prepared(source: str, target: str, *, dry_run: bool) -> Generator[tuple[Sync, Operations]]:
     from tpujob.cli.render.data.progress import Bar
     from tpujob.data import places
-    from tpujob.data.sources.urls import listed
     from tpujob.data.sync.run import Sync, check
+    from tpujob.data.url_lists import listed
     from tpujob.wiring.data import copying, reading
 
     from_, to = listed(places.parse(source)), places.parse(target)
@@ -71,10 +71,10 @@ def _prepared(source: str, target: str, *, dry_run: bool) -> Generator[tuple[Syn
     new = to.bucket if isinstance(to, places.Prefix) and not dry_run else ""
     with (
         reading(from_) as reader,
-        copying(settings(), new) as (objects, ledger),
+        copying(settings(), new) as (objects, cache),
         Bar(shown=not dry_run) as progress,
     ):
-        yield Sync(from_, to, objects, ledger, progress, reader), objects.operations
+        yield Sync(from_, to, objects, cache, progress, reader), objects.operations
 
 
 def settings() -> Settings:

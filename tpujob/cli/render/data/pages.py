@@ -5,8 +5,8 @@ from decimal import Decimal
 from typing import Any
 
 from tpujob.data.objects import LeftOut, Operations, Outcome
+from tpujob.data.places import Traffic
 from tpujob.data.sync.run import Preview
-from tpujob.data.traffic import Traffic
 from tpujob.domain.prices import GIB, LIST
 from tpujob.domain.text import amount_of_bytes, clean, many, span, usd
 

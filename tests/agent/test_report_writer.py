@@ -1,0 +1,183 @@
+"""When a host writes its report, and what happens when the bucket, the clock or the disk fail."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from tests.support.agent_host import JOB, KEY, Bucket, until
+from tests.support.costed_hour import Case
+from tpujob.agent import storage
+from tpujob.agent.metadata import MetadataClient
+from tpujob.agent.storage import Storage
+from tpujob.agent.upload import Redactor, ReportWriter, report_writer
+from tpujob.agent.upload.report_writer import GAP, HURRY, SLOWEST, ReportNumbers, ReportSchedule
+from tpujob.protocol import Plan, ReportDocument, StallRule
+from tpujob.protocol.limits import SAVING
+
+STALL: StallRule = {"seconds": 300, "first": 900, "looks": 3}
+
+
+def report(**facts: Any) -> ReportDocument:
+    return cast(ReportDocument, {"phase": "running", **facts})
+
+
+class Schedule:
+    """A host that wrote at 0."""
+
+    def __init__(self, before: ReportDocument, every: float = 60.0) -> None:
+        self.schedule = ReportSchedule(every, STALL)
+        assert self.schedule.seconds_left(before, b"", 0.0) == 0, "the first one"
+        self.schedule.note_written(before, b"", 0.0)
+
+    def due(self, after: ReportDocument, evidence: bytes = b"") -> float:
+        """When it writes next."""
+        return self.schedule.seconds_left(after, evidence, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "due"),
+    [
+        pytest.param({"step": 9, "checkpoint": 8, "idle": 40.0, "looks": 9}, 60, id="nothing"),
+        pytest.param({"phase": "stopping"}, GAP, id="a phase"),
+        pytest.param({"notice": "maintenance"}, GAP, id="a notice"),
+        pytest.param({"phase": "exited", "exit_code": 1}, GAP, id="the end"),
+        pytest.param({"notice": "preempted", "phase": "exited"}, HURRY, id="a doomed host"),
+        pytest.param({"error": "alone"}, GAP, id="an error"),
+        pytest.param({"verdict": {"text": "nan"}}, GAP, id="a verdict"),
+        pytest.param({"saved_in": 3.0}, GAP, id="a checkpoint after a notice"),
+        pytest.param({"idle": 300.0, "looks": 3}, GAP, id="a hang"),
+        pytest.param({"idle": 300.0, "looks": 2}, 60, id="a hang that was hardly looked at"),
+        pytest.param({"idle": 300.0, "looks": 9, "program_phase": "compile"}, 60, id="compiles"),
+        pytest.param({"idle": 900.0, "looks": 9, "program_phase": "compile"}, GAP, id="too long"),
+    ],
+)
+def test_what_matters_is_written_at_once_and_all_else_every_minute(
+    change: dict[str, Any], due: float
+) -> None:
+    assert Schedule(report()).due(report(**change)) == due
+
+
+def test_evidence_matters_too_and_a_host_that_is_saving_reports_more_often() -> None:
+    assert Schedule(report()).due(report(), b"lines") == GAP
+    doomed = report(notice="preempted")
+    assert Schedule(doomed).due(report(notice="preempted", step=9)) == SAVING
+    assert Schedule(doomed, every=3.0).due(report(notice="preempted", step=9)) == 3.0
+
+
+def test_the_last_report_waits_for_nothing() -> None:
+    schedule = Schedule(report()).schedule
+    assert schedule.seconds_left(report(), b"", 0.25, last=True) == GAP - 0.25
+
+
+def test_what_the_storage_refuses_is_tried_again_ever_later() -> None:
+    schedule, now, waited = Schedule(report()).schedule, 60.0, list[float]()
+    for _ in range(7):
+        schedule.note_failed(now)
+        waited.append(schedule.seconds_left(report(), b"", now))
+        now += waited[-1]
+    assert waited == [1, 2, 4, 8, SLOWEST, SLOWEST, SLOWEST]
+    schedule.note_written(report(), b"", now)
+    schedule.note_failed(now + 60)
+    assert schedule.seconds_left(report(), b"", now + 60) == GAP
+
+
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_a_host_writes_at_most_80_times_an_hour(hosts: int) -> None:
+    """Its reports and the log of a program that prints: operations of class A."""
+    written = Case(hosts, prints=True, followed="").played().hosts["A"]
+    assert 60 * hosts < written <= 80 * hosts
+
+
+# Numbers -------------------------------------------------------------------------------------------------------------
+
+
+def test_numbers_grow_whatever_the_clock_and_the_disk_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, written, path = [1000.0], list[str](), tmp_path / "numbers"
+    monkeypatch.setattr(report_writer, "time", SimpleNamespace(time=lambda: now[0]))
+    write = report_writer.write_json
+    monkeypatch.setattr(report_writer, "write_json", lambda *a: (written.append(a[0]), write(*a)))
+    numbers = ReportNumbers(str(path))
+    made = [numbers.next()]
+    for seconds in [5.0] * 50 + [-4000.0, 0.0, 0.0]:
+        now[0] += seconds
+        made.append(numbers.next())
+    assert made[:2] == [1_000_000, 1_005_000], "by the clock"
+    assert len(written) == 1, "for the reports of minutes"
+    for _ in range(3):
+        made.append(ReportNumbers(str(path)).next())  # started again
+    assert made == sorted(set(made))
+    path.write_text('{"reserved": 9223372036854775807}')
+    now[0] = 9_000.0
+    assert ReportNumbers(str(path)).next() == 9_000_000, "no agent has written that"
+    lost = ReportNumbers(str(tmp_path / "no" / "folder"))
+    assert lost.next() < lost.next(), "a disk that takes nothing"
+
+
+# A real thread and a real storage ------------------------------------------------------------------------------------
+
+
+class Rig:
+    def __init__(self, bucket: Bucket) -> None:
+        self.bucket, about = bucket, {"job": JOB, "attempt": 1, "host": 0}
+        plan = {**about, "workdir": f"gs://shed/jobs/{JOB}", "report_every": 600}
+        self.writer = ReportWriter(
+            cast(Plan, plan),
+            Storage(MetadataClient()),
+            KEY,
+            first=cast(ReportDocument, {"v": 1, **about, "phase": "running"}),
+            vitals=dict,
+            redactor=Redactor({}),
+        )
+
+    def update(self, **facts: Any) -> None:
+        self.writer.update(cast(ReportDocument, facts))
+
+    def says(self, name: str, value: object) -> bool:
+        return bool(self.bucket.report().get(name) == value)
+
+
+@pytest.fixture
+def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    monkeypatch.setattr(report_writer, "GAP", 0.05)
+    bucket = Bucket(tmp_path / "storage")
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", bucket.url)
+    made = Rig(bucket)
+    until(lambda: made.says("phase", "running"), "the first report")
+    yield made
+    made.writer.finish({}, b"", 20)
+    bucket.close()
+
+
+def test_a_bucket_that_refuses_for_long_gets_the_newest_report(rig: Rig) -> None:
+    rig.bucket.away()
+    for step in range(30):
+        rig.update(step=step, notice="preempted")
+    done = list[bool]()
+    last = cast(ReportDocument, {"phase": "exited", "exit_code": 75, "step": 30})
+    assert not rig.writer.finish(last, b"lines", 0.3), "it is not in the bucket"
+    waits = threading.Thread(target=lambda: done.append(rig.writer.finish(last, b"lines", 60)))
+    waits.start()
+    rig.bucket.back()
+    waits.join()
+    assert done == [True]
+    assert (rig.bucket.report()["exit_code"], rig.bucket.report()["step"]) == (75, 30)
+
+
+def test_a_report_has_its_time_by_the_clock_of_the_storage(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for off in (3600.0, -3600.0):
+        wrong = SimpleNamespace(time=lambda off=off: time.time() + off, monotonic=time.monotonic)
+        monkeypatch.setattr(storage, "time", wrong)
+        rig.update(error=str(off))
+        until(lambda off=off: rig.says("error", str(off)), "the next report")
+        assert abs(rig.bucket.report()["at"] - time.time()) < 5

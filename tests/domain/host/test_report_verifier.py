@@ -1,0 +1,284 @@
+"""Which reports the backend believes: whoever can write to the bucket can put anything where reports lie."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.records import a_job
+from tpujob.domain.host import reports, series
+from tpujob.domain.host.report_verifier import DISTURBS, VerifiedReports, add_reports
+from tpujob.domain.model import Job
+from tpujob.domain.observations import Report
+from tpujob.protocol import Phase, limits, segment, signing
+from tpujob.protocol.report import sign_report
+
+KEY = "5e" * 32
+OLD = a_job()  #: its agents do not sign
+JOB = replace(OLD, attempts=tuple(replace(a, signed=True) for a in OLD.attempts))
+PREFIX = "gs://shed/reports/000042/2/host-"
+#: what agents of before wrote, byte by byte; and the key of their attempt
+RECORDED: dict[str, Any] = json.loads((Path(__file__).parent / "old_objects.json").read_text())
+
+
+@dataclass
+class Object:
+    path: str
+    metadata: dict[str, str] = field(default_factory=dict)
+    updated: float = 100.0
+    generation: int = 1
+
+
+def document(host: int = 0, seq: int = 1, **fields: Any) -> Any:
+    about = {"v": 1, "job": "000042", "attempt": 2, "host": host, "phase": "running", "seq": seq}
+    return {**about, **fields}
+
+
+def signed(host: int = 0, seq: int = 1, key: str = KEY, **fields: Any) -> dict[str, str]:
+    return sign_report(document(host, seq, **fields), key)[0]
+
+
+class Backend:
+    """Looks at host 0 again and again; each object is another generation."""
+
+    def __init__(self, job: Job = JOB, key: str | None = KEY) -> None:
+        self.job, self.key, self.generation = job, key, 0
+        self.known = VerifiedReports(2)
+
+    def look(
+        self,
+        metadata: dict[str, str],
+        updated: float = 100.0,
+        now: float = 110.0,
+        *,
+        new: bool = True,
+    ) -> Report:
+        self.generation += new
+        path = reports.reports_prefix(self.job) + "0"
+        objects = [Object(path, metadata, updated, self.generation)]
+        self.known = add_reports(self.known, self.job, objects, key=self.key)
+        self.disturbed = self.known.is_disturbed(now)
+        (report,) = self.known.reports(now)
+        return report
+
+    @property
+    def counted(self) -> tuple[int, int]:
+        return self.known.unverified, self.known.replayed
+
+
+def test_reports_are_those_of_the_newest_attempt_by_host() -> None:
+    assert reports.reports_prefix(JOB) == PREFIX
+    objects = [
+        Object(PREFIX + "10", signed(10)),
+        Object(PREFIX + "2", signed(2), 103.0),
+        Object(PREFIX + "3", signed(3, attempt=1)),
+        Object(PREFIX + "4", signed(4, job="000041")),
+        Object(PREFIX + "5", signed(6)),
+        Object(PREFIX + "6"),
+        Object(PREFIX + "07", signed(7)),
+        Object(PREFIX + "8/x", signed(8)),
+        Object("gs://shed/other/host-9", signed(9)),
+    ]
+    known = add_reports(VerifiedReports(2), JOB, objects, key=KEY)
+    assert [(r.host, r.age) for r in known.reports(102.0)] == [(2, 0.0), (10, 2.0)]
+    assert (known.unverified, known.replayed) == (4, 0)
+    assert add_reports(known, JOB, objects, key=KEY) is known, "nothing is new"
+
+
+END = {"phase": "exited", "exit_code": 0}
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"report": json.dumps(document(seq=9, **END))},
+        {"report": json.dumps(document(seq=9, **END)), "mac": ""},
+        {"report": json.dumps(document(seq=9, **END)), "mac": "\udce4"},
+        signed(seq=9, key="6f" * 32, **END),
+        {**signed(seq=9), "report": json.dumps(document(seq=9, **END))},
+        {"report": "{}", "mac": signing.sign(KEY, "word", "{}")},
+    ],
+)
+def test_what_is_not_signed_with_the_key_changes_nothing_and_is_counted(
+    forged: dict[str, str],
+) -> None:
+    backend = Backend()
+    true = backend.look(signed(step=7))
+    for _ in range(3):
+        assert backend.look(forged, updated=105.0, now=120.0) == replace(true, age=20.0)
+        assert backend.look(forged, updated=105.0, now=120.0, new=False).exit_code is None
+    assert backend.counted == (3, 0), "each object counts once, however often it is looked at"
+    assert backend.look(signed(seq=2, step=8), updated=121.0, now=121.0).progress.step == 8
+
+
+@pytest.mark.parametrize("at", [True, False], ids=["with its time", "of an agent of before"])
+def test_an_older_report_that_is_put_back_is_neither_believed_nor_fresh(at: bool) -> None:
+    backend = Backend()
+    first = signed(seq=1, step=1, at=100.0 if at else None)
+    last = signed(seq=2, step=2, at=105.0 if at else None)
+    backend.look(first)
+    backend.look(last, updated=105.0)
+    assert not backend.disturbed
+    again = backend.look(first, updated=300.0, now=300.0)
+    assert (again.progress.step, again.age, backend.disturbed) == (2, 195.0, True)
+    assert backend.look(last, updated=301.0, now=301.0).age == 196.0, "a dead host would look alive"
+    assert backend.counted == (0, 2)
+
+
+def test_a_report_that_is_put_back_is_old_also_for_a_backend_that_was_just_started() -> None:
+    backend = Backend()
+    assert backend.look(signed(at=100.0), updated=499.0, now=500.0).age == 400.0
+    assert (backend.counted, backend.disturbed) == ((0, 1), True)
+
+
+def test_a_report_that_is_looked_at_again_is_not_a_replay() -> None:
+    backend = Backend()
+    backend.look(signed(at=100.0))
+    for now in (120.0, 400.0):
+        assert backend.look(signed(at=100.0), now=now, new=False).age == now - 100.0
+    backend.look(signed(at=100.0), updated=101.0)
+    assert backend.counted == (0, 0), "the reply of the storage was lost, and it was written again"
+
+
+def test_a_clock_of_the_storage_that_is_ahead_or_unknown_makes_nothing_younger() -> None:
+    backend = Backend()
+    assert backend.look(signed(), now=130.0).age == 30.0
+    assert backend.look(signed(seq=2, at=9999.0), updated=140.0, now=141.0).age == 1.0
+    assert backend.counted == (0, 0)
+
+
+def test_a_forged_object_disturbs_until_its_host_would_have_written_over_it() -> None:
+    backend = Backend()
+    backend.look(signed(step=1))
+    for at in (200.0, 5000.0):
+        backend.look(signed(seq=9, key="6f" * 32), updated=at, now=at + 10)
+        assert backend.disturbed
+        assert backend.look({}, updated=at, now=at + DISTURBS, new=False).progress.step == 1
+        assert not backend.disturbed
+    backend.look(signed(seq=9, key="6f" * 32), updated=9000.0, now=9001.0)
+    backend.look(signed(seq=2), updated=9002.0, now=9003.0)
+    assert not backend.disturbed, "its host has written over it"
+
+
+def test_an_agent_that_does_not_sign_is_understood_and_a_stranger_cannot_pass_for_one() -> None:
+    plain = {"report": json.dumps(document(seq=0))}
+    assert reports.reports_prefix(OLD) == "gs://shed/jobs/000042/attempts/2/reports/host-"
+    old = Backend(OLD, key=None)
+    old.look(plain)
+    assert old.look({"report": json.dumps(document(seq=0, step=9))}).progress.step == 9
+    assert old.counted == (0, 0)
+    known = add_reports(VerifiedReports(2), JOB, [Object(PREFIX + "0", plain)], key=KEY)
+    assert known.reports(100.0) == ()
+
+
+def test_evidence_counts_if_it_is_what_was_signed() -> None:
+    body = b'{"v": 1, "lines": ["out of memory"]}'
+    assert reports.read_evidence(body, signing.digest(body)) == ("out of memory",)
+    assert reports.read_evidence(body + b" ", signing.digest(body)) == ()
+    metadata, whole = sign_report(document(), KEY, body, b"curves")
+    backend = Backend()
+    report = backend.look(metadata)
+    assert reports.evidence_of(report, whole, KEY) == ("out of memory",)
+    assert reports.evidence_of(report, b"x" + whole, KEY) == ()
+    curves = series.read_curves(whole, KEY)
+    assert curves == series.SignedCurves(1, b"curves")
+    assert series.read_curves(whole, "6f" * 32) is None
+
+
+@pytest.mark.parametrize("odd", ["\u00e4" * 500, "plain " * 80])
+def test_the_longest_report_fits_into_the_metadata(odd: str) -> None:
+    verdict = {"step": 1, "host": 0, "device": odd[:300], "blame": "data", "text": odd[:300]}
+    many = {odd[:50] + str(n): 1e-17 for n in range(limits.MAX_METRICS)}
+    maintenance = {"starts": odd, "ends": odd, "latest": odd, "kind": odd, "status": odd}
+    metadata = signed(
+        error=odd, verdict=verdict, metrics=many, maintenance=maintenance, versions={"jax": odd}
+    )
+    assert sum(len(k) + len(v) for k, v in metadata.items()) <= limits.MAX_METADATA
+    report = Backend().look(metadata)
+    assert report.error.startswith(odd[:60])
+    assert report.verdict
+    assert (report.verdict.blame, report.verdict.step) == ("data", 1)
+
+
+def test_a_key_is_good_for_one_purpose() -> None:
+    made = {
+        signing.derive(b"s", *words) for words in (("a", "b"), ("ab",), ("a", "b", ""), ("b", "a"))
+    }
+    made.add(signing.derive(b"t", "a", "b"))
+    assert len(made) == 5
+    assert signing.derive(b"s", "a", "b") == signing.derive(b"s", "a", "b")
+
+
+def test_each_change_of_a_phase_or_a_notice_is_a_hint_to_look() -> None:
+    assert reports.turns(signed(phase="exited")) != reports.turns(signed())
+    assert reports.turns(signed(notice="preempted")) != reports.turns(signed())
+    assert reports.turns(signed(step=1)) == reports.turns(signed(step=2))
+
+
+# Recorded objects of agents of before --------------------------------------------------------------------------------
+
+THIRD = replace(JOB.attempts[-1], number=3, started_at=1767225600.0)
+RECORDED_JOB = replace(JOB, attempts=(*JOB.attempts, THIRD))
+
+
+def recorded(
+    name: str, known: VerifiedReports, *, body: bytes | None = None, **changes: Any
+) -> VerifiedReports:
+    path = reports.reports_prefix(RECORDED_JOB) + "0"
+    blob = Object(path, RECORDED[name]["metadata"], **{"updated": 1767225801.0, **changes})
+    bodies = {path: RECORDED[name]["body"].encode() if body is None else body}
+    return add_reports(known, RECORDED_JOB, [blob], key=RECORDED["key"], bodies=bodies)
+
+
+@pytest.mark.parametrize("name", ["whole", "short", "bare"])
+def test_an_object_with_the_reports_of_a_slice_is_read(name: str) -> None:
+    known = recorded(name, VerifiedReports(3))
+    zero, one, two = known.reports(1767225810.25)
+    assert [zero.age, one.age, two.age] == [10.0, 22.0, 13.0]
+    assert (one.phase, one.exit_code, two.notice) == (Phase.EXITED, 70, "preempted")
+    assert [r.physical for r in (zero, one, two)] == ["rack-0", "rack-1", "rack-2"]
+    assert (two.progress.step, zero.progress.metrics) == (42, {"tokens": 123.5})
+    body = RECORDED[name]["body"].encode()
+    evidence = reports.evidence_of(one, body, RECORDED["key"])
+    assert evidence[-1] == "ValueError: bad"
+    assert reports.evidence_of(zero, body, RECORDED["key"]) == ()
+    curves = series.read_curves(body, RECORDED["key"])
+    assert curves
+    assert [p.last for p in series.read_series(curves.line)["loss"]] == [2.5, 2.3]
+    assert (known.unverified, known.replayed) == (0, 0)
+
+
+def test_an_object_of_a_slice_that_is_forged_or_put_back_is_not_believed() -> None:
+    known = recorded("whole", VerifiedReports(3))
+    forged = recorded("whole", known, body=RECORDED["whole"]["body"].encode() + b" ", generation=2)
+    assert (forged.unverified, forged.newest) == (1, known.newest)
+    late = recorded("whole", known, generation=2, updated=1767226801.0)
+    assert (late.replayed, late.newest) == (1, known.newest)
+    assert late.is_disturbed(1767226802.0)
+    restarted = recorded("whole", VerifiedReports(3), updated=1767226801.0)
+    assert restarted.reports(1767226800.25)[0].age == 1000.0
+
+
+def test_a_newer_report_of_its_own_follows_that_of_the_slice() -> None:
+    known = recorded("whole", VerifiedReports(3))
+    known = recorded("one_host", known, generation=2, updated=1767225830.0)
+    assert known.unverified == 1, "it is about host 1, and lies where host 0 reports"
+    path = reports.reports_prefix(RECORDED_JOB) + "1"
+    blob = Object(path, RECORDED["one_host"]["metadata"], 1767225701.0)
+    known = add_reports(VerifiedReports(3), RECORDED_JOB, [blob], key=RECORDED["key"])
+    (report,) = known.reports(1767225711.0)
+    assert (report.host, report.phase, report.age) == (1, Phase.RUNNING, 10.0)
+
+
+def test_an_object_with_lines_of_many_hosts_is_read() -> None:
+    old = RECORDED["log"]
+    columns = segment.read_columns(old["metadata"], len(old["body"]))
+    assert columns
+    assert (columns.host, columns.line, columns.lines) == ((0, 2), (1, 5), (2, 1))
+    begin = columns.offset[1]
+    assert old["body"][begin : begin + columns.size[1]] == "1767225699.500 c\n"
+    assert (columns.at[1], columns.open) == (1767225699.5, (1, 0))

@@ -1,0 +1,310 @@
+"""One list of all slices serves the looks of some seconds, and is believed only in what it shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.stage import Stage
+from tpujob.domain.model import Job, Slice, State
+from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
+from tpujob.engine.slice_cache import (
+    AHEAD,
+    CALLS,
+    FOR_EACH_CALL,
+    GAP,
+    LAG,
+    LONGEST,
+    NAMED,
+    TIMEOUT,
+    SliceCache,
+)
+from tpujob.ports import Survey
+
+
+class Counted:
+    """A cloud whose calls are counted, and whose lists may take more of them."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.cloud, self.made, self.calls = stage.cloud, Counter[str](), 2
+        self.timeouts = list[float]()
+
+    def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
+        self.made["look"] += 1
+        return self.cloud.look(slice, timeout=timeout)
+
+    def survey(self, zones: Collection[str], *, timeout: float) -> Survey:
+        self.made["list"] += 1
+        self.timeouts.append(timeout)
+        found = self.cloud.survey(zones, timeout=timeout)
+        return Survey(found.seen, found.missed, self.calls)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path, hosts=2)
+
+
+@pytest.fixture
+def cloud(stage: Stage) -> Counted:
+    return Counted(stage)
+
+
+@pytest.fixture
+def listing(stage: Stage, cloud: Counted) -> SliceCache:
+    return SliceCache(cloud, stage.clock)  # pyright: ignore[reportArgumentType]
+
+
+def slices(stage: Stage, count: int) -> list[Slice]:
+    """So many that are there, and were asked for long ago."""
+    jobs = [stage.running(stage.create()) for _ in range(count)]
+    stage.clock.sleep(LAG)
+    return [job.slice for job in jobs if job.slice]
+
+
+def looks(listing: SliceCache, *wanted: Slice, by_name: bool = False) -> list[SliceSeen]:
+    return [listing.look(one, timeout=10, by_name=by_name)[0] for one in wanted]
+
+
+def test_one_list_serves_every_slice_for_some_seconds(
+    stage: Stage, cloud: Counted, listing: SliceCache
+) -> None:
+    wanted = slices(stage, 5)
+    for _ in range(int(CALLS * FOR_EACH_CALL) + 1):
+        assert {type(seen) for seen in looks(listing, *wanted)} == {Present}
+        stage.clock.sleep(1)
+    assert cloud.made == {"list": 1}
+    looks(listing, *wanted)
+    assert cloud.made == {"list": 2}
+
+
+def test_the_more_calls_a_list_takes_the_longer_it_serves(
+    stage: Stage, cloud: Counted, listing: SliceCache
+) -> None:
+    wanted, cloud.calls = slices(stage, 1), 20
+    for _ in range(int(20 * FOR_EACH_CALL)):
+        looks(listing, *wanted)
+        stage.clock.sleep(1)
+    assert cloud.made == {"list": 1}, "20 calls in 24 s are 50 a minute"
+
+
+def test_a_slice_of_which_nothing_is_expected_is_not_listed_more_often_for_being_followed(
+    stage: Stage, cloud: Counted, listing: SliceCache
+) -> None:
+    followed, other = slices(stage, 2)
+    for _ in range(40):
+        listing.look(followed, timeout=10, steady=True)
+        stage.clock.sleep(1)
+    assert cloud.made == {"list": 4}, "as often as unattended: every ten seconds"
+    listing.look(other, timeout=10, steady=True)
+    listing.look(followed, timeout=10, steady=False)
+    assert cloud.made == {"list": 5}, "one that was not looked at for long wants a young list"
+
+
+def test_the_jobs_of_lost_slices_are_told_of_as_soon_as_a_list_shows_it(
+    stage: Stage, listing: SliceCache
+) -> None:
+    wanted, news = slices(stage, 3), list[str]()
+    listing.news = news.append
+    for one in wanted:
+        listing.look(one, timeout=10, job_id=one.name.upper())
+    stage.cloud.machines[wanted[1].name].state = SliceState.PREEMPTED
+    for _ in range(2):
+        stage.clock.sleep(CALLS * FOR_EACH_CALL)
+        listing.look(wanted[0], timeout=10)
+    assert news == [wanted[1].name.upper()], "once, by the look at another slice"
+
+
+def test_a_list_gets_the_time_that_pages_of_a_hundred_slices_take(
+    stage: Stage, cloud: Counted, listing: SliceCache
+) -> None:
+    (one,) = slices(stage, 1)
+    for n in range(1000):
+        listing.look(replace(one, name=f"tj-{n:06}-1"), timeout=10)
+    stage.clock.sleep(60)
+    listing.look(one, timeout=10)
+    assert cloud.timeouts[0] < TIMEOUT + 1
+    assert cloud.timeouts[-1] >= TIMEOUT + 2 * 1000 / 100 * 0.3
+    assert max(cloud.timeouts) < TIMEOUT + 7, "not without bound"
+
+
+def test_while_a_cloud_takes_long_for_a_list_the_one_before_serves(
+    stage: Stage, cloud: Counted, listing: SliceCache
+) -> None:
+    """Else every job would be looked at by name, which takes a slow cloud even longer."""
+    one, other = slices(stage, 2)
+    looks(listing, one, other)
+    stage.clock.sleep(2 * FOR_EACH_CALL * CALLS)
+    real, told = cloud.survey, list[tuple[SliceSeen, bool]]()
+
+    def slow(zones: Collection[str], *, timeout: float) -> Survey:
+        stage.clock.sleep(LONGEST / 2)
+        told.append(listing.look(other, timeout=10))
+        return real(zones, timeout=timeout)
+
+    cloud.survey = slow  # pyright: ignore[reportAttributeAccessIssue]
+    looks(listing, one)
+    assert [(type(seen), listed) for seen, listed in told] == [(Present, True)]
+    assert cloud.made["look"] == 0
+
+
+def test_what_was_just_asked_for_is_looked_at_by_name(
+    stage: Stage, cloud: Counted, listing: SliceCache
+) -> None:
+    old = slices(stage, 1)
+    young = replace(old[0], name="tj-000002-1", requested_at=stage.clock.now() - LAG + 1)
+    stage.cloud.add(young, "000002")
+    stage.cloud.unlisted.add(young.name)  # as it may be for a while
+    looks(listing, *old, young)
+    assert cloud.made == {"list": 1, "look": 1}
+
+
+def test_what_was_just_asked_for_is_seen_in_lists_as_soon_as_they_show_it(
+    stage: Stage, cloud: Counted, listing: SliceCache
+) -> None:
+    """A thousand slices that come up at once would take thousands of looks by name."""
+    (old,), cloud.calls = slices(stage, 1), 20
+    looks(listing, old)
+    stage.clock.sleep(1)
+    young = replace(old, name="tj-000002-1", requested_at=stage.clock.now())
+    stage.cloud.add(young, "000002")
+    for second in range(60):
+        stage.clock.sleep(1)
+        (seen, listed), rest = listing.look(young, timeout=10), second % 24
+        assert isinstance(seen, Present)
+        assert listed is (second >= NAMED), f"after {rest} s: it is known to be some seconds old"
+    assert cloud.made == {"list": 3, "look": 1}, "by name until a list was younger than the request"
+
+
+def test_a_slice_that_is_deleted_is_looked_at_by_name_until_lists_must_show_it(
+    stage: Stage, cloud: Counted, listing: SliceCache
+) -> None:
+    (one,), cloud.calls = slices(stage, 1), 20
+    looks(listing, one)
+    deleted = replace(one, delete_asked_at=stage.clock.now())
+    for _ in range(int(LAG / NAMED) - 1):
+        stage.clock.sleep(NAMED)
+        looks(listing, deleted)
+    assert cloud.made == {"list": 1, "look": int(LAG / NAMED) - 1}
+
+
+def test_what_a_list_does_not_show_is_looked_at_by_name_and_never_called_absent(
+    stage: Stage, cloud: Counted, listing: SliceCache
+) -> None:
+    shown, missing, gone = slices(stage, 3)
+    stage.cloud.unlisted.add(missing.name)
+    del stage.cloud.machines[gone.name]
+    seen = looks(listing, shown, missing, gone)
+    assert [type(one) for one in seen] == [Present, Present, Absent]
+    assert cloud.made == {"list": 1, "look": 2}
+
+
+def test_looks_by_name_at_a_zone_that_lists_do_not_reach_are_few_and_reach_all_in_turn(
+    stage: Stage, cloud: Counted, listing: SliceCache
+) -> None:
+    (first,) = slices(stage, 1)
+    wanted = [replace(first, name=f"tj-{n:06}-1") for n in range(60)]
+    for one in wanted:
+        stage.cloud.add(one, "")
+    stage.cloud.unlisted.add(first.zone)
+    reached = Counter[str]()
+    for _ in range(6):
+        for one in wanted:
+            seen = listing.look(one, timeout=10)[0]
+            reached[one.name] += isinstance(seen, Present)
+            assert isinstance(seen, Present) or seen == Unknown("not reached")
+        stage.clock.sleep(10)
+    assert cloud.made["look"] <= (60 + AHEAD) / GAP
+    assert min(reached.values()) >= 1, "each was looked at in a minute"
+
+
+def test_a_list_from_before_a_look_by_name_is_not_believed_again(
+    stage: Stage, listing: SliceCache
+) -> None:
+    (one,) = slices(stage, 1)
+    (before,) = looks(listing, one)
+    stage.cloud.machines[one.name].state = SliceState.DELETING
+    stage.clock.sleep(1)
+    (by_name,) = looks(listing, one, by_name=True)
+    stage.clock.sleep(1)
+    (after,) = looks(listing, one)
+    states = [one.state for one in (before, by_name, after) if isinstance(one, Present)]
+    assert states == [SliceState.READY, SliceState.DELETING, SliceState.DELETING]
+
+
+def test_a_look_by_name_serves_for_a_moment_until_something_is_asked_of_the_slice(
+    stage: Stage, cloud: Counted, listing: SliceCache
+) -> None:
+    (one,) = slices(stage, 1)
+    looks(listing, one)
+    stage.clock.sleep(1)
+    looks(listing, one, by_name=True)
+    looks(listing, one)
+    assert cloud.made == {"list": 1, "look": 1}
+    deleted = replace(one, delete_asked_at=stage.clock.now())
+    looks(listing, deleted)
+    assert cloud.made == {"list": 1, "look": 2}
+    looks(listing, deleted, by_name=True)
+    assert cloud.made == {"list": 1, "look": 3}
+    stage.clock.sleep(NAMED)
+    looks(listing, deleted)
+    assert cloud.made == {"list": 1, "look": 4}
+
+
+# In a tick -----------------------------------------------------------------------------------------------------------
+
+
+def _running_for_long(stage: Stage) -> Job:
+    job = stage.running(stage.create())
+    stage.clock.sleep(LAG)
+    stage.report(job.id, 0)
+    stage.report(job.id, 1)
+    stage.reconciler.tick(job.id)
+    return stage.job(job.id)
+
+
+def test_no_attempt_is_ended_on_the_strength_of_a_list(stage: Stage) -> None:
+    job = _running_for_long(stage)
+    assert job.slice
+    real = stage.cloud.survey
+
+    def torn(zones: Collection[str], *, timeout: float) -> Survey:
+        lost = Present(SliceState.PREEMPTED, detail="node 1 of 2 is not there any more")
+        return Survey(dict.fromkeys(real(zones, timeout=timeout).seen, lost), {}, 2)
+
+    stage.cloud.survey = torn  # type: ignore[method-assign]
+    stage.clock.sleep(60)
+    stage.reconciler.tick(job.id)
+    assert stage.job(job.id).state is State.RUNNING
+    stage.cloud.machines[job.slice.name].state = SliceState.PREEMPTED
+    stage.clock.sleep(CALLS * FOR_EACH_CALL)
+    stage.reconciler.tick(job.id)
+    assert stage.job(job.id).state is not State.RUNNING, "and by a look that agrees it is"
+
+
+def test_a_lost_slice_is_looked_at_once_until_its_deletion_is_asked_for(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = _running_for_long(stage)
+    assert job.slice
+    looked, deleted = Counter[str](), list[object]()
+    look, delete = stage.cloud.look, stage.cloud.delete
+
+    def looks_at(one: Slice, *, timeout: float) -> SliceSeen:
+        looked["after" if deleted else "before"] += 1
+        return look(one, timeout=timeout)
+
+    def deletes(one: Slice, *, timeout: float, seen: Present | None, **given: bool) -> None:
+        deleted.append(seen and seen.state)
+        delete(one, timeout=timeout, **given)
+
+    monkeypatch.setattr(stage.cloud, "look", looks_at)
+    monkeypatch.setattr(stage.cloud, "delete", deletes)
+    stage.cloud.machines[job.slice.name].state = SliceState.PREEMPTED
+    stage.clock.sleep(30)
+    stage.reconciler.tick(job.id)
+    assert (looked["before"], deleted) == (1, [SliceState.PREEMPTED])

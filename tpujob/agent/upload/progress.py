@@ -1,0 +1,116 @@
+"""Reads what the program says of itself."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import deque
+from typing import Any, Deque, Dict, Optional
+
+from tpujob.agent.base import parse_json
+from tpujob.agent.upload.series import Series
+from tpujob.protocol import ReportDocument
+from tpujob.protocol.limits import MAX_METRICS
+
+LONGEST_EVENT = 64 * 1024  #: bytes
+KEPT = 200  #: checkpoints, counted from the newest, among which one before a bad step is looked for
+
+
+class ProgressReader:
+    """How far the program is, from the `events.jsonl` that the contract lets it write."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._offset, self._rest = path, 0, b""
+        self.facts: ReportDocument = {"metrics": {}}
+        self.held = False  #: a checkpoint counts once it is confirmed: the bucket gets it later
+        self.told: Any = None  #: the newest checkpoint that the program told
+        self._kept: Deque[Any] = deque(maxlen=KEPT)
+        self.nonfinite = False  #: the newest loss that the program reported was not finite
+        self.signs = 0  #: phases, steps and checkpoints so far
+        self.series = Series()  #: how the numbers of its steps went
+
+    def look(self) -> None:
+        """Read what is new."""
+        try:
+            with open(self._path, "rb") as file:
+                if os.fstat(file.fileno()).st_size < self._offset:
+                    self._offset, self._rest = 0, b""
+                file.seek(self._offset)
+                data = file.read(4 * 1024 * 1024)
+        except OSError:
+            return
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LONGEST_EVENT:
+            self._rest = b""
+        for line in filter(None, lines):
+            self._take(line)
+
+    def confirm(self, checkpoint: Any) -> None:
+        """The bucket has this checkpoint."""
+        if checkpoint is not None and checkpoint != self.facts.get("checkpoint"):
+            self._keep(checkpoint)
+
+    def facts_before(self, step: Any) -> ReportDocument:
+        """Its facts, but of its checkpoints the newest before this step, as what was saved since may hold wrong
+        numbers."""
+        sound = [kept for kept in self._kept if kept < step]
+        return {**self.facts, "checkpoint": sound[-1] if sound else None}
+
+    def read_output(self, steps: Dict[str, int], first_step: Optional[int]) -> None:
+        """Take the steps that patterns found in its output, by the name of the pattern."""
+        step = steps.get("progress")
+        if step is not None and step != self.facts.get("step"):
+            self._step(step, first_step)
+            self.series.step(step, time.time(), {})
+        if "checkpoint" in steps:
+            self._checkpoint(steps["checkpoint"])
+        if "resume" in steps:
+            self.facts["resumed_from"] = steps["resume"]
+
+    def _step(self, step: Any, first_step: Any) -> None:
+        self.facts["step"] = step
+        if self.facts.get("first_step") is None:
+            self.facts["first_step"] = first_step
+
+    def _checkpoint(self, step: Any) -> None:
+        self.told = step
+        if not self.held:
+            self._keep(step)
+
+    def _keep(self, step: Any) -> None:
+        self.facts["checkpoint"] = step
+        if step is not None:
+            self._kept.append(step)
+
+    def _take(self, line: bytes) -> None:
+        event, facts = parse_json(line), self.facts
+        kind, step = event.get("kind"), number(event.get("step"))
+        if "steps" in event:
+            facts["steps"] = number(event["steps"])
+        if kind == "step":
+            loss = event.get("loss")
+            if isinstance(loss, (int, float)):
+                self.nonfinite = not math.isfinite(loss)
+            self._step(step, step)
+            facts["loss"] = number(loss)
+            self.series.step(step, number(event.get("t")) or time.time(), event)
+        elif kind == "checkpoint":
+            self._checkpoint(step)
+        elif kind == "resume":
+            facts["resumed_from"] = step
+        elif kind == "phase":
+            facts["program_phase"] = str(event.get("name"))[:60]
+        elif kind == "metric":
+            name, metrics = str(event.get("name"))[:60], facts.get("metrics", {})
+            if name in metrics or len(metrics) < MAX_METRICS:
+                facts["metrics"] = {**metrics, name: number(event.get("value"))}
+                self.series.metric(name, event.get("value"))
+        self.signs += kind in ("phase", "step", "checkpoint")
+
+
+def number(value: Any) -> Any:
+    """A number of a size that fits a report, or None."""
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**63
+    return value if fits else None

@@ -1,0 +1,137 @@
+"""What of a log waits to be shipped, in memory or on disk, and how much of a log is kept at all."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+from typing import Deque, List, Optional, Tuple
+
+IN_MEMORY = 1  #: chunks that wait in memory; more wait on disk
+
+
+class Chunk:
+    """Whole lines that are shipped in one go."""
+
+    def __init__(self, data: bytes, first: int, lines: int, head: bool) -> None:
+        self.data, self.size, self.first, self.lines = data, len(data), first, lines
+        self.head = head  #: it is never dropped
+        self.file = ""
+        self.condemned = False  #: dropped while it was on its way
+        self.last = False  #: nothing comes after it
+
+    def content(self) -> bytes:
+        if not self.file:
+            return self.data
+        try:
+            with open(self.file, "rb") as file:
+                return file.read()
+        except OSError:
+            return b""
+
+    def discard(self) -> None:
+        if self.file:
+            with contextlib.suppress(OSError):
+                os.unlink(self.file)
+
+
+class Spool:
+    """The first half of a log, by `limit`, is its head, the rest its tail. Of a tail that grows beyond the other half
+    the oldest is dropped, also what is in the bucket by then. Not for two threads at a time."""
+
+    def __init__(self, folder: str, limit: int) -> None:
+        self._folder, self._half = folder, limit // 2
+        os.makedirs(folder, exist_ok=True)
+        self._queue: Deque[Chunk] = collections.deque()
+        self._flying: Optional[Chunk] = None  #: out of the queue, and not yet in the bucket
+        self._shipped: Deque[Tuple[int, int, int]] = collections.deque()  #: number, bytes, lines
+        self._head_bytes = self._tail_bytes = self._spilled = 0
+        self.doomed: List[int] = []  #: numbers of segments that are to be deleted
+        self.dropped = 0  #: lines
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    @property
+    def waiting(self) -> List[Chunk]:
+        """What is not known to be in the bucket, the oldest first."""
+        return [*([] if self._flying is None else [self._flying]), *self._queue]
+
+    def add(self, data: bytes, first: int, lines: int) -> None:
+        chunk = Chunk(data, first, lines, self._head_bytes < self._half)
+        if len(self._queue) >= IN_MEMORY and not self._spill(chunk):
+            self.dropped += chunk.lines
+            return
+        self._queue.append(chunk)
+        if chunk.head:
+            self._head_bytes += chunk.size
+            return
+        self._tail_bytes += chunk.size
+        while self._tail_bytes > self._half and self._drop_oldest():
+            pass
+
+    def close(self, next_line: int) -> None:
+        """Nothing is added any more. If nothing waits, an empty chunk says so."""
+        if not self._queue:
+            self._queue.append(Chunk(b"", next_line, 0, True))
+        self._queue[-1].last = True
+
+    def take(self) -> Optional[Chunk]:
+        """The oldest, to be shipped; then `shipped` or `give_up` is called."""
+        self._flying = self._queue.popleft() if self._queue else None
+        return self._flying
+
+    def shipped(self, number: int) -> None:
+        """What was taken is in the bucket, as a segment of that number."""
+        chunk, self._flying = self._flying, None
+        if chunk is None:
+            return
+        chunk.discard()
+        if chunk.condemned:
+            self.doomed.append(number)
+        elif not chunk.head:
+            self._shipped.append((number, chunk.size, chunk.lines))
+
+    def give_up(self) -> None:
+        """What was taken will never be shipped."""
+        chunk, self._flying = self._flying, None
+        if chunk is not None and not chunk.condemned:
+            self._forget(chunk)
+
+    def _spill(self, chunk: Chunk) -> bool:
+        self._spilled += 1
+        chunk.file = os.path.join(self._folder, "%d" % self._spilled)
+        try:
+            with open(chunk.file, "wb") as file:
+                file.write(chunk.data)
+        except OSError:  # no space: the program goes on
+            chunk.discard()
+            return False
+        chunk.data = b""
+        return True
+
+    def _drop_oldest(self) -> bool:
+        if self._shipped:
+            number, size, lines = self._shipped.popleft()
+            self.doomed.append(number)
+            self._tail_bytes -= size
+            self.dropped += lines
+            return True
+        flying = self._flying
+        if flying is not None and not flying.head and not flying.condemned:
+            flying.condemned = True  # older than what is in the queue
+            self._count_out(flying)
+            return True
+        chunk = next((c for c in self._queue if not c.head), None)
+        if chunk is not None:
+            self._queue.remove(chunk)
+            self._forget(chunk)
+        return chunk is not None
+
+    def _forget(self, chunk: Chunk) -> None:
+        chunk.discard()
+        self._count_out(chunk)
+
+    def _count_out(self, chunk: Chunk) -> None:
+        self.dropped += chunk.lines
+        self._tail_bytes -= 0 if chunk.head else chunk.size

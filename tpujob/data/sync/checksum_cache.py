@@ -1,0 +1,100 @@
+"""What is known of local files: their checksums, what they were copied from, and folders with unfinished downloads.
+
+SQLite, in WAL mode. It can be lost without harm: files are read again. Threads and processes share it.
+"""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tpujob.data.objects import LocalFile
+
+_TABLES = """
+CREATE TABLE IF NOT EXISTS hashes (
+    path BLOB PRIMARY KEY, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER, inode INTEGER, crc32c INTEGER
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS origins (
+    path BLOB PRIMARY KEY, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER, inode INTEGER, origin TEXT
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS folders (path TEXT PRIMARY KEY) WITHOUT ROWID;
+DROP TABLE IF EXISTS uploads; -- of earlier versions, as are the next two
+DROP TABLE IF EXISTS relays;
+DROP TABLE IF EXISTS rewrites;
+"""
+_SAME = "path = ? AND size = ? AND mtime_ns = ? AND ctime_ns = ? AND inode = ?"
+#: nanoseconds that a file must be at rest before its checksum is kept: a write in the same tick of the file system's
+#: clock as the last one changes nothing of the identity
+_REST = 50_000_000
+_BATCH = 1000
+
+
+class ChecksumCache:
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = threading.Lock()
+        self._new: list[tuple[object, ...]] = []
+        self._db = sqlite3.connect(
+            folder / "ledger.db", isolation_level=None, check_same_thread=False, timeout=30
+        )
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=NORMAL")
+        self._db.executescript(_TABLES)
+
+    def close(self) -> None:
+        with self._lock:
+            self._flush()
+            self._db.close()
+
+    def checksum(self, file: LocalFile) -> int | None:
+        """The CRC32C of the file as it is now, where it was read before."""
+        return self._value(f"SELECT crc32c FROM hashes WHERE {_SAME}", file)  # noqa: S608, ours
+
+    def keep_checksum(self, file: LocalFile, crc32c: int) -> None:
+        if time.time_ns() - max(file.ctime_ns, file.mtime_ns) < _REST:
+            return
+        with self._lock:
+            self._new.append((file.path, *file.identity, crc32c))
+            if len(self._new) >= _BATCH:
+                self._flush()
+
+    def origin(self, file: LocalFile) -> str:
+        """What it was copied from, where the source has no checksum to compare; empty: not known, or the file has
+        changed since."""
+        return self._value(f"SELECT origin FROM origins WHERE {_SAME}", file) or ""  # noqa: S608
+
+    def keep_origin(self, file: LocalFile, origin: str) -> None:
+        row = (file.path, *file.identity, origin)
+        self._write("REPLACE INTO origins VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    # folders with unfinished downloads
+
+    def keep_folder(self, path: str) -> None:
+        self._write("REPLACE INTO folders VALUES (?)", (path,))
+
+    def forget_folder(self, path: str) -> None:
+        self._write("DELETE FROM folders WHERE path = ?", (path,))
+
+    def folders(self) -> list[str]:
+        with self._lock:
+            return [row[0] for row in self._db.execute("SELECT path FROM folders ORDER BY path")]
+
+    # own
+
+    def _value(self, sql: str, file: LocalFile) -> Any:
+        with self._lock:
+            row = self._db.execute(sql, (file.path, *file.identity)).fetchone()
+        return row[0] if row else None
+
+    def _write(self, sql: str, values: Sequence[object]) -> None:
+        with self._lock:
+            self._db.execute(sql, values)
+
+    def _flush(self) -> None:
+        if self._new:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._db.executemany("REPLACE INTO hashes VALUES (?, ?, ?, ?, ?, ?)", self._new)
+            self._db.execute("COMMIT")
+            self._new.clear()

@@ -1,0 +1,163 @@
+"""The bytes of one object on their way from a source to a target: hashed once, in order, compared with what the source
+declares, and only then given their name.
+
+A read or a write that fails goes on where it was, as long as this process lives.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from tpujob.data.checksums import Hash, Hasher, extend, hasher
+from tpujob.data.objects import (
+    NotCopied,
+    ObjectContent,
+    ObjectFacts,
+    Reader,
+    SessionEnded,
+    SourceEnded,
+    WrongBytes,
+)
+from tpujob.errors import Conflict, NotFound, Transient
+
+_TRIES = 8
+_SESSIONS = 3  #: that are begun for one object
+#: versions of one object that are tried, each of which replaced the one before
+_GENERATIONS = 3
+
+Opener = Callable[[int], AbstractContextManager[ObjectContent]]
+
+
+class CopySink(Protocol):
+    """Where the bytes of one object go. They have no name before `finish`."""
+
+    def restart(self) -> None:
+        """Begin from nothing."""
+        ...
+
+    def write(self, chunks: Iterator[bytes], start: int) -> None:
+        """Take all bytes from `start`. Raises Transient: some may have arrived; SessionEnded: all are lost."""
+        ...
+
+    def position(self) -> int:
+        """How many bytes have arrived."""
+        ...
+
+    def finish(self, crc32c: int) -> None:
+        """Afterwards the object has its name. Raises Conflict, SessionEnded, Transient."""
+        ...
+
+    def abandon(self) -> None:
+        """Afterwards nothing of it is left."""
+        ...
+
+
+def copy_stream(
+    size: int, open: Opener, declared: Hash | None, sink: CopySink, moved: Callable[[int], None]
+) -> tuple[int, bool]:
+    """Return the CRC32C, and whether the source declared a hash that fits. `open(start)` reads the source. `moved`:
+    called with the size of each piece. Raises what `open` and `sink` raise, and WrongBytes."""
+    wrong: int | None = None
+    sessions = 0
+    try:
+        for _ in range(_TRIES):
+            stream = _Stream(size, open, declared, moved)
+            try:
+                sink.restart()
+                stream.fill(sink)
+                # what may be a hash is not one, when two reads agree with each other and not with it
+                outvoted = stream.crc32c == wrong and not stream.certain
+                if stream.matches or outvoted:
+                    sink.finish(stream.crc32c)
+                    return stream.crc32c, not outvoted and (stream.declared is not None or not size)
+            except SessionEnded:
+                sessions += 1
+                if sessions == _SESSIONS:
+                    text = f"an upload ended {_SESSIONS} times before its last byte"
+                    raise Transient(text) from None
+                continue
+            if stream.crc32c == wrong:
+                break
+            wrong = stream.crc32c
+        raise WrongBytes(size, size)
+    except (Conflict, NotFound, NotCopied):
+        sink.abandon()
+        raise
+
+
+def copy_newest(
+    reader: Reader, bucket: str, facts: ObjectFacts, copy: Callable[[ObjectFacts], bool]
+) -> bool:
+    """`copy` what the facts say; where it raises NotFound, as these bytes are gone, what is there by now. Raises
+    Conflict."""
+    for _ in range(_GENERATIONS):
+        try:
+            return copy(facts)
+        except NotFound:
+            newer = reader.look(bucket, facts.name)
+            if newer is None:
+                raise Conflict("it is not at the source any more") from None
+            facts = newer
+    raise Conflict("it is replaced again and again")
+
+
+class _Stream:
+    """One reading of all bytes, in as many requests as it takes. `crc32c` is of the first `received` bytes."""
+
+    def __init__(
+        self, size: int, open: Opener, declared: Hash | None, moved: Callable[[int], None]
+    ) -> None:
+        self._size, self._open, self._moved = size, open, moved
+        self.declared = declared
+        self._hasher: Hasher | None = None
+        self.received = self.crc32c = 0
+
+    @property
+    def certain(self) -> bool:
+        return self.declared is None or self.declared.certain
+
+    @property
+    def matches(self) -> bool:
+        """True where nothing is declared."""
+        if self.declared is None or not self._size:
+            return True
+        if self.declared.kind == "crc32c":
+            return self.crc32c.to_bytes(4, "big") == self.declared.value
+        return self._hasher is not None and self._hasher.digest() == self.declared.value
+
+    def fill(self, sink: CopySink) -> None:
+        """Afterwards all bytes have arrived at the sink."""
+        at = failures = 0
+        while at < self._size:
+            before = self.received
+            try:
+                with self._open(at) as content:
+                    self.declared = self.declared or (None if at else content.hash)
+                    sink.write(self._hashed(content.chunks, at), at)
+                at = sink.position()
+            except Transient as error:
+                if isinstance(error, SourceEnded) and self.received == before:
+                    raise WrongBytes(before, self._size) from None
+                failures = 1 if self.received > before else failures + 1
+                if failures >= _TRIES:
+                    raise
+                time.sleep(min(8.0, 0.05 * 2**failures))
+                at = sink.position()
+
+    def _hashed(self, chunks: Iterator[bytes], at: int) -> Iterator[bytes]:
+        """Pass on what is read from `at`; what was read before is not hashed again."""
+        if self.declared and self.declared.kind != "crc32c" and not self.received:
+            self._hasher = hasher(self.declared.kind)
+        for data in chunks:
+            new = data if at == self.received else data[max(0, self.received - at) :]
+            at += len(data)
+            if new:
+                self.crc32c = extend(self.crc32c, new)
+                if self._hasher:
+                    self._hasher.update(new)
+                self.received = at
+            yield data
+            self._moved(len(data))
+        if at < self._size:
+            raise SourceEnded(f"the source ended after {at} of {self._size} bytes")

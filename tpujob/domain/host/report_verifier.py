@@ -1,0 +1,166 @@
+"""Decides which reports of hosts are believed. Pure.
+
+Anybody who can write to the bucket can put anything where reports lie. What the key of the attempt has not signed, what
+was reported before, and what is about something else is rejected, and counted.
+
+An object of an agent of before has the reports of many hosts (`protocol/old_slice_report.py`), so that several objects
+may have reports of one host: the one with the highest number counts.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import cast
+
+from tpujob.domain.host.reports import ReportObject, host_of, read_signed, report_of
+from tpujob.domain.model import Ignored, Job
+from tpujob.domain.observations import Report
+from tpujob.protocol import old_slice_report
+
+#: seconds, at most, from the making of a report to its place in the bucket: a later one was put there by others
+ON_THE_WAY = 120.0
+#: seconds for which it matters that others have written an object: its host writes there each minute, and after so long
+#: without a report its agent is gone (`failures/stall.py`)
+DISTURBS = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class SignedReport:
+    """The newest believable report of a host."""
+
+    report: Report
+    since: float  #: when it was made, or first seen in the bucket, by the storage's clock
+    path: str  #: of the object that has it
+
+
+class Rejected(Enum):
+    UNVERIFIED = "unverified"  #: not signed with the key, or about something else
+    REPLAYED = "replayed"  #: signed, and older than what is known
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What an object is believed of."""
+
+    reports: tuple[SignedReport, ...]  #: those that are newer than what is known
+    replayed: bool = False  #: they are true, and others have put the object there
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedReports:
+    """What is known of one attempt. Lost with its process, and read again from the bucket."""
+
+    attempt: int = 0
+    newest: Mapping[int, SignedReport] = field(default_factory=dict[int, SignedReport])  #: by host
+    unverified: int = 0  #: objects that were rejected as such
+    replayed: int = 0
+    #: path -> generation that was judged
+    judged: Mapping[str, int] = field(default_factory=dict[str, int])
+    #: path -> generation that was rejected, and when it was written, by the storage's clock
+    rejected: Mapping[str, tuple[int, float]] = field(default_factory=dict[str, tuple[int, float]])
+
+    def is_new(self, blob: ReportObject) -> bool:
+        return self.judged.get(blob.path) != blob.generation
+
+    def reports(self, now: float) -> tuple[Report, ...]:
+        """Return the newest report of each host, by host, with its age at `now` by the storage's clock."""
+        return tuple(
+            replace(signed.report, age=max(0.0, now - signed.since))
+            for _, signed in sorted(self.newest.items())
+        )
+
+    def ignored(self, now: float) -> Ignored | None:
+        """Return what was rejected so far; None: nothing."""
+        if not self.unverified + self.replayed:
+            return None
+        return Ignored(self.unverified, self.replayed, now)
+
+    def is_disturbed(self, now: float) -> bool:
+        """Return whether an object that was rejected, and is young, lies where hosts report."""
+        return any(
+            self.judged.get(path) == generation and now - written < DISTURBS
+            for path, (generation, written) in self.rejected.items()
+        )
+
+
+def add_reports(
+    known: VerifiedReports,
+    job: Job,
+    blobs: Iterable[ReportObject],
+    *,
+    key: str | None,
+    bodies: Mapping[str, bytes] | None = None,
+) -> VerifiedReports:
+    """Return `known` with what these objects say. `key`: None for an attempt of an agent that does not sign. `bodies`:
+    of objects with the reports of many hosts, by path; without its body such an object is left for the next time."""
+    for blob in blobs:
+        if not known.is_new(blob):
+            continue
+        host = host_of(job, blob.path)
+        if host is None:
+            continue
+        if key is None or not old_slice_report.is_slice_report(blob.metadata):
+            verdict = accept(job, host, blob, known.newest.get(host), key)
+        elif bodies is not None and blob.path in bodies:
+            verdict = accept_slice(job, blob, bodies[blob.path], known.newest, key)
+        else:
+            continue
+        known = _with_verdict(known, blob, verdict)
+    return known
+
+
+def accept(
+    job: Job, host: int, blob: ReportObject, newest: SignedReport | None, key: str | None
+) -> Accepted | Rejected:
+    """Judge an object with the report of one host, of which `newest` is known."""
+    signed = read_signed(job, host, blob.metadata, key)
+    if signed is None:
+        return Rejected.UNVERIFIED
+    report, at = signed
+    since = blob.updated if at is None else min(at, blob.updated)
+    made = SignedReport(report, since, blob.path)
+    if key is None or newest is None or report.seq > newest.report.seq:
+        return Accepted((made,), replayed=blob.updated - since > ON_THE_WAY)
+    late = blob.updated - (newest.since if at is None else since)
+    again = report.seq == newest.report.seq and late <= (0.0 if at is None else ON_THE_WAY)
+    return Accepted(()) if again else Rejected.REPLAYED
+
+
+def accept_slice(
+    job: Job, blob: ReportObject, body: bytes, newest: Mapping[int, SignedReport], key: str
+) -> Accepted | Rejected:
+    """Judge an object with the reports of many hosts by its body, which may be newer than the rest."""
+    content = old_slice_report.read_slice_report(body, key)
+    if content is None:
+        return Rejected.UNVERIFIED
+    written = blob.updated if content.at is None else min(content.at, blob.updated)
+    fresh: list[SignedReport] = []
+    old = 0
+    for one in content.reports:
+        report = report_of(job, one.host, cast(dict[str, object], one.document))
+        if report is None:
+            return Rejected.UNVERIFIED
+        known = newest.get(one.host)
+        if known is None or report.seq > known.report.seq:
+            fresh.append(SignedReport(report, written - one.age, blob.path))
+        old += known is not None and known.path == blob.path and report.seq < known.report.seq
+    if old and not fresh:
+        return Rejected.REPLAYED
+    return Accepted(tuple(fresh), replayed=blob.updated - written > ON_THE_WAY)
+
+
+def _with_verdict(
+    known: VerifiedReports, blob: ReportObject, verdict: Accepted | Rejected
+) -> VerifiedReports:
+    accepted = verdict if isinstance(verdict, Accepted) else Accepted(())
+    replayed = accepted.replayed or verdict is Rejected.REPLAYED
+    unverified = verdict is Rejected.UNVERIFIED
+    rejected = {blob.path: (blob.generation, blob.updated)} if replayed or unverified else {}
+    return replace(
+        known,
+        newest={**known.newest, **{signed.report.host: signed for signed in accepted.reports}},
+        unverified=known.unverified + unverified,
+        replayed=known.replayed + replayed,
+        judged={**known.judged, blob.path: blob.generation},
+        rejected={**known.rejected, **rejected},
+    )

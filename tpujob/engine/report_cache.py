@@ -1,0 +1,193 @@
+"""What hosts have reported, of all jobs at once: one list of an owner's folder serves every tick of some seconds.
+
+Reports of attempts that are over are removed here, so that a list stays as short as that of live jobs.
+"""
+
+import contextlib
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tpujob.domain.host import reports
+from tpujob.domain.model import Job
+from tpujob.domain.money import polling_cost
+from tpujob.domain.prices import LIST, PriceList
+from tpujob.engine.report_archive import TIMEOUT, KeyOf, ReportArchive
+from tpujob.errors import NotFound, TpujobError, Transient
+from tpujob.ports import Blob, Blobs, Clock
+from tpujob.protocol import paths
+
+log = logging.getLogger(__name__)
+
+#: seconds between two looks at whether another thread has made a list
+TURN = 0.1
+#: seconds after which the sweep lists again: it looks at what it removes once more
+SWEPT = 3600.0
+#: seconds for which a folder is listed after a tick asked for it last
+ASKED = 30.0
+#: seconds after which a report of an attempt that is over is removed: its agent may still try to write
+STALE = 600.0
+
+_Key = tuple[str, int]  #: folder of the job, attempt
+
+
+@dataclass(slots=True)
+class ReportList:
+    """The reports below one place, as they were at one moment."""
+
+    at: float  #: by this process's clock
+    storage_at: float  #: by the storage's
+    objects: int = 0
+    found: dict[_Key, list[Blob]] = field(default_factory=dict[_Key, list[Blob]])
+
+    def storage_now(self, now: float) -> float:
+        return self.storage_at + max(0.0, now - self.at)
+
+    def age(self, now: float) -> float:
+        """Seconds; very many for one of the future, as a clock was put back."""
+        return now - self.at if now >= self.at else math.inf
+
+    def news(self, before: "ReportList") -> set[str]:
+        """Return the jobs whose hosts seem to have come to an end, or to have had a notice, since an earlier list."""
+        return {
+            paths.job_id(key[0])
+            for key, blobs in self.found.items()
+            if _turned(blobs, before.found.get(key, []))
+        }
+
+
+def _turned(blobs: Sequence[Blob], before: Sequence[Blob]) -> bool:
+    if [b.generation for b in blobs] == [b.generation for b in before]:
+        return False
+    now, then = (sorted(reports.turns(b.metadata) for b in each) for each in (blobs, before))
+    return now != then
+
+
+class ReportCache:
+    """Threads may share it: one makes a new list while the others use the one before, or, where that is too old, wait
+    for it. A storage that is slow would only get slower if each of them asked."""
+
+    def __init__(self, blobs: Blobs, clock: Clock, prices: PriceList = LIST) -> None:
+        self._blobs, self._clock, self._prices = blobs, clock, prices
+        self._lists: dict[str, ReportList] = {}
+        self._asked: dict[str, float] = {}  #: when a tick asked for a folder last
+        self._making: set[str] = set()
+        self._lock = threading.Lock()
+        #: is called with the jobs of which there is news, as soon as a list shows it
+        self.news: Callable[[str], None] = lambda _: None
+
+    def reports_of(self, job: Job, *, timeout: float) -> tuple[Sequence[Blob], float]:
+        """Return the objects where hosts of the newest attempt report, as of some seconds ago, and the storage's time
+        now. Raises Transient, Refused."""
+        attempt = job.attempt
+        assert attempt is not None, f"job {job.id} has no attempt in state {job.state}"
+        if not attempt.signed:  # its agents report elsewhere
+            blobs = self._blobs.list(reports.reports_prefix(job), timeout=timeout)
+            return blobs, self._blobs.clock(timeout=timeout)
+        root = paths.reports_root(job.workdir)
+        self._asked[root] = self._clock.now()
+        newest = self._newest(root, timeout)
+        key = paths.job_folder(job.workdir), attempt.number
+        return newest.found.get(key, ()), newest.storage_now(self._clock.now())
+
+    def refresh(self) -> None:
+        """List again what ticks have asked for lately, so that `news` tells of an end before the next tick. What cannot
+        be read here is left to the ticks, which say so."""
+        for root, asked_at in self._asked.copy().items():
+            known, now = self._lists.get(root), self._clock.now()
+            lasts = max(polling_cost.UNASKED, self._lasts())
+            if known and now - asked_at < ASKED and known.age(now) >= lasts and self._begin(root):
+                with contextlib.suppress(TpujobError):
+                    self._renew(root, TIMEOUT)
+
+    def _newest(self, root: str, timeout: float) -> ReportList:
+        end = self._clock.now() + timeout
+        while True:
+            known, now = self._lists.get(root), self._clock.now()
+            if known is not None and known.age(now) < self._lasts():
+                return known
+            if self._begin(root):
+                return self._renew(root, timeout)
+            if known is not None and known.age(now) < 2 * self._lasts():
+                return known
+            if now >= end:
+                raise Transient("the reports are still being listed")
+            self._clock.sleep(TURN)
+
+    def _lasts(self) -> float:
+        """Return the seconds for which a list serves: the longer, the more pages all that are in use have."""
+        now = self._clock.now()
+        used = [root for root, at in self._asked.copy().items() if now - at < ASKED]
+        pages = (1 + one.objects // polling_cost.PAGE for r in used if (one := self._lists.get(r)))
+        return polling_cost.seconds_between_lists(sum(pages), self._prices)
+
+    def _begin(self, root: str) -> bool:
+        """Return whether the caller makes the next list, until it is no longer `_making`."""
+        with self._lock:
+            free = root not in self._making
+            self._making.add(root)
+            return free
+
+    def _renew(self, root: str, timeout: float) -> ReportList:
+        """Make a list, after `_begin`."""
+        known, began = self._lists.get(root), self._clock.now()
+        try:
+            blobs = self._blobs.list(root, timeout=timeout)
+            passed = self._clock.now() - began
+            storage_at = self._blobs.clock(timeout=timeout) - passed
+            made = ReportList(began, storage_at, len(blobs))
+            for blob in blobs:
+                about = paths.read_report_path(root, blob.path)
+                if about is not None:
+                    made.found.setdefault(about[:2], []).append(blob)
+            self._lists[root] = made
+        finally:
+            self._making.discard(root)
+        for job_id in made.news(known) if known is not None else ():
+            self.news(job_id)
+        return made
+
+    # What is over ----------------------------------------------------------------------------------------------------
+
+    def tidy(self, live: Iterable[Job], key_of: KeyOf) -> None:
+        """Remove the reports of attempts that are over, wherever these jobs report; see `ReportArchive` for
+        what is kept. What fails is left for the next time."""
+        jobs = {paths.job_folder(job.workdir): job for job in live}
+        for root in sorted({paths.reports_root(w) for job in jobs.values() for w in job.workdirs}):
+            try:
+                self._tidy(root, jobs, ReportArchive(self._blobs, key_of))
+            except TpujobError as error:
+                log.info("reports below %s are tidied later: %s", root, error)
+
+    def _tidy(self, root: str, jobs: Mapping[str, Job], archive: ReportArchive) -> None:
+        known, now = self._lists.get(root), self._clock.now()
+        if known is None or known.age(now) > SWEPT:
+            if not self._begin(root):
+                return
+            known = self._renew(root, TIMEOUT)
+        for key, blobs in known.found.copy().items():
+            job = jobs.get(key[0])
+            newest = job.attempt.number if job and job.attempt else 0
+            if newest != key[1] and self._removed(root, key, known, blobs, archive):
+                known.found.pop(key, None)
+
+    def _removed(
+        self,
+        root: str,
+        key: _Key,
+        known: ReportList,
+        blobs: Sequence[Blob],
+        archive: ReportArchive,
+    ) -> bool:
+        """Return whether none is there any more. The list may be old."""
+        storage_now = known.storage_now(self._clock.now())
+        there: list[Blob] = []
+        for blob in blobs:
+            with contextlib.suppress(NotFound):
+                old = storage_now - blob.updated > STALE
+                there.append(self._blobs.stat(blob.path, timeout=TIMEOUT) if old else blob)
+        over = [blob for blob in there if storage_now - blob.updated > STALE]
+        archive.archive(root, *key, over)
+        return len(over) == len(there)

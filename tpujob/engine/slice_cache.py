@@ -1,0 +1,177 @@
+"""What the cloud says of all slices: one list of it serves every look of some seconds, whatever job looks.
+
+A list may lag behind, and leave things out. So it is believed only in what it shows, and not of slices that somebody
+has deleted just before; all others are looked at by name. And whoever ends, deletes or asks for something on the
+strength of it looks again by name first (`engine/reconciler.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tpujob.domain.model import Slice
+from tpujob.domain.observations import Present, SliceSeen, Unknown
+from tpujob.ports import Clock, Slices, Survey
+
+#: seconds for which one list serves, for each call that it takes, so that lists take at most 50 calls a minute; and at
+#: most, however many it takes
+FOR_EACH_CALL, LONGEST = 1.2, 60.0
+#: seconds for which one serves a slice that is looked at more often than that, while nothing is expected of it
+STEADY = 10.0
+#: calls that a list takes which has no pages, or fails
+CALLS = 2
+#: seconds for one list, and for each slice on it more: a page of a hundred may take 0.3 s, and there are two lists
+TIMEOUT, FOR_EACH_SLICE = 15.0, 0.006
+#: seconds for which a list may lag behind a request or a deletion
+LAG = 60.0
+#: seconds for which a look by name serves, unless something was asked of the slice since; of one that is not being
+#: deleted for as long as a list does
+NAMED = 2.0
+#: of what lists do not show: seconds between two looks by name, and for how many seconds they may be ahead of that
+GAP, AHEAD = 0.5, 10.0
+#: seconds for which a slice counts among those, after it was last looked for
+MISSED = 60.0
+#: seconds for which a zone is listed after the last look at a slice there
+KEPT = 600.0
+
+
+@dataclass(slots=True)
+class _Listed:
+    at: float  #: by this process's clock: when the list was begun
+    survey: Survey
+
+    @property
+    def lasts(self) -> float:
+        return min(LONGEST, FOR_EACH_CALL * max(CALLS, self.survey.calls))
+
+    def lost_since(self, before: _Listed) -> set[str]:
+        """The slices that this shows as lost, and an earlier one did not."""
+        lost, known = (
+            {name for name, seen in one.survey.seen.items() if _lost(seen)}
+            for one in (self, before)
+        )
+        return lost - known
+
+
+class SliceCache:
+    """Threads may share it: one of them makes a list, while the others use the one before."""
+
+    def __init__(self, slices: Slices, clock: Clock) -> None:
+        self._slices, self._clock, self._lock = slices, clock, threading.Lock()
+        self._newest: _Listed | None = None
+        self._making = False
+        self._zones: dict[str, float] = {}  #: when a slice there was last looked at
+        self._asked: dict[str, float] = {}  #: when a slice was last looked at by name
+        self._named: dict[
+            str, tuple[float, Present]
+        ] = {}  #: what was seen then, and when it was asked
+        self._unshown: dict[str, float] = {}  #: when a slice was last looked for in vain
+        self._looked: dict[
+            str, tuple[str, float]
+        ] = {}  #: for which job a slice was last looked at, and when
+        self._booked = 0.0  #: until when looks by name at what lists do not show are used up
+        #: told of the jobs of which a slice is lost, as soon as a list shows it
+        self.news: Callable[[str], None] = lambda _: None
+
+    def look(
+        self,
+        one: Slice,
+        *,
+        timeout: float,
+        job_id: str = "",
+        by_name: bool = False,
+        steady: bool = False,
+    ) -> tuple[SliceSeen, bool]:
+        """What is known of it, and whether that is what a list showed some seconds ago. `steady`: nothing is expected
+        of it just now, however often it is looked at. Never raises."""
+        now = self._clock.now()
+        self._zones[one.zone] = now
+        last = self._looked.get(one.name, ("", 0.0))[1]
+        self._looked[one.name] = job_id, now
+        if not by_name and (named := self._just_named(one, now)):
+            return named
+        longer = STEADY if steady and now - last < STEADY else 0.0
+        if not by_name and now >= _settled(one) and (listed := self._current(now, longer)):
+            shown = self._shown(one, listed, now)
+            if shown is not None:
+                return shown, True
+        seen = self._slices.look(one, timeout=timeout)
+        self._asked[one.name] = self._clock.now()
+        if isinstance(seen, Present):
+            self._named[one.name] = now, seen
+        else:
+            self._named.pop(one.name, None)
+        return seen, False
+
+    def _just_named(self, one: Slice, now: float) -> tuple[Present, bool] | None:
+        """What the newest look by name has shown, if it is young, there is no younger list, and nothing was asked of
+        the slice since; and whether that is some seconds old."""
+        at, seen = self._named.get(one.name, (0.0, None))
+        newest, lasts = self._newest, NAMED
+        if newest and one.delete_asked_at is None:
+            lasts = max(NAMED, newest.lasts)
+        young = 0 <= now - at < lasts and at >= (newest.at if newest else 0.0)
+        return (seen, now - at >= NAMED) if seen and young and at > _asked_at(one) else None
+
+    def _current(self, now: float, longer: float) -> _Listed | None:
+        """A list that is young enough, made now if need be; None: it is just being made for the first time in long."""
+        with self._lock:
+            newest = self._newest
+            age = now - newest.at if newest else -1.0
+            if newest and 0 <= age < max(longer, newest.lasts):
+                return newest
+            if self._making:  # else all jobs would ask a cloud that is slow by name
+                return newest if newest and 0 <= age < max(LONGEST, 2 * newest.lasts) else None
+            self._making = True
+        try:
+            self._newest = made = self._made(now)
+        finally:
+            self._making = False
+        for name in made.lost_since(newest) if newest else ():
+            if name in self._looked:
+                self.news(self._looked[name][0])
+        return made
+
+    def _made(self, now: float) -> _Listed:
+        self._zones = {zone: at for zone, at in self._zones.copy().items() if now - at < KEPT}
+        self._asked = {name: at for name, at in self._asked.copy().items() if now - at < KEPT}
+        looked = self._looked.copy().items()
+        self._looked = {name: one for name, one in looked if now - one[1] < KEPT}
+        named = self._named.copy().items()
+        self._named = {name: one for name, one in named if now - one[0] < LONGEST}
+        self._unshown = {n: at for n, at in self._unshown.copy().items() if now - at < MISSED}
+        timeout = TIMEOUT + FOR_EACH_SLICE * len(self._looked)
+        return _Listed(now, self._slices.survey(sorted(self._zones), timeout=timeout))
+
+    def _shown(self, one: Slice, listed: _Listed, now: float) -> SliceSeen | None:
+        """None: it is to be looked at by name."""
+        if listed.at < _settled(one):
+            return None
+        asked, found = self._asked.get(one.name, 0.0), listed.survey.seen.get(one.name)
+        if isinstance(found, Present):
+            return found if listed.at >= asked else None
+        if now < one.requested_at + LAG:
+            return None  # lists need not show it yet
+        self._unshown[one.name] = now
+        turn = GAP * len(self._unshown)  # all of them have theirs
+        if now - asked >= turn and self._booked <= now + AHEAD:
+            self._booked = max(self._booked, now) + GAP
+            return None
+        missed = listed.survey.missed.get(one.zone)
+        return found or Unknown(missed or f"the list of all slices does not show {one.name}")
+
+
+def _lost(seen: SliceSeen) -> bool:
+    return isinstance(seen, Present) and seen.state.lost
+
+
+def _asked_at(one: Slice) -> float:
+    """When it was last asked for, or its deletion was, by whichever backend."""
+    return max(one.requested_at, one.delete_asked_at or 0.0)
+
+
+def _settled(one: Slice) -> float:
+    """From when on what lists show of it is later than what was asked of it."""
+    return one.requested_at if one.delete_asked_at is None else one.delete_asked_at + LAG
