@@ -50,7 +50,7 @@ else
   network="s|INTERFACE|{$interface}|; s|VPC_EGRESS|$egress|"
 fi
 
-version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' "$here/../tpujob/__init__.py")
+version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' "$here/../tpujob/version.py")
 image="$REGION-docker.pkg.dev/$PROJECT/tpujob/backend:$version-$(date -u +%Y%m%d%H%M%S)"
 number=$(once projects describe "$PROJECT" --format='value(projectNumber)')
 url="https://tpujob-$number.$REGION.run.app"

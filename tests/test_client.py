@@ -14,9 +14,9 @@ from tests.page import lab
 from tests.support.callers import ADA, NamedDoor
 from tests.support.scripted import listening
 from tests.support.stage import SPEC, Stage
-from tpujob import sockets
-from tpujob.adapters.remote import RemoteJobs
+from tpujob.adapters.http.client import RemoteJobs
 from tpujob.errors import BadRequest, NotFound, Transient
+from tpujob.lib import unix_sockets
 from tpujob.web.api import create_app
 
 
@@ -29,8 +29,8 @@ def stage(tmp_path: Path) -> Stage:
 def client(tmp_path: Path, stage: Stage) -> Iterator[tpujob.Client]:
     app = create_app(stage.api.acting_for, NamedDoor(ADA))
     app.state.now = stage.clock.now
-    path = sockets.place(tmp_path, "b.sock")
-    with listening(app, place=sockets.listen(path)) as url:
+    path = unix_sockets.place(tmp_path, "b.sock")
+    with listening(app, place=unix_sockets.listen(path)) as url:
         named = {"x-test-name": ADA.name}
         yield tpujob.Client(api=RemoteJobs(url, sign=lambda _: named))
 

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
+from tpujob.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from tpujob.client import Client as Client
-
-__version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:

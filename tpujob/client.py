@@ -18,15 +18,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from tpujob.api import CodeGiven, EventView, JobRow, JobView, ListAsked, LogLine
-from tpujob.cli.render.words import FINAL
+from tpujob.domain.model import State
 from tpujob.domain.pages import PAGE, newest
 from tpujob.errors import BadRequest, Transient
 
 if TYPE_CHECKING:
-    from tpujob.adapters.remote import RemoteJobs
+    from tpujob.adapters.http.client import RemoteJobs
 
 TAIL = 1000  #: lines of a log that are read unless more are asked for
 POLL = 30.0  #: seconds that one request waits for a change
+FINAL = frozenset(str(state) for state in State if state.final)
 HIGH = 640  #: pixels of a page in a notebook
 
 
@@ -223,18 +224,18 @@ def _read(
     api: RemoteJobs, file: Path, *, allow_keys: bool
 ) -> tuple[list[str], CodeGiven | None, dict[str, Any]]:
     """The object paths of what is shipped, its checkout, and the spec."""
-    from tpujob.cli.submit import jobfile
     from tpujob.domain.spec import dump
+    from tpujob.submit import job_file
 
-    spec = jobfile.read(file, "", cross_region=False)
+    spec = job_file.read(file, "", cross_region=False)
     given = dump(spec)
-    plan = jobfile.named(file, lambda: api.plan(given))
+    plan = job_file.named(file, lambda: api.plan(given))
     if any(one["to_bring"] for one in plan.get("data", ())):
         raise BadRequest(
             f"{file}: its data must be copied first", hint=f"`tpujob create {file}` copies it"
         )
-    bundle = jobfile.packed(spec, file, allow_keys=allow_keys)
+    bundle = job_file.packed(spec, file, allow_keys=allow_keys)
     if bundle is None:
         return [], None, given
-    path, code = jobfile.ship(api, bundle, plan["bucket"])
+    path, code = job_file.ship(api, bundle, plan["bucket"])
     return [path], code, given

@@ -39,7 +39,7 @@ class TpujobError(Exception):
         self.hint = hint  #: what to do next; shown on its own line
 
     def as_json(self) -> dict[str, dict[str, str | int]]:
-        """As the HTTP API and `--json` print it; `adapters/remote.py` reads it back."""
+        """As the HTTP API and `--json` print it; `adapters/http/client.py` reads it back."""
         facts: dict[str, str | int] = {
             "type": type(self).__name__,
             "message": self.message,

@@ -20,7 +20,7 @@ from typing import Any, get_args
 from tests.page import lab
 from tests.support.job_index import Desk
 from tests.support.scripted import on_socket, scripted_app
-from tpujob.adapters.remote import RemoteJobs
+from tpujob.adapters.http.client import RemoteJobs
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.api import JobOrder, JobPage, ListAsked
 from tpujob.domain.events import Event, EventKind

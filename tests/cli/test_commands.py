@@ -39,7 +39,7 @@ def test_create_says_the_id_what_was_asked_its_price_and_what_to_type_next(
         assert part in said.out
     (call,) = api.named("create")
     assert call["spec"]["tpu"]["type"] == ["v4-16"] or call["spec"]["tpu"]["type"] == "v4-16"
-    assert len(call["key"]) >= 16
+    assert len(call["idempotency_key"]) >= 16
 
 
 def test_create_json_is_one_object(tpujob: Tpujob, job_file: Path) -> None:

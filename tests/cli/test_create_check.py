@@ -13,21 +13,28 @@ import pytest
 
 from tests.cli.conftest import Tpujob
 from tests.support.scripted import ScriptedJobs
-from tpujob import fit
 from tpujob.cli.render.check import Checked, check_page
 from tpujob.errors import BadRequest, TpujobError
-from tpujob.fit import Finding, Wanted, environment, keep, speeds, target_of, wanted_of
-from tpujob.fit import environment as make
+from tpujob.submit.compile_check import (
+    BundledProgram,
+    TargetFinding,
+    keep,
+    speeds,
+    target_of,
+    wanted_of,
+)
+from tpujob.submit.environment import environment, stamp
+from tpujob.submit.environment import environment as make
 
 NEEDS_LIBTPU = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None,
     reason="libtpu is not installed: NOTHING WAS COMPILED FOR A TPU; it is in the extra `check`",
 )
-MLP = Wanted("mlp", ("--hidden=64", "--batch=64"))
+MLP = BundledProgram("mlp", ("--hidden=64", "--batch=64"))
 
 
-def finding(target: str = "v4-8", **changed: object) -> Finding:
-    found: Finding = {
+def finding(target: str = "v4-8", **changed: object) -> TargetFinding:
+    found: TargetFinding = {
         "target": target,
         "chips": 4,
         "fit": "yes",
@@ -146,9 +153,9 @@ def test_a_speed_is_kept_for_the_same_program_arguments_and_versions(tmp_path: P
     assert speeds(tmp_path, MLP, targets, "1", "samples")["v5e-4"] == 64 / 5
     assert speeds(tmp_path, MLP, targets, "1", "tokens") == {"v4-8": 64 * 256 / 5}
     assert speeds(tmp_path, MLP, targets, "2", "steps") == {}
-    other = Wanted("mlp", ("--hidden=64", "--batch=128"))
+    other = BundledProgram("mlp", ("--hidden=64", "--batch=128"))
     assert speeds(tmp_path, other, targets, "1", "steps") == {}
-    longer = Wanted("mlp", (*MLP.options, "--steps=9"))
+    longer = BundledProgram("mlp", (*MLP.options, "--steps=9"))
     assert speeds(tmp_path, longer, targets, "1", "steps") != {}, "a step takes as long"
 
 
@@ -175,7 +182,7 @@ def uv(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     file.write_text(f'#!/bin/sh\necho "$@" >> {folder}/called\n{script}\n')
     file.chmod(file.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{file.parent}:/usr/bin:/bin")
-    monkeypatch.setattr(sys.modules["tpujob.fit.environment"], "can_here", lambda: False)
+    monkeypatch.setattr(sys.modules["tpujob.submit.environment"], "can_here", lambda: False)
     return folder / "called"
 
 
@@ -212,9 +219,9 @@ def test_an_environment_that_could_not_be_made_is_tried_again(
 def test_where_the_compiler_cannot_run_is_said(
     system: str, machine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["tpujob.fit.environment"], "can_here", lambda: False)
+    monkeypatch.setattr(sys.modules["tpujob.submit.environment"], "can_here", lambda: False)
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     with pytest.raises(BadRequest, match="made for Linux on x86-64 only"):
         make(tmp_path, lambda _: None)
-    assert fit.stamp(), "what was kept can still be read"
+    assert stamp(), "what was kept can still be read"

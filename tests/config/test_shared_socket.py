@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tpujob import sockets
 from tpujob.config import shared_socket
 from tpujob.errors import BadRequest, NotFound
+from tpujob.lib import unix_sockets
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_folder_is_made_that_others_may_enter(place: Path) -> None:
 def test_a_socket_that_a_killed_backend_left_is_replaced_and_a_living_one_is_not(
     place: Path,
 ) -> None:
-    with sockets.listen(place):
+    with unix_sockets.listen(place):
         with pytest.raises(BadRequest, match="a backend listens at"):
             shared_socket.free(place)
         assert place.exists()

@@ -12,10 +12,10 @@ import pytest
 
 from tests.support.stage import Stage
 from tpujob.api import JobView
-from tpujob.bundle.archive import pack
 from tpujob.domain.model import State
 from tpujob.domain.observations import SliceState
 from tpujob.errors import NotFound
+from tpujob.submit.archive import pack
 
 
 def git(folder: Path, *words: str) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.support.stage import Stage
-from tpujob.cli.submit import jobfile
 from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.spec import dump
 from tpujob.errors import BadSpec
 from tpujob.ports import BucketPlace
+from tpujob.submit import job_file
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").rglob("*.yaml"))
 SOURCE = "gs://corpus/fineweb"
@@ -213,7 +213,7 @@ def test_a_plan_and_an_estimate_do_not_need_the_bucket_of_the_data(lab: Stage) -
 def test_each_shipped_config_is_planned_and_estimated_though_its_data_is_not_there(
     stage: Stage, path: Path
 ) -> None:
-    spec = dump(jobfile.read(path, "", cross_region=False))
+    spec = dump(job_file.read(path, "", cross_region=False))
     plan = stage.api.plan(spec)
     assert plan["chips"] > 0
     assert stage.api.estimate(spec, {"hours": 1.0})["list_micros"] > 0

@@ -12,11 +12,11 @@ import pytest
 from tests.support.bundles import bundle_of
 from tests.support.stage import SPEC, Stage
 from tests.support.world import service
-from tpujob.bundle.archive import workloads_bundle
 from tpujob.domain.events import EventKind
 from tpujob.domain.model import State, Wish
 from tpujob.domain.spec import dump
 from tpujob.errors import BadRequest, BadSpec, Refused
+from tpujob.submit.archive import workloads_bundle
 
 
 def test_a_plan_has_the_figures_of_all_its_slices(stage: Stage) -> None:

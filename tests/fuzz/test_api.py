@@ -44,7 +44,7 @@ class Backend:
             stopping=lambda: True,  # a long poll is answered at once
             make_pass=lambda _: (0, None),
             limits=LIMITLESS,
-            changes=self.stage.api._changes,
+            changes=self.stage.api.changes,
             sessions=Sessions(),
         )
         self.schema = schemathesis.openapi.from_dict(self.app.openapi())

@@ -57,7 +57,7 @@ class Backend:
             self._fill(jobs)
         self.store = Counted(self.stage.store)
         self.api = service(self.stage.reconciler, store=self.store)
-        self.changes = self.api._changes
+        self.changes = self.api.changes
         self.ids = [job.id for job in self.stage.store.list()]
         self.dice = Random(7)
 

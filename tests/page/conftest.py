@@ -54,7 +54,7 @@ class Site:
         self.stage.quotas = Quotas(lambda: self.quota, self.stage.clock)
         self.jobs = stage.api
         self.api = self.jobs.acting_for(ADA)
-        self.changes = self.jobs._changes
+        self.changes = self.jobs.changes
         self.door = NamedDoor(ADA, lab.BOB, VIEWER)
         self.times, self.limits = StreamTimes(), NO_HURRY
         self._port, self._running = port, ExitStack()

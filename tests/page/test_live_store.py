@@ -55,7 +55,7 @@ def site(store: Shaky, tmp_path: Path, port: int) -> Iterator[Site]:
     store._store = stage.store
     site = Site(stage, port)
     site.jobs = service(stage.reconciler, store=store)
-    site.changes = site.jobs._changes
+    site.changes = site.jobs.changes
     site.start()
     yield site
     site.stop()

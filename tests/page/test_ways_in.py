@@ -17,8 +17,8 @@ from tests.page.conftest import NO_HURRY, PATIENCE
 from tests.support.callers import ADA
 from tests.support.scripted import listening, on_socket
 from tests.support.stage import Stage
-from tpujob.adapters.relay import Relay
-from tpujob.adapters.way import Way
+from tpujob.adapters.http.address import BackendAddress
+from tpujob.adapters.http.proxy_client import ProxyClient
 from tpujob.domain.model import Wish
 from tpujob.service import Changes
 from tpujob.web.api import create_app
@@ -67,7 +67,7 @@ class Local:
         with ExitStack() as stack:
             if self.relayed:
                 url = stack.enter_context(on_socket(self.backend(PeerAuthenticator(ADA))))
-                relay = Relay(Way(url))
+                relay = ProxyClient(BackendAddress(url))
                 stack.callback(relay.close)
                 app = opened(relay, "ada", self.sessions, kernel_says=self.kernel_says)
             else:

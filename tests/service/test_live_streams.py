@@ -17,7 +17,7 @@ from tpujob.domain.model import Job, State
 from tpujob.protocol import live, paths
 from tpujob.service.logs import LiveLogs, Logs
 from tpujob.service.logs.live_stream import IDLE, KEPT, Tails
-from tpujob.service.logs.segment_reader import Until
+from tpujob.service.logs.segments import Until
 from tpujob.wiring.backend import Backend
 
 LONG = 60.0  #: seconds; no test waits so long, unless it is about to fail

@@ -21,8 +21,8 @@ from tpujob.service.logs.log import Logs
 from tpujob.service.logs.query import Query, matcher
 from tpujob.service.logs.reader import LogReader
 from tpujob.service.logs.search import Searches
-from tpujob.service.logs.segment_reader import SegmentReader, Until
-from tpujob.service.logs.segments import SegmentLists
+from tpujob.service.logs.segment_reader import SegmentReader
+from tpujob.service.logs.segments import SegmentLists, Until
 
 JOB = replace(a_job(), state=State.SUCCEEDED)
 

@@ -17,9 +17,10 @@ from tpujob.engine.orphans import Orphans, Swept
 from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import TpujobError
 from tpujob.service.admin import Admin
-from tpujob.service.jobs import Jobs
 from tpujob.service.members import Membership
 from tpujob.service.notifications import Notifications
+from tpujob.service.parts import EngineState, HostReach, Ports, ServiceSettings
+from tpujob.wiring.service import jobs
 
 if TYPE_CHECKING:
     from tests.simulation.monitor import Monitor
@@ -153,21 +154,16 @@ class Backend:
         setup, outbox = NotificationSetup(), store.real.outbox  # no channels: nothing is ever sent
         sender = Sender(outbox, setup, clock, owner=name, pool=Inline())
         told = Notifications(outbox, setup, sender, self.reconciler.actor.secrets, clock)
-        self.api = Jobs(
-            store,
-            play.bucket,
-            clock,
+        reconciler = self.reconciler
+        self.api = jobs(
+            Ports(store, play.bucket, clock, play.copies, reconciler.actor.secrets),
+            EngineState(loop, reconciler.live, reconciler.circuits),
+            HostReach(_no_access, play.hosts.key),
+            ServiceSettings(),
+            changes=NobodyWatches(),
             admin=Admin(store, orphans, store.reputation, clock),
             members=Membership(store.real.members),
-            copies=play.copies,
-            secrets=self.reconciler.actor.secrets,
-            access=_no_access,
-            key=play.hosts.key,
-            loop=loop,
-            changes=NobodyWatches(),
             notifications=told,
-            live=self.reconciler.live,
-            circuits=self.reconciler.circuits,
         )
         sim.spawn(loop.run, self.process)
 

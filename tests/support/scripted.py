@@ -8,7 +8,7 @@ import socket
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
@@ -20,25 +20,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tests.support.callers import ADA
 from tests.support.estimates import compare_view, estimate_view
-from tpujob import sockets
 from tpujob.api import (
+    METHODS,
     ActionView,
     BrokenView,
     BudgetView,
     CallerView,
     ChannelView,
-    CodeGiven,
     CodeView,
-    CompareAsked,
-    CompareView,
     CostPartView,
     CostRowView,
     CostView,
     DeliveryView,
     DiffSide,
     DiffView,
-    EstimateSaid,
-    EstimateView,
     EventView,
     HostAccess,
     JobPage,
@@ -57,18 +52,16 @@ from tpujob.api import (
     MetricsView,
     NextView,
     PatchView,
-    PlanView,
     RefusalView,
-    SearchAsked,
     SecretView,
     SliceView,
     SpendingView,
     SuspectView,
     SweptView,
-    WindowAsked,
     WindowLine,
 )
 from tpujob.errors import BadRequest, IllegalInState, NotFound
+from tpujob.lib import unix_sockets
 from tpujob.web.api import create_app
 from tpujob.web.auth.authenticator import Authenticator
 from tpujob.web.auth.peer import PeerAuthenticator
@@ -376,9 +369,28 @@ class ScriptedJobs:
         self.told: list[ChannelView] = [channel_view()]
         self.messages: list[DeliveryView] = [delivery_view()]
 
-    def plan(self, spec: Mapping[str, Any]) -> PlanView:
-        self._call("plan", spec=spec)
-        view: dict[str, Any] = {
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """A method of the table: the call is noted, then answered by `_on_NAME` or by what the test put in."""
+        if name not in METHODS:
+            raise AttributeError(name)
+        answer = getattr(type(self), f"_on_{name}", None) or ANSWERS.get(name)
+        if answer is None:
+            raise AttributeError(f"{name} is not scripted")
+
+        def call(*args: Any, **given: Any) -> Any:
+            bound = METHODS[name].signature.bind(self, *args, **given)
+            bound.apply_defaults()
+            arguments = {n: v for n, v in bound.arguments.items() if n != "self"}
+            told = (arguments["asked"] or {}) if name == "list" else arguments
+            self.calls.append((name, told))
+            if self.raises is not None:
+                raise self.raises
+            return answer(self, **arguments)
+
+        return call
+
+    def _on_plan(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        return {
             "name": spec.get("name", "?"),
             "type": "v4-16",
             "generation": "v4",
@@ -401,56 +413,30 @@ class ScriptedJobs:
             "warnings": list(self.warnings),
             "spec": dict(spec),
         }
-        return cast(PlanView, view)
 
-    def whoami(self) -> CallerView:
-        self._call("whoami")
-        return CallerView(id=ADA.id, name=ADA.name, role=str(ADA.role))
-
-    def health(self) -> dict[str, Any]:
-        """The part that commands read."""
-        self._call("health")
-        return {"ok": not self.troubles, "troubles": self.troubles, "loop": {"passed_at": AT}}
-
-    def put_bundle(self, sha256: str, data: bytes | IO[bytes], *, bucket: str) -> str:
+    def _on_put_bundle(self, sha256: str, data: bytes | IO[bytes], *, bucket: str) -> str:
         data = data if isinstance(data, bytes) else data.read()
-        self._call("put_bundle", sha256=sha256, size=len(data), bucket=bucket)
         if hashlib.sha256(data).hexdigest() != sha256:
             raise BadRequest("another hash")
         return f"{bucket}/bundles/{sha256}.tar.gz"
 
-    def create(
-        self,
-        spec: Mapping[str, Any],
-        *,
-        bundles: Sequence[str] = (),
-        code: CodeGiven | None = None,
-        idempotency_key: str = "",
-    ) -> JobView:
-        self._call("create", spec=spec, bundles=bundles, code=code, key=idempotency_key)
+    def _on_create(self, spec: Mapping[str, Any], *, idempotency_key: str, **_: Any) -> JobView:
         if idempotency_key not in self.created or not idempotency_key:
             job_id = f"{len(self.jobs) + 1:06d}"
             new = job_view(job_id, name=spec["name"], user=ADA.name, state="queued", attempt=0)
             self.jobs[job_id] = self.created[idempotency_key] = new
         return self.created[idempotency_key]
 
-    def secrets(self) -> list[SecretView]:
-        self._call("secrets")
-        return [SecretView(name=name, set_at=AT) for name in sorted(self.kept)]
-
-    def set_secret(self, name: str, value: str) -> None:
-        self._call("set_secret", secret=name, value=value)
+    def _on_set_secret(self, name: str, value: str) -> None:
         self.kept[name] = value
 
-    def remove_secret(self, name: str) -> None:
-        self._call("remove_secret", secret=name)
+    def _on_remove_secret(self, name: str) -> None:
         if self.kept.pop(name, None) is None:
             raise NotFound(f"no secret {name} is set")
 
-    def list(self, asked: ListAsked | None = None) -> JobPage:
+    def _on_list(self, asked: ListAsked | None) -> JobPage:
         """Newest first; every job that has ended did so long ago. The rest of what a list is asked is the board's."""
         asked = asked or {}
-        self._call("list", **asked)
         recent, user = asked.get("recent"), asked.get("user", "")
         whose = [j for j in self.jobs.values() if user in ("", j["user"])]
         found = [j for j in whose if not (recent and j["state"] in FINAL)]
@@ -466,25 +452,21 @@ class ScriptedJobs:
             revision=self.changes,
         )
 
-    def get(self, job: str) -> JobView:
-        self._call("get", job=job)
+    def _on_get(self, job: str) -> JobView:
         if self.script and job in self._refs(self.script[0]):
             view = cast(JobView, self.script[0] | {"version": self.turn})
             self.jobs[view["id"]] = view
         return self._find(job)
 
-    def events(self, job: str, *, after: int = 0, limit: int = 0) -> list[EventView]:
-        self._call("events", job=job, after=after)
+    def _on_events(self, job: str, *, after: int, limit: int) -> list[EventView]:
         found = self.happened.get(self._find(job)["id"], [])
         return [e for e in found if e["seq"] > after][: limit or None]
 
-    def metrics(self, job: str, *, attempt: int | None = None) -> MetricsView:
-        self._call("metrics", job=job, attempt=attempt)
+    def _on_metrics(self, job: str, **_: Any) -> MetricsView:
         self._find(job)
         return self.curves
 
-    def diff(self, a: str, b: str) -> DiffView:
-        self._call("diff", a=a, b=b)
+    def _on_diff(self, a: str, b: str) -> DiffView:
         return DiffView(
             a=_side(self._find(a)),
             b=_side(self._find(b)),
@@ -495,100 +477,39 @@ class ScriptedJobs:
             cut=False,
         )
 
-    def logs(
-        self,
-        job: str,
-        *,
-        host: int | None = None,
-        attempt: int | None = None,
-        cursor: str = "",
-        tail: int | None = None,
-    ) -> LogPage:
-        self._call("logs", job=job, host=host, attempt=attempt, cursor=cursor, tail=tail)
+    def _on_logs(self, job: str, *, cursor: str, **_: Any) -> LogPage:
         number = int(cursor or 0)
         if number >= len(self.pages):
             return LogPage(lines=[], cursor=cursor, done=True)
         page = self.pages[number]
         return LogPage(lines=page["lines"], cursor=str(number + 1), done=page["done"])
 
-    def log_block(
-        self, job: str, *, host: int | None = None, attempt: int | None = None, cursor: str = ""
-    ) -> LogBlock:
-        self._call("log_block", job=job, host=host, attempt=attempt, cursor=cursor)
-        number = int(cursor or 0)
-        if number >= len(self.pages):
-            return LogBlock(b"", cursor, done=True, more=False)
-        page = self.pages[number]
+    def _on_log_block(self, job: str, *, cursor: str, **_: Any) -> LogBlock:
+        page = self._on_logs(job, cursor=cursor)
         lines = [f"{x['host']} 1767323045.000 {x['text']}\n" for x in page["lines"]]
         data, done = "".join(lines).encode(), page["done"]
-        return LogBlock(data, str(number + 1), done=done, more=bool(lines) and not done)
+        return LogBlock(data, page["cursor"], done=done, more=bool(lines) and not done)
 
-    def log_window(self, job: str, asked: WindowAsked | None = None) -> LogWindow:
-        self._call("log_window", job=job, asked=asked)
-        return self.window
-
-    def log_search(self, job: str, asked: SearchAsked) -> LogMatches:
-        self._call("log_search", job=job, asked=asked)
-        return self.matches
-
-    def patch(self, job: str) -> PatchView:
-        self._call("patch", job=job)
+    def _on_patch(self, job: str) -> PatchView:
         self._find(job)
         code = CodeView(commit="c0ffee", branch="main", dirty=True, diff="gs://b/x.diff")
         return PatchView(code=code, text=TRAIN_DIFF)
 
-    def cost(self, *, by: str = "job", user: str = "", job: str = "") -> CostView:
-        self._call("cost", by=by, user=user, job=job)
-        return self.costs
+    def _on_cancel(self, job: str, *, release: bool) -> JobView:
+        return self._steer(job, "release" if release else "cancel")
 
-    def ledger(self) -> LedgerView:
-        self._call("ledger")
-        return self.ledger_view
-
-    def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
-        self._call("estimate", spec=spec, said=said)
-        return estimate_view(spec, said, emulated=True)
-
-    def compare(
-        self,
-        spec: Mapping[str, Any],
-        said: EstimateSaid | None = None,
-        asked: CompareAsked | None = None,
-    ) -> CompareView:
-        self._call("compare", spec=spec, said=said, asked=asked)
-        return compare_view(spec, said, asked, emulated=True)
-
-    def budgets(self) -> list[SpendingView]:
-        self._call("budgets")
-        return self.spending
-
-    def cancel(self, job: str, *, release: bool = False) -> JobView:
-        return self._steer("cancel", job, "release" if release else "cancel", release=release)
-
-    def resume(self, job: str, *, budget: float | None = None) -> JobView:
+    def _on_resume(self, job: str, **_: Any) -> JobView:
         if self._find(job)["state"] == "succeeded":
             raise IllegalInState(f"job {job} has succeeded", hint="`tpujob create` makes a new one")
-        return self._steer("resume", job, "run", budget=budget)
+        return self._steer(job, "run")
 
-    def delete(self, job: str) -> JobView:
-        return self._steer("delete", job, "release")
-
-    def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
-        return self._steer("clean", job, "clean", checkpoints=checkpoints)
-
-    def access(self, job: str, *, host: int = 0, key: str) -> HostAccess:
-        self._call("access", job=job, host=host, key=key)
+    def _on_access(self, job: str, **_: Any) -> HostAccess:
         self._find(job)
         if self.host_access is None:
             raise IllegalInState(f"job {job} has no host that can be reached")
         return self.host_access
 
-    def hosts(self) -> list[SuspectView]:
-        self._call("hosts")
-        return [*self.suspects.values()]
-
-    def pin_host(self, physical: str, verdict: str) -> SuspectView:
-        self._call("pin_host", physical=physical, verdict=verdict)
+    def _on_pin_host(self, physical: str, verdict: str) -> SuspectView:
         if verdict not in ("", "good", "bad"):
             raise BadRequest(f"never as {verdict!r}")
         known = self.suspects.get(physical) or suspect_view(physical, score=0.0, reasons=[])
@@ -596,51 +517,17 @@ class ScriptedJobs:
         self.suspects[physical] = cast(SuspectView, known | pinned)
         return self.suspects[physical]
 
-    def clear_host(self, physical: str) -> None:
-        self._call("clear_host", physical=physical)
+    def _on_clear_host(self, physical: str) -> None:
         if self.suspects.pop(physical, None) is None:
             raise NotFound(f"nothing is held against a machine {physical!r}")
 
-    def channels(self) -> Sequence[ChannelView]:
-        self._call("channels")
-        return self.told
-
-    def deliveries(self, *, channel: str = "", limit: int = 50) -> Sequence[DeliveryView]:
-        self._call("deliveries", channel=channel, limit=limit)
-        return self.messages
-
-    def test_channel(self, channel: str) -> DeliveryView:
-        self._call("test_channel", channel=channel)
-        return self.messages[0]
-
-    def set_channel_secret(self, name: str, value: str) -> None:
-        self._call("set_channel_secret", secret=name, value=value)
-
-    def members(self) -> Sequence[MemberView]:
-        self._call("members")
-        return list(self.lab.values())
-
-    def give_role(self, name: str, role: str) -> MemberView:
-        self._call("give_role", name=name, role=role)
+    def _on_give_role(self, name: str, role: str) -> MemberView:
         self.lab[name] = MemberView(name=name, role=role, id="")
         return self.lab[name]
 
-    def remove_member(self, name: str) -> None:
-        self._call("remove_member", name=name)
+    def _on_remove_member(self, name: str) -> None:
         if self.lab.pop(name, None) is None:
             raise NotFound(f"{name} is not a member")
-
-    def leaks(self) -> SweptView:
-        self._call("leaks")
-        return self.swept
-
-    def sweep(self, *, dry_run: bool = False) -> SweptView:
-        self._call("sweep", dry_run=dry_run)
-        return self.swept
-
-    def fsck(self) -> list[BrokenView]:
-        self._call("fsck")
-        return self.broken
 
     def follow(self, job: str | None = None, *, timeout: float = 30.0) -> Iterator[None]:
         if job is not None:
@@ -664,8 +551,7 @@ class ScriptedJobs:
         """The arguments of every call of that name."""
         return [arguments for called, arguments in self.calls if called == name]
 
-    def _steer(self, name: str, job: str, wish: str, **arguments: Any) -> JobView:
-        self._call(name, job=job, **arguments)
+    def _steer(self, job: str, wish: str) -> JobView:
         found = cast(JobView, self._find(job) | {"wish": wish})
         self.jobs[found["id"]] = found
         return found
@@ -681,10 +567,36 @@ class ScriptedJobs:
     def _refs(self, job: JobView) -> tuple[str, str, str]:
         return job["id"], job["id"].lstrip("0"), job["name"]
 
-    def _call(self, name: str, **arguments: Any) -> None:
-        self.calls.append((name, arguments))
-        if self.raises is not None:
-            raise self.raises
+
+#: what the other methods answer: what the test put in
+ANSWERS: dict[str, Callable[..., Any]] = {
+    "whoami": lambda _: CallerView(id=ADA.id, name=ADA.name, role=str(ADA.role)),
+    #: the part that commands read
+    "health": lambda it: {
+        "ok": not it.troubles,
+        "troubles": it.troubles,
+        "loop": {"passed_at": AT},
+    },
+    "secrets": lambda it: [SecretView(name=name, set_at=AT) for name in sorted(it.kept)],
+    "estimate": lambda _, spec, said: estimate_view(spec, said, emulated=True),
+    "compare": lambda _, spec, said, asked: compare_view(spec, said, asked, emulated=True),
+    "log_window": lambda it, **_: it.window,
+    "log_search": lambda it, **_: it.matches,
+    "cost": lambda it, **_: it.costs,
+    "ledger": lambda it: it.ledger_view,
+    "budgets": lambda it: it.spending,
+    "delete": lambda it, job: it._steer(job, "release"),
+    "clean": lambda it, job, checkpoints: it._steer(job, "clean"),
+    "hosts": lambda it: [*it.suspects.values()],
+    "channels": lambda it: it.told,
+    "deliveries": lambda it, **_: it.messages,
+    "test_channel": lambda it, channel: it.messages[0],
+    "set_channel_secret": lambda it, name, value: None,
+    "members": lambda it: [*it.lab.values()],
+    "leaks": lambda it: it.swept,
+    "sweep": lambda it, dry_run: it.swept,
+    "fsck": lambda it: it.broken,
+}
 
 
 class Front:
@@ -748,7 +660,7 @@ def unix_socket(mode: int = 0o700) -> Iterator[tuple[socket.socket, str]]:
     with tempfile.TemporaryDirectory(prefix="tpujob-test-") as folder:
         os.chmod(folder, mode)
         path = Path(folder, "backend.sock")
-        with sockets.listen(path) as place:
+        with unix_sockets.listen(path) as place:
             yield place, f"unix:{path}"
 
 

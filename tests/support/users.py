@@ -21,8 +21,8 @@ _SCRIPT = """
 import encodings.ascii, encodings.idna, encodings.latin_1, encodings.utf_8_sig
 import contextlib, importlib, io, json, os, pkgutil, resource, socket, sys
 import asyncio, concurrent.futures.thread, fabric, fcntl, http.client, paramiko, ssl, tempfile, termios, tty, yaml
-import tpujob.adapters.remote, tpujob.adapters.ssh, tpujob.bundle, tpujob.cli.app, tpujob.wiring.client
-for package in ("tpujob.api", "tpujob.bundle", "tpujob.cli", "tpujob.config", "tpujob.domain"):
+import tpujob.adapters.http.client, tpujob.adapters.ssh, tpujob.cli.app, tpujob.wiring.client
+for package in ("tpujob.api", "tpujob.cli", "tpujob.config", "tpujob.domain", "tpujob.submit"):
     for found in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
         importlib.import_module(found.name)
 uid, gid, home = json.loads(sys.argv[1])

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from tests.support.callers import ADA
 from tpujob.api import HostAccess
@@ -18,7 +18,7 @@ from tpujob.domain.copies import Copy, CopyProgress
 from tpujob.domain.model import Endpoint, Slice
 from tpujob.domain.money import Surroundings
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
-from tpujob.engine import Pulse
+from tpujob.engine import Loop, Pulse
 from tpujob.engine.notification_collector import NotificationSetup
 from tpujob.engine.notifier import Sender
 from tpujob.engine.orphans import Orphans, zones
@@ -42,7 +42,9 @@ from tpujob.service.jobs import Jobs
 from tpujob.service.members import Membership
 from tpujob.service.notifications import Notifications
 from tpujob.service.overview import Quotas
+from tpujob.service.parts import EngineState, HostReach, Ports, ServiceSettings
 from tpujob.service.submission import Offered, nobody_knows
+from tpujob.wiring.service import jobs
 
 
 class Killed(BaseException):
@@ -494,27 +496,27 @@ def service(
     setup = setup or NotificationSetup()
     sender = Sender(store.outbox, setup, backend.clock, owner="way in", pool=Inline())
     told = Notifications(store.outbox, setup, sender, backend.actor.secrets, backend.clock)
-    return Jobs(
-        store,
-        backend.actor.blobs,
-        backend.clock,
+    actor, spending = backend.actor, backend.spending
+    return jobs(
+        Ports(store, actor.blobs, backend.clock, actor.copies, actor.secrets),
+        EngineState(
+            cast(Loop, loop or NoLoop()),
+            backend.live,
+            backend.circuits,
+            spending.of,
+            spending.accounts,
+            backend.counters,
+        ),
+        HostReach(access, actor.hosts.key),
+        ServiceSettings(
+            offered=offered,
+            quotas=quotas,
+            around=Surroundings(emulated=emulated),
+            process=Process("tests", "sqlite", started_at=backend.clock.now()),
+        ),
         who=ADA,
+        changes=Changes(store),
         admin=Admin(store, orphans(backend, store=store), backend.reputation, backend.clock),
         members=Membership(backend.store.members),
-        copies=backend.actor.copies,
-        secrets=backend.actor.secrets,
-        access=access,
-        key=backend.actor.hosts.key,
-        loop=loop or NoLoop(),
-        changes=Changes(store),
         notifications=told,
-        live=backend.live,
-        circuits=backend.circuits,
-        funds=backend.spending.of,
-        accounts=backend.spending.accounts,
-        offered=offered,
-        counters=backend.counters,
-        quotas=quotas,
-        around=Surroundings(emulated=emulated),
-        process=Process("tests", "sqlite", started_at=backend.clock.now()),
     )

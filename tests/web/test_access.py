@@ -25,7 +25,6 @@ from tests.support.scripted import LIMITLESS, listening
 from tests.support.stage import SPEC, Stage
 from tests.support.world import Inline
 from tpujob.api import JobsApi
-from tpujob.domain import access
 from tpujob.domain.access import BACKEND, SCHEDULER, Principal, Role
 from tpujob.domain.members import Member
 from tpujob.domain.model import State
@@ -36,7 +35,7 @@ from tpujob.domain.notifications.rules import ChannelRule
 from tpujob.engine.notification_collector import Channel, NotificationSetup
 from tpujob.engine.notifier import Notifier
 from tpujob.errors import BadRequest, Conflict, Forbidden, NotFound, TpujobError
-from tpujob.service import Membership
+from tpujob.service import Membership, authorization
 from tpujob.service.jobs import Jobs
 from tpujob.web.api import create_app
 from tpujob.web.middleware.security import OPEN_PATHS
@@ -122,7 +121,7 @@ def job(stage: Stage) -> str:
 
 def test_the_matrix_has_every_method_of_the_api_and_the_table_has_no_other() -> None:
     assert sorted(MATRIX) == sorted([*METHODS, "tick"])
-    assert sorted(access.RULES) == sorted(MATRIX)
+    assert sorted(authorization.RULES) == sorted(MATRIX)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -149,8 +148,8 @@ def test_a_job_of_before_there_were_owners_belongs_to_admins(stage: Stage, metho
 def test_a_method_that_the_table_lacks_is_refused_to_everybody(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rules = {name: rule for name, rule in access.RULES.items() if name != "fsck"}
-    monkeypatch.setattr(access, "RULES", rules)
+    rules = {name: rule for name, rule in authorization.RULES.items() if name != "fsck"}
+    monkeypatch.setattr(authorization, "RULES", rules)
     with pytest.raises(Forbidden, match="nobody may call fsck"):
         stage.api.acting_for(ADA).fsck()
 
@@ -359,7 +358,7 @@ ROUTES = {
     "DELETE /v1/members": "remove_member", "GET /v1/leaks": "leaks", "POST /v1/sweep": "sweep",
     "GET /v1/fsck": "fsck", "GET /v1/follow": "follow", "POST /v1/tick": "tick", "GET /v1/whoami": "whoami",
     "GET /v1/channels": "channels", "GET /v1/deliveries": "deliveries",
-    "POST /v1/channels/{name}/test": "test_channel", "PUT /v1/channel-secrets/{name}": "set_channel_secret",
+    "POST /v1/channels/{channel}/test": "test_channel", "PUT /v1/channel-secrets/{name}": "set_channel_secret",
     # pages, and their twins
     "GET /jobs/{job}/logs": "log_window", "GET /jobs/{job}/logs.json": "log_window",
     "GET /jobs/{job}/logs.txt": "log_block", "GET /jobs/{job}/logs.txt.gz": "log_block",
@@ -449,7 +448,7 @@ def test_each_route_lets_in_whom_the_matrix_lets_in(
     method = ROUTES[route]
     verb, path = route.split(" ")
     path = path.replace("{job}", job).replace("{sha256}", SHA).replace("{name}", "HF_TOKEN")
-    path = path.replace("{id}", "msg_1700000000000_lab_1")
+    path = path.replace("{channel}", "lab")
     query = {
         "diff": f"?a={job}&b={job}",
         "follow": f"?job={job}&timeout=0",

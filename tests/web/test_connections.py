@@ -16,7 +16,7 @@ import pytest
 from tests.support.callers import ADA, TokenDoor
 from tests.support.http import ask
 from tests.support.scripted import TOKEN, ScriptedJobs, listening, scripted_app
-from tpujob import sockets
+from tpujob.lib import unix_sockets
 from tpujob.web.middleware import connections
 from tpujob.web.middleware.connections import Connections
 
@@ -128,7 +128,7 @@ def test_what_is_no_http_gets_one_answer() -> None:
 
 
 def test_one_user_cannot_take_all_connections_of_a_unix_socket(tmp_path: Path) -> None:
-    place = sockets.listen(tmp_path / "socket")
+    place = unix_sockets.listen(tmp_path / "socket")
     all = Connections(most=100, each=5)
     with ExitStack() as stack:
         stack.enter_context(listening(scripted_app(ScriptedJobs()), all, place))

@@ -18,8 +18,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from tests.support.http import ask, connection_to
 from tests.support.scripted import ScriptedJobs, listening, on_socket, scripted_app
-from tpujob.adapters import backend_calls
-from tpujob.adapters.remote import RemoteJobs
+from tpujob.adapters.http import transport
+from tpujob.adapters.http.client import RemoteJobs
 from tpujob.api import JobsApi
 from tpujob.domain.access import Principal, Role
 from tpujob.errors import Busy
@@ -256,19 +256,19 @@ def test_the_command_line_waits_and_asks_again(monkeypatch: pytest.MonkeyPatch) 
         busy.clear()
 
     class OnceBusy(ScriptedJobs):
-        def sweep(self, *, dry_run: bool = False) -> Any:
+        def _on_sweep(self, *, dry_run: bool) -> Any:
             if busy.is_set():
                 raise Busy("too much", retry_after=3)
-            return super().sweep(dry_run=dry_run)
+            return self.swept
 
     # The name in this module alone: other threads of this process sleep, too.
-    monkeypatch.setattr(backend_calls, "time", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(transport, "time", SimpleNamespace(sleep=sleep))
     with on_socket(scripted_app(OnceBusy())) as url:
         client = RemoteJobs(url)
         assert client.sweep()["deleted"] == []
         assert waited == [3]
         busy.set()
-        monkeypatch.setattr(backend_calls, "PATIENCE", 2)
+        monkeypatch.setattr(transport, "PATIENCE", 2)
         with pytest.raises(Busy, match="too much"):
             client.sweep()
         assert waited == [3]

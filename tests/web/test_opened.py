@@ -24,8 +24,8 @@ from tests.support.ports import reserved
 from tests.support.scripted import TOKEN, ScriptedJobs, job_view, listening, scripted_app
 from tests.support.tls import https
 from tests.web.test_page_door import GET, HTML, LINK
-from tpujob.adapters.relay import Relay
-from tpujob.adapters.way import Way
+from tpujob.adapters.http.address import BackendAddress
+from tpujob.adapters.http.proxy_client import ProxyClient
 from tpujob.errors import Unauthorized
 from tpujob.web.auth.browser import Sessions
 from tpujob.web.middleware.connections import Connections
@@ -73,7 +73,7 @@ class Opened:
     def __init__(self, elsewhere: Elsewhere, url: str, *, kernel_says: bool = True) -> None:
         self.elsewhere, self.token, self.renewed = elsewhere, TOKEN, 0
         self.signed_out = False
-        self.relay = Relay(Way(url, sign=self._sign), timeout=20)
+        self.relay = ProxyClient(BackendAddress(url, sign=self._sign), timeout=20)
         self.sessions, self.kernel_says = Sessions(), kernel_says
 
     def _sign(self, renew: bool) -> dict[str, str]:
@@ -259,7 +259,9 @@ def test_whoever_is_not_known_any_more_is_told_to_sign_in(page: Opened, why: str
         page.signed_out = True
     else:
         page.elsewhere.token, page.renewed = "another", 1
-        page.relay._way = Way(page.relay.url, sign=lambda _: {"Authorization": "Bearer old"})  # pyright: ignore[reportPrivateUsage]
+        page.relay._address = BackendAddress(
+            page.relay.url, sign=lambda _: {"Authorization": "Bearer old"}
+        )  # pyright: ignore[reportPrivateUsage]
     status, headers, body = page.ask("/")
     assert status == 401
     assert "tpujob login" in body.decode()

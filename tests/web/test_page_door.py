@@ -21,8 +21,8 @@ from tests.support import stranger
 from tests.support.callers import ADA
 from tests.support.http import ask
 from tests.support.scripted import ScriptedJobs, job_view, listening, scripted_app
-from tpujob import sockets
 from tpujob.errors import Forbidden, Unauthorized
+from tpujob.lib import unix_sockets
 from tpujob.web.auth.browser import CODE_S, MOST, SESSION_S, BrowserAuthenticator, Sessions
 from tpujob.web.middleware.connections import PEER, Connections
 
@@ -103,7 +103,7 @@ def silent(pages: dict[bool, Page]) -> Page:
 
 
 def test_its_user_needs_no_session_where_the_kernel_says_who_connects(page: Page) -> None:
-    assert sockets.tells_peers()
+    assert unix_sockets.tells_peers()
     assert page.ask("/v1/jobs")[0] == 200
     assert page.ask("/docs", HTML)[0] == 200
     assert page.api.named("list")
@@ -324,20 +324,20 @@ def test_the_port_is_kept_from_run_to_run_and_another_one_taken_if_somebody_has_
     tmp_path: Path,
 ) -> None:
     kept = tmp_path / "page.port"
-    first, taken = sockets.kept_port(kept)
+    first, taken = unix_sockets.kept_port(kept)
     port = first.getsockname()[1]
     assert (first.getsockname()[0], taken) == ("127.0.0.1", 0)
-    second, taken = sockets.kept_port(kept)
+    second, taken = unix_sockets.kept_port(kept)
     with first, second:
         assert taken == port
         moved = second.getsockname()[1]
         assert moved != port
-    third, taken = sockets.kept_port(kept)
+    third, taken = unix_sockets.kept_port(kept)
     with third:
         assert (third.getsockname()[1], taken) == (moved, 0)
     for odd in ("", "80", "x", "-1", "99999", "\x00\xff"):
         kept.write_text(odd)
-        made, taken = sockets.kept_port(kept)
+        made, taken = unix_sockets.kept_port(kept)
         with made:
             assert (made.getsockname()[1] >= 20_000, taken) == (True, 0), odd
 

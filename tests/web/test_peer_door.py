@@ -23,9 +23,9 @@ from tests.support.scripted import (
     scripted_app,
     unix_socket,
 )
-from tpujob import sockets
 from tpujob.domain.access import Principal
 from tpujob.errors import Forbidden
+from tpujob.lib import unix_sockets
 from tpujob.web.auth.peer import PeerAuthenticator
 from tpujob.web.middleware.connections import Connections
 from tpujob.web.serving import Doors, Listener, config_of
@@ -69,7 +69,7 @@ def test_another_user_is_refused_although_the_mode_lets_them_connect(
     open_to_all: Path,
 ) -> None:
     api = ScriptedJobs()
-    with listening(scripted_app(api), place=sockets.listen(open_to_all, 0o666)):
+    with listening(scripted_app(api), place=unix_sockets.listen(open_to_all, 0o666)):
         said = stranger.run(ASK, str(open_to_all))
     assert said.startswith("HTTP/1.1 403 ")
     assert "works for ada alone" in said
@@ -92,7 +92,7 @@ def test_another_user_comes_in_under_the_name_and_role_of_the_list_alone(
 
     with listening(
         scripted_app(ScriptedJobs(), PeerAuthenticator(ADA, recognise)),
-        place=sockets.listen(open_to_all, 0o666),
+        place=unix_sockets.listen(open_to_all, 0o666),
     ):
         said = stranger.run(ASK, str(open_to_all))
     assert asked == [(f"uid:{stranger.UID}", "nobody")]

@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives import hashes, hmac
 from starlette.types import Receive, Scope, Send
 
 from tests.support.issuer import CLIENT, REMOVED, Issuer, b64, certificate, part, subject
-from tpujob.domain import access
-from tpujob.domain.access import Principal, Role
+from tpujob.domain.access import SCHEDULER, Principal, Role
 from tpujob.errors import Forbidden, TpujobError
+from tpujob.service import authorization
 from tpujob.web.auth.identities import GCLOUD
 from tpujob.web.auth.sign_in import Policy, SignInAuthenticator
 from tpujob.web.auth.signing_keys import LONGEST, PAUSE, Keys
@@ -91,7 +91,7 @@ class Backend:
             status = 200
             try:
                 asked = {"/v1/tick": "tick", "/v1/sweep": "sweep"}.get(path, "list")
-                access.check(who, asked)
+                authorization.check(who, asked)
                 self.came.append(who)
             except TpujobError as error:
                 status = error.http_status
@@ -347,7 +347,7 @@ def test_the_scheduler_is_known_by_a_token_that_cloud_run_has_checked(issuer: Is
     backend = Backend(issuer)
     assert backend.status(auth(stripped(tick(issuer))), route=PASS) == 200
     assert backend.status(auth(tick(issuer)), route=PASS) == 200, "or by one that we check"
-    assert set(backend.came) == {access.SCHEDULER}
+    assert set(backend.came) == {SCHEDULER}
     assert issuer.fetches == ["https://www.googleapis.com/oauth2/v1/certs"]
 
 

@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.service.test_backend_itself import scraped, value
+from tests.service.test_backend_status import scraped, value
 from tests.support.callers import ADA, TokenDoor
 from tests.support.http import ask
 from tests.support.scripted import LIMITLESS, listening
 from tests.support.stage import Stage
-from tpujob import logged
 from tpujob.engine import Pulse
 from tpujob.engine.loop import Loop
+from tpujob.lib import log_context
 from tpujob.service.backend.health import LATE
 from tpujob.service.jobs import Jobs
 from tpujob.web.api import create_app
@@ -36,7 +36,7 @@ def jobs(stage: Stage) -> Jobs:
 @pytest.fixture
 def url(jobs: Jobs) -> Iterator[str]:
     app = create_app(
-        jobs.acting_for, TokenDoor("t", ADA), itself=jobs.itself, changes=jobs._changes, limits=LIMITLESS
+        jobs.acting_for, TokenDoor("t", ADA), itself=jobs.itself, changes=jobs.changes, limits=LIMITLESS
     )  # fmt: skip
     with listening(app) as url:
         yield url
@@ -168,10 +168,10 @@ def test_lines_of_a_request_say_which_request_and_job(
 
 def test_a_line_for_people_ends_with_what_it_is_about() -> None:
     record = logging.LogRecord("tpujob", logging.INFO, "", 0, "a slice is asked for", (), None)
-    with logged.about(request="ab12"):
-        logged.note(job="000042")
+    with log_context.about(request="ab12"):
+        log_context.note(job="000042")
         told = OneLine(FORMAT).format(record)
     assert told.endswith("tpujob: a slice is asked for [job=000042 request=ab12]")
     assert OneLine("%(message)s").format(record) == "a slice is asked for"
-    logged.note(job="000042")
-    assert logged.known() == {}, "outside of any work nothing is noted"
+    log_context.note(job="000042")
+    assert log_context.known() == {}, "outside of any work nothing is noted"

@@ -13,10 +13,10 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from tpujob import __version__
 from tpujob.cli.errors import NOBODY_READS, exit_code_table, show_error
 from tpujob.cli.output import OutputClosed, flush, say, screen
 from tpujob.errors import BadRequest, TpujobError, Transient
+from tpujob.version import __version__
 
 
 class Command(NamedTuple):

@@ -7,8 +7,8 @@ import pwd
 import stat
 from pathlib import Path
 
-from tpujob import sockets
 from tpujob.errors import BadRequest, NotFound
+from tpujob.lib import unix_sockets
 
 #: where systemd makes a folder for a service with `RuntimeDirectory=tpujob`
 USUAL = Path("/run/tpujob/backend.sock")
@@ -28,8 +28,10 @@ def where(given: str) -> Path:
 def checked(path: Path) -> Path:
     """The path without detours. Raises BadRequest for one that a socket cannot have."""
     path = Path(os.path.normpath(path.expanduser().absolute()))
-    if len(os.fsencode(path)) > sockets.LONGEST:
-        raise BadRequest(f"{path} is longer than the {sockets.LONGEST} bytes of a socket's path")
+    if len(os.fsencode(path)) > unix_sockets.LONGEST:
+        raise BadRequest(
+            f"{path} is longer than the {unix_sockets.LONGEST} bytes of a socket's path"
+        )
     return path
 
 
@@ -71,7 +73,7 @@ def free(path: Path) -> None:
         return
     if not stat.S_ISSOCK(path.lstat().st_mode):
         raise BadRequest(f"{path} is there already, and is no socket", hint=_OWN)
-    if sockets.answers(path):
+    if unix_sockets.answers(path):
         raise BadRequest(f"a backend listens at {path} already", hint="end that one first")
     path.unlink()
 

@@ -1,13 +1,9 @@
-"""Who may do what: one table, method of `JobsApi` x role x ownership, asked by HTTP, page and command line alike. Pure.
-
-A method that is not in the table is refused to everybody.
-"""
+"""Who may do what: role x ownership. Which rule a method has is in its row of `api/jobs_api.py`. Pure."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from hashlib import sha256
+from typing import NamedTuple
 
 from tpujob.errors import Forbidden
 
@@ -49,70 +45,24 @@ BACKEND = Principal("backend", "tpujob", Role.ADMIN)
 SCHEDULER = Principal("scheduler", "Cloud Scheduler")
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """The least role that a method needs."""
 
     own: Role  #: for what is the caller's own, and for what belongs to nobody
     others: Role | None = None  #: for the jobs of others; None: the method is about no single job
 
 
-_V, _S, _A = Role.VIEWER, Role.SUBMITTER, Role.ADMIN
-
-#: by method of `JobsApi`. Records of before there were owners belong to admins.
-RULES: Mapping[str, Rule] = {
-    "whoami": Rule(_V),
-    "plan": Rule(_V),
-    "estimate": Rule(_V),
-    "compare": Rule(_V),
-    "list": Rule(_V),
-    "cost": Rule(_V),
-    "ledger": Rule(_V),
-    "budgets": Rule(_V),
-    "put_bundle": Rule(_S),
-    "create": Rule(_S),
-    "secrets": Rule(_S),  #: each caller's own; nobody, no admin either, reads a value
-    "set_secret": Rule(_S),
-    "remove_secret": Rule(_S),
-    "get": Rule(_V, others=_V),
-    "events": Rule(_V, others=_V),
-    "happened": Rule(_V),
-    "capacity": Rule(_V),
-    "metrics": Rule(_V, others=_V),
-    "follow": Rule(_V, others=_V),
-    "logs": Rule(_V, others=_A),
-    "log_block": Rule(_V, others=_A),
-    "log_window": Rule(_V, others=_A),
-    "log_search": Rule(_V, others=_A),
-    "diff": Rule(_V, others=_A),
-    "patch": Rule(_V, others=_A),
-    "access": Rule(_S, others=_A),
-    "cancel": Rule(_S, others=_A),
-    "resume": Rule(_S, others=_A),
-    "delete": Rule(_S, others=_A),
-    "clean": Rule(_S, others=_A),
-    "hosts": Rule(_A),
-    "pin_host": Rule(_A),
-    "clear_host": Rule(_A),
-    "channels": Rule(_V),
-    "deliveries": Rule(_V),
-    "test_channel": Rule(_A),
-    "set_channel_secret": Rule(_A),  #: of the backend itself; nobody reads a value
-    "health": Rule(_V),
-    "backend_metrics": Rule(_V),
-    "members": Rule(_A),
-    "give_role": Rule(_A),
-    "remove_member": Rule(_A),
-    "leaks": Rule(_A),
-    "sweep": Rule(_A),
-    "fsck": Rule(_A),
-    "tick": Rule(_A),  #: one pass over every job; not a method, but asked for over HTTP as they are
-}
+#: about no single job
+VIEWERS, SUBMITTERS, ADMINS = Rule(Role.VIEWER), Rule(Role.SUBMITTER), Rule(Role.ADMIN)
+#: about a job: everybody may see that of others, or only an admin may read it, or act on it
+SEEN_JOBS = Rule(Role.VIEWER, others=Role.VIEWER)
+READ_OWN_JOBS = Rule(Role.VIEWER, others=Role.ADMIN)
+OWN_JOBS = Rule(Role.SUBMITTER, others=Role.ADMIN)
 
 
-def check(who: Principal, method: str) -> None:
-    """Raises Forbidden unless the caller's role allows the method for something of their own."""
-    rule = RULES.get(method)
+def check(who: Principal, method: str, rule: Rule | None) -> None:
+    """Raises Forbidden unless the rule of a method allows it to the caller, for something of their own. A method
+    without a rule is refused to everybody."""
     if rule is None:
         raise Forbidden(
             f"nobody may call {method}: it is missing from the table of who may do what"
@@ -121,12 +71,13 @@ def check(who: Principal, method: str) -> None:
         _need(who, rule.own, method)
 
 
-def check_owner(who: Principal, method: str, job_id: str, owner: str) -> None:
-    """Raises Forbidden unless the caller may call the method for the job of that owner."""
-    check(who, method)
-    if not is_own(who, owner):
+def check_owner(who: Principal, method: str, rule: Rule | None, job_id: str, owner: str) -> None:
+    """Raises Forbidden unless the caller may call the method for the job of that owner. Records of before there were
+    owners belong to admins."""
+    check(who, method, rule)
+    if rule and not is_own(who, owner):
         of = f"job {job_id}, which is not {who.name}'s,"
-        _need(who, RULES[method].others or Role.ADMIN, f"{method} of {of}")
+        _need(who, rule.others or Role.ADMIN, f"{method} of {of}")
 
 
 def is_own(who: Principal, owner: str) -> bool:
@@ -154,6 +105,8 @@ def slug(name: str) -> str:
     readable = words.replace("-at-", "@").encode() == raw and len(words) <= _LONGEST
     if readable and not _HASHED.search(words):
         return words
+    from hashlib import sha256  # commands do without
+
     return f"{words[: _LONGEST - 17]}-{sha256(raw).hexdigest()[:16]}"
 
 

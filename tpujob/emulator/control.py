@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tpujob import sockets
 from tpujob.emulator.farm import image
 from tpujob.emulator.faults import PER_HOUR, chaos, schedule
 from tpujob.emulator.faults.commands import COMMANDS, Answer, arguments, bad_request, perform
@@ -19,6 +18,7 @@ from tpujob.emulator.status import status
 from tpujob.emulator.tpu.records import ApiError, Latencies
 from tpujob.emulator.tpu.world import World
 from tpujob.errors import BadSpec
+from tpujob.lib import unix_sockets
 
 _LONGEST_BODY = 64 * 1024
 _FASTEST = 1000.0  #: times the usual rate of chaos
@@ -30,7 +30,7 @@ class ControlServer:
 
     def __init__(self, world: World, folder: Path) -> None:
         self._control = Control(world)
-        self.path = sockets.place(folder, "control.sock")
+        self.path = unix_sockets.place(folder, "control.sock")
         self._http = HttpThread(self._answer, self.path, name="control")
 
     def stop(self) -> None:

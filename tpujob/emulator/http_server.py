@@ -19,7 +19,6 @@ from typing import Protocol
 
 import httptools
 
-from tpujob import sockets
 from tpujob.emulator.http_messages import (
     Body,
     Cut,
@@ -30,6 +29,7 @@ from tpujob.emulator.http_messages import (
     TooLarge,
     head,
 )
+from tpujob.lib import unix_sockets
 
 _BODY_HIGH = 1 << 20  # bytes of one body that may wait for its handler
 _HEAD_LIMIT = 64 * 1024  # bytes of request line and headers
@@ -49,7 +49,7 @@ class HttpThread:
         """`where`: a port of loopback, which `url` is made of, or the path of a Unix socket."""
         self._path = where if isinstance(where, Path) else None
         if isinstance(where, Path):
-            self._socket = sockets.listen(where)
+            self._socket = unix_sockets.listen(where)
             self.url = ""
         else:
             self._socket = socket.create_server(("127.0.0.1", where))
@@ -66,7 +66,7 @@ class HttpThread:
             self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join()
         if self._path:
-            sockets.remove(self._path)
+            unix_sockets.remove(self._path)
 
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
@@ -158,7 +158,7 @@ class _Connection(asyncio.Protocol):
         self._parser: _HttpParser = httptools.HttpRequestParser(self)
         self._open.add(self)
         self._task = asyncio.get_running_loop().create_task(self._serve())
-        if not sockets.is_own(transport.get_extra_info("socket")):
+        if not unix_sockets.is_own(transport.get_extra_info("socket")):
             self._refuse(403, _STRANGER)
 
     def data_received(self, data: bytes) -> None:

@@ -15,9 +15,9 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tpujob import logged
 from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import TpujobError
+from tpujob.lib import log_context
 from tpujob.ports import Clock, Store
 
 log = logging.getLogger(__name__)
@@ -263,7 +263,7 @@ class Loop:
 
     def _ticked(self, job_id: str) -> float | None:
         began, outcome = time.monotonic(), "failed"
-        with logged.about(job=job_id):
+        with log_context.about(job=job_id):
             try:
                 wake_in = self._reconciler.tick(job_id)
                 self._pauses.pop(job_id, None)

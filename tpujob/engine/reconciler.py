@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from tpujob import logged
 from tpujob.domain.actions import (
     Action,
     Copied,
@@ -41,6 +40,7 @@ from tpujob.errors import (
     Fenced,
     NotFound,
 )
+from tpujob.lib import log_context
 from tpujob.ports import Blobs, Clock, Copies, Hosts, Lease, Reputation, Secrets, Slices, Store
 
 log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ class Reconciler:
             except NotFound:
                 self.live.pop(job_id, None)
                 return None
-            logged.note(attempt=str(job.attempt.number) if job.attempt else "")
+            log_context.note(attempt=str(job.attempt.number) if job.attempt else "")
             decision, moved = self._step(job, decide)
             wake_in = decision.wake_in
             if moved is False and decision.action and job.condemned:

@@ -1,13 +1,12 @@
 """What a caller can do with a job in its state, what it does and what it costs; and why the rest cannot be done. Pure.
 
-Buttons, confirmations and the command line show these words. Who may do what at all is in `domain/access.py`; `jobs.py`
-does it.
+Buttons, confirmations and the command line show these words. Who may do what at all is in
+the rows of `api/jobs_api.py`; `steering.py` does it.
 """
 
 from collections.abc import Sequence
 
 from tpujob.api import ActionName, ActionView, AskView, RefusedView
-from tpujob.domain import access
 from tpujob.domain.access import Principal
 from tpujob.domain.hardware.accelerators import several
 from tpujob.domain.model import Cause, Job, Progress, Slice, State, Wish
@@ -19,6 +18,7 @@ from tpujob.domain.progress import JobProgress, job_progress
 from tpujob.domain.text import dollars, duration
 from tpujob.errors import Forbidden, IllegalInState
 from tpujob.service import next_step
+from tpujob.service.authorization import check_owner
 from tpujob.service.money import budgets
 
 ACTIONS: tuple[ActionName, ...] = ("resume", "cancel", "delete", "clean")
@@ -46,7 +46,7 @@ def offered(
     refused: list[RefusedView] = []
     for name in ACTIONS:
         try:
-            access.check_owner(who, name, job.id, job.owner)
+            check_owner(who, name, job)
             found.append(_action(name, job, has, funds, prices, now))
         except (Forbidden, IllegalInState) as error:
             forbidden = isinstance(error, Forbidden)

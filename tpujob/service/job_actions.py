@@ -15,7 +15,7 @@ from tpujob.domain.text import dollars
 from tpujob.errors import Conflict
 from tpujob.ports import Clock, Store
 from tpujob.service.actions import check_resumable
-from tpujob.service.allowed import find_job
+from tpujob.service.authorization import find_job
 from tpujob.service.money import budgets
 
 #: how often a wish is written again when the reconciler wrote first

@@ -9,7 +9,7 @@ from tpujob.domain.host.series import Point, read_series
 from tpujob.domain.model import Attempt, Job
 from tpujob.domain.progress import began_from, steps_kept
 from tpujob.errors import NotFound, Refused, Transient
-from tpujob.newest import Newest
+from tpujob.lib.lru import LruDict
 from tpujob.ports import Blobs, Clock
 from tpujob.service.series import SeriesReader
 
@@ -39,7 +39,7 @@ class Curves:
         """`key`: see `Hosts.key`."""
         self._series = SeriesReader(blobs, clock, key)
         #: charts of the jobs that were looked at last, and what they were made of
-        self._made: Newest[tuple[str, int], tuple[object, list[ChartView]]] = Newest(MADE)
+        self._made: LruDict[tuple[str, int], tuple[object, list[ChartView]]] = LruDict(MADE)
 
     def metrics(self, job: Job, attempt: int | None = None) -> MetricsView:
         """Of that attempt, or of the newest ones. Raises NotFound for an attempt that there is not."""

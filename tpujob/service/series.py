@@ -9,7 +9,7 @@ from tpujob.domain.host import keys, reports
 from tpujob.domain.host.series import READ, read_curves, unsigned_curves
 from tpujob.domain.model import Attempt, Job
 from tpujob.errors import NotFound, Refused, TpujobError, Transient
-from tpujob.newest import Newest
+from tpujob.lib.lru import LruDict
 from tpujob.ports import Blobs, Clock
 from tpujob.protocol import limits, paths
 
@@ -34,7 +34,7 @@ class SeriesReader:
     def __init__(self, blobs: Blobs, clock: Clock, key: Callable[[Sequence[str]], str]) -> None:
         """`key`: see `Hosts.key`."""
         self._blobs, self._clock, self._key = blobs, clock, key
-        self._known: Newest[tuple[str, int], AttemptCurves] = Newest(KEPT)
+        self._known: LruDict[tuple[str, int], AttemptCurves] = LruDict(KEPT)
 
     def of(self, job: Job, attempt: Attempt, left: float) -> AttemptCurves:
         """`left`: seconds to read it. Raises Transient, Refused."""

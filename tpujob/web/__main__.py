@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tpujob import sockets
 from tpujob.config import settings as settings_module
 from tpujob.config import shared_socket
 from tpujob.config.members import read as read_members
 from tpujob.config.settings import Settings, prepare
 from tpujob.domain.access import Principal, Role
 from tpujob.errors import TpujobError
+from tpujob.lib import unix_sockets
 from tpujob.web.api import create_app
 from tpujob.web.auth.browser import BrowserAuthenticator, Sessions, page_at
 from tpujob.web.auth.peer import PeerAuthenticator
@@ -57,20 +57,20 @@ def _serve_own(settings: Settings, ready: Path) -> None:
     prepare(settings)
     page, address = page_at(settings) if settings.page else (None, "")
     parts = backend.backend(replace(settings, page_url=address))
-    path = sockets.place(settings.run, "backend.sock")
+    path = unix_sockets.place(settings.run, "backend.sock")
     own = _own(settings.user)
     try:
         said = {"url": f"unix:{path}", "context": stamp}
-        listeners = [Listener(sockets.listen(path), PeerAuthenticator(own))]
+        listeners = [Listener(unix_sockets.listen(path), PeerAuthenticator(own))]
         sessions = Sessions() if page else None
         if page and sessions:
-            kernel_says = sockets.tells_peers()
+            kernel_says = unix_sockets.tells_peers()
             door = BrowserAuthenticator(own, sessions, kernel_says=kernel_says)
             listeners.append(Listener(page, door, loopback=True))
             said |= {"page": address, "page_needs_code": not kernel_says}
         _serve(listeners, parts, ready, said, sessions)
     finally:
-        sockets.remove(path)
+        unix_sockets.remove(path)
 
 
 def _serve_all(settings: Settings, ready: Path, path: Path, members: Path | None) -> None:
@@ -84,7 +84,7 @@ def _serve_all(settings: Settings, ready: Path, path: Path, members: Path | None
     door = PeerAuthenticator(own, parts.members.recognise)
     try:
         said = {"url": f"unix:{path}", "shared": True}
-        _serve([Listener(sockets.listen(path, 0o666), door)], parts, ready, said)
+        _serve([Listener(unix_sockets.listen(path, 0o666), door)], parts, ready, said)
     finally:
         path.unlink(missing_ok=True)
         ready.unlink(missing_ok=True)

@@ -7,11 +7,11 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
-from tpujob import __version__
 from tpujob.api import JobsApi
 from tpujob.domain.access import Principal
 from tpujob.service import Changes
 from tpujob.service.backend import BackendStatus
+from tpujob.version import __version__
 from tpujob.web import events, schemas
 from tpujob.web.auth import browser
 from tpujob.web.auth.authenticator import Authenticator
@@ -21,8 +21,8 @@ from tpujob.web.middleware import errors
 from tpujob.web.middleware.limits import Limiter, Limits
 from tpujob.web.middleware.security import LOOPBACK, SecurityMiddleware
 from tpujob.web.pages import frame, routes
-from tpujob.web.routes import backend, following, notifications, one_job, overview, upkeep
-from tpujob.web.routes import jobs as jobs_routes
+from tpujob.web.routes import backend, following, methods
+from tpujob.web.routes import streams as byte_routes
 
 
 def create_app(
@@ -50,9 +50,8 @@ def create_app(
     backend is alive; left out, it is as long as it answers."""
 
     def routed(app: FastAPI) -> FastAPI:
-        for part in (jobs_routes, one_job, overview, notifications, upkeep):
-            part.add(app)
-        following.add(app, watch, stopping)
+        follow = following.endpoint(watch, stopping)
+        methods.add(app, {**byte_routes.OWN, "follow": (follow, schemas.Hint)})
         backend.add(app, version, itself.alive if itself else lambda: True)
         backend.add_tick(app, make_pass)
         if sessions:

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
-from tpujob import logged
 from tpujob.domain.text import clean
+from tpujob.lib import log_context
 from tpujob.web.middleware.limits import Buckets, Rate
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -77,8 +77,8 @@ class Json(logging.Formatter):
 
 
 def _about() -> dict[str, str]:
-    known = logged.known()
-    return {name: known[name] for name in logged.NAMES if known.get(name)}
+    known = log_context.known()
+    return {name: known[name] for name in log_context.NAMES if known.get(name)}
 
 
 class Strangers(logging.Filter):

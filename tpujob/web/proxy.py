@@ -24,11 +24,11 @@ from starlette.datastructures import Headers
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tpujob import sockets
 from tpujob.config import settings as settings_module
 from tpujob.config.settings import Settings, prepare
 from tpujob.domain.access import Principal
 from tpujob.errors import BackendGone, TpujobError, Transient
+from tpujob.lib import unix_sockets
 from tpujob.web.auth import browser
 from tpujob.web.auth.browser import BrowserAuthenticator, Sessions
 from tpujob.web.middleware import error_page
@@ -166,9 +166,9 @@ def main() -> None:
 def _serve(settings: Settings, *, with_code: bool) -> None:
     prepare(settings)
     logging.basicConfig(filename=settings.log_file("page"), level=logging.WARNING)
-    relay = client.relay(settings)
+    relay = client.proxy_client(settings)
     place, address = browser.page_at(settings)
-    kernel_says, sessions = sockets.tells_peers(), Sessions()
+    kernel_says, sessions = unix_sockets.tells_peers(), Sessions()
     app = opened(relay, settings.user, sessions, kernel_says=kernel_says)
     known = Connections(most_connections(), ports={place.getsockname()[1]})
     config = config_of(app, known)

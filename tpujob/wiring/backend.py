@@ -60,13 +60,14 @@ def backend(settings: Settings) -> Backend:
     from tpujob.config.notifications import file_of_local_stack
     from tpujob.engine import Counters, Loop, Orphans, Reconciler, zones
     from tpujob.engine.notifier import Notifier
-    from tpujob.service import Admin, Changes, Jobs, Membership
+    from tpujob.service import Admin, Changes, Membership
     from tpujob.service.backend import Process
     from tpujob.service.logs import LiveLogs
     from tpujob.service.notifications import Notifications
     from tpujob.service.overview import Quotas
     from tpujob.service.overview.quotas import EVERY
-    from tpujob.wiring import doctor, notifications
+    from tpujob.service.parts import EngineState, HostReach, Ports, ServiceSettings
+    from tpujob.wiring import doctor, notifications, service
     from tpujob.wiring.store import check_database
     from tpujob.wiring.world import world
 
@@ -130,43 +131,41 @@ def backend(settings: Settings) -> Backend:
 
     loop = Loop(reconciler, store, clock, sweep=sweep)
     listening = LiveLogs(found.hosts)
-    api = Jobs(
-        store,
-        found.blobs,
-        clock,
-        admin=Admin(store, orphans, store.reputation, clock, found.site.prices),
-        site=found.site,
-        members=members,
-        copies=found.copies,
-        secrets=found.secrets,
-        access=found.hosts.access,
-        key=found.hosts.key,
-        trust=found.hosts.trust,
-        loop=loop,
+    api = service.jobs(
+        Ports(store, found.blobs, clock, found.copies, found.secrets),
+        EngineState(
+            loop,
+            reconciler.live,
+            reconciler.circuits,
+            reconciler.spending.of,
+            reconciler.spending.accounts,
+            counters,
+        ),
+        HostReach(found.hosts.access, found.hosts.key, found.hosts.trust),
+        ServiceSettings(
+            site=found.site,
+            around=found.around,
+            owner=found.slices.owner,
+            offered=found.slices.catalog.types,
+            # of the emulator it costs nothing, and faults are tried out there
+            quotas=Quotas(
+                lambda: doctor.quotas(settings), clock, every=5.0 if settings.local else EVERY
+            ),
+            process=Process(
+                context=settings.context,
+                store=store.KIND,
+                started_at=clock.now(),
+                channels_file=str(file_of_local_stack(settings)) if settings.local else "",
+                called=settings.only_called,
+                schemas=_schemas(store),
+            ),
+            word=lambda: secrets.token_hex(4),
+        ),
         changes=changes,
+        admin=Admin(store, orphans, store.reputation, clock, found.site.prices),
+        members=members,
         notifications=Notifications(store.outbox, setup, notifier.sender, found.secrets, clock),
-        live=reconciler.live,
-        circuits=reconciler.circuits,
-        offered=found.slices.catalog.types,
-        owner=found.slices.owner,
-        around=found.around,
-        funds=reconciler.spending.of,
-        accounts=reconciler.spending.accounts,
-        # of the emulator it costs nothing, and faults are tried out there
-        quotas=Quotas(
-            lambda: doctor.quotas(settings), clock, every=5.0 if settings.local else EVERY
-        ),
-        counters=counters,
-        process=Process(
-            context=settings.context,
-            store=store.KIND,
-            started_at=clock.now(),
-            channels_file=str(file_of_local_stack(settings)) if settings.local else "",
-            called=settings.only_called,
-            schemas=_schemas(store),
-        ),
         live_logs=listening,
-        word=lambda: secrets.token_hex(4),
     )
     return Backend(api, loop, changes, members, notifier, listening, store)
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpujob.adapters.gcs import GcsBlobs
-    from tpujob.adapters.relay import Relay
-    from tpujob.adapters.remote import RemoteJobs
-    from tpujob.adapters.way import Way
+    from tpujob.adapters.http.address import BackendAddress
+    from tpujob.adapters.http.client import RemoteJobs
+    from tpujob.adapters.http.proxy_client import ProxyClient
     from tpujob.api import CallerView, JobsApi
     from tpujob.config.context import Context
     from tpujob.config.stack import Access
@@ -41,7 +41,7 @@ def running_client(settings: Settings) -> RemoteJobs | None:
     from tpujob.config import stack
 
     if there := deployed(settings):
-        from tpujob.adapters.remote import RemoteJobs
+        from tpujob.adapters.http.client import RemoteJobs
 
         way = _way_to(settings, there)
         return RemoteJobs(way.url, uid=way.uid, sign=way.sign)
@@ -94,17 +94,17 @@ def way_to_page(settings: Settings, job: str = "") -> str:
     return here.page + path if here.page and not here.page_needs_code else command
 
 
-def relay(settings: Settings) -> Relay:
+def proxy_client(settings: Settings) -> ProxyClient:
     """The way in for the page of a backend that is deployed, or that somebody serves on this machine. Raises
     BackendGone."""
-    from tpujob.adapters.relay import Relay
-    from tpujob.adapters.way import Way
+    from tpujob.adapters.http.address import BackendAddress
+    from tpujob.adapters.http.proxy_client import ProxyClient
 
     if there := deployed(settings):
-        return Relay(_way_to(settings, there))
+        return ProxyClient(_way_to(settings, there))
     from tpujob.config import stack
 
-    return Relay(Way(stack.ensure_backend(settings).url))
+    return ProxyClient(BackendAddress(stack.ensure_backend(settings).url))
 
 
 def up(settings: Settings) -> None:
@@ -160,7 +160,7 @@ def deployed(settings: Settings) -> Context | None:
 def greet_socket(path: Path) -> tuple[int, CallerView]:
     """Whose backend answers at that socket, and who this user is to it. Raises Forbidden for whoever is no member;
     BackendGone if nothing answers, or somebody else than the folder's owner; as `owner_of` does."""
-    from tpujob.adapters.remote import RemoteJobs
+    from tpujob.adapters.http.client import RemoteJobs
     from tpujob.config import shared_socket
 
     uid = shared_socket.owner_of(path)
@@ -205,14 +205,14 @@ def usual_project() -> str:
     return identity.usual_project()
 
 
-def _way_to(settings: Settings, there: Context) -> Way:
-    from tpujob.adapters.way import Way
+def _way_to(settings: Settings, there: Context) -> BackendAddress:
+    from tpujob.adapters.http.address import BackendAddress
 
     if there.backend.startswith("unix:"):
-        return Way(there.backend, there.backend_uid)
+        return BackendAddress(there.backend, there.backend_uid)
     from tpujob.wiring import sign_in
 
-    return Way(there.backend, sign=sign_in.headers(settings, there))
+    return BackendAddress(there.backend, sign=sign_in.headers(settings, there))
 
 
 def _not_elsewhere(settings: Settings) -> None:
@@ -225,7 +225,7 @@ def _not_elsewhere(settings: Settings) -> None:
 
 def _remote_here(settings: Settings, access: Access) -> RemoteJobs:
     """The backend on this machine: it has a log here, and can be started again."""
-    from tpujob.adapters.remote import RemoteJobs
+    from tpujob.adapters.http.client import RemoteJobs
 
     def look_again() -> str | None:
         from tpujob.config import stack

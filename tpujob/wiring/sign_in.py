@@ -78,9 +78,9 @@ def _by_browser(
 
 
 def _deployed(settings: Settings) -> Context:
-    from tpujob.wiring import client
+    from tpujob.config import context
 
-    found = client.deployed(settings)
+    found = None if settings.local else context.current(settings)
     if found and found.backend.startswith("https:"):
         return found
     raise BadRequest(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from tpujob.adapters.remote import RemoteJobs
+from tpujob.adapters.http.client import RemoteJobs
 from tpujob.config import settings as settings_module
 from tpujob.config import stack
 from tpujob.config.settings import Settings

@@ -11,11 +11,11 @@ from email.utils import parsedate_to_datetime
 from time import monotonic, time
 from urllib.parse import urlsplit
 
-from tpujob import __version__
 from tpujob.adapters.notify.guard import addresses
 from tpujob.domain.notifications.model import Receipt
 from tpujob.domain.text import one_line
 from tpujob.errors import Refused, Transient
+from tpujob.version import __version__
 
 #: of an answer; only its beginning is ever shown
 MOST = 4096

@@ -7,9 +7,9 @@ import os
 import socket
 from urllib.parse import parse_qs
 
-from tpujob import sockets
 from tpujob.adapters.sign_in.google import Attempt
 from tpujob.errors import BadRequest, Unauthorized
+from tpujob.lib import unix_sockets
 
 PATIENCE = 300.0  #: seconds that a person gets
 SLOW = 5.0  #: seconds that one connection gets to send its whole request
@@ -57,7 +57,11 @@ class Listener:
         broken = (OSError, EOFError, asyncio.LimitOverrunError)
         with contextlib.closing(writer), contextlib.suppress(*broken):
             # root can read this process anyway, and may pass connections on, as a virtual machine does
-            if sockets.uid_of_peer(writer.get_extra_info("socket")) not in (None, 0, os.geteuid()):
+            if unix_sockets.uid_of_peer(writer.get_extra_info("socket")) not in (
+                None,
+                0,
+                os.geteuid(),
+            ):
                 return
             async with asyncio.timeout(SLOW):
                 request = await reader.readuntil(b"\r\n\r\n")

@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tpujob import logged
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.ssh.connection import Connection, Login
 from tpujob.adapters.ssh.host_keys import HostKeys
 from tpujob.adapters.ssh.keys import Pins
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
+from tpujob.lib import log_context
 
 T = TypeVar("T")
 #: for each host: its value, or the error
@@ -97,7 +97,7 @@ class SliceSession:
                 done[host] = self._one(host, work, deadline)
 
         lanes = min(self._pool.bounds.share, len(todo))
-        futures = [self._pool.threads.submit(logged.carried(lane)) for _ in range(lanes)]
+        futures = [self._pool.threads.submit(log_context.carried(lane)) for _ in range(lanes)]
         wait(futures, timeout=deadline.remaining())
         todo.clear()
         for future in futures:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpujob.cli.backend import RetryingClient, connect, page_of, say_where
-from tpujob.cli.errors import goes_on, on_interrupt
+from tpujob.cli.backend import RetryingClient, connect, current_settings, page_of, say_where
+from tpujob.cli.errors import DOES_NOT_FIT, goes_on, on_interrupt
 from tpujob.cli.options import Json
 from tpujob.cli.output import Screen, note, say, say_json, screen
 from tpujob.cli.render import words
@@ -20,7 +21,9 @@ from tpujob.errors import BadSpec, NotFound
 
 if TYPE_CHECKING:
     from tpujob.api import EstimateView, JobsApi, JobView, PlanView
-    from tpujob.bundle import Bundle
+    from tpujob.domain.prices import PriceList
+    from tpujob.domain.spec import JobSpec
+    from tpujob.submit.archive import Bundle
 
 
 def create(
@@ -60,24 +63,22 @@ def create(
     """Submit a job."""
     import secrets
 
-    from tpujob.cli.submit import jobfile
     from tpujob.domain.spec import dump
+    from tpujob.submit import job_file
 
-    spec = jobfile.read(file, name, cross_region=allow_cross_region)
+    spec = job_file.read(file, name, cross_region=allow_cross_region)
     if check:
-        from tpujob.cli.submit import checking
-
-        return checking.check(spec, as_json=as_json)
+        return _check(spec, as_json=as_json)
     given = dump(spec)
     on = screen()
     say_where()
     api = connect()
-    plan = jobfile.named(file, lambda: api.plan(given))
+    plan = job_file.named(file, lambda: api.plan(given))
     if dry_run:
         return _dry_run(api, given, plan, as_json=as_json)
     if refused := plan.get("refused"):  # before the code is shipped
         raise BadSpec(f"{file}: {refused[0]['message']}", hint=refused[0]["hint"])
-    bundle = jobfile.packed(spec, file, allow_keys=allow_keys)
+    bundle = job_file.packed(spec, file, allow_keys=allow_keys)
     for warning in plan["warnings"]:
         note(f"warning: {clean(warning)}")
     if any(one["to_bring"] for one in plan.get("data", ())):
@@ -102,6 +103,41 @@ def create(
     return 0
 
 
+def _check(spec: JobSpec, *, as_json: bool) -> int:
+    """Print for each type of the job whether its program fits, how fast it can be, and what the hours cost."""
+    from tpujob.cli.render.check import Checked, check_page
+    from tpujob.config import context, prices
+    from tpujob.domain.prices import LIST
+    from tpujob.submit import compile_check
+
+    now = current_settings()
+    types = compile_check.targets_of(spec)
+    in_force = LIST
+    if not now.local:
+        in_force = prices.in_force(now, context.current(now), datetime.now(UTC).date())
+    found = compile_check.check_job(spec, now.cache, note)
+    rows = [Checked(one, *_price(spec, types[one["target"]], in_force)) for one in found.findings]
+    if as_json:
+        priced = [{**row.found, "zone": row.zone, "usd_per_hour": row.usd_per_hour} for row in rows]
+        say_json(priced)
+    else:
+        on = screen()
+        say(check_page(spec.name, rows, on.columns, color=on.color))
+    return 0 if found.fits else DOES_NOT_FIT
+
+
+def _price(spec: JobSpec, type: str, prices: PriceList) -> tuple[str, float | None]:
+    """The first zone of the job that has the type, with what its slices cost there an hour."""
+    from tpujob.domain.hardware import accelerators
+
+    zones = [z for z in spec.tpu.zones if accelerators.may_have(type, z)]
+    for zone in zones or accelerators.zones(type):
+        usd = prices.usd_per_hour(type, zone, spec.tpu.pricing, spec.tpu.slices)
+        if usd is not None:
+            return zone, usd
+    return next(iter(zones), ""), None
+
+
 def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: bool) -> int:
     """The plan, and what the job would cost, if the backend is not too old to say. In JSON the estimate is a key of
     the plan."""
@@ -123,12 +159,12 @@ def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: boo
 def _submit(
     api: JobsApi, spec: dict[str, Any], bundle: Bundle | None, bucket: str, key: str
 ) -> JobView:
-    from tpujob.cli.submit import jobfile
+    from tpujob.submit import job_file
 
     def send() -> JobView:
         if bundle is None:
             return api.create(spec, idempotency_key=key)
-        path, code = jobfile.ship(api, bundle, bucket)
+        path, code = job_file.ship(api, bundle, bucket)
         return api.create(spec, bundles=[path], code=code, idempotency_key=key)
 
     try:

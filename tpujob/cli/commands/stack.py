@@ -158,7 +158,7 @@ def schema() -> int:
 
 def version(as_json: Json = False) -> int:
     """Print the version."""
-    from tpujob import __version__
+    from tpujob.version import __version__
 
     say_json({"version": __version__}) if as_json else say(f"tpujob {__version__}")
     return 0

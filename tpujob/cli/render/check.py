@@ -10,7 +10,7 @@ from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.domain.text import clean, dollars
 
 if TYPE_CHECKING:
-    from tpujob.fit import Finding
+    from tpujob.submit.compile_check import TargetFinding
 
 GIB = 2**30
 MEANING = (
@@ -34,7 +34,7 @@ _COLUMNS = (
 
 
 class Checked(NamedTuple):
-    found: Finding
+    found: TargetFinding
     zone: str
     usd_per_hour: float | None  #: of the slices; None: no price is known
 

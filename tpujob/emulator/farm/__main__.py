@@ -11,12 +11,12 @@ import signal
 import sys
 from pathlib import Path
 
-from tpujob import sockets
 from tpujob.emulator import ready as ready_file
 from tpujob.emulator.farm.control import FarmControl
 from tpujob.emulator.farm.farm import Farm
 from tpujob.emulator.http_server import HttpServer
 from tpujob.errors import TpujobError
+from tpujob.lib import unix_sockets
 
 
 def main() -> int:
@@ -46,15 +46,18 @@ async def _run(ready: Path, state: Path, ssh_port: int) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     farm = Farm(state, ssh_port)
     await farm.clear()
-    server, control = HttpServer(FarmControl(farm).answer), sockets.place(state, "control.sock")
+    server, control = (
+        HttpServer(FarmControl(farm).answer),
+        unix_sockets.place(state, "control.sock"),
+    )
     try:
-        await server.serve(sockets.listen(control))
+        await server.serve(unix_sockets.listen(control))
         here = {"pid": os.getpid(), "control": str(control), "ssh_port": farm.ssh_port}
         ready_file.write(ready, here)
         await stop.wait()
     finally:
         await server.close()
-        sockets.remove(control)
+        unix_sockets.remove(control)
         await farm.close()
 
 

@@ -30,7 +30,7 @@ from tpujob.emulator.storage.model import (
     object_json,
     patched_object_fields,
 )
-from tpujob.newest import Newest
+from tpujob.lib.lru import LruDict
 
 #: Parameters that would change an answer and are missing here: refused, not ignored.
 _MISSING = ("softDeleted", "filter")
@@ -49,7 +49,7 @@ _REWRITES_LIMIT = 10_000  # the oldest is forgotten
 class JsonApi:
     def __init__(self, disk: ObjectStore) -> None:
         self.disk = disk
-        self._rewrites: Newest[str, tuple[object, int]] = Newest(_REWRITES_LIMIT)
+        self._rewrites: LruDict[str, tuple[object, int]] = LruDict(_REWRITES_LIMIT)
         buckets = BucketApi(disk)
         bucket, name = r"(?:/storage/v1)?/b/([^/]+)", r"/o/([^/]+)"
         routes: list[tuple[str, str, Callable[..., Awaitable[Response]]]] = [

@@ -19,7 +19,6 @@ from google.cloud.location import locations_pb2
 from google.longrunning import operations_pb2
 from google.protobuf import empty_pb2
 
-from tpujob import sockets
 from tpujob.emulator.tpu import nodes, rules
 from tpujob.emulator.tpu.convert import Message, operation_message
 from tpujob.emulator.tpu.errors import CallFault
@@ -28,6 +27,7 @@ from tpujob.emulator.tpu.records import ApiError
 from tpujob.emulator.tpu.v2 import Handler, TpuV2
 from tpujob.emulator.tpu.v2alpha1 import TpuV2Alpha1
 from tpujob.emulator.tpu.world import World
+from tpujob.lib import unix_sockets
 
 _THREADS = 16
 _NO_FAULT = CallFault("", "OK", 0)
@@ -48,7 +48,7 @@ class TpuServer:
             self._server.add_generic_rpc_handlers(
                 (grpc.method_handlers_generic_handler(service, handlers),)
             )
-        self._socket = sockets.place(folder, "tpu.sock")
+        self._socket = unix_sockets.place(folder, "tpu.sock")
         self.address = f"unix:{quote(str(self._socket))}"
         self._server.add_insecure_port(self.address)
         self._socket.chmod(0o600)
@@ -59,7 +59,7 @@ class TpuServer:
     def stop(self) -> None:
         """Ends at once and cuts running calls, as when a server dies."""
         self._server.stop(None).wait()
-        sockets.remove(self._socket)
+        unix_sockets.remove(self._socket)
 
 
 def services(world: World) -> dict[str, Methods]:

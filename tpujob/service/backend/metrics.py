@@ -20,9 +20,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from tpujob import __version__
 from tpujob.domain.model import State
 from tpujob.errors import TpujobError
+from tpujob.version import __version__
 
 if TYPE_CHECKING:
     from tpujob.engine import Times

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Mapping
 
-from tpujob import __version__
 from tpujob.api import HealthView, LoopView, StoreView
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Circuit
@@ -17,6 +16,7 @@ from tpujob.service.backend.health import Look, Process
 from tpujob.service.job_index import JobIndex
 from tpujob.service.money.cost import Costs
 from tpujob.service.notifications import Notifications
+from tpujob.version import __version__
 
 
 class BackendStatus:
@@ -85,12 +85,6 @@ class BackendStatus:
         when it answers."""
         late = health.is_late(self.process, self.loop.pulse(), self.clock.now())
         return self.process.called or not late
-
-    def backend_metrics(self) -> str:
-        """As `JobsApi.backend_metrics` says."""
-        from tpujob.service.backend import metrics  # a backend that nobody scrapes does without
-
-        return metrics.text(self)
 
     # Seen ------------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job
-from tpujob.newest import Newest
+from tpujob.lib.lru import LruDict
 from tpujob.ports import Store
 from tpujob.service.job_index.changes import Changes
 
@@ -23,7 +23,7 @@ class Records:
         self._store, self._changes = store, changes
         self._lock = threading.Lock()
         #: with the change that it is as new as
-        self._kept: Newest[Hashable, tuple[int, object]] = Newest(MOST)
+        self._kept: LruDict[Hashable, tuple[int, object]] = LruDict(MOST)
 
     def get(self, job_id: str) -> Job:
         """As `Store.get`."""

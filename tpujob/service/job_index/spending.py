@@ -13,7 +13,7 @@ from tpujob.domain import money
 from tpujob.domain.model import Grant, Job, Slice
 from tpujob.domain.money import Group, Report, Row
 from tpujob.errors import NotFound, StoreError
-from tpujob.newest import Newest
+from tpujob.lib.lru import LruDict
 from tpujob.ports import Store
 from tpujob.service.job_index.index import JobIndex
 
@@ -48,7 +48,7 @@ class EndedSpending:
         self._versions: dict[int, int] = {}  #: of the jobs that are summed
         self._granted: dict[int, _Granted] = {}
         self._covered: frozenset[tuple[str, str]] = frozenset()  #: slices of these
-        self._sums: Newest[tuple[Group, str], _Sums] = Newest(MOST)
+        self._sums: LruDict[tuple[Group, str], _Sums] = LruDict(MOST)
 
     def report(self, by: Group, user: str, now: float) -> tuple[Report, int]:
         """Of all jobs, or of one user's, and the micro-dollars of their copies into other regions. A job that changes

@@ -18,7 +18,7 @@ from tpujob.errors import TpujobError
 from tpujob.ports import Hosts, Listening
 from tpujob.protocol import live
 from tpujob.service.logs.live_tail import Ring, Tail
-from tpujob.service.logs.segment_reader import Until
+from tpujob.service.logs.segments import Until
 
 log = logging.getLogger(__name__)
 

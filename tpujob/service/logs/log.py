@@ -27,8 +27,8 @@ from tpujob.service.logs.live_tail import joined
 from tpujob.service.logs.query import Query, matcher
 from tpujob.service.logs.reader import LogReader, Positions
 from tpujob.service.logs.search import Searches
-from tpujob.service.logs.segment_reader import SegmentReader, Until
-from tpujob.service.logs.segments import FRESH, SegmentLists
+from tpujob.service.logs.segment_reader import SegmentReader
+from tpujob.service.logs.segments import FRESH, SegmentLists, Until
 
 PAGE_BYTES, PAGE_LINES = 1024 * 1024, 5000
 BLOCK_BYTES = 4 * 1024 * 1024

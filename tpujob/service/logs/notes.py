@@ -9,7 +9,7 @@ from tpujob.api import LogGap, LogHost
 from tpujob.domain.model import Cause, Job, Outcome
 from tpujob.domain.text import many, rfc3339
 from tpujob.errors import TpujobError
-from tpujob.newest import Newest
+from tpujob.lib.lru import LruDict
 from tpujob.ports import Blobs
 from tpujob.protocol import live, paths
 from tpujob.service.logs.live_stream import Tails
@@ -25,7 +25,7 @@ class Asking:
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
-        self._asked: Newest[tuple[str, int], float] = Newest(REMEMBERED)
+        self._asked: LruDict[tuple[str, int], float] = LruDict(REMEMBERED)
         self._lock = Lock()
 
     def ask(self, job: Job, attempt: int) -> None:

@@ -14,8 +14,8 @@ from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from tpujob.service.logs.lines import Line, parse
-from tpujob.service.logs.segment_reader import STEP, SegmentReader, Until
-from tpujob.service.logs.segments import Segment, Segments
+from tpujob.service.logs.segment_reader import STEP, SegmentReader
+from tpujob.service.logs.segments import Segment, Segments, Until
 
 T = TypeVar("T")
 

@@ -9,12 +9,12 @@ from itertools import islice
 from operator import attrgetter
 from threading import Lock
 
-from tpujob.newest import Newest
+from tpujob.lib.lru import LruDict
 from tpujob.service.logs.lines import Line, raw_of, time_of, whole
 from tpujob.service.logs.query import Matcher, Query
 from tpujob.service.logs.reader import HostLog, LogReader, Positions
-from tpujob.service.logs.segment_reader import AT_ONCE, SegmentReader, Until
-from tpujob.service.logs.segments import Key
+from tpujob.service.logs.segment_reader import AT_ONCE, SegmentReader
+from tpujob.service.logs.segments import Key, Until
 
 KEPT = 100_000  #: counts
 _TIME = attrgetter("at")
@@ -34,7 +34,7 @@ class Searches:
 
     def __init__(self, reader: SegmentReader) -> None:
         self._reader = reader
-        self._known: Newest[tuple[bytes, Key], int] = Newest(KEPT)
+        self._known: LruDict[tuple[bytes, Key], int] = LruDict(KEPT)
         self._lock = Lock()
 
     def count(

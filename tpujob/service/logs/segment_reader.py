@@ -7,23 +7,20 @@ whole. A segment is read whole the first time that somebody needs a line inside 
 from __future__ import annotations
 
 import re
-import time
 from array import array
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
 from threading import Lock
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from tpujob.errors import NotFound, Transient
-from tpujob.newest import Newest
+from tpujob.errors import NotFound
+from tpujob.lib.lru import LruDict
 from tpujob.ports import Blobs
 from tpujob.protocol import limits
 from tpujob.service.logs.lines import time_of, whole
-
-if TYPE_CHECKING:
-    from tpujob.service.logs.segments import Key, Segment
+from tpujob.service.logs.segments import Key, Segment, Until
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -34,27 +31,6 @@ INDEXES, MARKS = 20_000, 100_000  #: that are kept; an index has about 600 bytes
 LONGEST_LINE = limits.LONGEST_LINE + 64  #: bytes, with its time
 
 _STEP_LINES = re.compile(rb"(?:[^\n]*+\n){1,%d}" % STEP)
-
-
-class Until:
-    """The end of the time that one request may take."""
-
-    def __init__(self, timeout: float) -> None:
-        self._end = time.monotonic() + timeout
-
-    @property
-    def over(self) -> bool:
-        return time.monotonic() >= self._end
-
-    @property
-    def left(self) -> float:
-        """Seconds. Raises Transient when there are none."""
-        left = self._end - time.monotonic()
-        if left <= 0:
-            raise Transient(
-                "reading the log takes too long", hint="Try again, or ask for one host."
-            )
-        return left
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +56,8 @@ class SegmentReader:
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
-        self._indexes: Newest[Key, Index] = Newest(INDEXES)
-        self._marks: Newest[tuple[Key, int], int] = Newest(MARKS)
+        self._indexes: LruDict[Key, Index] = LruDict(INDEXES)
+        self._marks: LruDict[tuple[Key, int], int] = LruDict(MARKS)
         self._lock = Lock()
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="log")
 

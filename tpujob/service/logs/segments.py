@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job
-from tpujob.newest import Newest
+from tpujob.errors import Transient
+from tpujob.lib.lru import LruDict
 from tpujob.ports import Blob, Blobs
 from tpujob.protocol import paths, segment
 from tpujob.protocol.limits import LAST_SEGMENT
 from tpujob.protocol.segment import SegmentFacts
-from tpujob.service.logs.segment_reader import Until
 
 #: bytes of a segment that are read; agents write little more than half of that, and what is beyond is not theirs
 MOST = 8 * 1024 * 1024
@@ -36,6 +36,27 @@ SHARE = 10.0
 FEW_HOSTS = 16
 
 Key = tuple[str, int, int, int]
+
+
+class Until:
+    """The end of the time that one request may take."""
+
+    def __init__(self, timeout: float) -> None:
+        self._end = time.monotonic() + timeout
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() >= self._end
+
+    @property
+    def left(self) -> float:
+        """Seconds. Raises Transient when there are none."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise Transient(
+                "reading the log takes too long", hint="Try again, or ask for one host."
+            )
+        return left
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +105,7 @@ class SegmentLists:
     def __init__(self, blobs: Blobs, fresh: float = FRESH) -> None:
         """`fresh`: seconds for which a list of a growing log is good enough."""
         self._blobs, self._fresh = blobs, fresh
-        self._kept: Newest[tuple[str, int, int | None, bool], SegmentList] = Newest(KEPT_LISTS)
+        self._kept: LruDict[tuple[str, int, int | None, bool], SegmentList] = LruDict(KEPT_LISTS)
         self._lock = Lock()
 
     def find(

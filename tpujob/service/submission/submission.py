@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import IO, Any, NamedTuple
 
 from tpujob.api import CodeGiven, PlanView, RefusalView
-from tpujob.bundle import workloads_bundle
 from tpujob.domain.access import Principal
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware import accelerators
@@ -34,6 +33,7 @@ from tpujob.protocol.bundle import BadBundle, members
 from tpujob.protocol.paths import owner_folder
 from tpujob.service.money import budgets
 from tpujob.service.submission.datasets import DataPlaces
+from tpujob.submit.archive import workloads_bundle
 
 #: seconds to write a bundle to the bucket
 BUCKET = 60.0

@@ -19,11 +19,11 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import Scope
 
-from tpujob import sockets
 from tpujob.config.settings import Settings
 from tpujob.domain.access import Principal
 from tpujob.errors import BadRequest, Forbidden, TpujobError, Unauthorized
-from tpujob.newest import Newest
+from tpujob.lib import unix_sockets
+from tpujob.lib.lru import LruDict
 from tpujob.web.auth.authenticator import check_same_origin
 from tpujob.web.middleware import error_page
 from tpujob.web.middleware.connections import PEER
@@ -49,8 +49,8 @@ class Sessions:
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._codes = Newest[bytes, float](MOST)  # when each ends
-        self._sessions = Newest[bytes, float](MOST)
+        self._codes = LruDict[bytes, float](MOST)  # when each ends
+        self._sessions = LruDict[bytes, float](MOST)
 
     def code(self) -> str:
         """A new code, which one browser can exchange within `CODE_S`."""
@@ -73,7 +73,7 @@ class Sessions:
         self._sessions[key] = self._now() + SESSION_S
         return True
 
-    def _new(self, kept: Newest[bytes, float], seconds: float) -> str:
+    def _new(self, kept: LruDict[bytes, float], seconds: float) -> str:
         made = secrets.token_urlsafe(BYTES)
         kept[_hash(made)] = self._now() + seconds
         return made
@@ -84,7 +84,7 @@ class BrowserAuthenticator:
     the kernel does not say."""
 
     def __init__(self, own: Principal, sessions: Sessions, *, kernel_says: bool) -> None:
-        """`kernel_says`: whether it says of other connections of loopback who is there (`sockets.tells_peers`)."""
+        """`kernel_says`: whether it says of other connections of loopback who is there (`unix_sockets.tells_peers`)."""
         self._own, self._sessions, self._kernel_says = own, sessions, kernel_says
 
     async def principal(self, scope: Scope, headers: Headers) -> Principal:
@@ -150,7 +150,7 @@ def entry(sessions: Sessions) -> Callable[[Request], Awaitable[Response]]:
 
 def page_at(settings: Settings) -> tuple[socket.socket, str]:
     """A listening socket for the page, and its address, which is the one of the last time if nobody else has it."""
-    made, taken = sockets.kept_port(settings.page_port)
+    made, taken = unix_sockets.kept_port(settings.page_port)
     address = f"http://127.0.0.1:{made.getsockname()[1]}"
     if taken:
         log.warning("another program has the port %d: the page is at %s now", taken, address)

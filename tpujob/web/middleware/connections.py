@@ -14,8 +14,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from tpujob import sockets
 from tpujob.errors import BadRequest, TpujobError
+from tpujob.lib import unix_sockets
 
 PEER = "peer"  #: in the state of a request: the uid of who sent it, where the kernel is asked
 LINE = "line"  #: in the state of each request: its connection
@@ -120,7 +120,7 @@ class Connection(HttpToolsProtocol):
         """Put the kernel's word on who is at the other end into the state of each request, where only users of this
         machine can be."""
         if connection.family == socket.AF_UNIX or connection.getsockname()[1] in self._all.ports:
-            self.peer = sockets.uid_of_peer(connection)
+            self.peer = unix_sockets.uid_of_peer(connection)
             self.app_state = {**self.app_state, PEER: self.peer}
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -16,7 +16,7 @@ from enum import Enum
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tpujob.errors import BadRequest, Busy
-from tpujob.newest import Newest
+from tpujob.lib.lru import LruDict
 from tpujob.web.middleware import error_page
 from tpujob.web.middleware.errors import reply
 
@@ -92,7 +92,7 @@ class Buckets:
 
     def __init__(self, rate: Rate, most: int = 10_000) -> None:
         self._rate = rate
-        self._left: Newest[Hashable, tuple[float, float]] = Newest(most)  # tokens, and when
+        self._left: LruDict[Hashable, tuple[float, float]] = LruDict(most)  # tokens, and when
 
     def wait(self, key: Hashable, now: float) -> float:
         """Takes a token and returns 0, or takes none and returns the seconds until there is one."""

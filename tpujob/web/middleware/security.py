@@ -17,9 +17,9 @@ from functools import partial
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tpujob import logged
 from tpujob.engine import Counters
 from tpujob.errors import BadRequest, Forbidden, TpujobError
+from tpujob.lib import log_context
 from tpujob.web.auth.authenticator import AGAIN, Authenticator
 from tpujob.web.auth.browser import loggable, within_session
 from tpujob.web.log import of
@@ -78,7 +78,7 @@ class SecurityMiddleware:
         scope = within_session(scope)
         headers = Headers(scope=scope)
         exchange = _Exchange(scope, receive, send, self._counters)
-        with logged.about(request=exchange.id, trace=_trace(headers)):
+        with log_context.about(request=exchange.id, trace=_trace(headers)):
             await self._answer(exchange, scope, headers)
 
     async def _answer(self, exchange: _Exchange, scope: Scope, headers: Headers) -> None:

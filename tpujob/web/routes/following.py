@@ -4,11 +4,10 @@ import time
 from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import FastAPI, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import JSONResponse
 
 from tpujob.api import JobsApi
-from tpujob.web import schemas
 from tpujob.web.routes.caller import Caller
 
 MAX_WAIT = 30.0  #: seconds of one long poll, after which the thread of a lost client is free again
@@ -16,7 +15,11 @@ LOOK_EVERY = 1.0  #: a long poll checks this often, in seconds, whether the back
 AGAIN_IN = 2.0  #: seconds that a poll beyond the limit is asked to wait before the next
 
 
-def add(app: FastAPI, watch: Callable[[], int] | None, stopping: Callable[[], bool]) -> None:
+def endpoint(
+    watch: Callable[[], int] | None, stopping: Callable[[], bool]
+) -> Callable[..., JSONResponse]:
+    """The endpoint of `JobsApi.follow`. `watch` gives the number of the newest change of any job."""
+
     def current(api: JobsApi, job: str | None) -> str:
         if job is not None:
             return str(api.get(job)["version"])
@@ -28,7 +31,6 @@ def add(app: FastAPI, watch: Callable[[], int] | None, stopping: Callable[[], bo
             if current(api, job) != cursor or stopping() or time.monotonic() >= deadline:
                 return
 
-    @app.get("/v1/follow", tags=["follow"], response_model=schemas.Hint)
     def follow(
         api: Caller,
         request: Request,
@@ -47,4 +49,4 @@ def add(app: FastAPI, watch: Callable[[], int] | None, stopping: Callable[[], bo
                 again_in = min(AGAIN_IN, timeout)
         return JSONResponse({"cursor": current(api, job), "again_in": again_in})
 
-    _ = follow
+    return follow

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tpujob.cli.backend import connect
+from tpujob.cli.backend import connect, current_settings
 from tpujob.cli.commands.cost import compare as comparison
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json
@@ -87,10 +87,10 @@ def estimate(
 ) -> int:
     """Show what a job would cost: list value, and what you pay."""
     from tpujob.api import EstimateSaid
-    from tpujob.cli.submit import jobfile
     from tpujob.domain.spec import dump
+    from tpujob.submit import job_file
 
-    spec = jobfile.read(file, "", cross_region=False)
+    spec = job_file.read(file, "", cross_region=False)
     given = dump(spec)
     options: EstimateSaid = {"quiet": quiet}
     for name, value in {
@@ -118,17 +118,22 @@ def estimate(
         speeds=throughput or (),
     )  # fmt: skip
     if compare:
-        from tpujob.cli.submit.checking import rooflines
+        from tpujob.submit.compile_check import rooflines
 
-        kept = rooflines(spec, work.get("types", [*spec.tpu.types]), work.get("unit", "steps"))
+        kept = rooflines(
+            spec,
+            work.get("types", [*spec.tpu.types]),
+            work.get("unit", "steps"),
+            current_settings().cache,
+        )
         if kept:
             work["rooflines"] = kept
-        side_by_side = jobfile.named(file, lambda: connect().compare(given, options, work))
+        side_by_side = job_file.named(file, lambda: connect().compare(given, options, work))
         say_json(side_by_side) if as_json else comparison.show(side_by_side)
         return 0
     if set(work) - {"amount"}:
         raise BadRequest("--types, --zones, --tokens, --samples and --throughput go with --compare")
-    found = jobfile.named(file, lambda: connect().estimate(given, options))
+    found = job_file.named(file, lambda: connect().estimate(given, options))
     if as_json:
         say_json(found)
     else:

@@ -5,30 +5,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpujob.cli.output import note
-from tpujob.errors import BadRequest, BadSpec, Conflict
+from tpujob.errors import BadRequest, Conflict
+from tpujob.submit.job_file import FILE
 
 if TYPE_CHECKING:
     from tpujob.api import DataView
-
-#: of a folder, with the machine that it is on
-_FILE = "file://"
-
-
-def named(source: str, file: Path) -> str:
-    """The source as a job keeps it: a folder relative to the job file gets its machine and its whole path. Raises
-    BadSpec when it is not there."""
-    if "://" in source:
-        return source
-    found = (file.parent / source).resolve()
-    if not found.exists():
-        raise BadSpec(
-            f"{file}: data: {found} is not there", hint="Write the path relative to the job file."
-        )
-    return f"{_FILE}{socket.gethostname()}{found}"
 
 
 def bring(data: Sequence[DataView]) -> None:
@@ -42,9 +26,9 @@ def bring(data: Sequence[DataView]) -> None:
 
 def _here(source: str) -> str:
     """What a sync can read. Raises BadRequest for a folder of another machine."""
-    if not source.startswith(_FILE):
+    if not source.startswith(FILE):
         return source
-    host, slash, path = source.removeprefix(_FILE).partition("/")
+    host, slash, path = source.removeprefix(FILE).partition("/")
     if host != socket.gethostname():
         raise BadRequest(
             f"{source} is a folder on {host}, not on this machine",

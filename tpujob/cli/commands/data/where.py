@@ -38,10 +38,10 @@ def where(
     if "://" in of:
         spec = _of_source(of, type, zones or [])
     elif Path(of).suffix in (".yaml", ".yml") or Path(of).is_file():
-        from tpujob.cli.submit import jobfile
         from tpujob.domain.spec import dump
+        from tpujob.submit import job_file
 
-        spec = dump(jobfile.read(Path(of), "", cross_region=False))
+        spec = dump(job_file.read(Path(of), "", cross_region=False))
     else:
         spec = api.get(of)["spec"]
     # a zone without a bucket is shown with its price, where a job would be refused

@@ -3,11 +3,12 @@ folder of code that it names."""
 
 from __future__ import annotations
 
+import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from tpujob.cli.output import note
 from tpujob.config import files
 from tpujob.domain.spec import FROM_FILE, JobSpec, jobspec
 from tpujob.domain.text import clean
@@ -15,9 +16,16 @@ from tpujob.errors import BadSpec
 
 if TYPE_CHECKING:
     from tpujob.api import CodeGiven, JobsApi
-    from tpujob.bundle import Bundle
+    from tpujob.submit.archive import Bundle
 
 T = TypeVar("T")
+
+FILE = "file://"  #: begins the source of data that is a folder, with the machine that it is on
+
+
+def warn(text: str) -> None:
+    """Write a remark to standard error."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def read(file: Path, name: str, *, cross_region: bool) -> JobSpec:
@@ -28,10 +36,18 @@ def read(file: Path, name: str, *, cross_region: bool) -> JobSpec:
     asked["tpu"]["allow_cross_region"] |= cross_region
     for one in asked["data"]:
         if "://" not in one["from"]:
-            from tpujob.cli.commands.data.bring import named as source_of
-
-            one["from"] = source_of(one["from"], file)
+            one["from"] = _folder_of_data(one["from"], file)
     return jobspec.parse({**asked, "name": name or written.name})
+
+
+def _folder_of_data(source: str, file: Path) -> str:
+    """A folder relative to the job file, with its machine and its whole path. Raises BadSpec when it is not there."""
+    found = (file.parent / source).resolve()
+    if not found.exists():
+        raise BadSpec(
+            f"{file}: data: {found} is not there", hint="Write the path relative to the job file."
+        )
+    return f"{FILE}{socket.gethostname()}{found}"
 
 
 def _code_is_there(of: JobSpec, file: Path) -> None:
@@ -53,7 +69,7 @@ def _code_is_there(of: JobSpec, file: Path) -> None:
         )
     text = (folder / of.env.source).read_text(encoding="utf-8", errors="replace")
     if of.run.workload is not None and "jax" not in text and "-r" not in text:
-        note(
+        warn(
             f"env.{of.env.kind}: {of.env.source} does not name jax, which {of.run.workload} needs; "
             "without `env` it brings its own"
         )
@@ -72,11 +88,11 @@ def packed(of: JobSpec, file: Path, *, allow_keys: bool) -> Bundle | None:
     keys, unless `allow_keys`."""
     if of.code is None:
         return None
-    from tpujob.bundle import pack
+    from tpujob.submit.archive import pack
 
     bundle = pack(file.parent / of.code, allow_keys=allow_keys)
     for warning in bundle.warnings:
-        note(f"code: {clean(warning)}")
+        warn(f"code: {clean(warning)}")
     return bundle
 
 

@@ -1,6 +1,4 @@
-"""The way to a backend for a command and for the page that it opens: a connection to nobody else, and what an answer
-means that no backend gives. Standard library only: every command pays for its imports.
-"""
+"""The address of a backend: a connection to it and to nothing else, and what a reply means that no backend gives."""
 
 from __future__ import annotations
 
@@ -11,8 +9,9 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from tpujob import errors, sockets
+from tpujob import errors
 from tpujob.errors import BackendGone, BadRequest, TpujobError
+from tpujob.lib import unix_sockets
 
 #: the headers that say who asks; called for each request, and with True once more when those were refused
 Sign = Callable[[bool], Mapping[str, str]]
@@ -20,15 +19,15 @@ Sign = Callable[[bool], Mapping[str, str]]
 BROKEN = (ConnectionError, http.client.RemoteDisconnected, http.client.BadStatusLine)
 
 
-class Way(NamedTuple):
+class BackendAddress(NamedTuple):
     """A backend at `unix:PATH` on this machine, or at `https://HOST`."""
 
     url: str
     uid: int | None = None  #: whose process must answer at a unix socket; None: this user's
     sign: Sign | None = None  #: for `https`
 
-    def checked(self) -> Way:
-        """Raises BadRequest for a way on which others could read along."""
+    def checked(self) -> BackendAddress:
+        """The same. Raises BadRequest for an address to which requests would travel unencrypted."""
         if not self.url.startswith(("unix:/", "https://")):
             raise BadRequest(
                 f"{self.url} is not safe: what is sent there would travel unencrypted",
@@ -82,7 +81,7 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
-        found = sockets.uid_of_peer(self.sock)
+        found = unix_sockets.uid_of_peer(self.sock)
         if found != self._uid:
             raise BackendGone(
                 f"what answers at {self._path} belongs to the uid {found}, not to {self._uid}: nothing was sent",

@@ -1,6 +1,6 @@
-"""What one caller reaches: the methods that their role allows, anybody's job by its id, their own by its name.
+"""What one caller reaches: the methods that their role allows, any job by its id, their own by its name.
 
-The table is in `domain/access.py`; every method that takes a job finds it here.
+The rules are in the rows of `api/jobs_api.py`; every method that takes a job finds it here.
 """
 
 import hashlib
@@ -8,26 +8,41 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tpujob import logged
+from tpujob.api import METHODS
 from tpujob.domain import access
 from tpujob.domain.access import Principal
 from tpujob.domain.model import Job
 from tpujob.errors import BadRequest, NotFound
+from tpujob.lib import log_context
 from tpujob.ports import Store
 
 #: methods after which something is gone
 _LOSES = ("delete", "clean")
 
 
-class Allowed:
-    """`JobsApi` for one caller. Every attribute is one of `jobs`, after a look into the table. Raises Forbidden."""
+#: by what is asked for; `tick`, a pass over every job, is no method of `JobsApi`
+RULES = {name: row.rule for name, row in METHODS.items()} | {"tick": access.ADMINS}
+
+
+class Authorized:
+    """`JobsApi` for one caller: each attribute is that of `jobs` if the caller's role allows it. Raises Forbidden."""
 
     def __init__(self, jobs: object, who: Principal) -> None:
         self._jobs, self._who = jobs, who
 
     def __getattr__(self, method: str) -> Any:
-        access.check(self._who, method)
+        check(self._who, method)
         return getattr(self._jobs, method)
+
+
+def check(who: Principal, method: str) -> None:
+    """Raises Forbidden unless the caller's role allows the method for something of their own."""
+    access.check(who, method, RULES.get(method))
+
+
+def check_owner(who: Principal, method: str, job: Job) -> None:
+    """Raises Forbidden unless the caller may call the method for that job."""
+    access.check_owner(who, method, RULES.get(method), job.id, job.owner)
 
 
 def find_job(
@@ -43,8 +58,8 @@ def find_job(
         found = (get or store.get)(job.zfill(6))
     else:
         found = _named(store, who, job, any_state=method in _LOSES)
-    logged.note(job=found.id)
-    access.check_owner(who, method, found.id, found.owner)
+    log_context.note(job=found.id)
+    check_owner(who, method, found)
     return found
 
 

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tpujob.bundle.secrets_scan import holds_a_key, named_like_a_key
 from tpujob.errors import BadRequest
+from tpujob.submit.secrets_scan import holds_a_key, named_like_a_key
 
 PATIENCE = 60.0  #: seconds for one answer of git
 DIFF_LIMIT = 128 * 1024  #: bytes of a diff; as JSON it has to fit into a request of 1 MiB, escaped

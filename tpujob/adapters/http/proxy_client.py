@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from typing import Final
 
-from tpujob.adapters.way import BROKEN, Way
+from tpujob.adapters.http.address import BROKEN, BackendAddress
 from tpujob.errors import BackendGone, Transient, Unauthorized
 
 #: seconds of silence after which an answer is given up; a stream of the page is never silent for as long
@@ -20,11 +20,11 @@ IDLE = 8  #: connections that are kept for the next requests
 _OURS: Final = "x-request-id"
 
 
-class Relay:
+class ProxyClient:
     """Passes requests on. Safe to use from several threads."""
 
-    def __init__(self, way: Way, timeout: float = TIMEOUT) -> None:
-        self._way, self._timeout = way.checked(), timeout
+    def __init__(self, address: BackendAddress, timeout: float = TIMEOUT) -> None:
+        self._address, self._timeout = address.checked(), timeout
         self._lock = threading.Lock()
         self._idle: list[http.client.HTTPConnection] = []
         self._busy = set[http.client.HTTPConnection]()
@@ -32,19 +32,19 @@ class Relay:
 
     @property
     def url(self) -> str:
-        return self._way.url
+        return self._address.url
 
     def ask(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
         """The backend's answer, of which only the beginning is there yet. No redirect is followed. A token that was
         refused is renewed once. Raises Unauthorized, Forbidden, BackendGone, Transient."""
         answer = self._send(method, target, self._signed(headers, renew=False), body)
-        if answer.status == 401 and self._way.sign:
+        if answer.status == 401 and self._address.sign:
             answer.close()
             answer = self._send(method, target, self._signed(headers, renew=True), body)
         if answer.header(_OURS) is None:
             answer.close()
             hint = "check the address, and that the service runs"
-            raise self._way.in_front(answer.status, hint)
+            raise self._address.in_front(answer.status, hint)
         if answer.status == 401:
             answer.close()
             raise Unauthorized(
@@ -64,7 +64,7 @@ class Relay:
             connection.close()
 
     def _signed(self, headers: Mapping[str, str], *, renew: bool) -> dict[str, str]:
-        return {**headers, **(self._way.sign(renew) if self._way.sign else {})}
+        return {**headers, **(self._address.sign(renew) if self._address.sign else {})}
 
     def _send(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
         while True:
@@ -88,7 +88,7 @@ class Relay:
         """A connection, and whether it was used before: only for what may be sent twice."""
         with self._lock:
             kept = repeatable and bool(self._idle)
-            connection = self._idle.pop() if kept else self._way.connection()
+            connection = self._idle.pop() if kept else self._address.connection()
             connection.timeout = self._timeout
             self._busy.add(connection)
         return kept, connection
@@ -108,12 +108,12 @@ class Answer:
 
     def __init__(
         self,
-        relay: Relay,
+        client: ProxyClient,
         connection: http.client.HTTPConnection,
         sock: socket.socket | None,
         response: http.client.HTTPResponse,
     ) -> None:
-        self._relay, self._connection, self._response = relay, connection, response
+        self._client, self._connection, self._response = client, connection, response
         self._sock = sock
         self._closed = False
         self.status = response.status
@@ -138,7 +138,7 @@ class Answer:
         if not whole:
             self.cut()  # another thread may still read
         self._response.close()
-        self._relay.give_back(self._connection, keep=whole)
+        self._client.give_back(self._connection, keep=whole)
 
 
 def _cut(sock: socket.socket | None) -> None:

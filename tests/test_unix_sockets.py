@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import stranger
-from tpujob import sockets
+from tpujob.lib import unix_sockets
 
 CONNECT = """
 other = socket.create_connection(("127.0.0.1", given))
@@ -28,21 +28,21 @@ def private(tmp_path: Path) -> Path:
 
 
 def test_a_socket_is_its_owners_alone(private: Path) -> None:
-    path = sockets.place(private, "door.sock")
+    path = unix_sockets.place(private, "door.sock")
     assert path == private / "door.sock"
-    with sockets.listen(path):
+    with unix_sockets.listen(path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    with sockets.listen(sockets.place(private, "door.sock")):
+    with unix_sockets.listen(unix_sockets.place(private, "door.sock")):
         pass  # what a killed process left is no obstacle
-    sockets.remove(path)
+    unix_sockets.remove(path)
     assert list(private.iterdir()) == []
-    sockets.remove(path)
+    unix_sockets.remove(path)
 
 
 def test_a_socket_that_somebody_listens_on_is_left_to_them(private: Path) -> None:
-    with sockets.listen(private / "door.sock") as first:
-        second = sockets.place(private, "door.sock")
-        sockets.remove(second)
+    with unix_sockets.listen(private / "door.sock") as first:
+        second = unix_sockets.place(private, "door.sock")
+        unix_sockets.remove(second)
         assert second.parent != private
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(private / "door.sock"))
@@ -55,14 +55,14 @@ def test_a_socket_gets_a_short_folder_of_its_own_where(private: Path, why: str) 
     folder.mkdir(mode=0o700)
     if "enter" in why:
         folder.chmod(0o750)
-    path = sockets.place(folder, "door.sock")
+    path = unix_sockets.place(folder, "door.sock")
     try:
         assert path.parent != folder
         assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-        with sockets.listen(path), socket.socket(socket.AF_UNIX) as client:
+        with unix_sockets.listen(path), socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
     finally:
-        sockets.remove(path)
+        unix_sockets.remove(path)
     assert not path.parent.exists()
     assert folder.exists()
 
@@ -70,7 +70,7 @@ def test_a_socket_gets_a_short_folder_of_its_own_where(private: Path, why: str) 
 def test_a_socket_is_closed_to_others_before_it_listens_whatever_the_umask(private: Path) -> None:
     before = os.umask(0)
     try:
-        with sockets.listen(private / "own"), sockets.listen(private / "shared", 0o666):
+        with unix_sockets.listen(private / "own"), unix_sockets.listen(private / "shared", 0o666):
             modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in private.iterdir()}
     finally:
         os.umask(before)
@@ -82,15 +82,15 @@ def test_a_disk_that_other_machines_see_is_known_by_its_mount() -> None:
         "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n"
         "31 22 0:45 / /home rw - nfs4 filer:/home rw,vers=4.2\n"
     )
-    assert sockets.disk_of(mounts, "254:0") == "ext4"
-    assert sockets.disk_of(mounts, "0:45") == "nfs4"
-    assert sockets.disk_of(mounts, "0:46") == ""
+    assert unix_sockets.disk_of(mounts, "254:0") == "ext4"
+    assert unix_sockets.disk_of(mounts, "0:45") == "nfs4"
+    assert unix_sockets.disk_of(mounts, "0:46") == ""
 
 
 def test_the_uid_of_a_peer_is_read_as_macos_and_the_bsds_write_it() -> None:
-    assert sockets.uid_of_xucred(struct.pack("=IIhh16I", 0, 501, 1, 0, *range(16))) == 501
-    assert sockets.uid_of_xucred(struct.pack("=II", 7, 501)) is None, "a version of the future"
-    assert sockets.uid_of_xucred(b"") is None
+    assert unix_sockets.uid_of_xucred(struct.pack("=IIhh16I", 0, 501, 1, 0, *range(16))) == 501
+    assert unix_sockets.uid_of_xucred(struct.pack("=II", 7, 501)) is None, "a version of the future"
+    assert unix_sockets.uid_of_xucred(b"") is None
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_the_other_end_is_known_over_a_port_and_over_a_socket(
 ) -> None:
     path = private / "door.sock"
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(sockets.listen(path))
+        listener = stack.enter_context(unix_sockets.listen(path))
         over_socket = stack.enter_context(socket.socket(socket.AF_UNIX))
         over_socket.connect(str(path))
         port = stack.enter_context(door).getsockname()[1]
@@ -113,8 +113,8 @@ def test_the_other_end_is_known_over_a_port_and_over_a_socket(
         for accepting in (listener, door, door):
             accepted, _ = accepting.accept()
             with accepted:
-                assert sockets.uid_of_peer(accepted) == os.geteuid()
-                assert sockets.is_own(accepted)
+                assert unix_sockets.uid_of_peer(accepted) == os.geteuid()
+                assert unix_sockets.is_own(accepted)
         assert over_port.fileno() != mapped.fileno()
 
 
@@ -126,8 +126,8 @@ def test_an_end_that_is_closed_is_nobodys_although_its_uid_reads_as_roots(
         with accepted:
             client.sendall(b"do this")
             client.close()
-            assert sockets.uid_of_peer(accepted) is None
-            assert not sockets.is_own(accepted)
+            assert unix_sockets.uid_of_peer(accepted) is None
+            assert not unix_sockets.is_own(accepted)
 
 
 def test_a_listener_at_the_port_of_a_lost_connection_does_not_answer_for_it(
@@ -135,20 +135,20 @@ def test_a_listener_at_the_port_of_a_lost_connection_does_not_answer_for_it(
 ) -> None:
     with door:
         here = door.getsockname()
-        assert sockets._uid_of_tcp(here, ("127.0.0.1", 1)) is None  # pyright: ignore[reportPrivateUsage]
+        assert unix_sockets._uid_of_tcp(here, ("127.0.0.1", 1)) is None  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_kernel_that_is_not_asked_over_netlink_says_nothing_of_ports(
     door: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """macOS has no netlink; neither is a stranger taken for us, nor does anything fail."""
-    assert sockets.tells_peers()
+    assert unix_sockets.tells_peers()
     monkeypatch.delattr(socket, "AF_NETLINK")
-    assert not sockets.tells_peers()
+    assert not unix_sockets.tells_peers()
     with door, socket.create_connection(door.getsockname()):
         accepted, _ = door.accept()
         with accepted:
-            assert sockets.uid_of_peer(accepted) is None
+            assert unix_sockets.uid_of_peer(accepted) is None
 
 
 @stranger.needed
@@ -158,8 +158,8 @@ def test_another_user_is_told_apart(door: socket.socket) -> None:
     def accept() -> None:
         accepted, _ = door.accept()
         with accepted:
-            seen.append(sockets.uid_of_peer(accepted))
-            seen.append(sockets.is_own(accepted))
+            seen.append(unix_sockets.uid_of_peer(accepted))
+            seen.append(unix_sockets.is_own(accepted))
             accepted.sendall(b"k")
 
     with door:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tpujob.bundle import archive
-from tpujob.bundle import git as checkout
-from tpujob.bundle.archive import pack, workloads_bundle
-from tpujob.bundle.git import NOWHERE
 from tpujob.domain.host import environment
 from tpujob.errors import BadRequest
+from tpujob.submit import archive
+from tpujob.submit import git as checkout
+from tpujob.submit.archive import pack, workloads_bundle
+from tpujob.submit.git import NOWHERE
 
 
 def write(folder: Path, *names: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tpujob.newest import Newest
+from tpujob.lib.lru import LruDict
 
 
 def test_the_oldest_entry_is_dropped_and_one_that_is_set_again_is_the_newest() -> None:
-    kept: Newest[str, int] = Newest(2)
+    kept: LruDict[str, int] = LruDict(2)
     kept["a"], kept["b"] = 1, 2
     kept["a"] = 3
     kept["c"] = 4

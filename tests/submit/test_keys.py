@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tpujob.bundle.archive import pack
-from tpujob.bundle.secrets_scan import keys_among
 from tpujob.errors import BadRequest
+from tpujob.submit.archive import pack
+from tpujob.submit.secrets_scan import keys_among
 
 BASE64 = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"
 

@@ -15,12 +15,12 @@ from functools import cache
 from pathlib import Path, PurePosixPath
 
 import workloads
-from tpujob.bundle import git
-from tpujob.bundle.git import NOWHERE, Standing
-from tpujob.bundle.secrets_scan import keys_among
 from tpujob.domain.text import many, one_line
 from tpujob.errors import BadRequest
 from tpujob.protocol.bundle import MAX_FILES
+from tpujob.submit import git
+from tpujob.submit.git import NOWHERE, Standing
+from tpujob.submit.secrets_scan import keys_among
 
 LIMIT = 100 * 1024 * 1024  #: bytes of all files of a bundle
 IGNORE_FILE = ".tpujobignore"  #: patterns as in a .gitignore; stronger than what git tracks

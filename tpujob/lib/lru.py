@@ -1,4 +1,4 @@
-"""A map that keeps a bounded number of entries."""
+"""A dict of bounded size."""
 
 from collections import OrderedDict
 from typing import TypeVar
@@ -7,7 +7,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Newest(OrderedDict[K, V]):
+class LruDict(OrderedDict[K, V]):
     """At most `most` entries: one that is set is the newest, and the oldest beyond that are dropped."""
 
     def __init__(self, most: int) -> None:

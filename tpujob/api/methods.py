@@ -1,0 +1,94 @@
+"""What a row of the table of methods says. The table is `JobsApi` itself: a row stands above each of its methods.
+
+A method's signature and docstring are part of its row: client, routes and the OpenAPI document read its shapes there.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from tpujob.domain.access import Rule
+from tpujob.domain.pages import PAGE
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+LONG = 300.0  #: seconds for calls that read every record with its history
+#: how large an argument of that name may be over HTTP: of numbers the least and the greatest, else the greatest length
+BOUNDS: Mapping[str, tuple[float | None, float | None] | int] = {
+    "attempt": (0, 1_000_000),
+    "before": 100,
+    "cursor": 32_768,
+    "host": (0, 1_000_000),
+    "limit": (1, PAGE),
+    "line": (0, 10**12),
+    "lines": (1, None),
+    "of": (0, 1_000_000),
+    "physical": 1000,
+    "tail": (0, 1_000_000),
+    "value": 65_536,
+    "width": (1, None),
+}
+HEADER = "idempotency_key"  #: the one argument that travels as a header
+
+
+class Method(NamedTuple):
+    """How a method is reached over HTTP, and who may call it."""
+
+    name: str
+    verb: str
+    path: str  #: below `/v1`; a part in braces is the argument of that name
+    rule: Rule
+    tag: str  #: its heading on the page at `/docs`
+    function: Callable[..., Any]  #: of `JobsApi`
+    doc: str
+    bounds: Mapping[str, tuple[float | None, float | None] | int]  #: as in `BOUNDS`
+    defaults: Mapping[str, Any] = {}
+    #: over HTTP, where they differ
+    query: tuple[str, ...] = ()  #: arguments in the query although the method has a body
+    once: bool = False  #: a second call fails, so a client never repeats it by itself
+    within: float = 0.0  #: seconds that a client waits for the answer; 0: as for any short call
+    status: int = 200  #: of a success
+
+    @property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self.function)
+
+    @property
+    def arguments(self) -> list[inspect.Parameter]:
+        return [*self.signature.parameters.values()][1:]
+
+    def place(self, argument: str) -> str:
+        """Where an argument travels: `path`, `query`, `header` or `body`."""
+        if f"{{{argument}}}" in self.path:
+            return "path"
+        if argument == HEADER:
+            return "header"
+        return "query" if self.verb in ("GET", "DELETE") or argument in self.query else "body"
+
+
+def method(verb: str, path: str, rule: Rule, tag: str = "", **more: Any) -> Callable[[M], M]:
+    """The row of the method below it; `more`: further fields of `Method`. Left out, the tag is `jobs`, or `one job` for
+    a path with a job in it."""
+    tag = tag or ("one job" if "{job}" in path else "jobs")
+
+    def with_row(function: M) -> M:
+        row = Method(
+            name=function.__name__,
+            verb=verb,
+            path=path,
+            rule=rule,
+            tag=tag,
+            function=function,
+            doc=inspect.getdoc(function) or "",
+            bounds={**BOUNDS, **more.pop("bounds", {})},
+            **more,
+        )
+        setattr(function, "row", row)  # noqa: B010
+        return function
+
+    return with_row
+
+
+def table(interface: type) -> dict[str, Method]:
+    """The rows of its methods, by name."""
+    return {name: made.row for name, made in vars(interface).items() if hasattr(made, "row")}
