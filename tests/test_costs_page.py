@@ -1,4 +1,4 @@
-"""docs/costs-of-running.md tells the truth: its table is what is counted, its dollars are those of the price list."""
+"""docs/cost.md, what watching costs: the table is what is counted, and its dollars follow from the price list."""
 
 from __future__ import annotations
 
@@ -16,13 +16,9 @@ from tests.support.costed_hour import CASES, HEAD, Case
 from tests.support.virtual_threads import virtual
 from tpujob.domain.prices import LIST
 
-PAGE = (Path(__file__).parents[1] / "docs" / "costs-of-running.md").read_text()
-#: counted anew in each run of the tests; the others by `make bench`
-COUNTED = (
-    Case(1, prints=False, followed=""),
-    Case(1, prints=True, followed=""),
-    Case(4, prints=False, followed=""),
-)
+PAGE = (Path(__file__).parents[1] / "docs" / "cost.md").read_text()
+#: counted in each run of the tests; the others by `make bench`
+COUNTED = (Case(1, followed=""), Case(4, followed=""))
 
 
 def rows() -> list[list[str]]:
@@ -32,21 +28,18 @@ def rows() -> list[list[str]]:
 
 
 def test_the_table_has_a_row_for_every_case() -> None:
-    shown = [tuple(row[:3]) for row in rows()]
-    assert shown == [
-        (str(case.hosts), "prints" if case.prints else "quiet", case.followed or "no")
-        for case in CASES
-    ]
+    shown = [tuple(row[:2]) for row in rows()]
+    assert shown == [(str(case.hosts), case.followed or "no") for case in CASES]
 
 
 @pytest.mark.parametrize("case", COUNTED, ids=str)
 def test_a_row_is_what_an_hour_of_such_a_job_is_counted_to_cost(case: Case) -> None:
-    assert case.row(case.played()) in PAGE, "count anew: python -m tests.bench.bench_costs"
+    assert case.row(case.played()) in PAGE, "count again: python -m tests.bench.bench_costs"
 
 
 def test_dollars_follow_from_the_counts_and_the_price_list() -> None:
     for row in rows():
-        by_hosts, by_backend, class_b = (int(cell.replace(",", "")) for cell in row[3:6])
+        by_hosts, by_backend, class_b = (int(cell.replace(",", "")) for cell in row[2:5])
         usd = LIST.usd_of_operations(by_hosts + by_backend, class_b)
         assert row[-1] == f"{usd:.4f}", f"{row}: the price list makes it ${usd:.4f}"
 

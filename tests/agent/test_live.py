@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.agent_host import AGENT, JOB, Host, agent_as_files, until
 from tpujob.protocol import live
-from tpujob.protocol.live import Tail
+from tpujob.protocol.live import TailMessage
 
 
 class Follower:
@@ -24,7 +24,7 @@ class Follower:
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
-        self.tails: list[Tail] = []
+        self.tails: list[TailMessage] = []
         self.speaks_for: list[int] = []
         self.thread = threading.Thread(target=self._read, daemon=True)
         self.thread.start()

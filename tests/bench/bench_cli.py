@@ -20,7 +20,7 @@ from tpujob.adapters.sqlite import SqliteStore
 from tpujob.config import stack
 from tpujob.config.settings import load
 from tpujob.domain.events import Event, EventKind
-from tpujob.domain.model import Attempt, Endpoint, Job, Progress, Slice, State, Wish
+from tpujob.domain.model import Attempt, DesiredState, Endpoint, Job, Progress, Slice, State
 from tpujob.domain.spec.jobspec import parse
 
 TPUJOB = str(Path(sys.executable).with_name("tpujob"))
@@ -133,7 +133,7 @@ def _job() -> Job:
         user="bench",
         spec=spec,
         state=State.RUNNING,
-        wish=Wish.RUN,
+        wish=DesiredState.RUN,
         created_at=now,
         state_since=now,
         wake=LATER,

@@ -17,7 +17,7 @@ from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Attempt, Cause, Grant, Job, Outcome, Progress, Slice, State
 from tpujob.domain.money.conditions import conditions
 from tpujob.domain.money.forecast import PlannedWork, forecast
-from tpujob.domain.money.samples import Place, history
+from tpujob.domain.money.samples import SamplePlace, history
 from tpujob.domain.observations import NO_FUNDS
 from tpujob.domain.prices import LIST
 from tpujob.service.job_index import Changes, JobIndex
@@ -62,7 +62,7 @@ def _forecasts(jobs: list[Job]) -> None:
     before = time.process_time()
     met = history(jobs, time.time())
     print(f"history of {len(jobs):,} jobs: {time.process_time() - before:5.2f} s")
-    expected = conditions(met, Place("v4-16", "us-central2-b", "spot"), "true")
+    expected = conditions(met, SamplePlace("v4-16", "us-central2-b", "spot"), "true")
     for hours in (1, 10, 100, 3000):
         before = time.process_time()
         found = forecast(PlannedWork(hours * 3600.0, preemptions=None), expected)

@@ -1,4 +1,4 @@
-"""What an hour of a job costs beside its slices: the table of docs/costs-of-running.md, counted anew.
+"""What an hour of a job costs beside its slices: the table of docs/cost.md, counted again.
 
 Run: python -m tests.bench.bench_costs [HOSTS ...]. What is counted, and how: `tests/support/costed_hour.py`.
 """

@@ -85,7 +85,7 @@ def _message(shelf: Shelf, workdir: str, host: int, second: int, each: int) -> s
         at = long_logs.BEGAN + first / 1000
         shelf.facts[path] = written(SegmentFacts(first, STORED_EVERY * each, at))
     first = second * each + 1
-    tail = live.Tail(host, first - 1, first, each, stored * each, _lines(host, first, each))
+    tail = live.TailMessage(host, first - 1, first, each, stored * each, _lines(host, first, each))
     return json.dumps(live.written(tail))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from tpujob.cli.render.text import width
 from tpujob.domain.model import Job
 from tpujob.errors import BadRequest
 
-ROOT = Path(__file__).parents[2]
 SPEC = {
     "name": "x",
     "tpu": {"type": "v4-16", "zones": ["us-central2-b"]},
@@ -147,18 +145,3 @@ def test_amounts_have_letters() -> None:
     ]  # fmt: skip
     with pytest.raises(BadRequest):
         amount("1e9", "--tokens")
-
-
-# docs/cost.md --------------------------------------------------------------------------------------------------------
-
-
-def test_the_commands_of_the_page_print_what_it_shows(
-    tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Forecasts are the same each time, so they can be shown."""
-    monkeypatch.chdir(ROOT)
-    page = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```console\n\$ tpujob (cost estimate .*?)\n(.*?)```", page, re.S)
-    assert len(blocks) == 2
-    for command, shown in blocks:
-        assert shown.rstrip() in tpujob(*shlex.split(command)).out

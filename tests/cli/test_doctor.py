@@ -21,7 +21,7 @@ from tpujob.cli.commands.doctor import doctor_page, quota_page
 from tpujob.cli.render.text import width
 from tpujob.doctor.findings import NotSeen, fail, ok, unknown, warn
 from tpujob.doctor.machine import Software
-from tpujob.doctor.quota import Allowance, Kind, Overview
+from tpujob.doctor.quota import Allowance, QuotaKind, QuotaOverview
 
 PARENT = f"projects/{g.PROJECT}/locations/{g.ZONE}"
 LAB = f"""
@@ -302,7 +302,7 @@ def test_a_page_fits_its_width_and_shows_nothing_harmful() -> None:
 
 def test_the_widest_row_fits_80_columns() -> None:
     row = Allowance(
-        kind=Kind("v5e", "on-demand", "one host"),
+        kind=QuotaKind("v5e", "on-demand", "one host"),
         zone="northamerica-northeast1-b",
         zone_limit=1536,
         region_limit=100000,
@@ -312,9 +312,11 @@ def test_the_widest_row_fits_80_columns() -> None:
         used_by="monitoring",
         granted=1024,
     )
-    unseen = Allowance(Kind("v4", "spot"), "us-central2-b", None, None, False, "cores", None, "")
+    unseen = Allowance(
+        QuotaKind("v4", "spot"), "us-central2-b", None, None, False, "cores", None, ""
+    )
     notes = ["europe-west4-a: Location europe-west4-a is not found or access is unauthorized."]
-    page = quota_page(Overview("lab", [row, unseen], notes=notes), 80)
+    page = quota_page(QuotaOverview("lab", [row, unseen], notes=notes), 80)
     assert max(width(line) for line in page.splitlines()) <= 80, page
     assert "nort" in page
     assert "?" in page.splitlines()[2]

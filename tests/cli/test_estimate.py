@@ -159,23 +159,24 @@ def test_a_price_file_can_be_checked(tpujob: Tpujob, tmp_path: Path) -> None:
     )
 
 
-# docs/prices.md ------------------------------------------------------------------------------------------------------
+# docs/cost.md --------------------------------------------------------------------------------------------------------
 
-PAGE = (ROOT / "docs" / "prices.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
 
 
 def test_the_commands_of_the_page_print_what_it_shows(
     tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Forecasts are the same each time, so they can be shown."""
     monkeypatch.chdir(ROOT)
     blocks = re.findall(r"```console\n\$ tpujob (.*?)\n(.*?)```", PAGE, re.S)
-    assert len(blocks) == 2
+    assert len(blocks) == 4
     for command, shown in blocks:
         assert shown.rstrip() in tpujob(*shlex.split(command)).out
 
 
 def test_the_price_file_of_the_page_is_accepted(tpujob: Tpujob, tmp_path: Path) -> None:
-    [text] = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
+    [text] = re.findall(r"```yaml\n(source: .*?)```", PAGE, re.S)
     file = tmp_path / "mine.yaml"
     file.write_text(text)
     assert prices.parse(text, "mine.yaml", date(2026, 11, 22)).warnings == ()

@@ -29,7 +29,7 @@ from tpujob.adapters.sign_in import google, loopback, session
 from tpujob.config import context, settings
 from tpujob.domain.access import Principal, Role
 from tpujob.errors import BadRequest, Forbidden, StoreError, TpujobError, Unauthorized
-from tpujob.web.auth.sign_in import Policy, SignInAuthenticator
+from tpujob.web.auth.sign_in import SignInAuthenticator, SignInPolicy
 from tpujob.wiring import sign_in
 
 ROOT = Path(__file__).parents[2]
@@ -102,7 +102,7 @@ def cloud(
         monkeypatch.delenv(name, raising=False)
     made = Cloud(server, edge, ScriptedJobs(job_view()), tpujob_state)
     urls = frozenset({edge.url})
-    policy = Policy("iam", frozenset({CLIENT}), urls, iap_audience=IAP_AUDIENCE)
+    policy = SignInPolicy("iam", frozenset({CLIENT}), urls, iap_audience=IAP_AUDIENCE)
     door = SignInAuthenticator(policy, made.recognise, signing_keys.fetcher(server.url))
     with listening(scripted_app(made.jobs, door)) as url:
         edge.port = urlsplit(url).port or 0
@@ -152,8 +152,8 @@ def test_on_a_login_node_an_address_is_pasted(cloud: Cloud, tpujob: Tpujob) -> N
 def test_an_address_of_another_sign_in_is_refused(cloud: Cloud) -> None:
     """Its code would sign this machine in as somebody else."""
     cloud.write()
-    attempt = google.Attempt.new("http://127.0.0.1:1")
-    other = google.address(google.Client(CLIENT, SECRET, cloud.server.url), attempt)
+    attempt = google.SignInAttempt.new("http://127.0.0.1:1")
+    other = google.address(google.OAuthClient(CLIENT, SECRET, cloud.server.url), attempt)
     for pasted, said in (
         (cloud.issuer.consent(other), "not the address of this sign-in"),
         ("", "not the address"),
@@ -168,23 +168,23 @@ def test_an_address_of_another_sign_in_is_refused(cloud: Cloud) -> None:
 
 
 def test_a_stolen_code_is_worth_nothing_without_the_verifier(cloud: Cloud) -> None:
-    client = google.Client(CLIENT, SECRET, cloud.server.url)
-    mine, theirs = (google.Attempt.new("http://127.0.0.1:1") for _ in range(2))
+    client = google.OAuthClient(CLIENT, SECRET, cloud.server.url)
+    mine, theirs = (google.SignInAttempt.new("http://127.0.0.1:1") for _ in range(2))
     code = loopback.code_in(cloud.issuer.consent(google.address(client, mine)), mine)
     with pytest.raises(Unauthorized, match="invalid_grant"):
         google.exchange(client, theirs, code)
 
 
 def test_an_answer_to_another_sign_in_is_refused(cloud: Cloud) -> None:
-    client = google.Client(CLIENT, SECRET, cloud.server.url)
-    attempt = google.Attempt.new("http://127.0.0.1:1")
+    client = google.OAuthClient(CLIENT, SECRET, cloud.server.url)
+    attempt = google.SignInAttempt.new("http://127.0.0.1:1")
     code = loopback.code_in(cloud.issuer.consent(google.address(client, attempt)), attempt)
     with pytest.raises(Unauthorized, match="belongs to another sign-in"):
         google.exchange(client, attempt._replace(nonce="x"), code)
 
 
 def test_somebody_who_refuses_is_not_signed_in() -> None:
-    attempt = google.Attempt.new("http://127.0.0.1:1")
+    attempt = google.SignInAttempt.new("http://127.0.0.1:1")
     address = f"http://127.0.0.1:1/?state={attempt.state}&error=access_denied\x1b[2J"
     with pytest.raises(Unauthorized, match=r"access_denied\\x1b"):
         loopback.code_in(address, attempt)
@@ -250,10 +250,10 @@ with socket.create_connection(("127.0.0.1", given), timeout=10) as held:
 @contextlib.contextmanager
 def _waiting(
     patience: float = 60.0,
-) -> Iterator[tuple[loopback.Listener, google.Attempt, Future[str]]]:
+) -> Iterator[tuple[loopback.RedirectListener, google.SignInAttempt, Future[str]]]:
     """A sign-in that waits in another thread; a test that has not ended it ends it here."""
-    listener = loopback.Listener()
-    attempt = google.Attempt.new(listener.redirect)
+    listener = loopback.RedirectListener()
+    attempt = google.SignInAttempt.new(listener.redirect)
     with ThreadPoolExecutor(1) as pool:
         code = pool.submit(listener.wait, attempt, patience)
         try:
@@ -267,7 +267,7 @@ def _waiting(
     listener.close()
 
 
-def _connected(listener: loopback.Listener) -> socket.socket:
+def _connected(listener: loopback.RedirectListener) -> socket.socket:
     return socket.create_connection(("127.0.0.1", int(listener.redirect.rpartition(":")[2])))
 
 
@@ -280,7 +280,7 @@ def test_a_token_is_used_until_shortly_before_its_end_and_then_renewed(
     cloud.write()
     cloud.paste()
     here = cloud.settings
-    place = session.Place(context.read(here, "lab"), cloud.file, cloud.server.url)
+    place = session.SignInPlace(context.read(here, "lab"), cloud.file, cloud.server.url)
     now = time.time()
     first = session.headers(place)
     assert session.headers(place, lambda: now + 3600 - session.EARLY - 60) == first
@@ -297,7 +297,7 @@ def test_a_clock_ten_minutes_off_signs_in_and_renews_as_any_other(
     """The machine's own: Google's and the backend's agree."""
     cloud.write()
     cloud.paste()
-    place = session.Place(context.read(cloud.settings, "lab"), cloud.file, cloud.server.url)
+    place = session.SignInPlace(context.read(cloud.settings, "lab"), cloud.file, cloud.server.url)
     now = time.time()
     for passed in (0.0, 1800.0, 3000.0, 3500.0, 7000.0):
         cloud.issuer.now = lambda passed=passed: now + passed
@@ -376,7 +376,7 @@ def test_a_file_of_somebody_else_is_not_believed(cloud: Cloud) -> None:
     cloud.write()
     cloud.paste()
     os.chown(cloud.file, 65534, 65534)
-    place = session.Place(context.read(cloud.settings, "lab"), cloud.file)
+    place = session.SignInPlace(context.read(cloud.settings, "lab"), cloud.file)
     with pytest.raises(StoreError, match="not a file of yours"):
         session.headers(place)
 
@@ -452,7 +452,9 @@ def test_a_login_page_is_not_followed_with_the_token(cloud: Cloud, tpujob: Tpujo
 def test_behind_iap_a_command_is_no_page_of_another_origin(
     cloud: Cloud, tpujob: Tpujob, job_file: Path
 ) -> None:
-    policy = Policy("iap", frozenset(), frozenset({cloud.edge.url}), iap_audience=IAP_AUDIENCE)
+    policy = SignInPolicy(
+        "iap", frozenset(), frozenset({cloud.edge.url}), iap_audience=IAP_AUDIENCE
+    )
     door = SignInAuthenticator(policy, cloud.recognise, signing_keys.fetcher(cloud.server.url))
     cloud.write(door="iap")
     cloud.paste()
@@ -505,7 +507,7 @@ def test_no_secret_is_in_an_error_or_its_cause(cloud: Cloud) -> None:
     secrets = json.loads(cloud.file.read_text())
     _outdate(cloud.file)
     cloud.issuer.refuses = "invalid_scope"
-    place = session.Place(context.read(cloud.settings, "lab"), cloud.file, cloud.server.url)
+    place = session.SignInPlace(context.read(cloud.settings, "lab"), cloud.file, cloud.server.url)
     with pytest.raises(TpujobError) as raised:
         session.headers(place)
     text = repr(raised.value) + repr(raised.value.__cause__) + repr(raised.value.__context__)

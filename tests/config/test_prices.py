@@ -13,7 +13,7 @@ from tpujob.config import context, prices, settings
 from tpujob.domain.decide import decide
 from tpujob.domain.events import SliceRequested
 from tpujob.domain.model import State
-from tpujob.domain.observations import Seen
+from tpujob.domain.observations import Observation
 from tpujob.domain.prices import LIST
 from tpujob.errors import BadSpec
 
@@ -167,7 +167,7 @@ def test_a_context_names_its_file_and_a_slice_is_asked_for_at_its_prices(tmp_pat
         prices.in_force(now, lab, TODAY)
     (now.contexts / "mine.yaml").write_text(GOOD)
     here = context.site(lab, "ada-fs", prices.in_force(now, lab, TODAY))
-    asked = decide(job_in(State.QUEUED), Seen(prices=here.prices), NOW).event
+    asked = decide(job_in(State.QUEUED), Observation(prices=here.prices), NOW).event
     assert asked is not None
     assert isinstance(asked.payload, SliceRequested)
     assert asked.payload.usd_per_hour == 6.4, "8 chips at a quarter of $3.20"

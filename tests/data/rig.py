@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from tests.emulator.storage_rig import ask
 from tpujob.adapters.gcs.objects import JsonObjects
-from tpujob.data.objects import LeftOut, Outcome, Reader
+from tpujob.data.objects import CopyOutcome, LeftOut, SourceReader
 from tpujob.data.places import Place, parse
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.run import Preview, Sync
@@ -54,7 +54,7 @@ class Rig:
 
     def sync(
         self, source: object = "", target: object = "", objects: JsonObjects | None = None
-    ) -> Outcome:
+    ) -> CopyOutcome:
         """Up, unless another source and target are given. Operations are counted from 0."""
         return self._sync(source, target, objects).run()
 
@@ -62,12 +62,16 @@ class Rig:
         return self._sync(source, target, None).preview()
 
     def from_outside(
-        self, source: Place, target: object, reader: Reader, objects: JsonObjects | None = None
-    ) -> Outcome:
+        self,
+        source: Place,
+        target: object,
+        reader: SourceReader,
+        objects: JsonObjects | None = None,
+    ) -> CopyOutcome:
         """From a source outside Cloud Storage."""
         return self._made(source, parse(str(target)), objects, reader).run()
 
-    def preview_outside(self, source: Place, target: object, reader: Reader) -> Preview:
+    def preview_outside(self, source: Place, target: object, reader: SourceReader) -> Preview:
         return self._made(source, parse(str(target)), None, reader).preview()
 
     def _sync(self, source: object, target: object, objects: JsonObjects | None) -> Sync:

@@ -20,7 +20,7 @@ from tests.data.web import WebServer, serving
 from tests.emulator.storage_rig import ask
 from tpujob.cli.app import run
 from tpujob.cli.render.data.packed import survey_page, survey_record
-from tpujob.data.pack.run import Survey
+from tpujob.data.pack.run import SourceSurvey
 from tpujob.data.url_lists import HEADER
 from tpujob.domain.prices import LIST
 
@@ -114,7 +114,7 @@ def test_grain_reads_a_packed_set_as_the_page_shows(
     (snippet,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     exec(snippet, found)
     originals = sorted((reader / "originals").rglob("*.jpg"))
-    labels = found["said"]["labels"]
+    labels = found["manifest"]["labels"]
     for i in (0, 299, 300, 599):
         assert found["images"][i] == originals[i].read_bytes()
         assert labels[found["labels"][i]] == originals[i].parent.name
@@ -126,7 +126,7 @@ def test_grain_reads_a_packed_set_as_the_page_shows(
 def test_a_million_images_cost_what_the_page_says(
     reader: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    survey = Survey(files=10**6, bytes=110 * 10**9, labels=("cat", "dog"), shards=205)
+    survey = SourceSurvey(files=10**6, bytes=110 * 10**9, labels=("cat", "dog"), shards=205)
     record = survey_record(survey, epochs=90)
     assert (record["class_a_as_files"], record["class_b_as_files"]) == (1_000_000, 90_000_000)
     assert record["usd_as_files"] == 5 + 36

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.data.rig import Rig
 from tpujob.adapters.gcs.objects import JsonObjects
-from tpujob.data.rate_limit import DOUBLING, FIRST, Pace, RateLimit
+from tpujob.data.rate_limit import DOUBLING, FIRST, RateLimit, WritePace
 from tpujob.emulator.storage import StorageFault, StorageFaults, StorageServer
 
 
@@ -51,7 +51,7 @@ def test_a_bucket_takes_800_writes_a_second_at_first_and_at_most_twice_as_many_a
 
 @given(st.floats(0, 10 * DOUBLING), st.floats(0, DOUBLING))
 def test_the_rate_at_most_doubles_in_any_20_minutes(begin: float, length: float) -> None:
-    pace = Pace(FIRST, 0.0)
+    pace = WritePace(FIRST, 0.0)
     assert pace.at(0.0) == FIRST
     assert pace.at(begin + length) <= pace.at(begin) * 2.000001
     assert pace.at(begin + DOUBLING) == pytest.approx(2 * pace.at(begin))

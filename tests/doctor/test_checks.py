@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tpujob.config.context import Context, Grant
+from tpujob.config.context import Context, GrantSetting
 from tpujob.doctor import access, machine, network, places
 from tpujob.doctor.access import Database, Identity, NoIdentity, Project
 from tpujob.doctor.findings import (
@@ -21,9 +21,9 @@ from tpujob.doctor.findings import (
     worst,
 )
 from tpujob.doctor.machine import Laptop, Software
-from tpujob.doctor.network import Network, Rule, Subnetwork
+from tpujob.doctor.network import FirewallRule, Network, Subnetwork
 from tpujob.doctor.places import Addresses
-from tpujob.doctor.quota import Kind, Limit
+from tpujob.doctor.quota import Limit, QuotaKind
 from tpujob.domain.hardware import accelerators
 from tpujob.errors import BackendGone, Refused, Transient, Unauthorized
 from tpujob.ports import BucketFacts
@@ -47,28 +47,32 @@ SILENT = Context.model_construct(name="lab", project="lab", zones=(ZONE,))
 IAP = changed(LAB, ssh="iap", external_ips=False)
 UNSEEN = NotSeen("it did not answer", "look again")
 ALL = frozenset((*access.TPU_PERMISSIONS, *access.FIRESTORE_PERMISSIONS, access.IAP_PERMISSION))
-V4 = Kind("v4", "spot")
+V4 = QuotaKind("v4", "spot")
 GOOD = BucketFacts("lab", REGION, "region", True, "enforced", 0, False, None, ours=True)
 
 
-def limit(scope: Any, amount: int | None, place: str = "", kind: Kind = V4) -> Limit:
+def limit(scope: Any, amount: int | None, place: str = "", kind: QuotaKind = V4) -> Limit:
     return Limit("m", kind, scope, place, amount, "cores" if kind is V4 else "chips")
 
 
 def granted(chips: int, generation: str = "v4") -> Context:
-    return changed(LAB, grants=(Grant(type=generation, zone=ZONE, pricing="spot", chips=chips),))
+    return changed(
+        LAB, grants=(GrantSetting(type=generation, zone=ZONE, pricing="spot", chips=chips),)
+    )
 
 
-def rule(sources: str, priority: int = 1000, **more: Any) -> Rule:
+def rule(sources: str, priority: int = 1000, **more: Any) -> FirewallRule:
     given: dict[str, Any] = {"name": "r", "allows": True, "ports": ((22, 22),)}
-    return Rule(**(given | {"sources": tuple(sources.split()), "priority": priority} | more))
+    return FirewallRule(
+        **(given | {"sources": tuple(sources.split()), "priority": priority} | more)
+    )
 
 
 def subnet(private: bool = True, nat: bool | NotSeen = True) -> Subnetwork:
     return Subnetwork("10.128.0.0/20", private, nat)
 
 
-def between(*rules: Rule, context: Context = LAB) -> Finding:
+def between(*rules: FirewallRule, context: Context = LAB) -> Finding:
     return network.check_between_hosts(context, REGION, subnet(), rules)
 
 
@@ -574,7 +578,7 @@ def test_refused_is_no_transient() -> None:
 def test_every_generation_is_found_in_what_a_zone_offers() -> None:
     for generation in accelerators.GENERATIONS.values():
         wants = changed(
-            LAB, grants=(Grant(type=generation.name, zone=ZONE, pricing="spot", chips=8),)
+            LAB, grants=(GrantSetting(type=generation.name, zone=ZONE, pricing="spot", chips=8),)
         )
         types = frozenset(t for t in accelerators.ALL if t.startswith(f"{generation.prefix}-"))
         assert places.check_types(wants, ZONE, types).what == f"offers {generation.name}"

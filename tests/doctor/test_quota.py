@@ -7,27 +7,29 @@ from typing import Any
 import pytest
 
 from tpujob.adapters.google.quota import kind_of_metric
-from tpujob.config.context import Grant
+from tpujob.config.context import GrantSetting
 from tpujob.doctor.quota import (
     ONE_HOST,
     Allowance,
     Held,
-    Kind,
     Limit,
+    QuotaKind,
     Reported,
     allowances,
     kind_of,
 )
 
 ZONE, REGION, OTHER = "us-central2-b", "us-central2", "europe-west4-a"
-V4, V6E = Kind("v4", "spot"), Kind("v6e", "spot")
+V4, V6E = QuotaKind("v4", "spot"), QuotaKind("v6e", "spot")
 
 
-def limit(kind: Kind | None, scope: Any, amount: int | None, place: str = "", **more: Any) -> Limit:
+def limit(
+    kind: QuotaKind | None, scope: Any, amount: int | None, place: str = "", **more: Any
+) -> Limit:
     return Limit("m", kind, scope, place, amount, **more)
 
 
-def row(limits: list[Limit], zone: str = ZONE, kind: Kind = V4, **more: Any) -> Allowance:
+def row(limits: list[Limit], zone: str = ZONE, kind: QuotaKind = V4, **more: Any) -> Allowance:
     found = [one for one in allowances(limits, [zone], **more) if one.kind == kind]
     assert len(found) == 1, found
     return found[0]
@@ -106,8 +108,8 @@ def test_what_a_zone_that_could_not_be_listed_holds_is_not_known() -> None:
 
 def test_a_grant_has_a_row_even_without_quota() -> None:
     grants = [
-        Grant(type="v4", zone=ZONE, pricing="spot", chips=32),
-        Grant(type="v4", zone=OTHER, pricing="spot", chips=8),
+        GrantSetting(type="v4", zone=ZONE, pricing="spot", chips=32),
+        GrantSetting(type="v4", zone=OTHER, pricing="spot", chips=8),
     ]
     found = row([limit(V4, "zone", 0)], grants=grants)
     assert (found.granted, found.limit, found.known) == (32, 0, True)
@@ -116,10 +118,10 @@ def test_a_grant_has_a_row_even_without_quota() -> None:
 
 def test_a_grant_is_not_counted_twice() -> None:
     """v5e has two quotas; what was granted is for slices of several hosts, as far as is known."""
-    v5e, serving = Kind("v5e", "spot"), Kind("v5e", "spot", ONE_HOST)
+    v5e, serving = QuotaKind("v5e", "spot"), QuotaKind("v5e", "spot", ONE_HOST)
     limits = [limit(v5e, "zone", 64), limit(serving, "zone", 8)]
     rows = allowances(
-        limits, [ZONE], grants=[Grant(type="v5e", zone=ZONE, pricing="spot", chips=64)]
+        limits, [ZONE], grants=[GrantSetting(type="v5e", zone=ZONE, pricing="spot", chips=64)]
     )
     assert [(one.kind, one.granted) for one in rows] == [(v5e, 64), (serving, 0)]
 
@@ -134,7 +136,13 @@ def test_which_quota_a_slice_takes(type: str, part: str) -> None:
 
 
 def test_rows_are_ordered_by_zone_and_generation_and_unknown_quotas_make_none() -> None:
-    kinds = [V6E, Kind("v2", "on-demand"), V4, Kind("v4", "on-demand"), Kind("v4", "reserved")]
+    kinds = [
+        V6E,
+        QuotaKind("v2", "on-demand"),
+        V4,
+        QuotaKind("v4", "on-demand"),
+        QuotaKind("v4", "reserved"),
+    ]
     rows = allowances(
         [limit(None, "project", 600), *(limit(k, "zone", 8) for k in kinds)], [OTHER, ZONE]
     )

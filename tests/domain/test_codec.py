@@ -21,13 +21,13 @@ from tpujob.domain.model import (
     SCHEMA_VERSION,
     Attempt,
     Cause,
+    DesiredState,
     Endpoint,
     Job,
     Outcome,
     Progress,
     Slice,
     State,
-    Wish,
 )
 from tpujob.domain.spec import JobSpec
 from tpujob.errors import StoreError
@@ -86,7 +86,7 @@ JOB = Job(
     user="ana",
     spec=SPEC,
     state=State.RUNNING,
-    wish=Wish.RUN,
+    wish=DesiredState.RUN,
     created_at=1.0,
     state_since=2.0,
     slices=(

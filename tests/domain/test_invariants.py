@@ -19,7 +19,7 @@ from tpujob.domain.events import (
     SliceRequested,
 )
 from tpujob.domain.lifecycle import REFUSALS, apply, event
-from tpujob.domain.model import Attempt, Cause, Job, Outcome, Role, Slice, State
+from tpujob.domain.model import Attempt, Cause, Job, Outcome, Slice, SliceRole, State
 
 K = EventKind
 
@@ -34,7 +34,7 @@ def refused(k: int) -> Slice:
     return a_slice(k, refused=Cause.STOCKOUT, **asked)
 
 
-CONDEMNED = a_slice(1, role=Role.CONDEMNED, ready_at=NOW - 400, delete_reason="BAD_HOST")
+CONDEMNED = a_slice(1, role=SliceRole.CONDEMNED, ready_at=NOW - 400, delete_reason="BAD_HOST")
 GONE = {"delete_reason": "done", "delete_asked_at": NOW, "gone_at": NOW}
 
 
@@ -167,7 +167,7 @@ def test_gone_and_condemned_slices_stay_so() -> None:
     back = (CONDEMNED, replace(job.slices[1], gone_at=None))
     assert step(job, slices=back) == ["tj-000001-2 was gone and is there again"]
     assert step(replace(job, slices=back), slices=job.slices) == [], "it goes"
-    served = (replace(CONDEMNED, role=Role.SERVING), job.slices[1])
+    served = (replace(CONDEMNED, role=SliceRole.SERVING), job.slices[1])
     assert step(job, slices=served) == ["tj-000001-1 was condemned and serves again"]
     assert step(job, slices=(a_slice(1, **GONE), job.slices[1])) != []
 

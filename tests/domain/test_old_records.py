@@ -18,7 +18,7 @@ from tpujob.domain.events import Event, EventKind
 from tpujob.domain.failures.disclosure import ended_by, in_full, job_in_full
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import SCHEMA_VERSION, Job, State
-from tpujob.domain.observations import Absent, Present, Seen, SliceState, Unknown
+from tpujob.domain.observations import Absent, Observation, Present, SliceState, Unknown
 from tpujob.errors import StoreError
 
 LIVES: dict[str, Any] = {
@@ -62,7 +62,7 @@ def test_the_events_of_an_old_record_lead_to_it(name: str) -> None:
 def test_the_job_of_an_old_record_goes_on(name: str) -> None:
     job, _ = read(name)
     for look in LOOKS:
-        seen = Seen({s.name: look for s in job.slices}, readable_for=100.0)
+        seen = Observation({s.name: look for s in job.slices}, readable_for=100.0)
         going, now = job, job.state_since
         for _ in range(20):
             now += 60.0

@@ -15,7 +15,7 @@ from tests.emulator.storage_rig import BUCKET, official, running
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.files import file_name
 from tpujob.emulator.storage.listing import Listing, successor
-from tpujob.emulator.storage.model import Conditions
+from tpujob.emulator.storage.model import Preconditions
 
 HOSTILE = [
     "a", "a/b", "a/b/c", "a/", "a//", "/", "//", "/etc/passwd", "../../escape", "a/../../b", "./x", "x/.",
@@ -118,7 +118,7 @@ def test_pages_of_a_list_add_up_to_what_a_plain_model_says(
     try:
         for name in names:
             incoming = disk.incoming()
-            disk.commit("b", name, incoming, {}, Conditions())
+            disk.commit("b", name, incoming, {}, Preconditions())
         items: list[str] = []
         prefixes: list[str] = []
         token = ""

@@ -84,7 +84,7 @@ def test_every_call_has_one_http_rule_in_each_version(cloud: Cloud) -> None:
 @pytest.mark.parametrize(
     "rule", [*transcode.rules()], ids=lambda rule: f"{rule.version}-{rule.call}"
 )
-def test_each_path_leads_to_its_own_call_alone(rule: transcode.Rule) -> None:
+def test_each_path_leads_to_its_own_call_alone(rule: transcode.HttpRule) -> None:
     field = re.search(r"{([\w.]+)=(.*?)}", rule.uri)
     assert field
     name = field[2].replace("projects/*", "projects/example.com:p").replace("*", "one-1")

@@ -13,8 +13,8 @@ from tpujob.domain.failures.stall import WATCH_LASTS
 from tpujob.domain.host import keys
 from tpujob.domain.model import Job, State
 from tpujob.domain.money.polling_cost import LASTS
-from tpujob.domain.observations import Present, Seen, Silence, SliceState, Unknown
-from tpujob.engine.observer import PROBE_AFTER, PROBE_EVERY, PROBED, Live
+from tpujob.domain.observations import Observation, Present, Silence, SliceState, Unknown
+from tpujob.engine.observer import PROBE_AFTER, PROBE_EVERY, PROBED, JobRuntime
 
 
 @pytest.fixture
@@ -27,12 +27,12 @@ def job(stage: Stage) -> Job:
     return stage.running(stage.create())
 
 
-def look(stage: Stage, job: Job, *, after: float = 0.0) -> Seen:
+def look(stage: Stage, job: Job, *, after: float = 0.0) -> Observation:
     stage.clock.sleep(after)
     return stage.reconciler.observer.look(job)
 
 
-def live(stage: Stage, job: Job) -> Live:
+def live(stage: Stage, job: Job) -> JobRuntime:
     return stage.reconciler.live[job.id]
 
 
@@ -129,12 +129,12 @@ def test_a_process_that_was_held_up_knows_nothing_of_that_time(stage: Stage, job
 
 def test_the_next_process_knows_when_the_hosts_had_taken_the_start(job: Job) -> None:
     assert job.attempt
-    watch = Live(launched=50.0).watch(100.0)
+    watch = JobRuntime(launched=50.0).watch(100.0)
     attempts = (*job.attempts[:-1], replace(job.attempt, watch=watch))
-    after = Live()
+    after = JobRuntime()
     after.take_over(replace(job, attempts=attempts), 120.0)
     assert after.launched == 50.0
-    late = Live()
+    late = JobRuntime()
     late.take_over(replace(job, attempts=attempts), 100.0 + WATCH_LASTS + 1)
     assert late.launched is None, "it is too old to say anything of now"
 
@@ -196,7 +196,7 @@ def test_trouble_with_looking_is_reported_since_it_began_and_ends_with_it(
 
 
 def test_trouble_with_acting_stays_while_only_looking_works() -> None:
-    known = Live()
+    known = JobRuntime()
     known.meet("no route to host", 10.0, looking=False)
     known.meet("", 20.0, looking=True)
     assert (known.trouble, known.trouble_since) == ("no route to host", 10.0)
@@ -211,7 +211,7 @@ def test_trouble_with_acting_stays_while_only_looking_works() -> None:
 
 
 def test_a_deletion_once_seen_is_remembered_while_the_slice_cannot_be_read() -> None:
-    known = Live()
+    known = JobRuntime()
     known.watch_leaving({"a": Present(SliceState.DELETING), "b": Present(SliceState.READY)})
     assert known.leaving == {"a"}
     known.watch_leaving({"a": Unknown("503"), "b": Unknown("503")})

@@ -23,7 +23,7 @@ from tpujob.engine.slice_cache import (
     TIMEOUT,
     SliceCache,
 )
-from tpujob.ports import Survey
+from tpujob.ports import SliceSurvey
 
 
 class Counted:
@@ -37,11 +37,11 @@ class Counted:
         self.made["look"] += 1
         return self.cloud.look(slice, timeout=timeout)
 
-    def survey(self, zones: Collection[str], *, timeout: float) -> Survey:
+    def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
         self.made["list"] += 1
         self.timeouts.append(timeout)
         found = self.cloud.survey(zones, timeout=timeout)
-        return Survey(found.seen, found.missed, self.calls)
+        return SliceSurvey(found.seen, found.missed, self.calls)
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_while_a_cloud_takes_long_for_a_list_the_one_before_serves(
     stage.clock.sleep(2 * FOR_EACH_CALL * CALLS)
     real, told = cloud.survey, list[tuple[SliceSeen, bool]]()
 
-    def slow(zones: Collection[str], *, timeout: float) -> Survey:
+    def slow(zones: Collection[str], *, timeout: float) -> SliceSurvey:
         stage.clock.sleep(LONGEST / 2)
         told.append(listing.look(other, timeout=10))
         return real(zones, timeout=timeout)
@@ -272,9 +272,9 @@ def test_no_attempt_is_ended_on_the_strength_of_a_list(stage: Stage) -> None:
     assert job.slice
     real = stage.cloud.survey
 
-    def torn(zones: Collection[str], *, timeout: float) -> Survey:
+    def torn(zones: Collection[str], *, timeout: float) -> SliceSurvey:
         lost = Present(SliceState.PREEMPTED, detail="node 1 of 2 is not there any more")
-        return Survey(dict.fromkeys(real(zones, timeout=timeout).seen, lost), {}, 2)
+        return SliceSurvey(dict.fromkeys(real(zones, timeout=timeout).seen, lost), {}, 2)
 
     stage.cloud.survey = torn  # type: ignore[method-assign]
     stage.clock.sleep(60)

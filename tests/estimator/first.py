@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.estimator.lab import Trial, estimated, priced
 from tpujob.domain.money import ledger
 from tpujob.domain.money.durations import Stay
-from tpujob.domain.money.samples import Place, SliceSample, history
+from tpujob.domain.money.samples import SamplePlace, SliceSample, history
 
 FILE = Path(__file__).with_name("first_jobs.jsonl")
 JOBS = 5  #: of each zone
@@ -47,4 +47,6 @@ def estimates() -> Iterator[tuple[int, tuple[int, ...]]]:
 def _samples(place: list, program: str, later: bool, *rest: object) -> SliceSample:
     wait, life, setup, lost, release = rest
     stays = (None if one is None else Stay(*one) for one in (wait, life, setup))
-    return SliceSample(Place(*place), program, later, *stays, lost, release and Stay(*release))
+    return SliceSample(
+        SamplePlace(*place), program, later, *stays, lost, release and Stay(*release)
+    )

@@ -20,9 +20,9 @@ from tpujob.domain.money import ledger
 from tpujob.domain.money.conditions import conditions
 from tpujob.domain.money.forecast import Forecast, PlannedWork, forecast
 from tpujob.domain.money.ledger import US
-from tpujob.domain.money.samples import Place, SliceSample, history
+from tpujob.domain.money.samples import SamplePlace, SliceSample, history
 
-PLACE = Place("v5p-16", "us-east5-a", "spot")
+PLACE = SamplePlace("v5p-16", "us-east5-a", "spot")
 HOUR = 3600.0
 #: hours of work of a job
 LENGTHS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)

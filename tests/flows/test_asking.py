@@ -10,7 +10,7 @@ import pytest
 from tests.support.stage import SPEC, Stage
 from tests.support.world import NoLoop, service
 from tpujob.api import ListAsked
-from tpujob.domain.model import Job, State, Wish
+from tpujob.domain.model import DesiredState, Job, State
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
 from tpujob.ports import Store
 from tpujob.protocol import paths
@@ -32,7 +32,7 @@ def test_a_name_means_the_live_job_and_the_ended_one_where_none_lives(stage: Sta
     ) as refused:
         stage.api.cancel("digits")
     assert refused.value.hint == "Use the id."
-    assert stage.job(first).wish is stage.job(second).wish is Wish.RUN
+    assert stage.job(first).wish is stage.job(second).wish is DesiredState.RUN
     stage.api.delete(first)
     stage.until(first, State.CANCELLED)
     assert stage.api.get("digits")["id"] == second
@@ -138,7 +138,7 @@ def test_a_job_that_succeeded_or_is_being_cleaned_cannot_be_resumed(stage: Stage
     stage.api.clean(other)
     with pytest.raises(IllegalInState, match="job 000002 is being cleaned"):
         stage.api.resume(other)
-    assert stage.job(other).wish is Wish.CLEAN
+    assert stage.job(other).wish is DesiredState.CLEAN
 
 
 def test_a_wish_that_is_already_fulfilled_is_not_written_again(stage: Stage) -> None:
@@ -235,7 +235,7 @@ def test_a_write_that_always_conflicts_is_reported(stage: Stage) -> None:
     with pytest.raises(Conflict, match="could not be changed") as refused:
         busy(stage, 8).cancel(job_id)
     assert refused.value.hint == "Try again in a moment."
-    assert stage.job(job_id).wish is Wish.RUN
+    assert stage.job(job_id).wish is DesiredState.RUN
 
 
 def test_a_resume_that_comes_while_the_slice_is_given_back_is_carried_out(stage: Stage) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.stage import DEVICE, Stage, bad_device
-from tpujob.domain.model import Cause, Job, Outcome, Role, State
+from tpujob.domain.model import Cause, Job, Outcome, SliceRole, State
 from tpujob.domain.observations import SliceState
 
 
@@ -37,8 +37,8 @@ def test_a_bad_slice_is_kept_until_another_one_is_there_and_then_given_back(stag
     bad_device(stage, job_id)
     job = stage.until(job_id, State.PROVISIONING)
     assert [(s.k, s.role, s.stopped) for s in job.slices] == [
-        (1, Role.CONDEMNED, True),
-        (2, Role.SERVING, False),
+        (1, SliceRole.CONDEMNED, True),
+        (2, SliceRole.SERVING, False),
     ], "its program was stopped, and it is still there while another one is asked for"
     job = stage.running(job_id, attempt=2)
     assert job.attempt is not None

@@ -25,7 +25,7 @@ from tpujob.domain.observations import Present, SliceSeen, SliceState
 from tpujob.emulator.faults import inject
 from tpujob.emulator.tpu.errors import CallFault, Faults
 from tpujob.errors import Transient
-from tpujob.ports import Survey
+from tpujob.ports import SliceSurvey
 
 DOC = Path(__file__).parents[2] / "docs" / "recovery.md"
 DAY = 24 * 3600.0
@@ -60,7 +60,7 @@ class RealCloud:
             )
         return seen
 
-    def survey(self, zones: Collection[str], *, timeout: float) -> Survey:
+    def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
         return self._slices.survey(zones, timeout=timeout)
 
     def create(self, slice: Slice, **more: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.bundles import bundle_of
 from tests.support.stage import SPEC, Stage
-from tpujob.domain.model import Cause, Outcome, Proof, Slice, State, Wish
+from tpujob.domain.model import Cause, DesiredState, Outcome, Proof, Slice, State
 from tpujob.domain.observations import SliceState
 from tpujob.engine.loop import RESYNC, Loop
 from tpujob.errors import BadRequest, Refused, Transient
@@ -320,7 +320,7 @@ def test_a_cancelled_job_starts_again_with_fresh_budgets(stage: Stage) -> None:
     stage.until(job_id, State.FAILED)
     stage.api.resume(job_id)
     job = stage.running(job_id)
-    assert (job.wish, job.outcome, job.spent) == (Wish.RUN, None, {})
+    assert (job.wish, job.outcome, job.spent) == (DesiredState.RUN, None, {})
     assert job.attempts[-1].number == 2, "attempt numbers are never used twice"
 
 

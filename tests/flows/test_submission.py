@@ -13,7 +13,7 @@ from tests.support.bundles import bundle_of
 from tests.support.stage import SPEC, Stage
 from tests.support.world import service
 from tpujob.domain.events import EventKind
-from tpujob.domain.model import State, Wish
+from tpujob.domain.model import DesiredState, State
 from tpujob.domain.spec import dump
 from tpujob.errors import BadRequest, BadSpec, Refused
 from tpujob.submit.archive import workloads_bundle
@@ -101,7 +101,12 @@ def test_the_record_begins_with_what_was_asked_for(stage: Stage) -> None:
     several = {**SPEC, "tpu": {**SPEC["tpu"], "slices": 2, "pricing": "on-demand"}}
     job = stage.job(stage.api.create(several)["id"])
     now = stage.clock.now()
-    assert (job.name, job.user, job.state, job.wish) == ("digits", "ada", State.QUEUED, Wish.RUN)
+    assert (job.name, job.user, job.state, job.wish) == (
+        "digits",
+        "ada",
+        State.QUEUED,
+        DesiredState.RUN,
+    )
     assert (job.created_at, job.state_since, job.wake) == (now, now, now)
     assert (dump(job.spec), job.tpu_slices) == (stage.api.plan(several)["spec"], 2)
     assert (job.bucket, job.code) == (stage.api.plan(several)["bucket"], None)

@@ -14,7 +14,7 @@ from tests.live.test_project import usage
 from tpujob.doctor.quota import unit_of
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.host.plan import plans
-from tpujob.domain.model import Attempt, Job, State, Wish
+from tpujob.domain.model import Attempt, DesiredState, Job, State
 from tpujob.domain.observations import Absent, Present, SliceState
 from tpujob.domain.spec import parse
 from tpujob.errors import Transient
@@ -262,7 +262,7 @@ def job(held: Project) -> Job:
     spec = parse({"name": JOB, "tpu": {"type": held.slice.type}, "run": {"command": "true"}})
     now = time.time()
     return Job(
-        id=JOB, name=JOB, user=JOB, spec=spec, state=State.PREPARING, wish=Wish.RUN, created_at=now,
+        id=JOB, name=JOB, user=JOB, spec=spec, state=State.PREPARING, wish=DesiredState.RUN, created_at=now,
         state_since=now, bucket=held.workdir, slices=(held.slice,),
         attempts=(Attempt(1, held.slice.name, now),),
     )  # fmt: skip

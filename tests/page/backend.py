@@ -29,7 +29,7 @@ from tests.support.stage import Stage
 from tests.support.world import service
 from tpujob.domain.model import State
 from tpujob.web.api import create_app
-from tpujob.web.serving import Listener, serve
+from tpujob.web.serving import SocketListener, serve
 
 #: methods of a store that read it
 READS = ("get", "peek", "list", "walk", "events", "changes", "newest", "due", "damaged")
@@ -187,7 +187,7 @@ def main() -> None:
     place = socket.create_server(("127.0.0.1", port), backlog=512)
     threading.Thread(target=backend.obey, daemon=True).start()
     serve(
-        [Listener(place, NamedDoor(*backend.people))],
+        [SocketListener(place, NamedDoor(*backend.people))],
         backend.app,
         SimpleNamespace(stop=lambda: None),  # nobody looks after these jobs
         started=lambda: print(json.dumps({"port": place.getsockname()[1]}), flush=True),

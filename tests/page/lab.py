@@ -14,14 +14,14 @@ from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import (
     Attempt,
     Cause,
+    DesiredState,
     Endpoint,
     Job,
     Outcome,
     Progress,
-    Role,
     Slice,
+    SliceRole,
     State,
-    Wish,
 )
 from tpujob.domain.notifications.delivery import message_for
 from tpujob.domain.notifications.model import Message, Notification, NotificationKind, Receipt
@@ -97,7 +97,7 @@ def job_in(state: State, n: int = 0, *, now: float = NOW, **changes: object) -> 
         owner=owner.id,
         spec=spec,
         state=state,
-        wish=Wish.CANCEL if state in (State.HOLDING, State.CANCELLED) else Wish.RUN,
+        wish=DesiredState.CANCEL if state in (State.HOLDING, State.CANCELLED) else DesiredState.RUN,
         created_at=now - age,
         state_since=now - dice.uniform(5, 600),
         slices=slices,
@@ -127,7 +127,7 @@ def _slice(k: int, last: int, state: State, kind: str, zone: str, now: float, ag
         requested_at=now - age * (last - k + 1) / (last + 1),
         ready_at=now - age * (last - k + 1) / (last + 1) + 90 if ready else None,
         gone_at=None if newest else now - age * (last - k) / (last + 1) - 60,
-        role=Role.SERVING,
+        role=SliceRole.SERVING,
         endpoints=(Endpoint(0, "10.0.0.1"), Endpoint(1, "10.0.0.2")) if newest and ready else (),
         delete_reason="preempted" if not newest or state is State.RELEASING else "",
     )
@@ -250,9 +250,9 @@ def output(blobs: Blobs, job: Job) -> None:
     ship(blobs, job, 1, [line.encode() for line in failed], first=402, number=2)
 
 
-def quota(v4: int = 128) -> quotas.Overview:
+def quota(v4: int = 128) -> quotas.QuotaOverview:
     """As a small lab has it in the zones of these jobs; `v4`: the limit of v4, in cores."""
-    v4_, v5p, v6e, v5e = (quotas.Kind(name, "spot") for name in ("v4", "v5p", "v6e", "v5e"))
+    v4_, v5p, v6e, v5e = (quotas.QuotaKind(name, "spot") for name in ("v4", "v5p", "v6e", "v5e"))
     zones = [zone for _, zone in _PLACES]
     limits = [
         quotas.Limit("tpu", kind, "zone", zone, limit, quotas.unit_of(kind.generation))
@@ -260,7 +260,9 @@ def quota(v4: int = 128) -> quotas.Overview:
     ]
     mine = zip((v4_, v5p, v6e, v5e), zones, (48, 16, 8, 32), strict=True)
     held = [quotas.Held(kind, zone, chips) for kind, zone, chips in mine]
-    return quotas.Overview("a-lab", quotas.allowances(limits, zones, held=held, closed_kinds=True))
+    return quotas.QuotaOverview(
+        "a-lab", quotas.allowances(limits, zones, held=held, closed_kinds=True)
+    )
 
 
 def say(site: Site, job: Job, message: str, **changes: object) -> Job:

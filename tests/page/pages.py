@@ -9,7 +9,7 @@ class Shown(NamedTuple):
     path: str
     name: str
     said: tuple[str, ...] = ()  #: parts of what the browser's console says, as it should
-    picture: bool = False  #: it is among those of docs/page
+    picture: bool = False  #: a document shows it: docs/page/NAME.png
 
 
 MISSING = ("404 (Not Found)",)
@@ -21,27 +21,27 @@ PAGES = (
     Shown("/", "jobs", picture=True),
     Shown("/?who=everyone&show=all", "jobs-all"),
     Shown("/?q=no+such+job", "jobs-none"),
-    Shown("/capacity", "capacity", picture=True),
+    Shown("/capacity", "capacity"),
     Shown("/hosts", "hosts"),
-    Shown("/spend", "spend", picture=True),
+    Shown("/spend", "spend"),
     Shown("/spend?by=job", "spend-by-job"),
     Shown("/events", "events"),
-    Shown("/confirm/cancel?job=000001&job=000007&job=000009", "confirm", picture=True),
-    Shown("/jobs/000001/logs", "logs", MISSING, picture=True),
+    Shown("/confirm/cancel?job=000001&job=000007&job=000009", "confirm"),
+    Shown("/jobs/000001/logs", "logs", MISSING),
     Shown("/jobs/000001/logs?q=loss+2.88&i=1", "logs-found", MISSING, picture=True),
     Shown("/jobs/000004/logs", "logs-none", MISSING),
-    Shown("/notifications", "notifications", picture=True),
+    Shown("/notifications", "notifications"),
     Shown("/backend", "backend"),
     Shown("/jobs/999999", "no-such-job", MISSING),
     Shown("/?colour=green", "no-such-filter", WRONG),
     Shown("/jobs/000001", "job", MISSING, picture=True),
     Shown("/jobs/000003", "job-queued", MISSING),
     Shown("/jobs/000007", "job-holding", MISSING),
-    Shown("/jobs/000010", "job-failed", MISSING, picture=True),
+    Shown("/jobs/000010", "job-failed", MISSING),
     Shown("/jobs/000001/metrics", "job-curves", MISSING),
     Shown("/jobs/000001/spec", "job-spec", MISSING),
     Shown("/jobs/000001/code", "no-such-code", MISSING),
     Shown("/jobs/000001/clean", "job-clean", MISSING),
     Shown("/jobs/000007/resume", "job-resume", NOT_NOW),
-    Shown("/diff?a=000001&b=000002", "diff", MISSING, picture=True),
+    Shown("/diff?a=000001&b=000002", "diff", MISSING),
 )

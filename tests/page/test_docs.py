@@ -10,7 +10,6 @@ import httpx
 from tests.page import lab
 from tests.page.conftest import Site
 from tests.page.pages import PAGES
-from tests.page.test_screenshots import DEMO
 from tpujob.web.pages.frame import NAVIGATION
 
 ROOT = Path(__file__).parents[2]
@@ -26,10 +25,11 @@ def test_every_file_that_the_page_names_is_there():
     assert not missing
 
 
-def test_every_picture_is_of_a_page():
-    made = {shown.name for shown in PAGES if shown.picture} | {DEMO}
+def test_every_picture_is_of_a_page_and_shown():
+    made = {shown.name for shown in PAGES if shown.picture}
     pictures = {file.stem for file in (ROOT / "docs" / "page").glob("*.png")}
-    assert {name.removesuffix("-dark").removesuffix("-phone") for name in pictures} <= made
+    in_text = set(re.findall(r"page/([\w-]+)\.png", PAGE + (ROOT / "README.md").read_text()))
+    assert pictures == made == in_text
 
 
 def test_every_address_is_answered(site: Site):

@@ -45,7 +45,7 @@ def test_a_stream_tells_the_ids_of_jobs_that_have_changed_and_nothing_else(site:
 
 def test_whoever_may_watch_may_see_every_job(site: Site) -> None:
     """An id is told to every caller with the right to follow."""
-    assert access.RULES["follow"] == access.Rule(Role.VIEWER, others=Role.VIEWER)
+    assert access.RULES["follow"] == access.AccessRule(Role.VIEWER, others=Role.VIEWER)
     site.door._people["none"] = caller("none", None)
     for name, status in (("none", 403), ("stranger", 401)):
         assert httpx.get(f"{site.url}/live", headers={"x-test-name": name}).status_code == status

@@ -19,12 +19,12 @@ from tpujob.api import JobView, NextAction
 from tpujob.cli.render.job_page import job_page, why_page
 from tpujob.domain.copies import Copy, CopyProgress
 from tpujob.domain.events import Event, EventKind
-from tpujob.domain.model import Cause, Job, Outcome, State, Wish
+from tpujob.domain.model import Cause, DesiredState, Job, Outcome, State
 
 
 def every_job() -> Iterator[Job]:
     """In each state with each wish; ended, or on its way out, for each cause; refused for each."""
-    for state, wish in product(State, Wish):
+    for state, wish in product(State, DesiredState):
         yield job_in(state, wish=wish)
     for cause in Cause:
         failed = replace(job_in(State.FAILED), cause=cause, outcome=Outcome.FAILED)

@@ -20,7 +20,7 @@ from tpujob.domain.notifications.delivery import message_for
 from tpujob.domain.notifications.model import Notification, NotificationKind
 from tpujob.domain.notifications.rules import ChannelRule
 from tpujob.engine.notification_collector import NotificationSetup
-from tpujob.service.backend import Process
+from tpujob.service.backend import ProcessFacts
 
 HTML = {"accept": "text/html"}
 
@@ -100,7 +100,7 @@ def test_the_hint_of_a_local_stack_is_a_file_that_its_backend_reads(
     site.stop()
     site.stage.setup = NotificationSetup()
     site.jobs = site.stage.api
-    site.jobs.itself.process = Process(channels_file=str(file))
+    site.jobs.itself.process = ProcessFacts(channels_file=str(file))
     site.start()
     page = open_tab("/notifications")
     expect(page.locator("main")).to_contain_text(str(file))

@@ -19,7 +19,7 @@ from tests.support.scripted import listening, on_socket
 from tests.support.stage import Stage
 from tpujob.adapters.http.address import BackendAddress
 from tpujob.adapters.http.proxy_client import ProxyClient
-from tpujob.domain.model import Wish
+from tpujob.domain.model import DesiredState
 from tpujob.service import Changes
 from tpujob.web.api import create_app
 from tpujob.web.auth.authenticator import Authenticator
@@ -48,7 +48,7 @@ class Local:
         self.answered: dict[str, set[int]] = {}  #: the statuses of each request
 
     @property
-    def wish(self) -> Wish:
+    def wish(self) -> DesiredState:
         return self.stage.job("000001").wish
 
     def backend(self, door: Authenticator) -> ASGIApp:
@@ -125,7 +125,7 @@ def test_a_code_opens_the_page_and_everything_on_it_stays_in_the_session(
         tab.wait_for_url(f"{home}jobs/000001/cancel")
         tab.get_by_role("button", name="Cancel").first.click()
         tab.wait_for_url(f"{home}jobs/000001")
-        assert local.wish is Wish.CANCEL
+        assert local.wish is DesiredState.CANCEL
         assert tab.context.cookies() == []
         entered, *rest = asked
         assert "/enter/" in entered
@@ -161,4 +161,4 @@ def test_another_site_can_lead_to_the_page_and_neither_see_nor_change_anything(
             with tab.expect_response(lambda r: r.request.method == "POST") as got:
                 tab.get_by_role("button").click()
             assert got.value.status == 403
-        assert local.wish is Wish.RUN
+        assert local.wish is DesiredState.RUN

@@ -11,7 +11,7 @@ from tests.support.callers import ADA, caller
 from tests.support.records import NOW, job_in, with_progress
 from tests.support.stage import SPEC, Stage
 from tpujob.domain.access import Principal, Role
-from tpujob.domain.model import Cause, Job, State, Wish
+from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.errors import Forbidden, IllegalInState
 from tpujob.service import actions
 
@@ -31,17 +31,17 @@ def offered(job: Job, who: Principal = ADA) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("state", "wish", "names"),
     [
-        *((state, Wish.RUN, {"cancel", "delete", "clean"}) for state in LIVE),
-        *((state, Wish.CANCEL, {"resume", "delete", "clean"}) for state in LIVE),
-        *((state, Wish.RELEASE, {"resume", "clean"}) for state in LIVE),
-        *((state, Wish.CLEAN, set[str]()) for state in State),
-        (State.SUCCEEDED, Wish.RUN, {"clean"}),
-        (State.FAILED, Wish.RUN, {"resume", "clean"}),
-        (State.CANCELLED, Wish.CANCEL, {"resume", "clean"}),
+        *((state, DesiredState.RUN, {"cancel", "delete", "clean"}) for state in LIVE),
+        *((state, DesiredState.CANCEL, {"resume", "delete", "clean"}) for state in LIVE),
+        *((state, DesiredState.RELEASE, {"resume", "clean"}) for state in LIVE),
+        *((state, DesiredState.CLEAN, set[str]()) for state in State),
+        (State.SUCCEEDED, DesiredState.RUN, {"clean"}),
+        (State.FAILED, DesiredState.RUN, {"resume", "clean"}),
+        (State.CANCELLED, DesiredState.CANCEL, {"resume", "clean"}),
     ],
 )
 def test_each_state_offers_what_would_change_something(
-    state: State, wish: Wish, names: set[str]
+    state: State, wish: DesiredState, names: set[str]
 ) -> None:
     assert set(offered(job_in(state, wish=wish))) == names
 
@@ -73,7 +73,7 @@ def test_each_state_offers_what_would_change_something(
             " | no cost; the job holds no slice",
         ),
         (
-            job_in(State.HOLDING, wish=Wish.CANCEL),
+            job_in(State.HOLDING, wish=DesiredState.CANCEL),
             "resume",
             "goes on from checkpoint 480 on the slice that it holds | $1.00/h while it holds the slice",
         ),

@@ -24,7 +24,7 @@ from tpujob.emulator.storage import StorageServer
 from tpujob.engine import Pulse
 from tpujob.engine.loop import Loop
 from tpujob.errors import NotFound, Refused, StoreError
-from tpujob.service.backend import Process
+from tpujob.service.backend import ProcessFacts
 from tpujob.service.backend.health import LATE, LATE_CALLED, Look, is_late, troubles
 from tpujob.wiring.world import counting
 
@@ -227,7 +227,7 @@ def test_a_loop_says_when_it_last_passed_and_what_it_is_at(tmp_path: Path) -> No
 
 
 def test_a_pass_is_late_only_where_jobs_are_looked_after() -> None:
-    own, called = Process(started_at=1000.0), Process(started_at=1000.0, called=True)
+    own, called = ProcessFacts(started_at=1000.0), ProcessFacts(started_at=1000.0, called=True)
     assert not is_late(own, Pulse(), 1e6), "its loop was not started: it only answers"
     assert not is_late(own, Pulse(started_at=1000.0), 1000.0 + LATE)
     assert is_late(own, Pulse(started_at=1000.0), 1001.0 + LATE)
@@ -238,7 +238,7 @@ def test_a_pass_is_late_only_where_jobs_are_looked_after() -> None:
 
 
 def test_each_trouble_says_what_it_means_and_what_to_do() -> None:
-    process = Process(started_at=0.0)
+    process = ProcessFacts(started_at=0.0)
     pulse = Pulse(started_at=0.0, passed_at=100.0, longest_s=1200.0)
     bad = Look(1000.0, pulse, read_s=2.5, overdue=3)
     found = [*troubles(process, bad)]

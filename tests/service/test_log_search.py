@@ -18,7 +18,7 @@ from tpujob.domain.model import State
 from tpujob.errors import BadRequest, Busy, Transient
 from tpujob.service.logs import query
 from tpujob.service.logs.log import Logs
-from tpujob.service.logs.query import Query, matcher
+from tpujob.service.logs.query import LogPattern, matcher
 from tpujob.service.logs.reader import LogReader
 from tpujob.service.logs.search import Searches
 from tpujob.service.logs.segment_reader import SegmentReader
@@ -243,7 +243,7 @@ def test_a_search_ends_in_time_also_within_what_was_fetched_in_one_go() -> None:
     until = Until(10)
     found = SegmentLists(shelf).find(JOB, 2, 0, until)  # pyright: ignore[reportArgumentType]
     log = LogReader(found, segments, until)
-    counted = Searches(segments).count(log, Query("x"), Slow(), until, Late())  # pyright: ignore
+    counted = Searches(segments).count(log, LogPattern("x"), Slow(), until, Late())  # pyright: ignore
     assert looked == 2, "the piece that was begun is the last one"
     assert not counted.complete
 
@@ -265,7 +265,7 @@ def test_one_caller_cannot_take_all_seats(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_pattern_is_looked_for_behind_the_backends_own_work() -> None:
-    with matcher(Query("nan", regexp=True)) as by:
+    with matcher(LogPattern("nan", regexp=True)) as by:
         pid = by._process.pid  # pyright: ignore
         assert os.getpriority(os.PRIO_PROCESS, pid) == min(
             19, os.getpriority(os.PRIO_PROCESS, 0) + 10

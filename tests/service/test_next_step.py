@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.records import NOW, V6E, B, job_in, request, with_progress
 from tpujob.api import NextView
-from tpujob.domain.model import Cause, Job, State, Wish
+from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.domain.observations import Circuit
 from tpujob.domain.placement import circuits
 from tpujob.domain.progress import job_progress
@@ -40,16 +40,16 @@ ACTIONS = {
 }
 
 
-@pytest.mark.parametrize("wish", list(Wish))
+@pytest.mark.parametrize("wish", list(DesiredState))
 @pytest.mark.parametrize("state", list(State))
-def test_every_state_says_what_happens_next(state: State, wish: Wish) -> None:
+def test_every_state_says_what_happens_next(state: State, wish: DesiredState) -> None:
     coming = next_of(job_in(state, wish=wish))
     usual = "nothing" if state.final else "release_slice"
     assert coming["action"] == ACTIONS.get((state, wish), usual)
     assert coming["text"]
     if coming["action"] == "nothing":
         assert coming["commands"], "then a person may want to do something"
-    if state is State.QUEUED and wish is not Wish.RUN:
+    if state is State.QUEUED and wish is not DesiredState.RUN:
         assert "slice" not in coming["text"], "it has none to give back"
 
 
@@ -67,7 +67,7 @@ def test_the_next_step_after_a_release_is_the_one_in_the_record(
     coming = next_of(job_in(_S.RELEASING, then=then))
     assert (coming["action"], said in coming["text"]) == (action, True)
     if then is not _S.QUEUED:
-        assert said in next_of(job_in(_S.RELEASING, then=then, wish=Wish.RELEASE))["text"]
+        assert said in next_of(job_in(_S.RELEASING, then=then, wish=DesiredState.RELEASE))["text"]
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_the_next_step_after_a_release_is_the_one_in_the_record(
         (replace(job_in(_S.QUEUED), wake=NOW + 20), "1970-01-01T02:47:00.000Z"),
         (replace(job_in(_S.QUEUED), wake=NOW), None),
         (replace(job_in(_S.PREPARING), wake=NOW + 20), "1970-01-01T02:47:00.000Z"),
-        (job_in(_S.HOLDING, wish=Wish.CANCEL), "1970-01-01T02:47:40.000Z"),
+        (job_in(_S.HOLDING, wish=DesiredState.CANCEL), "1970-01-01T02:47:40.000Z"),
         (replace(job_in(_S.RUNNING), wake=NOW + 20), None),
-        (replace(job_in(_S.QUEUED, wish=Wish.CANCEL), wake=NOW + 20), None),
+        (replace(job_in(_S.QUEUED, wish=DesiredState.CANCEL), wake=NOW + 20), None),
     ],
     ids=["waits", "now", "starts again", "held", "runs", "cancelled"],
 )
@@ -99,7 +99,7 @@ def test_only_commands_that_help_are_suggested() -> None:
     def commands(job: Job) -> list[str]:
         return [one["command"] for one in next_of(job)["commands"]]
 
-    held = job_in(_S.HOLDING, wish=Wish.CANCEL)
+    held = job_in(_S.HOLDING, wish=DesiredState.CANCEL)
     assert commands(held) == ["tpujob resume 000001", "tpujob delete 000001"]
     failed = replace(job_in(_S.FAILED), cause=Cause.CRASH)
     assert commands(failed) == ["tpujob resume 000001"]

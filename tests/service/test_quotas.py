@@ -11,7 +11,7 @@ from tests.page import lab
 from tests.support.world import Clock
 from tpujob.api import CapacityReport
 from tpujob.cli.commands.overview import capacity_page
-from tpujob.doctor.quota import Held, Kind, Limit, Overview, allowances
+from tpujob.doctor.quota import Held, Limit, QuotaKind, QuotaOverview, allowances
 from tpujob.domain.model import Cause, Job
 from tpujob.domain.text import rfc3339
 from tpujob.errors import Refused
@@ -28,7 +28,7 @@ class Cloud:
         self.open = threading.Event()
         self.open.set()
 
-    def read(self) -> Overview:
+    def read(self) -> QuotaOverview:
         self.calls += 1
         self.open.wait()
         if self.fails:
@@ -98,7 +98,7 @@ def test_what_may_not_be_read_names_the_permission_and_who_else_can_read_it(clou
 
 
 def test_a_failure_that_nobody_thought_of_stops_no_page() -> None:
-    def fails() -> Overview:
+    def fails() -> QuotaOverview:
         raise ZeroDivisionError
 
     told = quotas.view(Quotas(fails, Clock()).look(), [], 0.0)
@@ -108,11 +108,11 @@ def test_a_failure_that_nobody_thought_of_stops_no_page() -> None:
 def test_a_row_has_what_jobs_hold_in_its_own_unit_and_what_it_refused() -> None:
     job = _job("v4-32")
     limits = [
-        Limit("m", Kind("v4", "spot"), "zone", ZONE, 64, "cores"),
-        Limit("m", Kind("v4", "spot"), "region", REGION, 48, "cores"),
+        Limit("m", QuotaKind("v4", "spot"), "zone", ZONE, 64, "cores"),
+        Limit("m", QuotaKind("v4", "spot"), "region", REGION, 48, "cores"),
     ]
-    seen = [Held(Kind("v4", "spot"), ZONE, 24)]
-    found = quotas.Looked(Overview("p", allowances(limits, [ZONE], held=seen)), lab.NOW)
+    seen = [Held(QuotaKind("v4", "spot"), ZONE, 24)]
+    found = quotas.Looked(QuotaOverview("p", allowances(limits, [ZONE], held=seen)), lab.NOW)
     (row,) = quotas.view(found, [job], lab.NOW)["rows"]
     assert (row["limit"], row["unit"]) == (48, "cores")
     assert row["used"] == 48, "by anybody, in cores"
@@ -122,8 +122,8 @@ def test_a_row_has_what_jobs_hold_in_its_own_unit_and_what_it_refused() -> None:
 
 def test_a_slice_of_one_host_counts_where_there_is_one_quota_for_all_sizes() -> None:
     job = _job("v5litepod-8")
-    limits = [Limit("m", Kind("v5e", "spot"), "zone", ZONE, 64, "chips")]
-    found = quotas.Looked(Overview("p", allowances(limits, [ZONE])), lab.NOW)
+    limits = [Limit("m", QuotaKind("v5e", "spot"), "zone", ZONE, 64, "chips")]
+    found = quotas.Looked(QuotaOverview("p", allowances(limits, [ZONE])), lab.NOW)
     (row,) = quotas.view(found, [job], lab.NOW)["rows"]
     assert row["held"] == 8
 

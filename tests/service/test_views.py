@@ -18,8 +18,8 @@ from tpujob.domain.model import (
     Outcome,
     Progress,
     Proof,
-    Role,
     Slice,
+    SliceRole,
     State,
     Suspect,
     Verdict,
@@ -58,7 +58,7 @@ GONE = {"ready_at": NOW - 7200, "gone_at": NOW - 3600}
         ([{}], 0.0, 0.0),
         ([READY], 2.5, 0.5),
         ([GONE, READY], 2.5, 3.0),
-        ([{**READY, "role": Role.CONDEMNED}, READY], 5.0, 1.0),
+        ([{**READY, "role": SliceRole.CONDEMNED}, READY], 5.0, 1.0),
         ([GONE], 0.0, 2.5),
         ([{**READY, "usd_per_hour": None}], None, None),
         ([{**GONE, "usd_per_hour": None}, READY], 2.5, None),
@@ -97,7 +97,9 @@ def test_a_view_shows_the_current_slice_or_else_the_last_one() -> None:
     view = job_view(ended, now=NOW)
     assert (view["type"], view["zone"], view["runtime_version"]) == ("v4-8", "us-central2-x", "rt2")
     assert (view["tpu_slices"], view["chips"], view["hosts"]) == (3, 12, 3)
-    swapping = with_slices(job_in(State.QUEUED), {**READY, "role": Role.CONDEMNED, **other}, {})
+    swapping = with_slices(
+        job_in(State.QUEUED), {**READY, "role": SliceRole.CONDEMNED, **other}, {}
+    )
     view = job_view(swapping, now=NOW)
     assert (view["type"], view["condemned"]) == ("v4-16", ["tj-000001-1"])
 
@@ -228,7 +230,7 @@ ENDED = Attempt(
 )  # fmt: skip
 HAD = Slice(
     "tj-000001-3", 3, "v5p-8", "us-east5-a", "on-demand", "rt", 2.5, NOW - 90, ready_at=NOW - 80,
-    endpoints=(Endpoint(0, "10.0.0.9", "34.1.2.3"), Endpoint(1, "10.0.0.8")), role=Role.CONDEMNED,
+    endpoints=(Endpoint(0, "10.0.0.9", "34.1.2.3"), Endpoint(1, "10.0.0.8")), role=SliceRole.CONDEMNED,
     delete_reason="r", gone_at=NOW - 5, tpu_slices=2,
 )  # fmt: skip
 

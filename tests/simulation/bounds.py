@@ -17,7 +17,7 @@ from tests.simulation.programs import Run
 from tests.simulation.sim import Process, Sim
 from tests.simulation.world import World
 from tpujob.domain import invariants
-from tpujob.domain.model import Job, State, Wish
+from tpujob.domain.model import DesiredState, Job, State
 
 LOOK = 20.0  #: seconds between looks at the ledger
 SETTLED = 60.0  #: seconds after an outage or a restart
@@ -137,7 +137,7 @@ class Bounds:
     def _trouble(self, job: Job, now: float) -> tuple[str, float]:
         """What is wrong with the newest attempt and can be seen by now, and how long that may take."""
         attempt = job.attempt
-        runs = job.state in (State.PREPARING, State.RUNNING) and job.wish is Wish.RUN
+        runs = job.state in (State.PREPARING, State.RUNNING) and job.wish is DesiredState.RUN
         if attempt is None or not runs or now < job.wake + 60:
             return "", 0.0
         machine = self.world.machines.get(attempt.slice)

@@ -13,7 +13,7 @@ from tpujob.domain.model import Cause, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
 from tpujob.engine.slice_cache import LAG
 from tpujob.errors import Refused, Transient
-from tpujob.ports import Owned, Survey
+from tpujob.ports import Owned, SliceSurvey
 
 
 class Cloud:
@@ -62,16 +62,16 @@ class Cloud:
             suspending=suspending,
         )
 
-    def survey(self, zones: Collection[str], *, timeout: float) -> Survey:
+    def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
         try:
             return self.effect(
                 "survey", ",".join(zones), lambda: self._survey(zones), timeout=timeout,
                 before="look_unknown", after="look_unknown",
             )  # fmt: skip
         except Transient as error:
-            return Survey({}, dict.fromkeys(zones, str(error)), 1)
+            return SliceSurvey({}, dict.fromkeys(zones, str(error)), 1)
 
-    def _survey(self, zones: Collection[str]) -> Survey:
+    def _survey(self, zones: Collection[str]) -> SliceSurvey:
         """Late, and not whole: a zone is missed, a slice is left out, or shown without one of its nodes."""
         self.world.cloud_outage.check("survey")
         hit, chance, at = self.effect.hits, self.surveys, self.sim.now
@@ -90,7 +90,7 @@ class Cloud:
             split |= machine.torn[0] <= at < machine.torn[1]
             if there and listed and not left_out:
                 seen[machine.name] = self._listed(machine, at, torn=split)
-        return Survey(seen, dict.fromkeys(missed, "503 the zone could not be reached"), 2)
+        return SliceSurvey(seen, dict.fromkeys(missed, "503 the zone could not be reached"), 2)
 
     def _listed(self, machine: Machine, at: float, *, torn: bool) -> Present:
         if torn:

@@ -19,7 +19,7 @@ from tests.support.money import assert_adds_up, assert_covers
 from tpujob.domain import invariants
 from tpujob.domain.decide import SUSPENDED_WITHIN
 from tpujob.domain.events import AboutSlice, Event, EventKind
-from tpujob.domain.model import Cause, Job, Outcome, Role, Slice, State, Wish
+from tpujob.domain.model import Cause, DesiredState, Job, Outcome, Slice, SliceRole, State
 from tpujob.domain.money import GROUPS
 from tpujob.domain.observations import Present, SliceSeen, SliceState, Unknown
 from tpujob.engine.orphans import GRACE
@@ -115,7 +115,7 @@ class Monitor:
     def removed(self, job_id: str) -> None:
         job = self.jobs.pop(job_id, None)
         self.removed_jobs.add(job_id)
-        if job and (job.wish is not Wish.CLEAN or not job.state.final):
+        if job and (job.wish is not DesiredState.CLEAN or not job.state.final):
             self.broken("I7", job_id, f"its record was removed while it was {job.state}")
         self.sim.note(f"{job_id} removed")
 
@@ -155,7 +155,11 @@ class Monitor:
             return
         if ended.cause is Cause.PREFLIGHT and job.then is State.FAILED:
             self.broken("I5", job.id, "failed for machines that are only suspected")
-        if machine and machine.healthy(self.sim.now, attempt.number) and before.wish is Wish.RUN:
+        if (
+            machine
+            and machine.healthy(self.sim.now, attempt.number)
+            and before.wish is DesiredState.RUN
+        ):
             self.broken("I5", job.id, f"a healthy attempt was ended: {event.text}")
         # only what was seen counts: a slice that could not be looked at is no reason
         seen = self.seen.get((self._who(), attempt.slice))
@@ -235,7 +239,7 @@ class Monitor:
         records = {s.name: s for s in job.slices} if job else {}
         # where a delete was accepted and came to nothing, it is the sweep's
         claimed = [records[n] for n in others if n in records and records[n].gone_at is None]
-        if any(s.role is Role.SERVING for s in claimed):
+        if any(s.role is SliceRole.SERVING for s in claimed):
             self.broken("I1", machine.job, f"{machine.name} was made beside {', '.join(others)}")
         if len(claimed) >= BILLED:
             self.broken("I10", machine.job, f"{', '.join(others)} are billed beside it, too")
@@ -256,7 +260,7 @@ class Monitor:
                 self.broken("I2", machine.job, f"{slice.name} was swept within its grace")
             return
         assert job is not None
-        condemned = record.role is Role.CONDEMNED
+        condemned = record.role is SliceRole.CONDEMNED
         if not record.delete_reason or not (condemned or job.state is State.RELEASING):
             self.broken("I5", job.id, f"{slice.name} was deleted while the job was {job.state}")
 
@@ -277,7 +281,7 @@ class Monitor:
         if run.attempt != newest:
             self.broken("I3", run.job, f"attempt {run.attempt} was started after {newest}")
         record = next((s for s in job.slices if s.name == machine.name), None) if job else None
-        if record is None or record.role is not Role.SERVING:
+        if record is None or record.role is not SliceRole.SERVING:
             self.broken("I3", run.job, f"was started on {machine.name}, which does not serve it")
         for other in self.world.of_job[run.job]:
             for running in other.running(now):
@@ -295,7 +299,7 @@ class Monitor:
         attempt = job.attempts[run.attempt - 1]
         if (
             attempt.outcome is None
-            and job.wish is Wish.RUN
+            and job.wish is DesiredState.RUN
             and machine.healthy(self.sim.now, run.attempt)
         ):
             self.broken("I5", job.id, f"attempt {run.attempt} runs well, and was {why}")

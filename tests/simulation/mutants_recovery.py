@@ -190,7 +190,7 @@ def silence_is_forgotten() -> Patch:
     def take_over(self: Any, job: Any, now: float) -> None:
         self.readable_since = now if self.readable_since is None else self.readable_since
 
-    return mock.patch.object(observer.Live, "take_over", take_over)
+    return mock.patch.object(observer.JobRuntime, "take_over", take_over)
 
 
 def old_watches_count() -> Patch:

@@ -27,14 +27,14 @@ from tpujob.domain.model import Job
 from tpujob.domain.observations import SliceSeen
 from tpujob.domain.prices import LIST
 from tpujob.engine.loop import ATTENDED, REFRESH, SWEEP_EVERY
-from tpujob.ports import Survey
+from tpujob.ports import SliceSurvey
 from tpujob.protocol import limits, paths
 from tpujob.service import logs
 from tpujob.service.logs.live_stream import Tails
 from tpujob.service.logs.live_tail import Ring
 
 #: a type of so many hosts
-TYPES: Mapping[int, str] = {1: "v4-8", 4: "v4-32", 64: "v4-512", 256: "v4-2048"}
+TYPES: Mapping[int, str] = {1: "v4-8", 4: "v4-32", 64: "v4-512"}
 #: seconds between two reports of a host in the cloud, and between two lines of a program that prints
 REPORT_EVERY, LINE_EVERY = 60.0, 0.5
 #: how Cloud Storage bills each method of the port `Blobs`; deletions are free, and what is refused or not found
@@ -125,17 +125,16 @@ class _Deaf:
         return Tails({}, whole=False, over=False, trouble="no route to host")
 
 
-def an_hour(hosts: int, *, prints: bool, followed: str, minutes: float = 60.0) -> Bill:
-    """Of a job on so many hosts. `prints`: its program prints on every host, all the time. `followed`: how somebody who
-    looks at its page follows the log of every host: `SSH` or `bucket`; empty: nobody does. `minutes`: how long it is
-    played; the bill is for an hour."""
+def an_hour(hosts: int, *, followed: str, minutes: float = 60.0) -> Bill:
+    """Return the bill of an hour of a job whose program prints on so many hosts, all the time. `followed`: how a page
+    follows the log of all hosts, `SSH` or `bucket`; empty: none does. `minutes`: how long it is played."""
     sim, bill = Sim(0), Bill()
     with tempfile.TemporaryDirectory() as folder, virtual(sim, *_timed()):
         clock = _Time(sim)
         stage = Stage(Path(folder), hosts=hosts, clock=clock, report_every=REPORT_EVERY)
         try:
             hour = _Hour(sim, stage, bill, Path(folder))
-            sim.spawn(lambda: hour.begin(hosts, prints=prints, followed=followed))
+            sim.spawn(lambda: hour.begin(hosts, followed=followed))
             sim.run_until(sim.now + 600)  # until it runs, and all its first looks are over
             hour.count()
             sim.run_until(sim.now + minutes * 60)
@@ -174,12 +173,12 @@ class _Hour:
         self._count_bucket()
         self._count_cloud()
 
-    def begin(self, hosts: int, *, prints: bool, followed: str) -> None:
+    def begin(self, hosts: int, *, followed: str) -> None:
         stage, sim = self.stage, self.sim
         tpu = {"type": TYPES[hosts], "zones": ["us-central2-b"]}
         job = stage.running(stage.create(tpu=tpu))
         for host in range(hosts):
-            self._host(job, host, prints=prints)
+            self._host(job, host, prints=True)
         sim.spawn(lambda: self._ticks(job.id, followed=bool(followed)))
         sim.spawn(self._refreshes)
         sim.spawn(self._sweeps)
@@ -323,7 +322,7 @@ class _Hour:
             self.bill.tpu["get"] += 2  # its queued resource and its node
             return look(slice, timeout=timeout)
 
-        def surveyed(zones: Collection[str], *, timeout: float) -> Survey:
+        def surveyed(zones: Collection[str], *, timeout: float) -> SliceSurvey:
             found = survey(zones, timeout=timeout)
             self.bill.tpu["list"] += found.calls
             return found
@@ -338,29 +337,25 @@ class _Hour:
 # The table -----------------------------------------------------------------------------------------------------------
 
 HEAD = (
-    "| Hosts | Program | Followed | Class A by hosts | Class A by the backend | Class B | Cloud TPU calls | Dollars |",
-    "|---:|---|---|---:|---:|---:|---:|---:|",
+    "| Hosts | Followed | Class A by hosts | Class A by the backend | Class B | Cloud TPU calls | Dollars |",
+    "|---:|---|---:|---:|---:|---:|---:|",
 )
 #: how many minutes are played of each size: more hosts do the same more often
-MINUTES: Mapping[int, float] = {1: 60, 4: 60, 64: 10, 256: 5}
+MINUTES: Mapping[int, float] = {1: 60, 4: 60, 64: 10}
 
 
 @dataclass(frozen=True)
 class Case:
     hosts: int
-    prints: bool
     followed: str  #: see `an_hour`
 
     def played(self) -> Bill:
-        return an_hour(
-            self.hosts, prints=self.prints, followed=self.followed, minutes=MINUTES[self.hosts]
-        )
+        return an_hour(self.hosts, followed=self.followed, minutes=MINUTES[self.hosts])
 
     def row(self, bill: Bill) -> str:
         """Of the table: an hour of such a job."""
         words = (
             str(self.hosts),
-            "prints" if self.prints else "quiet",
             self.followed or "no",
             *(f"{n:,}" for n in (bill.hosts["A"], bill.backend["A"], bill.of("B"))),
             f"{sum(bill.tpu.values()):,}",
@@ -369,9 +364,4 @@ class Case:
         return f"| {' | '.join(words)} |"
 
 
-CASES = tuple(
-    Case(hosts, prints, followed)
-    for hosts in TYPES
-    for prints in (False, True)
-    for followed in ("", "SSH", "bucket")
-)
+CASES = tuple(Case(hosts, followed) for hosts in TYPES for followed in ("", "SSH", "bucket"))

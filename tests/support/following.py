@@ -72,13 +72,13 @@ class Agent:
         data = b"".join(stored_form(self.host, n) for n in range(first, last + 1))
         return self.host, first, data
 
-    def tell(self, most: int = 10**6) -> live.Tail:
+    def tell(self, most: int = 10**6) -> live.TailMessage:
         """What `Log.pending` gives."""
         after = max(self.sent, self.shipped)
         last = min(self.written, after + most)
         data = b"".join(stored_form(self.host, n) for n in range(after + 1, last + 1))
         self.sent = last
-        return live.Tail(self.host, after, after + 1, last - after, self.shipped, data)
+        return live.TailMessage(self.host, after, after + 1, last - after, self.shipped, data)
 
     def reconnect(self) -> None:
         self.sent = 0
@@ -92,7 +92,7 @@ class Heard:
         self.settled_at, self.over = 0.0, False
         self.deaf = set[int]()  #: hosts that are not heard
 
-    def take(self, tail: live.Tail) -> None:
+    def take(self, tail: live.TailMessage) -> None:
         if tail.host in self.deaf:
             return
         self.rings[tail.host].take(tail)

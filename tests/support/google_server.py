@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tpujob.config.context import Context, Grant
+from tpujob.config.context import Context, GrantSetting
 
 PROJECT = "my-lab-4711"
 NUMBER = "471147114711"
@@ -396,7 +396,7 @@ WANTS = Context.model_construct(
     service_account=ACCOUNT,
     ssh="external",
     store="firestore",
-    grants=(Grant(type="v4", zone=ZONE, pricing="spot", chips=32),),
+    grants=(GrantSetting(type="v4", zone=ZONE, pricing="spot", chips=32),),
 )
 
 

@@ -13,11 +13,11 @@ from tests.support.world import Clock
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.api import JobPage, ListAsked
 from tpujob.domain.access import Principal
-from tpujob.domain.model import Attempt, Job, Progress, Slice, State, Wish
+from tpujob.domain.model import Attempt, DesiredState, Job, Progress, Slice, State
 from tpujob.domain.observations import NO_FUNDS
 from tpujob.domain.prices import LIST
 from tpujob.domain.spec import parse
-from tpujob.engine import Live
+from tpujob.engine import JobRuntime
 from tpujob.ports import Store
 from tpujob.service.job_index import Changes, JobIndex
 from tpujob.service.runtime_info import RuntimeReader
@@ -44,7 +44,7 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.store, self.clock = Asked(folder / "jobs.db"), Clock()
-        self.live: dict[str, Live] = {}
+        self.live: dict[str, JobRuntime] = {}
         self.index = self.new_index()
 
     def new_index(self, store: Store | None = None) -> JobIndex:
@@ -77,13 +77,13 @@ class Desk:
         """The reconciler sees this of the job's newest attempt."""
         attempt = self.store.get(job_id).attempt
         assert attempt
-        seen = self.live.setdefault(job_id, Live())
+        seen = self.live.setdefault(job_id, JobRuntime())
         seen.progress, seen.attempt = Progress(**progress), attempt.number
         seen.moved_at = self.clock.now()
 
 
 def queued(now: float) -> Job:
-    return Job("", "mlp", "ada", SPEC, State.QUEUED, Wish.RUN, now, now, owner=ADA.id)
+    return Job("", "mlp", "ada", SPEC, State.QUEUED, DesiredState.RUN, now, now, owner=ADA.id)
 
 
 def running(now: float, *, rate: float | None = 2.0, **progress: Any) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from tpujob.domain.model import Attempt, Endpoint, Job, Outcome, Slice, State, Wish
+from tpujob.domain.model import Attempt, DesiredState, Endpoint, Job, Outcome, Slice, State
 from tpujob.domain.spec import parse
 from tpujob.ports import Blobs
 from tpujob.protocol import paths
@@ -36,7 +36,7 @@ def ended_job(attempts: int, bucket: str = "gs://tpujob-bench") -> Job:
         user="ada",
         spec=parse({"name": "long", "tpu": {"type": "v4-32"}, "run": {"command": "true"}}),
         state=State.SUCCEEDED,
-        wish=Wish.RUN,
+        wish=DesiredState.RUN,
         created_at=BEGAN,
         state_since=BEGAN + 90_000,
         finished_at=BEGAN + 90_000,

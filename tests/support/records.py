@@ -9,16 +9,16 @@ from tpujob.domain.failures import triage
 from tpujob.domain.model import (
     Attempt,
     Cause,
+    DesiredState,
     Endpoint,
     Job,
     Outcome,
     Progress,
-    Role,
     Slice,
+    SliceRole,
     State,
-    Wish,
 )
-from tpujob.domain.observations import Absent, Present, Report, SliceSeen, SliceState, Unknown
+from tpujob.domain.observations import Absent, HostReport, Present, SliceSeen, SliceState, Unknown
 from tpujob.domain.placement.offers import Offer
 from tpujob.domain.spec import JobSpec, dump, parse
 
@@ -38,7 +38,11 @@ WITH_ATTEMPT = WITH_SLICE - {State.PROVISIONING}
 
 
 def job_in(
-    state: State, *, wish: Wish = Wish.RUN, then: State = State.QUEUED, asked: bool = False
+    state: State,
+    *,
+    wish: DesiredState = DesiredState.RUN,
+    then: State = State.QUEUED,
+    asked: bool = False,
 ) -> Job:
     slice = Slice("tj-000001-1", 1, "v4-16", "us-central2-b", "spot", "r", 1.0, NOW - 500)
     if state in WITH_ATTEMPT:
@@ -86,11 +90,13 @@ def with_progress(job: Job, **progress: Any) -> Job:
     return replace(job, attempts=(*before, replace(newest, progress=Progress(**progress))))
 
 
-def report(host: int, phase: str = "running", code: int | None = None, **more: object) -> Report:
-    return Report(host, 1, phase, age=30.0, exit_code=code, **more)  # pyright: ignore[reportArgumentType]
+def report(
+    host: int, phase: str = "running", code: int | None = None, **more: object
+) -> HostReport:
+    return HostReport(host, 1, phase, age=30.0, exit_code=code, **more)  # pyright: ignore[reportArgumentType]
 
 
-BAD = {"role": Role.CONDEMNED, "delete_reason": "wrong numbers"}
+BAD = {"role": SliceRole.CONDEMNED, "delete_reason": "wrong numbers"}
 
 
 def with_condemned(job: Job, condemned: dict[str, Any]) -> Job:
@@ -132,12 +138,14 @@ def request(
     )
 
 
-def host(number: int, code: int | None, *lines: str, age: float = 30.0, **more: object) -> Report:
-    report = Report(number, 1, "exited", age=age, exit_code=code, evidence=lines)
+def host(
+    number: int, code: int | None, *lines: str, age: float = 30.0, **more: object
+) -> HostReport:
+    report = HostReport(number, 1, "exited", age=age, exit_code=code, evidence=lines)
     return replace(report, **more)  # pyright: ignore[reportArgumentType]
 
 
-def end(*reports: Report) -> triage.End:
+def end(*reports: HostReport) -> triage.End:
     found = triage.ended(reports, len(reports))
     assert found is not None
     return found
@@ -165,7 +173,7 @@ def a_job(**run: Any) -> Job:
         user="ada",
         spec=spec,
         state=State.PREPARING,
-        wish=Wish.RUN,
+        wish=DesiredState.RUN,
         created_at=0.0,
         state_since=0.0,
         bucket="gs://shed",

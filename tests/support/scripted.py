@@ -66,7 +66,7 @@ from tpujob.web.api import create_app
 from tpujob.web.auth.authenticator import Authenticator
 from tpujob.web.auth.peer import PeerAuthenticator
 from tpujob.web.middleware.connections import Connections
-from tpujob.web.middleware.limits import Kind, Limits, Rate
+from tpujob.web.middleware.limits import Limits, Rate, RequestKind
 from tpujob.web.serving import config_of
 
 TOKEN = "a-token-of-the-tests"
@@ -620,7 +620,7 @@ class Front:
 
 
 #: several tests share a server, and no test is to wait for what another has asked
-LIMITLESS = Limits(dict.fromkeys(Kind, Rate(1e6, 10**6)), at_once=1000)
+LIMITLESS = Limits(dict.fromkeys(RequestKind, Rate(1e6, 10**6)), at_once=1000)
 
 
 def scripted_app(api: object, door: Authenticator | None = None, **options: Any) -> FastAPI:

@@ -19,7 +19,7 @@ from tpujob.adapters.sqlite import SqliteStore
 from tpujob.adapters.sqlite import store as sqlite_store
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.domain.events import Event, EventKind
-from tpujob.domain.model import Job, Slice, State, Wish
+from tpujob.domain.model import DesiredState, Job, Slice, State
 from tpujob.domain.spec import parse
 from tpujob.errors import Conflict
 from tpujob.ports import Store
@@ -92,7 +92,7 @@ def a_job(name: str = "mlp", **fields: object) -> Job:
         user="ana",
         spec=parse({"name": "mlp", "tpu": {"type": "v4-8"}, "run": {"command": "echo ä"}}),
         state=State.QUEUED,
-        wish=Wish.RUN,
+        wish=DesiredState.RUN,
         created_at=1000.0,
         state_since=1000.0,
     )

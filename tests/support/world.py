@@ -31,12 +31,12 @@ from tpujob.ports import (
     KeptSecret,
     Listening,
     Owned,
+    SliceSurvey,
     Store,
-    Survey,
 )
 from tpujob.protocol import paths, signing
 from tpujob.service.admin import Admin
-from tpujob.service.backend import Process
+from tpujob.service.backend import ProcessFacts
 from tpujob.service.job_index import Changes
 from tpujob.service.jobs import Jobs
 from tpujob.service.members import Membership
@@ -120,12 +120,12 @@ class Cloud:
         machine = self.machines.get(slice.name)
         return self._seen(machine) if machine else Absent()
 
-    def survey(self, zones: Collection[str], *, timeout: float) -> Survey:
+    def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
         if "list" in self.faults.broken:
-            return Survey({}, dict.fromkeys(zones, "503 the service is unavailable"), 1)
+            return SliceSurvey({}, dict.fromkeys(zones, "503 the service is unavailable"), 1)
         there = [m for m in self.machines.values() if m.zone in set(zones) - self.unlisted]
         seen = {m.name: self._seen(m) for m in there if m.name not in self.unlisted}
-        return Survey(seen, dict.fromkeys(self.unlisted & {*zones}, "not reached"), 2)
+        return SliceSurvey(seen, dict.fromkeys(self.unlisted & {*zones}, "not reached"), 2)
 
     def _seen(self, machine: Machine) -> Present:
         if (
@@ -512,7 +512,7 @@ def service(
             offered=offered,
             quotas=quotas,
             around=Surroundings(emulated=emulated),
-            process=Process("tests", "sqlite", started_at=backend.clock.now()),
+            process=ProcessFacts("tests", "sqlite", started_at=backend.clock.now()),
         ),
         who=ADA,
         changes=Changes(store),

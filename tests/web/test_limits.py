@@ -25,7 +25,7 @@ from tpujob.domain.access import Principal, Role
 from tpujob.errors import Busy
 from tpujob.web.api import create_app
 from tpujob.web.auth.authenticator import bearer
-from tpujob.web.middleware.limits import Buckets, Kind, Limiter, Limits, Rate, kind_of
+from tpujob.web.middleware.limits import Buckets, Limiter, Limits, Rate, RequestKind, kind_of
 
 # Rates ---------------------------------------------------------------------------------------------------------------
 
@@ -58,20 +58,20 @@ def test_buckets_of_callers_that_are_long_gone_are_forgotten() -> None:
 @pytest.mark.parametrize(
     ("method", "path", "kind"),
     [
-        ("GET", "/v1/jobs", Kind.READ),
-        ("HEAD", "/health", Kind.READ),
-        ("POST", "/v1/jobs", Kind.WRITE),
-        ("DELETE", "/v1/members", Kind.WRITE),
-        ("PUT", "/v1/members", Kind.WRITE),
-        ("PUT", "/v1/bundles/0", Kind.UPLOAD),
-        ("GET", "/v1/follow", Kind.STREAM),
-        ("GET", "/docs", Kind.DOCS),
-        ("GET", "/live", Kind.LIVE),
+        ("GET", "/v1/jobs", RequestKind.READ),
+        ("HEAD", "/health", RequestKind.READ),
+        ("POST", "/v1/jobs", RequestKind.WRITE),
+        ("DELETE", "/v1/members", RequestKind.WRITE),
+        ("PUT", "/v1/members", RequestKind.WRITE),
+        ("PUT", "/v1/bundles/0", RequestKind.UPLOAD),
+        ("GET", "/v1/follow", RequestKind.STREAM),
+        ("GET", "/docs", RequestKind.DOCS),
+        ("GET", "/live", RequestKind.LIVE),
     ],
 )
-def test_every_request_is_of_one_kind(method: str, path: str, kind: Kind) -> None:
+def test_every_request_is_of_one_kind(method: str, path: str, kind: RequestKind) -> None:
     assert kind_of(method, path) is kind
-    assert set(Limits().rates) == set(Kind)
+    assert set(Limits().rates) == set(RequestKind)
 
 
 # One layer, called directly ------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def test_bytes_in_flight_are_limited_for_all_callers_together() -> None:
 @pytest.mark.usefixtures("no_time_passes")
 def test_a_refusal_says_when_to_come_again() -> None:
     async def story() -> None:
-        calls = Calls(Limits(rates={**Limits().rates, Kind.WRITE: Rate(0.25, 1)}))
+        calls = Calls(Limits(rates={**Limits().rates, RequestKind.WRITE: Rate(0.25, 1)}))
         calls.go.set()
         assert (await calls.ask("POST"))[0] == 200
         status, headers = await calls.ask("POST")

@@ -28,7 +28,7 @@ from tpujob.errors import Forbidden
 from tpujob.lib import unix_sockets
 from tpujob.web.auth.peer import PeerAuthenticator
 from tpujob.web.middleware.connections import Connections
-from tpujob.web.serving import Doors, Listener, config_of
+from tpujob.web.serving import Doors, SocketListener, config_of
 
 #: Asks who it is, and says that it is root on this machine, in every way that a header can.
 CLAIMS = {"Peer": "0", "X-Forwarded-For": "127.0.0.1", "Authorization": f"Bearer {TOKEN}"}
@@ -103,7 +103,10 @@ def test_another_user_comes_in_under_the_name_and_role_of_the_list_alone(
 def test_each_listening_socket_has_a_door_of_its_own() -> None:
     """What opens the one says nothing at the other."""
     with unix_socket() as (place, path), socket.create_server(("127.0.0.1", 0)) as port:
-        listeners = [Listener(place, PeerAuthenticator(ADA)), Listener(port, TokenDoor(TOKEN, ADA))]
+        listeners = [
+            SocketListener(place, PeerAuthenticator(ADA)),
+            SocketListener(port, TokenDoor(TOKEN, ADA)),
+        ]
         app = scripted_app(ScriptedJobs(), Doors(listeners), limits=LIMITLESS)
         server = uvicorn.Server(config_of(app, Connections(most=20)))
         thread = threading.Thread(target=server.run, args=([place, port],), daemon=True)

@@ -25,7 +25,7 @@ from tpujob.domain.access import SCHEDULER, Principal, Role
 from tpujob.errors import Forbidden, TpujobError
 from tpujob.service import authorization
 from tpujob.web.auth.identities import GCLOUD
-from tpujob.web.auth.sign_in import Policy, SignInAuthenticator
+from tpujob.web.auth.sign_in import SignInAuthenticator, SignInPolicy
 from tpujob.web.auth.signing_keys import LONGEST, PAUSE, Keys
 from tpujob.web.auth.tokens import SKEW
 from tpujob.web.middleware.security import SecurityMiddleware
@@ -75,7 +75,7 @@ class Backend:
         options = {"clients": frozenset({CLIENT}), "urls": frozenset({URL}), "tick_account": TICK}
         if kind == "iap":
             options |= {"tick_account": "", "iap_audience": IAP_AUDIENCE}
-        made = Policy(kind, **(options | policy))
+        made = SignInPolicy(kind, **(options | policy))
         self.door = SignInAuthenticator(made, self.members, issuer.fetch, lambda: issuer.now())
         self.came: list[Principal] = []
 

@@ -4,17 +4,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tpujob.doctor.quota import Held, Kind, Limit, Overview, Stock, allowances, unit_of
+from tpujob.doctor.quota import Held, Limit, QuotaKind, QuotaOverview, Stock, allowances, unit_of
 from tpujob.domain.hardware import accelerators
 
 
-def overview(status: Mapping[str, Any], *, everywhere: bool = False) -> Overview:
+def overview(status: Mapping[str, Any], *, everywhere: bool = False) -> QuotaOverview:
     """From the emulator's `status`. Its quotas count all slices of a generation, also those of one host; without a
     quota the stock is the only limit."""
     limits = [
         Limit(
             metric="emulator",
-            kind=Kind(q["generation"], q["pricing"]),
+            kind=QuotaKind(q["generation"], q["pricing"]),
             scope="zone",
             place=q["zone"],
             limit=q["limit"],
@@ -23,7 +23,7 @@ def overview(status: Mapping[str, Any], *, everywhere: bool = False) -> Overview
         for q in status["faults"]["quotas"]
     ]
     held = [
-        Held(Kind(found.generation, one["pricing"]), one["zone"], found.chips)
+        Held(QuotaKind(found.generation, one["pricing"]), one["zone"], found.chips)
         for one in status["slices"]
         for found in [accelerators.find(one["type"])]
     ]
@@ -38,7 +38,7 @@ def overview(status: Mapping[str, Any], *, everywhere: bool = False) -> Overview
     rows = [
         replace(row, known=True) for row in allowances(limits, zones, held=held, closed_kinds=True)
     ]
-    return Overview("the emulator", rows, stock=stock)
+    return QuotaOverview("the emulator", rows, stock=stock)
 
 
 def _limited(limits: list[Limit], zone: str, generation: str) -> bool:

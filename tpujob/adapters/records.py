@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from tpujob.domain.codec import to_text
 from tpujob.domain.events import Event
-from tpujob.domain.model import Job, Wish
+from tpujob.domain.model import DesiredState, Job
 from tpujob.errors import Conflict, Fenced, NotFound, StoreError
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Decoded:
         self._ended.clear()
 
 
-class Reader(Generic[R]):
+class RecordReader(Generic[R]):
     """Decodes the rows of a store."""
 
     def __init__(self, decode: Callable[[R], Job], id_of: Callable[[R], str]) -> None:
@@ -98,7 +98,7 @@ class Reader(Generic[R]):
 
 def waking(job: Job) -> float | None:
     """When the job is due; None: nothing is left to do."""
-    idle = job.state.final and job.wish is not Wish.CLEAN
+    idle = job.state.final and job.wish is not DesiredState.CLEAN
     return None if idle else job.wake
 
 

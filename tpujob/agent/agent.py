@@ -16,7 +16,7 @@ import sys
 from typing import Any, Generator, cast
 
 from tpujob.agent.attempts import ask_others, other_attempts, read_state, restartable, stop_others
-from tpujob.agent.base import Failure, Record, Told, parse_json, read_json, take_lock
+from tpujob.agent.base import Failure, LaunchSecrets, Record, parse_json, read_json, take_lock
 from tpujob.agent.folders import (
     ATTEMPTS,
     COMMAND_LOCK,
@@ -28,7 +28,7 @@ from tpujob.agent.processes import end_all, family, free_devices
 from tpujob.protocol import check_plan
 
 
-def start(path: str, told: Told) -> Record:
+def start(path: str, told: LaunchSecrets) -> Record:
     """Make this host look like the plan's attempt. Answers once its daemon is there; safe to repeat: an attempt whose
     program was once started is never started again."""
     from tpujob.agent.daemon import spawn
@@ -90,7 +90,7 @@ def _command_lock() -> Generator[None, None, None]:
         os.close(descriptor)
 
 
-def _told() -> Told:
+def _told() -> LaunchSecrets:
     """What standard input holds. Raises Failure."""
     said = parse_json(sys.stdin.buffer.read())
     secrets: Any = said.get("secrets")
@@ -98,7 +98,7 @@ def _told() -> Told:
     given += list(cast(Record, secrets).values()) if isinstance(secrets, dict) else [None]
     if not all(isinstance(value, str) for value in given):
         raise Failure("the keys and secrets did not arrive")
-    return Told(said["key"], said["cache_key"], secrets)
+    return LaunchSecrets(said["key"], said["cache_key"], secrets)
 
 
 def main() -> int:
@@ -118,7 +118,7 @@ def main() -> int:
     given = parser.parse_args()
     try:
         if given.command == "start":
-            answer = start(given.plan, _told() if given.told else Told())
+            answer = start(given.plan, _told() if given.told else LaunchSecrets())
         elif given.command == "stop":
             answer = (ask_to_stop if given.ask else stop)(given.grace, given.discard)
         elif given.command == "live":

@@ -13,7 +13,7 @@ from typing import Any, Callable, List, Optional, cast
 
 from tpujob.agent import live
 from tpujob.agent.attempts import AttemptState
-from tpujob.agent.base import Failure, Stopped, Told, read_json, write_json
+from tpujob.agent.base import Failure, LaunchSecrets, Stopped, read_json, write_json
 from tpujob.agent.folders import AttemptFolder
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.runtimes import Runtime
@@ -45,7 +45,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP, signal
 class HostAttempt:
     """One attempt on this host. Its methods are for the main thread."""
 
-    def __init__(self, plan: Plan, folder: AttemptFolder, told: Told) -> None:
+    def __init__(self, plan: Plan, folder: AttemptFolder, told: LaunchSecrets) -> None:
         """Signals are heard from now on. What it was told is in no file."""
         self.plan, self.folder, self.secrets = plan, folder, dict(told.secrets)
         self.key, self.cache_key = told.key, told.cache_key

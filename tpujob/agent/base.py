@@ -21,7 +21,7 @@ Check = Callable[[], None]  #: raises Stopped once the attempt is told to stop
 Aside = Callable[..., Any]
 
 
-class Told(NamedTuple):
+class LaunchSecrets(NamedTuple):
     """What came by standard input: it is in memory alone, and in no file of this host."""
 
     key: str = ""  #: of the attempt: signs what this host says

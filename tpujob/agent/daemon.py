@@ -10,7 +10,7 @@ import traceback
 from typing import Optional
 
 from tpujob.agent.attempt import HostAttempt
-from tpujob.agent.base import Failure, Stopped, Told, remove_file, take_lock
+from tpujob.agent.base import Failure, LaunchSecrets, Stopped, remove_file, take_lock
 from tpujob.agent.commands import run_program
 from tpujob.agent.ending import blame_memory, finish
 from tpujob.agent.folders import AttemptFolder
@@ -21,7 +21,7 @@ from tpujob.protocol import Phase, Plan
 # How it is started ---------------------------------------------------------------------------------------------------
 
 
-def spawn(plan: Plan, folder: AttemptFolder, told: Told) -> int:
+def spawn(plan: Plan, folder: AttemptFolder, told: LaunchSecrets) -> int:
     """Start the attempt's daemon; returns its pid once it has its lock and its record. Raises Failure."""
     reader, writer = os.pipe()
     if os.fork() == 0:
@@ -50,7 +50,7 @@ def spawn(plan: Plan, folder: AttemptFolder, told: Told) -> int:
     return int(answer)
 
 
-def _be_daemon(plan: Plan, folder: AttemptFolder, told: Told, answer: int) -> None:
+def _be_daemon(plan: Plan, folder: AttemptFolder, told: LaunchSecrets, answer: int) -> None:
     """What the detached process does, for all its life."""
     try:
         os.makedirs(folder.path, mode=0o700, exist_ok=True)

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from tpujob.domain.access import Rule
+from tpujob.domain.access import AccessRule
 from tpujob.domain.pages import PAGE
 
 M = TypeVar("M", bound=Callable[..., Any])
@@ -37,7 +37,7 @@ class Method(NamedTuple):
     name: str
     verb: str
     path: str  #: below `/v1`; a part in braces is the argument of that name
-    rule: Rule
+    rule: AccessRule
     tag: str  #: its heading on the page at `/docs`
     function: Callable[..., Any]  #: of `JobsApi`
     doc: str
@@ -66,7 +66,7 @@ class Method(NamedTuple):
         return "query" if self.verb in ("GET", "DELETE") or argument in self.query else "body"
 
 
-def method(verb: str, path: str, rule: Rule, tag: str = "", **more: Any) -> Callable[[M], M]:
+def method(verb: str, path: str, rule: AccessRule, tag: str = "", **more: Any) -> Callable[[M], M]:
     """The row of the method below it; `more`: further fields of `Method`. Left out, the tag is `jobs`, or `one job` for
     a path with a job in it."""
     tag = tag or ("one job" if "{job}" in path else "jobs")

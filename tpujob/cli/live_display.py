@@ -21,7 +21,7 @@ LOOK_EVERY = 1.0  #: seconds, at the latest: reports of progress change no recor
 PLAIN_EVERY = 5.0  #: seconds between plain lines of progress
 
 
-class Sink(AbstractContextManager["Sink"], Protocol):
+class LineSink(AbstractContextManager["LineSink"], Protocol):
     """Shows a job as it changes."""
 
     def show(self, job: JobView, fresh: Sequence[EventView], now: float) -> None: ...
@@ -34,7 +34,7 @@ class Sink(AbstractContextManager["Sink"], Protocol):
 def follow(
     retrying: RetryingClient,
     job_id: str,
-    sink: Sink,
+    sink: LineSink,
     *,
     each: Callable[[JobView], str] = lambda _job: "",
 ) -> JobView:
@@ -55,7 +55,7 @@ def follow(
     raise AssertionError("the hints never end")
 
 
-def sink_for(screen: Screen, *, list_price: float | None = None) -> Sink:
+def sink_for(screen: Screen, *, list_price: float | None = None) -> LineSink:
     """The live panel on a terminal that is wide enough, plain lines elsewhere."""
     if screen.tty and screen.columns >= 60:
         from tpujob.cli.render.panel import Panel
@@ -64,7 +64,7 @@ def sink_for(screen: Screen, *, list_price: float | None = None) -> Sink:
     return PlainLines(screen)
 
 
-class PlainLines(Sink):
+class PlainLines(LineSink):
     """A line for each event, and one for progress now and then."""
 
     def __init__(self, screen: Screen) -> None:

@@ -58,7 +58,7 @@ _Resource = Annotated[str, kinds.or_empty(kinds.matching(_RESOURCE, "the name of
 _LabelText = Annotated[str, _matching(_LABEL, "up to 63 of a-z, 0-9, _ and -")]
 
 
-class Grant(kinds.Part):
+class GrantSetting(kinds.SpecPart):
     """Chips that a programme such as the TPU Research Cloud pays for."""
 
     type: Annotated[str, BeforeValidator(kinds.generation)]
@@ -67,7 +67,7 @@ class Grant(kinds.Part):
     chips: Annotated[int, BeforeValidator(kinds.count(100_000))]
 
 
-class PeriodBudget(kinds.Part):
+class PeriodBudget(kinds.SpecPart):
     """What may be spent each month, or altogether."""
 
     usd: Usd
@@ -76,7 +76,7 @@ class PeriodBudget(kinds.Part):
     ] = None
 
 
-class Budgets(kinds.Part):
+class Budgets(kinds.SpecPart):
     """What all jobs of the context may cost, or those of one user."""
 
     project: PeriodBudget | None = None
@@ -86,7 +86,7 @@ class Budgets(kinds.Part):
     ] = Field(default_factory=dict)
 
 
-class Context(kinds.Part):
+class Context(kinds.SpecPart):
     """One place where jobs run. Empty: the project's default, or nothing of the kind."""
 
     name: Annotated[
@@ -154,7 +154,7 @@ class Context(kinds.Part):
     ] = "(default)"
     #: the region that secrets are kept in, where an organization allows no other; empty: Google chooses
     secret_region: Annotated[str, kinds.or_empty(kinds.region)] = ""
-    grants: Annotated[tuple[Grant, ...], Field(strict=False)] = ()
+    grants: Annotated[tuple[GrantSetting, ...], Field(strict=False)] = ()
     #: a file of the user's own prices, by its path or by its name beside this file
     prices: Annotated[str, kinds.or_empty(kinds.text(1024))] = ""
     budgets: Budgets = Budgets()
@@ -203,7 +203,7 @@ class Context(kinds.Part):
 _ALLOWED: Allowed = {
     (): tuple(Context.model_fields),
     ("sign_in",): tuple(SignIn.model_fields),
-    ("grants", EACH): tuple(Grant.model_fields),
+    ("grants", EACH): tuple(GrantSetting.model_fields),
     ("budgets",): tuple(Budgets.model_fields),
     ("budgets", "project"): tuple(PeriodBudget.model_fields),
     ("budgets", "users", EACH): tuple(PeriodBudget.model_fields),

@@ -38,7 +38,7 @@ _Name = Annotated[str, BeforeValidator(kinds.channel)]
 _Names = Annotated[tuple[_Name, ...], BeforeValidator(kinds.names("a channel", kinds.channel))]
 
 
-class ChannelFile(kinds.Part):
+class ChannelFile(kinds.SpecPart):
     """One channel: exactly one of slack, email and webhook."""
 
     slack: _Secret = ""  #: the secret that holds the URL of an incoming webhook
@@ -71,7 +71,7 @@ class ChannelFile(kinds.Part):
         return self
 
 
-class MailServer(kinds.Part):
+class MailServer(kinds.SpecPart):
     """The server that takes e-mail."""
 
     host: Annotated[str, _matching(_HOST, "the name of a host")]
@@ -95,7 +95,7 @@ class MailServer(kinds.Part):
         return self
 
 
-class RuleFile(kinds.Part):
+class RuleFile(kinds.SpecPart):
     """Which events are reported on which channels."""
 
     channels: _Names
@@ -108,7 +108,7 @@ class RuleFile(kinds.Part):
     ] = ()  #: left out: everything
 
 
-class NotificationSettings(kinds.Part):
+class NotificationSettings(kinds.SpecPart):
     """What a context says of notifications."""
 
     #: the address of the status page, for links

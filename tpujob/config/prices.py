@@ -120,7 +120,7 @@ _Source = Annotated[str | None, BeforeValidator(kinds.optional(kinds.text(200)))
 _AsOf = Annotated[date | None, BeforeValidator(kinds.optional(_day))]
 
 
-class _Row(kinds.Part):
+class _Row(kinds.SpecPart):
     item: Annotated[str, BeforeValidator(_item)]
     where: Annotated[str, BeforeValidator(kinds.text(100))] = ""
     pricing: Annotated[str, BeforeValidator(kinds.text(40))] = ""
@@ -131,7 +131,7 @@ class _Row(kinds.Part):
     note: Annotated[str | None, BeforeValidator(kinds.optional(kinds.text(500)))] = None
 
 
-class _File(kinds.Part):
+class _File(kinds.SpecPart):
     """`source` and `as_of` are those of every row that has none of its own."""
 
     source: _Source = None

@@ -26,7 +26,7 @@ _Client = Annotated[
 _Secret = Annotated[str, kinds.or_empty(kinds.matching(_SECRET, "an OAuth client's secret"))]
 
 
-class SignIn(kinds.Part):
+class SignIn(kinds.SpecPart):
     """The lab's own OAuth client, and who signs in. The secret of a desktop client is none: everybody has it."""
 
     client_id: _Client = ""  #: of type "Desktop app"

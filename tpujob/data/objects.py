@@ -1,6 +1,6 @@
-"""What copying needs of a storage: `Reader` of any, `Objects` of Cloud Storage. Facts only, no calls here.
+"""What copying needs of a storage: `SourceReader` of any, `Objects` of Cloud Storage. Facts only, no calls here.
 
-`adapters/gcs/objects.py` implements both, `adapters/s3` and `adapters/https` implement `Reader`.
+`adapters/gcs/objects.py` implements both, `adapters/s3` and `adapters/https` implement `SourceReader`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -145,7 +145,7 @@ class Problems:
 
 
 @dataclass(slots=True)
-class Outcome(Problems):
+class CopyOutcome(Problems):
     """What a sync did."""
 
     copied: int = 0
@@ -157,7 +157,7 @@ class Outcome(Problems):
     traffic: Traffic = field(default_factory=Traffic)
 
 
-class Reader(Protocol):
+class SourceReader(Protocol):
     """The objects of a storage, to be read. Threads share it.
 
     `pages` and `look` repeat what may be repeated. Raises NotFound, Refused, Transient (it was repeated and the time is
@@ -182,7 +182,7 @@ class Reader(Protocol):
         ...
 
 
-class Objects(Reader, Protocol):
+class Objects(SourceReader, Protocol):
     """The objects of Cloud Storage. Threads share it.
 
     Each method repeats what may be repeated. Raises NotFound, Conflict (a condition does not hold), Refused, Transient
@@ -192,7 +192,7 @@ class Objects(Reader, Protocol):
     operations: Operations
 
     def pages(self, bucket: str, prefix: str, start: str = "") -> Iterator[Sequence[ObjectFacts]]:
-        """As a `Reader` does; of the names, those from `start` on."""
+        """As a `SourceReader` does; of the names, those from `start` on."""
         ...
 
     def put(

@@ -37,7 +37,7 @@ class Unlimited:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class WritePace:
     """The rule for one bucket. Times are seconds of one clock."""
 
     rate: float  #: writes a second, at `since`
@@ -49,12 +49,12 @@ class Pace:
         """Writes a second: at most twice as many after each 20 minutes, evenly."""
         return self.rate * 2 ** (max(0.0, now - self.since) / DOUBLING)
 
-    def slot(self, now: float) -> tuple[float, Pace]:
+    def slot(self, now: float) -> tuple[float, WritePace]:
         """When one more write may be sent, and the pace after it. Time in which nothing was sent is not saved up."""
         begin = max(now, self.free)
         return begin, replace(self, free=begin + 1 / self.at(now))
 
-    def slower(self, now: float) -> Pace:
+    def slower(self, now: float) -> WritePace:
         """After a refusal: half the rate, which grows again from there."""
         if now - self.cut < _CALM:
             return self
@@ -72,7 +72,7 @@ class RateLimit:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._clock, self._sleep, self._chance = clock, sleep, chance
-        self._paces: dict[str, Pace] = {}
+        self._paces: dict[str, WritePace] = {}
         self._lock = threading.Lock()
 
     def wait(self, bucket: str) -> None:
@@ -90,5 +90,5 @@ class RateLimit:
             now = self._clock()
             self._paces[bucket] = self._pace(bucket, now).slower(now)
 
-    def _pace(self, bucket: str, now: float) -> Pace:
-        return self._paces.get(bucket) or Pace(FIRST, now)
+    def _pace(self, bucket: str, now: float) -> WritePace:
+        return self._paces.get(bucket) or WritePace(FIRST, now)

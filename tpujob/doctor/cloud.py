@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tpujob.doctor import access, machine, network, places
 from tpujob.doctor.access import Database, Identity, NoIdentity, Project
 from tpujob.doctor.findings import Finding, NotSeen
-from tpujob.doctor.network import Network, Rule, Subnetwork
+from tpujob.doctor.network import FirewallRule, Network, Subnetwork
 from tpujob.doctor.places import Addresses
 from tpujob.doctor.quota import Limit
 from tpujob.errors import LOGIN
@@ -31,7 +31,7 @@ class ProjectSeen:
     service_account: frozenset[str] | NotSeen | None
     limits: Sequence[Limit] | NotSeen
     network: Network | NotSeen | None
-    rules: Sequence[Rule] | NotSeen
+    rules: Sequence[FirewallRule] | NotSeen
     ahead_s: float | NotSeen  #: this machine's clock
     types: Mapping[str, frozenset[str] | NotSeen]
     addresses: Mapping[str, Addresses | NotSeen]

@@ -84,7 +84,7 @@ def check_way_out(context: Context, region: str, seen: Subnetwork | NotSeen | No
     return ok(name, "Private Google Access and Cloud NAT")
 
 
-def check_ssh(context: Context, rules: Sequence[Rule] | NotSeen) -> Finding:
+def check_ssh(context: Context, rules: Sequence[FirewallRule] | NotSeen) -> Finding:
     """That the firewall lets the backend in, the way the context has chosen."""
     name = "SSH"
     network = last_part(network_name(context))
@@ -132,7 +132,7 @@ def check_host_keys(trust: Mapping[str, str]) -> Finding:
 
 
 def check_between_hosts(
-    context: Context, region: str, seen: Subnetwork, rules: Sequence[Rule] | NotSeen
+    context: Context, region: str, seen: Subnetwork, rules: Sequence[FirewallRule] | NotSeen
 ) -> Finding:
     """That the firewall lets the hosts of a slice, which share a subnetwork, find each other."""
     name, network = f"hosts {region}", last_part(network_name(context))
@@ -170,7 +170,7 @@ OUTSIDE = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FirewallRule:
     """One firewall rule of the network, for what comes in."""
 
     name: str
@@ -185,8 +185,8 @@ class Rule:
 
 
 def opening(
-    rules: Sequence[Rule], context: Context, source: str, port: int
-) -> tuple[list[Rule], list[Rule]]:
+    rules: Sequence[FirewallRule], context: Context, source: str, port: int
+) -> tuple[list[FirewallRule], list[FirewallRule]]:
     """The rules that let TCP to that port in from all of `source` (OUTSIDE: from anywhere at all): those that apply to
     our hosts, and those that apply to others alone. One that is denied at a smaller or equal priority number is not
     among them."""
@@ -203,18 +203,18 @@ def opening(
     )
 
 
-def closing(rules: Sequence[Rule], context: Context, port: int) -> list[Rule]:
+def closing(rules: Sequence[FirewallRule], context: Context, port: int) -> list[FirewallRule]:
     """The rules that deny TCP to that port of our hosts to anybody."""
     return [r for r in rules if not r.allows and _applies(r, context) and _has_port(r, port)]
 
 
-def _applies(rule: Rule, context: Context) -> bool:
+def _applies(rule: FirewallRule, context: Context) -> bool:
     if not rule.tags and not rule.accounts:
         return True
     return bool({*rule.tags} & {*context.tags}) or context.service_account in rule.accounts
 
 
-def _covers(rule: Rule, context: Context, source: str, port: int) -> bool:
+def _covers(rule: FirewallRule, context: Context, source: str, port: int) -> bool:
     if not _has_port(rule, port):
         return False
     if source == OUTSIDE:
@@ -234,11 +234,11 @@ def _outside(source: str) -> bool:
         return False
 
 
-def _has_port(rule: Rule, port: int) -> bool:
+def _has_port(rule: FirewallRule, port: int) -> bool:
     return any(low <= port <= high for low, high in rule.ports)
 
 
-def _shuts(deny: Rule, rule: Rule, source: str) -> bool:
+def _shuts(deny: FirewallRule, rule: FirewallRule, source: str) -> bool:
     """Whether it takes away everything for which the rule is wanted."""
     wanted = [source] if source else rule.sources
     return all(any(within(one, d) for d in deny.sources) for one in wanted)

@@ -15,7 +15,7 @@ from tpujob.errors import BadSpec
 from tpujob.ports import BucketFacts
 
 if TYPE_CHECKING:
-    from tpujob.config.context import Context, Grant
+    from tpujob.config.context import Context, GrantSetting
 
 #: where a person asks for more
 QUOTA_PAGE = "https://console.cloud.google.com/iam-admin/quotas"
@@ -148,11 +148,11 @@ def _generations(types: frozenset[str]) -> set[str]:
     return found
 
 
-def _granted(grants: Sequence[Grant], zone: str) -> list[str]:
+def _granted(grants: Sequence[GrantSetting], zone: str) -> list[str]:
     return list(dict.fromkeys(grant.type for grant in grants if grant.zone == zone))
 
 
-def _hosts(grant: Grant) -> int:
+def _hosts(grant: GrantSetting) -> int:
     return -(-grant.chips // accelerators.CHIPS_PER_HOST)
 
 

@@ -19,7 +19,7 @@ from tpujob.domain.hardware.accelerators import region_of
 from tpujob.errors import BadRequest, BadSpec
 
 if TYPE_CHECKING:
-    from tpujob.config.context import Grant
+    from tpujob.config.context import GrantSetting
 
 
 Unit = Literal["cores", "chips", ""]
@@ -33,7 +33,7 @@ LIMITS_TAKE, USE_TAKES = "serviceusage.quotas.get", "monitoring.timeSeries.list"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class QuotaKind:
     """What one quota is of."""
 
     generation: str
@@ -44,7 +44,7 @@ class Kind:
 @dataclass(frozen=True, slots=True)
 class Limit:
     metric: str  #: as the API calls it
-    kind: Kind | None  #: None: it is not of TPUs, or of a kind that the table does not know
+    kind: QuotaKind | None  #: None: it is not of TPUs, or of a kind that the table does not know
     scope: Scope
     place: str  #: a zone or region; empty: every one that has no limit of its own
     limit: int | None  #: None: there is none
@@ -56,7 +56,7 @@ class Limit:
 class Held:
     """What the API lists in one zone, whoever made it. Suspended and failed requests hold quota too."""
 
-    kind: Kind
+    kind: QuotaKind
     zone: str
     chips: int
 
@@ -65,7 +65,7 @@ class Held:
 class Reported:
     """What Cloud Monitoring says is in use, in the quota's own unit. It may be hours old."""
 
-    kind: Kind
+    kind: QuotaKind
     zone: str
     amount: int
 
@@ -74,7 +74,7 @@ class Reported:
 class Allowance:
     """One row: one kind of TPU in one zone."""
 
-    kind: Kind
+    kind: QuotaKind
     zone: str
     zone_limit: int | None  #: None: no limit
     region_limit: int | None
@@ -107,7 +107,7 @@ class Stock:
 
 
 @dataclass(frozen=True, slots=True)
-class Overview:
+class QuotaOverview:
     """All that there is to show about quota in one place."""
 
     of: str  #: the project, or what stands for one
@@ -124,19 +124,19 @@ def unit_of(generation: str) -> Unit:
     return "cores" if found and found.suffix_counts_cores else "chips"
 
 
-def per_chip(kind: Kind, unit: Unit) -> int:
+def per_chip(kind: QuotaKind, unit: Unit) -> int:
     """How much of the quota one chip takes."""
     found = accelerators.generation(kind.generation)
     return found.cores_per_chip if found and unit == "cores" else 1
 
 
-def kind_of(type: str, pricing: str) -> Kind:
+def kind_of(type: str, pricing: str) -> QuotaKind:
     """The quota that a slice of that type counts against. That v5e slices of one host count as serving is inferred
     (live: usage-held)."""
     found = accelerators.find(type)
     row = accelerators.generation(found.generation)
     separate = row is not None and row.one_host_quota and found.hosts == 1
-    return Kind(found.generation, pricing, ONE_HOST if separate else "")
+    return QuotaKind(found.generation, pricing, ONE_HOST if separate else "")
 
 
 def allowance_view(row: Allowance) -> AllowanceView:
@@ -163,7 +163,7 @@ def allowances(
     *,
     held: Sequence[Held] | None = None,
     reported: Sequence[Reported] | None = None,
-    grants: Sequence[Grant] = (),
+    grants: Sequence[GrantSetting] = (),
     closed: Iterable[str] = (),
     closed_kinds: bool = False,
 ) -> list[Allowance]:
@@ -172,7 +172,7 @@ def allowances(
     `closed_kinds`: also what has a limit of 0."""
     kinds = {one.kind for one in limits if one.kind}
     kinds |= {one.kind for one in held or ()} | {one.kind for one in reported or ()}
-    kinds |= {Kind(one.type, one.pricing) for one in grants}
+    kinds |= {QuotaKind(one.type, one.pricing) for one in grants}
     order = {name: place for place, name in enumerate(accelerators.GENERATIONS)}
     last = len(order)  # what no table has
     ordered = sorted(
@@ -193,12 +193,12 @@ def allowances(
 
 
 def _allowance(
-    kind: Kind,
+    kind: QuotaKind,
     zone: str,
     limits: Sequence[Limit],
     held: Sequence[Held] | None,
     reported: Sequence[Reported] | None,
-    grants: Sequence[Grant],
+    grants: Sequence[GrantSetting],
 ) -> Allowance:
     ours = [one for one in limits if one.kind == kind]
     in_zone, in_region = _at(ours, "zone", zone), _at(ours, "region", region_of(zone))
@@ -240,7 +240,7 @@ def _of_one(limits: Sequence[Limit], metric: str, scope: Scope, place: str) -> L
 
 
 def _used(
-    kind: Kind,
+    kind: QuotaKind,
     zone: str,
     per_chip: int,
     held: Sequence[Held] | None,

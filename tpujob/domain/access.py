@@ -45,7 +45,7 @@ BACKEND = Principal("backend", "tpujob", Role.ADMIN)
 SCHEDULER = Principal("scheduler", "Cloud Scheduler")
 
 
-class Rule(NamedTuple):
+class AccessRule(NamedTuple):
     """The least role that a method needs."""
 
     own: Role  #: for what is the caller's own, and for what belongs to nobody
@@ -53,14 +53,18 @@ class Rule(NamedTuple):
 
 
 #: about no single job
-VIEWERS, SUBMITTERS, ADMINS = Rule(Role.VIEWER), Rule(Role.SUBMITTER), Rule(Role.ADMIN)
+VIEWERS, SUBMITTERS, ADMINS = (
+    AccessRule(Role.VIEWER),
+    AccessRule(Role.SUBMITTER),
+    AccessRule(Role.ADMIN),
+)
 #: about a job: everybody may see that of others, or only an admin may read it, or act on it
-SEEN_JOBS = Rule(Role.VIEWER, others=Role.VIEWER)
-READ_OWN_JOBS = Rule(Role.VIEWER, others=Role.ADMIN)
-OWN_JOBS = Rule(Role.SUBMITTER, others=Role.ADMIN)
+SEEN_JOBS = AccessRule(Role.VIEWER, others=Role.VIEWER)
+READ_OWN_JOBS = AccessRule(Role.VIEWER, others=Role.ADMIN)
+OWN_JOBS = AccessRule(Role.SUBMITTER, others=Role.ADMIN)
 
 
-def check(who: Principal, method: str, rule: Rule | None) -> None:
+def check(who: Principal, method: str, rule: AccessRule | None) -> None:
     """Raises Forbidden unless the rule of a method allows it to the caller, for something of their own. A method
     without a rule is refused to everybody."""
     if rule is None:
@@ -71,7 +75,9 @@ def check(who: Principal, method: str, rule: Rule | None) -> None:
         _need(who, rule.own, method)
 
 
-def check_owner(who: Principal, method: str, rule: Rule | None, job_id: str, owner: str) -> None:
+def check_owner(
+    who: Principal, method: str, rule: AccessRule | None, job_id: str, owner: str
+) -> None:
     """Raises Forbidden unless the caller may call the method for the job of that owner. Records of before there were
     owners belong to admins."""
     check(who, method, rule)

@@ -20,7 +20,7 @@ from tpujob.domain.events import PAYLOADS, Event
 from tpujob.domain.failures import disclosure
 from tpujob.domain.model import SCHEMA_VERSION, Job, Json, Suspect
 from tpujob.domain.notifications.model import Message
-from tpujob.domain.spec.fields import Part
+from tpujob.domain.spec.fields import SpecPart
 from tpujob.domain.spec.jobspec import JobSpec
 from tpujob.errors import DamagedRecord, StoreError
 
@@ -163,7 +163,7 @@ def _problem(found: ErrorDetails, below: tuple[str, ...]) -> str:
 MOST_SHARED = 4096
 _PARTS = ("tpu", "run", "recovery", "watch")
 
-_known: dict[tuple[type[Part], str], Part] = {}
+_known: dict[tuple[type[SpecPart], str], SpecPart] = {}
 #: of a spec that a store keeps: every default is filled in
 _ALL = set(JobSpec.model_fields)
 
@@ -174,7 +174,7 @@ def shared(spec: JobSpec) -> JobSpec:
     return JobSpec.model_construct(_ALL, **{**dict(spec), **parts})
 
 
-def _one(part: Part) -> Part:
+def _one(part: SpecPart) -> SpecPart:
     if len(_known) >= MOST_SHARED:
         _known.clear()
     return _known.setdefault((type(part), part.model_dump_json()), part)

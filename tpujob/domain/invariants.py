@@ -11,7 +11,7 @@ from itertools import pairwise
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.failures.retry import POLICIES, limit_of
 from tpujob.domain.lifecycle import REFUSALS, TABLE, apply, may_end
-from tpujob.domain.model import Job, Role, Slice, State, Wish
+from tpujob.domain.model import DesiredState, Job, Slice, SliceRole, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def _slices_kept(before: Sequence[Slice], after: Sequence[Slice]) -> Iterable[tu
                 yield "I6", f"{one.name} was taken out of the record"
         elif one.gone_at is not None and one.gone_at != other.gone_at:
             yield "I6", f"{one.name} was gone and is there again"
-        elif one.role is Role.CONDEMNED and other.role is not Role.CONDEMNED:
+        elif one.role is SliceRole.CONDEMNED and other.role is not SliceRole.CONDEMNED:
             yield "I6", f"{one.name} was condemned and serves again"
 
 
@@ -83,7 +83,7 @@ def first_record(job: Job) -> Job:
         user=job.user,
         spec=job.spec,
         state=State.QUEUED,
-        wish=Wish.RUN,
+        wish=DesiredState.RUN,
         created_at=job.created_at,
         state_since=job.created_at,
         wake=job.created_at,
@@ -125,17 +125,19 @@ def unclaimed(names: Iterable[str], jobs: Iterable[Job]) -> list[str]:
 
 def _slices(job: Job) -> Iterable[tuple[str, str]]:
     live = [s for s in job.slices if s.gone_at is None]
-    if len([s for s in live if s.role is Role.SERVING]) > 1:
+    if len([s for s in live if s.role is SliceRole.SERVING]) > 1:
         yield "I1", f"{', '.join(s.name for s in live)} are served at once"
-    if (job.state is State.QUEUED or job.state.final) and any(s.role is Role.SERVING for s in live):
+    if (job.state is State.QUEUED or job.state.final) and any(
+        s.role is SliceRole.SERVING for s in live
+    ):
         yield "I2", f"it is {job.state} and owns {live[-1].name}"
-    if job.state.final and any(s.role is Role.CONDEMNED for s in live):
-        names = ", ".join(s.name for s in live if s.role is Role.CONDEMNED)
+    if job.state.final and any(s.role is SliceRole.CONDEMNED for s in live):
+        names = ", ".join(s.name for s in live if s.role is SliceRole.CONDEMNED)
         yield "I2", f"it is {job.state}, and {names} was condemned and is not gone"
     if any(k >= next_k for k, next_k in pairwise(s.k for s in job.slices)):
         yield "I1", f"its slices are numbered {[s.k for s in job.slices]}"
     for one in job.slices:
-        if one.role is Role.CONDEMNED and not one.delete_reason:
+        if one.role is SliceRole.CONDEMNED and not one.delete_reason:
             yield "I5", f"{one.name} was condemned without a reason"
         if one.delete_asked_at is not None and not one.delete_reason:
             yield "I5", f"{one.name} was deleted without a reason"

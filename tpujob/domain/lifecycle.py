@@ -37,15 +37,15 @@ from tpujob.domain.events import (
 from tpujob.domain.model import (
     Attempt,
     Cause,
+    DesiredState,
     End,
     Endpoint,
     Job,
     Outcome,
     Rest,
-    Role,
     Slice,
+    SliceRole,
     State,
-    Wish,
 )
 from tpujob.domain.progress import resume_before
 
@@ -206,7 +206,7 @@ def _folded(job: Job, happened: Event) -> Job:
         case BudgetChanged(limit):
             return _budget_changed(job, limit)
         case CleanRequested(checkpoints):
-            return replace(job, wish=Wish.CLEAN, wipe_checkpoints=checkpoints)
+            return replace(job, wish=DesiredState.CLEAN, wipe_checkpoints=checkpoints)
         case None:
             return _without_payload(job, happened.kind, at)
 
@@ -220,9 +220,9 @@ def _without_payload(job: Job, kind: EventKind, at: float) -> Job:
         case _E.RESUMED:
             return _new_attempt(replace(job, stopped=True, then=None, cause=None), at)
         case _E.CANCEL_REQUESTED:
-            return replace(job, wish=Wish.CANCEL, wipe_checkpoints=False)
+            return replace(job, wish=DesiredState.CANCEL, wipe_checkpoints=False)
         case _E.RELEASE_REQUESTED:
-            return replace(job, wish=Wish.RELEASE, wipe_checkpoints=False)
+            return replace(job, wish=DesiredState.RELEASE, wipe_checkpoints=False)
         case _E.RESUME_REQUESTED:
             return _resume_requested(job, at)
         case _:
@@ -276,12 +276,12 @@ def _with_endpoints(job: Job, at: float, endpoints: tuple[Endpoint, ...]) -> Job
 
 
 def _condemned(job: Job, at: float, reason: str) -> Job:
-    kept = _change_serving(job, role=Role.CONDEMNED, condemned_at=at, delete_reason=reason)
+    kept = _change_serving(job, role=SliceRole.CONDEMNED, condemned_at=at, delete_reason=reason)
     return replace(kept, cause=None)
 
 
 def _resume_requested(job: Job, at: float) -> Job:
-    wanted = replace(job, wish=Wish.RUN, wipe_checkpoints=False)
+    wanted = replace(job, wish=DesiredState.RUN, wipe_checkpoints=False)
     if not job.state.final:
         return wanted
     # a fresh start: what was spent and how it ended are history

@@ -38,7 +38,7 @@ class State(StrEnum):
         return self in (State.SUCCEEDED, State.FAILED, State.CANCELLED)
 
 
-class Wish(StrEnum):
+class DesiredState(StrEnum):
     """What the user last asked for. An intent: the reconciler carries it out."""
 
     RUN = "run"
@@ -76,7 +76,7 @@ class Cause(StrEnum):
     CANCELLED = "CANCELLED"
 
 
-class Role(StrEnum):
+class SliceRole(StrEnum):
     SERVING = "serving"
     CONDEMNED = "condemned"  #: swapped out as bad; kept only until its replacement is ready
 
@@ -109,7 +109,7 @@ class Slice:
     runtime_version: str
     usd_per_hour: float | None  #: None: no price is known
     requested_at: float
-    role: Role = Role.SERVING
+    role: SliceRole = SliceRole.SERVING
     endpoints: tuple[Endpoint, ...] = ()
     ready_at: float | None = None  #: billing starts here
     missing_since: float | None = None  #: first seen absent although nobody saw it being deleted
@@ -300,7 +300,7 @@ class Job:
     user: str
     spec: JobSpec  #: as submitted, every default filled in; never changes
     state: State
-    wish: Wish
+    wish: DesiredState
     created_at: float
     state_since: float
     version: int = 1
@@ -367,7 +367,7 @@ class Job:
     def slice(self) -> Slice | None:
         """The serving slice: asked for and not yet seen to be gone."""
         for one in reversed(self.slices):
-            if one.gone_at is None and one.role is Role.SERVING:
+            if one.gone_at is None and one.role is SliceRole.SERVING:
                 return one
         return None
 
@@ -384,7 +384,7 @@ class Job:
     @property
     def condemned(self) -> tuple[Slice, ...]:
         """The slices that were swapped out and are not yet seen to be gone."""
-        return tuple(s for s in self.slices if s.role is Role.CONDEMNED and s.gone_at is None)
+        return tuple(s for s in self.slices if s.role is SliceRole.CONDEMNED and s.gone_at is None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ class Maintenance:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class HostReport:
     """What the agent on a host says about its attempt, and how old that is by the storage's clock."""
 
     host: int
@@ -155,11 +155,11 @@ NO_FUNDS = Funds()
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observation:
     """What could be observed of a job just now."""
 
     slices: Mapping[str, SliceSeen] = field(default_factory=dict[str, SliceSeen])  #: by slice name
-    reports: tuple[Report, ...] | Unknown = ()  #: of the newest attempt only
+    reports: tuple[HostReport, ...] | Unknown = ()  #: of the newest attempt only
     disturbed: bool = False  #: where hosts report, somebody else has written lately
     ignored: Ignored | None = None  #: what was not believed there; None: nothing
     readable_for: float = 0.0  #: seconds for which reports could be read without a break
@@ -186,6 +186,6 @@ class Seen:
         return self.of(job.slice) if job.slice else Absent()
 
     @property
-    def heard(self) -> tuple[Report, ...]:
+    def heard(self) -> tuple[HostReport, ...]:
         """The reports, as far as they could be read."""
         return () if isinstance(self.reports, Unknown) else self.reports

@@ -25,10 +25,10 @@ from tpujob.domain.failures import host_reputation, nonfinite
 from tpujob.domain.failures.retry import POLICIES
 from tpujob.domain.host import keys, plan
 from tpujob.domain.model import Cause, Job, Slice
-from tpujob.domain.observations import Present, Seen
+from tpujob.domain.observations import Observation, Present
 from tpujob.domain.placement import datasets
 from tpujob.engine.bundles import Bundles
-from tpujob.engine.observer import LOOK, Live
+from tpujob.engine.observer import LOOK, JobRuntime
 from tpujob.errors import HostKeyChanged, NotFound, Refused, StoreError, Transient
 from tpujob.ports import Blobs, Clock, Copies, Hosts, Lease, Reputation, Secrets, Slices, Store
 from tpujob.protocol import paths
@@ -58,7 +58,7 @@ class Actor:
         secrets: Secrets,
         reputation: Reputation,
         report_every: float,
-        live_of: Callable[[str], Live],
+        live_of: Callable[[str], JobRuntime],
     ) -> None:
         """`live_of`: what this process remembers of a job; told when its hosts have taken a start."""
         self.store, self.slices, self.hosts, self.blobs = store, slices, hosts, blobs
@@ -74,7 +74,7 @@ class Actor:
                 return None
         return action
 
-    def act(self, job: Job, action: Action, lease: Lease, seen: Seen | None) -> Result:
+    def act(self, job: Job, action: Action, lease: Lease, seen: Observation | None) -> Result:
         """`seen`: what looks by name have just shown; None: there were none."""
         try:
             if isinstance(action, MakeCopy):
@@ -97,7 +97,7 @@ class Actor:
             raise Transient("the lease ran out before anything was done")
         return left
 
-    def _do(self, job: Job, action: Action, lease: Lease, seen: Seen | None) -> None:
+    def _do(self, job: Job, action: Action, lease: Lease, seen: Observation | None) -> None:
         match action:
             case CreateSlice():
                 slice = _serving(job)

@@ -13,7 +13,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
-from tpujob.domain.model import Job, Wish
+from tpujob.domain.model import DesiredState, Job
 from tpujob.errors import Conflict, NotFound, Transient
 from tpujob.ports import Blobs, Store
 
@@ -54,7 +54,7 @@ class Naming:
             return None
         found = defaultdict[str, set[str]](set)
         for job in self._store.list():
-            if job.wish is not Wish.CLEAN:
+            if job.wish is not DesiredState.CLEAN:
                 for path in shipped(job):
                     found[path].add(job.id)
         return found

@@ -19,10 +19,10 @@ from tpujob.domain.observations import (
     NO_FUNDS,
     Circuit,
     Funds,
+    HostReport,
     Maintenance,
+    Observation,
     Present,
-    Report,
-    Seen,
     Silence,
     SliceSeen,
     SliceState,
@@ -49,14 +49,14 @@ PROBED = 16
 
 
 @dataclass(slots=True)
-class Live:
+class JobRuntime:
     """What is known of a job beyond its record. Lost with the process, and read again from the reports."""
 
     progress: Progress = field(default_factory=Progress)
     attempt: int = 0
     verified: VerifiedReports = field(default_factory=VerifiedReports)  #: of the newest attempt
     disturbed: bool = False  #: others write where its hosts report
-    reports: tuple[Report, ...] = ()  #: of the hosts, as they were read last
+    reports: tuple[HostReport, ...] = ()  #: of the hosts, as they were read last
     heard_at: float = 0.0  #: when that was
     maintenance: Maintenance | None = None  #: the first that is announced for a host
     moved_at: float | None = None  #: when the step was last seen to change
@@ -125,7 +125,7 @@ class Live:
         self.leaving &= slices.keys()
 
 
-def _quiet(report: Report, every: float) -> bool:
+def _quiet(report: HostReport, every: float) -> bool:
     """Whether there has been no word of a host for a while."""
     return report.age > PROBE_AFTER * stall.pace(every) and report.phase != Phase.EXITED
 
@@ -155,17 +155,17 @@ class Observer:
         self.report_every = report_every
         self.report_cache = ReportCache(blobs, clock, prices)
         self.slice_cache = SliceCache(slices, clock)
-        self.live: dict[str, Live] = {}
+        self.live: dict[str, JobRuntime] = {}
         self._probing = threading.Semaphore(PROBED)
 
-    def live_of(self, job_id: str) -> Live:
+    def live_of(self, job_id: str) -> JobRuntime:
         """What is known of it; nothing as yet, if it was never looked at."""
         found = self.live.get(job_id)
         if found is None:
-            found = self.live[job_id] = Live()
+            found = self.live[job_id] = JobRuntime()
         return found
 
-    def look(self, job: Job, *, by_name: bool = False) -> Seen:
+    def look(self, job: Job, *, by_name: bool = False) -> Observation:
         """Everything that a decision about this job depends on. `by_name`: its slices as the cloud shows each of them
         now, and not as its newest list does."""
         began = self.clock.now()
@@ -191,7 +191,7 @@ class Observer:
             reports = self._reports(job)
             silent = self._probe(job, reports, live)
         waits = not isinstance(reports, Unknown) and self._waits(job, reports)
-        return Seen(
+        return Observation(
             slices=slices,
             listed=any(listed for _, listed in looks.values()),
             took=self.clock.now() - began,
@@ -216,13 +216,13 @@ class Observer:
         ending = any(r.phase != Phase.RUNNING or r.notice for r in reports)
         return job.state is State.RUNNING and not ending
 
-    def _waits(self, job: Job, reports: Sequence[Report]) -> bool:
+    def _waits(self, job: Job, reports: Sequence[HostReport]) -> bool:
         """Whether there is no word of some host."""
         heard = [r for r in reports if not _quiet(r, self.report_every)]
         return job.attempt is not None and len(heard) < job.hosts
 
     def _probe(
-        self, job: Job, reports: Sequence[Report] | Unknown, live: Live
+        self, job: Job, reports: Sequence[HostReport] | Unknown, live: JobRuntime
     ) -> dict[int, Silence]:
         """Ask hosts whose reports are missing over SSH, from time to time. Returns those that do not answer there
         either, and for how long; `live.abandoned` has those whose agents have died."""
@@ -247,7 +247,7 @@ class Observer:
         found = {host: live.dead[host] for host in quiet & set(live.dead)}
         return {host: Silence(now - since, n) for host, (since, n) in found.items()}
 
-    def _reports(self, job: Job) -> tuple[Report, ...] | Unknown:
+    def _reports(self, job: Job) -> tuple[HostReport, ...] | Unknown:
         """Every host's report of the newest attempt; also remembers its progress."""
         try:
             blobs, storage_now = self.report_cache.reports_of(job, timeout=LOOK)
@@ -269,7 +269,7 @@ class Observer:
             # a listing may be older than the attempt: another backend may have started it some seconds ago
             began = job.attempt.running_at or job.attempt.started_at
             age = self.clock.now() - max(live.readable_since or 0.0, began)
-            lost = (Report(host, job.attempt.number, Phase.RUNNING, age) for host in missed)
+            lost = (HostReport(host, job.attempt.number, Phase.RUNNING, age) for host in missed)
             found = tuple(sorted((*found, *lost), key=lambda r: r.host))
         if found and job.attempt:
             progress = best_progress(found)
@@ -294,7 +294,7 @@ class Observer:
                     log.info("job %s: %s is read later: %s", job.id, blob.path, error)
         return bodies
 
-    def with_evidence(self, job: Job, seen: Seen) -> Seen:
+    def with_evidence(self, job: Job, seen: Observation) -> Observation:
         """The same with the evidence of failed hosts, as far as it can be read in time. It may name a better cause."""
         if isinstance(seen.reports, Unknown) or job.attempt is None:
             return seen

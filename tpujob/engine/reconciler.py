@@ -27,7 +27,7 @@ from tpujob.domain.host import keys
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Job
 from tpujob.domain.money.shared import SharedBudget
-from tpujob.domain.observations import Seen
+from tpujob.domain.observations import Observation
 from tpujob.domain.prices import LIST, PriceList
 from tpujob.engine.actor import Actor
 from tpujob.engine.circuits import CircuitBreaker
@@ -140,7 +140,7 @@ class Reconciler:
         return None if self._finished(job_id) else max(wake_in, 0.2)
 
     def _step(
-        self, job: Job, decide: Callable[[Job, Seen, float], Decision]
+        self, job: Job, decide: Callable[[Job, Observation, float], Decision]
     ) -> tuple[Decision, bool | None]:
         """Observe, decide and carry it out. The second is as of `_carry_out`."""
         looked = self.clock.now()
@@ -186,7 +186,12 @@ class Reconciler:
         return True
 
     def _carry_out(
-        self, job: Job, seen: Seen, looked: float, happened: Event | None, action: Action | None
+        self,
+        job: Job,
+        seen: Observation,
+        looked: float,
+        happened: Event | None,
+        action: Action | None,
     ) -> bool | None:
         """Commit, then act, under one lease. True: an event was stored; False: none; None: another backend acts, or the
         observation is too old."""
@@ -253,7 +258,7 @@ class Reconciler:
 
     # Suspects --------------------------------------------------------------------------------------------------------
 
-    def _accuse(self, job: Job, seen: Seen) -> None:
+    def _accuse(self, job: Job, seen: Observation) -> None:
         """Store what the new record shows against machines, before the record is written: nothing is lost, and as each
         accusation has an operation id, nothing counts twice."""
         physical = [r.physical for r in seen.heard]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tpujob.domain.model import Slice
 from tpujob.domain.observations import Present, SliceSeen, Unknown
-from tpujob.ports import Clock, Slices, Survey
+from tpujob.ports import Clock, Slices, SliceSurvey
 
 #: seconds for which one list serves, for each call that it takes, so that lists take at most 50 calls a minute; and at
 #: most, however many it takes
@@ -40,7 +40,7 @@ KEPT = 600.0
 @dataclass(slots=True)
 class _Listed:
     at: float  #: by this process's clock: when the list was begun
-    survey: Survey
+    survey: SliceSurvey
 
     @property
     def lasts(self) -> float:

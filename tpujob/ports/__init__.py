@@ -6,7 +6,7 @@ nothing is known) or `Refused` (a clear no), never a vendor's own error. What a 
 """
 
 from tpujob.ports.clock import Clock
-from tpujob.ports.hardware import Guest, Hosts, Listening, Owned, Slices, Survey
+from tpujob.ports.hardware import Hosts, Listening, Owned, PublishedHost, Slices, SliceSurvey
 from tpujob.ports.outbox import Outbox, Sink
 from tpujob.ports.people import KeptSecret, Members, Reputation, Secrets
 from tpujob.ports.storage import Blob, Blobs, BucketFacts, BucketPlace, Comparison, Copies
@@ -21,7 +21,6 @@ __all__ = [
     "Comparison",
     "Copies",
     "EventKey",
-    "Guest",
     "Hosts",
     "KeptSecret",
     "Lease",
@@ -29,10 +28,11 @@ __all__ = [
     "Members",
     "Outbox",
     "Owned",
+    "PublishedHost",
     "Reputation",
     "Secrets",
     "Sink",
+    "SliceSurvey",
     "Slices",
     "Store",
-    "Survey",
 ]

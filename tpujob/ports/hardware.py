@@ -27,7 +27,7 @@ class Owned:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class SliceSurvey:
     """What lists show of our slices. A list may lag behind and leave things out: what it does not show may be there."""
 
     seen: Mapping[str, SliceSeen]  #: by name
@@ -40,7 +40,7 @@ class Slices(Protocol):
         """What the cloud says about it now. Never raises: an error is Unknown."""
         ...
 
-    def survey(self, zones: Collection[str], *, timeout: float) -> Survey:
+    def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
         """What its lists show of our slices in those zones, by as few calls as it takes. Never raises: a zone that
         could not be listed is missed."""
         ...
@@ -77,7 +77,7 @@ class Slices(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class PublishedHost:
     """What a host has published about itself through the cloud, so that we know its keys before the first contact."""
 
     name: str = ""  #: of its machine; empty: not published

@@ -24,7 +24,7 @@ class BadBundle(ValueError):
     """It is no archive, or holds more than a bundle may."""
 
 
-class Member(NamedTuple):
+class ArchiveMember(NamedTuple):
     info: tarfile.TarInfo
     #: of a file, in pieces, until the next member is asked for; of anything else empty
     content: Iterator[bytes]
@@ -32,7 +32,7 @@ class Member(NamedTuple):
 
 def members(
     packed: IO[bytes], *, files: int = MAX_FILES, unpacked: int = MAX_UNPACKED
-) -> Iterator[Member]:
+) -> Iterator[ArchiveMember]:
     """What a tar.gz holds, in its order. Of `packed` only `read` is used, and its OSError is passed on. Raises
     BadBundle, also from the content of a member."""
     import gzip  # there are Pythons without zlib, and jobs without a bundle
@@ -53,7 +53,7 @@ def members(
             if not is_short(info.name):
                 text = "the bundle has a path of more than %d parts, or %d bytes in one: %.100r..."
                 raise BadBundle(text % (MAX_PARTS, MAX_PART, info.name))
-            yield Member(info, _pieces(tar, info))
+            yield ArchiveMember(info, _pieces(tar, info))
             info = tar.next()
 
 

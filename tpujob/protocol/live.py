@@ -16,7 +16,7 @@ MOST = 256 * 1024  #: bytes of lines in a message, unless one line is longer
 _MOST = 10**11  #: no log has more lines
 
 
-class Tail(NamedTuple):
+class TailMessage(NamedTuple):
     """The lines of a host after `after`, as far as they are not in the bucket. Between `after` and `line` lies nothing:
     what was there is in the bucket, or was dropped."""
 
@@ -28,22 +28,24 @@ class Tail(NamedTuple):
     data: bytes  #: each line with its time and its end
 
 
-def written(tail: Tail) -> Dict[str, Any]:
+def written(tail: TailMessage) -> Dict[str, Any]:
     said: Dict[str, Any] = tail._asdict()
     return {"kind": LOG, **said, "data": tail.data.decode("utf-8", "surrogateescape")}
 
 
-def read_tail(said: Mapping[str, Any]) -> Optional[Tail]:
+def read_tail(said: Mapping[str, Any]) -> Optional[TailMessage]:
     """None: it is none, or makes no sense."""
     text = said.get("data")
     if said.get("kind") != LOG or not isinstance(text, str):
         return None
     try:
-        host, after, line, lines, settled = (_number(said.get(name)) for name in Tail._fields[:5])
+        host, after, line, lines, settled = (
+            _number(said.get(name)) for name in TailMessage._fields[:5]
+        )
         data = text.encode("utf-8", "surrogateescape")
     except ValueError:
         return None
-    tail = Tail(host, after, line, lines, settled, data)
+    tail = TailMessage(host, after, line, lines, settled, data)
     whole = data.count(b"\n") == tail.lines and (not data or data.endswith(b"\n"))
     return tail if whole and tail.line > tail.after else None
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tpujob.api import ActionName, ActionView, AskView, RefusedView
 from tpujob.domain.access import Principal
 from tpujob.domain.hardware.accelerators import several
-from tpujob.domain.model import Cause, Job, Progress, Slice, State, Wish
+from tpujob.domain.model import Cause, DesiredState, Job, Progress, Slice, State
 from tpujob.domain.money import budget
 from tpujob.domain.observations import NO_FUNDS, Funds
 from tpujob.domain.placement import circuits
@@ -71,10 +71,10 @@ def _action(
         case "resume":
             return _resume(job, has, funds, prices, now)
         case "cancel":
-            check_stoppable(job, Wish.CANCEL)
+            check_stoppable(job, DesiredState.CANCEL)
             return _view(name, *_cancel(job))
         case "delete":
-            check_stoppable(job, Wish.RELEASE)
+            check_stoppable(job, DesiredState.RELEASE)
             return _view(name, *_delete(job))
         case "clean":
             return _clean(job)
@@ -87,13 +87,13 @@ def _view(name: ActionName, does: str, costs: str, *asks: AskView) -> ActionView
 # Stop ----------------------------------------------------------------------------------------------------------------
 
 
-def check_stoppable(job: Job, wish: Wish) -> None:
+def check_stoppable(job: Job, wish: DesiredState) -> None:
     """Raises IllegalInState when a cancel, or with RELEASE a delete, would change nothing."""
     if job.state.final:
         raise IllegalInState(f"job {job.id} has {_how(job.state)}")
-    if job.wish is Wish.CLEAN:
+    if job.wish is DesiredState.CLEAN:
         raise IllegalInState(f"job {job.id} is being cleaned")
-    if job.wish is Wish.RELEASE:
+    if job.wish is DesiredState.RELEASE:
         raise IllegalInState(f"job {job.id} is being deleted")
     if job.state is State.RELEASING and job.then in _ENDED:
         raise IllegalInState(f"job {job.id} has {job.then}, and gives its slice back")
@@ -149,12 +149,12 @@ def _give_back(job: Job) -> str:
 
 
 def _clean(job: Job) -> ActionView:
-    if job.wish is Wish.CLEAN:
+    if job.wish is DesiredState.CLEAN:
         raise IllegalInState(f"job {job.id} is being cleaned already")
     removes = "removes its logs and its record for good"
     if job.state.final:
         return _view("clean", removes, NOTHING, CHECKPOINTS)
-    first = "ends it" if job.wish is Wish.RELEASE else _give_back(job)
+    first = "ends it" if job.wish is DesiredState.RELEASE else _give_back(job)
     return _view("clean", f"{first}, then {removes}", _until_gone(job), CHECKPOINTS)
 
 
@@ -183,7 +183,7 @@ def check_resumable(job: Job) -> None:
             f"job {job.id} has succeeded; there is nothing to resume",
             hint="`tpujob create` starts a new one.",
         )
-    if job.wish is Wish.CLEAN:
+    if job.wish is DesiredState.CLEAN:
         raise IllegalInState(
             f"job {job.id} is being cleaned", hint="`tpujob create` starts a new one."
         )
@@ -192,7 +192,7 @@ def check_resumable(job: Job) -> None:
 def _resume(job: Job, has: JobProgress, funds: Funds, prices: PriceList, now: float) -> ActionView:
     check_resumable(job)
     needed = next_step.needs_budget(job) or (job.state is State.HOLDING and job.then is not None)
-    if job.wish is Wish.RUN and not job.state.final and not needed:
+    if job.wish is DesiredState.RUN and not job.state.final and not needed:
         raise IllegalInState(f"job {job.id} goes on already")
     if job.cause is Cause.BAD_SPEC and job.state.final:
         raise IllegalInState("a job file never changes: submit the corrected one as a new job")

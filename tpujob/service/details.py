@@ -10,7 +10,7 @@ from tpujob.domain.failures import host_reputation
 from tpujob.domain.model import Job, Progress, State, Suspect
 from tpujob.domain.money.goodput import Stretch, timeline
 from tpujob.domain.money.ledger import US
-from tpujob.domain.observations import Report
+from tpujob.domain.observations import HostReport
 from tpujob.domain.text import rfc3339
 from tpujob.errors import NotFound
 from tpujob.ports import Blobs
@@ -47,7 +47,7 @@ _HEARD = (State.PREPARING, State.RUNNING, State.HOLDING)
 
 def hosts(
     job: Job,
-    reports: Iterable[Report],
+    reports: Iterable[HostReport],
     heard_at: float,
     silent: Mapping[int, float],
     suspects: Iterable[Suspect] | None,
@@ -71,7 +71,7 @@ def hosts(
 def _host(
     number: int,
     address: str,
-    said: Report | None,
+    said: HostReport | None,
     heard_at: float,
     silent: float | None,
     suspects: Mapping[str, Suspect] | None,

@@ -20,7 +20,7 @@ from tpujob.domain.progress import job_progress
 from tpujob.domain.spec import dump
 from tpujob.errors import NotFound
 from tpujob.ports import Blobs
-from tpujob.protocol.bundle import BadBundle, Member, members
+from tpujob.protocol.bundle import ArchiveMember, BadBundle, members
 from tpujob.protocol.secret_names import secret_variables
 from tpujob.service.views import SET, code_view
 
@@ -149,7 +149,7 @@ def _entries(archives: Sequence[Opens]) -> dict[str, Entry]:
     return found
 
 
-def _entry(member: Member, place: int) -> Entry:
+def _entry(member: ArchiveMember, place: int) -> Entry:
     info = member.info
     if not info.isreg():
         return Entry("", 0, "link", place, info.linkname)

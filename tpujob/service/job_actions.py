@@ -7,7 +7,7 @@ from dataclasses import replace
 from tpujob.domain.access import Principal
 from tpujob.domain.events import BudgetChanged, CleanRequested, EventKind
 from tpujob.domain.lifecycle import apply, event
-from tpujob.domain.model import Job, Wish
+from tpujob.domain.model import DesiredState, Job
 from tpujob.domain.money import budget as money
 from tpujob.domain.observations import Funds
 from tpujob.domain.prices import PriceList
@@ -54,7 +54,7 @@ class JobActions:
 
     def clean(self, who: Principal, job: str, *, checkpoints: bool = False) -> Job:
         def settled(j: Job) -> bool:
-            return j.wish is Wish.CLEAN and j.wipe_checkpoints == checkpoints
+            return j.wish is DesiredState.CLEAN and j.wipe_checkpoints == checkpoints
 
         text = "clean requested" + (", with its checkpoints" if checkpoints else "")
         kind, payload = EventKind.CLEAN_REQUESTED, CleanRequested(checkpoints)
@@ -63,7 +63,7 @@ class JobActions:
     def resume(self, who: Principal, job: str, *, budget: float | None = None) -> Job:
         def settled(j: Job) -> bool:
             check_resumable(j)
-            going = j.wish is Wish.RUN and not j.state.final
+            going = j.wish is DesiredState.RUN and not j.state.final
             if not going:
                 budgets.check_resume(j, self._funds(j), self._prices, self._clock.now())
             return going
@@ -127,5 +127,7 @@ def _keep_final(job: Job) -> bool:
 
 def _already(job: Job, *, release: bool) -> bool:
     return job.wish in (
-        (Wish.RELEASE, Wish.CLEAN) if release else (Wish.CANCEL, Wish.RELEASE, Wish.CLEAN)
+        (DesiredState.RELEASE, DesiredState.CLEAN)
+        if release
+        else (DesiredState.CANCEL, DesiredState.RELEASE, DesiredState.CLEAN)
     )

@@ -42,7 +42,7 @@ from tpujob.domain.failures.disclosure import ended_by, in_full, job_in_full
 from tpujob.domain.model import Job, State
 from tpujob.domain.money import budget as money
 from tpujob.domain.pages import EVENTS
-from tpujob.engine import Live
+from tpujob.engine import JobRuntime
 from tpujob.errors import Conflict, IllegalInState, NotFound
 from tpujob.service import actions, details
 from tpujob.service.authorization import Authorized, find_job, own_key
@@ -315,7 +315,7 @@ class Jobs:
 
     def _on_hosts(self, job: Job, now: float, *, private: bool) -> list[HostView]:
         """Of a job that is not the caller's, without what is held against its machines, and without errors."""
-        live = self._engine.live.get(job.id) or Live()
+        live = self._engine.live.get(job.id) or JobRuntime()
         known = any(report.physical for report in live.reports)
         suspects = (self._reading.suspects() if known else ()) if private else None
         silent = {host: since for host, (since, _) in live.dead.items()}

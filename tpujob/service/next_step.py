@@ -4,7 +4,7 @@ from math import ceil
 
 from tpujob.api import BudgetView, CapacityView, CommandView, CopyView, NextAction, NextView
 from tpujob.domain.failures import retry
-from tpujob.domain.model import Cause, Job, State, Wish
+from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.domain.money import budget
 from tpujob.domain.placement import circuits, datasets
 from tpujob.domain.placement.circuits import Wait
@@ -26,9 +26,9 @@ def what_next(job: Job, has: JobProgress, wait: Wait | None, now: float) -> Next
     """What happens next, by itself or by a command."""
     if job.state.final:
         return _after_end(job, has)
-    if job.state is State.RELEASING and job.then in _ENDED and job.wish is not Wish.CLEAN:
+    if job.state is State.RELEASING and job.then in _ENDED and job.wish is not DesiredState.CLEAN:
         return _next("end", f"when the slice is seen to be gone, the job has {job.then}")
-    if job.wish is not Wish.RUN:
+    if job.wish is not DesiredState.RUN:
         return _on_its_way_out(job)
     due = max(job.wake, wait.first_at if wait else 0.0)
     again = f"another slice and goes on{_from_checkpoint(has)}"
@@ -71,14 +71,14 @@ _ENDED = (State.SUCCEEDED, State.FAILED)
 def _on_its_way_out(job: Job) -> NextView:
     """What follows from a cancel, a delete or a clean."""
     match job.state, job.wish:
-        case State.QUEUED, Wish.CLEAN:  # which owns no slice
+        case State.QUEUED, DesiredState.CLEAN:  # which owns no slice
             return _next("end", "it ends; then its logs and its record are removed")
         case State.QUEUED, _:
             return _next("end", "it ends as cancelled; record and logs stay")
-        case _, Wish.CLEAN:
+        case _, DesiredState.CLEAN:
             text = "it gives its slice back; then its logs and its record are removed"
             return _next("release_slice", text)
-        case _, Wish.RELEASE:
+        case _, DesiredState.RELEASE:
             text = "it gives its slice back and ends as cancelled; record and logs stay"
             return _next("release_slice", text)
         case State.HOLDING, _:
@@ -97,7 +97,7 @@ def _on_its_way_out(job: Job) -> NextView:
 
 
 def _after_end(job: Job, has: JobProgress) -> NextView:
-    if job.wish is Wish.CLEAN:
+    if job.wish is DesiredState.CLEAN:
         return _next("remove_record", "its logs and its record are being removed")
     if job.state is State.SUCCEEDED:
         return _next("nothing", "nothing is left to do", _command(job, "logs", "prints its output"))

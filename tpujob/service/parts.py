@@ -8,9 +8,9 @@ from tpujob.domain.model import Job, Slice, Suspect
 from tpujob.domain.money import Surroundings
 from tpujob.domain.observations import NO_FUNDS, Account, Circuit, Funds
 from tpujob.domain.placement import EVERYWHERE, Site
-from tpujob.engine import Bundles, Counters, Live, Loop
+from tpujob.engine import Bundles, Counters, JobRuntime, Loop
 from tpujob.ports import Blobs, Clock, Copies, Secrets, Store
-from tpujob.service.backend import BackendStatus, Process
+from tpujob.service.backend import BackendStatus, ProcessFacts
 from tpujob.service.job_actions import JobActions
 from tpujob.service.job_index import Changes, JobIndex, Records
 from tpujob.service.logs import Logs
@@ -47,7 +47,7 @@ class EngineState:
     """What the control loop knows beyond the records of jobs."""
 
     loop: Loop
-    live: Mapping[str, Live]
+    live: Mapping[str, JobRuntime]
     #: the offers that were refused lately, for all jobs
     circuits: Callable[[], Mapping[str, Circuit]] = dict
     #: what budgets depend on beside a job's record
@@ -66,7 +66,7 @@ class ServiceSettings:
     owner: str = "local"  #: what slices are labelled with
     offered: Offered = nobody_knows  #: what a zone lists
     quotas: Quotas | None = None  #: what the project may hold; None: there is none to read
-    process: Process = field(default_factory=Process)
+    process: ProcessFacts = field(default_factory=ProcessFacts)
     word: Callable[[], str] = str  #: draws one for the workdir of each new job
 
 

@@ -7,7 +7,7 @@ from tpujob.domain.model import Ignored, Job, Progress, State
 from tpujob.domain.observations import NO_FUNDS, Circuit, Funds, Maintenance
 from tpujob.domain.placement import circuits as capacity
 from tpujob.domain.prices import PriceList
-from tpujob.engine import Live
+from tpujob.engine import JobRuntime
 from tpujob.service.money import budgets
 
 #: states in which a job waits for a slice
@@ -37,7 +37,7 @@ class RuntimeReader:
 
     def __init__(
         self,
-        live: Mapping[str, Live],
+        live: Mapping[str, JobRuntime],
         circuits: Callable[[], Mapping[str, Circuit]],
         funds: Callable[[Job], Funds],
         prices: PriceList,
@@ -59,7 +59,7 @@ class RuntimeReader:
             unpaid=budgets.waits_for(job, funds, self._prices, now),
         )
 
-    def going(self, job: Job) -> Live | None:
+    def going(self, job: Job) -> JobRuntime | None:
         """What the reports of the attempt that goes on say; None: none goes on, or nobody has read them yet."""
         live, attempt = self._live.get(job.id), job.attempt
         if live is None or attempt is None or attempt.ended_at is not None:

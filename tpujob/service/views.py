@@ -23,7 +23,7 @@ from tpujob.domain.failures import host_reputation, stall
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Attempt, Code, Ignored, Job, Progress, Slice, State, Suspect
 from tpujob.domain.money import free, pace, usd_of_job, usd_of_slice
-from tpujob.domain.observations import Maintenance, Report
+from tpujob.domain.observations import HostReport, Maintenance
 from tpujob.domain.placement import circuits
 from tpujob.domain.prices import LIST, PriceList
 from tpujob.domain.progress import (
@@ -303,7 +303,7 @@ def _progress_at(job: Job, moved_at: float | None) -> float | None:
 def _stall(job: Job, live: Progress | None) -> float | None:
     if job.state is not State.RUNNING or job.attempt is None:
         return None
-    running = Report(
+    running = HostReport(
         host=0,
         attempt=job.attempt.number,
         phase=Phase.RUNNING,

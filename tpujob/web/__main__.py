@@ -24,7 +24,7 @@ from tpujob.web.api import create_app
 from tpujob.web.auth.browser import BrowserAuthenticator, Sessions, page_at
 from tpujob.web.auth.peer import PeerAuthenticator
 from tpujob.web.log import log_to_stderr
-from tpujob.web.serving import Listener, serve
+from tpujob.web.serving import SocketListener, serve
 from tpujob.wiring import backend
 from tpujob.wiring.backend import Backend
 
@@ -61,12 +61,12 @@ def _serve_own(settings: Settings, ready: Path) -> None:
     own = _own(settings.user)
     try:
         said = {"url": f"unix:{path}", "context": stamp}
-        listeners = [Listener(unix_sockets.listen(path), PeerAuthenticator(own))]
+        listeners = [SocketListener(unix_sockets.listen(path), PeerAuthenticator(own))]
         sessions = Sessions() if page else None
         if page and sessions:
             kernel_says = unix_sockets.tells_peers()
             door = BrowserAuthenticator(own, sessions, kernel_says=kernel_says)
-            listeners.append(Listener(page, door, loopback=True))
+            listeners.append(SocketListener(page, door, loopback=True))
             said |= {"page": address, "page_needs_code": not kernel_says}
         _serve(listeners, parts, ready, said, sessions)
     finally:
@@ -84,7 +84,7 @@ def _serve_all(settings: Settings, ready: Path, path: Path, members: Path | None
     door = PeerAuthenticator(own, parts.members.recognise)
     try:
         said = {"url": f"unix:{path}", "shared": True}
-        _serve([Listener(unix_sockets.listen(path, 0o666), door)], parts, ready, said)
+        _serve([SocketListener(unix_sockets.listen(path, 0o666), door)], parts, ready, said)
     finally:
         path.unlink(missing_ok=True)
         ready.unlink(missing_ok=True)
@@ -95,7 +95,7 @@ def _own(name: str) -> Principal:
 
 
 def _serve(
-    listeners: Sequence[Listener],
+    listeners: Sequence[SocketListener],
     parts: Backend,
     ready: Path,
     said: Mapping[str, Any],

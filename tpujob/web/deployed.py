@@ -23,9 +23,9 @@ from tpujob.domain.access import BACKEND, Role
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.web.api import create_app
 from tpujob.web.auth.identities import GCLOUD
-from tpujob.web.auth.sign_in import Policy, SignInAuthenticator
+from tpujob.web.auth.sign_in import SignInAuthenticator, SignInPolicy
 from tpujob.web.log import Json, log_to_stderr
-from tpujob.web.serving import Listener, serve
+from tpujob.web.serving import SocketListener, serve
 from tpujob.wiring import backend
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ def _serve(options: argparse.Namespace) -> None:
     door = SignInAuthenticator(policy, parts.members.recognise, backend.signing_keys(settings))
     port = settings.port if options.port is None else options.port
     serve(
-        [Listener(socket.create_server((options.host, port)), door)],
+        [SocketListener(socket.create_server((options.host, port)), door)],
         lambda door, stopping: create_app(
             parts.api.acting_for,
             door,
@@ -141,7 +141,7 @@ def policy_of(
     *,
     door: DoorKind | None = None,
     tick_account: str = "",
-) -> Policy:
+) -> SignInPolicy:
     """Whom the backend of that context believes; `door` is stronger than what the context says. Raises BadRequest for
     a door that would let in nobody, or anybody."""
     kind, sign_in = door or here.door, here.sign_in
@@ -163,7 +163,7 @@ def policy_of(
             hint="elsewhere: door: public, which verifies the tokens of Cloud Scheduler, too",
         )
     gcloud = {GCLOUD} if sign_in.gcloud else set[str]()
-    return Policy(
+    return SignInPolicy(
         kind,
         clients=sign_in.clients | gcloud,
         urls=frozenset(url.rstrip("/") for url in urls),

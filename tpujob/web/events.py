@@ -23,7 +23,7 @@ from tpujob.domain.access import Principal
 from tpujob.domain.text import rfc3339
 from tpujob.errors import StoreError, TpujobError, Transient
 from tpujob.service import Changes
-from tpujob.web.middleware.connections import LINE, Connection
+from tpujob.web.middleware.connections import LINE, ClientConnection
 from tpujob.web.middleware.security import WHO
 from tpujob.web.routes.caller import Caller
 
@@ -132,7 +132,7 @@ class EventStream(Response):
         self._events = events
         self._who: Principal = state["principal"]
         self._again: Callable[[], Awaitable[Principal]] = state[WHO]
-        self._line: Connection | None = state.get(LINE)
+        self._line: ClientConnection | None = state.get(LINE)
         self._ids: set[str] | None = set()  #: not sent yet; None: any
         self._wake, self._gone = asyncio.Event(), False
 

@@ -20,7 +20,7 @@ from tpujob.web.middleware.connections import Connections, most_connections
 LAST_ANSWERS = 5
 
 
-class Listener(NamedTuple):
+class SocketListener(NamedTuple):
     """A listening socket, and the door that recognises whoever comes in by it."""
 
     socket: socket.socket
@@ -41,7 +41,7 @@ class Work(Protocol):
 class Doors:
     """A door for each listening socket: the one that a connection came in by is asked, and no other."""
 
-    def __init__(self, listeners: Sequence[Listener]) -> None:
+    def __init__(self, listeners: Sequence[SocketListener]) -> None:
         self._doors = {_place(each.socket.getsockname()): each.door for each in listeners}
 
     async def principal(self, scope: Scope, headers: Headers) -> Principal:
@@ -49,7 +49,7 @@ class Doors:
 
 
 def serve(
-    listeners: Sequence[Listener],
+    listeners: Sequence[SocketListener],
     make_app: Callable[[Authenticator, Callable[[], bool]], FastAPI],
     work: Work,
     *,

@@ -61,7 +61,7 @@ def backend(settings: Settings) -> Backend:
     from tpujob.engine import Counters, Loop, Orphans, Reconciler, zones
     from tpujob.engine.notifier import Notifier
     from tpujob.service import Admin, Changes, Membership
-    from tpujob.service.backend import Process
+    from tpujob.service.backend import ProcessFacts
     from tpujob.service.logs import LiveLogs
     from tpujob.service.notifications import Notifications
     from tpujob.service.overview import Quotas
@@ -151,7 +151,7 @@ def backend(settings: Settings) -> Backend:
             quotas=Quotas(
                 lambda: doctor.quotas(settings), clock, every=5.0 if settings.local else EVERY
             ),
-            process=Process(
+            process=ProcessFacts(
                 context=settings.context,
                 store=store.KIND,
                 started_at=clock.now(),

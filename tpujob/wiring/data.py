@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tpujob.config.settings import Settings, prepare
-from tpujob.data.objects import Reader
+from tpujob.data.objects import SourceReader
 from tpujob.data.places import Place, S3Prefix, Url, UrlList
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.errors import NotFound
@@ -46,7 +46,7 @@ def copying(
 
 
 @contextmanager
-def reading(source: Place) -> Generator[Reader | None]:
+def reading(source: Place) -> Generator[SourceReader | None]:
     """The reader of a source outside Cloud Storage; None: it is in it, or on this machine. Raises BadRequest for a list
     of URLs with a mistake, and where a package is missing."""
     made: S3Objects | WebFiles | None = None

@@ -14,7 +14,7 @@ from tpujob.wiring.client import running_client
 
 if TYPE_CHECKING:
     from tpujob.doctor.findings import Finding
-    from tpujob.doctor.quota import Overview
+    from tpujob.doctor.quota import QuotaOverview
 
 
 def findings(settings: Settings) -> list[Finding]:
@@ -44,7 +44,7 @@ def findings(settings: Settings) -> list[Finding]:
     return found
 
 
-def quotas(settings: Settings, *, everywhere: bool = False) -> Overview:
+def quotas(settings: Settings, *, everywhere: bool = False) -> QuotaOverview:
     """What may be held where, and what is; in the context's zones, or `everywhere`. Raises BadRequest for a context
     without a project, BackendGone when the emulator is down, else Refused or Transient."""
     if settings.local:

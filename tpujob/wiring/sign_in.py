@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from tpujob.adapters.sign_in import session
-from tpujob.adapters.sign_in.session import Place
+from tpujob.adapters.sign_in.session import SignInPlace
 from tpujob.config.settings import Settings
 from tpujob.errors import BadRequest
 
@@ -52,16 +52,16 @@ def logout(settings: Settings) -> bool:
 
 
 def _by_browser(
-    place: Place,
+    place: SignInPlace,
     open_browser: Callable[[str], bool] | None,
     show: Callable[[str], None],
     ask: Callable[[str], str],
 ) -> Tokens:
     from tpujob.adapters.sign_in import google, loopback
 
-    listener = loopback.Listener()  # first, so that the port in the address is ours
+    listener = loopback.RedirectListener()  # first, so that the port in the address is ours
     try:
-        attempt = google.Attempt.new(listener.redirect)
+        attempt = google.SignInAttempt.new(listener.redirect)
         address = google.address(place.client, attempt)
         if open_browser and open_browser(address):
             show(f"Sign in with the browser. If none has opened:\n{address}")
@@ -89,5 +89,5 @@ def _deployed(settings: Settings) -> Context:
     )
 
 
-def _place(settings: Settings, there: Context) -> Place:
-    return Place(there, settings.home / "sign-in.json", settings.google_endpoint)
+def _place(settings: Settings, there: Context) -> SignInPlace:
+    return SignInPlace(there, settings.home / "sign-in.json", settings.google_endpoint)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class Adapters:
     """What the service runs in: the emulator, or Google Cloud."""
 
     store: Store
@@ -52,7 +52,7 @@ class World:
     budgets: tuple[SharedBudget, ...] = ()
 
 
-def world(settings: Settings, *, counters: Counters | None = None) -> World:
+def world(settings: Settings, *, counters: Counters | None = None) -> Adapters:
     """The context's adapters. `counters`: of their calls. Raises BackendGone when the emulator is down, NotFound or
     BadSpec when there is no such context or something is wrong with it."""
     count = counting(counters)
@@ -84,7 +84,7 @@ def open_store(settings: Settings) -> Store:
     return open_file(settings)
 
 
-def _emulated(settings: Settings, count: Callable[[str], Count]) -> World:
+def _emulated(settings: Settings, count: Callable[[str], Count]) -> Adapters:
     from tpujob.adapters.cloud_tpu import CloudTpuSlices
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.secret_files import SecretFiles
@@ -99,7 +99,7 @@ def _emulated(settings: Settings, count: Callable[[str], Count]) -> World:
         endpoint=emulator["tpu"],
         count=count("tpu"),
     )
-    return World(
+    return Adapters(
         open_store(settings),
         slices,
         GcsBlobs(settings.project, endpoint=emulator["storage"], count=count("storage")),
@@ -118,7 +118,7 @@ def _emulated(settings: Settings, count: Callable[[str], Count]) -> World:
     )
 
 
-def _google(settings: Settings, count: Callable[[str], Count]) -> World:
+def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
     from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options, Throttle
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.google.secrets import GoogleSecrets, SecretManager
@@ -146,7 +146,7 @@ def _google(settings: Settings, count: Callable[[str], Count]) -> World:
         throttle=Throttle(here.calls_per_minute),
         count=count("tpu"),
     )
-    return World(
+    return Adapters(
         open_store(
             replace(settings, project=here.project, store=here.store, database=here.database)
         ),

@@ -18,7 +18,7 @@ from tpujob.adapters.cloud_tpu import Usage, count_usage
 from tpujob.adapters.google import quota
 from tpujob.adapters.google.quota import kind_of_metric
 from tpujob.adapters.google.rest import GoogleRest
-from tpujob.doctor.quota import ONE_HOST, Held, Kind, Limit, Overview, Reported
+from tpujob.doctor.quota import ONE_HOST, Held, Limit, QuotaKind, QuotaOverview, Reported
 from tpujob.emulator.faults import inject
 from tpujob.emulator.status import status
 from tpujob.errors import Refused, TpujobError, Transient
@@ -42,7 +42,7 @@ def _rest(google: GoogleServer) -> Iterator[GoogleRest]:
 
 @pytest.fixture(name="overview")
 def _overview(google: GoogleServer, cloud: Cloud) -> Any:
-    def overview(**more: Any) -> Overview:
+    def overview(**more: Any) -> QuotaOverview:
         wants = changed(WANTS, project=PROJECT)
         google.answers[g.QUOTAS.replace(g.PROJECT, PROJECT)] = google.answers[g.QUOTAS]
         google.answers[g.SERIES.replace(g.PROJECT, PROJECT)] = google.answers[g.SERIES]
@@ -54,16 +54,16 @@ def _overview(google: GoogleServer, cloud: Cloud) -> Any:
 
 #: the first five were seen in public, the others are spelled after them
 METRICS = {
-    "tpu.googleapis.com/tpu-v5s-litepod-preemptible": Kind("v5e", "spot"),
-    "tpu.googleapis.com/tpu-v5s-litepod-serving": Kind("v5e", "on-demand", ONE_HOST),
-    "tpu.googleapis.com/tpu-v4s-preemptible": Kind("v4", "spot"),
-    "tpu.googleapis.com/tpu-v6e": Kind("v6e", "on-demand"),
-    "TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI": Kind("v4", "spot"),
-    "TPUV5sPreemptibleLitepodServingPerProjectPerZoneForTPUAPI": Kind("v5e", "spot", ONE_HOST),
-    "tpu.googleapis.com/tpu-v5p-preemptible": Kind("v5p", "spot"),
-    "tpu.googleapis.com/tpu-v5p-reserved": Kind("v5p", "reserved"),
-    "tpu.googleapis.com/preemptible-tpu-v2": Kind("v2", "spot", ONE_HOST),
-    "tpu.googleapis.com/tpu-v3-pod": Kind("v3", "on-demand"),
+    "tpu.googleapis.com/tpu-v5s-litepod-preemptible": QuotaKind("v5e", "spot"),
+    "tpu.googleapis.com/tpu-v5s-litepod-serving": QuotaKind("v5e", "on-demand", ONE_HOST),
+    "tpu.googleapis.com/tpu-v4s-preemptible": QuotaKind("v4", "spot"),
+    "tpu.googleapis.com/tpu-v6e": QuotaKind("v6e", "on-demand"),
+    "TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI": QuotaKind("v4", "spot"),
+    "TPUV5sPreemptibleLitepodServingPerProjectPerZoneForTPUAPI": QuotaKind("v5e", "spot", ONE_HOST),
+    "tpu.googleapis.com/tpu-v5p-preemptible": QuotaKind("v5p", "spot"),
+    "tpu.googleapis.com/tpu-v5p-reserved": QuotaKind("v5p", "reserved"),
+    "tpu.googleapis.com/preemptible-tpu-v2": QuotaKind("v2", "spot", ONE_HOST),
+    "tpu.googleapis.com/tpu-v3-pod": QuotaKind("v3", "on-demand"),
     "tpu.googleapis.com/tpu-v9x-preemptible": None,
     "tpu.googleapis.com/tpu-7x": None,
     "tpu.googleapis.com/queued-resources": None,
@@ -85,9 +85,9 @@ def test_all_pages_are_read_and_what_json_leaves_out_is_0(
     pages = [one for one in google.asked if one.path == g.QUOTAS]
     assert [one.params.get("pageToken") for one in pages] == [None, ["2"]]
     assert [one for one in found if one.metric == v4] == [
-        Limit(v4, Kind("v4", "spot"), "zone", "", 0, "cores"),
-        Limit(v4, Kind("v4", "spot"), "zone", g.ZONE, 64, "cores"),
-        Limit(v4, Kind("v4", "spot"), "region", "", None, "cores"),
+        Limit(v4, QuotaKind("v4", "spot"), "zone", "", 0, "cores"),
+        Limit(v4, QuotaKind("v4", "spot"), "zone", g.ZONE, 64, "cores"),
+        Limit(v4, QuotaKind("v4", "spot"), "region", "", None, "cores"),
     ]
     assert found[-1] == Limit("tpu.googleapis.com/requests", None, "project", "", 600)
 
@@ -127,8 +127,8 @@ def test_the_newest_use_is_read(google: GoogleServer, rest: GoogleRest) -> None:
         size=2,
     )
     assert quota.reported(rest, g.PROJECT, NOW) == [
-        Reported(Kind("v6e", "spot"), g.ZONE, 8),
-        Reported(Kind("v6e", "spot"), "europe-west4-a", 4),
+        Reported(QuotaKind("v6e", "spot"), g.ZONE, 8),
+        Reported(QuotaKind("v6e", "spot"), "europe-west4-a", 4),
     ]
     asked = google.asked[0].params
     assert 'resource.labels.service="tpu.googleapis.com"' in asked["filter"][0]
@@ -159,9 +159,9 @@ def test_chips_in_use_are_counted_once_whoever_made_them(cloud: Cloud) -> None:
     found = held(cloud, ZONE, "europe-west4-a")
     assert not found.closed
     assert sorted(found.held, key=str) == [
-        Held(Kind("v4", "on-demand"), ZONE, 4),
-        Held(Kind("v4", "spot"), ZONE, 16),
-        Held(Kind("v6e", "spot"), ZONE, 8),
+        Held(QuotaKind("v4", "on-demand"), ZONE, 4),
+        Held(QuotaKind("v4", "spot"), ZONE, 16),
+        Held(QuotaKind("v6e", "spot"), ZONE, 8),
     ]
 
 
@@ -229,7 +229,7 @@ def test_the_emulator_answers_as_google_does(
     inject.quota(cloud.world, ZONE, "v4", 24, "spot")
     found = overview() if where == "Google Cloud" else emulated_quota.overview(status(cloud.world, None))  # fmt: skip
     (row,) = [one for one in found.rows if one.zone == ZONE]
-    assert row.kind == Kind("v4", "spot")
+    assert row.kind == QuotaKind("v4", "spot")
     assert (row.known, row.limit, row.used, row.unit) == (True, 24, 16, "cores")
     assert (row.used_by, row.chips) == ("nodes", 12)
 

@@ -38,7 +38,7 @@ from tpujob.domain.model import Endpoint, Slice
 from tpujob.emulator.farm_client import FarmClient
 from tpujob.emulator.tpu.errors import CallFault
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
-from tpujob.ports import Guest
+from tpujob.ports import PublishedHost
 
 AGENT = Path(__file__).parent / "fake_agent.py"
 RELAY = Path(__file__).parent / "relay.py"
@@ -127,7 +127,7 @@ def test_nothing_is_sent_to_a_server_whose_key_no_host_has_published(world: Worl
     first, second = slice.endpoints
     with StrangeServer() as server:
 
-        def published(*_: object) -> tuple[Guest, ...]:
+        def published(*_: object) -> tuple[PublishedHost, ...]:
             return world.slices.guest_attributes.look(slice, 20)
 
         lured = replace(slice, endpoints=(replace(first, internal_ip="127.0.0.1"), second))
@@ -142,7 +142,7 @@ def test_nothing_is_sent_to_a_server_whose_key_no_host_has_published(world: Worl
 
 def test_hosts_that_publish_nothing_are_pinned_at_the_first_contact(world: World):
     slice = world.slice(enable_guest_attributes="FALSE")
-    assert world.slices.guest_attributes.look(slice, 20) == (Guest(), Guest())
+    assert world.slices.guest_attributes.look(slice, 20) == (PublishedHost(), PublishedHost())
     hosts = world.hosts()
     assert hosts.trust(slice) == "", "nothing is pinned yet"
     assert hosts.alive(slice, timeout=30) == {0, 1}
@@ -153,8 +153,8 @@ def test_hosts_that_publish_nothing_are_pinned_at_the_first_contact(world: World
 def test_if_one_host_has_published_its_key_all_must(world: World):
     slice = world.slice()
 
-    def half(*_: object) -> tuple[Guest, ...]:
-        return (world.slices.guest_attributes.look(slice, 20)[0], Guest())
+    def half(*_: object) -> tuple[PublishedHost, ...]:
+        return (world.slices.guest_attributes.look(slice, 20)[0], PublishedHost())
 
     young = world.hosts(guests=half, now=lambda: NOW + LOGIN_PATIENCE - 1)
     with pytest.raises(Transient, match=r"host 1 .*not published, and other hosts .* have"):
@@ -297,7 +297,7 @@ def test_iap_without_gcloud_or_without_instance_names_is_refused(world: World):
 
 def test_a_name_that_would_be_an_option_is_refused(world: World):
     slice = world.slice()
-    evil = (Guest("--impersonate-service-account=x"), Guest("w-1"))
+    evil = (PublishedHost("--impersonate-service-account=x"), PublishedHost("w-1"))
     hosts = world.hosts(reach="iap", tunnel=["false"], guests=lambda *_: evil)
     with pytest.raises(TpujobError, match="cannot be the name of a machine"):
         hosts.start(slice, _plans(slice), timeout=30)
@@ -317,7 +317,7 @@ def test_tunnels_are_bounded(world: World, tmp_path: Path):
         "os.unlink(mine)\n"
         "sys.exit('no')\n"
     )
-    names = tuple(Guest(f"w-{i}") for i in range(16))
+    names = tuple(PublishedHost(f"w-{i}") for i in range(16))
     slice = slice_at("tj-000098-1", *[f"10.0.0.{i}" for i in range(16)])
     hosts = world.hosts(reach="iap", tunnel=[sys.executable, str(program)], guests=lambda *_: names)
     hosts.public_key(slice)

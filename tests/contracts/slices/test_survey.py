@@ -16,7 +16,7 @@ from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.domain.model import Slice
 from tpujob.domain.observations import Present, SliceState
 from tpujob.emulator.faults import inject
-from tpujob.ports import Slices, Survey
+from tpujob.ports import Slices, SliceSurvey
 
 EAST = "us-east5-a"
 THERE = replace(
@@ -40,7 +40,7 @@ class Drill:
             self.pass_by()
             wait_for(self.slices, SliceState.READY, one)
 
-    def survey(self, *zones: str) -> Survey:
+    def survey(self, *zones: str) -> SliceSurvey:
         return self.slices.survey(zones or (ZONE, EAST), timeout=10)
 
 
@@ -72,7 +72,7 @@ def test_a_list_shows_what_looks_by_name_show(drill: Drill) -> None:
 def test_a_list_of_one_zone_shows_nothing_of_others(drill: Drill) -> None:
     drill.asked(SLICE, THERE)
     assert [*drill.survey(EAST).seen] == [THERE.name]
-    assert drill.survey("us-east1-d") == Survey({}, {}, 2)
+    assert drill.survey("us-east1-d") == SliceSurvey({}, {}, 2)
 
 
 def test_a_zone_that_lists_do_not_reach_is_missed_and_shown_by_name(drill: Drill) -> None:

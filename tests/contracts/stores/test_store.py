@@ -16,7 +16,7 @@ from tests.support.stores import a_job, a_slice, an_event, count_up
 from tpujob.adapters import records
 from tpujob.adapters.sqlite import store as sqlite_store
 from tpujob.domain.events import AboutSlice, EventKind
-from tpujob.domain.model import Job, State, Wish
+from tpujob.domain.model import DesiredState, Job, State
 from tpujob.errors import Conflict, Fenced, NotFound, StoreError
 from tpujob.ports import EventKey, Store
 
@@ -364,7 +364,7 @@ def test_due_are_the_jobs_whose_time_has_come_longest_overdue_first(store: Store
 def test_finished_jobs_are_due_only_while_a_clean_is_asked_for(store: Store) -> None:
     done = store.create(a_job(state=State.SUCCEEDED, wake=1.0), an_event())
     assert store.due(99) == []
-    asked = moved(store, done, wish=Wish.CLEAN)
+    asked = moved(store, done, wish=DesiredState.CLEAN)
     assert store.due(99) == [done.id]
     store.remove(asked.id, lease=None)
     assert store.due(99) == []

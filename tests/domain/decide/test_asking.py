@@ -13,12 +13,12 @@ from tpujob.domain.decide.dispatch import decide
 from tpujob.domain.decide.provisioning import CREATE_DEADLINE, QUEUE_PATIENCE, QUEUED_LONG
 from tpujob.domain.events import EventKind
 from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import Cause, Job, Role, State, Wish
+from tpujob.domain.model import Cause, DesiredState, Job, SliceRole, State
 from tpujob.domain.observations import (
     Absent,
     Circuit,
+    Observation,
     Present,
-    Seen,
     SliceSeen,
     SliceState,
     Unknown,
@@ -34,7 +34,7 @@ def asking(waited: float = 5.0, **changes: Any) -> Job:
 
 
 def decided(job: Job, look: SliceSeen = READY, **seen: Any) -> Decision:
-    return decide(job, Seen({NAME: look}, **seen), NOW)
+    return decide(job, Observation({NAME: look}, **seen), NOW)
 
 
 def after(job: Job, decision: Decision) -> Job:
@@ -91,13 +91,13 @@ def test_a_job_that_waited_too_long_ends_for_what_it_was_refused_for() -> None:
     assert ended.message == "no slice in 2.2 h, which `recovery.wait` allows"
 
 
-@pytest.mark.parametrize("wish", [Wish.CANCEL, Wish.RELEASE, Wish.CLEAN])
-def test_a_job_that_is_not_wanted_ends_once_it_owns_nothing(wish: Wish) -> None:
+@pytest.mark.parametrize("wish", [DesiredState.CANCEL, DesiredState.RELEASE, DesiredState.CLEAN])
+def test_a_job_that_is_not_wanted_ends_once_it_owns_nothing(wish: DesiredState) -> None:
     job = job_in(State.QUEUED, wish=wish)
     ended = after(job, decided(job))
     assert (ended.state, ended.cause) == (State.CANCELLED, Cause.CANCELLED)
     served = request(B, None, NOW - 500, ready=True)
-    bad = replace(served, role=Role.CONDEMNED, delete_reason="wrong numbers", gone_at=None)
+    bad = replace(served, role=SliceRole.CONDEMNED, delete_reason="wrong numbers", gone_at=None)
     owning = decided(replace(job, slices=(bad,)), Unknown("503"))
     assert (owning.event, owning.action) == (None, DeleteSlice(NAME))
 
@@ -128,10 +128,13 @@ def test_a_slice_that_comes_at_the_last_moment_is_taken() -> None:
 
 
 def test_a_slice_that_is_cancelled_just_as_it_is_ready_is_held_and_else_given_back() -> None:
-    job = asking(wish=Wish.CANCEL)
+    job = asking(wish=DesiredState.CANCEL)
     held = after(job, decided(job))
     assert (held.state, held.stopped, held.attempts) == (State.HOLDING, True, ())
-    for other, look in ((job, Present(SliceState.CREATING)), (asking(wish=Wish.RELEASE), READY)):
+    for other, look in (
+        (job, Present(SliceState.CREATING)),
+        (asking(wish=DesiredState.RELEASE), READY),
+    ):
         gone = decided(other, look)
         assert gone.action == DeleteSlice(NAME)
         assert (after(other, gone).then, after(other, gone).cause) == (
@@ -206,7 +209,7 @@ def test_a_place_in_the_queue_is_left_only_for_an_offer_that_may_be_had() -> Non
 
 def test_a_slice_is_looked_at_each_minute_until_the_program_is_started_again_on_it() -> None:
     job = replace(job_in(State.PREPARING), wake=NOW + 500)
-    there = Seen({s.name: Present(SliceState.READY) for s in job.slices})
+    there = Observation({s.name: Present(SliceState.READY) for s in job.slices})
     assert decide(job, there, NOW) == Decision(wake_in=60)
-    lost = Seen({s.name: Present(SliceState.PREEMPTED) for s in job.slices})
+    lost = Observation({s.name: Present(SliceState.PREEMPTED) for s in job.slices})
     assert decide(job, lost, NOW).event is not None, "it is let go of at once"

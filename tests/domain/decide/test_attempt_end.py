@@ -13,8 +13,8 @@ from tpujob.domain.actions import Done, StopProgram
 from tpujob.domain.decide import attempt_end, follow_up, holding, provisioning, releasing
 from tpujob.domain.events import Event, EventKind, Requeued
 from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import Cause, End, Job, Outcome, Progress, State, Wish
-from tpujob.domain.observations import Circuit, Report, Seen
+from tpujob.domain.model import Cause, DesiredState, End, Job, Outcome, Progress, State
+from tpujob.domain.observations import Circuit, HostReport, Observation
 from tpujob.domain.spec import Recovery
 
 BROKE = End(Outcome.FAILED, Cause.CRASH, 1, "host 1: exit code 1")
@@ -42,7 +42,7 @@ def at(step: int | None, **more: Any) -> Progress:
     ids=["crash", "crash, told", "bad host", "bad host, told", "bad host, unheard"],
 )
 def test_a_slice_that_is_about_to_go_is_neither_used_again_nor_kept(
-    end: End, reports: tuple[Report, ...], kind: EventKind
+    end: End, reports: tuple[HostReport, ...], kind: EventKind
 ) -> None:
     job = job_in(State.RUNNING)
     happened = attempt_end.end_attempt(job, end, reports, NOW)
@@ -166,8 +166,8 @@ def test_a_held_slice_says_what_it_costs_where_that_is_known(usd: float | None, 
     assert holding.held_text(job) == f"stopped; tj-000001-1 is held{said} until the hold runs out"
 
 
-@pytest.mark.parametrize("wish", [Wish.RELEASE, Wish.CLEAN])
-def test_a_slice_that_is_not_to_be_held_is_being_released(wish: Wish) -> None:
+@pytest.mark.parametrize("wish", [DesiredState.RELEASE, DesiredState.CLEAN])
+def test_a_slice_that_is_not_to_be_held_is_being_released(wish: DesiredState) -> None:
     job = replace(job_in(State.HOLDING, wish=wish), stopped=False)
     stopped = follow_up(job, StopProgram(), Done(), NOW)
     assert stopped
@@ -195,14 +195,16 @@ def test_a_program_that_is_stopped_before_it_was_seen_running_has_run() -> None:
 # The way out ---------------------------------------------------------------------------------------------------------
 
 
-def leaving(then: State, cause: Cause | None, wish: Wish = Wish.RUN, **changes: Any) -> Job:
+def leaving(
+    then: State, cause: Cause | None, wish: DesiredState = DesiredState.RUN, **changes: Any
+) -> Job:
     job = job_in(State.RELEASING, then=then, wish=wish)
     gone = replace(job.slices[0], delete_asked_at=NOW - 9, gone_at=NOW, delete_reason="why")
     return replace(job, cause=cause, slices=(gone,), **changes)
 
 
 def arrive(job: Job, known: Mapping[str, Circuit] | None = None) -> Event:
-    happened = releasing.decide(job, Seen(circuits=known or {}), NOW).event
+    happened = releasing.decide(job, Observation(circuits=known or {}), NOW).event
     assert happened is not None
     return happened
 
@@ -210,16 +212,16 @@ def arrive(job: Job, known: Mapping[str, Circuit] | None = None) -> Event:
 @pytest.mark.parametrize(
     ("then", "wish", "state"),
     [
-        (State.QUEUED, Wish.RUN, State.QUEUED),
-        (State.QUEUED, Wish.CANCEL, State.CANCELLED),
-        (State.CANCELLED, Wish.RELEASE, State.CANCELLED),
-        (State.CANCELLED, Wish.RUN, State.QUEUED),
-        (State.FAILED, Wish.RUN, State.FAILED),
-        (State.SUCCEEDED, Wish.CLEAN, State.SUCCEEDED),
+        (State.QUEUED, DesiredState.RUN, State.QUEUED),
+        (State.QUEUED, DesiredState.CANCEL, State.CANCELLED),
+        (State.CANCELLED, DesiredState.RELEASE, State.CANCELLED),
+        (State.CANCELLED, DesiredState.RUN, State.QUEUED),
+        (State.FAILED, DesiredState.RUN, State.FAILED),
+        (State.SUCCEEDED, DesiredState.CLEAN, State.SUCCEEDED),
     ],
 )
 def test_a_released_job_arrives_where_it_was_going_unless_its_user_changed_it(
-    then: State, wish: Wish, state: State
+    then: State, wish: DesiredState, state: State
 ) -> None:
     job = leaving(then, Cause.CANCELLED if then is State.CANCELLED else Cause.CRASH, wish)
     arrived = apply(job, arrive(job))

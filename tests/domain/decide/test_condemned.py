@@ -11,12 +11,12 @@ from tests.support.records import NOW, job_in, with_condemned
 from tpujob.domain.actions import DeleteSlice, StopProgram
 from tpujob.domain.decide import decide
 from tpujob.domain.decide.condemned import MOST, QUEUED, STOP_PATIENCE, give_back
-from tpujob.domain.model import Cause, Job, State, Wish
+from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.domain.observations import (
     Absent,
     Circuit,
+    Observation,
     Present,
-    Seen,
     SliceSeen,
     SliceState,
     Unknown,
@@ -36,7 +36,9 @@ def kept(
 
 
 def done_with(job: Job, look: SliceSeen = THERE) -> object:
-    decision = give_back(job, Seen({BAD: look, "tj-000001-2": Present(SliceState.CREATING)}), NOW)
+    decision = give_back(
+        job, Observation({BAD: look, "tj-000001-2": Present(SliceState.CREATING)}), NOW
+    )
     return decision and decision.action
 
 
@@ -74,11 +76,11 @@ def test_a_condemned_slice_is_looked_at_however_long_the_job_waits_for_another_o
     job = kept(state=State.QUEUED, wake=NOW - 60)
     names = (circuits.key(o, Cause.STOCKOUT) for o in circuits.allowed(job))
     closed = dict.fromkeys(names, Circuit(Cause.STOCKOUT, 9, NOW - 9000, NOW + 900))
-    waits = decide(job, Seen({BAD: THERE}, circuits=closed), NOW)
+    waits = decide(job, Observation({BAD: THERE}, circuits=closed), NOW)
     assert (waits.event, waits.action) == (None, None), "there is nothing to be done yet"
     assert waits.wake_in <= 30
     alone = replace(job, slices=())
-    assert decide(alone, Seen(circuits=closed), NOW).wake_in == 900, "nothing is billed"
+    assert decide(alone, Observation(circuits=closed), NOW).wake_in == 900, "nothing is billed"
 
 
 def test_a_condemned_slice_is_not_kept_for_a_request_that_only_waits() -> None:
@@ -93,8 +95,8 @@ def test_a_condemned_slice_is_deleted_once_its_replacement_is_ready(state: State
     assert done_with(kept(state=state)) == DeleteSlice(BAD)
 
 
-@pytest.mark.parametrize("wish", [Wish.CANCEL, Wish.RELEASE, Wish.CLEAN])
-def test_a_condemned_slice_is_deleted_when_the_job_is_cancelled(wish: Wish) -> None:
+@pytest.mark.parametrize("wish", [DesiredState.CANCEL, DesiredState.RELEASE, DesiredState.CLEAN])
+def test_a_condemned_slice_is_deleted_when_the_job_is_cancelled(wish: DesiredState) -> None:
     assert done_with(kept(wish=wish)) == DeleteSlice(BAD)
 
 
@@ -110,7 +112,9 @@ def test_of_several_condemned_slices_only_the_last_is_kept() -> None:
     job = kept()
     older = replace(job.slices[0], name="tj-000001-0", k=0)
     both = replace(job, slices=(older, *job.slices))
-    looks = Seen({"tj-000001-0": THERE, BAD: THERE, "tj-000001-2": Present(SliceState.CREATING)})
+    looks = Observation(
+        {"tj-000001-0": THERE, BAD: THERE, "tj-000001-2": Present(SliceState.CREATING)}
+    )
     first = give_back(both, looks, NOW)
     assert first is not None
     assert first.action == DeleteSlice("tj-000001-0")

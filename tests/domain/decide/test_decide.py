@@ -22,11 +22,11 @@ from tpujob.domain.actions import (
 from tpujob.domain.decide.dispatch import decide, follow_up
 from tpujob.domain.events import PAYLOADS, CleanRequested, EventKind
 from tpujob.domain.lifecycle import TABLE, IllegalEvent, apply, event
-from tpujob.domain.model import Cause, Job, Outcome, Progress, State, Wish
-from tpujob.domain.observations import Report, Seen, Unknown
+from tpujob.domain.model import Cause, DesiredState, Job, Outcome, Progress, State
+from tpujob.domain.observations import HostReport, Observation, Unknown
 
 CODES = (0, 1, 65, 70, 71, 75, 76, 78, 134, 137, 143, -9, -15)
-REPORTS: list[tuple[Report, ...] | Unknown] = [
+REPORTS: list[tuple[HostReport, ...] | Unknown] = [
     Unknown("503"),
     (),
     (report(0),),
@@ -43,16 +43,16 @@ REPORTS: list[tuple[Report, ...] | Unknown] = [
 @pytest.mark.parametrize("state", State)
 def test_every_combination_decides_something_legal_and_safe(state: State) -> None:
     reported = REPORTS if state in (State.PREPARING, State.RUNNING) else REPORTS[:5]
-    for wish, slice_seen, reports in product(Wish, SLICES, reported):
+    for wish, slice_seen, reports in product(DesiredState, SLICES, reported):
         for then in (State.QUEUED, State.SUCCEEDED, State.FAILED, State.CANCELLED):
             if then is not State.QUEUED and state is not State.RELEASING:
                 continue
             for asked in (False, True) if state is State.RELEASING else (False,):
                 job = job_in(state, wish=wish, then=then, asked=asked)
-                check(job, Seen({"tj-000001-1": slice_seen}, reports, readable_for=100.0))
+                check(job, Observation({"tj-000001-1": slice_seen}, reports, readable_for=100.0))
 
 
-def check(job: Job, seen: Seen) -> None:
+def check(job: Job, seen: Observation) -> None:
     slice_seen = seen.slices["tj-000001-1"]
     decision = decide(job, seen, NOW)
     where = (job.state, job.wish, slice_seen, seen.reports, decision)
@@ -62,7 +62,7 @@ def check(job: Job, seen: Seen) -> None:
     )  # raises IllegalEvent when the table forbids it
     if (
         isinstance(slice_seen, Unknown)
-        and job.wish is Wish.RUN
+        and job.wish is DesiredState.RUN
         and job.state is not State.RELEASING
     ):
         assert not isinstance(decision.action, DeleteSlice), f"deletes what it cannot see: {where}"
@@ -78,7 +78,7 @@ def check(job: Job, seen: Seen) -> None:
             f"{after.state} owns a slice: {where}"
         )
     if isinstance(decision.action, WipeJob):
-        assert (job.state.final, job.wish) == (True, Wish.CLEAN), where
+        assert (job.state.final, job.wish) == (True, DesiredState.CLEAN), where
     if after.state is State.SUCCEEDED and not job.state.final:
         assert job.then is State.SUCCEEDED, where
 
@@ -111,7 +111,9 @@ def test_the_result_of_an_action_is_stored_only_if_it_is_new(state: State) -> No
 
 def test_an_outcome_once_set_is_never_overwritten() -> None:
     job = job_in(State.RUNNING)
-    succeeded = decide(job, Seen({}, (report(0, "exited", 0), report(1, "exited", 0))), NOW).event
+    succeeded = decide(
+        job, Observation({}, (report(0, "exited", 0), report(1, "exited", 0))), NOW
+    ).event
     assert succeeded is not None
     done = apply(job, succeeded)
     assert done.attempt is not None

@@ -23,13 +23,13 @@ from tpujob.domain import invariants
 from tpujob.domain.actions import CreateSlice, DeleteSlice, Done, StartProgram, StopProgram
 from tpujob.domain.decide.dispatch import decide, follow_up
 from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import Cause, Job, Outcome, Role, State, Verdict, Wish
+from tpujob.domain.model import Cause, DesiredState, Job, Outcome, SliceRole, State, Verdict
 from tpujob.domain.observations import (
     Absent,
     Circuit,
+    HostReport,
+    Observation,
     Present,
-    Report,
-    Seen,
     Silence,
     SliceSeen,
     SliceState,
@@ -68,7 +68,7 @@ CIRCUITS = [
 ]
 
 
-def safe(job: Job, seen: Seen) -> None:
+def safe(job: Job, seen: Observation) -> None:
     decision = decide(job, seen, NOW)
     where = (job.state, job.wish, job.slices, seen, decision)
     after = apply(job, decision.event) if decision.event else job  # raises IllegalEvent
@@ -90,7 +90,7 @@ def safe(job: Job, seen: Seen) -> None:
         case DeleteSlice(name):
             slice = next(s for s in after.slices if s.name == name)
             assert slice.delete_reason, where
-            assert slice.role is Role.CONDEMNED or after.state is State.RELEASING, where
+            assert slice.role is SliceRole.CONDEMNED or after.state is State.RELEASING, where
         case StopProgram(name):
             assert name == "" or name in [s.name for s in after.condemned], where
         case _:
@@ -105,16 +105,16 @@ def safe(job: Job, seen: Seen) -> None:
 
 @pytest.mark.parametrize("state", [s for s in State if not s.final])
 def test_a_condemned_slice_is_stopped_and_given_back_whatever_the_job_does(state: State) -> None:
-    reported: Sequence[tuple[Report, ...]] = ((), (report(0), report(1)))
+    reported: Sequence[tuple[HostReport, ...]] = ((), (report(0), report(1)))
     runs = state in (State.PREPARING, State.RUNNING)  # begun only when the earlier one is stopped
     for wish, condemned, bad_seen, seen, reports in product(
-        Wish, CONDEMNED, LOOKS, LOOKS, reported[runs:]
+        DesiredState, CONDEMNED, LOOKS, LOOKS, reported[runs:]
     ):
         if runs and not condemned["stopped"]:
             continue
         job = with_condemned(job_in(state, wish=wish), condemned)
         looks: dict[str, SliceSeen] = {"tj-000001-1": bad_seen, "tj-000001-2": seen}
-        safe(job, Seen(looks, reports, readable_for=100.0))
+        safe(job, Observation(looks, reports, readable_for=100.0))
 
 
 SWAPS = {swap: respec(SPEC, recovery={"on_bad_host": swap}) for swap in ("swap", "release")}
@@ -133,7 +133,7 @@ def test_every_end_with_every_verdict_leads_somewhere(state: State) -> None:
         last = report(1, "exited", end["code"], verdict=verdict, physical="b", **given)
         last = replace(last, attempt=len(job.attempts))
         first = replace(report(0, "exited", 76, physical="a"), attempt=len(job.attempts))
-        safe(job, Seen({"tj-000001-1": LOOKS[-1]}, (first, last), readable_for=100.0))
+        safe(job, Observation({"tj-000001-1": LOOKS[-1]}, (first, last), readable_for=100.0))
 
 
 def _second(job: Job, cause: Cause) -> Job:
@@ -163,15 +163,15 @@ def test_every_silence_hang_and_outage_leads_somewhere(state: State) -> None:
         other = replace(report(1, phase, idle=idle, looks=look), age=5.0)
         safe(
             job_in(state),
-            Seen({"tj-000001-1": seen}, (one, other), readable_for=readable, silent=silent),
+            Observation({"tj-000001-1": seen}, (one, other), readable_for=readable, silent=silent),
         )
 
 
 @pytest.mark.parametrize("state", [State.QUEUED, State.PROVISIONING, State.RELEASING])
 def test_a_refused_offer_is_not_asked_for(state: State) -> None:
-    for wish, circuits, seen, wake in product(Wish, CIRCUITS, SLICES, (0.0, NOW + 5)):
+    for wish, circuits, seen, wake in product(DesiredState, CIRCUITS, SLICES, (0.0, NOW + 5)):
         job = replace(job_in(state, wish=wish), wake=wake)
-        safe(job, Seen({"tj-000001-1": seen}, circuits=circuits))
+        safe(job, Observation({"tj-000001-1": seen}, circuits=circuits))
 
 
 READY_SLICE = Present(SliceState.READY, ENDPOINTS)
@@ -193,7 +193,7 @@ def test_a_launch_without_a_word_is_given_up_only_by_those_who_could_hear_it(
 ) -> None:
     attempt = replace(job_in(State.PREPARING).attempts[0], started_at=NOW - 1801)
     job = replace(job_in(State.PREPARING), attempts=(attempt,))
-    look = Seen({"tj-000001-1": seen}, (), readable_for=readable, launched_for=launched)
+    look = Observation({"tj-000001-1": seen}, (), readable_for=readable, launched_for=launched)
     decision = decide(job, look, NOW)
     happened = decision.event
     assert (happened is not None and "no word from hosts 0, 1" in happened.text) is given_up, (

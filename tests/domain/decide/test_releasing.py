@@ -12,8 +12,8 @@ from tpujob.domain.decide.dispatch import decide
 from tpujob.domain.decide.releasing import AGREES_FOR, SECOND_LOOK, SUSPENDED_WITHIN
 from tpujob.domain.events import AboutSlice, EventKind
 from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import Job, Role, State
-from tpujob.domain.observations import Absent, Present, Seen, SliceSeen, SliceState, Unknown
+from tpujob.domain.model import Job, SliceRole, State
+from tpujob.domain.observations import Absent, Observation, Present, SliceSeen, SliceState, Unknown
 
 NAME = "tj-000001-1"
 K = EventKind
@@ -28,7 +28,7 @@ def releasing(*, missing: float | None = None, ready: bool = True) -> Job:
 
 
 def step(job: Job, look: SliceSeen, *, watched: bool = False) -> tuple[EventKind | None, object]:
-    seen = Seen({NAME: look}, leaving=frozenset({NAME}) if watched else frozenset())
+    seen = Observation({NAME: look}, leaving=frozenset({NAME}) if watched else frozenset())
     decision = decide(job, seen, NOW)
     return decision.event.kind if decision.event else None, decision.action
 
@@ -61,7 +61,7 @@ def test_a_slice_that_is_there_again_is_deleted_again_and_its_absence_forgotten(
     job = releasing(missing=30.0)
     ready = Present(SliceState.READY)
     assert step(job, ready) == (K.SLICE_FOUND, DeleteSlice(NAME))
-    event = decide(job, Seen({NAME: ready}), NOW).event
+    event = decide(job, Observation({NAME: ready}), NOW).event
     assert event is not None
     assert apply(job, event).slices[0].missing_since is None
 
@@ -83,7 +83,7 @@ def test_a_serving_slice_is_lost_only_when_two_looks_agree(state: State) -> None
 def test_the_minute_between_two_looks_counts_from_the_end_of_the_first() -> None:
     """One of them took half a minute, and only its last call missed the slice."""
     job = job_in(State.RUNNING)
-    event = decide(job, Seen({job.slices[0].name: Absent()}, took=30.0), NOW).event
+    event = decide(job, Observation({job.slices[0].name: Absent()}, took=30.0), NOW).event
     assert event is not None
     assert apply(job, event).slices[0].missing_since == NOW + 30
 
@@ -96,35 +96,35 @@ def test_the_deletion_of_a_slice_that_cannot_be_seen_is_repeated() -> None:
 def test_of_two_slices_none_is_billed_while_the_other_ones_deletion_takes_its_time() -> None:
     job = releasing()
     other = replace(job.slices[0], name="tj-000001-2", k=2, delete_asked_at=None)
-    job = replace(job, slices=(replace(job.slices[0], role=Role.CONDEMNED), other))
+    job = replace(job, slices=(replace(job.slices[0], role=SliceRole.CONDEMNED), other))
     going, there = Present(SliceState.DELETING), Present(SliceState.READY)
-    seen = Seen({NAME: going, other.name: there})
+    seen = Observation({NAME: going, other.name: there})
     assert decide(job, seen, NOW).action == DeleteSlice(other.name)
-    gone = Seen({NAME: Absent(), other.name: there}, leaving=frozenset({NAME}))
+    gone = Observation({NAME: Absent(), other.name: there}, leaving=frozenset({NAME}))
     event = decide(job, gone, NOW).event
     assert event is not None
     assert event.payload == AboutSlice(NAME), "and what is gone is billed no longer"
 
 
 def test_a_deletion_that_fails_again_and_again_keeps_no_program_running() -> None:
-    condemned = {"role": Role.CONDEMNED, "condemned_at": NOW - 20, "delete_reason": "bad"}
+    condemned = {"role": SliceRole.CONDEMNED, "condemned_at": NOW - 20, "delete_reason": "bad"}
     fails = replace(releasing().slices[0], stopped=True, **condemned)
     runs = replace(fails, name="tj-000001-2", k=2, stopped=False, delete_asked_at=None)
     job = replace(job_in(State.QUEUED), slices=(fails, runs), wake=NOW + 60)
     there = Present(SliceState.READY)
-    seen = Seen({NAME: there, runs.name: there})
+    seen = Observation({NAME: there, runs.name: there})
     assert decide(job, seen, NOW).action == StopProgram(runs.name)
 
 
 def test_no_further_slice_is_asked_for_while_three_are_condemned_and_billed() -> None:
     """Their deletions fail, or nobody sees what became of them."""
-    condemned = {"role": Role.CONDEMNED, "condemned_at": NOW - 20, "stopped": True}
+    condemned = {"role": SliceRole.CONDEMNED, "condemned_at": NOW - 20, "stopped": True}
     bad = [replace(releasing().slices[0], name=f"tj-000001-{k}", k=k) for k in (1, 2, 3)]
     three = tuple(replace(one, delete_reason="bad", **condemned) for one in bad)
     job = replace(job_in(State.QUEUED), slices=three)
     there = {one.name: Present(SliceState.READY) for one in three}
-    assert isinstance(decide(job, Seen(there), NOW).action, DeleteSlice)
-    one_goes = Seen(there, leaving=frozenset({NAME}))
+    assert isinstance(decide(job, Observation(there), NOW).action, DeleteSlice)
+    one_goes = Observation(there, leaving=frozenset({NAME}))
     assert decide(job, one_goes, NOW).action == CreateSlice()
 
 
@@ -136,7 +136,7 @@ def test_the_deletion_of_a_slice_waits_while_the_cloud_is_suspending_it(asked: b
     """The time is counted from the record, so that another backend goes on counting."""
     job = job_in(State.RELEASING, asked=asked)
     assert step(job, SUSPENDING) == (K.SLICE_SUSPENDING, None)
-    event = decide(job, Seen({NAME: SUSPENDING}), NOW).event
+    event = decide(job, Observation({NAME: SUSPENDING}), NOW).event
     assert event is not None
     assert (
         event.text
@@ -149,7 +149,7 @@ def test_the_deletion_of_a_slice_waits_while_the_cloud_is_suspending_it(asked: b
         (SUSPENDED_WITHIN - 1, None),
         (SUSPENDED_WITHIN, DeleteSlice(NAME, even_suspending=True)),
     ):
-        decision = decide(since, Seen({NAME: SUSPENDING}), NOW + waited)
+        decision = decide(since, Observation({NAME: SUSPENDING}), NOW + waited)
         assert (decision.event, decision.action) == (None, action), waited
         assert action or decision.wake_in <= SUSPENDED_WITHIN - waited, "looked at when it is over"
 
@@ -167,7 +167,7 @@ def test_a_slice_that_is_being_suspended_is_there() -> None:
 
 
 def test_a_condemned_slice_is_given_its_time_to_be_suspended_too() -> None:
-    condemned = {"role": Role.CONDEMNED, "condemned_at": NOW - 20, "delete_reason": "bad"}
+    condemned = {"role": SliceRole.CONDEMNED, "condemned_at": NOW - 20, "delete_reason": "bad"}
     one = replace(releasing().slices[0], delete_asked_at=None, stopped=True, **condemned)
     job = replace(job_in(State.QUEUED), slices=(one,), wake=NOW + 60)
     assert step(job, SUSPENDING) == (K.SLICE_SUSPENDING, None)

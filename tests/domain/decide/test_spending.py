@@ -14,20 +14,28 @@ from tpujob.domain.actions import CreateSlice, DeleteSlice, Done, StartProgram, 
 from tpujob.domain.decide import decide, follow_up
 from tpujob.domain.events import BudgetChanged, EventKind
 from tpujob.domain.lifecycle import apply, event
-from tpujob.domain.model import Cause, Job, Outcome, State, Wish
+from tpujob.domain.model import Cause, DesiredState, Job, Outcome, State
 from tpujob.domain.money.ledger import US
-from tpujob.domain.observations import Absent, Account, Funds, Present, Seen, SliceState, Unknown
+from tpujob.domain.observations import (
+    Absent,
+    Account,
+    Funds,
+    Observation,
+    Present,
+    SliceState,
+    Unknown,
+)
 
 LIVE = [state for state in State if not state.final]
 READY = {"tj-000001-1": Present(SliceState.READY, ENDPOINTS)}
-SEEN = Seen(READY, (report(0), report(1)), readable_for=100.0)
+SEEN = Observation(READY, (report(0), report(1)), readable_for=100.0)
 EXITED = replace(SEEN, reports=(report(0, "exited", 75), report(1, "exited", 75)))
 #: its slice has cost $1 an hour for 400 s, and takes 210 s to go: of this, nothing is left
 POOR = 0.15
 EMPTY = Account("user ada", 100 * US, 100 * US, 0, 0, NOW)
 
 
-def done(job: Job, seen: Seen, now: float = NOW) -> Job:
+def done(job: Job, seen: Observation, now: float = NOW) -> Job:
     """After what is decided, and after its action has taken effect."""
     decision = decide(job, seen, now)
     assert decision.event or decision.action, f"nothing was decided for a job that is {job.state}"
@@ -112,7 +120,7 @@ def test_a_program_is_stopped_and_then_its_slice_is_given_back(state: State) -> 
         State.FAILED,
         Cause.BUDGET,
     )
-    gone = Seen({"tj-000001-1": Absent()}, leaving=frozenset({"tj-000001-1"}))
+    gone = Observation({"tj-000001-1": Absent()}, leaving=frozenset({"tj-000001-1"}))
     failed = done(done(leaving, gone, NOW + 60), gone, NOW + 60)
     assert (failed.state, failed.cause) == (State.FAILED, Cause.BUDGET)
     assert "the budget, $0.15, is used up" in failed.message
@@ -121,7 +129,7 @@ def test_a_program_is_stopped_and_then_its_slice_is_given_back(state: State) -> 
 def test_hosts_that_do_not_tell_the_end_are_not_waited_for_long() -> None:
     stopped = replace(done(with_budget(job_in(State.RUNNING), POOR), SEEN), stopped=True)
     assert decide(stopped, SEEN, NOW + 45).action is None
-    for seen in (SEEN, Seen(READY, Unknown("503"))):
+    for seen in (SEEN, Observation(READY, Unknown("503"))):
         assert decide(stopped, seen, NOW + 51).action == DeleteSlice("tj-000001-1")
 
 
@@ -132,8 +140,10 @@ def test_a_program_that_cannot_be_stopped_does_not_keep_its_slice() -> None:
     assert decide(stopping, SEEN, NOW + 121).action == DeleteSlice("tj-000001-1")
 
 
-@pytest.mark.parametrize("seen", [Seen(), Seen({"tj-000001-1": Unknown("503")}, Unknown("503"))])
-def test_nothing_needs_to_be_seen_for_it(seen: Seen) -> None:
+@pytest.mark.parametrize(
+    "seen", [Observation(), Observation({"tj-000001-1": Unknown("503")}, Unknown("503"))]
+)
+def test_nothing_needs_to_be_seen_for_it(seen: Observation) -> None:
     """Rates and times are in the record. (What was not looked at is Unknown.)"""
     job = with_budget(job_in(State.RUNNING), POOR)
     assert decide(job, seen, NOW).action == StopProgram()
@@ -146,7 +156,7 @@ def test_a_program_that_has_just_succeeded_has_succeeded() -> None:
 
 
 def test_a_hold_ends_when_nothing_is_left() -> None:
-    job = with_budget(job_in(State.HOLDING, wish=Wish.CANCEL), POOR)
+    job = with_budget(job_in(State.HOLDING, wish=DesiredState.CANCEL), POOR)
     after = done(job, EXITED)
     assert (after.state, after.then) == (State.RELEASING, State.CANCELLED)
     assert "is used up" in after.slices[-1].delete_reason
@@ -160,7 +170,7 @@ def test_a_held_slice_without_money_is_not_resumed() -> None:
 def test_a_request_is_taken_back_when_nothing_is_left() -> None:
     old = replace(spent_nine(State.PROVISIONING), warned_limit=9 * US, spend_limit=9 * US)
     for look in SLICES:
-        after = done(old, Seen({"tj-000001-1": look}))
+        after = done(old, Observation({"tj-000001-1": look}))
         assert (after.state, after.then, after.cause) == (
             State.RELEASING,
             State.FAILED,
@@ -170,8 +180,10 @@ def test_a_request_is_taken_back_when_nothing_is_left() -> None:
 
 def test_no_slice_is_asked_for_that_is_not_paid_for() -> None:
     """Five minutes and the way out, 510 s, of a spot v4-16 at $7.372 an hour are $1.04."""
-    assert decide(with_budget(job_in(State.QUEUED), 1.05), Seen(), NOW).action == CreateSlice()
-    failed = done(with_budget(job_in(State.QUEUED), 1.04), Seen())
+    assert (
+        decide(with_budget(job_in(State.QUEUED), 1.05), Observation(), NOW).action == CreateSlice()
+    )
+    failed = done(with_budget(job_in(State.QUEUED), 1.04), Observation())
     assert (failed.state, failed.cause) == (State.FAILED, Cause.BUDGET)
     assert failed.message == (
         "the budget pays for no slice: $0.00 of $1.04 spent, $1.04 left; 5 min of v4-16 in "
@@ -233,7 +245,7 @@ def test_a_shared_budget_is_as_old_as_it_is() -> None:
 
 
 def test_who_has_no_slice_waits_for_a_shared_budget() -> None:
-    seen = Seen(funds=Funds(accounts=(EMPTY,)))
+    seen = Observation(funds=Funds(accounts=(EMPTY,)))
     waits = decide(job_in(State.QUEUED), seen, NOW)
     assert (waits.event, waits.action, waits.wake_in) == (None, None, 60.0)
     asked = done(job_in(State.PROVISIONING), replace(SEEN, funds=Funds(accounts=(EMPTY,))))
@@ -252,9 +264,13 @@ def test_a_look_comes_when_something_is_due() -> None:
 @pytest.mark.parametrize("state", LIVE)
 def test_every_combination_decides_something_legal(state: State) -> None:
     accounts = ((), (EMPTY,), (replace(EMPTY, used=0),))
-    for wish, look, usd, shared in product(Wish, SLICES, (None, POOR, 0.17, 50.0), accounts):
+    for wish, look, usd, shared in product(
+        DesiredState, SLICES, (None, POOR, 0.17, 50.0), accounts
+    ):
         job = with_budget(job_in(state, wish=wish), usd)
-        seen = Seen({"tj-000001-1": look}, (report(0), report(1)), funds=Funds(accounts=shared))
+        seen = Observation(
+            {"tj-000001-1": look}, (report(0), report(1)), funds=Funds(accounts=shared)
+        )
         decision = decide(job, seen, NOW)
         after = apply(job, decision.event) if decision.event else job
         assert invariants.of_job(after) == []

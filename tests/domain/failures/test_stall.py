@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from tpujob.domain.failures import stall
 from tpujob.domain.model import Cause, Outcome, Progress, Proof
-from tpujob.domain.observations import Report, Silence
+from tpujob.domain.observations import HostReport, Silence
 
 STALL = 900.0
 
 
-def running(host: int, idle: float, *, step: int | None = 7, looks: int = 100) -> Report:
+def running(host: int, idle: float, *, step: int | None = 7, looks: int = 100) -> HostReport:
     progress = Progress(step=step, phase="train")
-    return Report(host, 1, "running", age=5.0, idle=idle, looks=looks, progress=progress)
+    return HostReport(host, 1, "running", age=5.0, idle=idle, looks=looks, progress=progress)
 
 
 def test_a_program_without_progress_on_any_host_hangs() -> None:
@@ -115,8 +115,8 @@ def test_the_host_that_stopped_well_before_the_others_is_the_odd_one() -> None:
     assert stall.odd_one((running(0, 1000),)) == (None, ""), "alone"
 
 
-def exited(host: int, age: float, code: int = 0) -> Report:
-    return Report(host, 1, "exited", age=age, exit_code=code)
+def exited(host: int, age: float, code: int = 0) -> HostReport:
+    return HostReport(host, 1, "exited", age=age, exit_code=code)
 
 
 def test_a_host_that_ended_well_while_the_other_does_nothing_more_is_found() -> None:
@@ -135,7 +135,7 @@ def test_a_host_that_still_works_after_another_has_ended_is_left_alone() -> None
     assert stall.left_behind((exited(0, 500, code=1), running(1, 600)), 2) is None
 
 
-def silent(age: float) -> tuple[Report, ...]:
+def silent(age: float) -> tuple[HostReport, ...]:
     return (running(0, 1), replace(running(1, 1), age=age))
 
 

@@ -11,7 +11,7 @@ from tpujob.agent.upload import evidence as agent
 from tpujob.domain.failures import evidence, triage
 from tpujob.domain.host.reports import read_evidence
 from tpujob.domain.model import Cause, Outcome, Progress, Proof, Verdict
-from tpujob.domain.observations import Report
+from tpujob.domain.observations import HostReport
 
 ERROR = ("Traceback (most recent call last):", '  File "train.py", line 3, in <module>')
 ECHO = "UNAVAILABLE: PollForError: the following tasks are unhealthy (stopped sending heartbeats)"
@@ -254,8 +254,8 @@ def test_the_hosts_asked_first_are_the_likeliest_culprits() -> None:
 
 
 def test_of_a_program_that_stands_still_the_host_furthest_behind_is_asked_first() -> None:
-    def running(number: int, step: int | None, idle: float | None = 0.0) -> Report:
-        return Report(number, 1, "running", age=5.0, progress=Progress(step=step), idle=idle)
+    def running(number: int, step: int | None, idle: float | None = 0.0) -> HostReport:
+        return HostReport(number, 1, "running", age=5.0, progress=Progress(step=step), idle=idle)
 
     reports = [running(0, 9), running(1, 7, 10.0), running(2, 7, 90.0), running(3, None, None)]
     assert [r.host for r in triage.witnesses([*reports, host(4, 0), host(5, 75)])] == [3, 2, 1, 0]

@@ -13,7 +13,7 @@ from tests.support.records import a_job
 from tpujob.domain.host import reports, series
 from tpujob.domain.host.report_verifier import DISTURBS, VerifiedReports, add_reports
 from tpujob.domain.model import Job
-from tpujob.domain.observations import Report
+from tpujob.domain.observations import HostReport
 from tpujob.protocol import Phase, limits, segment, signing
 from tpujob.protocol.report import sign_report
 
@@ -56,7 +56,7 @@ class Backend:
         now: float = 110.0,
         *,
         new: bool = True,
-    ) -> Report:
+    ) -> HostReport:
         self.generation += new
         path = reports.reports_prefix(self.job) + "0"
         objects = [Object(path, metadata, updated, self.generation)]

@@ -14,7 +14,7 @@ from tests.support.records import ENDPOINTS, NOW, job_in
 from tpujob.domain.decide import decide
 from tpujob.domain.host import reports
 from tpujob.domain.model import Cause, Progress, State, Unreached, Verdict
-from tpujob.domain.observations import Maintenance, Present, Report, Seen, SliceState
+from tpujob.domain.observations import HostReport, Maintenance, Observation, Present, SliceState
 from tpujob.protocol import AgentCause, Phase
 
 #: As an agent of 0.1.0 writes it. It may outlive its backend, so it is understood for ever.
@@ -113,7 +113,9 @@ def test_announced_maintenance_is_read_and_changes_no_decision() -> None:
     plain = tuple(replace(one, maintenance=None) for one in told)
     there = {job.slices[0].name: Present(SliceState.READY, ENDPOINTS)}
     for now in (NOW, starts + 1):
-        assert decide(job, Seen(there, told), now) == decide(job, Seen(there, plain), now)
+        assert decide(job, Observation(there, told), now) == decide(
+            job, Observation(there, plain), now
+        )
 
 
 @pytest.mark.parametrize(
@@ -155,7 +157,7 @@ def test_no_report_raises_an_error(fields: dict[str, Any]) -> None:
 
 
 def test_a_report_of_an_agent_of_0_1_is_understood() -> None:
-    assert reports.read_report(0, OF_0_1, age=4.0) == Report(
+    assert reports.read_report(0, OF_0_1, age=4.0) == HostReport(
         host=0,
         attempt=2,
         phase=Phase.EXITED,

@@ -14,10 +14,10 @@ from tests.support.records import job_in
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Grant, Slice, State
 from tpujob.domain.money import (
+    CostKind,
     DataToCopy,
     Estimate,
-    Kind,
-    Line,
+    EstimateLine,
     Surroundings,
     Use,
     covered,
@@ -35,7 +35,7 @@ GRANT = Grant("v4", "us-central2-b", "spot", 8)
 CLOUD = Surroundings(cloud_run="always", firestore=True, secrets=True)
 
 
-def line(found: Estimate, what: str) -> Line:
+def line(found: Estimate, what: str) -> EstimateLine:
     return next(one for one in found.lines if what in one.what)
 
 
@@ -142,7 +142,7 @@ def test_traffic_is_free_within_a_region_and_priced_both_ways_between_two() -> N
 
 def test_a_deployed_backend_is_in_it() -> None:
     found = estimate(replace(V4, hours=Decimal(730), around=CLOUD))
-    assert found.of(Kind.CONTROL) == sum(
+    assert found.of(CostKind.CONTROL) == sum(
         (
             47_304_000,  # 2,628,000 vCPU-s x $0.000018
             5_256_000,  # 2,628,000 GiB-s x $0.000002
@@ -153,8 +153,8 @@ def test_a_deployed_backend_is_in_it() -> None:
         )
     )
     called = estimate(replace(V4, hours=Decimal(730), around=Surroundings(cloud_run="called")))
-    assert called.of(Kind.CONTROL) == 2_102_400 + 219_000 + 17_520 + 200_000
-    assert estimate(V4).of(Kind.CONTROL) == 0
+    assert called.of(CostKind.CONTROL) == 2_102_400 + 219_000 + 17_520 + 200_000
+    assert estimate(V4).of(CostKind.CONTROL) == 0
 
 
 @given(
@@ -173,7 +173,7 @@ def test_parts_add_up_and_nobody_pays_more_than_the_list(
     location = data.draw(st.sampled_from(["us-central2", "europe-west4", "us", "mars-north1"]))
     use = Use(type, zone, pricing, location, slices, hours, (grant,), around=CLOUD)
     found = estimate(use)
-    assert found.list_micros == sum(found.of(kind) for kind in Kind)
+    assert found.list_micros == sum(found.of(kind) for kind in CostKind)
     assert 0 <= found.pay_micros <= found.list_micros
     for one in found.lines:
         assert one.known or one.pay_micros in (None, 0), "0: a grant pays, whatever it costs"

@@ -16,11 +16,11 @@ from tpujob.domain.model import Job, Progress, Rest, State
 from tpujob.domain.money.conditions import Conditions, Turn, conditions
 from tpujob.domain.money.durations import AGES, Rates, Stay, learned, likely, stated
 from tpujob.domain.money.forecast import PlannedWork, forecast
-from tpujob.domain.money.samples import Place, SliceSample, history
+from tpujob.domain.money.samples import SamplePlace, SliceSample, history
 
 HOUR = 3600.0
-PLACE = Place("v4-16", "us-central2-b", "spot")
-ELSEWHERE = Place("v5e-16", "us-west4-a", "spot")
+PLACE = SamplePlace("v4-16", "us-central2-b", "spot")
+ELSEWHERE = SamplePlace("v5e-16", "us-west4-a", "spot")
 
 
 def known(*, wait: float = 600.0, life: float = 1e9, **more: tuple[float, ...]) -> Conditions:

@@ -16,10 +16,20 @@ from tpujob.domain.decide import decide
 from tpujob.domain.decide.active import PROGRESS_EVERY
 from tpujob.domain.events import EventKind
 from tpujob.domain.lifecycle import apply, event
-from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, Rest, Role, Slice, State
-from tpujob.domain.money import GROUPS, Group, Part, report, spans
+from tpujob.domain.model import (
+    Attempt,
+    Cause,
+    Job,
+    Outcome,
+    Progress,
+    Rest,
+    Slice,
+    SliceRole,
+    State,
+)
+from tpujob.domain.money import GROUPS, Group, TimePart, report, spans
 from tpujob.domain.money.ledger import US
-from tpujob.domain.observations import Present, Report, Seen, SliceState
+from tpujob.domain.observations import HostReport, Observation, Present, SliceState
 from tpujob.domain.progress import began_from
 
 MIN, HOUR, CHIPS = 60.0, 3600.0, 8
@@ -56,8 +66,8 @@ def job_of(slices: list[Slice], attempts: list[Attempt], end: float, **more: Any
     )  # fmt: skip
 
 
-def seconds(job: Job, now: float = 1e6) -> dict[Part, float]:
-    found = dict.fromkeys(Part, 0.0)
+def seconds(job: Job, now: float = 1e6) -> dict[TimePart, float]:
+    found = dict.fromkeys(TimePart, 0.0)
     for span in spans(job, now):
         found[span.part] += (span.end - span.start) / US
     return {part: time for part, time in found.items() if time}
@@ -93,7 +103,7 @@ def test_steps_that_are_made_again_are_lost_once() -> None:
         ],
         2000,
     )
-    assert seconds(job) == {Part.PRODUCTIVE: 1800, Part.REDONE: 200}
+    assert seconds(job) == {TimePart.PRODUCTIVE: 1800, TimePart.REDONE: 200}
     assert good(job) == pytest.approx(90.0)
 
 
@@ -107,7 +117,7 @@ def test_a_later_attempt_that_goes_further_back_takes_from_every_earlier_one() -
         ],
         4000,
     )
-    assert seconds(job) == {Part.PRODUCTIVE: 2500, Part.REDONE: 1500}
+    assert seconds(job) == {TimePart.PRODUCTIVE: 2500, TimePart.REDONE: 1500}
 
 
 def test_each_phase_of_a_life_has_its_part() -> None:
@@ -130,8 +140,8 @@ def test_each_phase_of_a_life_has_its_part() -> None:
         1100,
     )
     assert seconds(job) == {
-        Part.WAITING: 100, Part.PROVISIONING: 100, Part.PREPARING: 60, Part.COMPILING: 50,
-        Part.PRODUCTIVE: 690, Part.RELEASING: 100,
+        TimePart.WAITING: 100, TimePart.PROVISIONING: 100, TimePart.PREPARING: 60, TimePart.COMPILING: 50,
+        TimePart.PRODUCTIVE: 690, TimePart.RELEASING: 100,
     }, "three steps of 30 s were made when the third one was seen"  # fmt: skip
     assert good(job) == pytest.approx(690 / 1100 * 100)
 
@@ -142,7 +152,7 @@ def test_steps_that_were_made_before_one_was_seen_are_no_compiling() -> None:
         [attempt(1, 1, 0, 0, 15, step=15, resumed_from=0, first_step_at=6, first_step=5, **DONE)],
         15,
     )
-    assert seconds(job) == {Part.COMPILING: 1.5, Part.PRODUCTIVE: 13.5}
+    assert seconds(job) == {TimePart.COMPILING: 1.5, TimePart.PRODUCTIVE: 13.5}
     resumed = replace(
         job.attempts[0], first_step=105, progress=Progress(step=115, resumed_from=100)
     )
@@ -160,7 +170,7 @@ def test_a_hang_is_the_time_without_progress() -> None:
         ],
         3000,
     )  # fmt: skip
-    assert seconds(job) == {Part.PRODUCTIVE: 2000, Part.HUNG: 900, Part.PREPARING: 100}
+    assert seconds(job) == {TimePart.PRODUCTIVE: 2000, TimePart.HUNG: 900, TimePart.PREPARING: 100}
     assert good(job) == pytest.approx(2000 / 3000 * 100)
 
 
@@ -176,12 +186,12 @@ def test_a_held_slice_and_a_rest_between_an_end_and_a_new_start() -> None:
         rests=(Rest(1000.0, 4900.0),),
     )  # fmt: skip
     assert seconds(job) == {
-        Part.PRODUCTIVE: 1500, Part.HELD: 450, Part.RELEASING: 50, Part.WAITING: 100,
+        TimePart.PRODUCTIVE: 1500, TimePart.HELD: 450, TimePart.RELEASING: 50, TimePart.WAITING: 100,
     }  # fmt: skip
 
 
 def test_a_condemned_slice_is_billed_beside_its_replacement() -> None:
-    bad = slice_of(1, 0, 0, 1500, role=Role.CONDEMNED, condemned_at=500)
+    bad = slice_of(1, 0, 0, 1500, role=SliceRole.CONDEMNED, condemned_at=500)
     job = job_of(
         [bad, slice_of(2, 500, 800, 2000)],
         [
@@ -192,25 +202,28 @@ def test_a_condemned_slice_is_billed_beside_its_replacement() -> None:
         2000,
     )  # fmt: skip
     assert seconds(job) == {
-        Part.PRODUCTIVE: 1200, Part.REDONE: 500, Part.CONDEMNED: 1000, Part.PROVISIONING: 300,
+        TimePart.PRODUCTIVE: 1200, TimePart.REDONE: 500, TimePart.CONDEMNED: 1000, TimePart.PROVISIONING: 300,
     }  # fmt: skip
 
 
 def test_what_a_silent_program_did_is_told_by_its_end_alone() -> None:
     slices = [slice_of(1, 0, 0, 1000), slice_of(2, 1000, 1000, 3000)]
     attempts = [attempt(1, 1, 0, 0, 1000, **LOST), attempt(2, 2, 1000, 1000, 3000, **DONE)]
-    assert seconds(job_of(slices, attempts, 3000)) == {Part.PRODUCTIVE: 2000, Part.UNKNOWN: 1000}
+    assert seconds(job_of(slices, attempts, 3000)) == {
+        TimePart.PRODUCTIVE: 2000,
+        TimePart.UNKNOWN: 1000,
+    }
 
 
 @pytest.mark.parametrize(
     ("first", "parts"),
     [
-        (51, {Part.PRODUCTIVE: 1500, Part.REDONE: 500}),
-        (None, {Part.PRODUCTIVE: 1000, Part.UNKNOWN: 1000}),
+        (51, {TimePart.PRODUCTIVE: 1500, TimePart.REDONE: 500}),
+        (None, {TimePart.PRODUCTIVE: 1000, TimePart.UNKNOWN: 1000}),
     ],
 )
 def test_where_a_printing_program_goes_on_is_told_by_the_first_step_of_its_hosts_alone(
-    first: int | None, parts: dict[Part, float]
+    first: int | None, parts: dict[TimePart, float]
 ) -> None:
     """It prints each tenth step; the backend looks when the second attempt has printed step 60."""
     second = attempt(2, 1, 1000, 1000, 2000, step=150, first_step=60, first_step_at=1000, **DONE)
@@ -237,7 +250,7 @@ def test_an_attempt_that_began_nobody_knows_where_makes_no_step_of_others_lost()
     )
     found = seconds(job)
     assert found == pytest.approx(
-        {Part.PRODUCTIVE: 1833.3, Part.REDONE: 166.7, Part.UNKNOWN: 1000}, abs=0.1
+        {TimePart.PRODUCTIVE: 1833.3, TimePart.REDONE: 166.7, TimePart.UNKNOWN: 1000}, abs=0.1
     )
 
 
@@ -294,7 +307,9 @@ def test_the_parts_add_up_to_the_whole(history: tuple[Job, float], by: Group) ->
 
 def test_the_first_step_is_noted_at_once_and_only_once() -> None:
     job = replace(job_in(State.RUNNING), slices=(replace(BARE, endpoints=ENDPOINTS, ready_at=0.0),))
-    seen = Seen({BARE.name: Present(SliceState.READY, ENDPOINTS)}, _stepping(3), readable_for=1e3)
+    seen = Observation(
+        {BARE.name: Present(SliceState.READY, ENDPOINTS)}, _stepping(3), readable_for=1e3
+    )
     first = decide(job, seen, NOW).event
     assert first is not None
     job = apply(job, first)
@@ -309,14 +324,14 @@ def test_the_first_step_is_noted_at_once_and_only_once() -> None:
     assert (again.first_step, again.progress.step) == (3, 9)
 
 
-def _stepping(step: int) -> tuple[Report, ...]:
+def _stepping(step: int) -> tuple[HostReport, ...]:
     return tuple(report_of(host, progress=Progress(step=step)) for host in range(2))
 
 
 def test_a_hang_leaves_in_the_record_how_long_it_was() -> None:
     job = replace(job_in(State.RUNNING), slices=(replace(BARE, endpoints=ENDPOINTS, ready_at=0.0),))
     reports = tuple(report_of(n, idle=1000.0 + n, looks=9) for n in range(2))
-    seen = Seen({BARE.name: Present(SliceState.READY, ENDPOINTS)}, reports, readable_for=1e3)
+    seen = Observation({BARE.name: Present(SliceState.READY, ENDPOINTS)}, reports, readable_for=1e3)
     ended = decide(job, seen, NOW).event
     assert ended is not None
     assert apply(job, ended).attempts[0].idle == 1000.0

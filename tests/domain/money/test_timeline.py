@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.records import a_job
 from tpujob.domain.copies import Copy
-from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, Role, Slice, State
+from tpujob.domain.model import Attempt, Cause, Job, Outcome, Progress, Slice, SliceRole, State
 from tpujob.domain.money import usd_of_job
 from tpujob.domain.money.goodput import timeline
 from tpujob.domain.money.ledger import US
@@ -121,7 +121,7 @@ def test_what_the_program_says_now_counts_before_the_record_does() -> None:
 
 def test_a_slice_that_was_swapped_out_is_shown_beside_its_replacement() -> None:
     bad = slice_of(
-        1, 0, 100, 700, role=Role.CONDEMNED, condemned_at=500.0, delete_reason="wrong numbers"
+        1, 0, 100, 700, role=SliceRole.CONDEMNED, condemned_at=500.0, delete_reason="wrong numbers"
     )
     job = replace(
         preempted(),

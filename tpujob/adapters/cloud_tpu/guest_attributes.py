@@ -15,7 +15,7 @@ from tpujob.adapters.cloud_tpu.calls import Api
 from tpujob.adapters.cloud_tpu.request import node_ids
 from tpujob.domain.model import Slice
 from tpujob.errors import Refused
-from tpujob.ports import Guest
+from tpujob.ports import PublishedHost
 
 _log = logging.getLogger(__name__)
 
@@ -32,10 +32,10 @@ class GuestAttributes:
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    def look(self, slice: Slice, timeout: float) -> tuple[Guest, ...]:
+    def look(self, slice: Slice, timeout: float) -> tuple[PublishedHost, ...]:
         """One for each host, in order; an empty one has published nothing. None at all where the project does not allow
         the call: then a host's key is pinned at the first contact. Raises Transient."""
-        deadline, found = Deadline(timeout), list[Guest]()
+        deadline, found = Deadline(timeout), list[PublishedHost]()
         for id in node_ids(slice):
             request = {"name": self._api.node(slice.zone, id)}
             doing = f"reading the guest attributes of {id}"
@@ -65,8 +65,8 @@ class GuestAttributes:
         return ""
 
 
-def _guest(attributes: Any) -> Guest:
+def _guest(attributes: Any) -> PublishedHost:
     items = [(item.key, item.value) for item in attributes.query_value.items]
     name = next((value for key, value in items if key == NAME), "")
     keys = frozenset((key, value) for key, value in items if key in KEY_TYPES and value)
-    return Guest(name, keys)
+    return PublishedHost(name, keys)

@@ -37,7 +37,7 @@ from tpujob.adapters.cloud_tpu.slice_state import (
 from tpujob.domain.model import Cause, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, Unknown
 from tpujob.errors import Refused, TpujobError, Transient
-from tpujob.ports import Owned, Survey
+from tpujob.ports import Owned, SliceSurvey
 from tpujob.protocol import JOB_LABEL, LABEL, OWNER_LABEL
 
 _log = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class CloudTpuSlices:
                     raise error
         return found
 
-    def survey(self, zones: Collection[str], *, timeout: float) -> Survey:
+    def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
         """A slice that others have a part of, or whose nodes are not all on the lists, is left to a look by name."""
         before, seen, missed = self._lists.calls, dict[str, SliceSeen](), dict[str, str]()
         for zone, there in self._lists.zones([*zones], Deadline(timeout)).items():
@@ -138,7 +138,7 @@ class CloudTpuSlices:
                 seen |= self._surveyed(there)
             else:
                 missed[zone] = there.message
-        return Survey(seen, missed, self._lists.calls - before)
+        return SliceSurvey(seen, missed, self._lists.calls - before)
 
     def close(self) -> None:
         """Close the connection, if there is one; a later call opens another."""

@@ -12,7 +12,7 @@ from tpujob.adapters.cloud_tpu.calls import Api
 from tpujob.adapters.cloud_tpu.lists import Lists, ZoneList
 from tpujob.adapters.cloud_tpu.messages import node_seen, queued_seen, raw
 from tpujob.doctor.findings import NotSeen
-from tpujob.doctor.quota import Held, Kind, kind_of
+from tpujob.doctor.quota import Held, QuotaKind, kind_of
 from tpujob.domain.hardware import accelerators
 from tpujob.errors import BadSpec, TpujobError
 
@@ -73,4 +73,4 @@ def _held(node: Any, zone: str, pricing: str) -> Iterator[Held]:
         enums = config.DESCRIPTOR.fields_by_name["type_"].enum_type.values_by_number
         for generation in accelerators.GENERATIONS.values():
             if config.type_ in enums and enums[config.type_].name == generation.api_enum:
-                yield Held(Kind(generation.name, pricing), zone, chips)
+                yield Held(QuotaKind(generation.name, pricing), zone, chips)

@@ -23,7 +23,7 @@ class Mirror:
         #: for each job, a version and when that is due; None: never
         self._wakes: dict[str, tuple[int, float | None]] = {}
         self._gone: set[str] = set()  #: removed; an id never comes back
-        self.reader = store_records.Reader[Found](self.read, lambda doc: doc.id)
+        self.reader = store_records.RecordReader[Found](self.read, lambda doc: doc.id)
         self._current = False  #: the stream works: this is as new as the database, or nearly
         self._complete = False  #: and no job that is ever due is missing in `_wakes`
         self._numbers: dict[str, int] = {}  #: of each job, its last change, if after `_floor`

@@ -28,7 +28,7 @@ from tpujob.doctor.access import (
 )
 from tpujob.doctor.cloud import ProjectSeen
 from tpujob.doctor.findings import NotSeen
-from tpujob.doctor.network import Network, Rule, Subnetwork, last_part, network_name
+from tpujob.doctor.network import FirewallRule, Network, Subnetwork, last_part, network_name
 from tpujob.doctor.places import Addresses
 from tpujob.errors import TpujobError
 from tpujob.ports import BucketFacts
@@ -216,7 +216,7 @@ class _Looks:
 
         return False if self._context.with_external_ips else _or_unseen(ask)
 
-    def _rules(self) -> list[Rule]:
+    def _rules(self) -> list[FirewallRule]:
         network = last_part(network_name(self._context))
         found = self._google.pages(_COMPUTE, f"{self._network_project()}/global/firewalls", "items")
         return [
@@ -261,9 +261,9 @@ def _granted(found: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(map(str, found.get("permissions") or ()))
 
 
-def _rule(found: Mapping[str, Any]) -> Rule:
+def _rule(found: Mapping[str, Any]) -> FirewallRule:
     allowed = parts(found, "allowed")
-    return Rule(
+    return FirewallRule(
         name=text(found, "name"),
         allows=bool(allowed),
         ports=tuple(_ports(allowed or parts(found, "denied"))),

@@ -20,9 +20,9 @@ from tpujob.doctor.access import NoIdentity
 from tpujob.doctor.findings import NotSeen, listed
 from tpujob.doctor.quota import (
     ONE_HOST,
-    Kind,
     Limit,
-    Overview,
+    QuotaKind,
+    QuotaOverview,
     Reported,
     Scope,
     Unit,
@@ -65,7 +65,7 @@ def overview(
     everywhere: bool = False,
     endpoint: str = "",
     tpu_endpoint: str = "",
-) -> Overview:
+) -> QuotaOverview:
     """Limits, use and grants in the zones of a context, or `everywhere`. Raises Refused or Transient when the limits
     cannot be read; other failures become notes. `endpoint`, `tpu_endpoint`: those of emulators."""
     zones = accelerators.all_zones() if everywhere else context.every_zone
@@ -81,7 +81,7 @@ def overview(
             notes.append(f"Cloud Monitoring: {error.message}")
     finally:
         google.close()
-    return Overview(
+    return QuotaOverview(
         of=context.project,
         rows=allowances(
             found,
@@ -126,7 +126,7 @@ def reported(google: GoogleRest, project: str, now: float) -> list[Reported]:
     return [found for one in series if (found := _reported(one))]
 
 
-def kind_of_metric(metric: str) -> Kind | None:
+def kind_of_metric(metric: str) -> QuotaKind | None:
     """The generation and pricing that a quota is for; None: not in the table of generations."""
     name = metric.rpartition("/")[2].lower()
     squeezed = re.sub("[^a-z0-9]|preemptible|reserved|spot", "", name)
@@ -138,7 +138,7 @@ def kind_of_metric(metric: str) -> Kind | None:
         pricing = "spot"
     one_host = row.one_host_quota == "serving" and "serving" in name
     one_host = one_host or (row.one_host_quota == "device" and "pod" not in name)
-    return Kind(row.name, pricing, ONE_HOST if one_host else "")
+    return QuotaKind(row.name, pricing, ONE_HOST if one_host else "")
 
 
 def _not_counted(counted: Usage) -> list[str]:
@@ -186,7 +186,7 @@ def _scope(unit: str) -> Scope:
     return "zone" if "{zone}" in unit else "region" if "{region}" in unit else "project"
 
 
-def _unit(kind: Kind | None, display: str) -> Unit:
+def _unit(kind: QuotaKind | None, display: str) -> Unit:
     """From the display name, else from the generation."""
     said = re.search(r"\b(core|chip)s?\b", display.lower())
     if said:

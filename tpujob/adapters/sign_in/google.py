@@ -20,7 +20,7 @@ TIMEOUT = 30.0  #: seconds for one request
 _ISSUERS = ("https://accounts.google.com", "accounts.google.com")
 
 
-class Client(NamedTuple):
+class OAuthClient(NamedTuple):
     """An OAuth client of the lab."""
 
     id: str
@@ -28,7 +28,7 @@ class Client(NamedTuple):
     endpoint: str = ""  #: URL of a server that stands for all of Google's, each below its name
 
 
-class Attempt(NamedTuple):
+class SignInAttempt(NamedTuple):
     """One try to sign in. Nothing of it outlives the process that made it."""
 
     state: str
@@ -37,7 +37,7 @@ class Attempt(NamedTuple):
     redirect: str
 
     @classmethod
-    def new(cls, redirect: str) -> Attempt:
+    def new(cls, redirect: str) -> SignInAttempt:
         drawn = secrets.token_urlsafe
         return cls(drawn(32), drawn(32), drawn(48), redirect)
 
@@ -47,7 +47,7 @@ class Tokens(NamedTuple):
     refresh_token: str = ""
 
 
-class Refused(Unauthorized):
+class SignInRefused(Unauthorized):
     """Google's answer to a request for a token, with its name for what is wrong."""
 
     def __init__(self, name: str, message: str, *, hint: str = "") -> None:
@@ -55,7 +55,7 @@ class Refused(Unauthorized):
         self.name = name
 
 
-def address(client: Client, attempt: Attempt) -> str:
+def address(client: OAuthClient, attempt: SignInAttempt) -> str:
     """Where a person signs in, in a browser."""
     hashed = hashlib.sha256(attempt.verifier.encode()).digest()
     asked = {
@@ -73,7 +73,7 @@ def address(client: Client, attempt: Attempt) -> str:
     return f"{_url(client, 'accounts.google.com', 'o/oauth2/v2/auth')}?{urlencode(asked)}"
 
 
-def exchange(client: Client, attempt: Attempt, code: str) -> Tokens:
+def exchange(client: OAuthClient, attempt: SignInAttempt, code: str) -> Tokens:
     """The tokens for the code that a browser brought. Raises Unauthorized, Transient."""
     found = _token(
         client,
@@ -88,12 +88,12 @@ def exchange(client: Client, attempt: Attempt, code: str) -> Tokens:
     return tokens
 
 
-def refresh(client: Client, refresh_token: str) -> Tokens:
+def refresh(client: OAuthClient, refresh_token: str) -> Tokens:
     """A new ID token. Raises Refused when the sign-in has ended, Transient when Google cannot be asked."""
     return _read(_token(client, grant_type="refresh_token", refresh_token=refresh_token))
 
 
-def revoke(client: Client, refresh_token: str) -> None:
+def revoke(client: OAuthClient, refresh_token: str) -> None:
     """Afterwards nobody gets a token for it any more. Raises Transient."""
     status, found = _post(client, "revoke", {"token": refresh_token})
     if status != 200 and found.get("error") != "invalid_token":  # that one has ended already
@@ -121,7 +121,7 @@ def _read(found: dict[str, Any]) -> Tokens:
     return tokens
 
 
-def _token(client: Client, **fields: str) -> dict[str, Any]:
+def _token(client: OAuthClient, **fields: str) -> dict[str, Any]:
     given = {"client_id": client.id, "client_secret": client.secret}
     status, found = _post(client, "token", given | fields)
     if status != 200:
@@ -139,7 +139,7 @@ def _refused(status: int, found: dict[str, Any]) -> Unauthorized | Transient:
         "admin_policy_enforced": "the admin of your Google Workspace blocks this OAuth client",
         "access_denied": "sign in again: tpujob login",
     }.get(name, "")
-    return Refused(name, f"Google refuses to sign you in: {said}", hint=hint)
+    return SignInRefused(name, f"Google refuses to sign you in: {said}", hint=hint)
 
 
 def _said(status: int, found: dict[str, Any]) -> str:
@@ -147,11 +147,11 @@ def _said(status: int, found: dict[str, Any]) -> str:
     return ascii(", ".join(words))[1:-1][:200] or f"HTTP {status}"
 
 
-def _url(client: Client, host: str, path: str) -> str:
+def _url(client: OAuthClient, host: str, path: str) -> str:
     return f"{client.endpoint or 'https:/'}/{host}/{path}"
 
 
-def _post(client: Client, path: str, fields: dict[str, str]) -> tuple[int, dict[str, Any]]:
+def _post(client: OAuthClient, path: str, fields: dict[str, str]) -> tuple[int, dict[str, Any]]:
     url = urlsplit(_url(client, "oauth2.googleapis.com", path))
     secure = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
     connection = secure(url.hostname or "", url.port, timeout=TIMEOUT)

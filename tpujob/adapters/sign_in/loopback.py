@@ -7,7 +7,7 @@ import os
 import socket
 from urllib.parse import parse_qs
 
-from tpujob.adapters.sign_in.google import Attempt
+from tpujob.adapters.sign_in.google import SignInAttempt
 from tpujob.errors import BadRequest, Unauthorized
 from tpujob.lib import unix_sockets
 
@@ -17,19 +17,19 @@ _DONE = "The terminal shows whether you are signed in. This window can be closed
 _OTHER = "This is no answer to a sign-in of tpujob."
 
 
-class Listener:
+class RedirectListener:
     """Listens before the address is shown to anybody, so that nobody else can take the port. Serves all connections at
     once, so that none delays the browser's."""
 
     def __init__(self) -> None:
         self._code = ""
         self._error: Unauthorized | None = None
-        self._attempt: Attempt | None = None
+        self._attempt: SignInAttempt | None = None
         self._ended = asyncio.Event()
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.redirect = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
 
-    def wait(self, attempt: Attempt, patience: float = PATIENCE) -> str:
+    def wait(self, attempt: SignInAttempt, patience: float = PATIENCE) -> str:
         """The code that a browser brings. Raises Unauthorized when the person refused, or did nothing."""
         self._attempt = attempt
         try:
@@ -94,7 +94,7 @@ def _page(text: str, status: str) -> bytes:
     return "\r\n".join(lines).encode()
 
 
-def code_in(address: str, attempt: Attempt) -> str:
+def code_in(address: str, attempt: SignInAttempt) -> str:
     """The code in the address to which a browser was sent. Raises BadRequest for one of no sign-in, or of another;
     Unauthorized when the person refused."""
     query = parse_qs(address.strip().partition("?")[2].partition("#")[0])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tpujob.adapters.sign_in import google, token_store
-from tpujob.adapters.sign_in.google import Client, Tokens
+from tpujob.adapters.sign_in.google import OAuthClient, Tokens
 from tpujob.adapters.sign_in.token_store import StoredToken
 from tpujob.errors import Unauthorized
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EARLY = 300.0  #: seconds before its end after which a token is not used any more
 
 
-class Place(NamedTuple):
+class SignInPlace(NamedTuple):
     """A backend, and where on this machine it is kept who one is there."""
 
     context: Context
@@ -30,13 +30,13 @@ class Place(NamedTuple):
         return self.context.backend.rstrip("/")
 
     @property
-    def client(self) -> Client:
+    def client(self) -> OAuthClient:
         said = self.context.sign_in
-        return Client(said.client_id, said.client_secret, self.endpoint)
+        return OAuthClient(said.client_id, said.client_secret, self.endpoint)
 
 
 def headers(
-    place: Place, now: Callable[[], float] = time.time, *, renew: bool = False
+    place: SignInPlace, now: Callable[[], float] = time.time, *, renew: bool = False
 ) -> Mapping[str, str]:
     """What goes with each request; with `renew`, not what is kept, as that was refused. Raises Unauthorized when nobody
     has signed in; Transient; StoreError.
@@ -51,7 +51,7 @@ def headers(
     return {"Authorization": bearer, "X-Serverless-Authorization": bearer}
 
 
-def keep(place: Place, tokens: Tokens) -> str:
+def keep(place: SignInPlace, tokens: Tokens) -> str:
     """Somebody has signed in: afterwards commands show it. The address of whoever it was."""
     if not tokens.refresh_token:
         raise Unauthorized("Google's answer has no refresh token", hint="tpujob login")
@@ -59,7 +59,7 @@ def keep(place: Place, tokens: Tokens) -> str:
     return str(google.claims_of(tokens.id_token).get("email", "?"))
 
 
-def end(place: Place) -> bool:
+def end(place: SignInPlace) -> bool:
     """Afterwards nothing is kept, and the refresh token is worth nothing. Whether somebody was signed in. Raises
     Transient when Google could not be told; then nothing is kept either."""
     found = token_store.load(place.file)
@@ -71,7 +71,7 @@ def end(place: Place) -> bool:
     return True
 
 
-def _token(place: Place, now: float, renew: bool) -> str:
+def _token(place: SignInPlace, now: float, renew: bool) -> str:
     account = place.context.sign_in.account
     found = token_store.load(place.file)
     if found is not None and not found.is_for(place.url, account):
@@ -83,29 +83,29 @@ def _token(place: Place, now: float, renew: bool) -> str:
     return renewed.id_token
 
 
-def _person(place: Place, found: StoredToken | None, now: float) -> StoredToken:
+def _person(place: SignInPlace, found: StoredToken | None, now: float) -> StoredToken:
     client = place.client
     if found is None or client.id != found.client_id or not found.refresh_token:
         raise Unauthorized(f"nobody has signed in at {place.url}", hint="tpujob login")
     try:
         tokens = google.refresh(client, found.refresh_token)
-    except google.Refused as error:
+    except google.SignInRefused as error:
         if error.name == "invalid_grant":
             token_store.forget(place.file)
         raise
     return _stored(place, client, Tokens(tokens.id_token, found.refresh_token), now)
 
 
-def _program(place: Place, account: str, now: float) -> StoredToken:
+def _program(place: SignInPlace, account: str, now: float) -> StoredToken:
     from tpujob.adapters.sign_in import programs
 
     # behind IAP a token has to be for a client that IAP lets in
     audience = place.client.id if place.context.door == "iap" else place.url
     token = programs.id_token(account, audience, place.endpoint)
-    return _stored(place, Client("", ""), Tokens(token), now)
+    return _stored(place, OAuthClient("", ""), Tokens(token), now)
 
 
-def _stored(place: Place, client: Client, tokens: Tokens, now: float) -> StoredToken:
+def _stored(place: SignInPlace, client: OAuthClient, tokens: Tokens, now: float) -> StoredToken:
     """Used for as long as it lasts, counted from now, as this machine's clock may be behind Google's; for less where it
     was given out earlier."""
     claims = google.claims_of(tokens.id_token)

@@ -15,7 +15,7 @@ from pathlib import Path
 from sqlite3 import Connection
 
 from tpujob.adapters import records
-from tpujob.adapters.records import REMEMBERED, WALKED, Decoded, Reader, same_identity
+from tpujob.adapters.records import REMEMBERED, WALKED, Decoded, RecordReader, same_identity
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.adapters.sqlite.host_reputation import SqliteReputation
 from tpujob.adapters.sqlite.members import SqliteMembers
@@ -44,7 +44,7 @@ class SqliteStore:
         self.outbox = SqliteOutbox(self._file)
         self._identity = ""  #: as it was read first
         self._decoded = Decoded()
-        self._reader = Reader[_Row](
+        self._reader = RecordReader[_Row](
             lambda row: row if isinstance(row, Job) else self._decode(*row),
             lambda row: row.id if isinstance(row, Job) else row[0],
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tpujob.adapters.ssh.keys import HostKey, Pins, changed
 from tpujob.errors import HostKeyChanged, TpujobError, Transient
-from tpujob.ports import Guest
+from tpujob.ports import PublishedHost
 
 
 class Unpublished(Transient):
@@ -20,7 +20,12 @@ class HostKeys:
     hosts. The key that a host has shown is then pinned to that host alone."""
 
     def __init__(
-        self, pinned: Pins, guests: Sequence[Guest] = (), *, hosts: int, trust_new: bool = True
+        self,
+        pinned: Pins,
+        guests: Sequence[PublishedHost] = (),
+        *,
+        hosts: int,
+        trust_new: bool = True,
     ) -> None:
         """`hosts`: how many the slice has. If any of them has published a key, all must: no other key is trusted.
         `trust_new`: a first contact may pin a key where none was published."""

@@ -32,7 +32,7 @@ from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Cause, Endpoint, Slice
 from tpujob.domain.text import duration, rfc3339
 from tpujob.errors import Refused, TpujobError, Transient
-from tpujob.ports import Guest, Listening
+from tpujob.ports import Listening, PublishedHost
 from tpujob.protocol import signing
 
 #: where the key store keeps the secret that keys are derived from. It looks like a slice's name, as rights go by that,
@@ -55,7 +55,7 @@ class SshHosts:
         reach: Reach = "external",
         project: str = "",
         tunnel: Sequence[str] = ("gcloud",),
-        guests: Callable[[Slice, float], Sequence[Guest]] | None = None,
+        guests: Callable[[Slice, float], Sequence[PublishedHost]] | None = None,
         obstacle: Callable[[Slice, float], str] | None = None,
         bounds: Bounds | None = None,
         now: Callable[[], float] = time.time,
@@ -229,7 +229,7 @@ class SshHosts:
     def _session(self, slice: Slice, hosts: Sequence[int], deadline: Deadline) -> SliceSession:
         name, key, pinned = slice.name, self._key(slice), self._keys.pinned(slice.name)
         labels = (host_label(address(e, self._reach), self._port) for e in slice.endpoints)
-        guests: Sequence[Guest] = ()
+        guests: Sequence[PublishedHost] = ()
         if self._reach == "iap" or any(label not in pinned for label in labels):
             guests = self._ask(slice, deadline.left(GUESTS_TIMEOUT))
         logins = {host: self._login(slice, host, guests, key) for host in hosts}
@@ -241,10 +241,10 @@ class SshHosts:
 
         return SliceSession(self._pool, logins, host_keys, pin)
 
-    def _ask(self, slice: Slice, timeout: float) -> Sequence[Guest]:
+    def _ask(self, slice: Slice, timeout: float) -> Sequence[PublishedHost]:
         return self._guests(slice, timeout) if self._guests is not None else ()
 
-    def _login(self, slice: Slice, host: int, guests: Sequence[Guest], key: str) -> Login:
+    def _login(self, slice: Slice, host: int, guests: Sequence[PublishedHost], key: str) -> Login:
         where = address(_endpoint(slice, host), self._reach)
         if not where:
             raise Transient(f"host {host} of {slice.name} has no {self._reach} address yet")

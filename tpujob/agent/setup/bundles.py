@@ -14,7 +14,7 @@ from tpujob.agent.base import Aside, Failure
 from tpujob.agent.folders import BUNDLES
 from tpujob.agent.storage import Storage, StorageError
 from tpujob.protocol import AgentCause
-from tpujob.protocol.bundle import BadBundle, Member, members
+from tpujob.protocol.bundle import ArchiveMember, BadBundle, members
 
 FETCH_PATIENCE = 600.0  #: seconds for which a storage that is away is asked again
 NO_PERMISSION = (401, 403)  #: HTTP status
@@ -89,7 +89,7 @@ def unpack(archive: str, folder: str) -> None:
                 raise Failure("the bundle holds a link that leaves it: %r" % name)
 
 
-def _unpack_one(member: Member, folder: str) -> None:
+def _unpack_one(member: ArchiveMember, folder: str) -> None:
     info = member.info
     parts = info.name.split("/")
     above = [os.path.join(folder, *parts[:i]) for i in range(1, len(parts))]

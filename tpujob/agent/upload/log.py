@@ -17,7 +17,7 @@ from tpujob.agent.upload.segments import Segments
 from tpujob.agent.upload.spool import Chunk, Spool
 from tpujob.protocol import live
 from tpujob.protocol.limits import LONGEST_LINE
-from tpujob.protocol.live import Tail
+from tpujob.protocol.live import TailMessage
 
 CHUNK = 4 * 1024 * 1024  #: bytes that are shipped as soon as they wait
 CHUNKS = 8  #: that the limit of a log is, at least, so that it can be cut between two
@@ -77,7 +77,7 @@ class Log:
             fresh = min(self.count - count, len(self._tail))
             return list(self._tail)[len(self._tail) - fresh :]
 
-    def pending(self, host: int, after: int, most: int = live.MOST) -> Tail:
+    def pending(self, host: int, after: int, most: int = live.MOST) -> TailMessage:
         """The lines after that number which are not in the bucket yet, about `most` bytes of them."""
         with self._change:
             chunks = self._spool.waiting
@@ -95,14 +95,14 @@ class Log:
             if chunk.first + chunk.lines > after + 1:
                 line, lines, data = _after(chunk.content(), chunk.first, after, most)
                 if lines:  # else it is gone since
-                    return Tail(host, after, line, lines, settled, data)
+                    return TailMessage(host, after, line, lines, settled, data)
         parts: List[bytes] = []
         line, count = max(after + 1, fresh), 0
         for first, _, data in buffer:
             _, more, data = _after(data, first, after, most)
             parts.append(data)
             count += more
-        return Tail(host, after, line, count, settled, b"".join(parts))
+        return TailMessage(host, after, line, count, settled, b"".join(parts))
 
     def follow(
         self, descriptor: int, tag: bytes = b"", hear: Optional[Hear] = None

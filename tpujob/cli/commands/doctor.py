@@ -13,7 +13,7 @@ from tpujob.cli.output import say, say_json, screen
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.doctor.findings import Finding, Severity, worst
-from tpujob.doctor.quota import Allowance, Limit, Overview, allowance_view
+from tpujob.doctor.quota import Allowance, Limit, QuotaOverview, allowance_view
 from tpujob.domain.hardware.generations import GENERATIONS
 from tpujob.domain.text import clean
 from tpujob.errors import Transient
@@ -119,7 +119,7 @@ def doctor_page(
 
 
 def quota_page(
-    found: Overview, columns: int, *, color: bool = False, everywhere: bool = False
+    found: QuotaOverview, columns: int, *, color: bool = False, everywhere: bool = False
 ) -> str:
     """A row for each kind of TPU in each zone, then remarks on the figures."""
     parts: list[str] = []
@@ -177,7 +177,7 @@ def _limit(limit: int | None) -> str:
     return "no limit" if limit is None else str(limit)
 
 
-def _remarks(found: Overview) -> list[str]:
+def _remarks(found: QuotaOverview) -> list[str]:
     said: list[str] = []
     if any(row.used_by == "nodes" for row in found.rows):
         said.append("Used: counted from the nodes and queued resources that the API lists.")

@@ -21,7 +21,7 @@ from tpujob.data.pack import records
 from tpujob.data.pack.manifest import IndexEntry, SetFile, labels_of
 from tpujob.data.pack.places import FolderTarget, described
 from tpujob.data.pack.workers import Workers
-from tpujob.data.sync.run import Progress
+from tpujob.data.sync.run import SyncProgress
 from tpujob.data.sync.upload import check_unchanged, opened
 from tpujob.errors import Conflict, TpujobError
 
@@ -41,7 +41,7 @@ class Built:
 class ShardBuilder:
     """Threads share it; each shard is made by one of them."""
 
-    def __init__(self, target: FolderTarget, progress: Progress, workers: Workers) -> None:
+    def __init__(self, target: FolderTarget, progress: SyncProgress, workers: Workers) -> None:
         self._target, self._progress, self._workers = target, progress, workers
         self._stage = target.stage
 

@@ -22,12 +22,12 @@ from tpujob.data.pack.shard_plan import LARGEST, cut, shuffled
 from tpujob.data.pack.workers import Workers, alone_in
 from tpujob.data.places import Folder
 from tpujob.data.sync.endpoints import files_of
-from tpujob.data.sync.run import Progress
+from tpujob.data.sync.run import SyncProgress
 from tpujob.errors import BadRequest, Conflict, NotFound
 
 
 @dataclass(slots=True)
-class Survey(Problems):
+class SourceSurvey(Problems):
     """What there is to pack."""
 
     files: int = 0
@@ -58,11 +58,11 @@ class Pack:
         self._folder = os.path.realpath(os.fsencode(source.path))
         self._name = source.path
         self._size, self._seed = shard_bytes, seed
-        self._found = Survey()
+        self._found = SourceSurvey()
 
-    def survey(self) -> Survey:
+    def survey(self) -> SourceSurvey:
         """Look through the folder; no file is read. Raises BadRequest when there is nothing to pack."""
-        self._found = found = Survey()
+        self._found = found = SourceSurvey()
         labels = Labels()
         for run in cut(self._files(), self._size):
             found.shards += 1
@@ -75,7 +75,7 @@ class Pack:
         return found
 
     def run(
-        self, target: FolderTarget, progress: Progress, *, replace: bool = False
+        self, target: FolderTarget, progress: SyncProgress, *, replace: bool = False
     ) -> PackOutcome:
         """Afterwards the target has the packed set, verified. Safe to repeat after any end: without a manifest there is
         no set, and shards that are there are not made again. `replace`: another set at the target gives way.
@@ -116,9 +116,9 @@ class Pack:
                 yield file
 
     def _tasks(
-        self, target: FolderTarget, progress: Progress
+        self, target: FolderTarget, progress: SyncProgress
     ) -> Iterator[tuple[int, list[LocalFile]]]:
-        self._found = Survey()  # what this walk leaves out is what the set lacks
+        self._found = SourceSurvey()  # what this walk leaves out is what the set lacks
         files = self._files()
         if self._seed is not None:
             files = shuffled(files, self._seed, target.stage)
@@ -128,7 +128,7 @@ class Pack:
 
     # the set
 
-    def _built(self, target: FolderTarget, progress: Progress) -> Manifest:
+    def _built(self, target: FolderTarget, progress: SyncProgress) -> Manifest:
         workers = Workers()
         builder = ShardBuilder(target, progress, workers)
         assembly = _Assembly(target)
@@ -193,7 +193,7 @@ class _Assembly:
         return stored
 
 
-def _refuse_another(old: bytes, found: Survey, order: str, target: FolderTarget) -> None:
+def _refuse_another(old: bytes, found: SourceSurvey, order: str, target: FolderTarget) -> None:
     """Before anything is read, as far as it can be told by then."""
     there = manifests.decode(old)
     if (there.records, there.content, there.order) != (found.files, found.bytes, order):

@@ -20,7 +20,7 @@ from tpujob.data.pack.manifest import IndexEntry, Shard
 from tpujob.data.pack.places import FolderSource, remove_stage
 from tpujob.data.pack.workers import Workers, alone_in
 from tpujob.data.sync.download import NoPlace
-from tpujob.data.sync.run import Progress
+from tpujob.data.sync.run import SyncProgress
 from tpujob.errors import BadRequest, Conflict
 
 
@@ -34,7 +34,7 @@ class UnpackOutcome(Problems):
 
 
 class Unpack:
-    def __init__(self, source: FolderSource, folder: str, progress: Progress) -> None:
+    def __init__(self, source: FolderSource, folder: str, progress: SyncProgress) -> None:
         self._source, self._progress, self._name = source, progress, folder
         root = os.path.realpath(os.fsencode(folder))
         self._parts = Path(os.fsdecode(root)) / PARTS_FOLDER / "unpack"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tpujob.data.keys import FoldersAndFiles, why_no_file, why_no_object
-from tpujob.data.objects import Objects, Reader
+from tpujob.data.objects import Objects, SourceReader
 from tpujob.data.places import Folder, Place, Prefix
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.download import Downloader
@@ -38,7 +38,7 @@ def direction(
     target: Place,
     objects: Objects,
     cache: ChecksumCache,
-    reader: Reader | None,
+    reader: SourceReader | None,
     moved: Callable[[int], None],
 ) -> Direction:
     """`reader`: of a source outside Cloud Storage. `moved`: called with bytes that were sent or have arrived. Raises

@@ -8,7 +8,7 @@ from functools import partial
 from typing import BinaryIO
 
 from tpujob.data.keys import PARTS_FOLDER
-from tpujob.data.objects import LocalFile, NotCopied, ObjectFacts, Reader
+from tpujob.data.objects import LocalFile, NotCopied, ObjectFacts, SourceReader
 from tpujob.data.places import Outside, Prefix
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.endpoints import local_file
@@ -26,7 +26,7 @@ class NoPlace(NotCopied):
 class Downloader:
     """Threads share it. `root`: the folder, with every link in its path resolved."""
 
-    reader: Reader
+    reader: SourceReader
     source: Prefix | Outside
     root: bytes
     cache: ChecksumCache
@@ -44,7 +44,7 @@ class Downloader:
 
     def copy(self, pair: Pair[ObjectFacts, LocalFile]) -> Done:
         """Afterwards the file has the bytes of the object. Raises Conflict when the file or the object was changed
-        meanwhile, NotCopied, OSError for the file, and what `Reader` raises."""
+        meanwhile, NotCopied, OSError for the file, and what `SourceReader` raises."""
         facts = pair.source
         if facts.crc32c is None and facts.generation:
             raise NotCopied("the storage does not say its checksum, so it cannot be verified")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
 from tpujob.data.keys import PARTS_FOLDER, key_of
-from tpujob.data.objects import LeftOut, LocalFile, ObjectFacts, Reader
+from tpujob.data.objects import LeftOut, LocalFile, ObjectFacts, SourceReader
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -40,7 +40,7 @@ class FolderEndpoint:
 
 
 class ListedEndpoint:
-    def __init__(self, reader: Reader, bucket: str, prefix: str, *, billed: bool) -> None:
+    def __init__(self, reader: SourceReader, bucket: str, prefix: str, *, billed: bool) -> None:
         """`billed`: a page is a class A operation of Cloud Storage."""
         self._reader, self._bucket, self._prefix = reader, bucket, prefix
         self._billed = billed

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from tpujob.data.keys import PARTS_FOLDER
 from tpujob.data.local import alone
-from tpujob.data.objects import Changed, LeftOut, NotCopied, Objects, Outcome, Reader
+from tpujob.data.objects import Changed, CopyOutcome, LeftOut, NotCopied, Objects, SourceReader
 from tpujob.data.pack.manifest import NAME as MANIFEST
 from tpujob.data.places import Folder, Place, Prefix, Traffic, UrlList, overlap, route_of
 from tpujob.data.sync.checksum_cache import ChecksumCache
@@ -22,7 +22,7 @@ from tpujob.data.sync.workers import AnyPair, copy_all
 from tpujob.errors import BadRequest, Conflict, NotFound
 
 
-class Progress(Protocol):
+class SyncProgress(Protocol):
     """Shows how far a sync has come; called by any thread."""
 
     def planned(self, size: int) -> None: ...
@@ -52,15 +52,15 @@ class Sync:
         target: Place,
         objects: Objects,
         cache: ChecksumCache,
-        progress: Progress,
-        reader: Reader | None = None,
+        progress: SyncProgress,
+        reader: SourceReader | None = None,
     ) -> None:
         """`reader`: of a source outside Cloud Storage. Raises BadRequest for two places between which nothing is
         copied, NotFound for a missing source."""
         check(source, target)
         self._source, self._target, self._objects = source, target, objects
         self._cache, self._progress = cache, progress
-        self._outcome = Outcome()
+        self._outcome = CopyOutcome()
         self._lock = threading.Lock()
         self._direction = direction(source, target, objects, cache, reader, self._moved)
 
@@ -84,7 +84,7 @@ class Sync:
         found.left_out = self._outcome.left_out
         return found
 
-    def run(self) -> Outcome:
+    def run(self) -> CopyOutcome:
         """Copy what differs. Raises what ends the whole sync; what concerns one file is in the outcome. Safe to repeat
         after any end: nothing is under its final name that is not whole and verified."""
         with ExitStack() as stack:

@@ -14,9 +14,9 @@ from tpujob.data.objects import (
     NotCopied,
     ObjectContent,
     ObjectFacts,
-    Reader,
     SessionEnded,
     SourceEnded,
+    SourceReader,
     WrongBytes,
 )
 from tpujob.errors import Conflict, NotFound, Transient
@@ -87,7 +87,7 @@ def copy_stream(
 
 
 def copy_newest(
-    reader: Reader, bucket: str, facts: ObjectFacts, copy: Callable[[ObjectFacts], bool]
+    reader: SourceReader, bucket: str, facts: ObjectFacts, copy: Callable[[ObjectFacts], bool]
 ) -> bool:
     """`copy` what the facts say; where it raises NotFound, as these bytes are gone, what is there by now. Raises
     Conflict."""

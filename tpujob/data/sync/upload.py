@@ -15,7 +15,7 @@ from tpujob.data.objects import (
     ObjectFacts,
     Objects,
     Piece,
-    Reader,
+    SourceReader,
 )
 from tpujob.data.places import Outside, Prefix
 from tpujob.data.sync.checksum_cache import ChecksumCache
@@ -71,7 +71,7 @@ class Uploader:
 class Importer:
     """Copies objects outside Cloud Storage, through the memory of this process. Threads share it."""
 
-    reader: Reader
+    reader: SourceReader
     source: Outside
     objects: Objects
     target: Prefix
@@ -88,7 +88,7 @@ class Importer:
 
     def copy(self, pair: Pair[ObjectFacts, ObjectFacts]) -> Done:
         """Afterwards the object has the bytes of the source. Raises Conflict when another writer was faster, and what
-        `Reader` and `Objects` raise."""
+        `SourceReader` and `Objects` raise."""
         if self.same(pair):
             return "same"
         verified = copy_newest(

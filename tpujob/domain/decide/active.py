@@ -14,8 +14,8 @@ from tpujob.domain.decide.attempt_end import (
 from tpujob.domain.events import AttemptRunning, EventKind, Progressed, ReportsIgnored, Watched
 from tpujob.domain.failures import preemption_notice, stall, triage
 from tpujob.domain.lifecycle import event
-from tpujob.domain.model import Cause, End, Job, Outcome, Progress, Proof, Wish
-from tpujob.domain.observations import Absent, Present, Report, Seen, SliceState, Unknown
+from tpujob.domain.model import Cause, DesiredState, End, Job, Outcome, Progress, Proof
+from tpujob.domain.observations import Absent, HostReport, Observation, Present, SliceState, Unknown
 from tpujob.domain.progress import steps_made_again
 from tpujob.domain.text import duration, list_hosts, many
 from tpujob.protocol import Phase
@@ -40,7 +40,7 @@ LATE = 5.0
 _E = EventKind
 
 
-def preparing(job: Job, seen: Seen, now: float) -> Decision:
+def preparing(job: Job, seen: Observation, now: float) -> Decision:
     began = _began(job, seen.heard, now)
     if began and all(r.phase == Phase.EXITED for r in seen.heard):
         return began  # and has ended since
@@ -53,7 +53,7 @@ def preparing(job: Job, seen: Seen, now: float) -> Decision:
     return over or _ignored(job, seen, now) or began or _start(job, seen, seen.reports, now)
 
 
-def running(job: Job, seen: Seen, now: float) -> Decision:
+def running(job: Job, seen: Observation, now: float) -> Decision:
     urgent = _interrupted(job, seen, now) or _used_up(job, seen, now)
     if urgent:
         return urgent
@@ -67,7 +67,7 @@ def running(job: Job, seen: Seen, now: float) -> Decision:
 # While it goes well --------------------------------------------------------------------------------------------------
 
 
-def _began(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
+def _began(job: Job, reports: Sequence[HostReport], now: float) -> Decision | None:
     """The program was started on every host. Where it has ended again since, its hosts report when it was; the event is
     of now all the same, as others may have happened in between."""
     at = began_at(job, reports, now)
@@ -79,7 +79,7 @@ def _began(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
     return Decision(event(job, _E.ATTEMPT_RUNNING, now, text, running), wake_in=1)
 
 
-def _start(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decision:
+def _start(job: Job, seen: Observation, reports: Sequence[HostReport], now: float) -> Decision:
     if len(reports) == job.hosts:
         over = _late(job, reports, now) or _stalled(job, seen, reports, now)
         return over or _watched(job, seen, now) or Decision(wake_in=2)
@@ -96,7 +96,7 @@ def _start(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decis
     return (_watched(job, seen, now) if watches else None) or start
 
 
-def _go_on(job: Job, reports: Sequence[Report], now: float) -> Decision:
+def _go_on(job: Job, reports: Sequence[HostReport], now: float) -> Decision:
     progress = best_progress(reports)
     attempt = job.attempt
     if attempt and _worth_storing(
@@ -125,12 +125,12 @@ def _worth_storing(stored: Progress, since: float, fresh: Progress, now: float) 
 # What interrupts it --------------------------------------------------------------------------------------------------
 
 
-def _interrupted(job: Job, seen: Seen, now: float) -> Decision | None:
+def _interrupted(job: Job, seen: Observation, now: float) -> Decision | None:
     """What the user's wish or the slice's state asks for. A program that has succeeded has succeeded all the same."""
     done = triage.succeeded(seen.heard, job.hosts)
     if done:
         return _over(job, done, seen.heard, now)
-    if job.wish is not Wish.RUN:
+    if job.wish is not DesiredState.RUN:
         return Decision(holding.stop(job, seen.heard, now), StopProgram(), wake_in=1)
     match seen.serving(job):
         case Present(state) as look if state.lost:
@@ -148,7 +148,7 @@ def _interrupted(job: Job, seen: Seen, now: float) -> Decision | None:
             return None
 
 
-def _used_up(job: Job, seen: Seen, now: float) -> Decision | None:
+def _used_up(job: Job, seen: Observation, now: float) -> Decision | None:
     """No budget is asked whether a program that has just ended by itself may go on."""
     short = spending.used_up(job, seen, now)
     if short is None or triage.ended(seen.heard, job.hosts):
@@ -158,7 +158,7 @@ def _used_up(job: Job, seen: Seen, now: float) -> Decision | None:
     )
 
 
-def _lost_slice(job: Job, look: Present, reports: Sequence[Report]) -> End:
+def _lost_slice(job: Job, look: Present, reports: Sequence[HostReport]) -> End:
     said = (Proof(None, f"the cloud says of {slice_name(job)}: {look.detail or look.state}"),)
     if look.state is SliceState.PREEMPTED:
         saved = preemption_notice.saved_words(reports)
@@ -169,7 +169,7 @@ def _lost_slice(job: Job, look: Present, reports: Sequence[Report]) -> End:
     return End(Outcome.INTERRUPTED, look.cause or Cause.LOST_CONTACT, None, message, said)
 
 
-def _still_saving(seen: Seen) -> bool:
+def _still_saving(seen: Observation) -> bool:
     """A preempted host that still reports is still saving: it is not cut off."""
     alive = min(seen.report_every, SAVING) + LATE
     return any(r.phase != Phase.EXITED and r.age < alive for r in seen.heard)
@@ -178,11 +178,11 @@ def _still_saving(seen: Seen) -> bool:
 # How it ends ---------------------------------------------------------------------------------------------------------
 
 
-def _over(job: Job, end: End, reports: Sequence[Report], now: float) -> Decision:
+def _over(job: Job, end: End, reports: Sequence[HostReport], now: float) -> Decision:
     return Decision(end_attempt(job, end, reports, now), wake_in=0)
 
 
-def _ended(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
+def _ended(job: Job, reports: Sequence[HostReport], now: float) -> Decision | None:
     end = triage.ended(reports, job.hosts)
     if end is None:
         return None
@@ -194,7 +194,7 @@ def _ended(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
     return Decision(happened, StopProgram() if spoilt else None, wake_in=0)
 
 
-def _late(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
+def _late(job: Job, reports: Sequence[HostReport], now: float) -> Decision | None:
     """Set-up takes too long."""
     waits = [r for r in reports if r.phase not in (Phase.RUNNING, Phase.EXITED)]
     if not job.attempt or not waits or now - job.attempt.started_at < SETUP_DEADLINE:
@@ -203,7 +203,9 @@ def _late(job: Job, reports: Sequence[Report], now: float) -> Decision | None:
     return _over(job, End(Outcome.FAILED, Cause.SETUP, waits[0].host, message), reports, now)
 
 
-def _stalled(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Decision | None:
+def _stalled(
+    job: Job, seen: Observation, reports: Sequence[HostReport], now: float
+) -> Decision | None:
     """A program that neither ends nor goes on. Nothing is concluded while the cloud itself does not answer: the
     backend may be cut off."""
     if not isinstance(seen.serving(job), Present):
@@ -217,7 +219,7 @@ def _stalled(job: Job, seen: Seen, reports: Sequence[Report], now: float) -> Dec
     return _over(job, end, reports, now) if end else None
 
 
-def _silent(seen: Seen, reports: Sequence[Report]) -> End | None:
+def _silent(seen: Observation, reports: Sequence[HostReport]) -> End | None:
     return stall.silent(
         reports,
         seen.silent,
@@ -227,7 +229,7 @@ def _silent(seen: Seen, reports: Sequence[Report]) -> End | None:
     )
 
 
-def _watched(job: Job, seen: Seen, now: float) -> Decision | None:
+def _watched(job: Job, seen: Observation, now: float) -> Decision | None:
     """How long there is no word of some hosts is stored, now and then: the backend that would give them up may be
     another one."""
     fresh, stored = seen.watch, job.attempt.watch if job.attempt else None
@@ -240,7 +242,7 @@ def _watched(job: Job, seen: Seen, now: float) -> Decision | None:
     return Decision(event(job, _E.WATCHED, now, text, Watched(fresh)), wake_in=1)
 
 
-def _ignored(job: Job, seen: Seen, now: float) -> Decision | None:
+def _ignored(job: Job, seen: Observation, now: float) -> Decision | None:
     """What was not believed is stored at once; again when it is twice as much, or now and then: whoever shows the job
     may be another process than the one that has read it."""
     fresh, stored = seen.ignored, job.attempt.ignored if job.attempt else None
@@ -252,7 +254,7 @@ def _ignored(job: Job, seen: Seen, now: float) -> Decision | None:
     return Decision(event(job, _E.REPORTS_IGNORED, now, text, ReportsIgnored(fresh)), wake_in=1)
 
 
-def _in_touch(job: Job, seen: Seen, seconds: float = releasing.SECOND_LOOK) -> bool:
+def _in_touch(job: Job, seen: Observation, seconds: float = releasing.SECOND_LOOK) -> bool:
     """Whether silence is the hosts' own: the cloud answers, and the storage has answered for so many seconds. After an
     outage of the storage every report is old, and hosts get the time to write again."""
     return isinstance(seen.serving(job), Present) and seen.readable_for >= seconds

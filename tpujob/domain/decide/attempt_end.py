@@ -7,13 +7,13 @@ from tpujob.domain.events import AttemptEnded, AttemptRepeated, Event, EventKind
 from tpujob.domain.failures import nonfinite, retry
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, End, Job, Progress, State
-from tpujob.domain.observations import Report
+from tpujob.domain.observations import HostReport
 from tpujob.protocol import Phase
 
 _E = EventKind
 
 
-def end_attempt(job: Job, end: End, reports: Sequence[Report], now: float) -> Event:
+def end_attempt(job: Job, end: End, reports: Sequence[HostReport], now: float) -> Event:
     """The end of the newest attempt, and where the job goes from there."""
     bad = end.verdict.step if end.verdict else None
     progress = best_progress(reports, bad) if reports else None
@@ -57,14 +57,14 @@ def _next_try(job: Job, end: End, now: float) -> retry.Again | retry.GiveUp:
     return found
 
 
-def machines(job: Job, reports: Sequence[Report]) -> tuple[str, ...]:
+def machines(job: Job, reports: Sequence[HostReport]) -> tuple[str, ...]:
     """The physical machine below each host, by host; empty when none is known."""
     known = {r.host: r.physical for r in reports}
     found = tuple(known.get(host, "") for host in range(job.hosts))
     return found if any(found) else ()
 
 
-def best_progress(reports: Sequence[Report], bad_step: int | None = None) -> Progress:
+def best_progress(reports: Sequence[HostReport], bad_step: int | None = None) -> Progress:
     """One progress for all hosts: of those that know a step, the one that is furthest behind; host 0's metrics. Of the
     checkpoints, the newest; if one is known that is before `bad_step`, the newest of those."""
     if not reports:
@@ -86,7 +86,7 @@ def best_progress(reports: Sequence[Report], bad_step: int | None = None) -> Pro
     )
 
 
-def began_at(job: Job, reports: Sequence[Report], now: float) -> float | None:
+def began_at(job: Job, reports: Sequence[HostReport], now: float) -> float | None:
     """When the program of the newest attempt had been started on every host, by this clock. None: on some host it was
     not, as far as their reports say."""
     starts = _starts(reports, now)
@@ -95,7 +95,7 @@ def began_at(job: Job, reports: Sequence[Report], now: float) -> float | None:
     return min(now, max(job.attempt.started_at, *starts))
 
 
-def ran_since(job: Job, reports: Sequence[Report], now: float) -> float | None:
+def ran_since(job: Job, reports: Sequence[HostReport], now: float) -> float | None:
     """When the program of the newest attempt, which ends now, began to run. None: that is known already, or it did not
     run. A step shows that it did, also where not every host has reported its start."""
     stepped = any(r.progress.step is not None for r in reports)
@@ -106,13 +106,13 @@ def ran_since(job: Job, reports: Sequence[Report], now: float) -> float | None:
     return min(now, max(job.attempt.started_at, *_starts(reports, now)))
 
 
-def _starts(reports: Sequence[Report], now: float) -> list[float]:
+def _starts(reports: Sequence[HostReport], now: float) -> list[float]:
     """When the program was started on each host of which that is known, by this clock."""
     starts = [_start_time(r, now) for r in reports]
     return [start for start in starts if start is not None]
 
 
-def _start_time(report: Report, now: float) -> float | None:
+def _start_time(report: HostReport, now: float) -> float | None:
     """`now` while it runs."""
     if report.phase == Phase.EXITED:
         return None if report.ran is None else now - report.age - report.ran

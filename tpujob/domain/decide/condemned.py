@@ -6,8 +6,8 @@ so it is deleted as soon as another slice is there, or will not be there soon.
 
 from tpujob.domain.actions import Decision, StopProgram
 from tpujob.domain.decide import releasing, spending
-from tpujob.domain.model import Job, Slice, State, Wish
-from tpujob.domain.observations import Absent, Present, Seen, SliceSeen, SliceState
+from tpujob.domain.model import DesiredState, Job, Slice, State
+from tpujob.domain.observations import Absent, Observation, Present, SliceSeen, SliceState
 
 #: seconds that a condemned slice is kept, at most; while another one only waits in the cloud's queue, less
 MOST, QUEUED = 15 * 60.0, 2 * 60.0
@@ -17,7 +17,7 @@ MOST_KEPT = 2
 STOP_PATIENCE = 90.0
 
 
-def give_back(job: Job, seen: Seen, now: float) -> Decision | None:
+def give_back(job: Job, seen: Observation, now: float) -> Decision | None:
     """The next step for the condemned slices: stop the program, delete the slice, see that it is gone. Of several steps
     facts come first, then programs to stop, then deletions that nobody has asked for yet: a deletion that fails again
     and again keeps nothing else waiting."""
@@ -26,7 +26,7 @@ def give_back(job: Job, seen: Seen, now: float) -> Decision | None:
     return min(due, key=_rank, default=None)
 
 
-def _next(job: Job, one: Slice, seen: Seen, now: float) -> Decision | None:
+def _next(job: Job, one: Slice, seen: Observation, now: float) -> Decision | None:
     leaves = one.delete_asked_at is not None or spending.keeps_nothing(job, seen, now)
     if leaves or may_go(job, one, seen.of(one), now):
         return releasing.leaving(job, one, seen, now)
@@ -45,12 +45,12 @@ def may_go(job: Job, one: Slice, look: SliceSeen, now: float) -> bool:
         isinstance(look, Present) and (look.state.lost or look.state is SliceState.DELETING)
     )
     unstoppable = not one.stopped and age > STOP_PATIENCE + job.spec.stop_grace
-    wanted = job.state in (State.QUEUED, State.PROVISIONING) and job.wish is Wish.RUN
+    wanted = job.state in (State.QUEUED, State.PROVISIONING) and job.wish is DesiredState.RUN
     queued = job.state is State.PROVISIONING and now - job.state_since > QUEUED
     return replaced or lost or unstoppable or not wanted or queued or age > MOST
 
 
-def too_many(job: Job, seen: Seen) -> bool:
+def too_many(job: Job, seen: Observation) -> bool:
     """Whether so many are billed that no other slice may be asked for. Those that are being deleted don't count."""
     return sum(one.name not in seen.leaving for one in job.condemned) > MOST_KEPT
 

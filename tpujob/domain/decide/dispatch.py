@@ -32,13 +32,13 @@ from tpujob.domain.decide import (
 from tpujob.domain.decide.attempt_end import end_attempt
 from tpujob.domain.events import AboutSlice, Event, EventKind
 from tpujob.domain.lifecycle import event
-from tpujob.domain.model import End, Job, Outcome, State, Wish
-from tpujob.domain.observations import Seen
+from tpujob.domain.model import DesiredState, End, Job, Outcome, State
+from tpujob.domain.observations import Observation
 
 _E = EventKind
 
 
-def decide(job: Job, seen: Seen, now: float) -> Decision:
+def decide(job: Job, seen: Observation, now: float) -> Decision:
     """At most one event and one action for `job`, given what was seen of the world at `now`."""
     decision = spending.warn(job, seen, now) or _by_state(job, seen, now)
     if job.condemned and decision.event is None and decision.action is None:
@@ -48,7 +48,7 @@ def decide(job: Job, seen: Seen, now: float) -> Decision:
     return decision if due is None else _within(decision, due)
 
 
-def decide_beside(job: Job, seen: Seen, now: float) -> Decision:
+def decide_beside(job: Job, seen: Observation, now: float) -> Decision:
     """What condemned slices need, while the job's own next step is an action that is repeated: a start that is not
     answered, a copy that takes long."""
     return condemned.give_back(job, seen, now) or Decision()
@@ -59,7 +59,7 @@ def _within(decision: Decision, seconds: float) -> Decision:
     return replace(decision, wake_in=min(decision.wake_in, seconds))
 
 
-def _by_state(job: Job, seen: Seen, now: float) -> Decision:
+def _by_state(job: Job, seen: Observation, now: float) -> Decision:
     match job.state:
         case State.QUEUED:
             return queued.decide(job, seen, now)
@@ -74,7 +74,7 @@ def _by_state(job: Job, seen: Seen, now: float) -> Decision:
         case State.RELEASING:
             return releasing.decide(job, seen, now)
         case State.SUCCEEDED | State.FAILED | State.CANCELLED:
-            wiped = job.wish is Wish.CLEAN
+            wiped = job.wish is DesiredState.CLEAN
             return Decision(action=WipeJob()) if wiped else Decision(wake_in=3600)
 
 

@@ -12,8 +12,8 @@ from tpujob.domain.decide.condemned import STOP_PATIENCE, still_running
 from tpujob.domain.events import Event, EventKind, Progressed, ReleaseStarted, SliceHeld
 from tpujob.domain.failures import triage
 from tpujob.domain.lifecycle import OVERTAKEN, event
-from tpujob.domain.model import Cause, End, Endpoint, Job, Outcome, State, Wish
-from tpujob.domain.observations import Absent, Present, Report, Seen, Unknown
+from tpujob.domain.model import Cause, DesiredState, End, Endpoint, Job, Outcome, State
+from tpujob.domain.observations import Absent, HostReport, Observation, Present, Unknown
 from tpujob.protocol import Phase
 
 #: seconds after its grace within which the hosts of a program that was stopped are expected to tell its end
@@ -22,12 +22,12 @@ TOLD_WITHIN = 20.0
 _E = EventKind
 
 
-def decide(job: Job, seen: Seen, now: float) -> Decision:
+def decide(job: Job, seen: Observation, now: float) -> Decision:
     ended = _succeeded(job, seen, now) or _lost(job, seen, now)
     return ended or _progressed(job, seen, now) or _kept(job, seen, now)
 
 
-def _succeeded(job: Job, seen: Seen, now: float) -> Decision | None:
+def _succeeded(job: Job, seen: Observation, now: float) -> Decision | None:
     """The last reports show that the program had succeeded before its stop was carried out: its slice is released."""
     end = triage.succeeded(seen.heard, job.hosts) if _ran_here(job) else None
     return Decision(end_attempt(job, end, seen.heard, now), wake_in=0) if end else None
@@ -39,7 +39,7 @@ def _ran_here(job: Job) -> bool:
     return bool(attempt and attempt.slice == slice_name(job) and attempt.cause in OVERTAKEN)
 
 
-def _lost(job: Job, seen: Seen, now: float) -> Decision | None:
+def _lost(job: Job, seen: Observation, now: float) -> Decision | None:
     match seen.serving(job):
         case Present(state) if state.lost:
             why = f"{slice_name(job)} was lost while it was held: {state}"
@@ -55,12 +55,12 @@ def _lost(job: Job, seen: Seen, now: float) -> Decision | None:
     return _progressed(job, seen, now, lost=True) or _release(job, now, why)
 
 
-def _kept(job: Job, seen: Seen, now: float) -> Decision:
+def _kept(job: Job, seen: Observation, now: float) -> Decision:
     short = spending.used_up(job, seen, now)
-    if job.wish is Wish.RUN and not short and job.then is None:
+    if job.wish is DesiredState.RUN and not short and job.then is None:
         return _resume(job, now)
     expired = job.hold_until is not None and now >= job.hold_until
-    if job.wish is Wish.CANCEL and not short and not expired and job.then is None:
+    if job.wish is DesiredState.CANCEL and not short and not expired and job.then is None:
         if not job.stopped:
             return Decision(action=StopProgram(), wake_in=2)
         return Decision(wake_in=min(30.0, (job.hold_until or now) - now))
@@ -73,7 +73,7 @@ def _kept(job: Job, seen: Seen, now: float) -> Decision:
         why = short.text if short else job.message
         if job.attempt and job.then is not None:  # as it was when the program was stopped
             why = job.attempt.message
-        return _release(job, now, why, broke=job.wish is Wish.RUN)
+        return _release(job, now, why, broke=job.wish is DesiredState.RUN)
     return _release(job, now, "the hold ran out" if expired else "cancelled")
 
 
@@ -94,7 +94,7 @@ def _resume(job: Job, now: float) -> Decision:
 # What the hosts reported last -----------------------------------------------------------------------------------------
 
 
-def _progressed(job: Job, seen: Seen, now: float, *, lost: bool = False) -> Decision | None:
+def _progressed(job: Job, seen: Observation, now: float, *, lost: bool = False) -> Decision | None:
     """What the program still did while it was being stopped, when no more reports are expected: of those that are
     there, as some hosts may have died without a last one. `lost`: the slice is."""
     if not _ran_here(job) or _awaits_reports(job, seen, now):
@@ -109,7 +109,7 @@ def _progressed(job: Job, seen: Seen, now: float, *, lost: bool = False) -> Deci
     return Decision(happened, wake_in=0)
 
 
-def _awaits_reports(job: Job, seen: Seen, now: float) -> bool:
+def _awaits_reports(job: Job, seen: Observation, now: float) -> bool:
     """Whether hosts are expected to report the end of their program soon. Those of an attempt of which no host has
     reported anything have not begun."""
     if not _ran_here(job) or now - job.state_since >= job.spec.stop_grace + TOLD_WITHIN:
@@ -128,26 +128,26 @@ def unused(job: Job, endpoints: tuple[Endpoint, ...], now: float) -> Event:
     return event(job, _E.HELD, now, held_text(job), held)
 
 
-def stop(job: Job, reports: Sequence[Report], now: float) -> Event:
+def stop(job: Job, reports: Sequence[HostReport], now: float) -> Event:
     """End the attempt and hold its slice."""
     held = SliceHeld(now + job.spec.hold, _stopped(job, Cause.CANCELLED, "cancelled", reports, now))
     return event(job, _E.HELD, now, "cancelled; stopping the program", held)
 
 
-def stop_for_good(job: Job, why: str, reports: Sequence[Report], now: float) -> Event:
+def stop_for_good(job: Job, why: str, reports: Sequence[HostReport], now: float) -> Event:
     """End the attempt; its slice is given back as soon as the program is stopped."""
     held = SliceHeld(now, _stopped(job, Cause.BUDGET, why, reports, now), then=State.FAILED)
     return event(job, _E.HELD, now, f"{why}; stopping the program", held)
 
 
-def _stopped(job: Job, cause: Cause, why: str, reports: Sequence[Report], now: float) -> End:
+def _stopped(job: Job, cause: Cause, why: str, reports: Sequence[HostReport], now: float) -> End:
     progress = best_progress(reports) if reports else None
     began = ran_since(job, reports, now)
     return End(Outcome.INTERRUPTED, cause, None, why, progress=progress, running_at=began)
 
 
 def held_text(job: Job) -> str:
-    if job.then is not None or job.wish in (Wish.RELEASE, Wish.CLEAN):
+    if job.then is not None or job.wish in (DesiredState.RELEASE, DesiredState.CLEAN):
         return f"the program is stopped; {slice_name(job)} is being released"
     usd = job.slice.usd_per_hour if job.slice else None
     price = "" if usd is None else f" at ${usd:.2f}/h"

@@ -7,8 +7,8 @@ from tpujob.domain.decide.queued import waited_out, waited_out_text
 from tpujob.domain.events import Event, EventKind, ReleaseStarted, SliceReady
 from tpujob.domain.failures import retry
 from tpujob.domain.lifecycle import event
-from tpujob.domain.model import Cause, Job, State, Wish
-from tpujob.domain.observations import Absent, Present, Seen, SliceState
+from tpujob.domain.model import Cause, DesiredState, Job, State
+from tpujob.domain.observations import Absent, Observation, Present, SliceState
 from tpujob.domain.placement import Offer, circuits
 from tpujob.domain.text import duration, many
 from tpujob.errors import Scope
@@ -26,12 +26,12 @@ _FOR_GOOD = frozenset({Cause.PERMISSION, Cause.BAD_SPEC})
 _E = EventKind
 
 
-def decide(job: Job, seen: Seen, now: float) -> Decision:
+def decide(job: Job, seen: Observation, now: float) -> Decision:
     look = seen.serving(job)
     ready = look if isinstance(look, Present) and look.state is SliceState.READY else None
-    if job.wish is Wish.CANCEL and ready:
+    if job.wish is DesiredState.CANCEL and ready:
         return Decision(holding.unused(job, ready.endpoints, now), wake_in=1)
-    if job.wish is not Wish.RUN:
+    if job.wish is not DesiredState.RUN:
         return releasing.cancel(job, now, "cancelled before the slice was there")
     short = spending.used_up(job, seen, now)
     if short:
@@ -47,7 +47,7 @@ def decide(job: Job, seen: Seen, now: float) -> Decision:
     return Decision(wake_in=soon(job, now))
 
 
-def _present(job: Job, look: Present, seen: Seen, now: float) -> Decision:
+def _present(job: Job, look: Present, seen: Observation, now: float) -> Decision:
     waited = now - job.state_since
     match look.state:
         case SliceState.READY:
@@ -108,6 +108,6 @@ def _others(job: Job) -> list[Offer]:
     return [o for o in circuits.allowed(job) if (o.zone, o.type) != here]
 
 
-def _free(job: Job, seen: Seen, now: float) -> bool:
+def _free(job: Job, seen: Observation, now: float) -> bool:
     """Whether another offer may be asked for now."""
     return circuits.pick(_others(job), seen.circuits, now) is not None

@@ -6,9 +6,9 @@ from tpujob.domain.actions import CreateSlice, Decision
 from tpujob.domain.decide import condemned, copying, spending
 from tpujob.domain.events import Event, EventKind, Finished, SliceRequested
 from tpujob.domain.lifecycle import event
-from tpujob.domain.model import Cause, Job, Wish
+from tpujob.domain.model import Cause, DesiredState, Job
 from tpujob.domain.money.budget import Short
-from tpujob.domain.observations import Seen
+from tpujob.domain.observations import Observation
 from tpujob.domain.placement import circuits, datasets
 from tpujob.domain.text import duration
 
@@ -18,8 +18,8 @@ PENNILESS = 60.0
 _E = EventKind
 
 
-def decide(job: Job, seen: Seen, now: float) -> Decision:
-    if job.wish is not Wish.RUN:
+def decide(job: Job, seen: Observation, now: float) -> Decision:
+    if job.wish is not DesiredState.RUN:
         cancelled = Finished(Cause.CANCELLED)
         return _end(
             job, event(job, _E.CANCELLED, now, "cancelled before it had a slice", cancelled)

@@ -13,8 +13,8 @@ from tpujob.domain.actions import Decision, DeleteSlice, soon
 from tpujob.domain.events import AboutSlice, Event, EventKind, Finished, ReleaseStarted, Requeued
 from tpujob.domain.failures import retry
 from tpujob.domain.lifecycle import event
-from tpujob.domain.model import Cause, Job, Slice, State, Wish
-from tpujob.domain.observations import Absent, Present, Seen, SliceState
+from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
+from tpujob.domain.observations import Absent, Observation, Present, SliceState
 from tpujob.domain.placement import circuits
 from tpujob.domain.text import duration
 
@@ -30,7 +30,7 @@ LOOK_AGAIN = 15.0
 _E = EventKind
 
 
-def decide(job: Job, seen: Seen, now: float) -> Decision:
+def decide(job: Job, seen: Observation, now: float) -> Decision:
     held = [s for s in job.slices if s.gone_at is None]
     if not held:
         return Decision(_arrive(job, seen.circuits, now), wake_in=0)
@@ -61,7 +61,7 @@ def fresh_first(slices: Iterable[Slice]) -> list[Slice]:
     return sorted(slices, key=lambda one: one.delete_asked_at is not None)
 
 
-def leaving(job: Job, one: Slice, seen: Seen, now: float) -> Decision:
+def leaving(job: Job, one: Slice, seen: Observation, now: float) -> Decision:
     """The next step for a slice that is not needed any more: its deletion, until it is gone."""
     look, overdue = seen.of(one), suspended_for(one, now) >= SUSPENDED_WITHIN
     if isinstance(look, Present) and look.suspending and not overdue:
@@ -97,13 +97,13 @@ def _wait_until_suspended(job: Job, one: Slice, now: float) -> Decision:
     return Decision(happened, wake_in=wake_in)
 
 
-def deletion_is_sure(one: Slice, seen: Seen) -> bool:
+def deletion_is_sure(one: Slice, seen: Observation) -> bool:
     """Whether one look that misses it is enough: its deletion was watched; or it was never ready, so that no program
     runs on it, and the sweep finds what the look may have missed."""
     return one.ready_at is None or one.name in seen.leaving
 
 
-def look_again(job: Job, one: Slice, seen: Seen, now: float) -> Decision | None:
+def look_again(job: Job, one: Slice, seen: Observation, now: float) -> Decision | None:
     """A look has missed the slice: when to look again; None: this look agrees with an earlier one, so it is gone. From
     the end of that to the begin of this one must be SECOND_LOOK: a look may take long."""
     if missing_twice(one, now):
@@ -137,9 +137,9 @@ def note_found(job: Job, one: Slice, now: float) -> Event | None:
 def _arrive(job: Job, known: circuits.Circuits, now: float) -> Event:
     """The end of RELEASING: what was planned, unless the user has asked for something else since."""
     then = job.then or State.CANCELLED
-    if then is State.QUEUED and job.wish is not Wish.RUN:
+    if then is State.QUEUED and job.wish is not DesiredState.RUN:
         return event(job, _E.CANCELLED, now, "cancelled", Finished(Cause.CANCELLED))
-    if then is State.QUEUED or (then is State.CANCELLED and job.wish is Wish.RUN):
+    if then is State.QUEUED or (then is State.CANCELLED and job.wish is DesiredState.RUN):
         delay = _requeue_delay(job, known, now)
         text = _requeue_text(job, known, delay, now)
         return event(job, _E.REQUEUED, now, text, Requeued(delay))

@@ -11,25 +11,25 @@ from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Job, State
 from tpujob.domain.money import budget
 from tpujob.domain.money.budget import Short
-from tpujob.domain.observations import Seen
+from tpujob.domain.observations import Observation
 from tpujob.domain.placement import Offer, circuits
 from tpujob.domain.text import dollars
 
 
-def used_up(job: Job, seen: Seen, now: float) -> Short | None:
+def used_up(job: Job, seen: Observation, now: float) -> Short | None:
     """Why its slices must be given back now, with the arithmetic; None: they need not."""
     return budget.short(budget.accounts(job, seen.funds, now))
 
 
 def paid_for(
-    job: Job, seen: Seen, offers: Sequence[Offer], now: float
+    job: Job, seen: Observation, offers: Sequence[Offer], now: float
 ) -> tuple[list[Offer], Short | None]:
     """Those of the offers that its budgets pay for; when it is none of them, why."""
     known = budget.accounts(job, seen.funds, now)
     return budget.paid_for(known, offers, job.spec.stop_grace)
 
 
-def keeps_nothing(job: Job, seen: Seen, now: float) -> bool:
+def keeps_nothing(job: Job, seen: Observation, now: float) -> bool:
     """Whether what it holds beside a serving slice must go, too: no other slice will be asked for."""
     if (
         job.state is State.QUEUED
@@ -39,7 +39,7 @@ def keeps_nothing(job: Job, seen: Seen, now: float) -> bool:
     return used_up(job, seen, now) is not None
 
 
-def warn(job: Job, seen: Seen, now: float) -> Decision | None:
+def warn(job: Job, seen: Observation, now: float) -> Decision | None:
     """Once for each limit. A shared budget is told of where it is shown, not in each of its jobs."""
     own = budget.account(job, now, seen.funds.granted)
     if own is None or job.state.final or job.state is State.RELEASING:
@@ -51,7 +51,7 @@ def warn(job: Job, seen: Seen, now: float) -> Decision | None:
     return Decision(event(job, EventKind.BUDGET_WARNED, now, text, warned), wake_in=0)
 
 
-def due_in(job: Job, seen: Seen, now: float) -> float | None:
+def due_in(job: Job, seen: Observation, now: float) -> float | None:
     """Seconds until a budget asks for something; None: not before something else happens."""
     dues = [budget.due_in(known) for known in budget.accounts(job, seen.funds, now)]
     return min((due for due in dues if due is not None), default=None)

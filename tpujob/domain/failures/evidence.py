@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tpujob.domain.model import Cause, Proof
-from tpujob.domain.observations import Report
+from tpujob.domain.observations import HostReport
 from workloads.contract import Exit
 
 LINES = 10  #: of evidence that an attempt keeps
@@ -18,7 +18,9 @@ _MARKS = re.compile(r"[\s^~]*")
 _CLASS = re.compile(r"((?:[^\W\d]\w*\.)*[A-Z]\w*)(?::|\s*$)")
 
 
-def proofs(culprit: Report, named: Sequence[str], ordered: Sequence[Report]) -> tuple[Proof, ...]:
+def proofs(
+    culprit: HostReport, named: Sequence[str], ordered: Sequence[HostReport]
+) -> tuple[Proof, ...]:
     """The lines that prove the cause, then how the other hosts followed."""
     lines = list(dict.fromkeys(named))[-4:] or _last_words(culprit.evidence)
     own = [proof(culprit.host, line) for line in lines]
@@ -65,7 +67,7 @@ def proof(host: int, text: str) -> Proof:
     return Proof(host, text[: WIDTH - len(str(Proof(host, "")))])
 
 
-def code_of(report: Report) -> int:
+def code_of(report: HostReport) -> int:
     """The exit code of a program that has ended."""
     return report.exit_code if report.exit_code is not None else int(Exit.ERROR)
 
@@ -79,7 +81,7 @@ def ending(code: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class ErrorPattern:
     """A line that names a cause."""
 
     cause: Cause
@@ -87,12 +89,12 @@ class Sign:
     words: str
 
 
-def _sign(cause: Cause, pattern: str, words: str) -> Sign:
-    return Sign(cause, re.compile(pattern), words)
+def _sign(cause: Cause, pattern: str, words: str) -> ErrorPattern:
+    return ErrorPattern(cause, re.compile(pattern), words)
 
 
 #: the first that matches counts, narrow ones first: a TPU that is in use shows as a failed initialization, too
-SIGNS: tuple[Sign, ...] = (
+SIGNS: tuple[ErrorPattern, ...] = (
     _sign(
         Cause.TPU_BUSY,
         r"Couldn't open iommu group|open\(/dev/(?:vfio|accel)|TPU is already in use|libtpu_lockfile"
@@ -152,7 +154,7 @@ ECHO = re.compile(
 NOISE = re.compile(r"google_auth_provider|Could not find the credentials file")
 
 
-def sign_of(lines: Sequence[str]) -> tuple[Sign, list[str]] | None:
+def sign_of(lines: Sequence[str]) -> tuple[ErrorPattern, list[str]] | None:
     """The cause that these lines name, and those that do; None: they name none."""
     for sign in SIGNS:
         found = [line for line in lines if sign.pattern.search(line)]

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from tpujob.domain.failures.evidence import ending, proof
 from tpujob.domain.model import Cause, End, Outcome, Progress, Proof
-from tpujob.domain.observations import Report
+from tpujob.domain.observations import HostReport
 from tpujob.protocol import MAINTENANCE
 from workloads.contract import DONE, Exit
 
 
-def notice_of(reports: Sequence[Report]) -> str:
+def notice_of(reports: Sequence[HostReport]) -> str:
     """What a host heard of its cloud; empty: no host heard anything."""
     return next((r.notice for r in reports if r.notice), "")
 
@@ -19,7 +19,7 @@ def complete(progress: Progress) -> bool:
     return progress.phase == DONE or (progress.step is not None and progress.step == progress.steps)
 
 
-def interrupted(reports: Sequence[Report], plain: str) -> End:
+def interrupted(reports: Sequence[HostReport], plain: str) -> End:
     """The end of a program that ended after a notice; `plain` is for one that says nothing of what it saved."""
     cause = Cause.MAINTENANCE if notice_of(reports) == MAINTENANCE else Cause.PREEMPTED
     word = "preempted" if cause is Cause.PREEMPTED else "taken for maintenance"
@@ -31,7 +31,7 @@ def stopped(code: int) -> str:
     return f"the program was stopped ({ending(code)})"
 
 
-def saved_words(reports: Sequence[Report]) -> str:
+def saved_words(reports: Sequence[HostReport]) -> str:
     """What a program that was told to stop could still save, as far as it said so; empty: it names no checkpoint, so
     that what it has saved is not known. One that named none since it went on from one, and did not end by itself, has
     saved nothing since."""
@@ -52,7 +52,7 @@ def saved_words(reports: Sequence[Report]) -> str:
     return f"not saved, {lost} {'step' if lost == 1 else 'steps'} lost"
 
 
-def _notices(reports: Sequence[Report]) -> tuple[Proof, ...]:
+def _notices(reports: Sequence[HostReport]) -> tuple[Proof, ...]:
     """What the hosts were told before they ended."""
     told = [proof(r.host, f"the metadata server said: {r.notice}") for r in reports if r.notice]
     more = [Proof(None, f"{len(told) - 3} more hosts were told so")] if len(told) > 3 else []

@@ -10,7 +10,7 @@ from tpujob.domain.text import duration
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RetryPolicy:
     """The rule for one cause."""
 
     budget: str  #: the counter in `Job.spent`; empty: never tried again
@@ -30,26 +30,26 @@ KEEP = 600.0
 #: so many attempts in a row that lost their hosts within so many seconds: the program may be what kills the hosts
 KILLS, SOON = 4, 900.0
 
-_PREEMPTED = Policy("preemptions", "preemptions", first=1, most=60)
-_FAILED = Policy("failures", "failures", first=5, most=1200, same_slice=True)
-_MEMORY = Policy("memory", most_often=1, first=5, most=5, same_slice=True)
-_NEVER = Policy("")
+_PREEMPTED = RetryPolicy("preemptions", "preemptions", first=1, most=60)
+_FAILED = RetryPolicy("failures", "failures", first=5, most=1200, same_slice=True)
+_MEMORY = RetryPolicy("memory", most_often=1, first=5, most=5, same_slice=True)
+_NEVER = RetryPolicy("")
 
-POLICIES: Mapping[Cause, Policy] = {
+POLICIES: Mapping[Cause, RetryPolicy] = {
     Cause.PREEMPTED: _PREEMPTED,
     Cause.MAINTENANCE: _PREEMPTED,
     Cause.LOST_CONTACT: _PREEMPTED,
-    Cause.STOCKOUT: Policy("stockouts", first=15, most=600),
-    Cause.QUOTA: Policy("quota", first=60, most=900),
+    Cause.STOCKOUT: RetryPolicy("stockouts", first=15, most=600),
+    Cause.QUOTA: RetryPolicy("quota", first=60, most=900),
     Cause.CRASH: _FAILED,
     Cause.SETUP: _FAILED,
-    Cause.HANG: Policy("hangs", "hangs", first=5, most=300, same_slice=True),
+    Cause.HANG: RetryPolicy("hangs", "hangs", first=5, most=300, same_slice=True),
     Cause.OOM_HOST: _MEMORY,
     Cause.OOM_HBM: _MEMORY,
-    Cause.TPU_BUSY: Policy("busy", most_often=3, first=5, most=60),
-    Cause.BAD_HOST: Policy("bad_hosts", most_often=10, first=1, most=60, bad_slice=True),
-    Cause.PREFLIGHT: Policy("preflights", most_often=5, first=5, most=300, bad_slice=True),
-    Cause.NONFINITE: Policy("nonfinite", "nonfinite", first=1, most=60, bad_slice=True),
+    Cause.TPU_BUSY: RetryPolicy("busy", most_often=3, first=5, most=60),
+    Cause.BAD_HOST: RetryPolicy("bad_hosts", most_often=10, first=1, most=60, bad_slice=True),
+    Cause.PREFLIGHT: RetryPolicy("preflights", most_often=5, first=5, most=300, bad_slice=True),
+    Cause.NONFINITE: RetryPolicy("nonfinite", "nonfinite", first=1, most=60, bad_slice=True),
     Cause.PERMISSION: _NEVER,
     Cause.BAD_SPEC: _NEVER,
     Cause.BUDGET: _NEVER,
@@ -115,18 +115,18 @@ def kills_hosts(job: Job, now: float) -> str:
     )
 
 
-def backoff(policy: Policy, used: int, *, seed: str) -> float:
+def backoff(policy: RetryPolicy, used: int, *, seed: str) -> float:
     """Seconds: doubled each time up to `most`, then up to a quarter more or less, the same for the same seed."""
     plain = min(policy.most, policy.first * 2.0 ** min(used, 30))
     return round(plain * (0.75 + 0.5 * (zlib.crc32(seed.encode()) % 1000) / 999), 2)
 
 
-def limit_of(policy: Policy, recovery: Recovery) -> int | None:
+def limit_of(policy: RetryPolicy, recovery: Recovery) -> int | None:
     """How often the cause may be tried again; None: without bound."""
     return getattr(recovery, policy.limit) if policy.limit else policy.most_often
 
 
-def _used_up(policy: Policy, limit: int) -> str:
+def _used_up(policy: RetryPolicy, limit: int) -> str:
     if not policy.limit:
         return f"tried again {'once' if limit == 1 else f'{limit} times'}, which is all"
     if not limit:

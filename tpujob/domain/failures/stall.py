@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from tpujob.domain.failures.evidence import proof
 from tpujob.domain.model import Cause, End, Outcome, Proof
-from tpujob.domain.observations import Report, Silence
+from tpujob.domain.observations import HostReport, Silence
 from tpujob.domain.text import duration, list_hosts
 from tpujob.protocol import Phase, StallRule
 from tpujob.protocol.limits import LEFT_BEHIND
@@ -41,7 +41,7 @@ def pace(every: float) -> float:
     return min(1.0, every / USUAL)
 
 
-def limit(stall: float, running: Sequence[Report]) -> float:
+def limit(stall: float, running: Sequence[HostReport]) -> float:
     """Seconds without progress after which a program hangs. One that tells its steps gets longer for the first."""
     tells = any(r.progress.phase for r in running)
     stepped = any(r.progress.step is not None for r in running)
@@ -58,7 +58,7 @@ def _first(stall: float) -> float:
     return max(2 * stall, FIRST_STEP)
 
 
-def hung(stall: float, reports: Sequence[Report]) -> End | None:
+def hung(stall: float, reports: Sequence[HostReport]) -> End | None:
     """No host makes progress. While one does, the others are not called hung: they may be waiting for it."""
     running = [r for r in reports if r.phase == Phase.RUNNING]
     if not stall or not running or any(r.idle is None or r.looks < LOOKS for r in running):
@@ -75,7 +75,7 @@ def hung(stall: float, reports: Sequence[Report]) -> End | None:
     return End(Outcome.FAILED, Cause.HANG, odd, message, _stacks(running, odd), idle=liveliest)
 
 
-def left_behind(reports: Sequence[Report], hosts: int) -> End | None:
+def left_behind(reports: Sequence[HostReport], hosts: int) -> End | None:
     """Some hosts have ended with success, and the others neither end nor go on."""
     done = [
         r for r in reports if r.phase == Phase.EXITED and r.exit_code == 0 and not r.error_cause
@@ -94,7 +94,7 @@ def left_behind(reports: Sequence[Report], hosts: int) -> End | None:
 
 
 def silent(
-    reports: Sequence[Report],
+    reports: Sequence[HostReport],
     unreachable: Mapping[int, Silence],
     every: float,
     *,
@@ -126,7 +126,7 @@ def silent(
     return None
 
 
-def odd_one(reports: Sequence[Report]) -> tuple[int | None, str]:
+def odd_one(reports: Sequence[HostReport]) -> tuple[int | None, str]:
     """The host that the others wait for, as far as steps and stacks tell it, and what tells it."""
     steps = {r.host: r.progress.step for r in reports if r.progress.step is not None}
     if len(steps) == len(reports) > 1 and len(set(steps.values())) > 1:
@@ -150,17 +150,17 @@ def _shape(lines: Sequence[str]) -> str:
     return "\n".join(re.sub(r"0x[0-9a-f]+|\d+", "#", line.strip()) for line in lines)
 
 
-def _stacks(reports: Sequence[Report], odd: int | None) -> tuple[Proof, ...]:
+def _stacks(reports: Sequence[HostReport], odd: int | None) -> tuple[Proof, ...]:
     """The innermost frames, the odd host's first."""
     ordered = sorted(reports, key=lambda r: (r.host != odd, r.host))
     lines = [proof(r.host, line) for r in ordered for line in r.evidence[:6]]
     return tuple(lines[:12])
 
 
-def _step(reports: Sequence[Report]) -> int | None:
+def _step(reports: Sequence[HostReport]) -> int | None:
     steps = [r.progress.step for r in reports if r.progress.step is not None]
     return min(steps, default=None)
 
 
-def _hosts(reports: Sequence[Report]) -> str:
+def _hosts(reports: Sequence[HostReport]) -> str:
     return list_hosts([r.host for r in reports])

@@ -17,7 +17,7 @@ from tpujob.domain.failures.evidence import (
     sign_of,
 )
 from tpujob.domain.model import Cause, End, Outcome, Verdict
-from tpujob.domain.observations import Report
+from tpujob.domain.observations import HostReport
 from tpujob.protocol import Phase
 from workloads.contract import Exit
 
@@ -48,7 +48,7 @@ CODES: Mapping[int, tuple[Outcome, Cause, str]] = {
 CASCADE = frozenset({int(Exit.PEER), 134, 137, 143, -6, -9, -15})
 
 
-def ended(reports: Sequence[Report], hosts: int) -> End | None:
+def ended(reports: Sequence[HostReport], hosts: int) -> End | None:
     """How the attempt ended; None while it goes on, or while hosts still have time to end by themselves."""
     done = [r for r in reports if r.phase == Phase.EXITED]
     bad = _bad(reports)
@@ -68,7 +68,7 @@ def ended(reports: Sequence[Report], hosts: int) -> End | None:
     return _blame(bad, reports)
 
 
-def succeeded(reports: Sequence[Report], hosts: int) -> End | None:
+def succeeded(reports: Sequence[HostReport], hosts: int) -> End | None:
     """The success of a program that has ended on every host, also when it is known only after somebody has asked for
     its stop; None: it has not ended so, or it ended because it was stopped."""
     done = [r for r in reports if r.phase == Phase.EXITED]
@@ -84,7 +84,7 @@ def _success(hosts: int) -> End:
     return End(Outcome.SUCCEEDED, None, None, f"exit code 0 on {_all(hosts)}")
 
 
-def _done(reports: Sequence[Report], hosts: int) -> End:
+def _done(reports: Sequence[HostReport], hosts: int) -> End:
     """Every host exited with 0. Some trainers save and do so when they are told to stop."""
     if preemption_notice.notice_of(reports) and not any(
         preemption_notice.complete(r.progress) for r in reports
@@ -93,7 +93,7 @@ def _done(reports: Sequence[Report], hosts: int) -> End:
     return _success(hosts)
 
 
-def witnesses(reports: Sequence[Report]) -> list[Report]:
+def witnesses(reports: Sequence[HostReport]) -> list[HostReport]:
     """The hosts whose lines are worth reading, the likeliest culprit first: those that ended badly; when none did,
     those that do not go on, the one that is furthest behind first."""
     silent = (0, int(Exit.INTERRUPTED))
@@ -102,11 +102,11 @@ def witnesses(reports: Sequence[Report]) -> list[Report]:
     return bad or sorted(running, key=lambda r: (r.progress.step or 0, -(r.idle or 0.0), r.host))
 
 
-def _bad(reports: Sequence[Report]) -> list[Report]:
+def _bad(reports: Sequence[HostReport]) -> list[HostReport]:
     return [r for r in reports if r.phase == Phase.EXITED and (r.exit_code != 0 or r.error_cause)]
 
 
-def _blame(bad: Sequence[Report], reports: Sequence[Report]) -> End:
+def _blame(bad: Sequence[HostReport], reports: Sequence[HostReport]) -> End:
     ordered = sorted(bad, key=_guilt)
     first = ordered[0]
     code = code_of(first)
@@ -147,7 +147,7 @@ _JUDGED: Mapping[int, Verdict] = {
 }
 
 
-def _verdict(ordered: Sequence[Report]) -> Verdict | None:
+def _verdict(ordered: Sequence[HostReport]) -> Verdict | None:
     """The most specific verdict that the program left; of equals, the likeliest culprit's."""
     found = [r.verdict for r in ordered if r.verdict]
     return max(
@@ -155,7 +155,7 @@ def _verdict(ordered: Sequence[Report]) -> Verdict | None:
     )
 
 
-def _explain(ordered: Sequence[Report]) -> End:
+def _explain(ordered: Sequence[HostReport]) -> End:
     """The end of a program that its exit code does not explain. An echo may hide the line that does, on any host."""
     for report in ordered:
         found = None if report.error_cause or code_of(report) in CODES else sign_of(report.evidence)
@@ -178,12 +178,12 @@ def _explain(ordered: Sequence[Report]) -> End:
     return End(Outcome.FAILED, Cause.CRASH, first.host, message, proof, detail=detail)
 
 
-def _guilt(report: Report) -> tuple[int, float, int]:
+def _guilt(report: HostReport) -> tuple[int, float, int]:
     """Orders the culprit first: an end of its own before a cascade, the earlier before the later."""
     return (_rank(report), -report.age, report.host)
 
 
-def _rank(report: Report) -> int:
+def _rank(report: HostReport) -> int:
     if report.unreached:  # which is why the others were late
         return -1
     if report.error_cause:

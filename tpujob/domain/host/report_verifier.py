@@ -14,7 +14,7 @@ from typing import cast
 
 from tpujob.domain.host.reports import ReportObject, host_of, read_signed, report_of
 from tpujob.domain.model import Ignored, Job
-from tpujob.domain.observations import Report
+from tpujob.domain.observations import HostReport
 from tpujob.protocol import old_slice_report
 
 #: seconds, at most, from the making of a report to its place in the bucket: a later one was put there by others
@@ -28,7 +28,7 @@ DISTURBS = 1800.0
 class SignedReport:
     """The newest believable report of a host."""
 
-    report: Report
+    report: HostReport
     since: float  #: when it was made, or first seen in the bucket, by the storage's clock
     path: str  #: of the object that has it
 
@@ -62,7 +62,7 @@ class VerifiedReports:
     def is_new(self, blob: ReportObject) -> bool:
         return self.judged.get(blob.path) != blob.generation
 
-    def reports(self, now: float) -> tuple[Report, ...]:
+    def reports(self, now: float) -> tuple[HostReport, ...]:
         """Return the newest report of each host, by host, with its age at `now` by the storage's clock."""
         return tuple(
             replace(signed.report, age=max(0.0, now - signed.since))

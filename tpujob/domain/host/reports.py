@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Protocol, cast, get_args
 
 from tpujob.domain.model import Attempt, Cause, Job, Progress, Unreached, Verdict
-from tpujob.domain.observations import Maintenance, Report
+from tpujob.domain.observations import HostReport, Maintenance
 from tpujob.domain.text import clean, one_line
 from tpujob.protocol import (
     NOTICES,
@@ -78,7 +78,7 @@ def host_of(job: Job, path: str) -> int | None:
 
 def read_signed(
     job: Job, host: int, metadata: Mapping[str, str], key: str | None
-) -> tuple[Report, float | None] | None:
+) -> tuple[HostReport, float | None] | None:
     """Return the report in an object's metadata, without its age, and when it was made, by the storage's clock (None:
     unknown). None when it is not of that host of the newest attempt, or not signed with `key` (None: an agent that does
     not sign)."""
@@ -90,7 +90,7 @@ def read_signed(
     return (report, at) if report and report.attempt == newest and said == job.id else None
 
 
-def report_of(job: Job, host: int, said: Mapping[str, object]) -> Report | None:
+def report_of(job: Job, host: int, said: Mapping[str, object]) -> HostReport | None:
     """The report in a document whose signature was verified; None when it is not of that host of the newest attempt."""
     report = _report(host, cast(ReportDocument, said))
     newest = job.attempt.number if job.attempt else None
@@ -99,26 +99,26 @@ def report_of(job: Job, host: int, said: Mapping[str, object]) -> Report | None:
     return replace(report, proven=OF_SLICE)
 
 
-def read_report(host: int, text: str, *, age: float) -> Report | None:
+def read_report(host: int, text: str, *, age: float) -> HostReport | None:
     """The report in a text; None when it is none of `host`. A value of a wrong kind is passed over."""
     report = _read(host, text)[1]
     return replace(report, age=age) if report else None
 
 
 @lru_cache(maxsize=4096)  # a tick comes several times as often as a new report
-def _read(host: int, text: str) -> tuple[object, Report | None, float | None]:
+def _read(host: int, text: str) -> tuple[object, HostReport | None, float | None]:
     """The job that a text speaks of, as it says; the report in it, without its age; when that was made."""
     said = _report_document(text)
     return said.get("job"), _report(host, said), _number(said.get("at"))
 
 
-def _report(host: int, said: ReportDocument) -> Report | None:
+def _report(host: int, said: ReportDocument) -> HostReport | None:
     phase, notice = _PHASES.get(_text(said.get("phase"))), _text(said.get("notice"))
     attempt = _whole(said.get("attempt"))
     if _whole(said.get("host")) != host or attempt is None or phase is None:
         return None
     cause = _text(said.get("cause"))
-    return Report(
+    return HostReport(
         host=host,
         attempt=attempt,
         phase=phase,
@@ -200,7 +200,7 @@ def read_evidence(body: bytes, signed: str = "") -> tuple[str, ...]:
     return tuple(line for line in found if line)[-limits.MAX_EVIDENCE_LINES_READ :]
 
 
-def evidence_of(report: Report, body: bytes, key: str) -> tuple[str, ...]:
+def evidence_of(report: HostReport, body: bytes, key: str) -> tuple[str, ...]:
     """The lines of one host from the body of the object that had its report; empty when it has none, or older ones."""
     if report.proven != OF_SLICE:
         return read_evidence(body, report.proven)

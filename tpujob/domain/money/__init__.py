@@ -7,14 +7,14 @@ Pure, and in whole micro-dollars and whole microseconds, so that parts add up to
 
 from tpujob.domain.money.estimate import estimate, sums
 from tpujob.domain.money.estimate_shapes import (
+    CostKind,
     DataToCopy,
     Estimate,
-    Kind,
-    Line,
+    EstimateLine,
     Surroundings,
     Use,
 )
-from tpujob.domain.money.goodput import Part, Span, spans
+from tpujob.domain.money.goodput import Span, TimePart, spans
 from tpujob.domain.money.ledger import (
     Bill,
     bill,
@@ -27,24 +27,24 @@ from tpujob.domain.money.ledger import (
     usd_of_job,
     usd_of_slice,
 )
-from tpujob.domain.money.report import GROUPS, Group, Report, Row, joined, report
+from tpujob.domain.money.report import GROUPS, CostReport, Group, Row, joined, report
 from tpujob.domain.money.run_time import RunTime, StatedWork, estimate_run_time, steps_of_spec
 
 __all__ = [
     "GROUPS",
     "Bill",
+    "CostKind",
+    "CostReport",
     "DataToCopy",
     "Estimate",
+    "EstimateLine",
     "Group",
-    "Kind",
-    "Line",
-    "Part",
-    "Report",
     "Row",
     "RunTime",
     "Span",
     "StatedWork",
     "Surroundings",
+    "TimePart",
     "Use",
     "bill",
     "chips",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tpujob.domain.money.durations import Rates, Stay, known_as, learned, likely, stated
-from tpujob.domain.money.samples import Place, SliceSample
+from tpujob.domain.money.samples import SamplePlace, SliceSample
 
 #: so many ends, at most, are believed: a zone has good days and bad ones
 MOST_WEIGHT = 4.0
@@ -64,7 +64,7 @@ _SPREAD = (0.125, 0.5, 1.0, 2.0, 8.0)
 
 def conditions(
     met: Sequence[SliceSample],
-    place: Place,
+    place: SamplePlace,
     program: str = "",
     *,
     wait: float | None = None,
@@ -109,7 +109,7 @@ def conditions(
 
 
 def _waits(
-    place: Place, same: Sequence[SliceSample], here: Sequence[SliceSample]
+    place: SamplePlace, same: Sequence[SliceSample], here: Sequence[SliceSample]
 ) -> tuple[Rates, ...]:
     """None for what is reserved. On-demand capacity is not like spot capacity, so its prior is the mean of its own
     waits."""

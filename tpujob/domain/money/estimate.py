@@ -12,7 +12,7 @@ from decimal import Decimal
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import Accelerator, region_of
 from tpujob.domain.money import ledger, polling_cost
-from tpujob.domain.money.estimate_shapes import Estimate, Kind, Line, Use
+from tpujob.domain.money.estimate_shapes import CostKind, Estimate, EstimateLine, Use
 from tpujob.domain.prices import GIB, HOURS_A_MONTH, LIST, Price, PriceList, micros
 from tpujob.domain.text import amount_of_bytes, dollars, many
 
@@ -37,9 +37,9 @@ def sums(found: Estimate) -> str:
     """The arithmetic of what is to be paid, the dearest first: `$22.12 slices + $0.03 machines = $22.15`."""
     costs = {
         kind: sum(line.pay_micros or 0 for line in found.lines if line.kind is kind)
-        for kind in Kind
+        for kind in CostKind
     }
-    ordered = sorted((kind for kind in Kind if costs[kind]), key=lambda kind: -costs[kind])
+    ordered = sorted((kind for kind in CostKind if costs[kind]), key=lambda kind: -costs[kind])
     parts = " + ".join(f"{dollars(costs[kind])} {kind}" for kind in ordered)
     more = (
         ", and more that is not known"
@@ -76,22 +76,29 @@ class Sought:
 
 
 def line(
-    kind: Kind, what: str, formula: str, amount: Decimal | int, price: Price | None, note: str = ""
-) -> Line:
+    kind: CostKind,
+    what: str,
+    formula: str,
+    amount: Decimal | int,
+    price: Price | None,
+    note: str = "",
+) -> EstimateLine:
     """An amount times its price; what has no price is not known."""
     amount = Decimal(amount)
     if price is None:
-        return Line(kind, what, formula, amount, None, None, None, note or "no price is known")
+        return EstimateLine(
+            kind, what, formula, amount, None, None, None, note or "no price is known"
+        )
     cost = micros(price.of(amount))
-    return Line(kind, what, formula, amount, price, cost, cost, note)
+    return EstimateLine(kind, what, formula, amount, price, cost, cost, note)
 
 
-def unsaid(kind: Kind, what: str, option: str) -> Line:
-    return Line(kind, what, "", None, None, None, None, f"not stated: {option}")
+def unsaid(kind: CostKind, what: str, option: str) -> EstimateLine:
+    return EstimateLine(kind, what, "", None, None, None, None, f"not stated: {option}")
 
 
-def free(kind: Kind, what: str, note: str) -> Line:
-    return Line(kind, what, "", None, None, 0, 0, note)
+def free(kind: CostKind, what: str, note: str) -> EstimateLine:
+    return EstimateLine(kind, what, "", None, None, 0, 0, note)
 
 
 def number(amount: Decimal) -> str:
@@ -103,12 +110,12 @@ def number(amount: Decimal) -> str:
 BOOT_DISK = 100
 
 
-def slices(job: Sought) -> Iterator[Line]:
+def slices(job: Sought) -> Iterator[EstimateLine]:
     use, there = job.use, ledger.where(job.use.type, job.use.zone, job.use.pricing)
     granted, taken = ledger.granted(use.grants, there), use.granted_in_use.get(there, 0)
     price = job.prices.tpu(use.type, use.zone, use.pricing)
     found = line(
-        Kind.SLICES,
+        CostKind.SLICES,
         f"{accelerators.several(use.type, use.slices)}, {use.zone}, {use.pricing}",
         f"{many(job.chips, 'chip')} x {job.time}",
         job.chips * job.hours,
@@ -134,35 +141,35 @@ def _about_price(use: Use, price: Price | None) -> str:
     return ""
 
 
-def machines(job: Sought) -> Iterator[Line]:
-    yield free(Kind.MACHINES, "host machines", "the price of a TPU includes its machine")
+def machines(job: Sought) -> Iterator[EstimateLine]:
+    yield free(CostKind.MACHINES, "host machines", "the price of a TPU includes its machine")
     yield line(
-        Kind.MACHINES,
+        CostKind.MACHINES,
         "boot disks",
         f"{job.machines} x {BOOT_DISK} GiB x {job.time} / {HOURS_A_MONTH} h",
         job.hosts * BOOT_DISK * job.hours / HOURS_A_MONTH,
         job.prices.find("boot disk"),
     )
     if not job.use.around.external_ips:
-        yield free(Kind.MACHINES, "external addresses", "the context gives hosts none")
+        yield free(CostKind.MACHINES, "external addresses", "the context gives hosts none")
         return
     kind = "spot" if job.use.pricing == "spot" else "on-demand"
     price = job.prices.find("external address", pricing=kind)
     formula = f"{job.machines} x {job.time}"
-    yield line(Kind.MACHINES, "external addresses", formula, job.hosts * job.hours, price)
+    yield line(CostKind.MACHINES, "external addresses", formula, job.hosts * job.hours, price)
 
 
 #: class A operations an hour of a host whose program prints: a segment every five minutes (`agent/upload/log.py`)
 LOG_WRITES = 12
 
 
-def storage(job: Sought) -> Iterator[Line]:
+def storage(job: Sought) -> Iterator[EstimateLine]:
     use, what = job.use, f"what stays in the bucket, {job.use.location}"
     if use.stored_gib is None or use.stored_days is None:
-        yield unsaid(Kind.STORAGE, what, "--stored-gib and --stored-days")
+        yield unsaid(CostKind.STORAGE, what, "--stored-gib and --stored-days")
         return
     yield line(
-        Kind.STORAGE,
+        CostKind.STORAGE,
         what,
         f"{number(use.stored_gib)} GiB x {number(use.stored_days)} d x 24 / {HOURS_A_MONTH} h",
         use.stored_gib * use.stored_days * 24 / HOURS_A_MONTH,
@@ -171,11 +178,11 @@ def storage(job: Sought) -> Iterator[Line]:
     )
 
 
-def operations(job: Sought) -> Iterator[Line]:
+def operations(job: Sought) -> Iterator[EstimateLine]:
     use, a, b = job.use, job.prices.class_a, job.prices.class_b
     reports = Decimal(3600) / Decimal(str(use.around.report_every))
     yield line(
-        Kind.OPERATIONS,
+        CostKind.OPERATIONS,
         "reports of hosts",
         f"{number(reports)} an hour x {many(job.hosts, 'host')} x {job.time}, class A",
         reports * job.hosts * job.hours,
@@ -183,7 +190,7 @@ def operations(job: Sought) -> Iterator[Line]:
     )
     if use.prints:
         yield line(
-            Kind.OPERATIONS,
+            CostKind.OPERATIONS,
             "logs of hosts",
             f"{LOG_WRITES} an hour x {many(job.hosts, 'host')} x {job.time}, class A",
             LOG_WRITES * job.hosts * job.hours,
@@ -196,17 +203,17 @@ def operations(job: Sought) -> Iterator[Line]:
         ("objects that the program reads", "--objects-read", use.objects_read, b, "B"),
     ):
         if count is None:
-            yield unsaid(Kind.OPERATIONS, what, option)
+            yield unsaid(CostKind.OPERATIONS, what, option)
         else:
             formula = f"{count:,} objects, class {letter}"
-            yield line(Kind.OPERATIONS, what, formula, count, price)
+            yield line(CostKind.OPERATIONS, what, formula, count, price)
 
 
-def _lists(job: Sought) -> Line:
+def _lists(job: Sought) -> EstimateLine:
     """Of what hosts report, by the backend."""
     an_hour = int(3600 / polling_cost.UNASKED)
     return line(
-        Kind.OPERATIONS,
+        CostKind.OPERATIONS,
         "lists of the backend",
         f"{an_hour} an hour x {job.time}, class A",
         an_hour * job.hours,
@@ -215,23 +222,23 @@ def _lists(job: Sought) -> Line:
     )
 
 
-def copies(job: Sought) -> Iterator[Line]:
+def copies(job: Sought) -> Iterator[EstimateLine]:
     """Of data, made once, before the first slice."""
     for one in job.use.copies:
         if one.problem:
             what = f"copy of {one.name}"
-            yield Line(Kind.OPERATIONS, what, "", None, None, None, None, one.problem)
+            yield EstimateLine(CostKind.OPERATIONS, what, "", None, None, None, None, one.problem)
             continue
         kept, gib = job.prices.storage(one.region), Decimal(one.bytes) / GIB
         yield line(
-            Kind.OPERATIONS,
+            CostKind.OPERATIONS,
             f"copy of {one.name}",
             f"{one.objects:,} objects, class A, once",
             one.objects,
             job.prices.class_a,
         )
         yield line(
-            Kind.TRAFFIC,
+            CostKind.TRAFFIC,
             f"copy of {one.name}, {one.location} to {one.region}",
             f"{amount_of_bytes(one.bytes)}, once",
             gib,
@@ -240,11 +247,11 @@ def copies(job: Sought) -> Iterator[Line]:
         )
 
 
-def traffic(job: Sought) -> Iterator[Line]:
+def traffic(job: Sought) -> Iterator[EstimateLine]:
     use, region = job.use, region_of(job.use.zone)
     if use.location.lower() == region:
         both = f"bucket and slices are both in {region}"
-        yield free(Kind.TRAFFIC, "between bucket and slices", both)
+        yield free(CostKind.TRAFFIC, "between bucket and slices", both)
         return
     for what, option, size, price in (
         (f"reads, {use.location} to {region}", "--read-gib", use.read_gib,
@@ -253,9 +260,9 @@ def traffic(job: Sought) -> Iterator[Line]:
          job.prices.traffic(region, use.location)),
     ):  # fmt: skip
         if size is None:
-            yield unsaid(Kind.TRAFFIC, what, option)
+            yield unsaid(CostKind.TRAFFIC, what, option)
         else:
-            yield line(Kind.TRAFFIC, what, f"{number(size)} GiB", size, price)
+            yield line(CostKind.TRAFFIC, what, f"{number(size)} GiB", size, price)
 
 
 #: operations of Firestore in an hour of a job, at most: it starts, is preempted and ends in it, with two backends. An
@@ -265,10 +272,10 @@ FIRESTORE = {"reads": 210, "writes": 100, "deletes": 1}
 TICK = 2
 
 
-def control(job: Sought) -> Iterator[Line]:
+def control(job: Sought) -> Iterator[EstimateLine]:
     around, prices = job.use.around, job.prices
     if not (around.cloud_run or around.firestore):
-        yield free(Kind.CONTROL, "backend", "it runs on a machine of yours")
+        yield free(CostKind.CONTROL, "backend", "it runs on a machine of yours")
     if around.cloud_run == "always":
         seconds, formula = job.hours * 3600, f"1 x {job.time}; all jobs share it"
         yield _backend("Cloud Run, vCPU", formula, seconds, prices.find("cloud run cpu, always on"))
@@ -295,5 +302,5 @@ def control(job: Sought) -> Iterator[Line]:
         yield _backend("key of the slice", formula, months, prices.find("secret versions"))
 
 
-def _backend(what: str, formula: str, amount: Decimal, price: Price | None) -> Line:
-    return line(Kind.CONTROL, what, formula, amount, price, "before what is free each month")
+def _backend(what: str, formula: str, amount: Decimal, price: Price | None) -> EstimateLine:
+    return line(CostKind.CONTROL, what, formula, amount, price, "before what is free each month")

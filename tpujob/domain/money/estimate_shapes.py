@@ -13,7 +13,7 @@ from tpujob.domain.money.ledger import Where
 from tpujob.domain.prices import Price, Pricing
 
 
-class Kind(StrEnum):
+class CostKind(StrEnum):
     """What a line is about, in the order in which they are shown."""
 
     SLICES = "slices"
@@ -74,10 +74,10 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class EstimateLine:
     """One thing that the job takes."""
 
-    kind: Kind
+    kind: CostKind
     what: str
     formula: str  #: how the amount is made: `8 chips x 3 h`
     amount: Decimal | None  #: in units of the price; None: not stated
@@ -96,7 +96,7 @@ class Estimate:
     """What a job will cost by list price, and what is paid for it."""
 
     use: Use
-    lines: tuple[Line, ...]
+    lines: tuple[EstimateLine, ...]
 
     @property
     def list_micros(self) -> int:
@@ -113,15 +113,15 @@ class Estimate:
         return replace(self, lines=tuple(replace(one, pay_micros=0) for one in self.lines))
 
     @property
-    def unknown(self) -> tuple[Line, ...]:
+    def unknown(self) -> tuple[EstimateLine, ...]:
         """What is in no sum."""
         return tuple(line for line in self.lines if not line.known)
 
     @property
     def priced(self) -> bool:
         """Whether the slices themselves are in the sums; if not, the sums say next to nothing."""
-        return all(line.known for line in self.lines if line.kind is Kind.SLICES)
+        return all(line.known for line in self.lines if line.kind is CostKind.SLICES)
 
-    def of(self, kind: Kind) -> int:
+    def of(self, kind: CostKind) -> int:
         """Micro-dollars by list price of the lines of one kind, as far as known."""
         return sum(line.list_micros or 0 for line in self.lines if line.kind is kind)

@@ -18,7 +18,7 @@ from tpujob.domain.money.durations import Rates
 from tpujob.domain.money.estimate import estimate
 from tpujob.domain.money.estimate_shapes import Use
 from tpujob.domain.money.run_time import Throughput
-from tpujob.domain.money.samples import Place
+from tpujob.domain.money.samples import SamplePlace
 from tpujob.domain.prices import LIST, PriceList
 
 #: runs: many, or fewer if each has many preemptions
@@ -271,14 +271,14 @@ class Outlook(NamedTuple):
 class PlaceOption:
     """One place where a job may run."""
 
-    place: Place
+    place: SamplePlace
     throughput: Throughput | None  #: None: unknown speed
     outlook: Outlook | None  #: None: the same
 
 
 class Best(NamedTuple):
-    cheapest: Place | None
-    fastest: Place | None
+    cheapest: SamplePlace | None
+    fastest: SamplePlace | None
 
 
 def best(ways: Sequence[PlaceOption]) -> Best:

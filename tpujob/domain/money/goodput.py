@@ -18,7 +18,7 @@ from tpujob.domain.money.pace import first_step_began, seconds_per_step
 from tpujob.domain.progress import began_from, steps_kept, with_live
 
 
-class Part(StrEnum):
+class TimePart(StrEnum):
     """In the order in which they are shown."""
 
     PRODUCTIVE = (
@@ -42,14 +42,14 @@ class Span(NamedTuple):
     """One stretch of time, in microseconds since the epoch, that belongs to one part. A tuple, as a report makes
     hundreds of thousands."""
 
-    part: Part
+    part: TimePart
     start: int
     end: int
     slice: Slice | None = None  #: None: the job had none
 
     @property
     def billed(self) -> bool:
-        return self.slice is not None and self.part is not Part.PROVISIONING
+        return self.slice is not None and self.part is not TimePart.PROVISIONING
 
 
 def spans(job: Job, now: float) -> list[Span]:
@@ -71,14 +71,16 @@ def _waiting(job: Job, now: float) -> Iterator[Span]:
         busy.append((one.requested_at, min(ends, default=now)))
     reached = moment(job.created_at)
     for start, end in sorted(busy):
-        yield Span(Part.WAITING, reached, moment(start))
+        yield Span(TimePart.WAITING, reached, moment(start))
         reached = max(reached, moment(end))
-    yield Span(Part.WAITING, reached, moment(now if job.finished_at is None else job.finished_at))
+    yield Span(
+        TimePart.WAITING, reached, moment(now if job.finished_at is None else job.finished_at)
+    )
 
 
 # One slice -----------------------------------------------------------------------------------------------------------
 
-_Mark = tuple[int, Part]  #: from this moment on it is that part
+_Mark = tuple[int, TimePart]  #: from this moment on it is that part
 
 
 def _of_slice(
@@ -86,45 +88,45 @@ def _of_slice(
 ) -> Iterator[Span]:
     gone = moment(now if one.gone_at is None else one.gone_at)
     ready = gone if one.ready_at is None else moment(one.ready_at)
-    yield Span(Part.PROVISIONING, moment(one.requested_at), ready, one)
+    yield Span(TimePart.PROVISIONING, moment(one.requested_at), ready, one)
     if one.ready_at is None:
         return
-    marks: list[_Mark] = [(ready, Part.HELD)]  # it was cancelled before a program ran on it
+    marks: list[_Mark] = [(ready, TimePart.HELD)]  # it was cancelled before a program ran on it
     for attempt in attempts:
         last = attempt is attempts[-1]
         marks += _of_attempt(attempt, kept, gone, then=_after(attempt, last=last))
     if one.condemned_at is not None:
-        marks.append((moment(one.condemned_at), Part.CONDEMNED))
+        marks.append((moment(one.condemned_at), TimePart.CONDEMNED))
     elif one.delete_asked_at is not None:
-        marks.append((moment(one.delete_asked_at), Part.RELEASING))
+        marks.append((moment(one.delete_asked_at), TimePart.RELEASING))
     reached = ready
-    for (at, part), (next_at, _) in pairwise([*marks, (gone, Part.RELEASING)]):
+    for (at, part), (next_at, _) in pairwise([*marks, (gone, TimePart.RELEASING)]):
         start = max(reached, min(at, gone))  # clocks of two backends may differ by a little
         reached = max(start, min(next_at, gone))
         yield Span(part, start, reached, one)
 
 
-def _after(attempt: Attempt, *, last: bool) -> Part:
+def _after(attempt: Attempt, *, last: bool) -> TimePart:
     """What the slice is for once the attempt has ended."""
     if attempt.cause is Cause.CANCELLED:
-        return Part.HELD
-    return Part.RELEASING if last else Part.PREPARING
+        return TimePart.HELD
+    return TimePart.RELEASING if last else TimePart.PREPARING
 
 
 # One attempt ---------------------------------------------------------------------------------------------------------
 
 
 def _of_attempt(
-    attempt: Attempt, kept: Mapping[int, int | None], gone: int, *, then: Part
+    attempt: Attempt, kept: Mapping[int, int | None], gone: int, *, then: TimePart
 ) -> Iterator[_Mark]:
-    yield moment(attempt.started_at), Part.PREPARING
+    yield moment(attempt.started_at), TimePart.PREPARING
     end = gone if attempt.ended_at is None else moment(attempt.ended_at)
     if attempt.running_at is not None:
         running = moment(attempt.running_at)
         stuck = max(running, end - moment(attempt.idle or 0.0))
         yield from _running(attempt, kept, running, stuck)
         if attempt.idle:
-            yield stuck, Part.HUNG
+            yield stuck, TimePart.HUNG
     if attempt.ended_at is not None:
         yield end, then
 
@@ -139,34 +141,34 @@ def _running(
         return
     stepped = first_step_began(attempt, seconds_per_step(attempt))
     if stepped is not None:
-        yield start, Part.COMPILING
+        yield start, TimePart.COMPILING
         start = min(max(start, moment(stepped)), end)
     if attempt.number not in kept:
-        yield start, Part.PRODUCTIVE
+        yield start, TimePart.PRODUCTIVE
         return
     saved, first = kept[attempt.number], began_from(attempt)
     if saved is None or first is None:
-        yield start, Part.UNKNOWN
+        yield start, TimePart.UNKNOWN
         return
     share = max(0, min(saved, made) - first)
-    yield start, Part.PRODUCTIVE
+    yield start, TimePart.PRODUCTIVE
     if made <= first:
-        yield start, Part.REDONE
+        yield start, TimePart.REDONE
     elif share < made - first:
-        yield start + (end - start) * share // (made - first), Part.REDONE
+        yield start + (end - start) * share // (made - first), TimePart.REDONE
 
 
-def _without_steps(attempt: Attempt) -> Part:
+def _without_steps(attempt: Attempt) -> TimePart:
     if attempt.progress.phase:  # it tells its steps, and has made none
-        return Part.COMPILING
-    return Part.PRODUCTIVE if attempt.outcome is Outcome.SUCCEEDED else Part.UNKNOWN
+        return TimePart.COMPILING
+    return TimePart.PRODUCTIVE if attempt.outcome is Outcome.SUCCEEDED else TimePart.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
     """Times are in microseconds since the epoch."""
 
-    kind: Part | Literal["copying"]
+    kind: TimePart | Literal["copying"]
     start: int
     end: int
     open: bool = False  #: it goes on
@@ -195,10 +197,10 @@ def timeline(job: Job, now: float, done: Progress | None = None) -> list[Stretch
 
 
 def _order(span: Span) -> tuple[int, bool, int]:
-    return span.start, span.part is Part.CONDEMNED, span.end
+    return span.start, span.part is TimePart.CONDEMNED, span.end
 
 
-_AFTER = (Part.HELD, Part.CONDEMNED, Part.RELEASING)  #: an attempt
+_AFTER = (TimePart.HELD, TimePart.CONDEMNED, TimePart.RELEASING)  #: an attempt
 
 
 def _stretch(span: Span, had: Sequence[Attempt], *, going: bool, free: Collection[str]) -> Stretch:
@@ -207,7 +209,7 @@ def _stretch(span: Span, had: Sequence[Attempt], *, going: bool, free: Collectio
     plain = Stretch(span.part, span.start, span.end, going, one)
     if one is None:
         return plain
-    if span.part is Part.PROVISIONING:
+    if span.part is TimePart.PROVISIONING:
         return replace(plain, cause=one.refused, text=one.delete_reason if one.refused else "")
     attempt = next((a for a in reversed(had) if moment(a.started_at) <= span.start), None)
     plain = replace(plain, attempt=attempt, micros=0 if one.name in free else _micros(one, span))
@@ -235,14 +237,14 @@ def _joined(stretches: Sequence[Stretch]) -> Iterator[Stretch]:
     led: Stretch | None = None  #: to the wait
     for one in stretches:
         fruitless = _fruitless(one)
-        if one.kind is not Part.WAITING and not fruitless:
+        if one.kind is not TimePart.WAITING and not fruitless:
             if waits:
                 yield waits
             waits, led = None, one if one.cause else led
             yield one
             continue
         if waits is None:
-            waits = Stretch(Part.WAITING, one.start, one.end)
+            waits = Stretch(TimePart.WAITING, one.start, one.end)
             if led:
                 waits = replace(waits, cause=led.cause)
             led = None
@@ -255,13 +257,13 @@ def _joined(stretches: Sequence[Stretch]) -> Iterator[Stretch]:
 
 def _fruitless(one: Stretch) -> bool:
     """Whether it is a request that never became a slice."""
-    asked = one.slice if one.kind is Part.PROVISIONING else None
+    asked = one.slice if one.kind is TimePart.PROVISIONING else None
     return asked is not None and asked.gone_at is not None and asked.ready_at is None
 
 
 def _with_copies(job: Job, one: Stretch, now: float) -> Iterable[Stretch]:
     """A wait divided where data was copied for the job, as it asks for no slice then."""
-    if one.kind is not Part.WAITING:
+    if one.kind is not TimePart.WAITING:
         return [one]
     found: list[Stretch] = []
     reached = one.start

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, get_args
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import goodput, ledger
-from tpujob.domain.money.goodput import Part, Span
+from tpujob.domain.money.goodput import Span, TimePart
 from tpujob.domain.money.ledger import US, between, moment
 
 Group = Literal["job", "user", "day", "type", "zone"]
@@ -23,7 +23,7 @@ DAY = 86_400 * US
 
 
 @dataclass(slots=True)
-class Share:
+class CostShare:
     """What one part took."""
 
     chip_time: int = (
@@ -41,7 +41,7 @@ class Row:
     jobs: set[str] = field(default_factory=set[str])
     slices: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     open: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])  #: slices still billed
-    parts: dict[Part, Share] = field(default_factory=dict[Part, Share])
+    parts: dict[TimePart, CostShare] = field(default_factory=dict[TimePart, CostShare])
     billed: int = 0  #: chip-microseconds from ready to gone
     unpriced: int = 0  #: of those, with no known price
     list: int = 0  #: micro-dollars by list price, as far as prices are known
@@ -61,12 +61,12 @@ class Row:
     def goodput(self) -> float | None:
         """The productive part of all chip-time, waiting included, from 0 to 1; None: there was no time."""
         whole = self.chip_time
-        good = self.parts.get(Part.PRODUCTIVE, Share()).chip_time
+        good = self.parts.get(TimePart.PRODUCTIVE, CostShare()).chip_time
         return good / whole if whole else None
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CostReport:
     by: Group
     rows: tuple[Row, ...]  #: the dearest first; days in order
     total: Row
@@ -74,7 +74,7 @@ class Report:
 
 def report(
     jobs: Sequence[Job], now: float, by: Group, covered: Collection[ledger.Key] = ()
-) -> Report:
+) -> CostReport:
     """What these jobs took up to `now`. `covered`: the slices that a grant pays for, as `ledger.covered` finds them."""
     rows: dict[str, Row] = {}
     for job in jobs:
@@ -91,7 +91,7 @@ def report(
     return _report(by, rows.values())
 
 
-def joined(by: Group, rows: Mapping[str, Row], more: Iterable[Row]) -> Report:
+def joined(by: Group, rows: Mapping[str, Row], more: Iterable[Row]) -> CostReport:
     """Of two lots of jobs that have none in common; `rows` by their keys. Neither is changed."""
     both = dict(rows)
     for row in more:
@@ -99,10 +99,10 @@ def joined(by: Group, rows: Mapping[str, Row], more: Iterable[Row]) -> Report:
     return _report(by, both.values())
 
 
-def _report(by: Group, rows: Iterable[Row]) -> Report:
+def _report(by: Group, rows: Iterable[Row]) -> CostReport:
     by_price = sorted(rows, key=lambda r: (-r.list, -r.chip_time, r.key))
     ordered = sorted(by_price, key=lambda r: r.key) if by == "day" else by_price
-    return Report(by, tuple(ordered), _sum("total", ordered))
+    return CostReport(by, tuple(ordered), _sum("total", ordered))
 
 
 class _Rate(NamedTuple):
@@ -132,9 +132,9 @@ def _rate(job: Job, one: Slice, covered: Collection[ledger.Key]) -> _Rate:
 
 def _add(row: Row, span: Span, rate: _Rate) -> None:
     time = rate.chips * (span.end - span.start)
-    share = row.parts.get(span.part) or row.parts.setdefault(span.part, Share())
+    share = row.parts.get(span.part) or row.parts.setdefault(span.part, CostShare())
     share.chip_time += time
-    if span.slice is None or span.part is Part.PROVISIONING:
+    if span.slice is None or span.part is TimePart.PROVISIONING:
         return
     row.slices.add(rate.name)
     row.billed += time
@@ -165,7 +165,7 @@ def _sum(key: str, rows: Iterable[Row], name: str = "") -> Row:
         total.unsure += row.unsure
         total.granted += row.granted
         for part, share in row.parts.items():
-            whole = total.parts.setdefault(part, Share())
+            whole = total.parts.setdefault(part, CostShare())
             whole.chip_time += share.chip_time
             whole.micros += share.micros
     return total

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Attempt, Job, Slice, State
 from tpujob.domain.money import ledger
-from tpujob.domain.money.goodput import Part, spans
+from tpujob.domain.money.goodput import TimePart, spans
 from tpujob.domain.money.ledger import HOUR
 from tpujob.domain.money.pace import seconds_per_step
 from tpujob.domain.money.samples import program_of
@@ -105,7 +105,7 @@ def _whole(alike: list[Job], spec: JobSpec, stated: StatedWork) -> RunTime | Non
 
 def _productive(job: Job) -> int:
     """Microseconds of a job that has ended."""
-    return sum(s.end - s.start for s in spans(job, 0.0) if s.part is Part.PRODUCTIVE)
+    return sum(s.end - s.start for s in spans(job, 0.0) if s.part is TimePart.PRODUCTIVE)
 
 
 def _by_steps(alike: list[Job], steps: int | None) -> RunTime | None:

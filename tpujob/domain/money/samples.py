@@ -22,7 +22,7 @@ LOSSES = frozenset({Cause.PREEMPTED, Cause.MAINTENANCE, Cause.LOST_CONTACT, Caus
 NEWEST = 2000
 
 
-class Place(NamedTuple):
+class SamplePlace(NamedTuple):
     """Where, and on which terms, a job may have a slice."""
 
     type: str
@@ -34,7 +34,7 @@ class Place(NamedTuple):
 class SliceSample(NamedTuple):
     """What a job met with one slice, or while it waited for one. None: nothing is known of it."""
 
-    place: Place
+    place: SamplePlace
     program: str  #: as `program_of` names it
     later: bool  #: the job had lost one before
     wait: Stay  #: from when it wanted a slice until one was ready
@@ -62,7 +62,7 @@ def _samples(job: Job, now: float) -> Iterator[tuple[float, SliceSample]]:
     since, later = job.created_at, False
     for one in job.slices:
         since = max(since, _rested(job.rests, since, one.requested_at))
-        place = Place(one.type, one.zone, one.pricing, one.tpu_slices)
+        place = SamplePlace(one.type, one.zone, one.pricing, one.tpu_slices)
         if one.ready_at is None:
             if one is job.slices[-1]:  # else the next slice ends this wait
                 end = now if job.finished_at is None else job.finished_at

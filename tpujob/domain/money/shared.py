@@ -53,7 +53,7 @@ class Open(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class BudgetShare:
     """What one job has in the sums."""
 
     user: str
@@ -62,12 +62,12 @@ class Share:
     open: tuple[Open, ...] = ()
 
 
-def share(job: Job, now: Month, granted: Collection[str] = ()) -> Share:
+def share(job: Job, now: Month, granted: Collection[str] = ()) -> BudgetShare:
     """`granted`: its slices that a grant pays for."""
     paid = [one for one in budget.paid_slices(job, granted) if one.usd_per_hour is not None]
     gone = [one for one in paid if one.gone_at is not None]
     grace = job.spec.stop_grace
-    return Share(
+    return BudgetShare(
         user=job.user,
         ever=sum(_cost(one, 0.0) for one in gone),
         lately=sum(_cost(one, now.start) for one in gone),
@@ -104,17 +104,17 @@ class Sums:
     """The shares of all jobs, and what they come to."""
 
     month: Month
-    shares: dict[str, Share] = field(default_factory=dict[str, Share])  #: by job
-    _open: dict[str, Share] = field(default_factory=dict[str, Share])
+    shares: dict[str, BudgetShare] = field(default_factory=dict[str, BudgetShare])  #: by job
+    _open: dict[str, BudgetShare] = field(default_factory=dict[str, BudgetShare])
     _ever: defaultdict[str, int] = field(default_factory=lambda: defaultdict[str, int](int))
     _lately: defaultdict[str, int] = field(default_factory=lambda: defaultdict[str, int](int))
 
-    def put(self, job_id: str, new: Share | None) -> None:
+    def put(self, job_id: str, new: BudgetShare | None) -> None:
         """In the place of what the job had; None: the job is gone, and what it cost stays."""
         if new is None:
             self._open.pop(job_id, None)
             return
-        old = self.shares.get(job_id, Share(new.user, 0, 0))
+        old = self.shares.get(job_id, BudgetShare(new.user, 0, 0))
         for user in (new.user, ""):
             self._ever[user] += new.ever - old.ever
             self._lately[user] += new.lately - old.lately

@@ -28,7 +28,7 @@ PROBE = 120.0
 Circuits = Mapping[str, Circuit]
 
 
-class Wanted(Protocol):
+class WantedSlice(Protocol):
     """As much of an offer, or of a slice that was asked for, as names a circuit."""
 
     @property
@@ -39,7 +39,7 @@ class Wanted(Protocol):
     def pricing(self) -> str: ...
 
 
-def key(wanted: Wanted, cause: Cause, scope: Scope = "") -> str:
+def key(wanted: WantedSlice, cause: Cause, scope: Scope = "") -> str:
     """The circuit that a refusal opens. A stockout is of one type in one zone; a quota is of a generation, in the
     zone, or in the region where the refusal holds there."""
     if cause is Cause.STOCKOUT:
@@ -64,7 +64,7 @@ def refused(circuits: Circuits, slice: Slice, now: float) -> dict[str, Circuit]:
     return {**circuits, name: replace(old, until=max(now + delay, waited_for))}
 
 
-def asked(circuits: Circuits, wanted: Wanted, now: float) -> dict[str, Circuit]:
+def asked(circuits: Circuits, wanted: WantedSlice, now: float) -> dict[str, Circuit]:
     """The circuits after somebody has asked for an offer: one that was half open waits for the answer."""
     names = _names(wanted)
     return {
@@ -73,7 +73,7 @@ def asked(circuits: Circuits, wanted: Wanted, now: float) -> dict[str, Circuit]:
     }
 
 
-def granted(circuits: Circuits, wanted: Wanted) -> dict[str, Circuit]:
+def granted(circuits: Circuits, wanted: WantedSlice) -> dict[str, Circuit]:
     """The circuits after an offer became a slice."""
     names = _names(wanted)
     return {name: c for name, c in circuits.items() if name not in names}
@@ -90,7 +90,7 @@ def first_available(offers: Sequence[Offer], circuits: Circuits) -> tuple[Offer,
     return best, retry_at(best, circuits)
 
 
-def retry_at(wanted: Wanted, circuits: Circuits) -> float:
+def retry_at(wanted: WantedSlice, circuits: Circuits) -> float:
     """Return when it may be asked for again; 0: no circuit of it is open."""
     return max((circuits[n].until for n in _names(wanted) if n in circuits), default=0.0)
 
@@ -202,7 +202,7 @@ def _fruitless(job: Job) -> list[Slice]:
     return found
 
 
-def _names(wanted: Wanted) -> tuple[str, str, str]:
+def _names(wanted: WantedSlice) -> tuple[str, str, str]:
     """Every circuit that can be against an wanted."""
     quota = (key(wanted, Cause.QUOTA), key(wanted, Cause.QUOTA, "region"))
     return (key(wanted, Cause.STOCKOUT), *quota)

@@ -86,7 +86,7 @@ def _each_name_once(entries: tuple[Data, ...]) -> tuple[Data, ...]:
 STAGES = ("stream", "disk", "memory", "mount")
 
 
-class Data(kinds.Part):
+class Data(kinds.SpecPart):
     """Data that the program reads from a bucket in its own region, or from a folder of its host."""
 
     source: Annotated[str, BeforeValidator(_source)] = Field(alias="from")

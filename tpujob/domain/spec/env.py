@@ -137,7 +137,7 @@ _OnlyDir = Annotated[str | None, BeforeValidator(kinds.optional(_folder)), _sche
 # Parts of a job file -------------------------------------------------------------------------------------------------
 
 
-class Env(kinds.Part):
+class Env(kinds.SpecPart):
     """The environment that set-up and the program run in; built once on each host, and kept."""
 
     uv: _File = Field(None, description="A requirements file in code, installed with uv.")
@@ -195,7 +195,7 @@ class Env(kinds.Part):
         return getattr(self, self.kind)
 
 
-class MountCache(kinds.Part):
+class MountCache(kinds.SpecPart):
     """What a host keeps of a bucket that it reads."""
 
     size: _Size = Field(description="How much of the disk, such as 50GiB.")
@@ -206,7 +206,7 @@ class MountCache(kinds.Part):
     )
 
 
-class Mount(kinds.Part):
+class Mount(kinds.SpecPart):
     """A bucket that every host sees as a folder, through gcsfuse."""
 
     bucket: _Bucket = Field(description="Such as gs://lab-data.")

@@ -38,7 +38,7 @@ MAX_ITEMS = 50  #: of a list
 MAX_ENTRIES = 100  #: of a mapping
 
 
-class Part(BaseModel):
+class SpecPart(BaseModel):
     """A mapping of a job file with a closed set of keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, serialize_by_alias=True)

@@ -26,7 +26,7 @@ from tpujob.domain.spec import yaml
 from tpujob.domain.spec.data import Data, Datasets
 from tpujob.domain.spec.env import FROM_FILE, Env, Mount, MountCache, Mounts
 from tpujob.domain.spec.errors import EACH, Allowed, Problem, bad_spec, problems
-from tpujob.domain.spec.fields import Part
+from tpujob.domain.spec.fields import SpecPart
 from tpujob.domain.spec.yaml import describe
 
 # Budget --------------------------------------------------------------------------------------------------------------
@@ -54,7 +54,7 @@ Usd = Annotated[
 ]
 
 
-class JobBudget(Part):
+class JobBudget(SpecPart):
     """What the slices of one job may cost in all."""
 
     usd: Usd = Field(
@@ -116,7 +116,7 @@ _Workload = Annotated[
 ]
 
 
-class Tpu(kinds.Part):
+class Tpu(kinds.SpecPart):
     """The hardware that the job needs."""
 
     types: kinds.Types = Field(
@@ -166,7 +166,7 @@ class Tpu(kinds.Part):
         return self
 
 
-class Run(kinds.Part):
+class Run(kinds.SpecPart):
     """The program that every host runs."""
 
     model_config = ConfigDict(
@@ -199,7 +199,7 @@ class Run(kinds.Part):
         return self
 
 
-class Recovery(kinds.Part):
+class Recovery(kinds.SpecPart):
     """How often an interrupted job is started again."""
 
     preemptions: kinds.Preemptions = Field(
@@ -229,7 +229,7 @@ class Recovery(kinds.Part):
     )
 
 
-class Watch(kinds.Part):
+class WatchSpec(kinds.SpecPart):
     """What to look for in the output of a program that tells nothing by itself."""
 
     nonfinite: kinds.Pattern = Field(
@@ -254,7 +254,7 @@ class Watch(kinds.Part):
     )
 
 
-class JobSpec(kinds.Part):
+class JobSpec(kinds.SpecPart):
     """A training job on Cloud TPUs."""
 
     name: kinds.Name = Field(description="What people call the job: a-z, 0-9 and -, up to 40.")
@@ -287,7 +287,7 @@ class JobSpec(kinds.Part):
         None, description="A shell command that prepares a host, run before the program."
     )
     recovery: Recovery = Recovery()  # pyright: ignore[reportCallIssue]
-    watch: Watch = Watch()  # pyright: ignore[reportCallIssue]
+    watch: WatchSpec = WatchSpec()  # pyright: ignore[reportCallIssue]
     preflight: bool = Field(
         True,
         description="Check every host and device before the program starts, in a minute at most.",
@@ -317,7 +317,7 @@ _ALLOWED: Allowed = {
     ("tpu",): tuple(field.alias or name for name, field in Tpu.model_fields.items()),
     ("run",): tuple(Run.model_fields),
     ("recovery",): tuple(Recovery.model_fields),
-    ("watch",): tuple(Watch.model_fields),
+    ("watch",): tuple(WatchSpec.model_fields),
     ("budget",): tuple(JobBudget.model_fields),
     ("env",): tuple(Env.model_fields),
     ("data", EACH): tuple(field.alias or name for name, field in Data.model_fields.items()),

@@ -106,7 +106,7 @@ class Host:
         self._env: dict[str, str] = {}
         self._ssh: SshServer | None = None
         self._slow: asyncio.Task[None] | None = None
-        self._stopped: list[processes.Process] = []  #: by `hang`
+        self._stopped: list[processes.HostProcess] = []  #: by `hang`
 
     async def power_on(self, ssh_port: int) -> None:
         """Listen; the first call makes the disk, later ones keep it. Raises OSError when the address is taken."""

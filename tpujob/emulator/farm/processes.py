@@ -19,13 +19,13 @@ SLOW_SLICE = 0.05  #: seconds that a slowed host runs at a time
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class HostProcess:
     pid: int
     started: int  #: clock ticks since boot; unique together with the pid
 
 
-_Owned = dict[int, tuple[Process, str]]  #: pid -> process, marker
-_Others = dict[int, tuple[int, Process]]  #: pid -> parent, process
+_Owned = dict[int, tuple[HostProcess, str]]  #: pid -> process, marker
+_Others = dict[int, tuple[int, HostProcess]]  #: pid -> parent, process
 
 
 class Census:
@@ -33,21 +33,21 @@ class Census:
 
     def __init__(self, farm: str) -> None:
         self._needle = f"{MARKER}={farm}/".encode()
-        self._remembered: dict[Process, str] = {}  #: by the last look
+        self._remembered: dict[HostProcess, str] = {}  #: by the last look
 
-    def find(self, prefix: str | tuple[str, ...]) -> dict[str, list[Process]]:
+    def find(self, prefix: str | tuple[str, ...]) -> dict[str, list[HostProcess]]:
         """Live processes whose marker starts with `prefix` (or one of them), by marker; no zombies."""
         owner, others = self._look()
         kin = {p: _inherited(p.pid, others, owner) for _, p in others.values()}
         everyone = dict(owner.values()) | {p: marker for p, marker in kin.items() if marker}
         self._remembered = everyone  # without the ones that ended
-        found: dict[str, list[Process]] = {}
+        found: dict[str, list[HostProcess]] = {}
         for process, marker in everyone.items():
             if marker.startswith(prefix):
                 found.setdefault(marker, []).append(process)
         return found
 
-    def program(self, prefix: str) -> list[Process]:
+    def program(self, prefix: str) -> list[HostProcess]:
         """The processes that agents there have started, with descendants; neither agents nor sessions."""
         everyone = [p for group in self.find(prefix).values() for p in group]
         parents = {p.pid: stat[0] for p in everyone if (stat := _stat(p.pid))}
@@ -91,7 +91,7 @@ class Census:
             stat = _stat(pid)
             if stat is None:
                 continue
-            parent, process = stat[0], Process(pid, stat[1])
+            parent, process = stat[0], HostProcess(pid, stat[1])
             marker = _variable(pid, self._needle) or self._remembered.get(process, "")
             if marker:
                 owner[pid] = process, marker
@@ -100,7 +100,7 @@ class Census:
         return owner, others
 
 
-def send(processes: Iterable[Process], *signals: signal.Signals) -> None:
+def send(processes: Iterable[HostProcess], *signals: signal.Signals) -> None:
     """Send the signals, in order, to each process unless its pid was recycled."""
     for process in processes:
         try:
@@ -134,12 +134,12 @@ def _stat(pid: int) -> tuple[int, int, bytes] | None:
     return None if fields[0] in (b"Z", b"X") else (int(fields[1]), int(fields[19]), fields[0])
 
 
-def is_stopped(process: Process) -> bool:
+def is_stopped(process: HostProcess) -> bool:
     stat = _stat(process.pid)
     return stat is not None and stat[1:] == (process.started, b"T")
 
 
-def memory(process: Process) -> int:
+def memory(process: HostProcess) -> int:
     """Resident pages; 0: gone."""
     try:
         with open(f"/proc/{process.pid}/statm", "rb") as file:

@@ -8,8 +8,8 @@ from tpujob.emulator.storage.answers import answer, json_body
 from tpujob.emulator.storage.disk import ObjectStore, timestamp
 from tpujob.emulator.storage.model import (
     IAM,
-    Conditions,
     Json,
+    Preconditions,
     StorageApiError,
     bucket_json,
     invalid,
@@ -96,7 +96,7 @@ def known_bucket(disk: ObjectStore, name: str, query: Mapping[str, str] | None =
     bucket = disk.bucket(name)
     if bucket is None:
         raise no_bucket()
-    conditions = Conditions.from_query(query or {})
+    conditions = Preconditions.from_query(query or {})
     current = int(bucket["metageneration"])
     if conditions.metageneration not in (None, current):
         raise precondition_failed()

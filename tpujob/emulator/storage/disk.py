@@ -21,7 +21,7 @@ from tpujob.domain.text import rfc3339
 from tpujob.emulator.storage import listing
 from tpujob.emulator.storage.files import Incoming, file_name
 from tpujob.emulator.storage.listing import Listing, Page
-from tpujob.emulator.storage.model import Conditions, Json, StoredObject, no_object
+from tpujob.emulator.storage.model import EmulatedObject, Json, Preconditions, no_object
 from tpujob.errors import TpujobError
 
 _SCHEMA = """
@@ -31,8 +31,8 @@ CREATE TABLE IF NOT EXISTS objects (
     live INTEGER NOT NULL, size INTEGER NOT NULL, crc32c TEXT NOT NULL, md5 TEXT NOT NULL,
     components INTEGER NOT NULL, created TEXT NOT NULL, updated TEXT NOT NULL, file TEXT NOT NULL,
     fields TEXT NOT NULL, PRIMARY KEY (bucket, name, generation)) WITHOUT ROWID;
-"""  # the columns are the fields of `StoredObject`, in their order
-_NAMES = tuple(StoredObject.__dataclass_fields__)
+"""  # the columns are the fields of `EmulatedObject`, in their order
+_NAMES = tuple(EmulatedObject.__dataclass_fields__)
 _SELECT = f"SELECT {', '.join(_NAMES)} FROM objects WHERE bucket = ?"  # noqa: S608, names of our own
 _INSERT = f"INSERT INTO objects VALUES ({', '.join('?' * len(_NAMES))})"  # noqa: S608, our own names
 _KEY = "WHERE bucket = ? AND name = ? AND generation = ?"
@@ -93,14 +93,14 @@ class ObjectStore:
 
     # objects
 
-    def get(self, bucket: str, name: str, generation: int | None = None) -> StoredObject | None:
+    def get(self, bucket: str, name: str, generation: int | None = None) -> EmulatedObject | None:
         """The live generation, or the given one."""
         which = "live" if generation is None else "generation = ?"
         values = (bucket, name) if generation is None else (bucket, name, generation)
         row = self._db.execute(f"{_SELECT} AND name = ? AND {which}", values).fetchone()
         return _stored(row) if row else None
 
-    def open(self, stored: StoredObject) -> BinaryIO:
+    def open(self, stored: EmulatedObject) -> BinaryIO:
         return (self._objects / stored.file).open("rb")
 
     def incoming(self, *, md5: bool = True) -> Incoming:
@@ -112,15 +112,15 @@ class ObjectStore:
         name: str,
         incoming: Incoming,
         fields: Mapping[str, Json],
-        conditions: Conditions,
+        conditions: Preconditions,
         *,
         components: int = 0,
-    ) -> StoredObject:
+    ) -> EmulatedObject:
         """Make the upload the live generation of an object. Raises 412; then nothing has changed."""
         now = timestamp()
         conditions.check(self.get(bucket, name))
         incoming.close()
-        stored = StoredObject(
+        stored = EmulatedObject(
             bucket=bucket,
             name=name,
             generation=(generation := self._next_generation()),
@@ -139,12 +139,12 @@ class ObjectStore:
 
     def copy(
         self,
-        source: StoredObject,
+        source: EmulatedObject,
         bucket: str,
         name: str,
         fields: Mapping[str, Json],
-        conditions: Conditions,
-    ) -> StoredObject:
+        conditions: Preconditions,
+    ) -> EmulatedObject:
         """A second object that shares the bytes on disk. Raises 412."""
         conditions.check(self.get(bucket, name))
         now, generation = timestamp(), self._next_generation()
@@ -164,7 +164,7 @@ class ObjectStore:
         )
         return self._insert(stored, twin)
 
-    def update(self, stored: StoredObject, fields: Mapping[str, Json]) -> StoredObject:
+    def update(self, stored: EmulatedObject, fields: Mapping[str, Json]) -> EmulatedObject:
         new = replace(
             stored, metageneration=stored.metageneration + 1, updated=timestamp(), fields=fields
         )
@@ -175,7 +175,7 @@ class ObjectStore:
         return new
 
     def delete(
-        self, bucket: str, name: str, conditions: Conditions, generation: int | None = None
+        self, bucket: str, name: str, conditions: Preconditions, generation: int | None = None
     ) -> None:
         """Delete the live generation, or the given one for good. Raises 404, 412."""
         current = self.get(bucket, name, generation)
@@ -190,7 +190,7 @@ class ObjectStore:
     def page(self, bucket: str, wanted: Listing) -> Page:
         live = "" if wanted.versions else " AND live"
 
-        def rows(after: tuple[str, int], stop: str, limit: int) -> Iterable[StoredObject]:
+        def rows(after: tuple[str, int], stop: str, limit: int) -> Iterable[EmulatedObject]:
             sql = f"{_SELECT} AND (name, generation) > (?, ?)" + (" AND name < ?" if stop else "")
             values = (bucket, *after, *([stop] if stop else []), limit)
             found = self._db.execute(f"{sql}{live} ORDER BY name, generation LIMIT ?", values)
@@ -200,7 +200,7 @@ class ObjectStore:
 
     # own
 
-    def _insert(self, stored: StoredObject, temporary: Path) -> StoredObject:
+    def _insert(self, stored: EmulatedObject, temporary: Path) -> EmulatedObject:
         path = self._objects / stored.file
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.replace(path)
@@ -221,11 +221,11 @@ class ObjectStore:
             self._remove_file(old)
         return stored
 
-    def _retire(self, stored: StoredObject, *, keep: bool) -> None:
+    def _retire(self, stored: EmulatedObject, *, keep: bool) -> None:
         change = "UPDATE objects SET live = 0" if keep else "DELETE FROM objects"
         self._db.execute(f"{change} {_KEY}", _key(stored))
 
-    def _remove_file(self, stored: StoredObject) -> None:
+    def _remove_file(self, stored: EmulatedObject) -> None:
         path = self._objects / stored.file
         path.unlink(missing_ok=True)
         with suppress(OSError):  # until the first folder that is not empty
@@ -257,16 +257,16 @@ def timestamp() -> str:
     return rfc3339(time.time())
 
 
-def _key(stored: StoredObject) -> tuple[str, str, int]:
+def _key(stored: EmulatedObject) -> tuple[str, str, int]:
     return stored.bucket, stored.name, stored.generation
 
 
-def _cell(stored: StoredObject, column: str) -> Any:
+def _cell(stored: EmulatedObject, column: str) -> Any:
     value = getattr(stored, column)
     return json.dumps(value) if column == "fields" else value
 
 
-def _stored(row: Sequence[Any]) -> StoredObject:
+def _stored(row: Sequence[Any]) -> EmulatedObject:
     values = dict(zip(_NAMES, row, strict=True))
     values.update(live=bool(values["live"]), fields=json.loads(values["fields"]))
-    return StoredObject(**values)
+    return EmulatedObject(**values)

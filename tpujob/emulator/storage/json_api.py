@@ -17,10 +17,10 @@ from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.listing import Listing
 from tpujob.emulator.storage.media import media, media_headers, not_modified
 from tpujob.emulator.storage.model import (
-    Conditions,
+    EmulatedObject,
     Json,
+    Preconditions,
     StorageApiError,
-    StoredObject,
     check_object_fields,
     check_object_name,
     invalid,
@@ -124,7 +124,7 @@ class JsonApi:
 
     async def get_object(self, request: Request, bucket: str, name: str) -> Response:
         stored = self._object(bucket, name, request.query)
-        if not_modified(request, stored, Conditions.from_query(request.query), stored.etag):
+        if not_modified(request, stored, Preconditions.from_query(request.query), stored.etag):
             return Response(304, {"ETag": stored.etag})
         if request.query.get("alt") == "media":
             return media(request, self.disk, stored, media_headers(stored, stored.etag))
@@ -133,14 +133,14 @@ class JsonApi:
     async def patch_object(self, request: Request, bucket: str, name: str) -> Response:
         patch = await json_body(request)
         stored = self._object(bucket, name, request.query)
-        Conditions.from_query(request.query).check(stored)
+        Preconditions.from_query(request.query).check(stored)
         old: Mapping[str, Json] = stored.fields if request.method == "PATCH" else {}
         fields = patched_object_fields(old, patch)
         return answer(request, object_json(self.disk.update(stored, fields), request.base))
 
     async def delete_object(self, request: Request, bucket: str, name: str) -> Response:
         known_bucket(self.disk, bucket)
-        conditions = Conditions.from_query(request.query)
+        conditions = Preconditions.from_query(request.query)
         self.disk.delete(bucket, name, conditions, number(request.query, "generation"))
         return Response(204)
 
@@ -151,7 +151,7 @@ class JsonApi:
         parts = [self._part(bucket, source) for source in _sources(body)]
         fields = check_object_fields(body.get("destination") or {})
         fields.setdefault("contentType", parts[0].content_type)
-        conditions = Conditions.from_query(request.query)
+        conditions = Preconditions.from_query(request.query)
         # Opened now: the sources may be replaced while they are copied.
         files = [self.disk.open(part) for part in parts]
         count = sum(part.components or 1 for part in parts)
@@ -168,7 +168,7 @@ class JsonApi:
         check_object_name(to_name)
         fields = check_object_fields(given) or dict(source.fields)
         fields.setdefault("contentType", source.content_type)
-        conditions = Conditions.from_query(request.query)
+        conditions = Preconditions.from_query(request.query)
         size = str(source.size)
         if "/rewriteTo/" in request.path:
             token, done = self._round(request, source, to_bucket, to_name, fields)
@@ -187,7 +187,7 @@ class JsonApi:
     def _round(
         self,
         request: Request,
-        source: StoredObject,
+        source: EmulatedObject,
         to_bucket: str,
         to_name: str,
         fields: Mapping[str, Json],
@@ -216,33 +216,33 @@ class JsonApi:
     async def move(self, request: Request, bucket: str, name: str, to_name: str) -> Response:
         source = self._source(request, bucket, name)
         check_object_name(to_name)
-        conditions = Conditions.from_query(request.query)
+        conditions = Preconditions.from_query(request.query)
         stored = self.disk.copy(source, bucket, to_name, source.fields, conditions)
         if to_name != name:
-            self.disk.delete(bucket, name, Conditions())
+            self.disk.delete(bucket, name, Preconditions())
         return answer(request, object_json(stored, request.base))
 
     # own
 
-    def _object(self, bucket: str, name: str, query: Mapping[str, str]) -> StoredObject:
+    def _object(self, bucket: str, name: str, query: Mapping[str, str]) -> EmulatedObject:
         known_bucket(self.disk, bucket)
         stored = self.disk.get(bucket, name, number(query, "generation"))
         if stored is None:
             raise no_object(bucket, name)
         return stored
 
-    def _part(self, bucket: str, source: Mapping[str, Json]) -> StoredObject:
+    def _part(self, bucket: str, source: Mapping[str, Json]) -> EmulatedObject:
         """One source of a compose."""
         chosen = _given(source, "generation")
         part = self._object(bucket, str(source.get("name", "")), chosen)
-        Conditions.from_query(_given(source.get("objectPreconditions") or {})).check(part)
+        Preconditions.from_query(_given(source.get("objectPreconditions") or {})).check(part)
         return part
 
-    def _source(self, request: Request, bucket: str, name: str) -> StoredObject:
+    def _source(self, request: Request, bucket: str, name: str) -> EmulatedObject:
         query = request.query
         chosen = {"generation": query["sourceGeneration"]} if "sourceGeneration" in query else {}
         source = self._object(bucket, name, chosen)
-        Conditions.from_query(query, "ifSource").check(source)
+        Preconditions.from_query(query, "ifSource").check(source)
         return source
 
 
@@ -252,9 +252,9 @@ async def concatenate(
     bucket: str,
     name: str,
     fields: Mapping[str, Json],
-    conditions: Conditions,
+    conditions: Preconditions,
     components: int,
-) -> StoredObject:
+) -> EmulatedObject:
     """Make one object of many files, and close them. Copies in a thread, so the server can answer others."""
     incoming = disk.incoming(md5=False)
     try:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tpujob.emulator.storage.model import StoredObject, invalid
+from tpujob.emulator.storage.model import EmulatedObject, invalid
 
 #: of a `matchGlob`, longest first; `/**/` may also be one slash
 _PARTS = re.compile(r"/\*\*/|\*\*|\*|\?|\[[!^]?[^\]]+\]|[{},]|\\.|.", re.DOTALL)
@@ -16,7 +16,7 @@ _PLAIN = {"/**/": "/(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 _Place = tuple[str, int]  #: name and generation
 
 #: Up to `limit` objects after a place whose names are less than `stop` (empty: no bound), in order.
-Rows = Callable[[_Place, str, int], Iterable[StoredObject]]
+Rows = Callable[[_Place, str, int], Iterable[EmulatedObject]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    items: list[StoredObject]
+    items: list[EmulatedObject]
     prefixes: list[str]
     next: str  #: the token of the next page; empty: there is none
 
@@ -46,7 +46,7 @@ def page(wanted: Listing, rows: Rows) -> Page:
     matches = matcher(wanted.glob or "**")
     after = _read_token(wanted.token) if wanted.token else (max(prefix, wanted.start), -1)
     stop = min(filter(None, (wanted.end, successor(prefix))), default="")
-    items: list[StoredObject] = []
+    items: list[EmulatedObject] = []
     prefixes: list[str] = []
     while True:
         room = max(wanted.limit - len(items) - len(prefixes), 0)

@@ -8,18 +8,22 @@ from email.utils import format_datetime, parsedate_to_datetime
 from tpujob.emulator.http_messages import FilePart, Request, Response
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.model import (
-    Conditions,
+    EmulatedObject,
+    Preconditions,
     StorageApiError,
-    StoredObject,
     precondition_failed,
 )
 
 _NO_DATE = datetime.max.replace(tzinfo=UTC)
 
 
-def not_modified(request: Request, stored: StoredObject, conditions: Conditions, etag: str) -> bool:
+def not_modified(
+    request: Request, stored: EmulatedObject, conditions: Preconditions, etag: str
+) -> bool:
     """For reads a failed "not match" means 304, any other failure 412. `etag`: the API's own for the object."""
-    wanted = Conditions(generation=conditions.generation, metageneration=conditions.metageneration)
+    wanted = Preconditions(
+        generation=conditions.generation, metageneration=conditions.metageneration
+    )
     wanted.check(stored)
     if not _names(request.headers.get("if-match", "*"), etag):
         raise precondition_failed()
@@ -50,7 +54,7 @@ def _names(header: str, etag: str) -> bool:
 
 
 def media(
-    request: Request, disk: ObjectStore, stored: StoredObject, headers: Mapping[str, str]
+    request: Request, disk: ObjectStore, stored: EmulatedObject, headers: Mapping[str, str]
 ) -> Response:
     """The bytes, or the requested range of them."""
     headers = dict(headers)
@@ -61,7 +65,7 @@ def media(
     return Response(206 if partial else 200, headers, part)
 
 
-def media_headers(stored: StoredObject, etag: str) -> dict[str, str]:
+def media_headers(stored: EmulatedObject, etag: str) -> dict[str, str]:
     hashes = f"crc32c={stored.crc32c}" + (f",md5={stored.md5}" if stored.md5 else "")
     changed = datetime.fromisoformat(stored.updated).astimezone(UTC)
     headers = {

@@ -102,7 +102,7 @@ def precondition_failed() -> StorageApiError:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredObject:
+class EmulatedObject:
     """One generation of one object. Its bytes never change."""
 
     bucket: str
@@ -134,7 +134,7 @@ class StoredObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Conditions:
+class Preconditions:
     """The preconditions of one request. Generation 0 means "absent"."""
 
     generation: int | None = None
@@ -143,13 +143,13 @@ class Conditions:
     metageneration_not: int | None = None
 
     @staticmethod
-    def from_query(query: Mapping[str, str], prefix: str = "if") -> Conditions:
+    def from_query(query: Mapping[str, str], prefix: str = "if") -> Preconditions:
         """Reads `ifGenerationMatch` and the others; with prefix `ifSource`, those of a copy's source."""
         names = ("GenerationMatch", "GenerationNotMatch")
         names += ("MetagenerationMatch", "MetagenerationNotMatch")
-        return Conditions(*(number(query, prefix + name) for name in names))
+        return Preconditions(*(number(query, prefix + name) for name in names))
 
-    def check(self, current: StoredObject | None) -> None:
+    def check(self, current: EmulatedObject | None) -> None:
         """Raises 412 when one does not hold for the current object."""
         generation = current.generation if current else 0
         metageneration = current.metageneration if current else 0
@@ -209,7 +209,7 @@ def patched_object_fields(old: Mapping[str, Json], patch: Mapping[str, Json]) ->
     return check_object_fields(new)
 
 
-def object_json(stored: StoredObject, base: str) -> Json:
+def object_json(stored: EmulatedObject, base: str) -> Json:
     """The resource `storage#object`. `base`: the server's address as the client knows it."""
     bucket, name = stored.bucket, quote(stored.name, safe="")
     own = f"/storage/v1/b/{bucket}/o/{name}"

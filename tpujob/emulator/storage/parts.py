@@ -14,8 +14,8 @@ from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.files import Incoming
 from tpujob.emulator.storage.json_api import concatenate
 from tpujob.emulator.storage.model import (
-    Conditions,
     Json,
+    Preconditions,
     StorageApiError,
     check_object_name,
     no_bucket,
@@ -108,7 +108,7 @@ class PartUploads:
         try:
             files = [part.path.open("rb") for part in parts]
             made = await concatenate(
-                self._disk, files, upload.bucket, upload.name, upload.fields, Conditions(), 0
+                self._disk, files, upload.bucket, upload.name, upload.fields, Preconditions(), 0
             )
         finally:
             _discard(upload)

@@ -17,10 +17,10 @@ from tpujob.emulator.storage.answers import answer, json_body
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.files import Incoming
 from tpujob.emulator.storage.model import (
-    Conditions,
+    EmulatedObject,
     Json,
+    Preconditions,
     StorageApiError,
-    StoredObject,
     check_object_fields,
     check_object_name,
     invalid,
@@ -41,10 +41,10 @@ class Session:
     name: str
     fields: Mapping[str, Json]
     declared: Mapping[str, str]  #: checksums that the client announced
-    conditions: Conditions
+    conditions: Preconditions
     incoming: Incoming
     turn: int = 0  #: grows with each request, to stop an older one whose client gave up
-    stored: StoredObject | None = None
+    stored: EmulatedObject | None = None
 
 
 class Uploads:
@@ -80,7 +80,7 @@ class Uploads:
         if multipart:
             given, content_type, chunks = await split_related(content_type, chunks)
         name, fields = _name_and_fields(request, given, content_type)
-        conditions = Conditions.from_query(request.query)
+        conditions = Preconditions.from_query(request.query)
         incoming = self._disk.incoming()
         try:
             async for chunk in chunks:
@@ -95,7 +95,7 @@ class Uploads:
         given = await json_body(request)
         content_type = request.headers.get("x-upload-content-type", "")
         name, fields = _name_and_fields(request, given, content_type)
-        conditions = Conditions.from_query(request.query)
+        conditions = Preconditions.from_query(request.query)
         conditions.check(self._disk.get(bucket, name))  # early, to save a hopeless upload
         key = uuid.uuid4().hex
         declared = _declared(given)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from xml.sax.saxutils import escape
 
 from tpujob.emulator.http_messages import Response
-from tpujob.emulator.storage.model import Json, StorageApiError, StoredObject, check_object_fields
+from tpujob.emulator.storage.model import EmulatedObject, Json, StorageApiError, check_object_fields
 
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 META = "x-goog-meta-"
@@ -37,7 +37,7 @@ def fields_of(headers: Mapping[str, str]) -> dict[str, Json]:
     return check_object_fields(given)
 
 
-def etag_of(stored: StoredObject) -> str:
+def etag_of(stored: EmulatedObject) -> str:
     """Without quotes: the MD5 in hexadecimal digits, where the object has one."""
     return base64.b64decode(stored.md5).hex() if stored.md5 else stored.etag
 

@@ -15,9 +15,9 @@ from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.listing import Listing, successor
 from tpujob.emulator.storage.media import media, media_headers, not_modified
 from tpujob.emulator.storage.model import (
-    Conditions,
+    EmulatedObject,
+    Preconditions,
     StorageApiError,
-    StoredObject,
     check_object_name,
     no_object,
     not_emulated,
@@ -181,7 +181,7 @@ class XmlApi:
         elements += [("CommonPrefixes", [("Prefix", shown(folded))]) for folded in page.prefixes]
         return xml_response("ListBucketResult", elements)
 
-    def _object(self, bucket: str, name: str, generation: int | None) -> StoredObject:
+    def _object(self, bucket: str, name: str, generation: int | None) -> EmulatedObject:
         stored = self._disk.get(bucket, name, generation)
         if stored is None:
             raise no_object(bucket, name)
@@ -203,17 +203,17 @@ def _of_s3(request: Request) -> bool:
     return signed or "X-Amz-Signature" in request.query
 
 
-def _conditions(request: Request, prefix: str = "x-goog-if") -> Conditions:
+def _conditions(request: Request, prefix: str = "x-goog-if") -> Preconditions:
     generation = number(request.headers, f"{prefix}-generation-match")
     metageneration = number(request.headers, f"{prefix}-metageneration-match")
-    return Conditions(generation=generation, metageneration=metageneration)
+    return Preconditions(generation=generation, metageneration=metageneration)
 
 
-def _etag(stored: StoredObject) -> Element:
+def _etag(stored: EmulatedObject) -> Element:
     return ("ETag", f'"{etag_of(stored)}"')
 
 
-def _headers_of(stored: StoredObject) -> dict[str, str]:
+def _headers_of(stored: EmulatedObject) -> dict[str, str]:
     """What a write answers with: there is no body."""
     shown = media_headers(stored, etag_of(stored))
     return {
@@ -223,7 +223,7 @@ def _headers_of(stored: StoredObject) -> dict[str, str]:
     }
 
 
-def _shown(stored: StoredObject, name: str) -> list[Element]:
+def _shown(stored: EmulatedObject, name: str) -> list[Element]:
     return [
         ("Key", name),
         ("Generation", str(stored.generation)),

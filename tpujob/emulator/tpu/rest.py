@@ -67,7 +67,7 @@ def handler(world: World) -> Handler:
             return _error(error)
 
     async def carried_out(
-        rule: transcode.Rule, named: dict[str, str], request: Request
+        rule: transcode.HttpRule, named: dict[str, str], request: Request
     ) -> Response:
         if (rule.version, rule.call) not in calls:
             raise ApiError("UNIMPLEMENTED", f"{rule.call} is not emulated.")

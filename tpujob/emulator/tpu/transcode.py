@@ -39,7 +39,7 @@ _INVALID = "Invalid JSON payload received."
 
 
 @dataclass(frozen=True)
-class Rule:
+class HttpRule:
     """How one call looks as HTTP."""
 
     version: str  #: `v2`
@@ -66,20 +66,20 @@ class Rule:
         return {field: unquote(found[1])} if found else None
 
 
-def rules() -> Iterator[Rule]:
+def rules() -> Iterator[HttpRule]:
     """Those of every call that HTTP knows, by version."""
     for name, holder in vars(rest_base._BaseTpuRestTransport).items():
         call = name.removeprefix("_Base")
         for option in holder._get_http_options() if call != name else ():
             method, uri = option["method"].upper(), option["uri"].removeprefix("/v2/")
             for version in ("v2", "v2alpha1", *(("v1",) if call in IN_V1 else ())):
-                yield Rule(version, call, method, f"/{version}/{uri}", option.get("body", ""))
+                yield HttpRule(version, call, method, f"/{version}/{uri}", option.get("body", ""))
     for call, (method, uri, body) in _ONLY_IN_V2ALPHA1.items():
-        yield Rule("v2alpha1", call, method, uri, body)
+        yield HttpRule("v2alpha1", call, method, uri, body)
 
 
 def request(
-    rule: Rule,
+    rule: HttpRule,
     named: Mapping[str, str],
     query: Mapping[str, str],
     body: dict[str, Any],

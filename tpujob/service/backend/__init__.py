@@ -3,7 +3,7 @@
 Reads what the engine counts and what the board has in memory; nothing of a job is decided here.
 """
 
-from tpujob.service.backend.health import Process
+from tpujob.service.backend.health import ProcessFacts
 from tpujob.service.backend.status import BackendStatus
 
-__all__ = ["BackendStatus", "Process"]
+__all__ = ["BackendStatus", "ProcessFacts"]

@@ -21,7 +21,7 @@ OVERDUE = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessFacts:
     """What its wiring knows of a backend's process."""
 
     context: str = ""
@@ -43,7 +43,7 @@ class Look:
     overdue: int = 0  #: messages that were not delivered for too long
 
 
-def is_late(process: Process, pulse: Pulse, now: float) -> bool:
+def is_late(process: ProcessFacts, pulse: Pulse, now: float) -> bool:
     """Whether the last pass is older than it can be where jobs are looked after."""
     if process.called:
         began, most = process.started_at, LATE_CALLED
@@ -54,7 +54,7 @@ def is_late(process: Process, pulse: Pulse, now: float) -> bool:
     return now - max(began, pulse.passed_at or 0.0) > most
 
 
-def troubles(process: Process, look: Look) -> Iterator[TroubleView]:
+def troubles(process: ProcessFacts, look: Look) -> Iterator[TroubleView]:
     """The worst first."""
     pulse, now = look.pulse, look.now
     if look.read_s is None:
@@ -86,7 +86,7 @@ def troubles(process: Process, look: Look) -> Iterator[TroubleView]:
         )
 
 
-def _cure(process: Process) -> str:
+def _cure(process: ProcessFacts) -> str:
     if process.called:
         return (
             "No process looks after the jobs. Cloud Scheduler calls the backend once a minute: see whether its job is "

@@ -12,7 +12,7 @@ from tpujob.errors import TpujobError
 from tpujob.ports import Clock, Store
 from tpujob.service.backend import health
 from tpujob.service.backend.figures import Figures
-from tpujob.service.backend.health import Look, Process
+from tpujob.service.backend.health import Look, ProcessFacts
 from tpujob.service.job_index import JobIndex
 from tpujob.service.money.cost import Costs
 from tpujob.service.notifications import Notifications
@@ -32,7 +32,7 @@ class BackendStatus:
         notifications: Notifications,
         circuits: Callable[[], Mapping[str, Circuit]],
         costs: Costs,
-        process: Process,
+        process: ProcessFacts,
     ) -> None:
         self.store, self.clock, self.index, self.loop = store, clock, index, loop
         self.counters, self.circuits, self.process = counters, circuits, process

@@ -23,7 +23,7 @@ from tpujob.errors import DamagedRecord, NotFound, StoreError
 from tpujob.ports import Clock, Store
 from tpujob.service.job_index import query as listing
 from tpujob.service.job_index.changes import Changes
-from tpujob.service.job_index.query import Listed, ListQuery
+from tpujob.service.job_index.query import IndexedJob, ListQuery
 from tpujob.service.job_index.rows import job_row, listed
 from tpujob.service.runtime_info import NOTHING, RuntimeReader
 from tpujob.service.views import speed
@@ -35,7 +35,7 @@ FIELDS = tuple(JobRow.__annotations__)
 class _Entry:
     """What the index has of one job."""
 
-    listed: Listed
+    listed: IndexedJob
     version: int
     job: Job | None  #: None: it has ended
     row: bytes = b""  #: then marshalled: read for each page that shows it
@@ -61,7 +61,9 @@ class JobIndex:
     def _forget(self) -> None:
         self._jobs: dict[int, _Entry] = {}
         self._numbers: list[int] = []  #: of all jobs, the oldest first
-        self._rows: list[Listed] | None = None  #: of all jobs, the newest first; None: to be made
+        self._rows: list[IndexedJob] | None = (
+            None  #: of all jobs, the newest first; None: to be made
+        )
         self._owned: dict[str, set[int]] = {}  #: the jobs of each owner
         self._active: set[int] = set()  #: jobs that have not ended
         self._states: Counter[State] = Counter()
@@ -150,8 +152,8 @@ class JobIndex:
     # Pages -----------------------------------------------------------------------------------------------------------
 
     def _cut(
-        self, matching: Sequence[Listed], query: ListQuery, now: float
-    ) -> tuple[list[Listed], str, int]:
+        self, matching: Sequence[IndexedJob], query: ListQuery, now: float
+    ) -> tuple[list[IndexedJob], str, int]:
         """Return the rows of the page, the key of the next, and the number of the first row."""
         key = query.after
         at = (
@@ -180,12 +182,12 @@ class JobIndex:
 
     # Looking ---------------------------------------------------------------------------------------------------------
 
-    def _all(self) -> list[Listed]:
+    def _all(self) -> list[IndexedJob]:
         if self._rows is None:
             self._rows = [self._jobs[number].listed for number in reversed(self._numbers)]
         return self._rows
 
-    def _own(self, who: Principal) -> list[Listed]:
+    def _own(self, who: Principal) -> list[IndexedJob]:
         """The caller's, the newest first."""
         owners = {owner for owner in (who.id, "") if access.is_own(who, owner)}
         numbers = {number for owner in owners for number in self._owned.get(owner, ())}

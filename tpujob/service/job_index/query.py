@@ -238,7 +238,7 @@ _PLACE = {state: n for n, state in enumerate(State)}
 
 
 @dataclass(slots=True)
-class Listed:
+class IndexedJob:
     """What a list asks of one job."""
 
     number: int
@@ -268,7 +268,7 @@ class Listed:
         return (self.used + sum(going)) / ledger.US
 
 
-def alike(rows: Sequence[Listed], asked: ListQuery) -> Sequence[Listed]:
+def alike(rows: Sequence[IndexedJob], asked: ListQuery) -> Sequence[IndexedJob]:
     """Those that match everything but the state: what the states are counted of."""
     if asked.mine is not None:
         who = asked.mine
@@ -286,7 +286,7 @@ def alike(rows: Sequence[Listed], asked: ListQuery) -> Sequence[Listed]:
     return rows
 
 
-def narrowed(rows: Sequence[Listed], asked: ListQuery, now: float) -> Sequence[Listed]:
+def narrowed(rows: Sequence[IndexedJob], asked: ListQuery, now: float) -> Sequence[IndexedJob]:
     """Of those that are alike, the ones that are wanted."""
     if asked.states is not None:
         rows = [row for row in rows if row.state in asked.states]
@@ -295,7 +295,7 @@ def narrowed(rows: Sequence[Listed], asked: ListQuery, now: float) -> Sequence[L
     return rows
 
 
-def value(row: Listed, order: str, now: float) -> Value:
+def value(row: IndexedJob, order: str, now: float) -> Value:
     """By which a row has its place in that order; None: it comes last, whichever way round."""
     return _VALUES[order](row, now)
 
@@ -304,7 +304,7 @@ def _finite(number: float | None) -> float | None:
     return number if number is not None and isfinite(number) else None
 
 
-_VALUES: Mapping[str, Callable[[Listed, float], Value]] = {
+_VALUES: Mapping[str, Callable[[IndexedJob, float], Value]] = {
     "id": lambda row, _: row.number,
     "name": lambda row, _: row.name[:COMPARED],
     "user": lambda row, _: row.user[:COMPARED],
@@ -321,13 +321,13 @@ _VALUES: Mapping[str, Callable[[Listed, float], Value]] = {
 }
 
 
-def ordered(rows: Sequence[Listed], asked: ListQuery, now: float) -> list[Listed]:
+def ordered(rows: Sequence[IndexedJob], asked: ListQuery, now: float) -> list[IndexedJob]:
     """`rows` come newest first, and so do those of equal value."""
     if asked.order == "id":
         return list(rows) if asked.descending else list(reversed(rows))
     of, last = _VALUES[asked.order], _last(asked)
 
-    def key(row: Listed) -> Any:
+    def key(row: IndexedJob) -> Any:
         found = of(row, now)
         return last if found is None else found
 
@@ -341,7 +341,7 @@ def _last(asked: ListQuery) -> Value:
     return -inf if asked.descending else inf
 
 
-def comes_after(row: Listed, key: PageKey, asked: ListQuery, now: float) -> bool:
+def comes_after(row: IndexedJob, key: PageKey, asked: ListQuery, now: float) -> bool:
     """Whether it has its place behind the job at which a page ended, as things are now."""
     own = value(row, asked.order, now)
     if own == key.value:

@@ -8,7 +8,7 @@ from tpujob.domain.money import bill, free, ledger, pace, usd_of_job
 from tpujob.domain.progress import job_progress
 from tpujob.domain.text import rfc3339, within
 from tpujob.service import next_step
-from tpujob.service.job_index.query import Listed
+from tpujob.service.job_index.query import IndexedJob
 from tpujob.service.money import budgets
 from tpujob.service.runtime_info import RuntimeInfo
 from tpujob.service.views import billed_now, hardware, speed
@@ -20,12 +20,12 @@ _ROOM = {"name": 80, "user": 80, "why": 300, "trouble": 160, "next": 220, "does"
 _COMMANDS, _SLICES, _WARNINGS = 2, 3, 2  #: of a row, at most
 
 
-def listed(job: Job) -> Listed:
+def listed(job: Job) -> IndexedJob:
     """What a list asks of it, as far as its record knows."""
     attempt, shown = job.attempt, hardware(job)
     spent, billed = _money(job)
     has = job_progress(job)
-    return Listed(
+    return IndexedJob(
         number=int(job.id),
         name=job.name,
         user=job.user,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tpujob.domain import money
 from tpujob.domain.model import Grant, Job, Slice
-from tpujob.domain.money import Group, Report, Row
+from tpujob.domain.money import CostReport, Group, Row
 from tpujob.errors import NotFound, StoreError
 from tpujob.lib.lru import LruDict
 from tpujob.ports import Store
@@ -50,7 +50,7 @@ class EndedSpending:
         self._covered: frozenset[tuple[str, str]] = frozenset()  #: slices of these
         self._sums: LruDict[tuple[Group, str], _Sums] = LruDict(MOST)
 
-    def report(self, by: Group, user: str, now: float) -> tuple[Report, int]:
+    def report(self, by: Group, user: str, now: float) -> tuple[CostReport, int]:
         """Of all jobs, or of one user's, and the micro-dollars of their copies into other regions. A job that changes
         just now may be missing until the next look."""
         with self._lock:

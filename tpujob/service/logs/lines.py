@@ -20,14 +20,14 @@ _CURSOR = re.compile(r"(\d{1,9})((?:~\d{1,6}\.\d{1,13})*)")
 _OLD_CURSOR = re.compile(r"\d{1,9}(~\d{1,6}(\.\d{1,13}){3,4})+")
 
 
-class Line(NamedTuple):
+class StampedLine(NamedTuple):
     host: int
     number: int  #: from 1, for each host and attempt; never changes
     at: float  #: never smaller than that of the line before it
     raw: bytes  #: what the program wrote, without the end of the line
 
 
-def parse(host: int, data: bytes, number: int) -> list[Line]:
+def parse(host: int, data: bytes, number: int) -> list[StampedLine]:
     """The lines of `data`, which are whole, the first with that number. A line without a time, which no agent writes,
     is as old as the one before, and so is one of before it: the lines of a host keep their order."""
     lines = data.split(b"\n")
@@ -35,7 +35,7 @@ def parse(host: int, data: bytes, number: int) -> list[Line]:
     stamps = _STAMP.findall(data)
     times = accumulate((float(stamp or 0) for stamp in stamps), max)
     return [
-        Line(host, number + i, at, line[len(stamp) + 1 :] if stamp else line)
+        StampedLine(host, number + i, at, line[len(stamp) + 1 :] if stamp else line)
         for i, (line, stamp, at) in enumerate(zip(lines, stamps, times, strict=False))
     ]
 

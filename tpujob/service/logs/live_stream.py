@@ -17,7 +17,7 @@ from tpujob.domain.model import Job, Slice, State
 from tpujob.errors import TpujobError
 from tpujob.ports import Hosts, Listening
 from tpujob.protocol import live
-from tpujob.service.logs.live_tail import Ring, Tail
+from tpujob.service.logs.live_tail import LiveTail, Ring
 from tpujob.service.logs.segments import Until
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ HELD, ROOM, LEAST = 64 * 1024 * 1024, 32 * 1024 * 1024, 256 * 1024
 class Tails(NamedTuple):
     """What was received of an attempt."""
 
-    of: Mapping[int, Tail]  #: by host
+    of: Mapping[int, LiveTail]  #: by host
     whole: bool  #: every host is connected just now
     over: bool  #: the attempt has ended, and its agents are connected no more
     settled_at: float = 0.0  #: when a host last reported that it had stored lines; monotonic
@@ -209,7 +209,7 @@ class _Attempt:
         unsettled = any(ring.end > ring.settled for ring in self.rings.values())
         return now - self.read_at > IDLE + (KEPT if unsettled else 0)
 
-    def take(self, tail: live.Tail) -> None:
+    def take(self, tail: live.TailMessage) -> None:
         ring = self.rings.setdefault(tail.host, Ring(max(LEAST, ROOM // self.count)))
         settled, size = ring.settled, ring.size
         new = ring.take(tail)

@@ -18,13 +18,13 @@ from tpujob.service.logs.segments import Segment
 MESSAGE = 256
 
 
-class Tail(NamedTuple):
+class LiveTail(NamedTuple):
     """Of one host, as it was a moment ago."""
 
     base: int  #: the number of the line before it
     settled: int  #: every line up to this one was in the bucket by then, or dropped
     end: int  #: the number of its last line
-    blocks: Sequence[live.Tail]  #: as they came
+    blocks: Sequence[live.TailMessage]  #: as they came
 
     def after(self, line: int) -> bytes:
         """Its lines after that one."""
@@ -41,13 +41,13 @@ class Ring:
 
     def __init__(self, room: int) -> None:
         self._room = room
-        self._blocks = deque[live.Tail]()
+        self._blocks = deque[live.TailMessage]()
         self._size = 0
         self._base = self.end = self.settled = 0
         self._cut = 0  #: the number of the last line that had to go
-        self._known: Tail | None = None
+        self._known: LiveTail | None = None
 
-    def take(self, tail: live.Tail) -> bool:
+    def take(self, tail: live.TailMessage) -> bool:
         """Whether anything is new. Lines that were heard before are left out."""
         before = (self.end, self.settled)
         if tail.after > self.end or (tail.lines and tail.line > self.end + 1):
@@ -88,14 +88,14 @@ class Ring:
         """The number of the last line of the oldest block."""
         return self._blocks[0].line + self._blocks[0].lines - 1
 
-    def now(self) -> Tail:
+    def now(self) -> LiveTail:
         if self._known is None:
-            self._known = Tail(self._base, self.settled, self.end, tuple(self._blocks))
+            self._known = LiveTail(self._base, self.settled, self.end, tuple(self._blocks))
         return self._known
 
 
 def joined(
-    host: int, stored: Sequence[Segment], tail: Tail, seen: int = 0, *, over: bool = False
+    host: int, stored: Sequence[Segment], tail: LiveTail, seen: int = 0, *, over: bool = False
 ) -> Segment | None:
     """What comes after the stored segments, which were listed after the tail was heard, or reach up to it; None:
     nothing, or what is in between is not stored yet. `seen`: the number of a line; the reader has it, and those before

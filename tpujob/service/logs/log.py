@@ -21,10 +21,10 @@ from tpujob.domain.text import many, rfc3339
 from tpujob.errors import BadRequest, Busy, NotFound
 from tpujob.ports import Blobs
 from tpujob.service.logs import notes, window
-from tpujob.service.logs.lines import Cursor, Line, read_cursor, text_of
+from tpujob.service.logs.lines import Cursor, StampedLine, read_cursor, text_of
 from tpujob.service.logs.live_stream import NOTHING, LiveLogs, Tails
 from tpujob.service.logs.live_tail import joined
-from tpujob.service.logs.query import Query, matcher
+from tpujob.service.logs.query import LogPattern, matcher
 from tpujob.service.logs.reader import LogReader, Positions
 from tpujob.service.logs.search import Searches
 from tpujob.service.logs.segment_reader import SegmentReader
@@ -291,7 +291,7 @@ def _ended(job: Job, attempt: int | None, at: Cursor) -> bool:
 
 def _read_page(
     log: LogReader, given: Mapping[int, int]
-) -> tuple[Sequence[Line], dict[int, int], bool]:
+) -> tuple[Sequence[StampedLine], dict[int, int], bool]:
     lines, more = log.ahead(log.after(given), PAGE_BYTES)
     taken = _fitting(lines, PAGE_BYTES, PAGE_LINES)
     more = more or len(taken) < len(lines)
@@ -314,9 +314,9 @@ def _read_block(log: LogReader, given: Mapping[int, int]) -> tuple[bytes, dict[i
     return b"", {}, more
 
 
-def _fitting(lines: Iterable[Line], size: int, most: int) -> list[Line]:
+def _fitting(lines: Iterable[StampedLine], size: int, most: int) -> list[StampedLine]:
     """Return the first lines, as many as there is room for, one at least."""
-    taken: list[Line] = []
+    taken: list[StampedLine] = []
     for line in islice(lines, most):
         size -= len(line.raw)
         if taken and size < 0:
@@ -340,8 +340,8 @@ def _place(log: LogReader, asked: WindowAsked | SearchAsked, *, behind: bool) ->
     return log.at_part(asked["part"]) if "part" in asked else None
 
 
-def _query(asked: WindowAsked | SearchAsked) -> Query:
-    return Query(
+def _query(asked: WindowAsked | SearchAsked) -> LogPattern:
+    return LogPattern(
         asked.get("text", ""),
         asked.get("regexp", False),
         asked.get("ignore_case", False),

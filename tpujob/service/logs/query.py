@@ -25,7 +25,7 @@ ANSWER = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class LogPattern:
     """A line matches as `grep` would say, before its escape sequences are taken away."""
 
     text: str = ""
@@ -54,7 +54,7 @@ class Matcher(Protocol):
 
 
 @contextlib.contextmanager
-def matcher(query: Query) -> Generator[Matcher]:
+def matcher(query: LogPattern) -> Generator[Matcher]:
     """Raises BadRequest for a pattern that is none, and when one takes too long; Transient when this machine has no
     time for it."""
     if query.traceback:
@@ -78,7 +78,7 @@ class _Tracebacks:
 
 
 class _Literal:
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: LogPattern) -> None:
         self._fold = query.ignore_case
         self._text = query.text.lower() if self._fold else query.text
         self._ascii = self._text.isascii()
@@ -109,7 +109,7 @@ class _Literal:
 class _Process:
     """A pattern, in a process that is ended when it takes too long: nothing else could end it."""
 
-    def __init__(self, query: Query) -> None:
+    def __init__(self, query: LogPattern) -> None:
         script = str(Path(__file__).with_name("regexp_process.py"))
         self._pattern = query.text
         self._process = subprocess.Popen(

@@ -13,7 +13,7 @@ from math import inf
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
-from tpujob.service.logs.lines import Line, parse
+from tpujob.service.logs.lines import StampedLine, parse
 from tpujob.service.logs.segment_reader import STEP, SegmentReader
 from tpujob.service.logs.segments import Segment, Segments, Until
 
@@ -28,7 +28,7 @@ MOST_RUNS = 64  #: segments of a host that are read in one go
 #: by host: how many of its lines come before
 Positions = Mapping[int, int]
 _TIME = attrgetter("at")
-_NOTHING: list[Line] = []
+_NOTHING: list[StampedLine] = []
 
 
 class LineRun(NamedTuple):
@@ -138,7 +138,7 @@ class HostLog:
         at = max(0, bisect_right(self.starts, position) - 1)
         return at, position - self.starts[at]
 
-    def chunks(self, position: int, size: int) -> Iterator[list[Line]]:
+    def chunks(self, position: int, size: int) -> Iterator[list[StampedLine]]:
         """Read the lines from that position on, at first about `size` bytes, then more at a time."""
         at, line = self._place(position)
         for segment in range(at, len(self.segments)):
@@ -152,13 +152,13 @@ class HostLog:
                 size = min(2 * size, LARGEST_CHUNK)
             line = 0
 
-    def chunks_before(self, position: int, size: int) -> Iterator[list[Line]]:
+    def chunks_before(self, position: int, size: int) -> Iterator[list[StampedLine]]:
         """Read the lines before that position, at first about `size` bytes, the last chunk first."""
         at = max(0, bisect_left(self.starts, position) - 1)
         line = position - self.starts[at]
         for segment in range(min(at, len(self.segments) - 1), -1, -1):
             while line > 0:
-                lines: list[Line] = []
+                lines: list[StampedLine] = []
                 if line == self.counts[segment] and (of := self.segments[segment]).facts:
                     data = self._reader.last_lines(of, size, self._until)
                     number = self.first[segment] + line - data.count(b"\n")
@@ -170,9 +170,9 @@ class HostLog:
                 line -= len(lines)
             line = self.counts[segment - 1]
 
-    def _lines(self, segment: int, begin: int, end: int) -> list[Line]:
+    def _lines(self, segment: int, begin: int, end: int) -> list[StampedLine]:
         """Return lines of a segment, counted from 0."""
-        found: list[Line] = []
+        found: list[StampedLine] = []
         for chunk in self.chunks(self.starts[segment] + begin, LEAST_CHUNK):
             found += chunk
             if begin + len(found) >= min(end, self.counts[segment]):
@@ -225,7 +225,7 @@ class LogReader:
                 runs.append(run)
         return found, any(self._has_more(host, runs) for host, runs in found.items())
 
-    def ahead(self, begin: Positions, size: int) -> tuple[list[Line], bool]:
+    def ahead(self, begin: Positions, size: int) -> tuple[list[StampedLine], bool]:
         """Return about `size` bytes of lines from those positions on; then whether there are more."""
         found, more = self.read_ahead(begin, size)
         chunks = {
@@ -241,14 +241,14 @@ class LogReader:
     def _has_more(self, host: int, runs: Sequence[LineRun]) -> bool:
         return bool(runs) and runs[-1].number + runs[-1].lines <= self.logs[host].last
 
-    def forward(self, begin: Positions, size: int) -> Iterator[Line]:
+    def forward(self, begin: Positions, size: int) -> Iterator[StampedLine]:
         """Read the lines from those positions on. `size`: bytes that are probably needed."""
         return self._merged(lambda log, share: log.chunks(begin.get(log.host, 0), share), size)
 
-    def backward(self, end: Positions, size: int) -> Iterator[Line]:
+    def backward(self, end: Positions, size: int) -> Iterator[StampedLine]:
         """Read the lines before those positions, the last one first."""
 
-        def read(log: HostLog, share: int) -> Iterator[list[Line]]:
+        def read(log: HostLog, share: int) -> Iterator[list[StampedLine]]:
             chunks = log.chunks_before(end.get(log.host, 0), share)
             return (chunk[::-1] for chunk in chunks)
 
@@ -256,11 +256,11 @@ class LogReader:
 
     def _merged(
         self,
-        read: Callable[[HostLog, int], Iterator[list[Line]]],
+        read: Callable[[HostLog, int], Iterator[list[StampedLine]]],
         size: int,
         *,
         backward: bool = False,
-    ) -> Iterator[Line]:
+    ) -> Iterator[StampedLine]:
         share = max(LEAST_CHUNK, size // max(1, len(self.logs)))
         chunks = {host: read(log, share) for host, log in self.logs.items()}
         first = self.each(lambda log: next(chunks[log.host], _NOTHING))

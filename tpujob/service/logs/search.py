@@ -10,8 +10,8 @@ from operator import attrgetter
 from threading import Lock
 
 from tpujob.lib.lru import LruDict
-from tpujob.service.logs.lines import Line, raw_of, time_of, whole
-from tpujob.service.logs.query import Matcher, Query
+from tpujob.service.logs.lines import StampedLine, raw_of, time_of, whole
+from tpujob.service.logs.query import LogPattern, Matcher
 from tpujob.service.logs.reader import HostLog, LogReader, Positions
 from tpujob.service.logs.segment_reader import AT_ONCE, SegmentReader
 from tpujob.service.logs.segments import Key, Until
@@ -38,7 +38,7 @@ class Searches:
         self._lock = Lock()
 
     def count(
-        self, log: LogReader, query: Query, by: Matcher, until: Until, time: Until
+        self, log: LogReader, query: LogPattern, by: Matcher, until: Until, time: Until
     ) -> Counted:
         """Count the matches of all segments, or of as many as `time` allows. What was counted before costs nothing."""
         segments = [segment for each in log.logs.values() for segment in each.segments]
@@ -61,10 +61,10 @@ class Searches:
 
     def after(
         self, log: LogReader, place: Positions, counted: Counted, by: Matcher, most: int, until: Until
-    ) -> list[Line]:  # fmt: skip
+    ) -> list[StampedLine]:  # fmt: skip
         """Return the first matches after a place."""
 
-        def matches(host: int, of: HostLog) -> Iterator[Line]:
+        def matches(host: int, of: HostLog) -> Iterator[StampedLine]:
             for at, segment in enumerate(of.segments):
                 if of.starts[at + 1] > place[host] and counted.counts.get(segment.key):
                     found = self._matches(of, at, by, until)
@@ -75,7 +75,7 @@ class Searches:
 
     def before(
         self, log: LogReader, place: Positions, counted: Counted, by: Matcher, until: Until
-    ) -> tuple[int, Line | None]:
+    ) -> tuple[int, StampedLine | None]:
         """Return how many matches are before a place, and the last of them."""
         found = [self._before(of, place[host], counted, by, until) for host, of in log.logs.items()]
         last = [line for _, line in found if line]
@@ -85,7 +85,7 @@ class Searches:
 
     def _before(
         self, of: HostLog, position: int, counted: Counted, by: Matcher, until: Until
-    ) -> tuple[int, Line | None]:
+    ) -> tuple[int, StampedLine | None]:
         total, last = 0, None
         for at in range(len(of.segments) - 1, -1, -1):
             count = counted.counts.get(of.segments[at].key, 0)
@@ -99,11 +99,11 @@ class Searches:
 
     def _matches(
         self, of: HostLog, at: int, by: Matcher, until: Until
-    ) -> Sequence[tuple[int, Line]]:
+    ) -> Sequence[tuple[int, StampedLine]]:
         """Return the matches of one segment, with their positions in the host's log."""
         data = whole(self._reader.read(of.segments[at], until))
         stored, first, start = data.split(b"\n"), of.first[at], of.starts[at]
         return [
-            (start + i, Line(of.host, first + i, time_of(stored[i]), raw_of(stored[i])))
+            (start + i, StampedLine(of.host, first + i, time_of(stored[i]), raw_of(stored[i])))
             for i in by.lines(data)
         ]

@@ -5,7 +5,7 @@ from itertools import islice
 
 from tpujob.api import WindowLine
 from tpujob.domain.text import rfc3339
-from tpujob.service.logs.lines import Line, text_of
+from tpujob.service.logs.lines import StampedLine, text_of
 from tpujob.service.logs.reader import LogReader, Positions
 
 ROOM = 48 * 1024  #: bytes of an answer that its lines take, as HTML or as JSON
@@ -37,7 +37,7 @@ def around(
     return back + ahead, len(back)
 
 
-def shown(line: Line, width: int) -> WindowLine:
+def shown(line: StampedLine, width: int) -> WindowLine:
     cut = max(0, len(line.raw) - width)
     text = text_of(line.raw[:width] if cut else line.raw)
     if cut:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tpujob.api import SpendingView
 from tpujob.domain.model import Job, State
-from tpujob.domain.money import Estimate, Kind, budget
+from tpujob.domain.money import CostKind, Estimate, budget
 from tpujob.domain.observations import Account, Funds
 from tpujob.domain.placement import Offer, circuits
 from tpujob.domain.prices import PriceList
@@ -35,7 +35,7 @@ def check_spec(spec: JobSpec, offers: Sequence[Offer], now: float) -> None:
 def check_estimate(spec: JobSpec, offer: Offer, found: Estimate, how: str) -> None:
     """Raises BadSpec when the slices of that estimate, and their return, cost more than the job's own budget. `how` its
     length was found."""
-    lines = [line for line in found.lines if line.kind is Kind.SLICES]
+    lines = [line for line in found.lines if line.kind is CostKind.SLICES]
     if spec.budget is None or found.use.hours is None or not found.priced:
         return
     slices, out = (
@@ -55,7 +55,7 @@ def check_estimate(spec: JobSpec, offer: Offer, found: Estimate, how: str) -> No
 def paid_hours(spec: JobSpec, offer: Offer, found: Estimate) -> float | None:
     """Hours of slices that the job's own budget pays for, with their return; None: there is none, or the slices of the
     estimate cost it nothing."""
-    slices = sum(line.pay_micros or 0 for line in found.lines if line.kind is Kind.SLICES)
+    slices = sum(line.pay_micros or 0 for line in found.lines if line.kind is CostKind.SLICES)
     if spec.budget is None or not slices:
         return None
     hours = 1.0 if found.use.hours is None else float(found.use.hours)

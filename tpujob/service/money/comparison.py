@@ -10,7 +10,7 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.money import DataToCopy, steps_of_spec
 from tpujob.domain.money.forecast import Outlook, PlaceOption, best
 from tpujob.domain.money.run_time import SliceKind, Source, Throughput, measured
-from tpujob.domain.money.samples import Place
+from tpujob.domain.money.samples import SamplePlace
 from tpujob.domain.placement import Site
 from tpujob.domain.spec import JobSpec
 from tpujob.domain.text import many, rfc3339
@@ -54,7 +54,7 @@ class Comparisons:
         forecaster = Forecaster(jobs, now, prices)
         copies: dict[str, tuple[DataToCopy, ...]] = {}
 
-        def outlook(place: Place, speed: Throughput) -> Outlook:
+        def outlook(place: SamplePlace, speed: Throughput) -> Outlook:
             region = accelerators.region_of(place.zone)  # with a bucket there
             if region not in copies:
                 copies[region] = self._estimates.copies(wanted, place.zone)
@@ -116,19 +116,19 @@ def _positive(value: object) -> bool:
     return math.isfinite(value) and value > 0
 
 
-def _places(wanted: JobSpec, asked: CompareAsked) -> list[Place]:
+def _places(wanted: JobSpec, asked: CompareAsked) -> list[SamplePlace]:
     """Those that were asked for, else those of the job file; of a type that none of these zones has, all its zones.
     Raises BadSpec for what can be no type, BadRequest for too many."""
     types = [accelerators.canonical(t) for t in asked.get("types") or wanted.tpu.types]
     named = asked.get("zones")
-    found: list[Place] = []
+    found: list[SamplePlace] = []
     for type in dict.fromkeys(types):
         accelerators.find(type)
         near = named or wanted.tpu.zones
         wished = [z for z in near if accelerators.in_table(type, z)]
         wished = wished or [z for z in near if accelerators.may_have(type, z)]
         zones = wished or (() if named else accelerators.zones(type))
-        found += [Place(type, z, wanted.tpu.pricing, wanted.tpu.slices) for z in zones]
+        found += [SamplePlace(type, z, wanted.tpu.pricing, wanted.tpu.slices) for z in zones]
     if not found:
         raise BadRequest(
             f"none of these zones has {' or '.join(types)}", hint="name others, or leave them out"

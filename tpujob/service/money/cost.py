@@ -17,7 +17,7 @@ from tpujob.api import (
 from tpujob.domain import money
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Job, Slice
-from tpujob.domain.money import Group, Part, Report, Row
+from tpujob.domain.money import CostReport, Group, Row, TimePart
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
@@ -25,7 +25,7 @@ from tpujob.service.job_index import JobIndex
 from tpujob.service.job_index.spending import EndedSpending
 
 CHIP_HOUR = 3600 * 1_000_000  #: in chip-microseconds
-PARTS = tuple(Part)  #: in the order in which they are shown
+PARTS = tuple(TimePart)  #: in the order in which they are shown
 
 
 class Costs:
@@ -62,7 +62,7 @@ class Costs:
                 emulated=self._emulated,
             )
 
-    def _of_one(self, job: str, user: str, now: float, by: Group) -> tuple[Report, int]:
+    def _of_one(self, job: str, user: str, now: float, by: Group) -> tuple[CostReport, int]:
         jobs = self._store.list()
         wanted = [one for one in jobs if one.id == job and user in ("", one.user)]
         found = money.report(wanted, now, by, money.covered(jobs))  # jobs share a grant

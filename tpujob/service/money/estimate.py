@@ -12,7 +12,7 @@ from tpujob.domain.model import Job
 from tpujob.domain.money import (
     DataToCopy,
     Estimate,
-    Line,
+    EstimateLine,
     RunTime,
     StatedWork,
     Surroundings,
@@ -178,7 +178,7 @@ def _amount(value: object, *, whole: bool) -> bool:
     return math.isfinite(value) and 0 <= value <= MOST
 
 
-def _line(one: Line) -> EstimateLineView:
+def _line(one: EstimateLine) -> EstimateLineView:
     return EstimateLineView(
         kind=one.kind,
         what=one.what,

@@ -10,7 +10,7 @@ from tpujob.domain.model import Job
 from tpujob.domain.money import Use, steps_of_spec
 from tpujob.domain.money.conditions import Conditions, conditions
 from tpujob.domain.money.forecast import Micros, Outlook, PlannedWork, Range, amounts, forecast
-from tpujob.domain.money.samples import Place, SliceSample, history, program_of
+from tpujob.domain.money.samples import SamplePlace, SliceSample, history, program_of
 from tpujob.domain.prices import PriceList
 from tpujob.domain.spec import JobSpec
 
@@ -33,7 +33,7 @@ class Forecaster:
     ) -> Outlook:
         """For so many hours of steps with that use of slices. Of `said`, it reads `preempt_every`, `wait` and
         `checkpoint_every`, in seconds."""
-        place = Place(use.type, use.zone, use.pricing, use.slices)
+        place = SamplePlace(use.type, use.zone, use.pricing, use.slices)
         expected = conditions(
             self._samples,
             place,

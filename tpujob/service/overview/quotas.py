@@ -8,7 +8,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from tpujob.api import QuotasView, QuotaView
-from tpujob.doctor.quota import Allowance, Kind, Overview, allowance_view, kind_of, per_chip
+from tpujob.doctor.quota import (
+    Allowance,
+    QuotaKind,
+    QuotaOverview,
+    allowance_view,
+    kind_of,
+    per_chip,
+)
 from tpujob.domain.model import Cause, Job
 from tpujob.domain.text import rfc3339
 from tpujob.errors import TpujobError
@@ -23,7 +30,7 @@ PATIENCE = 3.0  #: seconds that whoever begins the first reading waits for it
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    found: Overview | None = None  #: None: it was never read
+    found: QuotaOverview | None = None  #: None: it was never read
     at: float | None = None
     error: TpujobError | None = None  #: of the newest reading
 
@@ -31,7 +38,9 @@ class Looked:
 class Quotas:
     """Thread-safe. At most one reading is under way, and whoever looks while it is gets what was read before."""
 
-    def __init__(self, read: Callable[[], Overview], clock: Clock, *, every: float = EVERY) -> None:
+    def __init__(
+        self, read: Callable[[], QuotaOverview], clock: Clock, *, every: float = EVERY
+    ) -> None:
         """`read` may raise TpujobError. `every`: seconds between two readings, which begin when somebody looks."""
         self._read, self._clock, self._every = read, clock, every
         self._lock = threading.Lock()
@@ -80,7 +89,7 @@ def view(looked: Looked, jobs: Iterable[Job], now: float) -> QuotasView:
     )
 
 
-_Where = tuple[Kind, str]
+_Where = tuple[QuotaKind, str]
 
 
 def _of_jobs(

@@ -13,7 +13,7 @@ from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.host import environment, plan
-from tpujob.domain.model import Code, Job, State, Wish
+from tpujob.domain.model import Code, DesiredState, Job, State
 from tpujob.domain.money import DataToCopy
 from tpujob.domain.observations import Funds
 from tpujob.domain.placement import (
@@ -267,7 +267,7 @@ class Submission:
             word=self._word(),
             spec=wanted,
             state=State.QUEUED,
-            wish=Wish.RUN,
+            wish=DesiredState.RUN,
             created_at=now,
             state_since=now,
             wake=now,

@@ -26,7 +26,7 @@ MOST_AT_ONCE = 16  #: requests that are being recognised; the store is asked for
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class SignInPolicy:
     """Whose tokens are believed."""
 
     kind: DoorKind
@@ -43,7 +43,7 @@ class SignInAuthenticator:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: SignInPolicy,
         recognise: Recognise,
         fetch: Callable[[str], Fetched],
         now: Callable[[], float] = time.time,

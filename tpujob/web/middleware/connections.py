@@ -56,15 +56,15 @@ class Connections:
         """`ports`: of this machine's users alone, so that the kernel is asked who connects, as at a unix socket."""
         self.ports = ports
         self._most, self._each, self.headers_s = most, each, headers_s
-        self._silent = OrderedDict[Connection, None]()  # without a request, the longest first
-        self._busy = set[Connection]()
+        self._silent = OrderedDict[ClientConnection, None]()  # without a request, the longest first
+        self._busy = set[ClientConnection]()
         self._of = Counter[object]()
 
-    def protocol(self, *words: Any, **options: Any) -> Connection:
+    def protocol(self, *words: Any, **options: Any) -> ClientConnection:
         """For `uvicorn.Config(http=...)`."""
-        return Connection(self, *words, **options)
+        return ClientConnection(self, *words, **options)
 
-    def opened(self, one: Connection) -> None:
+    def opened(self, one: ClientConnection) -> None:
         self._silent[one] = None
         self._of[one.peer] += 1
         too_many = len(self._silent) + len(self._busy) > self._most
@@ -73,19 +73,19 @@ class Connections:
         elif too_many:
             next(iter(self._silent)).drop()
 
-    def busy(self, one: Connection) -> None:
+    def busy(self, one: ClientConnection) -> None:
         """It has a request."""
         if one in self._silent:
             del self._silent[one]
             self._busy.add(one)
 
-    def silent(self, one: Connection) -> None:
+    def silent(self, one: ClientConnection) -> None:
         """Its request is answered."""
         if one in self._busy:
             self._busy.remove(one)
             self._silent[one] = None
 
-    def closed(self, one: Connection) -> None:
+    def closed(self, one: ClientConnection) -> None:
         if one in self._busy or one in self._silent:
             self._busy.discard(one)
             self._silent.pop(one, None)
@@ -94,7 +94,7 @@ class Connections:
                 del self._of[one.peer]
 
 
-class Connection(HttpToolsProtocol):
+class ClientConnection(HttpToolsProtocol):
     """One connection. It is closed when headers take too long, and answered 431 when they are too large."""
 
     def __init__(self, all: Connections, *words: Any, **options: Any) -> None:

@@ -27,7 +27,7 @@ JSON_LIMIT = 1 << 20  #: bytes of a body
 BUNDLE_LIMIT = 100 << 20
 
 
-class Kind(Enum):
+class RequestKind(Enum):
     READ = "read"
     WRITE = "write"
     UPLOAD = "upload"
@@ -46,14 +46,14 @@ class Rate:
 class Limits:
     """Of one backend process."""
 
-    rates: Mapping[Kind, Rate] = field(
+    rates: Mapping[RequestKind, Rate] = field(
         default_factory=lambda: {
-            Kind.READ: Rate(50, 200),
-            Kind.WRITE: Rate(10, 50),
-            Kind.UPLOAD: Rate(2, 20),
-            Kind.STREAM: Rate(50, 200),
-            Kind.LIVE: Rate(10, 60),
-            Kind.DOCS: Rate(1, 10),
+            RequestKind.READ: Rate(50, 200),
+            RequestKind.WRITE: Rate(10, 50),
+            RequestKind.UPLOAD: Rate(2, 20),
+            RequestKind.STREAM: Rate(50, 200),
+            RequestKind.LIVE: Rate(10, 60),
+            RequestKind.DOCS: Rate(1, 10),
         }
     )
     at_once: int = 16  #: requests of one caller; long polls are counted apart
@@ -74,16 +74,16 @@ def body_limit(method: str, path: str) -> int:
     return BUNDLE_LIMIT if method == "PUT" and path.startswith("/v1/bundles/") else JSON_LIMIT
 
 
-def kind_of(method: str, path: str) -> Kind:
+def kind_of(method: str, path: str) -> RequestKind:
     if path in DOCS_PATHS:
-        return Kind.DOCS
+        return RequestKind.DOCS
     if path == "/v1/follow":
-        return Kind.STREAM
+        return RequestKind.STREAM
     if path == "/live":
-        return Kind.LIVE
+        return RequestKind.LIVE
     if method in ("GET", "HEAD"):
-        return Kind.READ
-    return Kind.UPLOAD if body_limit(method, path) == BUNDLE_LIMIT else Kind.WRITE
+        return RequestKind.READ
+    return RequestKind.UPLOAD if body_limit(method, path) == BUNDLE_LIMIT else RequestKind.WRITE
 
 
 class Buckets:
@@ -139,9 +139,9 @@ class Limiter:
             return
         self._in_flight += size
         try:
-            if kind is Kind.STREAM:
+            if kind is RequestKind.STREAM:
                 await self._stream(caller, scope, receive, send)
-            elif kind is Kind.LIVE:
+            elif kind is RequestKind.LIVE:
                 with _Counted(self._lives, caller):
                     await self.app(scope, receive, send)
             else:
@@ -149,14 +149,14 @@ class Limiter:
         finally:
             self._in_flight -= size
 
-    def _refusal(self, kind: Kind, caller: Hashable, size: int) -> Busy | None:
+    def _refusal(self, kind: RequestKind, caller: Hashable, size: int) -> Busy | None:
         wait = self._buckets[kind].wait(caller, self._clock())
         if wait:
             rate = self._limits.rates[kind].per_second
             return Busy(f"more than {rate:g} {kind.value} requests in a second", retry_after=wait)
-        if kind is Kind.LIVE:
+        if kind is RequestKind.LIVE:
             return self._live_refusal(caller)
-        if kind is not Kind.STREAM and self._at_once[caller] >= self._limits.at_once:
+        if kind is not RequestKind.STREAM and self._at_once[caller] >= self._limits.at_once:
             return Busy(f"more than {self._limits.at_once} requests at once", retry_after=1)
         if self._in_flight + size > self._limits.in_flight:
             return Busy("the backend is receiving as much as it can", retry_after=2)
@@ -180,9 +180,9 @@ class Limiter:
             await self.app(scope, receive, send)
 
     async def _short(
-        self, kind: Kind, caller: Hashable, scope: Scope, receive: Receive, send: Send
+        self, kind: RequestKind, caller: Hashable, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        seconds = self._limits.upload_s if kind is Kind.UPLOAD else self._limits.body_s
+        seconds = self._limits.upload_s if kind is RequestKind.UPLOAD else self._limits.body_s
         with _Counted(self._at_once, caller):
             await _Body(receive, send, seconds).run(self.app, scope)
 

@@ -9,7 +9,7 @@ from tpujob.api import ActionName, JobsApi, JobView
 from tpujob.domain.text import many
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.web.pages.frame import PageContent, PageRequest, respond
-from tpujob.web.pages.query import Query
+from tpujob.web.pages.query import PageQuery
 
 MOST = 100  #: jobs in one confirmation
 
@@ -21,14 +21,14 @@ def load_confirmation(action: ActionName, asked: PageRequest) -> PageContent:
     return PageContent({"action": action, "jobs": jobs}, title, f"tpujob {action} JOB")
 
 
-def act(action: ActionName, request: Request, api: JobsApi, form: Query) -> Response:
+def act(action: ActionName, request: Request, api: JobsApi, form: PageQuery) -> Response:
     """Do it to each of the jobs, and answer with what became of it."""
     results = [_act_on_one(api, action, job) for job in _named(form)]
     title = f"{action.capitalize()}: {many(sum(one['done'] for one in results), 'job')}"
     return respond(request, "done.html", PageContent({"action": action, "results": results}, title))
 
 
-def _named(given: Query) -> list[str]:
+def _named(given: PageQuery) -> list[str]:
     jobs = list(dict.fromkeys(given.many("job")))
     if not jobs:
         raise BadRequest(

@@ -38,7 +38,7 @@ FLAT = 0.1
 LEAST = 0.25  #: percent: narrower stretches could not be seen
 
 
-class Bar(NamedTuple):
+class TimelineBar(NamedTuple):
     """A stretch of time."""
 
     x: float
@@ -62,8 +62,8 @@ class Sum(NamedTuple):
 
 
 class Timeline(NamedTuple):
-    bars: list[Bar]
-    beside: list[Bar]  #: slices that were kept beside the one that served
+    bars: list[TimelineBar]
+    beside: list[TimelineBar]  #: slices that were kept beside the one that served
     marks: list[Mark]
     sums: list[Sum]
 
@@ -82,15 +82,15 @@ def timeline(job: JobView, now: float) -> Timeline | None:
     def x(at: float) -> float:
         return round(100 * (at - begin) / (end - begin), 2)
 
-    bars: list[Bar] = []
-    beside: list[Bar] = []
+    bars: list[TimelineBar] = []
+    beside: list[TimelineBar] = []
     known = 0
     for span in spans:
         left, right = x(_at(span["start"])), x(_at(span["end"], end))
         fresh = span["attempt"] is not None and span["attempt"] > known
         known = max(known, span["attempt"] or 0)
         width = round(max(right - left, LEAST), 2)
-        bar = Bar(min(left, 100 - width), width, span, str(known) if fresh else "")
+        bar = TimelineBar(min(left, 100 - width), width, span, str(known) if fresh else "")
         (beside if span["kind"] == "condemned" else bars).append(bar)
     return Timeline(_roomy(bars), beside, _marks(begin, end), sums(spans))
 
@@ -100,9 +100,9 @@ def _at(time: str | None, otherwise: float = 0.0) -> float:
     return otherwise if found is None else found
 
 
-def _roomy(bars: Sequence[Bar]) -> list[Bar]:
+def _roomy(bars: Sequence[TimelineBar]) -> list[TimelineBar]:
     """With labels that do not touch each other."""
-    found: list[Bar] = []
+    found: list[TimelineBar] = []
     free = 0.0
     for bar in bars:
         label = bar.label if bar.x >= free else ""
@@ -150,7 +150,7 @@ def _clock(at: float, step: float) -> str:
 # Curves --------------------------------------------------------------------------------------------------------------
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """A part of a curve."""
 
     points: str  #: of a polyline
@@ -168,7 +168,7 @@ class Tick(NamedTuple):
 class Plot(NamedTuple):
     """A chart as it is drawn."""
 
-    lines: list[Line]
+    lines: list[ChartLine]
     first: int  #: step at the left, and at the right
     last: int
     least: float  #: of all points, and the greatest
@@ -193,14 +193,14 @@ def plot(chart: ChartView) -> Plot:
     def place(step: int, value: float) -> tuple[float, float]:
         return WIDTH * (step - first) / wide, HEIGHT * (1 - (value - base) / high)
 
-    lines: list[Line] = []
+    lines: list[ChartLine] = []
     for curve in chart["curves"]:
         for part, lost in _parts(curve):
             drawn = ["{:.1f},{:.2f}".format(*place(p[0], p[4])) for p in part]
             if len(drawn) == 1:  # a line needs two ends
                 drawn *= 2
             if drawn:
-                lines.append(Line(" ".join(drawn), lost, curve["attempt"]))
+                lines.append(ChartLine(" ".join(drawn), lost, curve["attempt"]))
     newest = chart["curves"][-1]["points"][-1]
     return Plot(
         lines,

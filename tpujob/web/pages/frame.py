@@ -25,7 +25,7 @@ from tpujob.api import JobsApi
 from tpujob.errors import TpujobError
 from tpujob.web.middleware import error_page
 from tpujob.web.pages.assets import Asset, assets
-from tpujob.web.pages.query import Query
+from tpujob.web.pages.query import PageQuery
 from tpujob.web.routes.caller import Caller
 
 if TYPE_CHECKING:  # a backend whose page nobody opens does without it
@@ -58,7 +58,7 @@ class PageRequest:
     """What a loader is given."""
 
     api: JobsApi
-    query: Query
+    query: PageQuery
     job: str  #: as the path names it; empty: the page is not about one job
     path: str  #: without what the page lies under
     now: float
@@ -94,7 +94,7 @@ def add_page(app: FastAPI, page: PageRow) -> None:
         getattr(api, page.method)
         asked = PageRequest(
             api,
-            Query.read(request.url.query, page.filters),
+            PageQuery.read(request.url.query, page.filters),
             request.path_params.get("job", ""),
             route_path(request.scope),
             now(app),

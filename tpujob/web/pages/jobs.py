@@ -8,7 +8,7 @@ from tpujob.api import ActionName, JobOrder, JobsApi, ListAsked
 from tpujob.domain.model import Cause, State
 from tpujob.service.job_index import query as listing
 from tpujob.web.pages.frame import PageContent, PageRequest
-from tpujob.web.pages.query import Query
+from tpujob.web.pages.query import PageQuery
 from tpujob.web.routes.caller import may
 
 ROWS = 50
@@ -56,7 +56,7 @@ def steers(api: JobsApi) -> list[ActionName]:
     return [action for action in every if may(api, action)]
 
 
-def wanted(asked: Query) -> ListAsked:
+def wanted(asked: PageQuery) -> ListAsked:
     """What the API is asked for. Mine, and no old ones, unless the address says otherwise."""
     wish = ListAsked(limit=ROWS)
     if not asked.many("user") and asked.one("who") != "everyone":
@@ -84,7 +84,7 @@ def wanted(asked: Query) -> ListAsked:
     return wish
 
 
-def command(asked: Query) -> str:
+def command(asked: PageQuery) -> str:
     """What lists the same in a terminal."""
     wish = wanted(asked)
     ended = not wish.get("recent") and not wish.get("states") and not wish.get("causes")

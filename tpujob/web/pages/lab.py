@@ -11,7 +11,7 @@ from tpujob.api import CostGroup, CostRowView, JobsApi
 from tpujob.domain.events import EventKind
 from tpujob.errors import BadRequest
 from tpujob.web.pages.frame import PageContent, PageRequest
-from tpujob.web.pages.query import Query
+from tpujob.web.pages.query import PageQuery
 from tpujob.web.routes.caller import may
 
 #: of the buttons beside a machine, and the verdict that each stands for
@@ -38,7 +38,7 @@ def load_hosts(asked: PageRequest) -> PageContent:
     return PageContent({"hosts": asked.api.hosts()}, "Hosts", "tpujob hosts", live="")
 
 
-def judge_host(request: Request, api: JobsApi, form: Query) -> Response:
+def judge_host(request: Request, api: JobsApi, form: PageQuery) -> Response:
     """Mark a machine, or forget it."""
     del request
     machine, verdict = form.one("machine"), form.one("do")

@@ -14,7 +14,7 @@ from tpujob.domain import text
 from tpujob.domain.text import seconds
 from tpujob.errors import BadRequest
 from tpujob.web.pages.frame import PageContent, PageRequest
-from tpujob.web.pages.query import Query
+from tpujob.web.pages.query import PageQuery
 from tpujob.web.routes.caller import Caller, JobRef
 
 #: what an address may say: which lines, what is looked for (`q`; `re`: it is a pattern; `i`: whatever the case; `tb`:
@@ -37,7 +37,7 @@ def load_logs(asked: PageRequest) -> PageContent:
     times = _times(query)
     attempt = str(window["attempt"] or "")
     here = query.but(attempt=attempt, lines="")  # a link must not mean another attempt tomorrow
-    end = Query({"attempt": [attempt], "host": query.many("host"), "lines": ["1"]})
+    end = PageQuery({"attempt": [attempt], "host": query.many("host"), "lines": ["1"]})
     data = {"job": job["id"], "window": window, "found": found}
     return PageContent(
         data,
@@ -67,7 +67,7 @@ def add_text(app: FastAPI) -> None:
     @app.get("/jobs/{job}/logs.txt.gz", include_in_schema=False)
     def serve_text(api: Caller, job: JobRef, request: Request) -> Response:
         _ = api.log_block
-        asked = Query.read(request.url.query, ("attempt", "host"))
+        asked = PageQuery.read(request.url.query, ("attempt", "host"))
         number, packs = api.get(job)["id"], request.url.path.endswith(".gz")
         blocks = whole(api, job, asked)
         first = next(blocks, b"")  # what cannot be read is said before the answer begins
@@ -83,7 +83,7 @@ def add_text(app: FastAPI) -> None:
     _ = serve_text
 
 
-def whole(api: JobsApi, job: str, asked: Query) -> Iterator[bytes]:
+def whole(api: JobsApi, job: str, asked: PageQuery) -> Iterator[bytes]:
     """All that there is of one attempt, block by block; of one host as it was written."""
     of = _of(asked)
     host, attempt = of.get("host"), of.get("attempt") or len(api.get(job)["attempts"]) or None
@@ -102,7 +102,7 @@ def _packed(parts: Iterator[bytes]) -> Iterator[bytes]:
     yield packer.flush()
 
 
-def search(api: JobsApi, job: str, asked: Query) -> LogMatches | None:
+def search(api: JobsApi, job: str, asked: PageQuery) -> LogMatches | None:
     """The match at the place or behind it, and those beside it; None: nothing is looked for."""
     if not (asked.one("q") or asked.one("tb")):
         return None
@@ -111,7 +111,7 @@ def search(api: JobsApi, job: str, asked: Query) -> LogMatches | None:
     return api.log_search(job, cast(SearchAsked, wish))
 
 
-def _place(asked: Query, found: LogMatches | None) -> WindowAsked:
+def _place(asked: PageQuery, found: LogMatches | None) -> WindowAsked:
     """Which lines are shown: those around the place, else around the first match, else the last ones."""
     most = _number("lines", asked.one("lines", str(LINES)))
     wish: WindowAsked = {**_of(asked), **_line(asked), "lines": min(most, LINES)}
@@ -136,7 +136,7 @@ def _here(place: WindowAsked) -> tuple[int, int] | None:
     return place.get("of", place.get("host", 0)), place["line"]
 
 
-def _of(asked: Query) -> WindowAsked:
+def _of(asked: PageQuery) -> WindowAsked:
     found = WindowAsked()
     if attempt := asked.one("attempt"):
         found["attempt"] = _number("attempt", attempt)
@@ -145,7 +145,7 @@ def _of(asked: Query) -> WindowAsked:
     return found
 
 
-def _line(asked: Query) -> WindowAsked:
+def _line(asked: PageQuery) -> WindowAsked:
     found = WindowAsked()
     if line := asked.one("line"):
         found["line"] = _number("line", line)
@@ -154,7 +154,7 @@ def _line(asked: Query) -> WindowAsked:
     return found
 
 
-def _text(asked: Query) -> WindowAsked:
+def _text(asked: PageQuery) -> WindowAsked:
     return {
         "text": asked.one("q"),
         "regexp": bool(asked.one("re")),
@@ -178,14 +178,14 @@ def _part(text: str) -> float:
     return part
 
 
-def _times(asked: Query) -> str:
+def _times(asked: PageQuery) -> str:
     told = asked.one("times", "utc")
     if told not in TIMES:
         raise BadRequest(f"times must be one of {', '.join(TIMES)}")
     return told
 
 
-def command(job: str, asked: Query) -> str:
+def command(job: str, asked: PageQuery) -> str:
     """What prints the same in a terminal."""
     words = ["tpujob", "logs", job]
     for name in ("attempt", "host"):
@@ -203,15 +203,15 @@ def command(job: str, asked: Query) -> str:
     return shlex.join(words)
 
 
-def link(asked: Query, line: WindowLine) -> str:
+def link(asked: PageQuery, line: WindowLine) -> str:
     """To that line, as long as the job exists."""
     of = "" if asked.one("host") else str(line["host"])
     return str(asked.but(line=str(line["line"]), of=of, part="", side="", whole=""))
 
 
-def raw_of(asked: Query) -> str:
+def raw_of(asked: PageQuery) -> str:
     """The query of the whole as text."""
-    return str(Query({name: asked.many(name) for name in ("attempt", "host")}))
+    return str(PageQuery({name: asked.many(name) for name in ("attempt", "host")}))
 
 
 def teller(times: str, began_at: str) -> Callable[[str], str]:

@@ -5,7 +5,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from tpujob.api import JobsApi
 from tpujob.web.pages.frame import PageContent, PageRequest
-from tpujob.web.pages.query import Query
+from tpujob.web.pages.query import PageQuery
 from tpujob.web.routes.caller import may
 
 
@@ -15,7 +15,7 @@ def load_notifications(asked: PageRequest) -> PageContent:
     return PageContent(data, "Notifications", "tpujob notifications", live="", shown=shown)
 
 
-def test_channel(request: Request, api: JobsApi, form: Query) -> Response:
+def test_channel(request: Request, api: JobsApi, form: PageQuery) -> Response:
     """Send a test message, and lead back to the page."""
     del request
     api.test_channel(form.one("channel"))

@@ -16,14 +16,14 @@ MOST = 4000  #: characters of a query
 FIELDS = 200  #: of a query or a form
 
 
-class Query:
+class PageQuery:
     """The parts of an address's query: each name with its values. What is empty is left out."""
 
     def __init__(self, parts: Mapping[str, Sequence[str]]) -> None:
         self._parts = {name: tuple(filter(None, values)) for name, values in parts.items()}
 
     @classmethod
-    def read(cls, text: str, known: Sequence[str]) -> Query:
+    def read(cls, text: str, known: Sequence[str]) -> PageQuery:
         """Of an address. Raises BadRequest for names that mean nothing here: a filter that is misspelled must not look
         like one that is kept."""
         if len(text) > MOST:
@@ -38,7 +38,7 @@ class Query:
         return found
 
     @classmethod
-    def of(cls, text: str) -> Query:
+    def of(cls, text: str) -> PageQuery:
         """Of a query or a form as it is sent. Raises BadRequest."""
         try:
             return cls(parse_qs(text, max_num_fields=FIELDS))
@@ -51,12 +51,12 @@ class Query:
     def many(self, name: str) -> tuple[str, ...]:
         return self._parts.get(name, ())
 
-    def but(self, **changes: str | Sequence[str]) -> Query:
+    def but(self, **changes: str | Sequence[str]) -> PageQuery:
         """The same with other values; an empty one takes the name away."""
         given = {
             name: (value,) if isinstance(value, str) else value for name, value in changes.items()
         }
-        return Query({**self._parts, **given})
+        return PageQuery({**self._parts, **given})
 
     def __bool__(self) -> bool:
         """Whether anything is asked for."""
@@ -67,15 +67,15 @@ class Query:
         return "?" + urlencode({n: v for n, v in self._parts.items() if v}, doseq=True)
 
 
-async def _form(request: Request) -> Query:
+async def _form(request: Request) -> PageQuery:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != URLENCODED:
         raise BadRequest(f"the form must be {URLENCODED}")
     try:
-        return Query.of((await request.body()).decode())
+        return PageQuery.of((await request.body()).decode())
     except UnicodeDecodeError:
         raise BadRequest("the form is not UTF-8") from None
 
 
 #: the fields of the form in the request's body
-Form = Annotated[Query, Depends(_form)]
+Form = Annotated[PageQuery, Depends(_form)]

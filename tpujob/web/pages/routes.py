@@ -20,7 +20,7 @@ from tpujob.web.pages import (
     steering,
 )
 from tpujob.web.pages.frame import PageRow, add_page
-from tpujob.web.pages.query import Form, Query
+from tpujob.web.pages.query import Form, PageQuery
 from tpujob.web.routes.caller import Caller
 
 ACTIONS = cast("tuple[ActionName, ...]", get_args(ActionName))
@@ -30,7 +30,7 @@ class FormTarget(NamedTuple):
     """Where a form is sent to."""
 
     path: str
-    act: Callable[[Request, JobsApi, Query], Response]
+    act: Callable[[Request, JobsApi, PageQuery], Response]
     method: str  #: of `JobsApi`: a caller who may not call it is refused, whatever they send
 
 

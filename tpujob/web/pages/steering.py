@@ -10,7 +10,7 @@ from fastapi.responses import RedirectResponse, Response
 from tpujob.api import ActionName, JobsApi, JobView
 from tpujob.errors import BadRequest, Forbidden, IllegalInState
 from tpujob.web.pages.frame import PageContent, PageRequest, link
-from tpujob.web.pages.query import Query
+from tpujob.web.pages.query import PageQuery
 
 
 def load_action(name: ActionName, asked: PageRequest) -> PageContent:
@@ -30,13 +30,13 @@ def load_action(name: ActionName, asked: PageRequest) -> PageContent:
     )
 
 
-def act(name: ActionName, request: Request, api: JobsApi, form: Query) -> Response:
+def act(name: ActionName, request: Request, api: JobsApi, form: PageQuery) -> Response:
     """Do it, and lead back to the page of the job."""
     job = _do(api, name, request.path_params["job"], form)
     return RedirectResponse(link(request, f"/jobs/{job['id']}"), 303)
 
 
-def _do(api: JobsApi, name: ActionName, job: str, form: Query) -> JobView:
+def _do(api: JobsApi, name: ActionName, job: str, form: PageQuery) -> JobView:
     match name:
         case "resume":
             return api.resume(job, budget=_amount(form.one("budget")))

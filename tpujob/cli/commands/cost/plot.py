@@ -44,7 +44,7 @@ BANDS = (
 )
 
 
-class Bar(NamedTuple):
+class CostBar(NamedTuple):
     """A day, or the week that begins with it."""
 
     day: date
@@ -52,7 +52,7 @@ class Bar(NamedTuple):
     goodput: float | None  #: None: there was no time
 
 
-def bars(found: CostView) -> list[Bar]:
+def bars(found: CostView) -> list[CostBar]:
     """Every day from the first to the last, those without jobs too; weeks where there are too many days."""
     rows = {date.fromisoformat(row["key"]): row for row in found["rows"]}
     if not rows:
@@ -64,7 +64,7 @@ def bars(found: CostView) -> list[Bar]:
     return [_bar(day, [rows.get(day + timedelta(days=n)) for n in range(step)]) for day in days]
 
 
-def _bar(day: date, found: list[CostRowView | None]) -> Bar:
+def _bar(day: date, found: list[CostRowView | None]) -> CostBar:
     parts = [part for row in found if row is not None for part in row["parts"]]
     whole = sum(part["chip_hours"] for part in parts)
     good = sum(part["chip_hours"] for part in parts if part["part"] == "productive")
@@ -72,7 +72,7 @@ def _bar(day: date, found: list[CostRowView | None]) -> Bar:
         sum(part["list_micros"] for part in parts if part["part"] in band.parts) / MICROS
         for band in BANDS
     )
-    return Bar(day, amounts, good / whole if whole else None)
+    return CostBar(day, amounts, good / whole if whole else None)
 
 
 def draw(found: CostView, format: str) -> bytes:
@@ -130,7 +130,7 @@ def _title(found: CostView) -> str:
     return f"{spent}, you pay {dollars(total['pay_micros'])}"
 
 
-def _money(axes: Any, shown: list[Bar]) -> None:
+def _money(axes: Any, shown: list[CostBar]) -> None:
     days = [bar.day for bar in shown]
     weekly = len(days) > 1 and (days[1] - days[0]).days == 7
     width, align = (6.4, "edge") if weekly else (0.86, "center")
@@ -158,7 +158,7 @@ def _axis_dollars(value: float, most: float) -> str:
     return f"${value:,.0f}" if most >= 5 else f"${value:,.2f}" if most >= 0.05 else f"${value:,.4f}"
 
 
-def _goodput(axes: Any, shown: list[Bar], whole: float | None) -> None:
+def _goodput(axes: Any, shown: list[CostBar], whole: float | None) -> None:
     days = [bar.day for bar in shown]
     shares = [float("nan") if bar.goodput is None else 100 * bar.goodput for bar in shown]
     few = len(shown) <= 31
@@ -178,7 +178,7 @@ def _goodput(axes: Any, shown: list[Bar], whole: float | None) -> None:
     _grid(axes)
 
 
-def _dates(axes: Any, dates: Any, shown: list[Bar]) -> None:
+def _dates(axes: Any, dates: Any, shown: list[CostBar]) -> None:
     first, last = shown[0].day, shown[-1].day
     weekly = len(shown) > 1 and (shown[1].day - first).days == 7
     pad = timedelta(days=max(0.7, (FEW_DAYS - len(shown)) / 2))

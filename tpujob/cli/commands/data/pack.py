@@ -44,7 +44,7 @@ def pack(
 ) -> int:
     """Pack the files of SRC into verified ArrayRecord shards. Safe to repeat: finished shards are kept."""
     from tpujob.cli.render.data import packed as render
-    from tpujob.cli.render.data.progress import Bar
+    from tpujob.cli.render.data.progress import ProgressBar
     from tpujob.data.pack.places import FolderTarget
     from tpujob.data.pack.run import Pack
 
@@ -55,7 +55,7 @@ def pack(
         survey = job.survey()
         record, page = render.survey_record(survey, epochs), render.survey_page
     else:
-        with Bar(shown=True) as progress, on_interrupt(_ENDED):
+        with ProgressBar(shown=True) as progress, on_interrupt(_ENDED):
             made = job.run(FolderTarget(to.path), progress, replace=replace)
         record, page = render.pack_record(made, epochs), render.pack_page
     say_json(record) if as_json else say(page(record))
@@ -69,13 +69,13 @@ def unpack(
 ) -> int:
     """Restore the files of a packed set in DST, byte for byte. Overwrites nothing; safe to repeat."""
     from tpujob.cli.render.data import packed as render
-    from tpujob.cli.render.data.progress import Bar
+    from tpujob.cli.render.data.progress import ProgressBar
     from tpujob.data.pack.places import FolderSource
     from tpujob.data.pack.unpack import Unpack
 
     from_ = _folder(source, f"copy it here first: tpujob data sync {source} FOLDER")
     to = _folder(target, f"unpack to a folder, then upload it: tpujob data sync FOLDER {target}")
-    with Bar(shown=True) as progress, on_interrupt(_ENDED):
+    with ProgressBar(shown=True) as progress, on_interrupt(_ENDED):
         unpack = Unpack(FolderSource(from_.path), to.path, progress)
         record = render.unpack_record(unpack.run())
     say_json(record) if as_json else say(render.unpack_page(record))

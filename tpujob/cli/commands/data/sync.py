@@ -60,7 +60,7 @@ def copied(source: str, target: str, ended: str) -> dict[str, Any]:
 
 @contextmanager
 def _prepared(source: str, target: str, *, dry_run: bool) -> Generator[tuple[Sync, Operations]]:
-    from tpujob.cli.render.data.progress import Bar
+    from tpujob.cli.render.data.progress import ProgressBar
     from tpujob.data import places
     from tpujob.data.sync.run import Sync, check
     from tpujob.data.url_lists import listed
@@ -72,7 +72,7 @@ def _prepared(source: str, target: str, *, dry_run: bool) -> Generator[tuple[Syn
     with (
         reading(from_) as reader,
         copying(settings(), new) as (objects, cache),
-        Bar(shown=not dry_run) as progress,
+        ProgressBar(shown=not dry_run) as progress,
     ):
         yield Sync(from_, to, objects, cache, progress, reader), objects.operations
 

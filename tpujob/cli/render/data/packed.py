@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tpujob.cli.render.data.pages import problem_lines, problems
-from tpujob.data.pack.run import PackOutcome, Survey
+from tpujob.data.pack.run import PackOutcome, SourceSurvey
 from tpujob.data.pack.unpack import UnpackOutcome
 from tpujob.domain.prices import LIST
 from tpujob.domain.text import amount_of_bytes, clean, many, usd
@@ -13,7 +13,7 @@ from tpujob.domain.text import amount_of_bytes, clean, many, usd
 _LABELS = 8  #: that are named
 
 
-def survey_record(found: Survey, epochs: int) -> dict[str, Any]:
+def survey_record(found: SourceSurvey, epochs: int) -> dict[str, Any]:
     objects = found.shards + 2 + bool(found.labels)  # beside them: index, manifest, labels
     return {
         "files": found.files,

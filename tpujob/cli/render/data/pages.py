@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from tpujob.data.objects import LeftOut, Operations, Outcome
+from tpujob.data.objects import CopyOutcome, LeftOut, Operations
 from tpujob.data.places import Traffic
 from tpujob.data.sync.run import Preview
 from tpujob.domain.prices import GIB, LIST
@@ -30,7 +30,7 @@ def preview_record(found: Preview) -> dict[str, Any]:
     }
 
 
-def outcome_record(found: Outcome, operations: Operations, seconds: float) -> dict[str, Any]:
+def outcome_record(found: CopyOutcome, operations: Operations, seconds: float) -> dict[str, Any]:
     usd = LIST.usd_of_operations(operations.class_a, operations.class_b)
     return {
         "objects": found.copied,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-class Bar:
+class ProgressBar:
     """Implements `data.sync.Progress`; any thread may tell it. Shows nothing unless standard error is a terminal."""
 
     def __init__(self, *, shown: bool) -> None:
@@ -18,7 +18,7 @@ class Bar:
         self._bar: Progress | None = _bar() if shown and sys.stderr.isatty() else None
         self._task = self._bar.add_task("copying", total=0) if self._bar else None
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> ProgressBar:
         if self._bar:
             self._bar.start()
         return self
