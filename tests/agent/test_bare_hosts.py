@@ -16,7 +16,7 @@ from tests.agent.test_environments import PLAIN, hashed, notes, run, wanted
 from tests.support import mirror
 from tests.support.agent_host import NO_LIBTPU, Host
 from tpujob.agent.setup import uv
-from tpujob.agent.setup.host_python import shortcoming
+from tpujob.agent.setup.installers import shortcoming
 from tpujob.emulator.farm import image
 
 LOCK = Path(__file__).parents[2] / "workloads" / "requirements.lock"

@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.agent_host import Host, until
 from tpujob.agent.base import Failure
-from tpujob.agent.setup import sources
+from tpujob.agent.setup import installers
 
 NAME = "tinypkg-1.0-py3-none-any.whl"
 ASK = "python3 -c 'import sys, tinypkg; print(tinypkg.NUMBER, sys.prefix)'; echo in $VIRTUAL_ENV"
@@ -283,8 +283,8 @@ def test_the_key_of_an_environment_depends_only_on_what_is_installed(tmp_path: P
     asked = {"kind": "uv"}
 
     def key(folder: str, python: str = "3.11") -> str:
-        texts, local = sources.read_sources("uv", "r.txt", [folder])
-        return sources.key_of(asked, python, texts, [folder] if local else [])
+        texts, local = installers.read_sources("uv", "r.txt", [folder])
+        return installers.key_of(asked, python, texts, [folder] if local else [])
 
     assert key(folders[0]) == key(folders[1]), "other code, the same environment"
     assert key(folders[0]) != key(folders[0], "3.12")
@@ -311,10 +311,10 @@ def test_requirements_that_need_other_files_of_the_bundle_are_recognised(
     tmp_path: Path, line: str, local: bool
 ) -> None:
     (tmp_path / "r.txt").write_text(line + "\n")
-    assert sources.read_sources("pip", "r.txt", [str(tmp_path)])[1] is local
+    assert installers.read_sources("pip", "r.txt", [str(tmp_path)])[1] is local
 
 
 def test_nothing_outside_the_bundle_is_read(tmp_path: Path) -> None:
     (tmp_path / "r.txt").write_text("-r ../../etc/passwd\n")
     with pytest.raises(Failure, match="lies outside the bundle"):
-        sources.read_sources("pip", "r.txt", [str(tmp_path)])
+        installers.read_sources("pip", "r.txt", [str(tmp_path)])

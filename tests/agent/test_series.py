@@ -14,7 +14,7 @@ from tpujob.agent.upload.evidence import first_lines
 from tpujob.agent.upload.series import Series
 from tpujob.domain.host.reports import read_evidence
 from tpujob.domain.host.series import Point, read_curves, read_series, unsigned_curves
-from tpujob.protocol.series import MAX_NAMES, MAX_ROWS, MAX_SERIES
+from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES
 
 
 def of_steps(count: int, names: int = 1) -> Series:

@@ -13,7 +13,7 @@ from tests.emulator.storage_rig import ask
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.cli.app import run
 from tpujob.data import incomplete_downloads
-from tpujob.data.local import alone
+from tpujob.data.keys import alone
 from tpujob.data.objects import ObjectContent, ObjectFacts
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.errors import IllegalInState

@@ -14,7 +14,7 @@ import paramiko
 import pytest
 
 from tests.support.farm_rig import FarmProcess, alive, until
-from tpujob.agent.routes import way_to
+from tpujob.agent.preflight.reach import way_to
 from tpujob.emulator.farm import image
 
 

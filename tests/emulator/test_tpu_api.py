@@ -29,7 +29,7 @@ from tests.support.tpu_rig import (
 )
 from tpujob.emulator.control import Control
 from tpujob.emulator.faults import inject
-from tpujob.emulator.tpu.names import id_of
+from tpujob.emulator.tpu.convert import id_of
 from tpujob.emulator.tpu.records import Latencies
 from tpujob.emulator.tpu.world import World
 

@@ -15,7 +15,7 @@ from tests.support.callers import ADA
 from tests.support.tpu_rig import Cloud
 from tpujob.config.settings import load
 from tpujob.emulator.control import Control
-from tpujob.emulator.farm.addresses import free_everywhere
+from tpujob.emulator.farm.farm import free_everywhere
 from tpujob.emulator.storage import StorageServer
 from tpujob.emulator.tpu.records import Latencies
 from tpujob.wiring import backend as wiring

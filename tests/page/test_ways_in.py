@@ -22,9 +22,8 @@ from tpujob.adapters.http.proxy_client import ProxyClient
 from tpujob.domain.model import DesiredState
 from tpujob.service import Changes
 from tpujob.web.api import create_app
-from tpujob.web.auth.authenticator import Authenticator
+from tpujob.web.auth.authenticator import Authenticator, PeerAuthenticator
 from tpujob.web.auth.browser import BrowserAuthenticator, Sessions
-from tpujob.web.auth.peer import PeerAuthenticator
 from tpujob.web.middleware.connections import Connections
 from tpujob.web.proxy import opened
 

@@ -63,8 +63,7 @@ from tpujob.api import (
 from tpujob.errors import BadRequest, IllegalInState, NotFound
 from tpujob.lib import unix_sockets
 from tpujob.web.api import create_app
-from tpujob.web.auth.authenticator import Authenticator
-from tpujob.web.auth.peer import PeerAuthenticator
+from tpujob.web.auth.authenticator import Authenticator, PeerAuthenticator
 from tpujob.web.middleware.connections import Connections
 from tpujob.web.middleware.limits import Limits, Rate, RequestKind
 from tpujob.web.serving import config_of

@@ -26,7 +26,7 @@ from tests.support.scripted import (
 from tpujob.domain.access import Principal
 from tpujob.errors import Forbidden
 from tpujob.lib import unix_sockets
-from tpujob.web.auth.peer import PeerAuthenticator
+from tpujob.web.auth.authenticator import PeerAuthenticator
 from tpujob.web.middleware.connections import Connections
 from tpujob.web.serving import Doors, SocketListener, config_of
 

@@ -13,7 +13,7 @@ from typing import Any, Callable, List, Optional, cast
 
 from tpujob.agent import live
 from tpujob.agent.attempts import AttemptState
-from tpujob.agent.base import Failure, LaunchSecrets, Stopped, read_json, write_json
+from tpujob.agent.base import Failure, LaunchSecrets, Stopped, Wake, read_json, write_json
 from tpujob.agent.folders import AttemptFolder
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.runtimes import Runtime
@@ -27,7 +27,6 @@ from tpujob.agent.upload import (
     ReportWriter,
     watch_for_followers,
 )
-from tpujob.agent.wake import Wake
 from tpujob.agent.watch import Notices, Supervision
 from tpujob.protocol import Phase, Plan, ReportDocument, limits, paths
 from tpujob.protocol.secret_names import secret_variables

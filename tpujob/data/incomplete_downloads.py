@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpujob.data.keys import PARTS_FOLDER
-from tpujob.data.local import alone
+from tpujob.data.keys import PARTS_FOLDER, alone
 from tpujob.data.sync.checksum_cache import ChecksumCache
 
 

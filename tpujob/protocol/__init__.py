@@ -8,8 +8,7 @@ each side passes over what it does not know.
 """
 
 from tpujob.protocol import limits, paths, signing
-from tpujob.protocol.labels import JOB_LABEL, LABEL, OWNER_LABEL
-from tpujob.protocol.phases import MAINTENANCE, NOTICES, PREEMPTED, Phase
+from tpujob.protocol.limits import JOB_LABEL, LABEL, OWNER_LABEL
 from tpujob.protocol.plan import (
     EnvironmentOrder,
     MountOrder,
@@ -21,9 +20,13 @@ from tpujob.protocol.plan import (
     check_plan,
 )
 from tpujob.protocol.report import (
+    MAINTENANCE,
+    NOTICES,
+    PREEMPTED,
     VERSIONS,
     AgentCause,
     MaintenanceDocument,
+    Phase,
     ReportDocument,
     UnreachedDocument,
     VerdictDocument,

@@ -24,3 +24,11 @@ LONGEST_LINE = 64 * 1024  #: bytes of a line of log; a longer line becomes sever
 LAST_SEGMENT = 99_999  #: of a log: five digits, so that names sort as numbers do
 LOG_EVERY = 300.0  #: seconds that a line of log waits to be shipped, at most
 LOG_PER_REPORT = 5  #: the same as so many times between two reports, where that is less
+
+
+# Labels --------------------------------------------------------------------------------------------------------------
+
+
+LABEL = "tpujob"  #: of all that tpujob makes: `1`
+JOB_LABEL = "tpujob-job"  #: of a slice: the id of its job
+OWNER_LABEL = "tpujob-owner"  #: of slices and secrets: the backend that made them

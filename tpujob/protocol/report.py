@@ -9,7 +9,8 @@ Agents of before may leave out the last two lines, and the curves of all hosts b
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, Literal, NamedTuple, Optional, Tuple, TypedDict, Union, cast
+from enum import Enum
+from typing import Any, Dict, List, Literal, NamedTuple, Optional, Tuple, TypedDict, Union, cast
 
 from tpujob.protocol import limits, signing
 
@@ -143,3 +144,46 @@ def read_report_body(body: bytes, key: str) -> Optional[ReportBody]:
         return ReportBody(int(seq), evidence, curves)
     except ValueError:
         return None
+
+
+# Phases and notices --------------------------------------------------------------------------------------------------
+
+
+class Phase(str, Enum):
+    """In the order in which an attempt goes through them; `stopping` may be left out, as any but the last."""
+
+    FETCHING = "fetching"  #: bundles come from the bucket, the host is taken over
+    SETUP = "setup"  #: mounts, the environment, the job's own set-up
+    CLEARING = "clearing"  #: whatever holds the TPU is ended
+    PREFLIGHT = "preflight"  #: devices and hosts are checked
+    RUNNING = "running"  #: the program runs
+    STOPPING = "stopping"  #: it was told to stop
+    EXITED = "exited"
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __format__(self, form: str) -> str:
+        return format(str(self.value), form)
+
+
+PREEMPTED = "preempted"
+MAINTENANCE = "maintenance"
+NOTICES = ("", PREEMPTED, MAINTENANCE)
+
+
+# Series --------------------------------------------------------------------------------------------------------------
+
+
+#: of one bucket and one name: the value, or the least, the greatest and the last one; None: none was told
+Cell = Union[float, List[float], None]
+
+MAX_ROWS, MAX_NAMES = 240, 8  #: that are written
+MAX_SERIES, MAX_SERIES_READ = 24 * 1024, 64 * 1024  #: bytes that are written, and that are read
+
+
+class SeriesDocument(TypedDict):
+    v: int  #: 1
+    names: List[str]  #: as the program calls them; `loss` and `ms` are of its steps
+    #: for each bucket of steps: the last step, seconds since the epoch by the host's clock, a cell for each name
+    rows: List[List[Cell]]

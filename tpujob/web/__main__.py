@@ -21,8 +21,8 @@ from tpujob.domain.access import Principal, Role
 from tpujob.errors import TpujobError
 from tpujob.lib import unix_sockets
 from tpujob.web.api import create_app
+from tpujob.web.auth.authenticator import PeerAuthenticator
 from tpujob.web.auth.browser import BrowserAuthenticator, Sessions, page_at
-from tpujob.web.auth.peer import PeerAuthenticator
 from tpujob.web.log import log_to_stderr
 from tpujob.web.serving import SocketListener, serve
 from tpujob.wiring import backend

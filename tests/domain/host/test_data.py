@@ -8,7 +8,7 @@ from typing import Any
 from tests.support.records import TPU, a_job
 from tpujob.domain.copies import Dataset
 from tpujob.domain.host import data, plan
-from tpujob.domain.host.patience import STAGING_APART, preflight_seconds
+from tpujob.domain.host.plan import STAGING_APART, preflight_seconds
 from tpujob.domain.model import Job
 from tpujob.domain.spec import parse
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.support.records import a_job, respec
 from tpujob.domain.host import plan as launch
-from tpujob.domain.host.patience import preflight_seconds
+from tpujob.domain.host.plan import preflight_seconds
 from tpujob.domain.model import Endpoint
 from workloads.contract import ProgramContext
 

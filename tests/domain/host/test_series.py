@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tpujob.domain.host.series import SignedCurves, read_curves, unsigned_curves
 from tpujob.protocol import signing
-from tpujob.protocol.report import sign_report
-from tpujob.protocol.series import MAX_SERIES_READ
+from tpujob.protocol.report import MAX_SERIES_READ, sign_report
 
 KEY = "5e" * 32
 LINE = b'{"names": ["loss"], "rows": [[1, 2.0, 0.5]]}'

@@ -3,7 +3,6 @@
 What is installed for the program belongs to `setup/`.
 """
 
-from tpujob.agent.preflight.cache import invalidate
-from tpujob.agent.preflight.check import BadDevice, Preflight
+from tpujob.agent.preflight.check import BadDevice, Preflight, invalidate
 
 __all__ = ["BadDevice", "Preflight", "invalidate"]

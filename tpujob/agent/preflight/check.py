@@ -5,6 +5,7 @@ devices again.
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
 import os
 import pkgutil
@@ -14,15 +15,14 @@ import time
 from typing import Dict, List, Optional, Tuple
 
 from tpujob.agent.attempt import HostAttempt
-from tpujob.agent.base import Failure, Record, read_json, remove_file
+from tpujob.agent.base import Failure, Record, read_json, remove_file, write_json
 from tpujob.agent.commands import injected_fault, run_before
-from tpujob.agent.folders import ROOT
-from tpujob.agent.preflight.cache import is_fresh, key_of, save
+from tpujob.agent.folders import PREFLIGHT, ROOT
 from tpujob.agent.preflight.meeting import Meetings
 from tpujob.agent.preflight.reach import closed_port, first_closed
 from tpujob.agent.processes import command_of, device_files, free_devices, hidden_holders, holders
 from tpujob.agent.storage import StorageError
-from tpujob.protocol import VERSIONS, PreflightOrder, VerdictDocument, paths
+from tpujob.protocol import VERSIONS, Plan, PreflightOrder, VerdictDocument, paths
 from tpujob.protocol.limits import MAX_VERDICT_TEXT
 from workloads.contract import faults
 
@@ -312,3 +312,46 @@ def _shown(word: Record, name: str) -> str:
     version = str(versions.get(name) or "none")
     # of Python, what programs are compiled for: 3.11
     return ".".join(version.split(".")[:2]) if name == "python" else version
+
+
+# The result that is kept ---------------------------------------------------------------------------------------------
+
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+FRESH = 3600.0  #: seconds for which a check of the devices holds
+
+
+def key_of(plan: Plan, order: PreflightOrder, facts: Record) -> Record:
+    """What must be the same for an earlier check to hold. `facts`: what is installed where the program runs."""
+    boot = ""
+    with contextlib.suppress(OSError), open(BOOT_ID, encoding="ascii") as file:
+        boot = file.read().strip()
+    asked = {"slice": order["slice"], "chips": order["chips"], "hosts": order["hosts"]}
+    bundles = [os.path.basename(path) for path in plan["bundles"]]
+    return {**asked, "versions": facts.get("versions") or {}, "bundles": bundles, "boot": boot}
+
+
+def is_fresh(key: Record) -> bool:
+    """Whether a check of the same devices with the same code passed on this host a short while ago."""
+    kept = read_json(PREFLIGHT)
+    at = kept.get("at")
+    recent = isinstance(at, (int, float)) and 0 <= time.time() - at < FRESH
+    return recent and kept.get("passed") is True and kept.get("key") == key
+
+
+def save(passed: bool, skipped: bool, key: Record, said: Dict[str, str], attempt: int) -> None:
+    """Write down how a check ended. `skipped`: the devices were not asked, as an earlier check still holds; the time
+    stays that check's."""
+    at = read_json(PREFLIGHT).get("at") if passed and skipped else time.time()
+    record = {"v": 1, "at": at, "passed": passed, "key": key, "checks": said}
+    write_json(PREFLIGHT, dict(record, attempt=attempt))
+
+
+def invalidate() -> None:
+    """Have the next check ask the devices: an attempt ended in a way that they may be to blame for."""
+    kept = read_json(PREFLIGHT)
+    if kept.get("passed"):
+        try:
+            write_json(PREFLIGHT, dict(kept, passed=False))
+        except OSError:  # no space; removing takes none
+            remove_file(PREFLIGHT)

@@ -15,8 +15,7 @@ import time
 from typing import Dict, List, Optional, Set, Tuple
 
 from tpujob.agent.base import Check, Failure, Record, Survived, parse_json
-from tpujob.agent.preflight.reach import closed_port, unreached
-from tpujob.agent.routes import Address, way_to
+from tpujob.agent.preflight.reach import Address, closed_port, unreached, way_to
 from tpujob.protocol import signing
 
 KIND = "meeting"  #: of what is signed

@@ -19,9 +19,7 @@ from tpujob.agent.base import take_lock
 from tpujob.agent.folders import ENVS, make_empty
 from tpujob.agent.runtimes import BuiltEnvironment, Runtime
 from tpujob.agent.setup.archives import fetch, keep
-from tpujob.agent.setup.host_python import shortcoming
-from tpujob.agent.setup.installers import Installer
-from tpujob.agent.setup.sources import FORMAT, key_of, read_sources
+from tpujob.agent.setup.installers import FORMAT, Installer, key_of, read_sources, shortcoming
 from tpujob.agent.upload import SealedFiles
 from tpujob.protocol import EnvironmentOrder
 

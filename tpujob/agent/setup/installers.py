@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import platform
+import re
 import shutil
-from typing import Dict, List
+from typing import Dict, List, Tuple
 
 from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.base import Failure
@@ -13,10 +17,7 @@ from tpujob.agent.folders import CACHES
 from tpujob.agent.processes import output_of
 from tpujob.agent.runtimes import BuiltEnvironment
 from tpujob.agent.setup.bundles import lay_out
-from tpujob.agent.setup.host_python import FOR_TPU_ONLY, on_cpu
-from tpujob.agent.setup.places import places
-from tpujob.agent.setup.sources import find
-from tpujob.agent.setup.uv import get_uv
+from tpujob.agent.setup.uv import get_uv, places
 from tpujob.protocol import EnvironmentOrder
 
 #: The programs that read conda's files, in order of preference, and how each makes an environment.
@@ -134,3 +135,119 @@ class Installer:
 
     def _python_here(self) -> str:
         return "python" + (self._version or "3")
+
+
+# What an environment is made from ------------------------------------------------------------------------------------
+
+
+FORMAT = 1  #: part of every key: raised when the same files make something else than before
+
+#: what makes a line of a requirements file depend on other files of the bundle
+_INCLUDES = re.compile(r"^(?:-r|-c|--requirement|--constraint)[ =]*(?P<file>\S+)")
+_LOCAL = re.compile(
+    r"^(?:-e|--editable|-f|--find-links)(?![ =]*(?:https?:|git\+|gs:))|^(?:\.|/|file:)|@ *(?:file:|\.|/)"
+    r"|^(?!https?:)[^@ ]+\.(?:whl|zip|tar\.gz)(?: |$)"
+)
+_LOCAL_CONDA = re.compile(r"^\s*-\s*(?:-r|-c|-e|\.|/|file:)", re.M)
+
+
+def read_sources(kind: str, file: str, bundles: List[str]) -> Tuple[List[Tuple[str, str]], bool]:
+    """The file and what it includes, each with its name, and whether other files of the bundle matter too: wheels,
+    folders. Raises Failure."""
+    found: Dict[str, str] = {}
+    waiting, local = [os.path.normpath(file)], False
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        path = os.path.join(find(name, bundles), name)
+        with open(path, encoding="utf-8", errors="replace") as content:
+            found[name] = text = content.read()
+        if kind == "conda":
+            local = local or bool(_LOCAL_CONDA.search(text))
+            continue
+        for line in text.splitlines():
+            line = re.sub(r"(^|\s)#.*", "", line).strip()
+            included = _INCLUDES.match(line)
+            if included and "://" not in included["file"]:
+                inside = os.path.join(os.path.dirname(name), included["file"])
+                waiting.append(os.path.normpath(inside))
+            local = local or bool(_LOCAL.search(line))
+    return sorted(found.items()), local
+
+
+def find(name: str, bundles: List[str]) -> str:
+    """The bundle that has the file: the last of those that do, as that is what the program's folder holds. Raises
+    Failure."""
+    if name.startswith(("..", "/")):
+        raise Failure("the environment's %s lies outside the bundle" % name)
+    for bundle in reversed(bundles):
+        if os.path.isfile(os.path.join(bundle, name)):
+            return bundle
+    raise Failure("the environment's %s is not in the bundle; is it tracked, or ignored?" % name)
+
+
+def key_of(
+    asked: EnvironmentOrder, python: str, texts: List[Tuple[str, str]], bundles: List[str]
+) -> str:
+    """The same for the same environment on the same kind of host. `bundles`: those whose files it depends on."""
+    names = [os.path.basename(b) for b in bundles]
+    libc = platform.libc_ver()
+    host = [platform.machine(), libc, os.path.expanduser("~")]
+    made_from = [FORMAT, asked.get("kind"), python, texts, names, host]
+    return hashlib.sha256(json.dumps(made_from).encode()).hexdigest()[:32]
+
+
+# The host's own Python -----------------------------------------------------------------------------------------------
+
+
+#: what only a TPU needs: a host whose JAX computes on its CPU, such as an emulated one, goes without
+FOR_TPU_ONLY = ("libtpu",)
+
+_PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)", re.M)
+
+#: asked of the host's own Python, which may be any 3: which it is, and the versions of these packages
+_QUESTION = """
+import json, sys
+try:
+    from importlib import metadata
+except ImportError:
+    metadata = None
+found = {}
+for name in sys.argv[1:] if metadata else ():
+    try:
+        found[name] = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        pass
+print(json.dumps([list(sys.version_info[:2]), found]))
+"""
+
+
+def on_cpu() -> bool:
+    """Whether JAX computes on the CPU here."""
+    return "cpu" in os.environ.get("JAX_PLATFORMS", "")
+
+
+def shortcoming(texts: List[Tuple[str, str]], python: str) -> str:
+    """Why this host's `python3` does not do for what these lock files pin and for `python`, the lowest version; empty:
+    it does. Nothing is imported to find out."""
+    if not shutil.which("python3"):
+        return "this host has no python3"
+    wanted = dict(pin for _, text in texts for pin in _PIN.findall(text))
+    for name in FOR_TPU_ONLY if on_cpu() else ():
+        wanted.pop(name, None)
+    said = output_of(["python3", "-c", _QUESTION, *wanted], 60)
+    try:
+        version, found = json.loads(said or b"")
+    except ValueError:
+        return "this host's python3 does not run"
+    own = ".".join(map(str, version))
+    if version < [int(part) for part in python.split(".")]:
+        return "this host has Python %s" % own
+    other = [name for name in wanted if found.get(name) != wanted[name]]
+    if not other:
+        return ""
+    name = "jax" if "jax" in other else other[0]
+    has = "%s %s" % (name, found[name]) if name in found else "no %s" % name
+    more = " (%d packages differ)" % len(other) if len(other) > 1 else ""
+    return "this host's Python %s has %s%s" % (own, has, more)

@@ -8,15 +8,15 @@ import platform
 import shutil
 import tarfile
 import urllib.request
-from typing import List
+from typing import Dict, List
 
 from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.base import Failure, remove_file
 from tpujob.agent.commands import run_bare
 from tpujob.agent.folders import ROOT, TOOLS
 from tpujob.agent.processes import output_of
-from tpujob.agent.setup.places import places
 from tpujob.agent.storage import StorageError
+from tpujob.protocol import Plan
 
 #: The release that a host without uv and without pip gets, with the SHA-256 of its archives by machine, as they are
 #: pinned in many public repositories. The address is documented; `UV_DOWNLOAD_URL` is the vendor's own variable for
@@ -124,3 +124,18 @@ def _unpack(archive: str) -> None:
             shutil.copyfileobj(content, file)
     os.chmod(OWN + ".new", 0o755)  # noqa: S103, a program
     os.replace(OWN + ".new", OWN)
+
+
+# Variables for the tools ---------------------------------------------------------------------------------------------
+
+
+PLACES = frozenset((
+    "UV_DEFAULT_INDEX", "UV_INDEX", "UV_FIND_LINKS", "UV_DOWNLOAD_URL", "UV_PYTHON_INSTALL_MIRROR",
+    "UV_PYTHON_DOWNLOADS_JSON_URL", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS",
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE",
+))  # fmt: skip
+
+
+def places(plan: Plan) -> Dict[str, str]:
+    """Those that the job's `run.env` sets."""
+    return {name: value for name, value in plan["env"].items() if name in PLACES}

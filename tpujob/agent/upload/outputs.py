@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import AbstractSet, Collection, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
-from tpujob.agent.base import Note, remove_file
+from tpujob.agent.base import Note, Wake, remove_file
 from tpujob.agent.folders import is_below
 from tpujob.agent.storage import (
     Storage,
@@ -32,7 +32,6 @@ from tpujob.agent.storage import (
     insist,
 )
 from tpujob.agent.upload.output_list import Content, OutputList
-from tpujob.agent.wake import Wake
 
 THREADS = 8  #: that fetch what an earlier attempt kept
 EVERY = 300.0  #: seconds between two looks for new files, while the program tells no checkpoint

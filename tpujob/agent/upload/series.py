@@ -10,7 +10,7 @@ import json
 import threading
 from typing import Any, Dict, List
 
-from tpujob.protocol.series import MAX_NAMES, MAX_ROWS, MAX_SERIES, Cell, SeriesDocument
+from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES, Cell, SeriesDocument
 
 #: numbers of a `step` that are no curve
 _PLACES = ("t", "step", "steps", "attempt", "host", "slice")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from typing import List, Optional
 
+from tpujob.agent.base import Wake
 from tpujob.agent.processes import Find
 from tpujob.agent.upload import Log, ProgressReader, ReportWriter, first_lines
-from tpujob.agent.wake import Wake
 from tpujob.agent.watch.idle import Idle
 from tpujob.agent.watch.patterns import PatternWatch
 from tpujob.agent.watch.stacks import collect

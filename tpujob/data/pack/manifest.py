@@ -4,10 +4,14 @@ The manifest is written last: where there is none, there is no packed set. A fil
 the set. Equal sets have equal manifests, byte for byte.
 """
 
+import gzip
 import json
 import re
-from collections.abc import Iterable, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from io import BytesIO
+from pathlib import Path
 from typing import Any, cast
 
 from tpujob.errors import BadRequest
@@ -236,3 +240,28 @@ def _natural(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{value!r} is no number of records or bytes")
     return value
+
+
+# The index of one shard ----------------------------------------------------------------------------------------------
+
+
+#: bytes of a line, at most: a key of 4,096 bytes, each escaped
+_LONGEST = 32_768
+
+
+def lines(path: Path, shard: Shard) -> Iterator[IndexEntry]:
+    """As many as the shard has records. Raises BadManifest."""
+    found = 0
+    try:
+        with open(path, "rb") as file:
+            file.seek(shard.index_start)
+            with gzip.GzipFile(fileobj=BytesIO(file.read(shard.index_bytes))) as member:
+                while line := member.readline(_LONGEST):
+                    found += 1
+                    if found > shard.records:
+                        break
+                    yield entry(line)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise BadManifest(f"the index is damaged at {shard.file.name}: {error}") from None
+    if found != shard.records:
+        raise BadManifest(f"the index has another number of files than {shard.file.name}")

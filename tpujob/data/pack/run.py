@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpujob.data.local import explained
+from tpujob.data.keys import explained
 from tpujob.data.objects import LeftOut, LocalFile, Problems
 from tpujob.data.pack import manifest as manifests
 from tpujob.data.pack.build import Built, ShardBuilder
-from tpujob.data.pack.index import lines
-from tpujob.data.pack.manifest import Labels, Manifest, SetFile, Shard, label_of, labels_of
+from tpujob.data.pack.manifest import Labels, Manifest, SetFile, Shard, label_of, labels_of, lines
 from tpujob.data.pack.places import FolderTarget, described
 from tpujob.data.pack.shard_plan import LARGEST, cut, shuffled
 from tpujob.data.pack.workers import Workers, alone_in

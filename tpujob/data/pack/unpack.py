@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpujob.data.checksums import extend
-from tpujob.data.keys import PARTS_FOLDER
-from tpujob.data.local import explained
+from tpujob.data.keys import PARTS_FOLDER, explained
 from tpujob.data.objects import LeftOut, Problems
 from tpujob.data.pack import manifest as manifests
 from tpujob.data.pack import records
 from tpujob.data.pack.atomic_write import FileWriter
-from tpujob.data.pack.index import lines
-from tpujob.data.pack.manifest import IndexEntry, Shard
+from tpujob.data.pack.manifest import IndexEntry, Shard, lines
 from tpujob.data.pack.places import FolderSource, remove_stage
 from tpujob.data.pack.workers import Workers, alone_in
 from tpujob.data.sync.download import NoPlace

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
-from tpujob.data.local import alone
+from tpujob.data.keys import alone
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

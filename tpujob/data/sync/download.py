@@ -12,9 +12,9 @@ from tpujob.data.objects import LocalFile, NotCopied, ObjectFacts, SourceReader
 from tpujob.data.places import Outside, Prefix
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.endpoints import local_file
-from tpujob.data.sync.plan import Pair
 from tpujob.data.sync.stream_copy import copy_newest, copy_stream
 from tpujob.data.sync.upload import Done, checksum_of, declared_hash
+from tpujob.data.sync.workers import Pair
 from tpujob.errors import Conflict
 
 

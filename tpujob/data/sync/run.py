@@ -9,16 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from tpujob.data.keys import PARTS_FOLDER
-from tpujob.data.local import alone
+from tpujob.data.keys import PARTS_FOLDER, alone
 from tpujob.data.objects import Changed, CopyOutcome, LeftOut, NotCopied, Objects, SourceReader
 from tpujob.data.pack.manifest import NAME as MANIFEST
 from tpujob.data.places import Folder, Place, Prefix, Traffic, UrlList, overlap, route_of
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.directions import direction
 from tpujob.data.sync.endpoints import ListedEndpoint
-from tpujob.data.sync.plan import pairs
-from tpujob.data.sync.workers import AnyPair, copy_all
+from tpujob.data.sync.workers import AnyPair, copy_all, pairs
 from tpujob.errors import BadRequest, Conflict, NotFound
 
 

@@ -6,9 +6,9 @@ from functools import partial
 
 from tpujob.data.objects import NotCopied, ObjectFacts, Objects
 from tpujob.data.places import Prefix
-from tpujob.data.sync.plan import Pair
 from tpujob.data.sync.stream_copy import copy_newest
 from tpujob.data.sync.upload import Done
+from tpujob.data.sync.workers import Pair
 from tpujob.errors import Conflict, NotFound
 
 

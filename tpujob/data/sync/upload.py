@@ -20,8 +20,8 @@ from tpujob.data.objects import (
 from tpujob.data.places import Outside, Prefix
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.endpoints import local_file
-from tpujob.data.sync.plan import Pair
 from tpujob.data.sync.stream_copy import copy_newest, copy_stream
+from tpujob.data.sync.workers import Pair
 from tpujob.errors import Conflict, Transient
 
 #: bytes up to which an object goes in one request

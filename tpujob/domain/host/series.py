@@ -10,8 +10,7 @@ from typing import NamedTuple, cast
 from tpujob.domain.text import one_line
 from tpujob.protocol import limits
 from tpujob.protocol.old_slice_report import read_slice_report
-from tpujob.protocol.report import read_report_body
-from tpujob.protocol.series import MAX_NAMES, MAX_ROWS, MAX_SERIES_READ
+from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES_READ, read_report_body
 
 #: bytes of the body of an agent that does not sign, after which nothing of a series is read
 READ = limits.MAX_EVIDENCE_READ + MAX_SERIES_READ

@@ -1,18 +1,20 @@
 """The slices of the farm: addresses for their hosts, and operations on whole slices."""
 
 import asyncio
+import contextlib
+import errno
 import hashlib
 import json
 import secrets
 import shutil
+import socket
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from tpujob.emulator.farm import image
-from tpujob.emulator.farm.addresses import can_bind, free_everywhere, host_addresses
 from tpujob.emulator.farm.hosts import Homes, Host, SliceRequest
 from tpujob.emulator.farm.metadata import (
     COMING_MAINTENANCE,
@@ -24,7 +26,6 @@ from tpujob.emulator.farm.metadata import (
     UPCOMING,
     vm_facts,
 )
-from tpujob.emulator.farm.network import BlackHole, write_routes
 from tpujob.emulator.farm.processes import Census
 from tpujob.errors import BadRequest, NotFound, TpujobError
 
@@ -296,3 +297,77 @@ def _disarm(victim: _Slice) -> None:
 def _announce(chosen: _Slice, event: str) -> None:
     for host in chosen.hosts:
         host.metadata.set(MAINTENANCE, event)
+
+
+# Addresses and ports -------------------------------------------------------------------------------------------------
+
+
+def host_addresses(block: int) -> Iterator[str]:
+    """Every host address of 127.<block>.0.0/16, in an endless cycle."""
+    while True:
+        for third in range(1, 251):
+            for fourth in range(1, 251):
+                yield f"127.{block}.{third}.{fourth}"
+
+
+def free_everywhere() -> int:
+    """A port that is free on every address, below the system's range of ephemeral ports."""
+    for _ in range(1000):
+        port = 20000 + secrets.randbelow(12000)
+        if can_bind("0.0.0.0", port):  # noqa: S104 - bound for a moment, never listened on
+            return port
+    raise TpujobError("no port between 20000 and 32000 is free")
+
+
+def can_bind(address: str, port: int) -> bool:
+    """Raises TpujobError if the system has no such address."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                raise TpujobError(
+                    f"cannot use the loopback address {address}: {error.strerror}",
+                    hint="the emulated hosts need Linux, where all of 127.0.0.0/8 is loopback",
+                ) from error
+            return False
+    return True
+
+
+# The network between hosts -------------------------------------------------------------------------------------------
+
+
+FILLED = 4  #: connections that fill the queue of a socket that accepts none: later ones are dropped by the kernel
+
+
+class BlackHole:
+    """An address at which a connection is neither accepted nor refused. It is opened when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._open = contextlib.ExitStack()
+        self._address = ""
+
+    def address(self) -> str:
+        """`host:port`."""
+        if not self._address:
+            listener = self._open.enter_context(socket.socket())
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(0)
+            for _ in range(FILLED):
+                filler = self._open.enter_context(socket.socket())
+                filler.setblocking(False)
+                filler.connect_ex(listener.getsockname())
+            self._address = f"127.0.0.1:{listener.getsockname()[1]}"
+        return self._address
+
+    def close(self) -> None:
+        self._open.close()
+
+
+def write_routes(file: Path, unreachable: Sequence[str], hole: BlackHole) -> None:
+    """From now on these addresses (patterns as of a shell) cannot be reached from that host."""
+    lines = [f"{pattern} {hole.address()}\n" for pattern in unreachable]
+    new = file.with_suffix(".new")
+    new.write_text("".join(lines), encoding="ascii")
+    new.replace(file)

@@ -9,8 +9,8 @@ import grpc
 from tpujob.domain.hardware import accelerators
 from tpujob.emulator.storage import METHODS, STATUSES, StorageFault
 from tpujob.emulator.tpu import interruptions, nodes, queue, rules
+from tpujob.emulator.tpu.convert import id_of
 from tpujob.emulator.tpu.errors import API_BUGS, CallFault, Quota, Stockout, generation_of
-from tpujob.emulator.tpu.names import id_of
 from tpujob.emulator.tpu.records import ApiError, Node, NodeSpec, NodeState, Pricing, Queued
 from tpujob.emulator.tpu.world import World
 from tpujob.protocol import JOB_LABEL

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from tpujob.domain.hardware import accelerators
+from tpujob.emulator.tpu.convert import id_of
 from tpujob.emulator.tpu.errors import units
-from tpujob.emulator.tpu.names import id_of
 from tpujob.emulator.tpu.records import ApiError, NodeSpec, Pricing
 from tpujob.emulator.tpu.world import World
 

@@ -20,9 +20,8 @@ from google.longrunning import operations_pb2
 from google.protobuf import empty_pb2
 
 from tpujob.emulator.tpu import nodes, rules
-from tpujob.emulator.tpu.convert import Message, operation_message
+from tpujob.emulator.tpu.convert import Message, id_of, operation_message, page, zone_of
 from tpujob.emulator.tpu.errors import CallFault
-from tpujob.emulator.tpu.names import id_of, page, zone_of
 from tpujob.emulator.tpu.records import ApiError
 from tpujob.emulator.tpu.v2 import Handler, TpuV2
 from tpujob.emulator.tpu.v2alpha1 import TpuV2Alpha1

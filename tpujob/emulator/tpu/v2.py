@@ -12,13 +12,15 @@ from tpujob.domain.hardware import accelerators
 from tpujob.emulator.tpu import nodes, queue, rules
 from tpujob.emulator.tpu.convert import (
     Message,
+    id_of,
     node_message,
     node_spec,
     operation_message,
+    page,
     queued_message,
     queued_tier,
+    zone_of,
 )
-from tpujob.emulator.tpu.names import id_of, page, zone_of
 from tpujob.emulator.tpu.records import ApiError, Node, NodeSpec, Queued
 from tpujob.emulator.tpu.world import World
 

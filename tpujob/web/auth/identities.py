@@ -5,6 +5,9 @@ from collections.abc import Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from starlette.datastructures import Headers
+
+from tpujob.web.auth import identities, tokens
 from tpujob.web.auth.tokens import Claims, Untrusted, text
 
 #: https://developers.google.com/identity/openid-connect/openid-connect#validatinganidtoken
@@ -65,3 +68,32 @@ def _person(sub: str, email: str) -> Person:
     if not _SUBJECT.fullmatch(sub):
         raise Untrusted("the token has no sub")
     return Person(f"google:{sub}", email)
+
+
+# Cloud Scheduler -----------------------------------------------------------------------------------------------------
+
+
+REMOVED = "SIGNATURE_REMOVED_BY_GOOGLE"
+CHECKED = "x-serverless-authorization"  #: what Cloud Run checks in place of `Authorization`
+
+
+def is_stripped(token: str) -> bool:
+    return token.endswith(f".{REMOVED}")
+
+
+def check(token: str, headers: Headers, account: str, urls: frozenset[str], now: float) -> None:
+    """Raises Untrusted unless this is a stripped token of that service account, for one of these URLs, valid at `now`,
+    that Cloud Run has checked."""
+    if CHECKED in headers:
+        raise Untrusted("the token was not checked by Cloud Run")
+    if len(token) > tokens.MOST_BYTES:
+        raise Untrusted("the token is too long")
+    try:
+        _, payload, _ = token.split(".")
+        claims = tokens.unsigned(payload)
+    except (ValueError, RecursionError):
+        raise Untrusted("the token is malformed") from None
+    tokens.check_times(claims, now)
+    person = identities.person(claims, identities.Audience(frozenset(), urls))
+    if person.email != account:
+        raise Untrusted("the token is not that of the scheduler")

@@ -12,7 +12,7 @@ from starlette.types import Scope
 from tpujob.config.sign_in import DoorKind
 from tpujob.domain.access import SCHEDULER, Principal
 from tpujob.errors import Unauthorized
-from tpujob.web.auth import identities, scheduler, tokens
+from tpujob.web.auth import identities, tokens
 from tpujob.web.auth.authenticator import AGAIN, TICK_PATH, Recognise, bearer, check_same_origin
 from tpujob.web.auth.identities import Person
 from tpujob.web.auth.signing_keys import Fetched, Keys
@@ -73,8 +73,8 @@ class SignInAuthenticator:
     def _by_token(self, scope: Scope, headers: Headers) -> Principal:
         policy, token = self._policy, bearer(headers)
         ticks = bool(policy.tick_account) and scope["path"] == TICK_PATH
-        if ticks and policy.kind == "iam" and scheduler.is_stripped(token):
-            scheduler.check(token, headers, policy.tick_account, policy.urls, self._now())
+        if ticks and policy.kind == "iam" and identities.is_stripped(token):
+            identities.check(token, headers, policy.tick_account, policy.urls, self._now())
             return SCHEDULER
         claims = tokens.verified(token, "RS256", self._google.find, self._now())
         person = identities.person(claims, self._audience)
