@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo test check-models sim estimator bare gcloud live hf kills page screenshots checkpoints verdicts equality silence workloads scale fuzz audit lint fmt bench bench-scale speed lock clean help
+.PHONY: demo test check-models sim estimator bare gcloud live hf kills page screenshots checkpoints verdicts equality silence workloads scale fuzz audit docs lint fmt bench bench-scale speed lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
@@ -89,6 +89,9 @@ audit: $(READY)  ## known holes in the locked packages (pip-audit), which needs 
 	@for lock in requirements.lock deploy/requirements.lock workloads/requirements.lock; do \
 		$(BIN)/pip-audit --strict --disable-pip --require-hashes --requirement $$lock || { \
 		echo "$$lock was not audited, or holds what is named above: see the last line of pip-audit" >&2; exit 1; }; done
+
+docs: $(READY)  ## docs/commands.md and docs/job-file.md, from the command line and the schema
+	@$(BIN)/python -m tests.support.generated_docs
 
 lint: $(READY)  ## format, lint, types, the direction of imports, and bandit
 	$(BIN)/ruff check

@@ -1,6 +1,4 @@
-"""The README tells the truth: its files are files, its commands run, its words are the product's."""
-
-from __future__ import annotations
+"""README.md and docs/tutorial.md are true: commands run, job files are accepted, links lead somewhere."""
 
 import os
 import re
@@ -18,24 +16,45 @@ from tpujob.domain.spec import jobspec
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = [line[2:] for block in re.findall(r"```console\n(.*?)```", README, re.S) for line in block.splitlines()
-            if line.startswith("$ ")]  # fmt: skip
-FILES = dict(re.findall(r"`([\w.-]+\.\w+)`:\n\n```\w+\n(.*?)```", README, re.S))
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+JOB_FILE = (ROOT / "docs" / "job-file.md").read_text(encoding="utf-8")
+MOST_WORDS = 1300
 
 
-def test_the_readme_shows_files_and_commands() -> None:
-    assert set(FILES) == {"train.py", "job.yaml"}
-    assert len(COMMANDS) >= 10
+def commands_of(page: str) -> list[str]:
+    """Return what stands behind each `$ ` of the page's blocks of commands."""
+    blocks = re.findall(r"```console\n(.*?)```", page, re.S)
+    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+
+
+def files_of(page: str) -> dict[str, str]:
+    """Return the files that the page shows, by name."""
+    return dict(re.findall(r"`([\w.-]+\.\w+)`:\n\n```\w+\n(.*?)```", page, re.S))
+
+
+@pytest.mark.parametrize(
+    ("page", "fewest"), [(README, 10), (TUTORIAL, 6)], ids=["readme", "tutorial"]
+)
+def test_the_page_shows_files_and_commands(page: str, fewest: int) -> None:
+    assert set(files_of(page)) == {"train.py", "job.yaml"}
+    assert len(commands_of(page)) >= fewest
+
+
+def test_the_readme_is_short_and_begins_with_the_two_commands() -> None:
+    assert len(README.split()) <= MOST_WORDS
     first = README.index("make demo"), README.index("make test")
     assert max(first) < 1000, "the two commands come first"
 
 
-def test_every_job_file_in_the_readme_is_accepted() -> None:
-    shown = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+@pytest.mark.parametrize(
+    "page", [README, TUTORIAL, JOB_FILE], ids=["readme", "tutorial", "job-file"]
+)
+def test_every_job_file_that_is_shown_is_accepted(page: str) -> None:
+    shown = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     jobs = [text for text in shown if "\ntpu:" in text]
-    assert len(jobs) >= 2
+    assert jobs
     for text in jobs:
-        jobspec.load(text, "README.md")  # raises BadSpec, which says what is wrong and where
+        jobspec.load(text, "a page")  # raises BadSpec, which says what is wrong and where
 
 
 def test_every_command_of_the_table_exists() -> None:
@@ -49,27 +68,48 @@ def test_every_command_of_the_table_exists() -> None:
 
 
 def test_every_link_of_the_readme_leads_to_a_file() -> None:
-    links = re.findall(r"\]\(([^)#:]+)\)", README)
+    links = re.findall(r"\]\(([^)#:]+)", README)
     names = re.findall(r"`((?:configs|workloads|tpujob|tests)/[\w/.-]+\w)`", README)
     assert {"docs/recovery.md", "configs/quickstart.yaml"} <= {*links, *names}
     missing = [target for target in (*links, *names) if not (ROOT / target).exists()]
     assert not missing, missing
 
 
-def test_the_states_in_the_readme_are_the_states() -> None:
-    from tpujob.domain.model import State
+def test_the_readme_leads_to_every_page() -> None:
+    missing = [
+        page.name for page in (ROOT / "docs").glob("*.md") if f"(docs/{page.name}" not in README
+    ]
+    assert not missing, missing
 
-    drawing = README[README.index("queued -> provisioning") :][:500]
-    for state in State:
-        assert state in drawing, f"{state} is not in the diagram"
+
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
+    headings = re.findall(r"^#+ (.*)", text, re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_link_between_pages_leads_to_a_heading() -> None:
+    pages = [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "CHANGELOG.md",
+        *(ROOT / "docs").glob("*.md"),
+    ]
+    wrong: list[str] = []
+    for page in pages:
+        text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
+        for target, anchor in re.findall(r"\]\(([^)#:\s]*)#?([^)\s:]*)\)", text):
+            file = (page.parent / target) if target else page
+            if not file.exists() or (anchor and anchor not in anchors_of(file)):
+                wrong.append(f"{page.name}: {target}#{anchor}")
+    assert not wrong, wrong
 
 
 @pytest.fixture
 def reader(tmp_path: Path) -> Iterator[LocalStack]:
-    """Somebody who has the two files and types what is written."""
+    """A folder with its own local stack, and `tpujob` on the path."""
     local = LocalStack(tmp_path)
-    for name, text in FILES.items():
-        (tmp_path / name).write_text(text)
     local.env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{local.env['PATH']}"
     yield local
     local.down()
@@ -77,8 +117,11 @@ def reader(tmp_path: Path) -> Iterator[LocalStack]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_commands_shown_can_be_typed_one_after_the_other(reader: LocalStack) -> None:
-    for command in COMMANDS:
+@pytest.mark.parametrize("page", [README, TUTORIAL], ids=["readme", "tutorial"])
+def test_the_commands_shown_can_be_typed_one_after_the_other(reader: LocalStack, page: str) -> None:
+    for name, text in files_of(page).items():
+        (reader.folder / name).write_text(text)
+    for command in commands_of(page):
         deadline = time.monotonic() + 90
         while True:  # a person waits until the hosts are there
             done = subprocess.run(
@@ -88,7 +131,7 @@ def test_the_commands_shown_can_be_typed_one_after_the_other(reader: LocalStack)
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=90,
+                timeout=240,
             )
             if done.returncode == 0:
                 break

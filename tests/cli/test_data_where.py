@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from tpujob.api import DataPlaceView, DataView, PlanView
-from tpujob.cli.commands.data.bring import named
 from tpujob.cli.commands.data.where import data_words, where_page, where_record
 from tpujob.errors import BadSpec
+from tpujob.submit.job_file import named
 
 TIB = 2**40
 

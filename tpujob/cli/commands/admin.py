@@ -290,14 +290,14 @@ def add(
     role: Annotated[str, typer.Argument(metavar="ROLE", help="viewer, submitter or admin.")],
     as_json: Json = False,
 ) -> None:
-    """Give somebody a role, whether they had one or not."""
+    """Add a member, or change their role."""
     found = connect().give_role(name, role)
     say_json(found) if as_json else say(f"{clean(found['name'])} is {_a(found['role'])} now.")
 
 
 @members.command()
 def remove(name: Name) -> None:
-    """Refuse somebody from now on; their jobs go on."""
+    """Remove a member; their jobs continue."""
     connect().remove_member(name)
     say(
         f"{clean(name)} is refused from now on. Their jobs go on: `tpujob list --user {clean(name)}`."

@@ -47,7 +47,7 @@ def use(
 ) -> int:
     """Choose where jobs run: here, a context, a shared backend.
 
-    URL: of one that is deployed; or the path of a socket of this machine, where somebody runs `tpujob serve`."""
+    URL: that of a deployed backend. PATH: the socket of `tpujob serve` on this machine."""
     from tpujob.config import context, settings
 
     now = settings.load()

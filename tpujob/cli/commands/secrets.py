@@ -40,7 +40,7 @@ def set_secret(
     name: Name,
     from_env: FromEnv = False,
 ) -> None:
-    """Set a secret, or set it anew.
+    """Set a secret, or replace its value.
 
     The value is asked for; or it is read from standard input: tpujob secret set NAME < FILE"""
     secrets.checked_name(name)

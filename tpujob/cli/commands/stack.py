@@ -68,9 +68,7 @@ def serve(
     ] = "",
     members: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="Who may use it: `LOGIN: ROLE` in each line, and nobody else."
-        ),
+        typer.Option(metavar="FILE", help="Who may use it: one `LOGIN: ROLE` a line."),
     ] = None,
 ) -> int:
     """Run one backend for all users of this machine, until Ctrl-C.

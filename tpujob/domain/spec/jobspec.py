@@ -58,7 +58,7 @@ class JobBudget(SpecPart):
     """What the slices of one job may cost in all."""
 
     usd: Usd = Field(
-        description="US dollars. The program is told to save, and the slice is given back, before "
+        description="US dollars. The program saves and the slice is released before "
         "they are used up; `tpujob resume --budget` raises it.",
     )
 

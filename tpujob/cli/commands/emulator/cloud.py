@@ -112,7 +112,7 @@ def api_bug(
     ],
     off: Annotated[bool, typer.Option("--off", help="End it.")] = False,
 ) -> None:
-    """Switch on a behaviour that Google's API shows only at times."""
+    """Switch on a rare behaviour of Google's API."""
     given.client().do("api-bug", name=name, off=off)
     say(f"{name} is {'off' if off else 'on'}")
 

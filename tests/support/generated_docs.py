@@ -1,0 +1,165 @@
+"""The generated halves of docs/commands.md and docs/job-file.md; `make docs` writes them into the pages.
+
+The text above the marker of a page is written by hand, all below it comes from the command line or from the schema.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperArgument, TyperGroup
+
+from tpujob.cli.app import GROUPS, build
+from tpujob.domain.spec import jobspec
+
+#: how the help ends of a number that may not be negative: no reader needs it
+LOWEST = re.compile(r"(?:; )?x>=[\d.]+(?=\])")
+
+Schema = dict[str, Any]
+
+DOCS = Path(__file__).parents[2] / "docs"
+MARKER = "<!-- Written by `make docs`; change nothing below. -->\n"
+#: stated once above the marker of docs/commands.md
+COMMON = ("Its id (42 or 000042) or unique name.", "Ids (42 or 000042) or unique names.", "Its id or name.",
+          "Default: the only ready slice.")  # fmt: skip
+
+
+def commands_page() -> str:
+    """Return every command with its arguments and options, by the headings of `tpujob --help`."""
+    main: Any = typer.main.get_command(build())
+    context = main.make_context("tpujob", [], resilient_parsing=True)
+    lines: list[str] = []
+    for heading, names in GROUPS.items():
+        lines += ["", f"## {heading}"]
+        for name in names:
+            for path, command, own in _leaves(main.commands[name], ["tpujob", name], context):
+                lines += ["", *_command(path, command, own)]
+    return "\n".join(lines) + "\n"
+
+
+def _leaves(command: Any, path: list[str], parent: Any) -> Iterator[tuple[list[str], Any, Any]]:
+    """Yield the command, or for a group each of its commands; a group that runs by itself comes first."""
+    context = command.make_context(path[-1], [], parent=parent, resilient_parsing=True)
+    if not isinstance(command, TyperGroup):
+        yield path, command, context
+        return
+    if command.invoke_without_command:
+        yield path, command, context
+    for name in command.list_commands(context):
+        if not command.commands[name].hidden:
+            yield from _leaves(command.commands[name], [*path, name], context)
+
+
+def _command(path: list[str], command: Any, context: Any) -> Iterator[str]:
+    rows: list[str] = []
+    usage, takes_json = [*path], False
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record is None or record[0].endswith("--help"):
+            continue
+        name, text = record[0], " ".join(LOWEST.sub("", record[1]).replace("[]", "").split())
+        if isinstance(parameter, TyperArgument):
+            if not parameter.required and not name.startswith("["):
+                name = f"[{name}]"
+            usage.append(name)
+            text = text.removesuffix("[required]").strip()
+            if text in COMMON:
+                continue
+        if name == "--json":
+            takes_json = True
+        else:
+            rows.append(f"- `{name}`: {_escaped(text)}")
+    yield f"### {' '.join(usage)}"
+    yield ""
+    yield " ".join(_escaped(command.help or "").split()) + (" (`--json`)" if takes_json else "")
+    if rows:
+        yield ""
+        yield from rows
+
+
+def _escaped(text: str) -> str:
+    """Return the text with `<` as Markdown wants it outside backticks."""
+    parts = text.split("`")
+    parts[::2] = [part.replace("<", "&lt;").replace("*", "\\*") for part in parts[::2]]
+    return "`".join(parts)
+
+
+def job_file_page() -> str:
+    """Return a table of the keys of the job file, and one for each part that has keys of its own."""
+    schema = jobspec.schema()
+    lines = ["", "## Keys", "", *_keys(schema, schema)]
+    for path, part in _parts(schema, "", schema):
+        about = [part["description"], ""] if "description" in part else []
+        lines += ["", f"## {path}", "", *about, *_keys(part, schema)]
+    return "\n".join(lines) + "\n"
+
+
+def _parts(part: Schema, prefix: str, schema: Schema) -> Iterator[tuple[str, Schema]]:
+    """Yield each part below this one with its path, such as `mounts.cache`; depth first."""
+    for key, value in part["properties"].items():
+        if found := _part_of(value, schema):
+            yield prefix + key, found
+            yield from _parts(found, f"{prefix}{key}.", schema)
+
+
+def _part_of(value: Schema, schema: Schema) -> Schema | None:
+    """Return the keys that the value may have, itself or as an item of a list."""
+    if "$ref" in value:
+        value = schema["$defs"][value["$ref"].rpartition("/")[2]]
+    if "properties" in value:
+        return value
+    inner = [*value.get("anyOf", []), *([value["items"]] if "items" in value else [])]
+    return next(filter(None, (_part_of(one, schema) for one in inner)), None)
+
+
+def _keys(part: Schema, schema: Schema) -> Iterator[str]:
+    yield "| Key | Type | Default | Meaning |"
+    yield "|---|---|---|---|"
+    required = part.get("required", [])
+    for key, value in part["properties"].items():
+        default = "required" if key in required else _default(value)
+        meaning = value.get("description") or (_part_of(value, schema) or {}).get("description", "")
+        cells = f"`{key}`", _type(value), default, _escaped(meaning)
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _default(value: Schema) -> str:
+    default = value.get("default")
+    if default is None or isinstance(default, (list, dict)) or default == "":
+        return ""
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+def _type(value: Schema) -> str:
+    """Return a word for the values that the key takes, such as `number`, or `text or list`."""
+    if choices := value.get("anyOf"):
+        words = dict.fromkeys(_type(choice) for choice in choices if choice.get("type") != "null")
+        return " or ".join(words)
+    if 1 < len(value.get("enum", [])) < 8:
+        return ", ".join(f"`{choice}`" for choice in value["enum"])
+    if "[0-9]{1,9}d" in value.get("pattern", ""):
+        return "time"
+    kinds = {"array": "list", "boolean": "boolean", "integer": "integer", "number": "number"}
+    if "$ref" in value or value.get("type") == "object":
+        return "keys"
+    return kinds.get(value.get("type", ""), "text")
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "commands.md": commands_page,
+    "job-file.md": job_file_page,
+}
+
+
+def current(name: str) -> str:
+    """Return the page as it should be: what stands above its marker, then what is generated."""
+    by_hand, marker, _ = (DOCS / name).read_text(encoding="utf-8").partition(MARKER)
+    assert marker, f"docs/{name} has lost its line {MARKER!r}"
+    return by_hand + MARKER + PAGES[name]()
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        (DOCS / page).write_text(current(page), encoding="utf-8")
