@@ -10,7 +10,7 @@ import pytest
 from tpujob.api import DataPlaceView, DataView, PlanView
 from tpujob.cli.commands.data.where import data_words, where_page, where_record
 from tpujob.errors import BadSpec
-from tpujob.submit.job_file import named
+from tpujob.submit import job_file
 
 TIB = 2**40
 
@@ -87,9 +87,14 @@ def test_a_plan_has_a_line_for_each_region() -> None:
 def test_a_folder_is_named_by_its_machine_and_its_path(tmp_path: Path) -> None:
     file, folder = tmp_path / "job.yaml", tmp_path / "data" / "c4"
     folder.mkdir(parents=True)
-    found = named("./data/c4", file)
-    assert found.startswith("file://")
-    assert found.endswith(str(folder.resolve()))
-    assert named("gs://corpora/c4", file) == "gs://corpora/c4"
+
+    def source(of: str) -> str:
+        job = f"name: a\ntpu: {{type: v4-8}}\nrun: {{command: x}}\ndata: {{from: {of}, to: c4}}\n"
+        file.write_text(job)
+        return job_file.read(file, "", cross_region=False).data[0].source
+
+    assert source("./data/c4").startswith("file://")
+    assert source("./data/c4").endswith(str(folder.resolve()))
+    assert source("gs://corpora/c4") == "gs://corpora/c4"
     with pytest.raises(BadSpec, match="data/nothing is not there"):
-        named("./data/nothing", file)
+        source("./data/nothing")
