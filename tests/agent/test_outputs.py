@@ -209,7 +209,7 @@ def test_a_file_that_changes_while_it_is_sent_is_sent_again(kept: Kept) -> None:
         put(path, file, md5)
 
     kept.storage.put_file = changing
-    assert kept.outputs.told(7) is None
+    assert kept.outputs.note_checkpoint(7) is None
     kept.outputs._keep(0)
     assert kept.outputs.checkpoint is None, "the checkpoint is not whole in the bucket"
     assert kept.outputs.finish(1) == ""
@@ -246,10 +246,10 @@ def test_a_checkpoint_that_cannot_be_kept_at_once_is_kept_soon(kept: Kept) -> No
 
     kept.storage.put_file = refusing
     wake: Any = SimpleNamespace(up=safe.set)
-    kept.outputs.told(7)
+    kept.outputs.note_checkpoint(7)
     kept.outputs.follow(wake)
     assert safe.wait(10), "not before the next look for new files, minutes later"
-    assert kept.outputs.told(7) == 7
+    assert kept.outputs.note_checkpoint(7) == 7
     assert kept.outputs.finish(1) == ""
 
 

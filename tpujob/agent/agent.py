@@ -1,6 +1,6 @@
 """The commands of the agent: `start PLAN [--told]`, `stop --grace S [--discard] [--ask]` and `status` print one line
-of JSON and end; `live JOB ATTEMPT` prints many, while somebody reads. With `--told`, keys and secrets come by standard
-input: they are in memory alone, and in no file of this host.
+of JSON and end; `live JOB ATTEMPT` prints many, until its reader hangs up. With `--told`, `start` reads keys and
+secrets from standard input: they stay in memory, and no file of this host gets them.
 
 The work of an attempt is done by its daemon, which `start` detaches. Python compiles the archive at each command, which
 takes most of its time: a command imports what it alone needs when it is given.
@@ -28,9 +28,9 @@ from tpujob.agent.processes import end_all, family, free_devices
 from tpujob.protocol import check_plan
 
 
-def start(path: str, told: LaunchSecrets) -> Record:
-    """Make this host look like the plan's attempt. Answers once its daemon is there; safe to repeat: an attempt whose
-    program was once started is never started again."""
+def start(path: str, launch: LaunchSecrets) -> Record:
+    """Start the daemon of the plan's attempt on this host, and return once it is there. Safe to repeat: a program that
+    was started once is never started again."""
     from tpujob.agent.daemon import spawn
 
     try:
@@ -46,7 +46,7 @@ def start(path: str, told: LaunchSecrets) -> Record:
         state = read_state(folder)
         if state and not restartable(state, folder):
             return {"ok": True, "state": "already", "attempt": attempt, "pid": state["pid"]}
-        pid = spawn(plan, folder, told)
+        pid = spawn(plan, folder, launch)
     return {"ok": True, "state": "started", "attempt": attempt, "pid": pid}
 
 
@@ -90,15 +90,15 @@ def _command_lock() -> Generator[None, None, None]:
         os.close(descriptor)
 
 
-def _told() -> LaunchSecrets:
-    """What standard input holds. Raises Failure."""
-    said = parse_json(sys.stdin.buffer.read())
-    secrets: Any = said.get("secrets")
-    given = [said.get("key"), said.get("cache_key")]
+def _read_secrets() -> LaunchSecrets:
+    """Return the keys and secrets on standard input. Raise Failure if they are not all there."""
+    record = parse_json(sys.stdin.buffer.read())
+    secrets: Any = record.get("secrets")
+    given = [record.get("key"), record.get("cache_key")]
     given += list(cast(Record, secrets).values()) if isinstance(secrets, dict) else [None]
     if not all(isinstance(value, str) for value in given):
         raise Failure("the keys and secrets did not arrive")
-    return LaunchSecrets(said["key"], said["cache_key"], secrets)
+    return LaunchSecrets(record["key"], record["cache_key"], secrets)
 
 
 def main() -> int:
@@ -106,7 +106,7 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     starting = commands.add_parser("start")
     starting.add_argument("plan")
-    starting.add_argument("--told", action="store_true")
+    starting.add_argument("--told", dest="with_secrets", action="store_true")
     stopping = commands.add_parser("stop")
     stopping.add_argument("--grace", type=float, default=30.0)
     stopping.add_argument("--discard", action="store_true")
@@ -118,7 +118,7 @@ def main() -> int:
     given = parser.parse_args()
     try:
         if given.command == "start":
-            answer = start(given.plan, _told() if given.told else LaunchSecrets())
+            answer = start(given.plan, _read_secrets() if given.with_secrets else LaunchSecrets())
         elif given.command == "stop":
             answer = (ask_to_stop if given.ask else stop)(given.grace, given.discard)
         elif given.command == "live":

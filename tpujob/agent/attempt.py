@@ -1,4 +1,4 @@
-"""What the steps of one attempt share: its plan and folder, its record, what it reports, and what it is told.
+"""What the steps of one attempt share: its plan and folder, its record, what it reports, and what stops it.
 
 The steps are in `daemon.py`; the other attempts that this host knows of are in `attempts.py`.
 """
@@ -32,8 +32,8 @@ from tpujob.protocol import Phase, Plan, ReportDocument, limits, paths
 from tpujob.protocol.secret_names import secret_variables
 from workloads.contract import EVENTS
 
-#: what a report takes from a state
-SAID = (
+#: the fields of a state that a report repeats
+REPORTED_FIELDS = (
     "job", "attempt", "phase", "exit_code", "error", "cause", "late", "unreached", "signalled", "ran", "notice",
     "physical", "saved_in", "verdict", "versions",
 )  # fmt: skip
@@ -44,11 +44,11 @@ SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP, signal
 class HostAttempt:
     """One attempt on this host. Its methods are for the main thread."""
 
-    def __init__(self, plan: Plan, folder: AttemptFolder, told: LaunchSecrets) -> None:
-        """Signals are heard from now on. What it was told is in no file."""
-        self.plan, self.folder, self.secrets = plan, folder, dict(told.secrets)
-        self.key, self.cache_key = told.key, told.cache_key
-        #: what is to be told of neither set-up nor the program
+    def __init__(self, plan: Plan, folder: AttemptFolder, launch: LaunchSecrets) -> None:
+        """Handle signals from now on. No file gets what `launch` holds."""
+        self.plan, self.folder, self.secrets = plan, folder, dict(launch.secrets)
+        self.key, self.cache_key = launch.key, launch.cache_key
+        #: replaces secrets in the output of set-up and of the program
         self.redactor = Redactor(
             {**secret_variables(os.environ), **secret_variables(plan["env"]), **self.secrets}
         )
@@ -99,7 +99,7 @@ class HostAttempt:
             self.storage,
             self.key,
             numbers=self.folder.numbers,
-            first={"v": 1, "host": plan["host"], **self.said()},
+            first={"v": 1, "host": plan["host"], **self.reported_state()},
             vitals=self._vitals,
             curves=self.progress.series.line,
             redactor=self.redactor,
@@ -123,28 +123,28 @@ class HostAttempt:
         self.state.update(error=error, cause=failure.cause)
         self.state.update(late=failure.late, unreached=failure.unreached)
 
-    def phase(self, phase: Phase, said: bool = True) -> None:
+    def phase(self, phase: Phase, report: bool = True) -> None:
         self.state["phase"] = phase
         self.save_if_possible()
-        if said:
+        if report:
             self.reporter.update({"phase": phase})
 
-    def said(self) -> ReportDocument:
-        """The record's part of a report."""
-        return cast(ReportDocument, {key: self.state[key] for key in SAID})
+    def reported_state(self) -> ReportDocument:
+        """Return the fields of a report that repeat the record."""
+        return cast(ReportDocument, {key: self.state[key] for key in REPORTED_FIELDS})
 
     def _vitals(self) -> ReportDocument:
         running = self.state["phase"] != Phase.EXITED
         return self.supervision.vitals() if self.supervision and running else {}
 
-    # What it is told
+    # What stops it
 
     def must_stop(self) -> bool:
-        """By `stop`, by a notice, by SIGTERM."""
+        """Return whether `stop`, a notice or SIGTERM asked the attempt to end."""
         return self.grace is not None or self.warned
 
     def listen(self) -> None:
-        """Take in what was said to this daemon, and by the program."""
+        """Read what `stop`, the metadata server and the program have written since the last call."""
         if self.grace is None:
             asked = read_json(self.folder.stop)
             if asked or self._stop_signalled:  # on a full disk `stop` cannot write its file
@@ -157,7 +157,7 @@ class HostAttempt:
             self.supervision.look()
         if self.outputs is not None:
             self.outputs.freeze(self.is_nonfinite())
-            self.progress.confirm(self.outputs.told(self.progress.told))
+            self.progress.confirm(self.outputs.note_checkpoint(self.progress.newest_checkpoint))
         self._hear_notice()
         self.reporter.update({"maintenance": self.notices.upcoming})
         bad = (self.state["verdict"] or {}).get("step")
@@ -184,7 +184,7 @@ class HostAttempt:
         return self.progress.nonfinite or seen is not None
 
     def _hear_notice(self) -> None:
-        notice = self.notices.said
+        notice = self.notices.newest
         if notice and self.state["notice"] != notice:
             self.notices.heard()
             self.state["notice"], self.warned = notice, True
@@ -197,8 +197,8 @@ class HostAttempt:
             self.reporter.update({"saved_in": took})
 
     def aside(self, work: Callable[[], Any], whole: bool = False) -> Any:
-        """Call `work` on another thread and return its result. When the attempt is told to stop, it is abandoned, or
-        with `whole` waited for: what signals processes must not go on after this attempt. Raises Stopped."""
+        """Call `work` on another thread and return its result. Raise Stopped when the attempt has to stop: at once, or
+        with `whole` after `work` has ended, as what signals processes must not outlive this attempt."""
         outcome: List[Any] = []
 
         def do() -> None:
@@ -220,7 +220,7 @@ class HostAttempt:
         return outcome[0]
 
     def check_stop(self) -> None:
-        """Raises Stopped if it was told to stop."""
+        """Raise Stopped if the attempt has to stop."""
         if self.must_stop():
             raise Stopped
 

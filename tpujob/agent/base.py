@@ -18,8 +18,9 @@ from tpujob.protocol import AgentCause, UnreachedDocument
 
 Record = Dict[str, Any]
 Note = Callable[[str], None]  #: takes a line for the attempt's log
-Check = Callable[[], None]  #: raises Stopped once the attempt is told to stop
-#: Calls a function on another thread and returns its result; raises Stopped as soon as the attempt is told to stop.
+#: raises Stopped once the attempt has to stop
+Check = Callable[[], None]
+#: calls a function on another thread and returns its result; raises Stopped once the attempt has to stop
 Aside = Callable[..., Any]
 
 
@@ -48,7 +49,7 @@ class Failure(Exception):
 
 
 class Stopped(Exception):
-    """The attempt was told to stop before its program was started."""
+    """The attempt has to stop before its program was started."""
 
 
 class Survived:

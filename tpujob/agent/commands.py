@@ -178,9 +178,8 @@ def _attend(
             runtime.send(find(), signal.SIGTERM)
         elif attempt.warned and not passed_on and not kill_at:
             passed_on = True
-            attempt.log.note(
-                "passing SIGTERM on: %s" % (attempt.notices.said or "told by the host")
-            )
+            reason = attempt.notices.newest or "this host sent it"
+            attempt.log.note("passing SIGTERM on: %s" % reason)
             runtime.send(find(), signal.SIGTERM)
         if kill_at or passed_on:
             attempt.state["signalled"] = True
@@ -189,7 +188,7 @@ def _attend(
         pause = 0.1 if kill_at or passed_on else min(1.0, max(0, until - time.monotonic()))
         attempt.wake.wait(pause)
     attempt.listen()
-    if attempt.warned:  # whoever shuts the host down signals the program, too
+    if attempt.warned:  # a host that shuts down signals the program, too
         attempt.state["signalled"] = True
 
 

@@ -21,15 +21,15 @@ from tpujob.protocol import Phase, Plan
 # How it is started ---------------------------------------------------------------------------------------------------
 
 
-def spawn(plan: Plan, folder: AttemptFolder, told: LaunchSecrets) -> int:
-    """Start the attempt's daemon; returns its pid once it has its lock and its record. Raises Failure."""
+def spawn(plan: Plan, folder: AttemptFolder, launch: LaunchSecrets) -> int:
+    """Start the attempt's daemon. Return its pid once it has its lock and its record. Raise Failure if it does not."""
     reader, writer = os.pipe()
     if os.fork() == 0:
         code = 1
         try:
             os.setsid()
             if os.fork() == 0:
-                _be_daemon(plan, folder, told, writer)
+                _be_daemon(plan, folder, launch, writer)
             code = 0
         except BaseException:
             traceback.print_exc()
@@ -45,13 +45,13 @@ def spawn(plan: Plan, folder: AttemptFolder, told: LaunchSecrets) -> int:
             break
     os.close(reader)
     if not answer.strip().isdigit():
-        said = answer.decode("utf-8", "replace").strip() or "it did not come up"
-        raise Failure("the agent's daemon: %s" % said)
+        error = answer.decode("utf-8", "replace").strip() or "it did not come up"
+        raise Failure("the agent's daemon: %s" % error)
     return int(answer)
 
 
-def _be_daemon(plan: Plan, folder: AttemptFolder, told: LaunchSecrets, answer: int) -> None:
-    """What the detached process does, for all its life."""
+def _be_daemon(plan: Plan, folder: AttemptFolder, launch: LaunchSecrets, answer: int) -> None:
+    """Run the attempt in the detached process. Write its pid, or an error, to `answer` first."""
     try:
         os.makedirs(folder.path, mode=0o700, exist_ok=True)
         remove_file(folder.stop)
@@ -59,7 +59,7 @@ def _be_daemon(plan: Plan, folder: AttemptFolder, told: LaunchSecrets, answer: i
         lock = take_lock(folder.lock, 10)
         if lock is None:
             raise OSError("%s is in use" % folder.path)
-        attempt = HostAttempt(plan, folder, told)
+        attempt = HostAttempt(plan, folder, launch)
         attempt.save()
         os.write(answer, b"%d\n" % os.getpid())
     except OSError as error:

@@ -41,12 +41,12 @@ def finish(attempt: HostAttempt, code: Optional[int]) -> None:
     """Release the host with that exit code (None: the program was not started), so that the next attempt can begin.
     Then ship the last report, the rest of the log and the program's files, or try for long enough."""
     attempt.state["exit_code"] = code
-    attempt.phase(Phase.EXITED, said=False)
-    if code in JUDGED:  # what a replay says weighs more than a line of output
+    attempt.phase(Phase.EXITED, report=False)
+    if code in JUDGED:  # the verdict of a replay weighs more than a line of output
         attempt.state.update(cause=None, error="", verdict=_verdict(attempt))
     keep_outputs(attempt, code)
     _release_host(attempt)
-    # some programs end with 0 when they are told to stop, and sooner than the next look for a notice
+    # some programs end with 0 on SIGTERM, and sooner than the next look for a notice
     if code != 0 or attempt.warned:
         attempt.notices.ask()
     attempt.listen()
@@ -67,13 +67,13 @@ def finish(attempt: HostAttempt, code: Optional[int]) -> None:
 
 
 def _verdict(attempt: HostAttempt) -> Optional[VerdictDocument]:
-    """What the program says of a non-finite number; None: nothing."""
-    said = read_json(os.path.join(attempt.folder.out, VERDICT))
-    if not said:
+    """Return the program's verdict on a non-finite number, or None if it wrote none."""
+    record = read_json(os.path.join(attempt.folder.out, VERDICT))
+    if not record:
         return None
-    step, host = number(said.get("step")), number(said.get("host"))
+    step, host = number(record.get("step")), number(record.get("host"))
     device, blame, text = (
-        attempt.redactor.redact_text(str(said.get(key, "")))[:MAX_VERDICT_TEXT]
+        attempt.redactor.redact_text(str(record.get(key, "")))[:MAX_VERDICT_TEXT]
         for key in ("device", "blame", "text")
     )
     return VerdictDocument(step=step, host=host, device=device, blame=blame, text=text)
@@ -137,14 +137,14 @@ def _evidence(attempt: HostAttempt, code: Optional[int]) -> bytes:
 
 
 def _report(attempt: HostAttempt, lines: bytes, *, goes_on: bool) -> bool:
-    """Write the last report: after the log, unless the host is about to be taken away. Whether the log has ended, as it
-    does not while it `goes_on`, and is shipped."""
-    said, doomed = attempt.said(), bool(attempt.state["notice"])
+    """Write the last report: after the log, unless the host is about to be taken away. Return whether the log has ended
+    and is shipped; it has not ended while it `goes_on`."""
+    state, doomed = attempt.reported_state(), bool(attempt.state["notice"])
     if doomed:
-        attempt.reporter.attach(lines, said)
+        attempt.reporter.attach(lines, state)
     ship = attempt.log.flush if goes_on else attempt.log.finish
     shipped = ship(FLUSH_DOOMED if doomed else FLUSH)
-    attempt.reporter.finish(said, lines, FINAL_PATIENCE)
+    attempt.reporter.finish(state, lines, FINAL_PATIENCE)
     return shipped and not goes_on
 
 

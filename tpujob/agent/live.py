@@ -1,7 +1,7 @@
-"""Tells who follows an attempt what its hosts print, before it is in the bucket: the daemon's side, a unix socket in
-the attempt's folder, and `agent live`, which brings its lines to an SSH session.
+"""Sends the output of an attempt to its followers before it is in the bucket. The daemon writes to a unix socket in the
+attempt's folder; `agent live` prints what comes there to an SSH session.
 
-Nothing is sent while nobody follows. A follower that is slow is sent what is not in the bucket by then.
+Without a follower nothing is sent. A slow follower is sent what is not in the bucket by then.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _send(sock: socket.socket, message: Record) -> None:
 
 
 def show(folder: AttemptFolder) -> None:
-    """Print what the attempt's daemon tells, until it ends or nobody reads. Raises Failure: there is none."""
+    """Print what the attempt's daemon sends, until it ends or the reader hangs up. Raise Failure if there is none."""
     source = socket.socket(socket.AF_UNIX)
     try:
         with _short(folder) as path:
@@ -91,13 +91,13 @@ def show(folder: AttemptFolder) -> None:
     except OSError as error:
         raise Failure("nothing can be followed here: %s" % (error.strerror or error)) from error
     if _uid_of(source) != os.geteuid():
-        raise Failure("what answers there belongs to somebody else")
+        raise Failure("what answers there belongs to another user")
     out = sys.stdout.buffer
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         while True:
             ready = select.select([source, sys.stdin], [], [])[0]
             if sys.stdin in ready and not os.read(sys.stdin.fileno(), 4096):
-                return  # whoever listens has gone
+                return  # the reader has hung up
             if source in ready:
                 data = source.recv(256 * 1024)
                 if not data:

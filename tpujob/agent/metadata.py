@@ -46,14 +46,14 @@ class MetadataClient:
         return "" if coming in ("NONE", "", None) else MAINTENANCE
 
     def upcoming(self) -> Optional[MaintenanceDocument]:
-        """The maintenance that is announced for this host; None: none that can be read.
+        """Return the maintenance that is announced for this host, or None if none can be read.
 
         Documented for TPU VMs, with a week's notice where it is scheduled. Without one the server answers
         `{"error": ...}` or 503; names are spelled with `_` here, and as in the API elsewhere."""
-        said = parse_json((self.get("upcoming-maintenance?alt=json") or "").encode())
+        answer = parse_json((self.get("upcoming-maintenance?alt=json") or "").encode())
 
         def text(*names: str) -> str:
-            found = (said[name] for name in names if isinstance(said.get(name), str))
+            found = (answer[name] for name in names if isinstance(answer.get(name), str))
             return str(next(found, ""))[:60]
 
         starts = text("window_start_time", "windowStartTime")

@@ -123,8 +123,8 @@ def hidden_holders(files: Set[str]) -> Set[int]:
     """The same for other users' processes, where `sudo` lets us see them."""
     named = [word for name in sorted(files) for word in ("-o", "-lname", name)][1:]
     look = sudo(["find", "/proc", "-mindepth", "3", "-maxdepth", "3", *named]) if named else []
-    said = output_of(look, 20) or b""  # it fails whenever a process ends meanwhile
-    return {int(pid) for pid in re.findall(rb"^/proc/(\d+)/fd/", said, re.M)}
+    listing = output_of(look, 20) or b""  # it fails whenever a process ends meanwhile
+    return {int(pid) for pid in re.findall(rb"^/proc/(\d+)/fd/", listing, re.M)}
 
 
 def send_as_root(pids: Set[int], number: int) -> None:
@@ -148,7 +148,7 @@ def output_of(argv: List[str], patience: float) -> Optional[bytes]:
         return None
     try:
         null, pipe = subprocess.DEVNULL, subprocess.PIPE
-        # in a session without a terminal nobody can be asked for a password
+        # in a session without a terminal sudo cannot ask for a password
         child = subprocess.Popen(argv, stdin=null, stdout=pipe, stderr=null, start_new_session=True)
     except OSError:
         return None

@@ -191,8 +191,8 @@ class Storage:
                 piece = content.read(end - start)
                 if len(piece) < end - start:
                     raise StorageError("%s was cut while it was read" % file)
-                said = "bytes %d-%d/%d" % (start, end - 1, size)
-                self._send_piece(session, piece, said, last=end == size)
+                sent = "bytes %d-%d/%d" % (start, end - 1, size)
+                self._send_piece(session, piece, sent, last=end == size)
 
     def _session(self, path: str, md5: str, metadata: Optional[Dict[str, str]], over: str) -> str:
         bucket, name = _bucket_and_name(path)
@@ -245,12 +245,13 @@ class Storage:
                 raise
 
     def age(self, path: str) -> Optional[float]:
-        """Seconds since an object was written, by the storage's clock; None: there is none. Raises StorageError."""
+        """Return the seconds since an object was written, by the storage's clock, or None: there is none. Raise
+        StorageError."""
         where = "/storage/v1/b/%s/o/%s?fields=updated" % _quoted(path)
         try:
             with self._open("GET", where) as response:
-                said = str(json.loads(response.read())["updated"])
-            written = calendar.timegm(time.strptime(said[:19], "%Y-%m-%dT%H:%M:%S"))
+                updated = str(json.loads(response.read())["updated"])
+            written = calendar.timegm(time.strptime(updated[:19], "%Y-%m-%dT%H:%M:%S"))
             return (self.time() or time.time()) - written
         except StorageError as error:
             if error.status == 404:
@@ -306,12 +307,12 @@ class Storage:
             self._compare_clocks(response.headers.get("Date"))
             return response
         except urllib.error.HTTPError as error:
-            said = ""
+            text = ""
             with contextlib.suppress(OSError, http.client.HTTPException), error:
-                said = error.read(300).decode("utf-8", "replace")
+                text = error.read(300).decode("utf-8", "replace")
             hope = error.code == 401 and self._drop(token)
             status = 0 if hope else error.code
-            raise StorageError("HTTP %d: %s" % (error.code, said), status) from error
+            raise StorageError("HTTP %d: %s" % (error.code, text), status) from error
         except (OSError, ValueError, http.client.HTTPException) as error:
             raise StorageError("no answer from the storage: %s" % error) from error
 
@@ -337,9 +338,9 @@ class Storage:
                 if answer is None:
                     return self._token  # asked for a minute before it runs out
                 try:
-                    said = json.loads(answer or "{}")
-                    self._token = said["access_token"]
-                    self._token_until = time.monotonic() + float(said["expires_in"]) - 60
+                    grant = json.loads(answer or "{}")
+                    self._token = grant["access_token"]
+                    self._token_until = time.monotonic() + float(grant["expires_in"]) - 60
                 except (ValueError, KeyError, TypeError):
                     self._token = ""
             return self._token

@@ -21,7 +21,7 @@ class FarmError(Exception):
 
 
 class FarmGone(FarmError):
-    """Nobody listens at the farm's address: it has ended, and its hosts with it."""
+    """Nothing listens at the farm's address: it has ended, and its hosts with it."""
 
 
 class FarmApi(Protocol):

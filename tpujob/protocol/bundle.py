@@ -47,7 +47,7 @@ def members(
             files -= 1
             if files < 0:
                 raise BadBundle("the bundle is too large: it holds too many files")
-            # what is said of a sparse file is not what is in it
+            # the size of a sparse file is not that of its content
             if info.issparse() or info.size > unpacked:
                 raise BadBundle("the bundle is too large, or says so")
             if not is_short(info.name):

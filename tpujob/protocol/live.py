@@ -29,18 +29,18 @@ class TailMessage(NamedTuple):
 
 
 def written(tail: TailMessage) -> Dict[str, Any]:
-    said: Dict[str, Any] = tail._asdict()
-    return {"kind": LOG, **said, "data": tail.data.decode("utf-8", "surrogateescape")}
+    fields: Dict[str, Any] = tail._asdict()
+    return {"kind": LOG, **fields, "data": tail.data.decode("utf-8", "surrogateescape")}
 
 
-def read_tail(said: Mapping[str, Any]) -> Optional[TailMessage]:
-    """None: it is none, or makes no sense."""
-    text = said.get("data")
-    if said.get("kind") != LOG or not isinstance(text, str):
+def read_tail(message: Mapping[str, Any]) -> Optional[TailMessage]:
+    """Return the lines in a message, or None if it holds none or makes no sense."""
+    text = message.get("data")
+    if message.get("kind") != LOG or not isinstance(text, str):
         return None
     try:
         host, after, line, lines, settled = (
-            _number(said.get(name)) for name in TailMessage._fields[:5]
+            _number(message.get(name)) for name in TailMessage._fields[:5]
         )
         data = text.encode("utf-8", "surrogateescape")
     except ValueError:
@@ -50,10 +50,10 @@ def read_tail(said: Mapping[str, Any]) -> Optional[TailMessage]:
     return tail if whole and tail.line > tail.after else None
 
 
-def speaks_for(said: Mapping[str, Any]) -> Optional[List[int]]:
-    """The hosts; None: the message is about something else."""
-    hosts = said.get("hosts")
-    if said.get("kind") != TAILS or not isinstance(hosts, list):
+def speaks_for(message: Mapping[str, Any]) -> Optional[List[int]]:
+    """Return the hosts whose lines come, or None if the message is about something else."""
+    hosts = message.get("hosts")
+    if message.get("kind") != TAILS or not isinstance(hosts, list):
         return None
     return [host for host in cast(List[Any], hosts) if type(host) is int]
 

@@ -31,7 +31,8 @@ class VerdictDocument(TypedDict):
     step: Number | None
     host: Number | None
     device: str  #: such as `device 2 of host 1`; empty: none is to blame
-    blame: str  #: device, data or model; empty: nobody knows
+    #: device, data or model; empty: unknown
+    blame: str
     text: str
 
 
@@ -70,7 +71,8 @@ class ReportDocument(TypedDict, total=False):
     cause: AgentCause | None  #: of that error
     late: bool  #: of that error: something was not done in time, and nothing was found wrong
     unreached: UnreachedDocument | None  #: of that error
-    signalled: bool  #: the program was told to stop, or killed, before it ended
+    #: the agent or the host sent the program SIGTERM or SIGKILL before it ended
+    signalled: bool
     ran: Optional[float]  #: seconds from the program's start to its end, once it has ended
     notice: str  #: one of NOTICES
     maintenance: MaintenanceDocument | None  #: announced, perhaps days ahead; not a notice
@@ -157,7 +159,8 @@ class Phase(str, Enum):
     CLEARING = "clearing"  #: whatever holds the TPU is ended
     PREFLIGHT = "preflight"  #: devices and hosts are checked
     RUNNING = "running"  #: the program runs
-    STOPPING = "stopping"  #: it was told to stop
+    #: the agent ends the program
+    STOPPING = "stopping"
     EXITED = "exited"
 
     def __str__(self) -> str:
@@ -175,7 +178,7 @@ NOTICES = ("", PREEMPTED, MAINTENANCE)
 # Series --------------------------------------------------------------------------------------------------------------
 
 
-#: of one bucket and one name: the value, or the least, the greatest and the last one; None: none was told
+#: of one bucket and one name: the value, or the least, the greatest and the last one; None: the bucket has none
 Cell = Union[float, List[float], None]
 
 MAX_ROWS, MAX_NAMES = 240, 8  #: that are written

@@ -25,7 +25,8 @@ class SegmentFacts(NamedTuple):
     line: int  #: of its first line
     lines: int  #: that it holds
     at: float  #: when the first was written; seconds since the epoch
-    open: bool = False  #: more may come; agents that never say so wrote before it was said
+    #: more may come; older agents never write this
+    open: bool = False
 
 
 class Columns(NamedTuple):
@@ -42,12 +43,12 @@ class Columns(NamedTuple):
 
 
 def written(facts: SegmentFacts) -> Dict[str, str]:
-    said = {LINE: str(facts.line), LINES: str(facts.lines), AT: "%.3f" % facts.at}
-    return dict(said, **{OPEN: "1"}) if facts.open else said
+    metadata = {LINE: str(facts.line), LINES: str(facts.lines), AT: "%.3f" % facts.at}
+    return dict(metadata, **{OPEN: "1"}) if facts.open else metadata
 
 
 def read(metadata: Mapping[str, str]) -> Optional[SegmentFacts]:
-    """None: nothing is said, as by an older agent, or it makes no sense."""
+    """Return the facts in the metadata, or None if an older agent wrote none or they make no sense."""
     try:
         line, lines, at = int(metadata[LINE]), int(metadata[LINES]), float(metadata[AT])
     except (KeyError, ValueError):

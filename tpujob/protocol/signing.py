@@ -1,7 +1,7 @@
 """Keys and signatures for what hosts say to the backend, to each other and to later hosts. HMAC-SHA256 throughout.
 
-The backend derives each key from a secret that it alone has, so a key is kept nowhere: whoever reads the records, the
-bucket or a backup of either learns none. A host is told its keys over SSH.
+The backend derives each key from a secret that it alone has, so a key is kept nowhere: the records, the bucket
+and the backups of both hold none. A host gets its keys over SSH.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def sign(key: str, kind: str, *parts: Part) -> str:
 
 
 def verify(key: str, signature: object, kind: str, *parts: Part) -> bool:
-    """Whether somebody with the key has signed exactly this. `signature` may be anything."""
+    """Return whether the key's holder signed exactly these parts. `signature` may be anything."""
     return same(sign(key, kind, *parts), signature)
 
 

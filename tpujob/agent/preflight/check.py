@@ -1,4 +1,4 @@
-"""The check before a program starts. `cache.py` keeps what it finds, so that an attempt soon after need not ask the
+"""The check before a program starts. Its result is kept on the host, so that an attempt soon after need not ask the
 devices again.
 """
 
@@ -30,7 +30,8 @@ ROOM, ROOM_SHARE = 2 * 1024**3, 0.05  #: of the disk that must be free: bytes, a
 SKEW_WARNS, SKEW_FAILS = 60.0, 600.0  #: seconds between this host's clock and the storage's
 ARRIVAL = 2  #: times the budget, for hosts whose set-up takes longer than others'
 QUICK = 5.0  #: seconds that a part gets, at least, however long those before took
-SETTLE = 15.0  #: seconds for the hosts to tell each other what their devices said
+#: seconds for the hosts to exchange the results of their devices
+SETTLE = 15.0
 TRIES = 10.0  #: seconds that the storage may be away
 CURE = "add jax[tpu] to it, or leave out `env` and the bundled program brings its own"
 
@@ -40,7 +41,7 @@ class Preflight:
         self._attempt, self._asked = attempt, order
         self._plan, self._storage, self._aside = attempt.plan, attempt.storage, attempt.aside
         self._started = time.monotonic()
-        self._said: Dict[str, str] = {}
+        self._checks: Dict[str, str] = {}
         self._key: Record = {}
         self._skipped = False
         self._meetings = _meetings(attempt, order)
@@ -61,7 +62,7 @@ class Preflight:
                 self._devices()
                 passed = True
         finally:
-            save(passed, self._skipped, self._key, self._said, self._plan["attempt"])
+            save(passed, self._skipped, self._key, self._checks, self._plan["attempt"])
 
     # On this host
 
@@ -122,10 +123,10 @@ class Preflight:
     # Of all hosts
 
     def _facts(self) -> Record:
-        """What is installed where the program runs; empty: its Python cannot tell, and need not."""
+        """Return what is installed where the program runs; empty: its Python cannot tell, and need not."""
         seconds = max(QUICK, self._left())
         until = time.monotonic() + seconds
-        code, said = self._script("facts", seconds)
+        code, result = self._script("facts", seconds)
         if code != 0 and self._asked["required"]:
             if code == 127:
                 raise Failure("there is no python3 %s; %s" % (self._inside(), CURE))
@@ -135,9 +136,9 @@ class Preflight:
             raise Failure(text % code)
         if code != 0:
             return {}
-        installed: Record = said.get("versions") or {}
+        installed: Record = result.get("versions") or {}
         self.versions = {name: str(v)[:60] for name, v in installed.items() if v}
-        return said
+        return result
 
     def _meeting(self, facts: Record, fresh: bool) -> List[Record]:
         """The messages of all hosts, which agree. Raises Failure."""
@@ -217,22 +218,22 @@ class Preflight:
         self._attempt.log.note("pre-flight: the devices took %.1f s" % took)
 
     def _ask(self, seconds: float) -> Record:
-        """What `devices.py` found, with `error` (empty: all is well), `lies` and `device`."""
+        """Return what `devices.py` found, with `error` (empty: all is well), `lies` and `device`."""
         order: Record = dict(self._asked, host=self._plan["host"], spoilt=self._spoilt())
         order.update(seconds=seconds)
         until = time.monotonic() + seconds
-        code, said = self._script("check", seconds, json.dumps(order))
-        error = str(said.get("error") or "")
-        stage, late = said.get("stage", "its start"), False
-        if error and not said.get("wrong"):
+        code, result = self._script("check", seconds, json.dumps(order))
+        error = str(result.get("error") or "")
+        stage, late = result.get("stage", "its start"), False
+        if error and not result.get("wrong"):
             error = "%s, at %s" % (error, stage)
-        elif not error and not said.get("ok"):
+        elif not error and not result.get("ok"):
             late = time.monotonic() >= until
             how = "was not done within %.0f s" % seconds if late else "ended with code %d" % code
             error = "the check of the devices %s, at %s" % (how, stage)
-        device = str(said.get("device", ""))[:100]
-        lies = bool(said.get("lies"))
-        return dict(said, error=error[:400], lies=lies, late=late, device=device)
+        device = str(result.get("device", ""))[:100]
+        lies = bool(result.get("lies"))
+        return dict(result, error=error[:400], lies=lies, late=late, device=device)
 
     def _spoilt(self) -> Optional[int]:
         """The number of a device that is to seem bad, as an injected fault asks."""
@@ -268,7 +269,7 @@ class Preflight:
         return self._started + float(self._asked["seconds"]) - time.monotonic()
 
     def _note(self, check: str, text: str) -> None:
-        self._said[check] = text
+        self._checks[check] = text
         self._attempt.log.note("pre-flight: %s: %s" % (check, text))
 
 
@@ -339,11 +340,11 @@ def is_fresh(key: Record) -> bool:
     return recent and kept.get("passed") is True and kept.get("key") == key
 
 
-def save(passed: bool, skipped: bool, key: Record, said: Dict[str, str], attempt: int) -> None:
-    """Write down how a check ended. `skipped`: the devices were not asked, as an earlier check still holds; the time
-    stays that check's."""
+def save(passed: bool, skipped: bool, key: Record, checks: Dict[str, str], attempt: int) -> None:
+    """Write down how a check ended. `skipped`: the devices were not asked, as an earlier check still holds; the record
+    keeps the time of that check."""
     at = read_json(PREFLIGHT).get("at") if passed and skipped else time.time()
-    record = {"v": 1, "at": at, "passed": passed, "key": key, "checks": said}
+    record = {"v": 1, "at": at, "passed": passed, "key": key, "checks": checks}
     write_json(PREFLIGHT, dict(record, attempt=attempt))
 
 

@@ -26,7 +26,7 @@ Tell = Callable[..., None]
 
 
 class Wrong(Exception):
-    """What was expected and what was found; `device`: which one gave a wrong answer; empty: none, or nobody knows."""
+    """The devices are not as expected. `device` names the one that gave a wrong answer; empty: none, or unknown."""
 
     def __init__(self, text: str, device: str = "", lies: bool = False) -> None:
         super().__init__(text)
@@ -174,7 +174,7 @@ def _add(jax: Any, everywhere: List[Any]) -> None:
     shards = jax.jit(add, out_shardings=same)(given).addressable_shards
     wrong = [s for s in shards if (np.array(s.data) != count * (count + 1) / 2).any()]
     if wrong:
-        one = len(wrong) < len(shards)  # else whoever spoilt it may be anywhere
+        one = len(wrong) < len(shards)  # else any device may have spoilt it
         text = "the sum over all %d devices has a known answer, and came out wrong on %s"
         where = str(wrong[0].device)
         raise Wrong(text % (count, where), where if one else "", lies=True)
@@ -182,12 +182,12 @@ def _add(jax: Any, everywhere: List[Any]) -> None:
 
 def main() -> None:
     what, path = sys.argv[1:3]
-    said: Dict[str, Any] = {"ok": False, "stage": "its start"}
+    result: Dict[str, Any] = {"ok": False, "stage": "its start"}
 
     def tell(**more: Any) -> None:
-        said.update(more)
+        result.update(more)
         with open(path + ".tmp", "w", encoding="utf-8") as file:
-            json.dump(said, file)
+            json.dump(result, file)
         os.replace(path + ".tmp", path)
 
     if what == "facts":

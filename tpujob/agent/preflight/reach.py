@@ -17,7 +17,7 @@ SILENT = frozenset({errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH})
 
 
 def _is_silent(error: OSError) -> bool:
-    """Whether nothing answered. A port on which nobody listens refuses a connection, and that is an answer."""
+    """Return whether nothing answered. A port without a listener refuses a connection, and that is an answer."""
     return isinstance(error, socket.timeout) or error.errno in SILENT
 
 

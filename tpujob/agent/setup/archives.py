@@ -92,12 +92,12 @@ def _stays(name: str) -> bool:
 
 
 def _links_out(path: str) -> List[Tuple[str, str]]:
-    """Raises ValueError, OSError."""
+    """Return the name and target of each link in that file; none if it is missing. Raise ValueError, OSError."""
     if not os.path.exists(path):
         return []
     with open(path, "rb") as file:
-        said = json.load(file)
-    return [(str(name), str(target)) for name, target in said]
+        links = json.load(file)
+    return [(str(name), str(target)) for name, target in links]
 
 
 def keep(

@@ -77,8 +77,9 @@ class Container(Runtime):
         return [*self._docker, "run", *OPTIONS, *words, *variables, *self._args, self._image, *argv]
 
     def _variables(self, own: Dict[str, str]) -> List[str]:
-        """In a pipe that only this user opens, as other users see a command line, and a file would stay. A value with a
-        newline cannot be told so, and is given on the command line all the same. Raises Failure for a secret."""
+        """Return the arguments that set the variables. Values go through a pipe that only this user opens: other users
+        see a command line, and a file would stay. A value with a newline does not fit the pipe and stands on the
+        command line. Raise Failure if it is a secret."""
         self._pipe, plain = self._attempt.folder.docker_env, dict(own)
         several = [name for name, value in own.items() if "\n" in value]
         for name in several:
@@ -91,7 +92,7 @@ class Container(Runtime):
         remove_file(self._pipe)
         os.mkfifo(self._pipe, 0o600)
         text = "".join("%s=%s\n" % pair for pair in plain.items())
-        threading.Thread(target=_tell, args=(self._pipe, text), daemon=True).start()
+        threading.Thread(target=_write_pipe, args=(self._pipe, text), daemon=True).start()
         words = ["--env=%s=%s" % (name, own[name]) for name in several]
         return ["--env-file=%s" % self._pipe, *words]
 
@@ -110,8 +111,8 @@ class Container(Runtime):
             remove_file(self._pipe)
 
 
-def _tell(pipe: str, text: str) -> None:
-    """Wait until somebody reads the pipe, then write this."""
+def _write_pipe(pipe: str, text: str) -> None:
+    """Wait until a reader opens the pipe, then write the text to it."""
     with contextlib.suppress(OSError), open(pipe, "w", encoding="utf-8") as file:
         file.write(text)
 

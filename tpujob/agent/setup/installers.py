@@ -236,9 +236,9 @@ def shortcoming(texts: List[Tuple[str, str]], python: str) -> str:
     wanted = dict(pin for _, text in texts for pin in _PIN.findall(text))
     for name in FOR_TPU_ONLY if on_cpu() else ():
         wanted.pop(name, None)
-    said = output_of(["python3", "-c", _QUESTION, *wanted], 60)
+    answer = output_of(["python3", "-c", _QUESTION, *wanted], 60)
     try:
-        version, found = json.loads(said or b"")
+        version, found = json.loads(answer or b"")
     except ValueError:
         return "this host's python3 does not run"
     own = ".".join(map(str, version))

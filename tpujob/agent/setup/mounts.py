@@ -1,4 +1,4 @@
-"""Mounts buckets as folders, with gcsfuse. `settings` is all that gcsfuse is told.
+"""Mounts buckets as folders, with gcsfuse. `settings` returns its whole configuration.
 
 A mount is noted before it is made, so that a later agent can unmount it. What another program mounted at the same path
 from the same bucket is used, and left there.
@@ -114,9 +114,9 @@ def _mount(where: str, mount: MountOrder, note: Note, shared: bool) -> None:
         output_of(sudo(["sh", "-c", "echo user_allow_other >> /etc/fuse.conf"]), 20)
         options += ["-o", "allow_other"]
     began = time.monotonic()
-    said = _run([gcsfuse, "--config-file", file, *options, bucket, where], MOUNTING, note)
+    output = _run([gcsfuse, "--config-file", file, *options, bucket, where], MOUNTING, note)
     if where not in mounted():
-        raise Failure("%s cannot be mounted at %s: %s" % (mount["bucket"], where, said))
+        raise Failure("%s cannot be mounted at %s: %s" % (mount["bucket"], where, output))
     took = time.monotonic() - began
     return note("mount: %s is at %s after %.1f s" % (mount["bucket"], where, took))
 
@@ -140,15 +140,15 @@ def _gcsfuse(note: Note) -> str:
         return found
     as_root = ["bash", "-c", INSTALL] if os.geteuid() == 0 else sudo(["bash", "-c", INSTALL])
     if not as_root:
-        said = "this user may not install it by sudo"
+        why = "this user may not install it by sudo"
     elif not shutil.which("apt-get"):
-        said = "there is no apt to install it with"
+        why = "there is no apt to install it with"
     else:
         note("mount: installing gcsfuse")
-        said = _run(as_root, INSTALLING, note)
+        why = _run(as_root, INSTALLING, note)
     found = shutil.which("gcsfuse")
     if not found:
-        raise Failure("gcsfuse is not on this host: %s; install it in a start-up script" % said)
+        raise Failure("gcsfuse is not on this host: %s; install it in a start-up script" % why)
     return found
 
 
@@ -170,14 +170,14 @@ def _run(argv: List[str], patience: float, note: Note) -> str:
                 argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
             )
         try:
-            said = "exit code %d" % child.wait(patience)
+            end = "exit code %d" % child.wait(patience)
         except subprocess.TimeoutExpired:
             give_up(child)
-            said = "no end within %.0f s" % patience
+            end = "no end within %.0f s" % patience
     except OSError as error:
-        said = str(error)
+        end = str(error)
     with open(MOUNTS_LOG, encoding="utf-8", errors="replace") as file:
         lines = [line.strip() for line in file if line.strip()]
     for line in lines[-40:]:
         note("mount: %s" % line[:500])
-    return "%s; %s" % (lines[-1][:200], said) if lines else said
+    return "%s; %s" % (lines[-1][:200], end) if lines else end

@@ -31,11 +31,11 @@ def may_install(setup: str) -> bool:
 
 
 def wait_for_others(note: Note, patience: float = PATIENCE) -> None:
-    """Return when nobody holds a lock on two looks in a row, or after `patience` seconds; the log says which."""
+    """Return when no lock is held on two looks in a row, or after `patience` seconds; the log says which."""
     holder = _holder()
     if holder is None:
         return
-    begin = said = time.monotonic()
+    begin = noted = time.monotonic()
     note("waiting for %s, which installs packages (%s)" % holder)
     free = 0
     while free < 2:
@@ -43,17 +43,17 @@ def wait_for_others(note: Note, patience: float = PATIENCE) -> None:
         if now - begin > patience:
             note("packages are still being installed after %.0f s: going on" % (now - begin))
             return
-        if now - said > SAY_EVERY and holder is not None:
-            said = now
+        if now - noted > SAY_EVERY and holder is not None:
+            noted = now
             note("still waiting for %s (%s)" % holder)
         time.sleep(PAUSE)
         holder = _holder()
         free = 0 if holder else free + 1
-    note("nobody installs packages any more, after %.0f s" % (time.monotonic() - begin))
+    note("the package locks are free after %.0f s" % (time.monotonic() - begin))
 
 
 def _holder() -> Optional[Tuple[str, str]]:
-    """The program and the lock file that it holds; None: nobody holds one."""
+    """Return a program and the lock file that it holds, or None if no lock is held."""
     files: Dict[str, str] = {}
     for path in os.environ.get("TPUJOB_PACKAGE_LOCKS", LOCKS).split(":"):
         try:

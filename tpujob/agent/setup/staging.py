@@ -26,7 +26,8 @@ THREADS = 16
 PART = 64 * 1024 * 1024  #: bytes of a file that one request fetches
 SPARE = 256 * 1024 * 1024  #: bytes that stay free beside the data
 TELL_EVERY = 10.0  #: seconds between two lines about the progress
-LEFT_OUT = 5  #: names that are told of those that cannot be files
+#: how many names that cannot be files a line of the log lists
+LEFT_OUT = 5
 
 
 class _File(NamedTuple):
@@ -83,7 +84,7 @@ class Staging:
             self._fetch_all(missing)
 
     def _wanted(self) -> Dict[str, _File]:
-        """By path. What no file can be called is left out, and told."""
+        """Return the files to fetch, by path. The log names the objects whose names no file can have."""
         found: Dict[str, _File] = {}
         odd: List[str] = []
         for one in self._again(lambda: list(self._storage.objects(self._source))):
@@ -97,9 +98,9 @@ class Staging:
         for path in [p for p in found if _is_below_a_file(p, found, self.folder)]:
             odd.append(found.pop(path).object.name)
         if odd:
-            told = ", ".join(map(repr, odd[:LEFT_OUT]))
+            names = ", ".join(map(repr, odd[:LEFT_OUT]))
             self._note(
-                "data: %s: %d names that no file can have: %s" % (self._name, len(odd), told)
+                "data: %s: %d names that no file can have: %s" % (self._name, len(odd), names)
             )
         if not found:
             raise Failure("there is nothing below %s" % self._source)

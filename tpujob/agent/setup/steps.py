@@ -99,7 +99,7 @@ def stage_data(attempt: HostAttempt) -> None:
         try:
             attempt.aside(staging.run)
         finally:
-            staging.cancel()  # if it was told to stop, threads end soon
+            staging.cancel()  # if the attempt has to stop, threads end soon
 
 
 def restore_outputs(attempt: HostAttempt) -> None:

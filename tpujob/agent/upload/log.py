@@ -62,7 +62,7 @@ class Log:
         """Add a line of the agent's own."""
         line = self.redactor.redact((tag + text).encode("utf-8", "replace"))
         self._add([line], b"")
-        if self._done.is_set():  # nobody ships it any more: `agent.log` has it
+        if self._done.is_set():  # the log has ended: the line goes to `agent.log`
             with contextlib.suppress(OSError):
                 os.write(1, line + b"\n")
 

@@ -1,8 +1,8 @@
 """Folders of the program that outlive the host: they are kept in the bucket, and are there again in the next attempt.
 
 For programs that write checkpoints and results to plain files. What is new goes to the bucket at each checkpoint that
-the program tells, every few minutes, and at its end. A checkpoint counts as committed once the bucket has it. Files go
-up in the order in which they were written, so what a killed host leaves in the bucket is a state that its disk had.
+the program reports, every few minutes, and at its end. A checkpoint counts as committed once the bucket has it. Files
+go up in the order in which they were written, so what a killed host leaves in the bucket is a state that its disk had.
 
 Anybody with a right to the bucket can write objects. So only content that a signed list names is restored
 (`output_list.py`), and no file is written through a symbolic link.
@@ -34,8 +34,10 @@ from tpujob.agent.storage import (
 from tpujob.agent.upload.output_list import Content, OutputList
 
 THREADS = 8  #: that fetch what an earlier attempt kept
-EVERY = 300.0  #: seconds between two looks for new files, while the program tells no checkpoint
-SETTLED = 2.0  #: seconds for which a file has not changed, unless a checkpoint was told or the program has ended
+#: seconds between two looks for new files, while the program reports no checkpoint
+EVERY = 300.0
+#: seconds for which a file has not changed, unless a checkpoint was reported or the program has ended
+SETTLED = 2.0
 PATIENCE = 600.0  #: seconds that all of it is tried at the end
 RETRY = 5.0  #: seconds between two tries for a checkpoint, and at the end
 BATCH = 256 * 1024**2  #: bytes that are hashed before the list is written and they are sent
@@ -83,7 +85,8 @@ class Outputs:
         self._kept: Dict[str, _Version] = {}  #: what the bucket has, by path below `work`
         self._lock = threading.Lock()
         self._asked, self._over = threading.Event(), threading.Event()
-        self._told: Optional[int] = None  #: the newest checkpoint that the program told
+        #: the newest checkpoint that the program reported
+        self._newest: Optional[int] = None
         self.checkpoint: Optional[int] = None  #: the newest that the bucket has
         self._frozen = False
         self._wake: Optional[Wake] = None
@@ -99,7 +102,7 @@ class Outputs:
         signed, objects = insist(self._list.read), insist(self._objects)
         if objects and not signed:
             text = "no list that this host has signed names %s below %s: an earlier version of tpujob wrote them, or "
-            text += "somebody removed the list. Delete these objects to start without them; "
+            text += "the list was removed. Delete these objects to start without them; "
             text += "docs/data.md, Outputs, says how to use them"
             raise UnsignedOutputs(text % (_many(len(objects), "object"), self._where))
         named = {name: one for name, one in objects.items() if self._allowed(one)}
@@ -210,14 +213,14 @@ class Outputs:
     # While it runs
 
     def follow(self, wake: Wake) -> None:
-        """Keep what is new from now on, until `finish`. `wake` is told when a checkpoint is safe."""
+        """Keep what is new from now on, until `finish`. Wake `wake` when the bucket has a checkpoint."""
         self._wake = wake
         threading.Thread(target=self._follow, name="outputs", daemon=True).start()
 
-    def told(self, checkpoint: Optional[int]) -> Optional[int]:
-        """The program's newest checkpoint; returns the newest that the bucket has."""
-        if checkpoint is not None and checkpoint != self._told:
-            self._told = checkpoint
+    def note_checkpoint(self, checkpoint: Optional[int]) -> Optional[int]:
+        """Take the program's newest checkpoint. Return the newest that the bucket has."""
+        if checkpoint is not None and checkpoint != self._newest:
+            self._newest = checkpoint
             self._asked.set()
         return self.checkpoint
 
@@ -254,7 +257,7 @@ class Outputs:
         with self._lock:
             if self._frozen:
                 return ""
-            checkpoint = self._told  # told before the files are looked at
+            checkpoint = self._newest  # read before the files are looked at
             try:
                 whole = self._bring_up(settled)
             except (OSError, StorageError) as error:

@@ -1,4 +1,4 @@
-"""Reads what the program says of itself."""
+"""Reads the progress that the program reports."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class ProgressReader:
         self._path, self._offset, self._rest = path, 0, b""
         self.facts: ReportDocument = {"metrics": {}}
         self.held = False  #: a checkpoint counts once it is confirmed: the bucket gets it later
-        self.told: Any = None  #: the newest checkpoint that the program told
+        #: the newest that the program reported
+        self.newest_checkpoint: Any = None
         self._kept: Deque[Any] = deque(maxlen=KEPT)
         self.nonfinite = False  #: the newest loss that the program reported was not finite
         self.signs = 0  #: phases, steps and checkpoints so far
@@ -75,7 +76,7 @@ class ProgressReader:
             self.facts["first_step"] = first_step
 
     def _checkpoint(self, step: Any) -> None:
-        self.told = step
+        self.newest_checkpoint = step
         if not self.held:
             self._keep(step)
 

@@ -47,7 +47,7 @@ class Redactor:
 
 
 class Stream:
-    """One stream on its way through: `feed` gives out what is safe to tell, and keeps back what may be the beginning of
+    """One stream on its way through: `feed` returns what is safe to send, and keeps back what may be the beginning of
     a value, never beyond the last end of a line. What is kept back is shorter than the longest value."""
 
     def __init__(self, known: Redactor) -> None:
@@ -56,21 +56,21 @@ class Stream:
         self._hidden = 0  #: bytes of what is held that belong to a value that was replaced already
 
     def feed(self, data: bytes) -> bytes:
-        """What can be told after these bytes."""
+        """Take these bytes, and return what is safe to send now."""
         if not self._known.marks:
             return data
         if self._held:
             data = self._held + data
         cut = self._open(data)
         if self._hidden or any(value in data for value, _ in self._known.marks):
-            return self._told(data, cut)
+            return self._replace_values(data, cut)
         self._held = data[cut:]
         return data[:cut] if cut < len(data) else data
 
     def rest(self) -> bytes:
-        """What was kept back, at the end of the stream."""
-        told, self._held, self._hidden = self._held[self._hidden :], b"", 0
-        return told
+        """Return what was kept back, at the end of the stream."""
+        rest, self._held, self._hidden = self._held[self._hidden :], b"", 0
+        return rest
 
     def _open(self, data: bytes) -> int:
         """Where the earliest beginning of a value lies whose end has not come; the length of `data`: nowhere."""
@@ -85,10 +85,10 @@ class Stream:
             cut = at if at >= 0 else cut
         return cut
 
-    def _told(self, data: bytes, cut: int) -> bytes:
-        """`data` up to `cut`, with every value in it replaced once; the rest is held."""
+    def _replace_values(self, data: bytes, cut: int) -> bytes:
+        """Return `data` up to `cut`, with every value in it replaced once. Hold the rest."""
         out: List[bytes] = []
-        done = self._hidden  #: up to here nothing is left to tell
+        done = self._hidden  #: up to here everything is in `out` or replaced
         for start, end, mark in self._found(data):
             if start >= cut:
                 break

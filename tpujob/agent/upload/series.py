@@ -43,21 +43,21 @@ class Series:
         self._names: List[str] = []
         self._lock = threading.Lock()
 
-    def step(self, step: Any, at: float, told: Dict[str, Any]) -> None:
-        """A step is over; of what was told with it, its numbers count."""
+    def step(self, step: Any, at: float, values: Dict[str, Any]) -> None:
+        """Add a step that is over, with the numbers among its values."""
         with self._lock:
             if not self._buckets or self._buckets[-1].steps >= self._each:
                 self._buckets.append(_Bucket())
             newest = self._buckets[-1]
             newest.step, newest.at, newest.steps = step, at, newest.steps + 1
-            for name, value in told.items():
+            for name, value in values.items():
                 if name not in _PLACES:
                     self._put(name, value)
             if len(self._buckets) > MAX_ROWS:
                 self._halve()
 
     def metric(self, name: str, value: Any) -> None:
-        """A number that was told after the newest step."""
+        """Add a number that was reported after the newest step."""
         with self._lock:
             self._put(name, value)
 
@@ -78,12 +78,12 @@ class Series:
         self._buckets = self._buckets[::2]
 
     def line(self) -> bytes:
-        """As it is shipped, at most `MAX_SERIES` bytes; empty: no step was told."""
+        """Return the series as it is shipped, in at most `MAX_SERIES` bytes; empty: no step was reported."""
         with self._lock:
             while self._buckets:
                 rows = [_row(bucket, self._names) for bucket in self._buckets]
-                said: SeriesDocument = {"v": 1, "names": [*self._names], "rows": rows}
-                text = json.dumps(said, separators=(",", ":"))
+                document: SeriesDocument = {"v": 1, "names": [*self._names], "rows": rows}
+                text = json.dumps(document, separators=(",", ":"))
                 if len(text) <= MAX_SERIES:
                     return text.encode()
                 self._halve()

@@ -44,10 +44,10 @@ class SealedFiles:
             raise BrokenSeal("%s is not what was sealed" % one.name) from error
 
     def put(self, name: str, path: str) -> bool:
-        """Seal a file and write it whole or not at all, unless there is a sealed one already; whether it was written.
-        Raises StorageError, OSError."""
-        said = digest_of(path)
-        sealed = {DIGEST: said, SEAL: self._seal(name, said)}
+        """Seal a file and write it whole or not at all, unless there is a sealed one already. Return whether it was
+        written. Raise StorageError, OSError."""
+        digest = digest_of(path)
+        sealed = {DIGEST: digest, SEAL: self._seal(name, digest)}
         over = self._others.get(name, "0")
         try:
             self._storage.put_file(self._where + name, path, metadata=sealed, over=over)

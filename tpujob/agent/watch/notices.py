@@ -16,22 +16,22 @@ UPCOMING_EVERY = 60.0
 
 
 class Notices:
-    """`said` is the newest notice, one of NOTICES."""
+    """Asks the metadata server for notices, on a thread of its own. `newest` is one of NOTICES."""
 
     def __init__(self, metadata: MetadataClient, progress: ProgressReader) -> None:
         self._metadata, self._progress = metadata, progress
-        self.said = ""
+        self.newest = ""
         self.upcoming: Optional[MaintenanceDocument] = None  #: announced for later; no notice
         self._heard = 0.0  #: monotonic
         self._saved_before: Any = None  #: the step of the newest checkpoint then
         threading.Thread(target=self._watch, name="metadata", daemon=True).start()
 
     def ask(self) -> None:
-        """Ask once more, now."""
-        self.said = self.said or self._metadata.notice() or ""
+        """Ask the metadata server once more, now."""
+        self.newest = self.newest or self._metadata.notice() or ""
 
     def heard(self) -> None:
-        """The program is told of the notice now."""
+        """Note that the program gets the notice now."""
         if not self._heard:
             self._heard = time.monotonic()
             self._saved_before = self._progress.facts.get("checkpoint")
@@ -46,10 +46,10 @@ class Notices:
     def _watch(self) -> None:
         """Ask once a second while the server answers, rarely while it does not."""
         delay, due = 1.0, 0.0
-        while self.said != PREEMPTED:
+        while self.newest != PREEMPTED:
             notice = self._metadata.notice()
             if notice is not None and time.monotonic() >= due:
                 self.upcoming, due = self._metadata.upcoming(), time.monotonic() + UPCOMING_EVERY
-            self.said = notice or self.said
+            self.newest = notice or self.newest
             delay = min(delay * 2, 60) if notice is None else 1.0
             time.sleep(delay)

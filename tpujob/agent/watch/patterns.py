@@ -102,8 +102,8 @@ class PatternWatch:
                 self._strikes[name] += 1
                 if self._strikes[name] >= STRIKES:
                     del self._patterns[name]
-                    said = "watch.%s takes too long on this output: it is not watched for any more"
-                    self._note(said % name)
+                    text = "watch.%s takes too long on this output: it is not watched for any more"
+                    self._note(text % name)
                     return
 
     def _scan(self, name: str, pattern: Pattern[str], lines: List[str], done: List[int]) -> None:

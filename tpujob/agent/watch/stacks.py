@@ -63,8 +63,8 @@ def _spied(pids: List[int], path: str) -> List[str]:
     lines: List[str] = []
     for pid in pids if spy else ():
         argv = [str(spy), "dump", "--pid", str(pid)]
-        said = output_of(argv, SPY_PATIENCE) or output_of(sudo(argv), SPY_PATIENCE) or b""
-        text = said.decode("utf-8", "replace").splitlines()
+        dump = output_of(argv, SPY_PATIENCE) or output_of(sudo(argv), SPY_PATIENCE) or b""
+        text = dump.decode("utf-8", "replace").splitlines()
         lines += [line for line in text if line.strip() and not line.startswith("Python v")]
     return lines
 
@@ -78,7 +78,7 @@ def _catches(pid: int, number: int) -> bool:
 
 
 def _dumped(pids: Set[int], log: Log) -> List[str]:
-    """What faulthandler writes, the thread that was at work first."""
+    """Return what faulthandler writes, the thread that was at work first."""
     if not pids:
         return []
     mark = log.count
@@ -91,6 +91,6 @@ def _dumped(pids: Set[int], log: Log) -> List[str]:
         if fresh and len(fresh) == len(lines):
             break  # nothing more comes
         lines = fresh
-    said = [line.decode("utf-8", "replace") for line in lines]
-    start = next((i for i, line in enumerate(said) if line.startswith("Current thread")), 0)
-    return said[start:] + said[:start]
+    text = [line.decode("utf-8", "replace") for line in lines]
+    start = next((i for i, line in enumerate(text) if line.startswith("Current thread")), 0)
+    return text[start:] + text[:start]

@@ -14,7 +14,8 @@ from tpujob.agent.watch.stacks import collect
 from tpujob.protocol import Plan, StallRule, VerdictDocument
 from tpujob.protocol.limits import MAX_VERDICT_TEXT
 
-EARLY = 5.0  #: seconds before the limit, so that whoever acts on the limit finds the stacks
+#: seconds before the limit, so that the backend finds the stacks when it acts on the limit
+EARLY = 5.0
 
 
 class Supervision:

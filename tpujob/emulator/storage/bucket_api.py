@@ -69,7 +69,7 @@ class BucketApi:
         return answer(request, layout)
 
     async def list_folders(self, request: Request, bucket: str) -> Response:
-        """Nobody can make one here; `gcloud storage rm -r` asks for them."""
+        """Return an empty list: no managed folder can be made here. `gcloud storage rm -r` asks for them."""
         known_bucket(self.disk, bucket)
         return answer(request, {"kind": "storage#managedFolders"})
 
@@ -83,7 +83,7 @@ class BucketApi:
         return answer(request, policy_json(changed))
 
     async def test_permissions(self, request: Request, bucket: str) -> Response:
-        """Whoever asks has them all."""
+        """Grant every permission that the caller asks for."""
         known_bucket(self.disk, bucket)
         granted = request.all("permissions")
         return answer(
