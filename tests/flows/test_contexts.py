@@ -75,7 +75,7 @@ def people(cloud: Cloud, tmp_path: Path) -> Iterator[list[Person]]:
         person.backend.loop.start()
     yield people
     for person in people:
-        person.backend.loop.stop()
+        person.backend.stop()
     storage.stop()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.stage import Stage
-from tpujob.domain.decide.holding import TOLD_WITHIN
+from tpujob.domain.decide.holding import REPORTED_WITHIN
 from tpujob.domain.model import Cause, Outcome, State
 from tpujob.domain.observations import SliceState
 from tpujob.protocol import paths
@@ -125,7 +125,7 @@ def test_what_one_host_reported_is_kept_though_the_other_one_is_silent(
     if other == "is killed with its slice":
         stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
     job = stage.until(job_id, lambda job: job.attempts[0].progress.checkpoint == 79)
-    assert stage.clock.now() - (job.attempts[0].ended_at or 0) >= 10 + TOLD_WITHIN
+    assert stage.clock.now() - (job.attempts[0].ended_at or 0) >= 10 + REPORTED_WITHIN
     assert stage.kinds(job_id).count("progressed") == 2, "its first step, and how it ended"
     assert stage.api.get(job_id)["checkpoint"] == 79
 
@@ -153,7 +153,7 @@ def test_hosts_that_have_not_begun_are_not_waited_for(stage: Stage) -> None:
     stage.api.delete(job_id)
     stage.until(job_id, State.CANCELLED)
     at = {event.kind: event.at for event in stage.store.events(job_id)}
-    assert at["release_started"] - at["held"] < TOLD_WITHIN
+    assert at["release_started"] - at["held"] < REPORTED_WITHIN
 
 
 @pytest.mark.parametrize("trouble", ["reports cannot be read", "no host reports its end"])
@@ -165,7 +165,7 @@ def test_a_delete_waits_for_last_reports_for_a_bounded_time(stage: Stage, troubl
     if trouble == "reports cannot be read":
         stage.faults.broken.add("blobs")
     job = stage.until(job_id, State.RELEASING)
-    assert job.state_since - asked_at < 10 + TOLD_WITHIN + 5
+    assert job.state_since - asked_at < 10 + REPORTED_WITHIN + 5
     stage.until(job_id, State.CANCELLED)
 
 

@@ -53,6 +53,10 @@ class ObjectCopies:
     def __init__(self, objects: Objects, clock: Callable[[], float] = time.monotonic) -> None:
         self._objects, self._clock = objects, clock
 
+    def close(self) -> None:
+        """Close its connections; a later call opens new ones."""
+        self._objects.close()
+
     def compare(self, source: str, target: str, *, timeout: float) -> Comparison:
         until = self._clock() + timeout
         found = [0, 0, 0, 0]

@@ -24,9 +24,10 @@ _RANK = {role: rank for rank, role in enumerate(Role)}
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever asks, as the door has recognised them."""
+    """The caller of a method, as the service has identified them."""
 
-    id: str  #: never changes and is never given to somebody else, such as `uid:1000`; owner of jobs
+    #: such as `uid:1000`; it never changes, and never becomes another person's; owner of jobs
+    id: str
     name: str  #: for people: a login or an e-mail address
     role: Role | None = None  #: None: known, and allowed nothing
 
@@ -39,7 +40,7 @@ class Principal:
         return self.role is not None and _RANK[self.role] >= _RANK[role]
 
 
-#: the backend for itself, where nobody has asked
+#: the backend itself, for work that no caller has asked for
 BACKEND = Principal("backend", "tpujob", Role.ADMIN)
 #: whatever calls the backend once a minute: it may make the backend's passes, and nothing else
 SCHEDULER = Principal("scheduler", "Cloud Scheduler")
@@ -48,7 +49,7 @@ SCHEDULER = Principal("scheduler", "Cloud Scheduler")
 class AccessRule(NamedTuple):
     """The least role that a method needs."""
 
-    own: Role  #: for what is the caller's own, and for what belongs to nobody
+    own: Role  #: for what is the caller's own, and for what has no owner
     others: Role | None = None  #: for the jobs of others; None: the method is about no single job
 
 
@@ -69,7 +70,7 @@ def check(who: Principal, method: str, rule: AccessRule | None) -> None:
     without a rule is refused to everybody."""
     if rule is None:
         raise Forbidden(
-            f"nobody may call {method}: it is missing from the table of who may do what"
+            f"no access rule allows {method}: it is missing from the table of who may do what"
         )
     if (who.id, method) != (SCHEDULER.id, "tick"):
         _need(who, rule.own, method)

@@ -51,9 +51,9 @@ class HostPlan:
 
     host: int
     document: Plan
-    #: variables of set-up and the program that are told to the host over SSH, and written nowhere
+    #: variables of set-up and the program that the host gets over SSH, and that are written nowhere
     secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    #: with which the host signs what it says, and what it leaves for later hosts; told as the secrets are
+    #: with which the host signs its reports, and what it leaves for later hosts; sent as the secrets are
     key: str = field(default="", repr=False)
     cache_key: str = field(default="", repr=False)
 
@@ -75,14 +75,14 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """An action did not take effect, or nobody knows; it is repeated."""
+    """An action did not take effect, or its effect is not known; it is repeated."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """A remote service said no."""
+    """A remote service refused an action."""
 
     cause: Cause
     error: str

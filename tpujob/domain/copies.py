@@ -14,7 +14,7 @@ class Dataset:
 
     name: str
     source: str  #: as the job file says it; any scheme
-    base: str  #: what copies are made of: the source itself, or where whoever submitted the job put it
+    base: str  #: what copies are made of: the source itself, or its upload at the job's submission
     location: str  #: of `base`: a region, or a continent such as `us`
     local: tuple[str, ...]  #: regions in which reading `base` is free
     at: Mapping[str, str]  #: by region: where jobs there read it; `base`: nothing is copied
@@ -39,7 +39,7 @@ class CopyProgress:
     tokens: Mapping[str, str] = field(default_factory=dict[str, str])  #: rewrites under way
     objects: int = 0  #: copied so far, as are the bytes
     bytes: int = 0
-    same: int = 0  #: found at the target, whoever copied them
+    same: int = 0  #: found at the target, of this copy or another one
     same_bytes: int = 0
     total: int | None = None  #: objects at the source when it began; None: too many to count first
     total_bytes: int | None = None

@@ -31,7 +31,7 @@ class EventKind(StrEnum):
     ATTEMPT_RUNNING = "attempt_running"
     PROGRESSED = "progressed"
     WATCHED = "watched"  #: there is no word of some hosts
-    REPORTS_IGNORED = "reports_ignored"  #: somebody else writes where its hosts report
+    REPORTS_IGNORED = "reports_ignored"  #: others write where its hosts report
     SLICE_MISSING = "slice_missing"  #: absent at first sight; a second look decides
     SLICE_FOUND = "slice_found"
     ATTEMPT_ENDED = "attempt_ended"  #: and the slice is given back
@@ -262,6 +262,6 @@ class Event:
     state: State
     text: str  #: one sentence for people
     payload: Payload | None = None  #: of the type that `PAYLOADS` has for its kind
-    by: str = ""  #: the name of whoever asked for it; empty: the backend did it by itself
+    by: str = ""  #: the name of the person who asked for it; empty: the backend did it by itself
     seq: int = 0  #: the version of the job that it made; 0 until it is stored
     schema_version: int = SCHEMA_VERSION

@@ -118,7 +118,7 @@ def of_history(first: Job, events: Sequence[Event], job: Job) -> list[Broken]:
 
 
 def unclaimed(names: Iterable[str], jobs: Iterable[Job]) -> list[str]:
-    """Those of our slices in the cloud that no job expects to be there: what is billed and owned by nobody."""
+    """Return our slices in the cloud that no job expects to be there: they are billed and have no owner."""
     claimed = {s.name for job in jobs for s in job.slices if s.gone_at is None}
     return [name for name in names if name not in claimed]
 
@@ -142,7 +142,7 @@ def _slices(job: Job) -> Iterable[tuple[str, str]]:
         if one.delete_asked_at is not None and not one.delete_reason:
             yield "I5", f"{one.name} was deleted without a reason"
         if one.gone_at is not None and one.delete_asked_at is None:
-            yield "I2", f"{one.name} is called gone, but nobody asked for its end"
+            yield "I2", f"{one.name} is called gone, but its deletion was not asked for"
     if job.state is State.RELEASING and job.then is None:
         yield "I6", "it is being released, and nothing says what comes then"
 

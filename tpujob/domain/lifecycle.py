@@ -111,7 +111,7 @@ def next_state(state: State, kind: EventKind) -> State:
 def event(
     job: Job, kind: EventKind, at: float, text: str, payload: Payload | None = None, *, by: str = ""
 ) -> Event:
-    """The event `kind` for `job`, with the state that it causes. `by`: the name of whoever asked for it."""
+    """Return the event `kind` for `job`, with the state that it causes. `by`: who asked for it, by name."""
     state = next_state(job.state, kind)
     assert type(payload) is PAYLOADS.get(kind, type(None)), f"{kind} does not carry {payload}"
     return Event(kind, at, state, text, payload, by)
@@ -317,7 +317,7 @@ def _fields(payload: CopyStarted) -> dict[str, Any]:
 
 
 def _change_copy(job: Job, id: str, **changes: Any) -> Job:
-    """The newest of that name: a person's `resume` begins the same anew."""
+    """Change the newest copy of that name: a person's `resume` begins the same copy again."""
     newest = max(n for n, copy in enumerate(job.copies) if copy.id == id)
     changed = (replace(c, **changes) if n == newest else c for n, c in enumerate(job.copies))
     return replace(job, copies=tuple(changed))

@@ -18,7 +18,8 @@ _NAME = re.compile(r"[a-z0-9_][a-z0-9._+-]{0,63}(@[a-z0-9-]+(\.[a-z0-9-]+)+)?", 
 class Member:
     name: str  #: a login or an e-mail address
     role: Role
-    id: str = ""  #: of the principal who first came under this name; empty: nobody has yet
+    #: of the principal who first signed in under this name; empty: there was none yet
+    id: str = ""
 
     @property
     def principal(self) -> Principal:
@@ -45,15 +46,15 @@ def role_of(given: str) -> Role:
 
 
 def pinned(member: Member | None, id: str, name: str) -> Member:
-    """The member whom that principal is, with the id kept from now on. A name is believed once: later, somebody else
-    under the same name is a stranger. Raises Forbidden."""
+    """Return the member of that name, with the principal's id. The first id that comes under a name is kept: raise
+    Forbidden for another one, and for a name that is no member's."""
     if member is None:
         raise Forbidden(
             f"{name} is not a member", hint="An admin adds members: `tpujob members add NAME ROLE`."
         )
     if member.id not in ("", id):
         raise Forbidden(
-            f"{name} is a member, but was somebody else when last seen",
+            f"{name} is a member, but had another id when last seen",
             hint=f"An admin removes and adds the name again: `tpujob members remove {name}`.",
         )
     return replace(member, id=id)

@@ -112,7 +112,8 @@ class Slice:
     role: SliceRole = SliceRole.SERVING
     endpoints: tuple[Endpoint, ...] = ()
     ready_at: float | None = None  #: billing starts here
-    missing_since: float | None = None  #: first seen absent although nobody saw it being deleted
+    #: when a look first found it absent although no look saw its deletion
+    missing_since: float | None = None
     #: first seen being suspended by the cloud, when it was to be deleted: that waits (`decide/releasing.py`)
     suspending_since: float | None = None
     in_queue: bool = False  #: the cloud keeps the request in its queue, as was last stored
@@ -148,7 +149,8 @@ class Verdict:
     step: int | None = None  #: the step at which it was seen; None: the line does not say
     host: int | None = None
     device: str = ""  #: as the program names it
-    blame: str = ""  #: `device`, `data` or `model` after a replay; empty: nobody has replayed it
+    #: `device`, `data` or `model` after a replay; empty: the step was not replayed
+    blame: str = ""
     text: str = ""  #: one sentence, or the line that was matched
 
 
@@ -227,13 +229,13 @@ class Attempt:
         str, ...
     ] = ()  #: the machines below its hosts, by host; empty where they are not known
     verdict: Verdict | None = None
-    unreached: Unreached | None = None  #: None: the hosts reached each other, or nobody tried
+    #: None: the hosts reached each other, or did not try
+    unreached: Unreached | None = None
     resume_before: int = 0  #: it may only resume from a checkpoint of an earlier step; 0: from any
     #: of what the program runs with, by name, the same on all hosts; empty: nothing was checked
     versions: Mapping[str, str] = field(default_factory=dict[str, str])
-    first_step_at: float | None = (
-        None  #: when a step was first seen; None: none, or nobody noted it
-    )
+    #: when a step was first seen; None: none, or the time was not noted
+    first_step_at: float | None = None
     first_step: int | None = None  #: that step; the hosts' own word is in `progress`
     idle: float | None = None  #: it ended in a hang, after so many seconds without progress
     signed: bool = False  #: its hosts sign what they say; False: of before they did
@@ -323,12 +325,14 @@ class Job:
     fresh_at: float = 0.0  #: when a person last set it going again after it had ended
     rests: tuple[Rest, ...] = ()
     grants: tuple[Grant, ...] = ()  #: of its context, as they were at its submission
-    #: micro-dollars that it may cost, as was last said after its submission; None: what its spec says
+    #: micro-dollars that it may cost, as last set after its submission; None: what its spec says
     spend_limit: int | None = None
-    warned_limit: int | None = None  #: the limit of which it was told that 80 % are used
+    #: the limit for which the job has the warning that 80 % are used
+    warned_limit: int | None = None
     data: tuple[Dataset, ...] = ()  #: what it reads, and where in each region that it may run in
     copies: tuple[Copy, ...] = ()  #: made or being made for it
-    owner: str = ""  #: a `Principal.id`; empty: of before there were owners, or of nobody
+    #: a `Principal.id`; empty: the job has no owner, or is older than owners are
+    owner: str = ""
     folder: str = ""  #: of its owner, in each bucket; empty: the bucket itself
     #: of its workdir and its slices: random, so that a job of a lost store that had the same id shares no object and no
     #: slice with this one; empty: created before there were such words

@@ -88,7 +88,8 @@ class HostReport:
     error_cause: Cause | None = None
     late: bool = False  #: the error is that something was not done in time; nothing was found wrong
     unreached: Unreached | None = None  #: the error is that this host got no answer
-    signalled: bool = False  #: its program was told to stop, or killed, before it ended
+    #: the program got a signal to stop, or was killed, before it ended
+    signalled: bool = False
     ran: float | None = None  #: seconds from its program's start to its end; None: it has not ended
     notice: str = ""  #: `preempted` or `maintenance`, from the metadata server
     maintenance: Maintenance | None = None  #: announced for later
@@ -116,7 +117,7 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Circuit:
-    """An offer that was refused: nobody asks for it before `until`, then one job at a time."""
+    """An offer that was refused: no job asks for it before `until`, then one job at a time."""
 
     cause: Cause  #: STOCKOUT or QUOTA
     refusals: int  #: in a row
@@ -138,8 +139,8 @@ class Account:
     )
     burn: int  #: an hour, at that moment
     at: float
-    unpriced: str = ""  #: a slice that is billed at a price that nobody knows
-    until: float | None = None  #: when it begins anew; None: never
+    unpriced: str = ""  #: a slice that is billed at an unknown price
+    until: float | None = None  #: when the next period begins; None: never
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,7 @@ class Observation:
 
     slices: Mapping[str, SliceSeen] = field(default_factory=dict[str, SliceSeen])  #: by slice name
     reports: tuple[HostReport, ...] | Unknown = ()  #: of the newest attempt only
-    disturbed: bool = False  #: where hosts report, somebody else has written lately
+    disturbed: bool = False  #: where hosts report, others have written lately
     ignored: Ignored | None = None  #: what was not believed there; None: nothing
     readable_for: float = 0.0  #: seconds for which reports could be read without a break
     #: seconds since every host had taken the start of the attempt; None: not that anybody knows

@@ -53,8 +53,8 @@ def payload(event: _Old) -> _Old:
 
 def _end(data: _Old, text: str) -> _Old:
     known = _some(data, "outcome", "cause", "host", "progress", "physical", "verdict")
-    told = {"message": _own(text), "evidence": _evidence(data)}
-    return {"cause": None, "host": None, **known, **told}
+    shown = {"message": _own(text), "evidence": _evidence(data)}
+    return {"cause": None, "host": None, **known, **shown}
 
 
 def _evidence(data: _Old) -> list[_Old]:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-#: records that one answer of the backend has at most; whoever wants more asks for the next page
+#: records that one answer of the backend has at most; the next page has more
 PAGE = 1000
 #: events of all jobs of one answer, unless more or fewer are asked for
 EVENTS = 100

@@ -1,5 +1,5 @@
-"""Secrets by name: what may be one. Their values are in no record; `ports.Secrets` keeps them, and hosts are told them
-when a program starts.
+"""Secrets by name: which names and values are allowed. No record has a value: `ports.Secrets` keeps them, and hosts get
+them when a program starts.
 """
 
 import re
@@ -47,8 +47,8 @@ def check_set(wanted: Iterable[str], known: Iterable[str]) -> None:
 
 
 def check_lines(image: str, values: Mapping[str, str]) -> None:
-    """Raises BadSpec when the program runs in that image and a value has several lines, which a container cannot be
-    told but on a command line, where others see it."""
+    """Raise BadSpec when the program runs in that image and a value has several lines. A container gets such a value
+    only on a command line, where others see it."""
     if image and (several := [name for name, value in values.items() if "\n" in value]):
         raise BadSpec(
             f"run.secrets: {several[0]} has several lines, and a program in an image gets values of one line",

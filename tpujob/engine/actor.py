@@ -60,7 +60,7 @@ class Actor:
         report_every: float,
         live_of: Callable[[str], JobRuntime],
     ) -> None:
-        """`live_of`: what this process remembers of a job; told when its hosts have taken a start."""
+        """`live_of`: what this process remembers of a job; it keeps when hosts have taken a start."""
         self.store, self.slices, self.hosts, self.blobs = store, slices, hosts, blobs
         self.clock, self.copies, self.secrets = clock, copies, secrets
         self.reputation, self.report_every = reputation, report_every
@@ -114,12 +114,12 @@ class Actor:
             case StartProgram():
                 avoid = self._avoided(job)
                 plans = plan.plans(job, report_every=self.report_every, avoid=avoid)
-                told = {
+                values = {
                     "secrets": self._secrets(job),
                     "key": self.hosts.key(keys.of_attempt(job)),
                     "cache_key": self.hosts.key(keys.of_caches(job)),
                 }
-                plans = [replace(one, **told) for one in plans]
+                plans = [replace(one, **values) for one in plans]
                 self.hosts.start(_serving(job), plans, timeout=self._left(lease))
                 live = self._live_of(job.id)
                 live.turn_to(job)  # an attempt is started before its reports are read
@@ -135,7 +135,7 @@ class Actor:
                 self._wipe(job, lease)
 
     def _secrets(self, job: Job) -> dict[str, str]:
-        """The values that the program is told. Raises Refused for one that is not set any more, or cannot be read."""
+        """Return the values that the program gets. Raises Refused for one that is no longer set, or cannot be read."""
         found: dict[str, str] = {}
         for name in job.spec.run.secrets:
             try:
@@ -157,9 +157,9 @@ class Actor:
         the next tick goes on. Data sets stay: other jobs read them, too."""
         until = self.clock.now() + self._left(lease)
         for workdir in job.workdirs:
-            said = f"{paths.reports_root(workdir)}{paths.job_folder(workdir)}/"
+            reports = f"{paths.reports_root(workdir)}{paths.job_folder(workdir)}/"
             for blob in (
-                *self.blobs.list(said, timeout=LOOK),
+                *self.blobs.list(reports, timeout=LOOK),
                 *self.blobs.list(workdir + "/", timeout=LOOK),
             ):
                 kept = blob.path.removeprefix(workdir + "/").startswith(paths.KEPT)

@@ -1,10 +1,10 @@
 """The code of jobs in a bucket: objects named by their content, which several jobs may share. What no record names any
 more is removed with the last job that did.
 
-A job may be made of an object at the moment in which another one is cleaned. No clock decides: whoever makes a job
-stores the record first and touches its objects then (`hold`); whoever cleans looks at the objects first, at the records
-then, and deletes only what was not touched since. So either the cleaner sees the record, or its deletion fails, or
-`hold` finds that the object is gone, and the code is sent again.
+A job may be made of an object at the moment in which another job is cleaned. No clock decides. A submission stores the
+record first and touches its objects then (`hold`). A cleaner looks at the objects first, at the records then, and
+deletes only what was not touched since. So either the cleaner sees the record, or its deletion fails, or `hold` finds
+that the object is gone, and the code is sent again.
 """
 
 import contextlib

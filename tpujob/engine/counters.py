@@ -1,7 +1,7 @@
 """What one process counts of its own work, for `/metrics`. Lost with the process, as Prometheus expects.
 
-Plain numbers under one lock: whoever counts waits for nobody but another count. What the names mean, and which labels
-they have, is in `service/backend/families.py`. A label comes from a closed list: never a job's id, a user or a zone.
+Plain numbers under one lock: a count waits only for another count. What the names mean, and which labels they have, is
+in `service/backend/families.py`. A label comes from a closed list: never a job's id, a user or a zone.
 """
 
 from __future__ import annotations

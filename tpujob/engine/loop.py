@@ -1,7 +1,7 @@
 """When ticks happen: one scheduler thread and a few workers; no job has a thread or process of its own.
 
 A live job is ticked when its last tick asked for it, at once when this backend changes its record, within RESYNC
-seconds when another backend does, and every second while somebody follows it. A backend that only runs while it is
+seconds when another backend does, and every second while a client follows it. A backend that only runs while it is
 called has no such thread: it makes one pass for each call.
 """
 
@@ -33,9 +33,9 @@ SWEEP_EVERY = 300.0
 PASS = 45.0
 #: seconds that a pass waits for the next due job, so that a slice that becomes ready is started in the same pass
 LINGER = 5.0
-#: seconds between ticks of a job that somebody follows
+#: seconds between ticks of a job that a client follows
 ATTENDED = 1.0
-#: seconds until the tick of a job whose hosts have said something
+#: seconds until the tick of a job whose hosts have reported something
 HEARD = 0.2
 #: seconds until a job whose tick failed is ticked again: twice as many each time in a row, up to the most
 AGAIN, SELDOM = 4.0, 30.0
@@ -78,7 +78,7 @@ class Loop:
         self._passed_at: float | None = None
         self._pass_s = 0.0
         self._again: set[str] = set()  #: poked while busy
-        self._attended: dict[str, float] = {}  #: until when somebody follows it
+        self._attended: dict[str, float] = {}  #: until when a client follows it
         self._pauses: dict[str, float] = {}  #: of jobs whose last tick failed, what comes after it
         self._change: int | None = None  #: the newest change that was read; None: none yet
         self._refreshing = False  #: a storage that is slow is not asked twice at once
@@ -146,7 +146,7 @@ class Loop:
             self._schedule(job_id, self._clock.now())
 
     def attend(self, job_id: str, seconds: float) -> None:
-        """Tick this job every second for that long: somebody follows it."""
+        """Tick this job every second for that long: a client follows it."""
         now = self._clock.now()
         with self._wakeup:
             self._attended[job_id] = max(self._attended.get(job_id, 0.0), now + seconds)
@@ -159,8 +159,7 @@ class Loop:
                 self._schedule(job_id, when)
 
     def _heard(self, job_id: str) -> None:
-        """Hosts of this job have said something, or the cloud has of its slice: look at it within a second, not in the
-        middle of another tick."""
+        """Tick this job within a second, but not during another tick: there is news of its hosts or its slice."""
         self.hasten(job_id, self._clock.now() + HEARD)
 
     def _schedule(self, job_id: str, when: float) -> None:

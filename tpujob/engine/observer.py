@@ -78,7 +78,7 @@ class JobRuntime:
     leaving: set[str] = field(default_factory=set[str])  #: slices whose deletion was seen to go on
 
     def meet(self, trouble: str, now: float, *, looking: bool) -> None:
-        """Remember the current trouble and since when; empty: it is over. `looking`: which kind of trouble is told."""
+        """Remember the current trouble and since when; empty: it is over. `looking`: it is a trouble with observing."""
         if trouble:
             self.trouble_since = self.trouble_since if self.trouble else now
             self.trouble, self.looking = trouble, looking
@@ -211,7 +211,7 @@ class Observer:
         )
 
     def _steady(self, job: Job) -> bool:
-        """Whether its program runs, and no host has said anything else."""
+        """Return whether its program runs, and no host has reported anything else."""
         reports = self.live_of(job.id).reports
         ending = any(r.phase != Phase.RUNNING or r.notice for r in reports)
         return job.state is State.RUNNING and not ending
@@ -264,7 +264,7 @@ class Observer:
         live.verified = add_reports(live.verified, job, blobs, key=key, bodies=bodies)
         live.disturbed = live.verified.is_disturbed(storage_now)
         found = live.verified.reports(storage_now)
-        if job.state is State.RUNNING and job.attempt:  # whoever runs has reported
+        if job.state is State.RUNNING and job.attempt:  # every host that runs has reported
             missed = set(range(job.hosts)) - {r.host for r in found}
             # a listing may be older than the attempt: another backend may have started it some seconds ago
             began = job.attempt.running_at or job.attempt.started_at

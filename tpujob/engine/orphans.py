@@ -54,7 +54,7 @@ class Orphans:
         leaked: Callable[[Sequence[Owned]], None] = lambda _: None,
         counters: Counters | None = None,
     ) -> None:
-        """`leaked`: told of what is about to be deleted; never raises."""
+        """`leaked`: called with what is about to be deleted; never raises."""
         self.store, self.slices, self.hosts, self.clock = store, slices, hosts, clock
         self.zones, self.leaked = zones, leaked
         self._counters = counters or Counters()

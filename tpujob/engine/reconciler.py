@@ -89,7 +89,7 @@ class Reconciler:
         self.store, self.clock, self.reputation = store, clock, reputation
         self.counters = counters or Counters()
         self.owner = owner  #: unique among all backends, ever
-        self.changed = changed  #: called after every commit, so that whoever follows looks again
+        self.changed = changed  #: called after every commit, so that followers look again
         self.breaker, self.spending = CircuitBreaker(store), Spending(store, clock, budgets)
         self.observer = Observer(
             slices,
@@ -163,8 +163,8 @@ class Reconciler:
         self.observer.report_cache.tidy(self.store.list(live=True), self._key_of)
 
     def _key_of(self, job_id: str, number: int) -> str | None:
-        """With which the hosts of an attempt sign; None: nobody knows of it any more. Raises StoreError, Transient,
-        Refused."""
+        """Return the key with which the hosts of an attempt sign; None: no record has the attempt any more. Raises
+        StoreError, Transient, Refused."""
         try:
             job = self.store.get(job_id)
         except NotFound:

@@ -1,8 +1,8 @@
 """What the cloud says of all slices: one list of it serves every look of some seconds, whatever job looks.
 
-A list may lag behind, and leave things out. So it is believed only in what it shows, and not of slices that somebody
-has deleted just before; all others are looked at by name. And whoever ends, deletes or asks for something on the
-strength of it looks again by name first (`engine/reconciler.py`).
+A list may lag behind, and leave things out. So it is believed only in what it shows, and not of slices that were
+deleted just before; all others are looked at by name. Before a decision that ends, deletes or asks for something, the
+reconciler looks again by name (`engine/reconciler.py`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class SliceCache:
             str, tuple[str, float]
         ] = {}  #: for which job a slice was last looked at, and when
         self._booked = 0.0  #: until when looks by name at what lists do not show are used up
-        #: told of the jobs of which a slice is lost, as soon as a list shows it
+        #: called with each job of which a slice is lost, as soon as a list shows it
         self.news: Callable[[str], None] = lambda _: None
 
     def look(

@@ -1,7 +1,7 @@
 """What all jobs spend together, in the memory of one backend: for budgets that are shared, and for grants.
 
-The sums are in `domain/money/shared.py`. They are read from all records once, and after that from those that changed;
-what nobody shares is not read at all.
+The sums are in `domain/money/shared.py`. They are read from all records once, and after that from those that changed.
+Without shared budgets and grants nothing is read.
 """
 
 import logging

@@ -135,8 +135,8 @@ class Hosts(Protocol):
     def listen(
         self, slice: Slice, host: int, *, job: str, attempt: int, timeout: float
     ) -> Listening:
-        """What the agent on that host tells of a running attempt while somebody listens. Connects within `timeout`.
-        Raises Transient, Refused, HostKeyChanged."""
+        """Return the live messages of the agent on that host about a running attempt. Connects within `timeout`. Raises
+        Transient, Refused, HostKeyChanged."""
         ...
 
     def forget(self, slice: Slice) -> None:

@@ -60,8 +60,8 @@ class Members(Protocol):
         ...
 
     def change(self, name: str, plan: Callable[[Member | None], Member | None]) -> Member | None:
-        """Read the member of that name, write what `plan` makes of it (None: nobody), whole or not at all, and return
-        it. `plan` is pure: it is called again when somebody else wrote first."""
+        """Read the member of that name, write what `plan` makes of it (None: no member), whole or not at all, and
+        return it. `plan` is pure: it is called again when another write came first."""
         ...
 
 
@@ -81,7 +81,7 @@ class Secrets(Protocol):
     (`domain/secrets.py`). Raises Transient, Refused, StoreError."""
 
     def put(self, owner: str, name: str, value: str) -> None:
-        """Set it. Over an older value: whoever reads gets the one or the other, whole."""
+        """Set the value. A read at the same time gets the old value or the new one, whole."""
         ...
 
     def get(self, owner: str, name: str) -> str:

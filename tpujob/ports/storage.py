@@ -37,11 +37,11 @@ class BucketFacts:
     location: str  #: a region, or a continent such as `us`; small letters
     location_type: str  #: `region`, `dual-region` or `multi-region`
     uniform_access: bool  #: IAM alone says who may read it
-    public_access: str  #: `enforced`: nobody can make it public
+    public_access: str  #: `enforced`: it cannot be made public
     soft_delete_s: int  #: seconds for which deleted objects are kept, and billed
     versioning: bool  #: overwritten objects are kept, and billed
     log_days: int | None  #: logs of jobs are removed after that many; None: never
-    ours: bool  #: tpujob made it, or was told to look after it
+    ours: bool  #: it has tpujob's label: tpujob made or adopted it
 
 
 class Blobs(Protocol):
@@ -93,7 +93,7 @@ class Blobs(Protocol):
         ...
 
     def place(self, bucket: str, *, timeout: float) -> BucketPlace:
-        """Where the bucket of this `gs://` path lies. Raises NotFound; Refused when the bucket is somebody else's."""
+        """Return where the bucket of this `gs://` path lies. Raises NotFound; Refused when it is another owner's."""
         ...
 
 

@@ -89,7 +89,7 @@ class Store(Protocol):
         ...
 
     def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
-        """A new lease, or None while somebody else's is in force. The same owner gets a new, higher token."""
+        """Return a new lease, or None while another owner's is in force. The same owner gets a new, higher token."""
         ...
 
     def release(self, lease: Lease) -> None:

@@ -19,7 +19,7 @@ def why(job: Job, wait: Wait | None, unpaid: str, now: float) -> str:
     copy = copying(job, now)
     if copy:
         return copy.get("said", "")
-    return (circuits.told(wait, now) if wait else unpaid) or job.message
+    return (circuits.describe_wait(wait, now) if wait else unpaid) or job.message
 
 
 def what_next(job: Job, has: JobProgress, wait: Wait | None, now: float) -> NextView:

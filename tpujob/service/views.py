@@ -104,7 +104,7 @@ def job_view(
         why=next_step.why(job, known.wait, known.unpaid, now),
         trouble=trouble,
         trouble_since=_maybe(known.trouble_since) if trouble else None,
-        waiting=circuits.told(known.wait, now) if known.wait else known.unpaid,
+        waiting=circuits.describe_wait(known.wait, now) if known.wait else known.unpaid,
         capacity=next_step.capacity(known.wait) if known.wait else None,
         copying=next_step.copying(job, now),
         usd_copies=sum(copy.micros for copy in job.copies) / 1e6,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tpujob.engine.notifier import Notifier
     from tpujob.service import Changes, Jobs, Membership
     from tpujob.service.logs import LiveLogs
-    from tpujob.wiring.world import Store
+    from tpujob.wiring.world import Adapters, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Backend:
     members: Membership
     notifier: Notifier
     listening: LiveLogs
-    store: Store
+    adapters: Adapters
 
     def start(self) -> None:
         """Look after jobs, and tell people, from here on."""
@@ -41,7 +41,7 @@ class Backend:
         self.loop.stop()
         self.notifier.stop()
         self.listening.close()
-        self.store.close()
+        self.adapters.close()
 
     def make_pass(self, *, sweep: bool) -> tuple[int, float | None]:
         """Look after all jobs once, then tell people: for a backend that only runs while it is called."""
@@ -167,7 +167,7 @@ def backend(settings: Settings) -> Backend:
         notifications=Notifications(store.outbox, setup, notifier.sender, found.secrets, clock),
         live_logs=listening,
     )
-    return Backend(api, loop, changes, members, notifier, listening, store)
+    return Backend(api, loop, changes, members, notifier, listening, found)
 
 
 def _schemas(store: Store) -> dict[str, int]:

@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from tpujob.adapters.ssh import KeyStore, SshHosts
     from tpujob.config.context import Context
     from tpujob.config.notifications import NotificationSettings
+    from tpujob.data.copies import ObjectCopies
     from tpujob.domain.money import Surroundings
     from tpujob.domain.money.shared import SharedBudget
     from tpujob.domain.placement import Site
     from tpujob.engine import Counters
-    from tpujob.ports import Copies, Secrets
+    from tpujob.ports import Secrets
 
     Store = SqliteStore | FirestoreStore
 
@@ -42,7 +43,7 @@ class Adapters:
     store: Store
     slices: CloudTpuSlices
     blobs: GcsBlobs
-    copies: Copies
+    copies: ObjectCopies
     secrets: Secrets
     hosts: SshHosts
     site: Site
@@ -50,6 +51,11 @@ class Adapters:
     around: Surroundings  #: what it adds to the bill of its jobs
     notifications: NotificationSettings
     budgets: tuple[SharedBudget, ...] = ()
+
+    def close(self) -> None:
+        """Close the store and every connection."""
+        for adapter in (self.slices, self.hosts, self.blobs, self.copies, self.store):
+            adapter.close()
 
 
 def world(settings: Settings, *, counters: Counters | None = None) -> Adapters:
@@ -184,7 +190,7 @@ def _around(settings: Settings, here: Context) -> Surroundings:
     )
 
 
-def _copies(endpoint: str) -> Copies:
+def _copies(endpoint: str) -> ObjectCopies:
     """No call is repeated, or waited for, longer than a lease allows; credentials are looked for at the first."""
     from tpujob.adapters.gcs.objects import JsonObjects
     from tpujob.data.copies import ObjectCopies

@@ -378,7 +378,6 @@ def test_the_key_pair_is_made_once_and_kept_to_ourselves(tmp_path: Path):
         "listen": lambda: hosts.listen(slice, 0, job="3", attempt=1, timeout=5),
         "start": lambda: hosts.start(slice, [_plan(0)], timeout=5),
         "stop": lambda: hosts.stop(slice, grace=1, timeout=5),
-        "run": lambda: hosts.run(slice, "true", timeout=5),
         "access": lambda: hosts.access(slice, 0, public, "ada"),
     }
     for what, call in late.items():

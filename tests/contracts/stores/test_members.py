@@ -50,7 +50,7 @@ def test_a_removed_member_is_gone_and_comes_back_as_somebody_new(members: Member
 
 def test_a_plan_that_raises_changes_nothing(members: Members) -> None:
     members.change("bob", lambda _: Member("bob", Role.VIEWER, "google:7"))
-    with pytest.raises(Forbidden, match="somebody else"):
+    with pytest.raises(Forbidden, match="had another id"):
         members.change("bob", lambda now: pinned(now, "google:8", "bob"))
     assert members.find("bob") == Member("bob", Role.VIEWER, "google:7")
 

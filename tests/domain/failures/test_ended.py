@@ -116,8 +116,8 @@ def test_a_program_that_was_told_to_stop_at_its_end_has_finished(last: Progress)
 def test_three_of_many_hosts_with_a_notice_are_shown() -> None:
     told = [host(i, 75, notice="preempted") for i in range(5)]
     assert end(*told).evidence[2:] == (
-        Proof(2, "the metadata server said: preempted"),
-        Proof(None, "2 more hosts were told so"),
+        Proof(2, "the metadata server reported: preempted"),
+        Proof(None, "2 more hosts got it"),
     )
     assert len(end(*told[:3]).evidence) == 3
 

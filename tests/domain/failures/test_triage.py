@@ -231,7 +231,7 @@ def test_a_notice_explains_a_killed_program_better_than_its_lines() -> None:
     told = {"notice": "preempted"}
     found = end(host(0, -9, "MemoryError", **told), host(1, 75, **told))
     assert (found.outcome, found.cause) == (Outcome.INTERRUPTED, Cause.PREEMPTED)
-    assert found.evidence[0] == Proof(0, "the metadata server said: preempted")
+    assert found.evidence[0] == Proof(0, "the metadata server reported: preempted")
 
 
 def test_evidence_of_a_great_slice_stays_small() -> None:

@@ -159,14 +159,14 @@ def _used_up(job: Job, seen: Observation, now: float) -> Decision | None:
 
 
 def _lost_slice(job: Job, look: Present, reports: Sequence[HostReport]) -> End:
-    said = (Proof(None, f"the cloud says of {slice_name(job)}: {look.detail or look.state}"),)
+    evidence = (Proof(None, f"the cloud says of {slice_name(job)}: {look.detail or look.state}"),)
     if look.state is SliceState.PREEMPTED:
         saved = preemption_notice.saved_words(reports)
         message = f"{slice_name(job)} was preempted" + (f"; {saved}" if saved else "")
-        return End(Outcome.INTERRUPTED, Cause.PREEMPTED, None, message, said)
+        return End(Outcome.INTERRUPTED, Cause.PREEMPTED, None, message, evidence)
     detail = f": {look.detail}" if look.detail else ""
     message = f"{slice_name(job)} is {look.state}{detail}"
-    return End(Outcome.INTERRUPTED, look.cause or Cause.LOST_CONTACT, None, message, said)
+    return End(Outcome.INTERRUPTED, look.cause or Cause.LOST_CONTACT, None, message, evidence)
 
 
 def _still_saving(seen: Observation) -> bool:
@@ -243,8 +243,8 @@ def _watched(job: Job, seen: Observation, now: float) -> Decision | None:
 
 
 def _ignored(job: Job, seen: Observation, now: float) -> Decision | None:
-    """What was not believed is stored at once; again when it is twice as much, or now and then: whoever shows the job
-    may be another process than the one that has read it."""
+    """Store the number of reports that were not believed: at once, when it has doubled, and now and then. The process
+    that shows the job may be another one than the process that has read them."""
     fresh, stored = seen.ignored, job.attempt.ignored if job.attempt else None
     if fresh is None or (stored and fresh.total <= stored.total):
         return None

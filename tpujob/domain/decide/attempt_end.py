@@ -22,22 +22,22 @@ def end_attempt(job: Job, end: End, reports: Sequence[HostReport], now: float) -
     if end.cause is None:
         text = f"attempt {number(job)} succeeded: {end.message}"
         return event(job, _E.ATTEMPT_ENDED, now, text, AttemptEnded(end, State.SUCCEEDED))
-    said = f"attempt {number(job)} ended, {end.cause}: {end.message}"
+    ending = f"attempt {number(job)} ended, {end.cause}: {end.message}"
     next_try = _next_try(job, end, now)
     if isinstance(next_try, retry.GiveUp):
-        text = f"{said}; {next_try.why}"
+        text = f"{ending}; {next_try.why}"
         return event(job, _E.ATTEMPT_ENDED, now, text, AttemptEnded(end, State.FAILED))
     left = "" if next_try.left is None else f" ({_more_retries(next_try.left)})"
     repeated = AttemptRepeated(end, next_try.delay, next_try.budget)
     slice_is_lost = any(r.notice for r in reports)
     if next_try.same_slice and not slice_is_lost:
-        text = f"{said}; starting again on the same slice in {next_try.delay:.0f} s{left}"
+        text = f"{ending}; starting again on the same slice in {next_try.delay:.0f} s{left}"
         return event(job, _E.ATTEMPT_RETRIED, now, text, repeated)
     if next_try.bad_slice and not slice_is_lost and job.spec.recovery.on_bad_host == "swap":
-        text = f"{said}; {slice_name(job)} is kept until another slice is there{left}"
+        text = f"{ending}; {slice_name(job)} is kept until another slice is there{left}"
         return event(job, _E.ATTEMPT_CONDEMNED, now, text, repeated)
     ended = AttemptEnded(end, State.QUEUED, next_try.budget)
-    return event(job, _E.ATTEMPT_ENDED, now, f"{said}{left}", ended)
+    return event(job, _E.ATTEMPT_ENDED, now, f"{ending}{left}", ended)
 
 
 def _more_retries(left: int) -> str:

@@ -13,14 +13,14 @@ from tpujob.domain.observations import Absent, Observation, Present, SliceSeen, 
 MOST, QUEUED = 15 * 60.0, 2 * 60.0
 #: condemned slices that are billed while another one is asked for, at most
 MOST_KEPT = 2
-#: a stop that nobody confirms is given up this many seconds after the program's grace, and the slice deleted
+#: seconds after the program's grace at which an unconfirmed stop is given up, and the slice deleted
 STOP_PATIENCE = 90.0
 
 
 def give_back(job: Job, seen: Observation, now: float) -> Decision | None:
-    """The next step for the condemned slices: stop the program, delete the slice, see that it is gone. Of several steps
-    facts come first, then programs to stop, then deletions that nobody has asked for yet: a deletion that fails again
-    and again keeps nothing else waiting."""
+    """Return the next step for the condemned slices: stop the program, delete the slice, see that it is gone. Facts
+    come first, then programs to stop, then deletions that are not asked for yet. So a deletion that fails again and
+    again keeps nothing else waiting."""
     steps = [_next(job, one, seen, now) for one in releasing.fresh_first(job.condemned)]
     due = [step for step in steps if step and (step.event or step.action)]
     return min(due, key=_rank, default=None)

@@ -16,8 +16,8 @@ from tpujob.domain.model import Cause, DesiredState, End, Endpoint, Job, Outcome
 from tpujob.domain.observations import Absent, HostReport, Observation, Present, Unknown
 from tpujob.protocol import Phase
 
-#: seconds after its grace within which the hosts of a program that was stopped are expected to tell its end
-TOLD_WITHIN = 20.0
+#: seconds after its grace within which the hosts of a program that was stopped are expected to report its end
+REPORTED_WITHIN = 20.0
 
 _E = EventKind
 
@@ -112,7 +112,7 @@ def _progressed(job: Job, seen: Observation, now: float, *, lost: bool = False) 
 def _awaits_reports(job: Job, seen: Observation, now: float) -> bool:
     """Whether hosts are expected to report the end of their program soon. Those of an attempt of which no host has
     reported anything have not begun."""
-    if not _ran_here(job) or now - job.state_since >= job.spec.stop_grace + TOLD_WITHIN:
+    if not _ran_here(job) or now - job.state_since >= job.spec.stop_grace + REPORTED_WITHIN:
         return False
     began = bool(seen.heard) or (job.attempt and job.attempt.running_at is not None)
     ended = sum(r.phase == Phase.EXITED for r in seen.heard)

@@ -60,11 +60,11 @@ def _present(job: Job, look: Present, seen: Observation, now: float) -> Decision
         case SliceState.STOPPED:
             return releasing.cancel(job, now, f"{slice_name(job)} was stopped outside tpujob")
         case SliceState.WAITING if waited >= QUEUE_PATIENCE and _free(job, seen, now):
-            said = f"the request has waited {duration(QUEUE_PATIENCE)} in the cloud's queue"
-            return _give_up(job, Cause.STOCKOUT, said, now)
+            reason = f"the request has waited {duration(QUEUE_PATIENCE)} in the cloud's queue"
+            return _give_up(job, Cause.STOCKOUT, reason, now)
         case SliceState.CREATING if waited > CREATE_DEADLINE:
-            said = f"the cloud has been creating it for {duration(CREATE_DEADLINE)}"
-            return _give_up(job, Cause.STOCKOUT, said, now)
+            reason = f"the cloud has been creating it for {duration(CREATE_DEADLINE)}"
+            return _give_up(job, Cause.STOCKOUT, reason, now)
         case SliceState.WAITING if waited >= QUEUED_LONG and job.slice and not job.slice.in_queue:
             text = f"waiting for capacity in {job.slice.zone}: the cloud keeps the request in its queue"
             return Decision(event(job, _E.SLICE_WAITING, now, text), wake_in=soon(job, now))

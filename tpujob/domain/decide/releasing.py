@@ -57,7 +57,7 @@ def cancel(job: Job, now: float, text: str) -> Decision:
 
 
 def fresh_first(slices: Iterable[Slice]) -> list[Slice]:
-    """Those whose deletion nobody has asked for come first: they are billed while another deletion takes its time."""
+    """Return the slices, first those whose deletion is not asked for: they are billed while another deletion runs."""
     return sorted(slices, key=lambda one: one.delete_asked_at is not None)
 
 

@@ -40,7 +40,8 @@ def keeps_nothing(job: Job, seen: Observation, now: float) -> bool:
 
 
 def warn(job: Job, seen: Observation, now: float) -> Decision | None:
-    """Once for each limit. A shared budget is told of where it is shown, not in each of its jobs."""
+    """Warn of the job's own budget, once for each limit. A shared budget has its warning where it is shown, not in each
+    of its jobs."""
     own = budget.account(job, now, seen.funds.granted)
     if own is None or job.state.final or job.state is State.RELEASING:
         return None

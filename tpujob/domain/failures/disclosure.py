@@ -18,9 +18,9 @@ _ENDED = re.compile(r"(attempt \d+ ended, [A-Z_]+: ).*", re.DOTALL)
 
 
 def in_full(sentence: str, ends: Sequence[Attempt | End]) -> str:
-    """The sentence with the text of the error; it is about the last of these ends that it tells of."""
-    told = next((one for one in reversed(ends) if one.message and one.message in sentence), None)
-    return sentence.replace(told.message, told.detail, 1) if told and told.detail else sentence
+    """Return the sentence with the text of the error, that of the last of these ends whose message it has."""
+    end = next((one for one in reversed(ends) if one.message and one.message in sentence), None)
+    return sentence.replace(end.message, end.detail, 1) if end and end.detail else sentence
 
 
 def job_in_full(job: Job) -> Job:
@@ -35,8 +35,8 @@ def job_in_full(job: Job) -> Job:
         for s in job.slices
     ]
     attempts = [replace(a, message=a.detail or a.message) for a in job.attempts]
-    said = in_full(job.message, job.attempts)
-    return replace(job, message=said, slices=tuple(slices), attempts=tuple(attempts))
+    message = in_full(job.message, job.attempts)
+    return replace(job, message=message, slices=tuple(slices), attempts=tuple(attempts))
 
 
 def event_in_full(event: Event) -> Event:

@@ -33,11 +33,11 @@ def proofs(
 
 
 def _last_words(lines: Sequence[str]) -> list[str]:
-    """The end of the last traceback, or of everything, with paths from the job's folder."""
+    """Return the end of the last traceback, or of everything, with paths from the job's folder."""
     traceback = _traceback(lines)
     plain = [line for line in lines if line.strip() and not NOISE.search(line)]
-    told = [_FOLDER.sub("", line) for line in traceback or plain if not _MARKS.fullmatch(line)]
-    return told[-6:]
+    shown = [_FOLDER.sub("", line) for line in traceback or plain if not _MARKS.fullmatch(line)]
+    return shown[-6:]
 
 
 def _traceback(lines: Sequence[str]) -> list[str]:

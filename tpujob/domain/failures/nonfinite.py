@@ -79,7 +79,7 @@ def accusations(job: Job, physical: Sequence[str]) -> list[Accusation]:
 
 
 def _unexplained(job: Job) -> list[Attempt]:
-    """Attempts that ended as not finite, and that nobody has replayed."""
+    """Return the attempts that ended as not finite, and that were not replayed."""
     return [
         a
         for a in job.attempts
@@ -111,24 +111,24 @@ def _named(job: Job, attempt: Attempt) -> Accusation:
     host = verdict.host if verdict and verdict.host is not None else attempt.host
     known = host is not None and host < len(attempt.physical)
     machine = (attempt.physical[host],) if known and host is not None else ()
-    said = verdict.text if verdict and verdict.text else "its TPU does not work"
-    return _accusation(job, attempt, machine, NAMED, said)
+    text = verdict.text if verdict and verdict.text else "its TPU does not work"
+    return _accusation(job, attempt, machine, NAMED, text)
 
 
 def _one_of(job: Job, attempt: Attempt) -> Accusation:
     machines = [p for p in attempt.physical if p]
     step = attempt.verdict.step if attempt.verdict else None
     at = "" if step is None else f" at step {step}"
-    said = f"not finite{at}; the step passed on other hardware"
+    text = f"not finite{at}; the step passed on other hardware"
     weight = NAMED if len(machines) == 1 else ONE_OF_SEVERAL
-    return _accusation(job, attempt, machines, weight, said)
+    return _accusation(job, attempt, machines, weight, text)
 
 
 def _accusation(
-    job: Job, attempt: Attempt, machines: Sequence[str], weight: float, said: str
+    job: Job, attempt: Attempt, machines: Sequence[str], weight: float, text: str
 ) -> Accusation:
     zone = next((s.zone for s in job.slices if s.name == attempt.slice), "")
-    reason = f"job {job.id} attempt {attempt.number}: {said}"[:200]
+    reason = f"job {job.id} attempt {attempt.number}: {text}"[:200]
     return Accusation(tuple(m for m in machines if m), zone, weight, reason, _op(job, attempt))
 
 

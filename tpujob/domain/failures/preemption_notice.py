@@ -1,4 +1,4 @@
-"""A program that was told to stop: by a notice of its cloud, or with its slice. Pure."""
+"""A program that had to stop: by a notice of its cloud, or with its slice. Pure."""
 
 from collections.abc import Sequence
 
@@ -32,8 +32,8 @@ def stopped(code: int) -> str:
 
 
 def saved_words(reports: Sequence[HostReport]) -> str:
-    """What a program that was told to stop could still save, as far as it said so; empty: it names no checkpoint, so
-    that what it has saved is not known. One that named none since it went on from one, and did not end by itself, has
+    """Return what a program that had to stop could still save, as far as it reported it. Empty: it names no checkpoint,
+    so what it has saved is not known. A program that resumed, named no checkpoint since and did not end by itself has
     saved nothing since."""
     steps = [r.progress for r in reports if r.progress.step is not None]
     saved = [p.checkpoint for p in steps if p.checkpoint is not None]
@@ -53,7 +53,9 @@ def saved_words(reports: Sequence[HostReport]) -> str:
 
 
 def _notices(reports: Sequence[HostReport]) -> tuple[Proof, ...]:
-    """What the hosts were told before they ended."""
-    told = [proof(r.host, f"the metadata server said: {r.notice}") for r in reports if r.notice]
-    more = [Proof(None, f"{len(told) - 3} more hosts were told so")] if len(told) > 3 else []
-    return (*told[:3], *more)
+    """Return the notices that the hosts got before they ended."""
+    notices = [
+        proof(r.host, f"the metadata server reported: {r.notice}") for r in reports if r.notice
+    ]
+    more = [Proof(None, f"{len(notices) - 3} more hosts got it")] if len(notices) > 3 else []
+    return (*notices[:3], *more)

@@ -18,7 +18,7 @@ from tpujob.protocol.limits import LEFT_BEHIND
 
 #: phases of a host in which the others have to wait for it
 ON_THE_WAY = frozenset({Phase.FETCHING, Phase.SETUP, Phase.CLEARING, Phase.PREFLIGHT})
-#: looks of the agent without progress, at least, before a program is said to hang
+#: looks of the agent without progress, at least, before a program counts as hung
 LOOKS = 5
 #: seconds, at least, until the first step: compiling may take long
 FIRST_STEP = 30 * 60.0
@@ -103,8 +103,8 @@ def silent(
 ) -> End | None:
     """A host that reported once and no more. Two signals are asked for before it is given up: its reports stay away,
     and it does not answer over SSH. One that answers has lost its agent, and the slice is not to blame. `every`: the
-    seconds between two reports. `disturbed`: somebody else writes where hosts report, so that the silence of one that
-    answers over SSH says nothing. `abandoned`: hosts that know that their agents have died."""
+    seconds between two reports. `disturbed`: others write where hosts report, so that the silence of one that answers
+    over SSH says nothing. `abandoned`: hosts that know that their agents have died."""
     short = pace(every)
     for report in (r for r in reports if r.phase != Phase.EXITED):
         quiet = proof(report.host, f"has not reported for {duration(report.age)}")

@@ -39,7 +39,7 @@ CODES: Mapping[int, tuple[Outcome, Cause, str]] = {
     Exit.INTERRUPTED: (
         Outcome.INTERRUPTED,
         Cause.PREEMPTED,
-        "told to stop; the checkpoint is committed",
+        "asked to stop; the checkpoint is committed",
     ),
     Exit.CONFIG: (Outcome.FAILED, Cause.BAD_SPEC, "the program refused its configuration"),
 }
@@ -69,8 +69,8 @@ def ended(reports: Sequence[HostReport], hosts: int) -> End | None:
 
 
 def succeeded(reports: Sequence[HostReport], hosts: int) -> End | None:
-    """The success of a program that has ended on every host, also when it is known only after somebody has asked for
-    its stop; None: it has not ended so, or it ended because it was stopped."""
+    """Return the success of a program that has ended on every host, also when it is known only after a person has asked
+    for its stop. None: it has not ended so, or it ended because it was stopped."""
     done = [r for r in reports if r.phase == Phase.EXITED]
     if len(done) < hosts or not hosts or _bad(done):
         return None
@@ -85,7 +85,7 @@ def _success(hosts: int) -> End:
 
 
 def _done(reports: Sequence[HostReport], hosts: int) -> End:
-    """Every host exited with 0. Some trainers save and do so when they are told to stop."""
+    """Return the end of a program whose hosts all exited with 0. Some trainers save and do so when asked to stop."""
     if preemption_notice.notice_of(reports) and not any(
         preemption_notice.complete(r.progress) for r in reports
     ):
@@ -111,13 +111,13 @@ def _blame(bad: Sequence[HostReport], reports: Sequence[HostReport]) -> End:
     first = ordered[0]
     code = code_of(first)
     if first.error_cause:
-        code_said = "the program was not started" if first.exit_code is None else ending(code)
+        code_text = "the program was not started" if first.exit_code is None else ending(code)
         proof = proofs(first, (), ordered)
         return End(
             Outcome.FAILED,
             first.error_cause,
             first.host,
-            f"host {first.host}: {code_said}",
+            f"host {first.host}: {code_text}",
             proof,
             _verdict(ordered),
             unreached=first.unreached,
@@ -193,7 +193,7 @@ def _rank(report: HostReport) -> int:
         return 1
     if code in CODES:
         return 0
-    if report.notice and code in CASCADE:  # told, then killed: its lines prove nothing more
+    if report.notice and code in CASCADE:  # warned, then killed: its lines prove nothing more
         return 2
     if sign_of(report.evidence):
         return 0

@@ -189,12 +189,12 @@ def may_have(type: str, zone: str) -> bool:
 
 def doubts(types: Iterable[str], zones: Iterable[str]) -> list[str]:
     """A warning for each of these types and zones that no table has, with what it may have meant."""
-    said = [
+    warnings = [
         f"tpujob does not know {type}{_meant(likely(type))}; what it is follows from its name"
         for type in types
         if not find(type).known
     ]
-    return said + [
+    return warnings + [
         f"tpujob does not know the zone {zone}{_meant(nearest_zone(zone))}"
         for zone in zones
         if zone not in all_zones()

@@ -77,14 +77,14 @@ def _plan(
 
 
 def _cache(job: Job) -> str:
-    """Where its hosts share environments and compiled programs: with those of its owner's other jobs alone, as whoever
-    may write there can have their code run by the hosts that read it."""
+    """Return where its hosts share environments and compiled programs: only with those of its owner's other jobs, as
+    hosts that read there run what others may have written."""
     bucket = (job.slice and job.slice.bucket) or job.bucket
     return f"{paths.owner_folder(bucket, job.folder)}/cache"
 
 
 def _context(job: Job, host: int, endpoints: Sequence[Endpoint]) -> ProgramContext:
-    """What the program is told of its place; the agent adds the rest."""
+    """Return what the program learns of its place; the agent adds the rest."""
     assert job.slice is not None
     slices = job.slice.tpu_slices
     return ProgramContext(

@@ -64,7 +64,7 @@ def report_path(job: Job, attempt: Attempt, host: int) -> str:
 
 
 def turns(metadata: Mapping[str, str]) -> tuple[str, ...]:
-    """The words in it that may call for a decision, whoever wrote them: a hint, so that a job is looked at earlier."""
+    """Return the words in it that may call for a decision: a hint, not verified, to look at the job earlier."""
     return tuple(word for text in metadata.values() for word in _TURNS.findall(text))
 
 
@@ -85,16 +85,17 @@ def read_signed(
     text = metadata.get("report", "")
     if key is not None and not signing.verify(key, metadata.get("mac"), "report", text):
         return None
-    said, report, at = _read(host, text)
+    job_id, report, at = _read(host, text)
     newest = job.attempt.number if job.attempt else None
-    return (report, at) if report and report.attempt == newest and said == job.id else None
+    return (report, at) if report and report.attempt == newest and job_id == job.id else None
 
 
-def report_of(job: Job, host: int, said: Mapping[str, object]) -> HostReport | None:
-    """The report in a document whose signature was verified; None when it is not of that host of the newest attempt."""
-    report = _report(host, cast(ReportDocument, said))
+def report_of(job: Job, host: int, document: Mapping[str, object]) -> HostReport | None:
+    """Return the report in a document whose signature was verified. None when it is not of that host of the newest
+    attempt."""
+    report = _report(host, cast(ReportDocument, document))
     newest = job.attempt.number if job.attempt else None
-    if report is None or report.attempt != newest or said.get("job") != job.id:
+    if report is None or report.attempt != newest or document.get("job") != job.id:
         return None
     return replace(report, proven=OF_SLICE)
 
@@ -107,41 +108,41 @@ def read_report(host: int, text: str, *, age: float) -> HostReport | None:
 
 @lru_cache(maxsize=4096)  # a tick comes several times as often as a new report
 def _read(host: int, text: str) -> tuple[object, HostReport | None, float | None]:
-    """The job that a text speaks of, as it says; the report in it, without its age; when that was made."""
-    said = _report_document(text)
-    return said.get("job"), _report(host, said), _number(said.get("at"))
+    """Return the job that a text names, the report in it without its age, and when that was made."""
+    document = _report_document(text)
+    return document.get("job"), _report(host, document), _number(document.get("at"))
 
 
-def _report(host: int, said: ReportDocument) -> HostReport | None:
-    phase, notice = _PHASES.get(_text(said.get("phase"))), _text(said.get("notice"))
-    attempt = _whole(said.get("attempt"))
-    if _whole(said.get("host")) != host or attempt is None or phase is None:
+def _report(host: int, document: ReportDocument) -> HostReport | None:
+    phase, notice = _PHASES.get(_text(document.get("phase"))), _text(document.get("notice"))
+    attempt = _whole(document.get("attempt"))
+    if _whole(document.get("host")) != host or attempt is None or phase is None:
         return None
-    cause = _text(said.get("cause"))
+    cause = _text(document.get("cause"))
     return HostReport(
         host=host,
         attempt=attempt,
         phase=phase,
         age=0.0,
-        exit_code=_whole(said.get("exit_code")),
-        error=_text(said.get("error")),
+        exit_code=_whole(document.get("exit_code")),
+        error=_text(document.get("error")),
         error_cause=Cause(cause) if cause in Cause.__members__ else None,
-        late=said.get("late") is True,
-        unreached=_unreached(said.get("unreached")),
+        late=document.get("late") is True,
+        unreached=_unreached(document.get("unreached")),
         # an agent that does not report it may have stopped its program
-        signalled=said.get("signalled") is not False,
-        ran=_number(said.get("ran")),
+        signalled=document.get("signalled") is not False,
+        ran=_number(document.get("ran")),
         notice=notice if notice in NOTICES else "",
-        maintenance=_maintenance(said.get("maintenance")),
-        saved_in=_number(said.get("saved_in")),
-        progress=_progress(said),
-        idle=_number(said.get("idle")),
-        looks=_whole(said.get("looks")) or 0,
-        verdict=_verdict(said.get("verdict")),
-        physical=_text(said.get("physical")),
-        versions=_versions(said.get("versions")),
-        seq=_whole(said.get("seq")) or 0,
-        proven=_text(said.get("evidence")),
+        maintenance=_maintenance(document.get("maintenance")),
+        saved_in=_number(document.get("saved_in")),
+        progress=_progress(document),
+        idle=_number(document.get("idle")),
+        looks=_whole(document.get("looks")) or 0,
+        verdict=_verdict(document.get("verdict")),
+        physical=_text(document.get("physical")),
+        versions=_versions(document.get("versions")),
+        seq=_whole(document.get("seq")) or 0,
+        proven=_text(document.get("evidence")),
     )
 
 
@@ -154,36 +155,36 @@ def _versions(value: object) -> dict[str, str]:
 def _verdict(value: object) -> Verdict | None:
     if not isinstance(value, dict):
         return None
-    said = cast(VerdictDocument, value)
-    blame = _text(said.get("blame"))
+    document = cast(VerdictDocument, value)
+    blame = _text(document.get("blame"))
     return Verdict(
-        step=_whole(said.get("step")),
-        host=_whole(said.get("host")),
-        device=_text(said.get("device")),
+        step=_whole(document.get("step")),
+        host=_whole(document.get("host")),
+        device=_text(document.get("device")),
         blame=blame if blame in get_args(Blame) else "",
-        text=_text(said.get("text")),
+        text=_text(document.get("text")),
     )
 
 
 def _unreached(value: object) -> Unreached | None:
-    said = _mapping(value)
-    source, target, port = (_whole(said.get(name)) for name in ("source", "target", "port"))
+    document = _mapping(value)
+    source, target, port = (_whole(document.get(name)) for name in ("source", "target", "port"))
     if source is None or target is None or port is None:
         return None
     return Unreached(source, target, port)
 
 
 def _maintenance(value: object) -> Maintenance | None:
-    said = _mapping(value)
-    starts = _time(said.get("starts"))
+    document = _mapping(value)
+    starts = _time(document.get("starts"))
     if starts is None:
         return None
     return Maintenance(
         starts=starts,
-        ends=_time(said.get("ends")),
-        latest=_time(said.get("latest")),
-        kind=_text(said.get("kind")),
-        status=_text(said.get("status")),
+        ends=_time(document.get("ends")),
+        latest=_time(document.get("latest")),
+        kind=_text(document.get("kind")),
+        status=_text(document.get("status")),
     )
 
 
@@ -210,18 +211,18 @@ def evidence_of(report: HostReport, body: bytes, key: str) -> tuple[str, ...]:
     return read_evidence(next(fresh, b""))
 
 
-def _progress(said: ReportDocument) -> Progress:
-    metrics = _mapping(said.get("metrics"))
+def _progress(document: ReportDocument) -> Progress:
+    metrics = _mapping(document.get("metrics"))
     numbers = {_text(name): _number(value) for name, value in metrics.items()}
     known = [(name, number) for name, number in numbers.items() if number is not None]
     return Progress(
-        step=_whole(said.get("step")),
-        steps=_whole(said.get("steps")),
-        loss=_number(said.get("loss")),
-        phase=_text(said.get("program_phase")),
-        checkpoint=_whole(said.get("checkpoint")),
-        resumed_from=_whole(said.get("resumed_from")),
-        first_step=_whole(said.get("first_step")),
+        step=_whole(document.get("step")),
+        steps=_whole(document.get("steps")),
+        loss=_number(document.get("loss")),
+        phase=_text(document.get("program_phase")),
+        checkpoint=_whole(document.get("checkpoint")),
+        resumed_from=_whole(document.get("resumed_from")),
+        first_step=_whole(document.get("first_step")),
         metrics=dict(known[: limits.MAX_METRICS]),
     )
 

@@ -51,14 +51,15 @@ def unsigned_curves(body: bytes) -> bytes:
 
 
 def read_series(line: bytes) -> dict[str, list[Point]]:
-    """The points of each number by its name, in the order of steps; `""` has those of every bucket, with zeros."""
+    """Return the points of each number by its name, in the order of steps. `""` has those of every bucket, with
+    zeros."""
     try:
-        said: object = json.loads(line) if line else {}
+        document: object = json.loads(line) if line else {}
     except (ValueError, RecursionError):
         return {}
-    if not isinstance(said, dict):
+    if not isinstance(document, dict):
         return {}
-    names, rows = (cast("dict[str, object]", said).get(key) for key in ("names", "rows"))
+    names, rows = (cast("dict[str, object]", document).get(key) for key in ("names", "rows"))
     if not isinstance(names, list) or not isinstance(rows, list):
         return {}
     called = [one_line(n, 60) if isinstance(n, str) else "" for n in cast("list[object]", names)]

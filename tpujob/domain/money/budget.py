@@ -1,7 +1,7 @@
 """What may still be spent: the account of a job's own budget, and what any account allows. Pure, from our own clock.
 
 A slice is billed until it is seen to be gone, so stopping costs money, too. An account counts that as its *reserve*:
-what every slice that is there or asked for costs for LEAVING seconds and the program's `stop_grace`. Whoever stops
+what every slice that is there or asked for costs for LEAVING seconds and the program's `stop_grace`. A job that stops
 when what is used and the reserve reach the limit keeps the limit, unless a deletion takes longer than that. The
 seconds are *inferred* (live: delete-forced): no documentation says how long a deletion takes.
 """

@@ -1,8 +1,8 @@
 """When an offer may be asked for again: circuits that open on a stockout or a refused quota, for all jobs alike.
 
-Pure. An open circuit lets nobody ask before `until`; then it is half open: one job asks, and the others wait for what
-comes of it. A slice that gets ready closes the circuits of its offer. The circuits are kept in the memory of a
-backend (`engine/circuits.py`) and can be told again from the records.
+Pure. An open circuit lets no job ask before `until`; then it is half open: one job asks, and the others wait for its
+result. A slice that gets ready closes the circuits of its offer. The circuits are kept in the memory of a backend
+(`engine/circuits.py`), which can compute them again from the records.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,9 +49,10 @@ def key(wanted: WantedSlice, cause: Cause, scope: Scope = "") -> str:
 
 
 def refused(circuits: Circuits, slice: Slice, now: float) -> dict[str, Circuit]:
-    """The circuits after the request for `slice` came to nothing (`slice.refused` says why). Requests that were made
-    before the first refusal count as one. Each refusal starts the wait anew. Only the refusal of the request that was
-    made half open ends the wait for its answer; that of an older request does not, as the answer is still to come."""
+    """Return the circuits after the request for `slice` came to nothing (`slice.refused` says why). Requests that were
+    made before the first refusal count as one. Each refusal starts the wait again. Only the refusal of the request
+    that was made half open ends the wait for its answer. That of an older request does not: the answer is still to
+    come."""
     cause = slice.refused
     if cause is None or cause not in FOR_NOW:
         return dict(circuits)
@@ -65,7 +66,7 @@ def refused(circuits: Circuits, slice: Slice, now: float) -> dict[str, Circuit]:
 
 
 def asked(circuits: Circuits, wanted: WantedSlice, now: float) -> dict[str, Circuit]:
-    """The circuits after somebody has asked for an offer: one that was half open waits for the answer."""
+    """Return the circuits after a request for an offer: one that was half open waits for the answer."""
     names = _names(wanted)
     return {
         name: replace(c, until=now + PROBE, asked_at=now) if name in names and c.until <= now else c
@@ -165,21 +166,21 @@ def wait(job: Job, circuits: Circuits) -> Wait | None:
 def waiting(job: Job, circuits: Circuits, now: float) -> str:
     """`wait` in one line; empty: the cloud has not refused what the job waits for."""
     found = wait(job, circuits)
-    return told(found, now) if found else ""
+    return describe_wait(found, now) if found else ""
 
 
-def told(found: Wait, now: float) -> str:
-    """How often it was refused, where, since when, when it is asked for again and where else first."""
+def describe_wait(found: Wait, now: float) -> str:
+    """Return one line: how often it was refused, where, since when, when it is asked for again and where else first."""
     last = found.refused
     what = "stockout" if last.refused is Cause.STOCKOUT else "refused quota"
     since = datetime.fromtimestamp(found.since, UTC).strftime("%H:%M")
-    said = f"{ordinal(found.times)} {what} in {last.zone} since {since} UTC"
+    text = f"{ordinal(found.times)} {what} in {last.zone} since {since} UTC"
     if found.asking:
-        return f"{said}; asking in {found.asking} now"
-    said += f", next try there {_in(found.again_at - now)}"
+        return f"{text}; asking in {found.asking} now"
+    text += f", next try there {_in(found.again_at - now)}"
     if (found.first.zone, found.first.type) != (last.zone, last.type):
-        said += f", {found.first.zone} next {_in(found.first_at - now)}"
-    return said
+        text += f", {found.first.zone} next {_in(found.first_at - now)}"
+    return text
 
 
 def ordinal(n: int) -> str:

@@ -114,7 +114,7 @@ def check_location(
 
 
 def traffic(zones: Sequence[str], site: Site) -> list[str]:
-    """What is to be said of the zones in whose region the site has no bucket."""
+    """Return a line about the traffic of each zone in whose region the site has no bucket."""
     found: list[str] = []
     for zone in zones:
         home = home_region(zone, site)

@@ -1,4 +1,4 @@
-"""What the user asked for: the fields of a job file, how it is read, and what is said of a wrong one.
+"""What the user asked for: the fields of a job file, how it is read, and the errors of a wrong one.
 
 What follows from a spec is decided elsewhere. Imports pydantic, so only who reads job files imports it.
 """

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec.yaml import describe
 
-#: the schemes of sources that the storage, or the machine of whoever submits the job, can read
+#: the schemes of sources that the storage, or the machine from which the job is submitted, can read
 SCHEMES = ("gs", "s3", "https", "file")
 
 _NAME = r"[A-Za-z0-9]([-A-Za-z0-9._]{0,62}[A-Za-z0-9])?"

@@ -1,6 +1,6 @@
 """The parts of a job file about what a host is given before the program: `env` and `mounts`.
 
-What the agent is told of them, and what a person is, is in `domain/host/environment.py`; here is what may be written.
+`domain/host/environment.py` has what the agent and people get of them; here is what may be written.
 """
 
 import re

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MAX_SHOWN = 20
 
-#: Keys that are planned and have no effect yet: refused by name, so that nobody relies on them.
+#: Keys that are planned and have no effect yet: refused by name, so that no job file relies on them.
 NOT_YET: Mapping[KeyPath, Collection[str]] = {
     (): {"finish_by"},
 }

@@ -1,4 +1,4 @@
-"""The kinds of value in a job file: each check says in its own words what is allowed, and what an editor is told.
+"""The kinds of value in a job file: each check says what is allowed, in its message and in the schema for editors.
 
 Which fields there are is in `jobspec.py`. A check raises ValueError with half a sentence that follows the key's name.
 """
