@@ -5,16 +5,16 @@ TpujobError
 ├── BadRequest       the command or the request does
 ├── NotFound         no such job, host, attempt or object
 ├── IllegalInState   the job is in a state that does not allow this
-├── Unauthorized     nobody knows who is asking
-├── Forbidden        whoever is asking may not do that
+├── Unauthorized     the caller is not signed in
+├── Forbidden        the caller may not do that
 ├── BackendGone      nothing answers where the backend should be
 ├── Transient        a remote call may succeed later: nothing is known, nothing is concluded
 │   └── Busy         the backend has done nothing, and asks to be asked again later
-├── Refused          a remote service said no, with one cause of the closed list
+├── Refused          a remote service refused, with one cause of the closed list
 ├── HostKeyChanged   a host showed another key than the pinned one; nothing was sent to it
 └── StoreError
     ├── DamagedRecord   cannot be read by this version; the store itself answers
-    ├── Conflict     somebody else wrote first: read again and decide again
+    ├── Conflict     another writer was first: read again and decide again
     └── Fenced       the lease that the write was made under is no longer ours
 """
 

@@ -200,7 +200,7 @@ def test_a_deployed_backend_is_used_by_whoever_has_signed_in(
     url = edge
     said = tpujob("use", url, "--name", "prod").out
     assert said == f"Jobs now run in prod: the backend at {url}.\nNext:\n  tpujob login\n"
-    assert "nobody has signed in" in tpujob("list", code=77).err
+    assert "you are not signed in" in tpujob("list", code=77).err
     signed_in(tpujob_state, "prod", url, "wrong")
     assert "tpujob login" in tpujob("list", code=77).err
     signed_in(tpujob_state, "prod", url)

@@ -214,7 +214,7 @@ def test_a_deployed_backend(tpujob: Tpujob, google: GoogleServer, edge: str) -> 
     state = tpujob.state / "contexts"
     (state / "lab.yaml").write_text(f"name: lab\nbackend: {edge}\n")
     said = tpujob("doctor", code=6).out
-    assert "FAIL backend   nobody has signed in at" in said
+    assert "FAIL backend   you are not signed in at" in said
     signed_in(tpujob.state, "lab", edge)
     assert f"{edge} answers, and lets you in" in tpujob("doctor").out
     assert "does not say which project" in tpujob("quota", code=2).err

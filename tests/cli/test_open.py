@@ -170,7 +170,7 @@ def test_whoever_serves_a_login_node_sees_its_page_as_others_do(
 def test_nobody_is_shown_a_page_before_they_have_signed_in(tpujob: Tpujob, edge: str) -> None:
     tpujob("use", edge, "--name", "prod")
     refused = tpujob("open", code=77).err
-    assert "nobody has signed in" in refused
+    assert "you are not signed in" in refused
     assert "tpujob login" in refused
     assert tpujob("status").out.endswith("Page: tpujob open\n")
 

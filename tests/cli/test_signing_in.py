@@ -135,7 +135,7 @@ def test_one_line_chooses_a_backend_and_a_browser_signs_in(
     assert "Nobody is signed in for lab any more" in tpujob("logout").out
     assert cloud.issuer.revoked == [secret], "Google knows, too"
     assert not cloud.file.exists()
-    assert "nobody has signed in" in tpujob("list", code=77).err
+    assert "you are not signed in" in tpujob("list", code=77).err
     assert tpujob("logout").out == "Nobody was signed in.\n"
 
 
@@ -394,7 +394,7 @@ def test_a_sign_in_is_shown_to_no_other_backend(cloud: Cloud, tpujob: Tpujob) ->
     cloud.write()
     cloud.paste()
     cloud.write(backend="https://localhost:9")
-    assert "nobody has signed in at https://localhost:9" in tpujob("list", code=77).err
+    assert "you are not signed in at https://localhost:9" in tpujob("list", code=77).err
     assert cloud.edge.asked == []
 
 
@@ -425,12 +425,12 @@ def test_the_edges_refusals_are_explained(cloud: Cloud, tpujob: Tpujob) -> None:
     cloud.paste()
     cloud.edge.invokers = set()
     said = tpujob("list", code=77).err
-    assert "Google Cloud lets nobody through" in said
+    assert "Google Cloud does not let you through" in said
     assert "deploy/join.sh YOUR_ADDRESS ROLE" in said
     cloud.edge.invokers, kept = {"ada@example.org"}, cloud.edge.audiences
     cloud.edge.audiences = {"https://another"}
     said = tpujob("list", code=77).err
-    assert "Google Cloud lets nobody through" in said
+    assert "Google Cloud does not let you through" in said
     assert "tpujob login" in said
     cloud.edge.audiences = kept
     cloud.members.clear()

@@ -75,7 +75,7 @@ def test_a_place_has_to_be_said_where_there_is_no_usual_one(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_socket, "USUAL", place.parent / "none" / "backend.sock")
-    with pytest.raises(BadRequest, match="is not said") as told:
+    with pytest.raises(BadRequest, match="is not given") as told:
         shared_socket.where("")
     assert "TPUJOB_SOCKET" in told.value.hint
     monkeypatch.setattr(shared_socket, "USUAL", place)

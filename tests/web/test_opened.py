@@ -78,7 +78,7 @@ class Opened:
 
     def _sign(self, renew: bool) -> dict[str, str]:
         if self.signed_out:
-            raise Unauthorized("nobody has signed in", hint="tpujob login")
+            raise Unauthorized("you are not signed in", hint="tpujob login")
         if renew:
             self.renewed, self.token = self.renewed + 1, self.elsewhere.token
         return {"Authorization": f"Bearer {self.token}"}

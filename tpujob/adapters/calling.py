@@ -23,12 +23,12 @@ class Missing(Refused):
     """What was asked for is positively not there."""
 
 
-#: told of each call that was made: its method, and `done`, `absent`, `transient` or `refused`
+#: called after each call with its method, and `done`, `absent`, `transient` or `refused`
 Count = Callable[[str, str], None]
 
 
 def uncounted(method: str, outcome: str) -> None:
-    """Nobody wants to know."""
+    """Count nothing."""
     del method, outcome
 
 
@@ -121,7 +121,7 @@ class ServerClock:
         low, high = date - received, date + 1 - sent
         known_low, known_high, until = self._known
         common = max(low, known_low), min(high, known_high)
-        # without a common part one of the clocks was set: begin anew
+        # without a common part one of the clocks was set: keep only this answer's range
         if received < until and common[0] <= common[1]:
             low, high = common
         self._known = low, high, received + _CLOCK_AGE

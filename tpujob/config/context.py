@@ -1,7 +1,7 @@
-"""Where jobs run: the stack on this machine, a cloud project, or a backend that somebody deployed.
+"""Where jobs run: the stack on this machine, a cloud project, or a deployed backend.
 
-One YAML file each, `<state>/contexts/NAME.yaml`, made by `tpujob init` and free to be edited; which one is current is
-said in `config/settings.py`; a context's adapters are made in `wiring/world.py`.
+A context is one YAML file, `<state>/contexts/NAME.yaml`. `tpujob init` makes it, and users edit it freely.
+`config/settings.py` chooses the current one; `wiring/world.py` makes a context's adapters.
 """
 
 from __future__ import annotations
@@ -92,12 +92,12 @@ class Context(kinds.SpecPart):
     name: Annotated[
         str, _matching(CONTEXT_NAME.pattern, "1 to 40 of a-z, 0-9 and -, beginning with a letter")
     ]
-    #: of a backend that somebody else runs: a URL, or the socket of `tpujob serve` on this machine; empty: this machine
+    #: of a backend that another user runs: a URL, or the socket of `tpujob serve` on this machine; empty: this machine
     #: runs the backend, which asks Google Cloud
     backend: Annotated[
         str, kinds.or_empty(kinds.matching(f"{_URL}|{_SOCKET}", "an https address, or unix:/PATH"))
     ] = ""
-    #: whose process answers at the socket; nobody else's is believed
+    #: the user whose process answers at the socket; other processes are not trusted
     backend_uid: Annotated[int | None, BeforeValidator(kinds.optional(kinds.count(2**32 - 2)))] = (
         None
     )
@@ -253,7 +253,7 @@ def budgets(context: Context) -> tuple[SharedBudget, ...]:
 
 
 def way_in(*, emulated: bool, in_google_cloud: bool) -> tuple[str, str]:
-    """How a new context reaches its hosts unless it is told, and why: never over the open internet."""
+    """Return how a new context reaches its hosts by default, and why: never over the open internet."""
     if emulated:
         return "internal", "hosts of the emulator are on this machine"
     if in_google_cloud:
@@ -294,8 +294,8 @@ def read(settings: Settings, name: str) -> Context:
 
 
 def for_backend(settings: Settings, url: str, name: str = "", *, uid: int | None = None) -> Context:
-    """The context for a backend that somebody else runs, under that uid if it has a socket: the one that there is, else
-    a new one, not yet written, called `name` or after the URL's host. Raises BadRequest when another context has that
+    """Return the context for a backend that another user runs, under that uid if it has a socket. Without one, return a
+    new one, not yet written, called `name` or after the URL's host. Raises BadRequest when another context has that
     name."""
     for known in names(settings):
         found = read(settings, known)
@@ -342,8 +342,8 @@ def write(settings: Settings, context: Context) -> Path:
 
 def with_bucket(context: Context, region: str, bucket: str) -> Context:
     """The same with that bucket for that region. Raises BadSpec for what can be none."""
-    said = context.model_dump(mode="json", exclude_unset=True)
-    return make(said | {"buckets": {**context.buckets, region: bucket}})
+    values = context.model_dump(mode="json", exclude_unset=True)
+    return make(values | {"buckets": {**context.buckets, region: bucket}})
 
 
 def save_bucket(settings: Settings, context: Context, region: str, bucket: str) -> None:
@@ -384,14 +384,14 @@ def make(fields: Mapping[str, Any]) -> Context:
 
 
 def text(context: Context) -> str:
-    """The file's text: what was said and no default, but for how hosts are reached; `parse` reads an equal context
-    back."""
+    """Return the file's text: `ssh` if it was set, and every other value that is no default. `parse` reads an equal
+    context back."""
     from yaml import safe_dump
 
-    said = context.model_dump(mode="json", exclude_defaults=True)
+    values = context.model_dump(mode="json", exclude_defaults=True)
     if "ssh" in context.model_fields_set:
-        said["ssh"] = context.ssh
-    return _HEAD + safe_dump(json.loads(json.dumps(said)), sort_keys=False, width=100)
+        values["ssh"] = context.ssh
+    return _HEAD + safe_dump(json.loads(json.dumps(values)), sort_keys=False, width=100)
 
 
 _HEAD = "# Where jobs run. `tpujob init` wrote this; edit it freely, then run `tpujob doctor`.\n"

@@ -76,8 +76,8 @@ def drawn(path: Path, draw: Callable[[], str]) -> str:
 
 
 def private_folder(folder: Path) -> None:
-    """Afterwards the folder is there, owned by the user and closed to everybody else. Raises StoreError when it is a
-    link or somebody else's."""
+    """Make the folder, owned by the user and closed to other users. Raises StoreError when it is a link or belongs to
+    another user."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -104,7 +104,7 @@ def _close(folder: Path) -> None:
 
 
 def _put_first(path: Path, text: str) -> None:
-    """Put a file in place whole, unless somebody else was quicker."""
+    """Put a file in place whole, unless there is one already."""
     temporary = _beside(path)
     _write(temporary, text)
     try:

@@ -158,7 +158,7 @@ def _rows(given: _File) -> tuple[list[Price], list[Problem]]:
 def _faults(row: _Row, kind: known.Item, given: _File) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     if row.source is None and given.source is None:
-        found.append(("source", "source is missing: say who told you the price"))
+        found.append(("source", "source is missing: say where the price comes from"))
     if row.as_of is None and given.as_of is None:
         found.append(("as_of", "as_of is missing: say of which day the price is"))
     if row.pricing not in kind.pricings:

@@ -200,7 +200,7 @@ def for_processes(env: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def has_screen(env: Mapping[str, str] | None = None) -> bool:
-    """Whether a browser could be shown to whoever types: not on a login node, say."""
+    """Return whether the user could see a browser: not on a login node, say."""
     env = os.environ if env is None else env
     if sys.platform == "darwin":
         return not env.get("SSH_CONNECTION")
@@ -208,8 +208,8 @@ def has_screen(env: Mapping[str, str] | None = None) -> bool:
 
 
 def prepare(settings: Settings) -> None:
-    """Afterwards the folders are there, owned by the user and closed to everybody else. Raises StoreError when one is
-    a link or somebody else's: secrets would land where the user did not put them."""
+    """Make the folders, owned by the user and closed to other users. Raises StoreError when one is a link or belongs to
+    another user: secrets would land where the user did not put them."""
     local = (settings.emulator_state, settings.farm_state) if settings.local else ()
     needed = (settings.state, settings.contexts, settings.home, settings.run, settings.keys, *local)
     for folder in needed:

@@ -1,5 +1,5 @@
-"""The socket of `tpujob serve`: where it lies, and that nobody but its owner can put another one there. Both sides ask
-the same: the backend before it listens, and whoever is about to use it.
+"""The socket of `tpujob serve`: where it lies, and that only its owner can put another one there. The backend checks
+this before it listens, a client before it connects.
 """
 
 import os
@@ -19,7 +19,7 @@ def where(given: str) -> Path:
     path = Path(given) if given else USUAL
     if not given and not (USUAL.parent.is_dir() and USUAL.parent.stat().st_uid == os.geteuid()):
         raise BadRequest(
-            "where the socket is to be is not said; the state folder is closed to other users",
+            "the socket's path is not given; the state folder is closed to other users",
             hint=f"--socket PATH or TPUJOB_SOCKET, in a folder of yours that others may enter, such as {USUAL}",
         )
     return checked(path)
@@ -36,8 +36,8 @@ def checked(path: Path) -> Path:
 
 
 def owner_of(path: Path) -> int:
-    """The uid of whoever alone can put a socket there: the owner of its folder. Raises NotFound without a folder,
-    BadRequest for one in which others can write."""
+    """Return the uid of the only user who can put a socket there: the owner of its folder. Raises NotFound without a
+    folder, BadRequest for one in which others can write."""
     try:
         folder = path.parent.stat()
     except OSError as error:

@@ -52,7 +52,8 @@ class Status(NamedTuple):
 
     name: str
     pid: int | None  #: None: it does not run
-    ready: dict[str, Any] | None  #: what it said when it was up; None: it is not up
+    #: what it reported when it was up; None: it is not up
+    ready: dict[str, Any] | None
     log: Path
 
 
@@ -139,8 +140,8 @@ def status(settings: Settings, stack: Sequence[StackProcess] | None = None) -> l
 def up(
     settings: Settings, stack: Sequence[StackProcess] | None = None, *, deadline: float = START
 ) -> None:
-    """Afterwards every process is up. Safe to call at any time, also from two terminals at once. What depends on a
-    process that had to be started is started anew, as it knows the addresses of the old one.
+    """Start every process that is not up. Safe to call at any time, also from two terminals at once. Restarts what
+    depends on a process that had to be started, as it knows the addresses of the old one.
     Raises BackendGone, with the last lines of the log, when one does not come up within `deadline` seconds."""
     stack = stack or parts(settings)
     prepare(settings)
@@ -230,15 +231,15 @@ def _stop(settings: Settings, name: str, grace: float = STOP) -> bool:
 
 
 def _ready(settings: Settings, name: str) -> dict[str, Any] | None:
-    """What a process said when it was up, if it still runs."""
-    said = stack.read(settings.ready_file(name))
-    return said if said and said["pid"] == _running(settings, name) else None
+    """Return what a process reported when it was up; None: it does not run."""
+    ready = stack.read(settings.ready_file(name))
+    return ready if ready and ready["pid"] == _running(settings, name) else None
 
 
 def _outdated(settings: Settings, ready: dict[str, Any]) -> bool:
     """Whether a process was made of an older text of the context's file, or by a tpujob that listened at a port."""
     if ready.get("shared"):
-        return False  # it is somebody's service, and ends when they say so
+        return False  # it is a service of its own, which its owner ends
     if not str(ready.get("url", "unix:")).startswith("unix:"):
         return True
     return ready.get("context", settings.context_stamp()) != settings.context_stamp()
@@ -276,12 +277,12 @@ def _last_lines(settings: Settings, name: str) -> str:
     except OSError:
         return ""
     lines = text.splitlines()[-LAST_LINES:]
-    said = "".join(f"\n  {line}" for line in lines)
-    return f". It said:{said}" if lines else ", and said nothing"
+    listed = "".join(f"\n  {line}" for line in lines)
+    return f". The end of its log:{listed}" if lines else ", and its log is empty"
 
 
 def _see(settings: Settings, name: str) -> str:
-    return f"all that it said is in {settings.log_file(name)}"
+    return f"its log is {settings.log_file(name)}"
 
 
 # Processes -----------------------------------------------------------------------------------------------------------
@@ -298,10 +299,10 @@ def find(noted: Path, ready: Path) -> int | None:
     note = read(noted)
     if note and note.get("start") and note["start"] == _start_of(note["pid"]):
         return note["pid"]
-    said = read(ready)
-    if said is None or (note and note["pid"] == said["pid"]):
+    report = read(ready)
+    if report is None or (note and note["pid"] == report["pid"]):
         return None
-    return said["pid"] if _began_before(said["pid"], ready) else None
+    return report["pid"] if _began_before(report["pid"], ready) else None
 
 
 def read(path: Path) -> dict[str, Any] | None:

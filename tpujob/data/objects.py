@@ -199,7 +199,7 @@ class Objects(SourceReader, Protocol):
         self, bucket: str, name: str, data: bytes, crc32c: int, generation: int, source: str = ""
     ) -> ObjectFacts:
         """Write a small object, if the generation there is this one (0: none). The storage refuses other bytes.
-        `source`: kept with it, and said by lists."""
+        `source`: kept with it, and shown by lists."""
         ...
 
     def begin(self, bucket: str, name: str, size: int, generation: int, source: str = "") -> str:

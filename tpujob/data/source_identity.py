@@ -66,12 +66,12 @@ def hash_of_web(headers: Mapping[str, str]) -> Hash | None:
     `Repr-Digest` is RFC 9530, `Digest` RFC 3230, `Content-MD5` RFC 1864.
     """
     if headers.get("x-goog-stored-content-encoding", "identity") == "identity":
-        said = dict(re.findall(r"(crc32c|md5)=([\w+/=]+)", headers.get("x-goog-hash", "")))
-        found = from_base64("crc32c", said.get("crc32c")) or from_base64("md5", said.get("md5"))
+        hashes = dict(re.findall(r"(crc32c|md5)=([\w+/=]+)", headers.get("x-goog-hash", "")))
+        found = from_base64("crc32c", hashes.get("crc32c")) or from_base64("md5", hashes.get("md5"))
         if found:
             return found
     for name in ("repr-digest", "digest"):
-        said = re.search(r"(?i)\bsha-256=:?([\w+/=]+)", headers.get(name, ""))
-        if said and (found := from_base64("sha256", said[1])):
+        match = re.search(r"(?i)\bsha-256=:?([\w+/=]+)", headers.get(name, ""))
+        if match and (found := from_base64("sha256", match[1])):
             return found
     return from_base64("md5", headers.get("content-md5"))

@@ -82,8 +82,8 @@ def _file(line: str) -> WebFile:
     size = rest[0].strip() if rest else ""
     if size and not (size.isascii() and size.isdigit()):
         raise BadRequest(f"{size[:40]!r} is no number of bytes of {without_query(url)}")
-    said = rest[1].strip() if len(rest) > 1 else ""
-    md5 = from_base64("md5", said)
-    if said and md5 is None:
-        raise BadRequest(f"{said[:40]!r} is not the base64 of an MD5 of {without_query(url)}")
+    digest = rest[1].strip() if len(rest) > 1 else ""
+    md5 = from_base64("md5", digest)
+    if digest and md5 is None:
+        raise BadRequest(f"{digest[:40]!r} is not the base64 of an MD5 of {without_query(url)}")
     return WebFile(key, url, int(size) if size else None, md5)

@@ -60,7 +60,8 @@ class Identity:
     """Whose credentials were found, and that they work."""
 
     principal: str = ""  #: an e-mail address; empty: they do not say
-    kind: str = ""  #: in words: `user`, `service account`; empty: nobody asks for credentials
+    #: in words: `user`, `service account`; empty: no credentials are needed
+    kind: str = ""
     key_file: bool = False  #: a service account's key lies on this machine
 
 

@@ -32,7 +32,8 @@ class Laptop:
     disk_free: int  #: bytes, where the state is
     state: str  #: the folder
     state_open: bool  #: others may look into it
-    state_foreign: bool  #: it belongs to somebody else
+    #: the folder belongs to another user
+    state_foreign: bool
     ssh: str  #: where the program is; empty: there is none
     running: Mapping[str, bool]  #: processes of the local stack
 
@@ -43,11 +44,11 @@ def check_clock(ahead_s: float | NotSeen) -> Finding:
     if isinstance(ahead_s, NotSeen):
         return unknown(name, ahead_s)
     off = abs(ahead_s)
-    said = f"{off:.0f} s {'ahead of' if ahead_s > 0 else 'behind'} Google's"
+    text = f"{off:.0f} s {'ahead of' if ahead_s > 0 else 'behind'} Google's"
     if off >= CLOCK_FAR_OFF:
-        return fail(name, f"{said}: signed requests are refused", "sudo timedatectl set-ntp true")
+        return fail(name, f"{text}: signed requests are refused", "sudo timedatectl set-ntp true")
     if off >= CLOCK_OFF:
-        return warn(name, said, "sudo timedatectl set-ntp true")
+        return warn(name, text, "sudo timedatectl set-ntp true")
     return ok(name, f"within {CLOCK_OFF:.0f} s of Google's")
 
 
@@ -73,8 +74,8 @@ def check_packages(seen: Software) -> Finding:
         if package in seen.installed and _version(seen.installed[package]) < _version(least)
     ]
     if missing or old:
-        said = [*(f"{package} is missing" for package in missing), *old]
-        return fail(name, listed(said), "pip install --upgrade tpujob")
+        problems = [*(f"{package} is missing" for package in missing), *old]
+        return fail(name, listed(problems), "pip install --upgrade tpujob")
     shown = [p for p, _ in wanted if p.startswith("google-cloud-")]
     return ok(name, listed(f"{package} {seen.installed[package]}" for package in shown))
 
@@ -109,11 +110,11 @@ def _port(seen: Laptop) -> Finding:
 
 
 def _disk(seen: Laptop) -> Finding:
-    said = f"{seen.disk_free / 1e9:.1f} GB free for {seen.state}"
+    text = f"{seen.disk_free / 1e9:.1f} GB free for {seen.state}"
     cure = "tpujob list --json, then `tpujob clean JOB --checkpoints` for what is not needed"
     if seen.disk_free < DISK_EMPTY:
-        return fail("disk", said, cure)
-    return warn("disk", said, cure) if seen.disk_free < DISK_LOW else ok("disk", said)
+        return fail("disk", text, cure)
+    return warn("disk", text, cure) if seen.disk_free < DISK_LOW else ok("disk", text)
 
 
 def _state(seen: Laptop) -> Finding:

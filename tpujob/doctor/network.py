@@ -47,7 +47,7 @@ def check_network(context: Context, seen: Network | NotSeen | None) -> Finding:
 
 
 def network_name(context: Context) -> str:
-    """What the Cloud TPU API takes when nothing is said: the project's `default`."""
+    """Return the context's network; without one, `default`, as the Cloud TPU API does."""
     return context.network or "default"
 
 

@@ -77,17 +77,17 @@ def check_addresses(context: Context, region: str, seen: Addresses | NotSeen) ->
     if isinstance(seen, NotSeen):
         return unknown(name, seen)
     free = max(0, seen.limit - seen.used)
-    said = f"{free} of {seen.limit} external addresses are free"
+    text = f"{free} of {seen.limit} external addresses are free"
     cure = (
         f"ask for more IN_USE_ADDRESSES at {QUOTA_PAGE}?project={context.project}, or `ssh: iap` with "
         "`external_ips: false` in the context"
     )
     hosts = max((_hosts(g) for g in context.grants if region_of(g.zone) == region), default=1)
     if free == 0:
-        return fail(name, f"{said}: no slice can start", cure)
+        return fail(name, f"{text}: no slice can start", cure)
     if free < hosts:
-        return warn(name, f"{said}, and the whole grant has {hosts} hosts", cure)
-    return ok(name, said)
+        return warn(name, f"{text}, and the whole grant has {hosts} hosts", cure)
+    return ok(name, text)
 
 
 def check_buckets(
@@ -101,7 +101,9 @@ def check_buckets(
             what = f"{region} has zones of the context, and no bucket"
             found.append(fail(f"bucket {region}", what, _make(region)))
         else:
-            found.append(_bucket(region, url, seen.get(url, NotSeen("nobody looked"))))
+            found.append(
+                _bucket(region, url, seen.get(url, NotSeen("the bucket was not looked at")))
+            )
     return found
 
 
@@ -118,7 +120,7 @@ def _bucket(region: str, url: str, seen: BucketFacts | NotSeen | None) -> Findin
         return (fail if seen.location_type == "region" else warn)(name, what, cure)
     for wrong, what in (
         (seen.soft_delete_s > 0, f"deleted checkpoints are kept {_days(seen)} days, and billed"),
-        (not seen.uniform_access, "every object can have rights of its own, which nobody sees"),
+        (not seen.uniform_access, "every object can have rights of its own, which no list shows"),
         (seen.public_access != "enforced", "objects can be made public"),
     ):
         if wrong:
@@ -127,7 +129,7 @@ def _bucket(region: str, url: str, seen: BucketFacts | NotSeen | None) -> Findin
 
 
 def _make(region: str) -> str:
-    """Makes the bucket, or, told to adopt it, sets up the one that there is."""
+    """Return the command that makes the bucket; with `--adopt`, it sets up the one that there is."""
     return f"tpujob bucket create --region {region}"
 
 
@@ -168,10 +170,10 @@ def _limit(row: Allowance) -> str:
 
 def _short(row: Allowance, ask: str) -> tuple[str, str]:
     where = "region" if row.limit == row.region_limit else "zone"
-    said = f"{_what(row)}: {row.granted} chips granted, the limit of the {where} is {row.limit}"
+    text = f"{_what(row)}: {row.granted} chips granted, the limit of the {where} is {row.limit}"
     generation = accelerators.GENERATIONS.get(row.kind.generation)
     doubtful = generation is not None and not generation.quota_unit_known
     if doubtful and row.limit is not None and row.limit >= row.granted:
         cores = row.granted * per_chip(row.kind, "cores")
-        return f"{said}: enough if it counts chips; counted in cores it takes {cores}", ask
-    return f"{said} {row.unit}", ask
+        return f"{text}: enough if it counts chips; counted in cores it takes {cores}", ask
+    return f"{text} {row.unit}", ask

@@ -54,7 +54,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the API lists in one zone, whoever made it. Suspended and failed requests hold quota too."""
+    """What the API lists in one zone, of all users. Suspended and failed requests hold quota too."""
 
     kind: QuotaKind
     zone: str
@@ -223,9 +223,9 @@ def _allowance(
 
 
 def _at(limits: Sequence[Limit], scope: Scope, place: str) -> Limit | None:
-    """The limit of one kind there. Two metrics may be of one kind (`tpu-v4-preemptible` and `tpu-v4s-preemptible` are
-    both seen in public), and nothing says which of them counts: the larger one, as the other is what nobody asks to be
-    raised. Inferred (live: quota-names)."""
+    """Return the limit of one kind there. Two metrics may be of one kind: `tpu-v4-preemptible` and
+    `tpu-v4s-preemptible` are both seen in public. No page says which of them counts: the larger one is taken, as users
+    ask to raise the one that counts. Inferred (live: quota-names)."""
     metrics = dict.fromkeys(one.metric for one in limits)
     each = (_of_one(limits, metric, scope, place) for metric in metrics)
     found = [one for one in each if one]
@@ -248,14 +248,14 @@ def _used(
 ) -> tuple[int | None, str]:
     """The larger of what both say: neither sees everything at once. Monitoring lags, and was seen to say nothing of
     queued resources; the lists do not show what other services of the project hold."""
-    said: list[tuple[int, str]] = []
+    totals: list[tuple[int, str]] = []
     if held is not None:
         mine = sum(one.chips for one in held if (one.kind, one.zone) == (kind, zone))
-        said.append((mine * per_chip, "nodes"))
+        totals.append((mine * per_chip, "nodes"))
     amounts = [one.amount for one in reported or () if (one.kind, one.zone) == (kind, zone)]
     if amounts:
-        said.append((max(amounts), "monitoring"))
-    return max(said, key=lambda one: one[0]) if said else (None, "")
+        totals.append((max(amounts), "monitoring"))
+    return max(totals, key=lambda one: one[0]) if totals else (None, "")
 
 
 # Grants --------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """What the lines of a log are about: the request, the job and the attempt that the code at hand works for.
 
-Kept beside the thread or task (a context variable), so that whoever writes a line need not know. `web/log.py` writes
+A context variable keeps it for the thread or task, so that a caller of the log need not know it. `web/log.py` writes
 it. Threads of a pool begin without it: hand them `carried(call)`.
 """
 

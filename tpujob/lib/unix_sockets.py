@@ -36,9 +36,9 @@ class _Connected(Protocol):
 
 
 def place(folder: Path, name: str) -> Path:
-    """Where a Unix socket of that name can be made: in `folder`, or in a new folder under /tmp if the path would be too
-    long, others may enter `folder`, other machines see it, or somebody listens there already. Not in $XDG_RUNTIME_DIR,
-    which goes with its user's last session. Nothing is there afterwards: what a killed process has left is removed.
+    """Return where a Unix socket of that name can be made: in `folder`, or in a new folder under /tmp. The latter if
+    the path would be too long, others may enter `folder`, other machines see it, or a process listens there already.
+    Not in $XDG_RUNTIME_DIR, which goes with its user's last session. What a killed process left there is removed.
     `remove` takes all of it away again."""
     path = folder.absolute() / name
     fits = len(os.fsencode(path)) <= LONGEST
@@ -59,7 +59,7 @@ def remove(path: Path) -> None:
 
 
 def listen(path: Path, mode: int = 0o600) -> socket.socket:
-    """A listening Unix socket of that mode, which nobody else can connect to before it has it. Raises OSError."""
+    """Return a listening Unix socket. No other user can connect before it has that mode. Raises OSError."""
     made = socket.socket(socket.AF_UNIX)
     before = os.umask(0o177)
     try:
@@ -80,7 +80,7 @@ def _private(folder: Path) -> bool:
 
 
 def answers(path: Path) -> bool:
-    """Whether somebody listens there."""
+    """Return whether a process listens there."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)  # a full queue is an answer, too
         return probe.connect_ex(str(path)) in (0, errno.EAGAIN)
@@ -111,9 +111,9 @@ _PORTS = range(20_000, 32_000)
 
 
 def kept_port(kept: Path) -> tuple[socket.socket, int]:
-    """A listening socket of 127.0.0.1 at the port that the file names, so that addresses hold from run to run. Where
-    somebody else has that port, or there is no file, it is another one, which the file names afterwards. With it: the
-    port that was taken, or 0. Raises OSError."""
+    """Return a listening socket of 127.0.0.1 at the port that the file names, so that addresses hold from run to run.
+    Where another process has that port, or there is no file, it has another port, which the file names afterwards.
+    With it: the port that was taken, or 0. Raises OSError."""
     wanted = _port_in(kept)
     with contextlib.suppress(OSError):
         if wanted:
@@ -166,8 +166,8 @@ def uid_of_peer(connection: _Connected) -> int | None:
         if connection.family == socket.AF_UNIX:
             if not hasattr(socket, "SO_PEERCRED"):
                 return uid_of_xucred(connection.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, 256))
-            said = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-            return _CREDENTIALS.unpack(said)[1]
+            peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            return _CREDENTIALS.unpack(peer)[1]
         return _uid_of_tcp(connection.getpeername(), connection.getsockname())
     except OSError:
         return None
@@ -179,11 +179,11 @@ _CREDENTIALS = struct.Struct("=iII")  #: `struct ucred`: pid, uid, gid
 _SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED = 0, 1, struct.Struct("=II")
 
 
-def uid_of_xucred(said: bytes) -> int | None:
+def uid_of_xucred(data: bytes) -> int | None:
     """The uid in a `struct xucred`; None for one of a version that is not known."""
-    if len(said) < _XUCRED.size:
+    if len(data) < _XUCRED.size:
         return None
-    version, uid = _XUCRED.unpack_from(said)
+    version, uid = _XUCRED.unpack_from(data)
     return uid if version == 0 else None
 
 

@@ -1,4 +1,4 @@
-"""The user's code as one archive, named by its content: the same files give the same bytes, whoever packs them.
+"""The user's code as one archive, named by its content: the same files give the same bytes on every machine.
 
 What is in a bundle is decided here; the agent unpacks it on every host.
 """
@@ -25,7 +25,7 @@ from tpujob.submit.secrets_scan import keys_among
 LIMIT = 100 * 1024 * 1024  #: bytes of all files of a bundle
 IGNORE_FILE = ".tpujobignore"  #: patterns as in a .gitignore; stronger than what git tracks
 NEVER = frozenset({".git", "__pycache__", ".venv"})  #: names that are left out wherever they are
-#: names that are left out where git does not say what belongs to the folder: made by tools, and made anew by them
+#: names that are left out where git does not say what belongs to the folder: tools make them, and make them again
 MADE = frozenset(
     {
         ".DS_Store",
@@ -56,9 +56,9 @@ class Bundle:
 
 
 def pack(folder: Path, *, allow_keys: bool = False) -> Bundle:
-    """The files below `folder`: inside a git repository those that git tracks or would, submodules included, else all
-    of them but what tools make anew; less what `.tpujobignore` names. Raises BadRequest, naming files, when it is too
-    large, unreadable or links out of itself, or when some look like keys, unless `allow_keys`."""
+    """Return the files below `folder` as a bundle. Inside a git repository these are the ones that git tracks or would,
+    submodules included; else all but `MADE`. `.tpujobignore` takes files away. Raises BadRequest, naming files, when
+    it is too large, unreadable or links out of itself, or when some look like keys, unless `allow_keys`."""
     if not folder.is_dir():
         raise BadRequest(
             f"code: {folder} is not a folder", hint="Give a folder, relative to the job file."

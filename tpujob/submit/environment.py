@@ -32,8 +32,8 @@ class Environment:
 
 
 def environment(cache: Path, say: Callable[[str], None]) -> Environment:
-    """One that can compile for a TPU. Makes it if there is none: `say` is told before that, as it takes minutes. Raises
-    BadRequest where there can be none, TpujobError when it could not be made."""
+    """Return one that can compile for a TPU. Makes it if there is none, which takes minutes: `say` gets a line before.
+    Raises BadRequest where there can be none, TpujobError when it could not be made."""
     if can_here():
         return Environment(Path(sys.executable), "", stamp())
     if sys.platform != "linux" or platform.machine() != "x86_64":
@@ -92,10 +92,10 @@ def _make(folder: Path) -> None:
 def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
         raise TpujobError(
             "the environment of the check could not be made: "
-            + (said[-1] if said else "uv failed"),
+            + (lines[-1] if lines else "uv failed"),
             hint="It needs the package index; the next check tries again.",
         )
 

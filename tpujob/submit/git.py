@@ -97,7 +97,7 @@ def _list_into(folder: Path, below: str, names: list[str], missing: list[str]) -
         path = folder / name
         if path.is_symlink() or path.is_file():
             names.append(below + name)
-        elif (path / ".git").exists():  # a submodule, or a repository that nobody tracks
+        elif (path / ".git").exists():  # a submodule, or a repository that is not tracked
             _list_into(path, f"{below}{name.rstrip('/')}/", names, missing)
         elif path.is_dir():
             missing.append(below + name)
@@ -107,8 +107,8 @@ def _diff(folder: Path, shipped: Collection[str], allow_keys: bool) -> str:
     changed = _names(
         _git(folder, "diff", "--name-only", "-z", "--relative", "HEAD", "--", ".") or b""
     )
-    told = (n for n in changed if allow_keys or not named_like_a_key(n))
-    shown = [n for n in told if n in shipped or not os.path.lexists(folder / n)][:DIFF_FILES]
+    allowed = (n for n in changed if allow_keys or not named_like_a_key(n))
+    shown = [n for n in allowed if n in shipped or not os.path.lexists(folder / n)][:DIFF_FILES]
     if not shown:
         return ""
     plain = ("--no-color", "--no-ext-diff", "--no-textconv", "--relative")
@@ -132,7 +132,7 @@ def _in_repository(folder: Path) -> bool:
 
 
 def _git(folder: Path, *words: str, stdin: bytes = b"") -> bytes | None:
-    """What git says; None: it is not there, or said no."""
+    """Return what git prints; None: it is not there, or failed."""
     done = _run(folder, words, stdin)
     return done.stdout if done is not None and done.returncode == 0 else None
 

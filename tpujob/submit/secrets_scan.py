@@ -1,5 +1,5 @@
-"""Files that look like keys, which are not shipped with code unless somebody says so: by their names, and by what is in
-them. The texts are read in one pass: no larger file than a key can be is opened.
+"""Find files that look like keys, by their names and by their contents. They are not shipped with code unless the user
+allows it. The texts are read in one pass: no larger file than a key can be is opened.
 """
 
 import codecs

@@ -136,7 +136,7 @@ def test_a_missing_right_is_refused_at_once(server: StorageServer) -> None:
             with pytest.raises(Refused) as told:
                 act()
             assert told.value.cause == Cause.PERMISSION
-            assert "the bucket is somebody else's" in told.value.hint
+            assert "the bucket belongs to another project" in told.value.hint
 
 
 def test_every_refusal_becomes_an_error_of_ours() -> None:

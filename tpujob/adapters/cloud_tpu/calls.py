@@ -105,8 +105,8 @@ class Api:
         throttle: Throttle | None = None,
         count: Count = uncounted,
     ) -> None:
-        """`endpoint`: an emulator's address as gRPC takes it, such as `unix:/path` or `host:port`. `count`: told of
-        each call."""
+        """`endpoint`: an emulator's address as gRPC takes it, such as `unix:/path` or `host:port`. `count`: called
+        after each call."""
         self._count = count
         self._project = project
         self._endpoint = endpoint
@@ -201,12 +201,12 @@ def refusal(doing: str, code: str, message: str) -> TpujobError:
     meaning = errors.of_call(code, message)
     if code == "UNAVAILABLE" and message.startswith("failed to connect to all addresses"):
         message = "Cloud TPU does not answer"  # the library's text is about sockets
-    said = f"{doing}: {errors.explained(message, meaning)}"
+    text = f"{doing}: {errors.explained(message, meaning)}"
     if meaning.cause is None:
-        return Transient(said)
+        return Transient(text)
     kind = {"NOT_FOUND": Missing, "ALREADY_EXISTS": Exists}.get(code, Refused)
     kind = ZoneClosed if meaning.zone_closed else kind
-    return kind(said, cause=meaning.cause, scope=meaning.scope)
+    return kind(text, cause=meaning.cause, scope=meaning.scope)
 
 
 def _asked_to_wait(error: Any) -> float:

@@ -136,8 +136,8 @@ def of_call(code: str, message: str) -> Meaning:
 
 def of_state(code: int, message: str) -> Meaning:
     """The meaning of the error inside a queued resource that FAILED."""
-    told = _of_text(message) or Meaning(None)
-    return replace(told, cause=told.cause or STATE_CODES.get(code), scope=scope_of(message))
+    meaning = _of_text(message) or Meaning(None)
+    return replace(meaning, cause=meaning.cause or STATE_CODES.get(code), scope=scope_of(message))
 
 
 def scope_of(message: str) -> Scope:

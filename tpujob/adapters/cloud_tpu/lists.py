@@ -32,7 +32,7 @@ ALL_ZONES = "-"
 PAGE = 1000
 #: zones that are listed at once, one by one: there are 40, and a list takes some tenths of a second
 AT_ONCE = 8
-#: seconds for which a zone's list serves whoever asks whether a slice is gone: many may at once
+#: seconds for which a zone's list answers whether a slice is gone: many threads may ask at once
 SHARED = 1.0
 
 _LISTS: tuple[tuple[Method, str], ...] = (

@@ -49,7 +49,8 @@ class Options:
     #: for slices at the price `reserved`: its name, or a full name for one that another project shares; empty: any
     reservation: str = ""
     disks: tuple[DataDisk, ...] = ()
-    autocheckpoint: bool = False  #: programs are told to save before maintenance
+    #: programs get a signal to save before maintenance
+    autocheckpoint: bool = False
     wait: float | None = None  #: seconds that a request may wait in the queue; None: no bound
 
     @property

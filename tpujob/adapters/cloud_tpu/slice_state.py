@@ -82,12 +82,12 @@ def without_nodes(queued: QueuedSeen) -> Present | None:
 
 def _failed(queued: QueuedSeen) -> Present:
     meaning = of_state(queued.error_code, queued.error)
-    said = explained(queued.error or "no reason was given", meaning)
-    return Present(SliceState.FAILED, detail=said, cause=meaning.cause, scope=meaning.scope)
+    detail = explained(queued.error or "no reason was given", meaning)
+    return Present(SliceState.FAILED, detail=detail, cause=meaning.cause, scope=meaning.scope)
 
 
 def _suspended(queued: QueuedSeen, nodes: Sequence[NodeSeen]) -> Present | Unknown:
-    """Suspended by the service means preempted. So does a preempted node, whoever suspended the queued resource."""
+    """Return PREEMPTED where the service suspended the queued resource, or a node was preempted."""
     detail, suspending = f"the queued resource is {queued.state}", queued.suspending
     if any(map(_preempted, nodes)):
         return Present(SliceState.PREEMPTED, detail=detail, suspending=suspending)
@@ -140,8 +140,8 @@ def _all_ready(seen: Sequence[Present]) -> Present:
         for place, one in enumerate(seen)
         for endpoint in one.endpoints
     )
-    said = [f"node {place}: {one.detail}" for place, one in enumerate(seen) if one.detail]
-    return Present(SliceState.READY, endpoints, "; ".join(said))
+    details = [f"node {place}: {one.detail}" for place, one in enumerate(seen) if one.detail]
+    return Present(SliceState.READY, endpoints, "; ".join(details))
 
 
 def _node(node: NodeSeen, who: str = "the node") -> Present | Unknown:
@@ -161,8 +161,8 @@ def _ready(node: NodeSeen, who: str) -> Present | Unknown:
         return Unknown(f"{who} is READY, and its health is {node.health}")
     if not health:
         return Present(SliceState.READY, node.endpoints)
-    said = ": ".join(word for word in (node.health, health, node.described) if word)
-    return Present(SliceState.READY, node.endpoints, said)
+    detail = ": ".join(word for word in (node.health, health, node.described) if word)
+    return Present(SliceState.READY, node.endpoints, detail)
 
 
 # What the states of the Cloud TPU API mean in ours. Tables only; those of its errors are in

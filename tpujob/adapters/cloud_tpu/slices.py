@@ -58,7 +58,7 @@ class CloudTpuSlices:
     ) -> None:
         """`endpoint`: `host:port` of an emulator. `owner`: a label value that distinguishes this backend's slices from
         those of another backend in the project. `throttle`: shared by the project; without it calls are unlimited.
-        `count`: told of each call."""
+        `count`: called after each call."""
         self._project = project
         self.owner = owner
         self._options = options or Options()
@@ -151,13 +151,13 @@ class CloudTpuSlices:
         queued = self._queued(slice, deadline, doing)
         our_queued = queued if queued and self._ours(queued.marks) else None
         (self._known.add if our_queued else self._known.discard)(slice.name)
-        if our_queued and (told := without_nodes(our_queued)):
-            return self._noted(slice, told, queued)
+        if our_queued and (state := without_nodes(our_queued)):
+            return self._noted(slice, state, queued)
         nodes = self._nodes(slice, deadline, doing)
         our_nodes = [node if node and self._ours(node.marks) else None for node in nodes]
         seen = slice_state(our_queued, our_nodes)
         if seen is None and (queued or any(nodes)):
-            return Absent()  # the name is somebody else's, so ours is positively not there
+            return Absent()  # another owner's slice has the name, so ours is positively not there
         if seen is None:
             return self._agreed_absent(slice, deadline)
         return self._noted(slice, seen, queued, *nodes)
@@ -254,8 +254,8 @@ class CloudTpuSlices:
             detail = f"{kind} {seen.state}"
             type, pricing = seen.type, seen.pricing
             if known := found.get(name):
-                told = known.detail.split(", ")
-                detail = known.detail if detail in told else f"{known.detail}, {detail}"
+                details = known.detail.split(", ")
+                detail = known.detail if detail in details else f"{known.detail}, {detail}"
                 type, pricing = type or known.type, pricing or known.pricing
                 tpu_slices = max(tpu_slices, known.tpu_slices)
             suspending = isinstance(seen, QueuedSeen) and seen.suspending
@@ -273,8 +273,8 @@ class CloudTpuSlices:
         operation = self._create(request, deadline, doing)
         if not operation.done or self._queued(slice, deadline, doing):
             return
-        anew = {**request, "request_id": request_id(operation.name)}
-        operation = self._create(anew, deadline, doing)
+        retry = {**request, "request_id": request_id(operation.name)}
+        operation = self._create(retry, deadline, doing)
         if operation.done and operation.HasField("error"):
             from google.rpc.code_pb2 import Code
 

@@ -33,7 +33,7 @@ BACKOFF = Backoff(first=0.5, longest=30.0)
 
 
 class Follower:
-    """Thread-safe. Costs one read for each change of a job while somebody listens."""
+    """Follow the changes of jobs. Thread-safe. While it has listeners, each change of a job costs one read."""
 
     def __init__(self, firestore: Firestore, mirror: Mirror) -> None:
         self._db, self._mirror = firestore, mirror
@@ -111,7 +111,7 @@ class _Stream:
             finally:
                 self._mirror.broken()
             if not self._closing.is_set():
-                self._tell()  # whoever looks now asks the store itself, and learns whether it answers
+                self._tell()  # listeners now ask the store itself, and learn whether it answers
             failures = 1 if self._works else failures + 1
             self._closing.wait(BACKOFF.pause(failures))
 
@@ -127,17 +127,17 @@ class _Stream:
         try:
             if self._closing.is_set():  # closed before there was anything to cancel
                 self._call.cancel()
-            for told in self._told(self._call):
+            for changed in self._batches(self._call):
                 self._works = True
                 if self._mirror.caught_up():
                     self._mirror.completed(self._db.select("follow the jobs", "jobs", order=WAKE))
-                if told:
+                if changed:
                     self._tell()
         finally:
             asked.put(None)
 
-    def _told(self, answers: Iterator[Any]) -> Iterator[bool]:
-        """For each moment up to which the stream is complete: whether something changed before it."""
+    def _batches(self, answers: Iterator[Any]) -> Iterator[bool]:
+        """Yield, for each moment up to which the stream is complete, whether a job changed before it."""
         from google.cloud.firestore_v1.types import TargetChange
 
         kinds = TargetChange.TargetChangeType

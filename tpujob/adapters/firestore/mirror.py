@@ -97,7 +97,7 @@ class Mirror:
         self._jobs.drop(job_id)
         self._wakes.pop(job_id, None)
 
-    # Told by the stream ----------------------------------------------------------------------------------------------
+    # Calls of the stream ---------------------------------------------------------------------------------------------
 
     def begun(self, floor: int) -> None:
         """Forget everything: it may have changed unseen. The stream delivers what changes after this moment."""
@@ -117,7 +117,7 @@ class Mirror:
                 self._drop(doc.id)
 
     def deleted(self, name: Any) -> None:
-        """Somebody deleted the document by hand: tpujob never does."""
+        """Forget a document that was deleted by hand: tpujob deletes none."""
         with self._lock:
             self._drop(str(name).rpartition("/")[2])
 

@@ -34,7 +34,7 @@ REMOVED = 400
 
 class FirestoreStore:
     """Implements `ports.Store`. Every call may also raise Transient (Firestore did not answer in time, or many wrote
-    the same at once; nothing is lost by repeating) or StoreError (it said no; the hint says what to do)."""
+    the same at once; nothing is lost by repeating) or StoreError (it refused; the hint says what to do)."""
 
     KIND, TABLES = "firestore", 0  #: it has no tables
 

@@ -207,7 +207,7 @@ class GcsBlobs:
     ) -> BucketFacts:
         """Afterwards the bucket exists in that region, closed to the public, without soft delete, and removes logs of
         jobs after `log_days` (None: never); other lifecycle rules stay. Safe to repeat. Raises Refused when it lies
-        elsewhere, is somebody else's, or was not made by tpujob and `adopt` is not set."""
+        elsewhere, belongs to another project, or was not made by tpujob and `adopt` is not set."""
         self.ensure_bucket(bucket, region, timeout=timeout)
         name, _ = split_path(bucket, empty=True)
 
@@ -224,7 +224,7 @@ class GcsBlobs:
         return self._client.repeat(f"set up bucket gs://{name}", Deadline(timeout), once)
 
     def bucket(self, bucket: str, *, timeout: float) -> BucketFacts:
-        """How it is set up. Raises NotFound; Refused when it is somebody else's."""
+        """Return how the bucket is set up. Raises NotFound; Refused when it belongs to another project."""
         name, _ = split_path(bucket, empty=True)
 
         def once(left: float, _: int) -> BucketFacts:

@@ -57,7 +57,7 @@ _SCOPE = "https://www.googleapis.com/auth/devstorage.full_control"
 _DAMAGED = 3
 _FORBIDDEN = (
     "the account needs a role on that bucket, such as roles/storage.objectUser, or roles/storage.admin to make or "
-    "change it; or the bucket is somebody else's, as names of buckets are global"
+    "change it; or the bucket belongs to another project, as names of buckets are global"
 )
 
 
@@ -102,7 +102,8 @@ class StorageClient:
         self._idle: list[HTTPConnection] = []
         self._lock = threading.Lock()
         self._last_refused = ""
-        self.clock: ServerClock | None = None  #: told the time of each answer
+        #: gets the time of each answer
+        self.clock: ServerClock | None = None
         self.operations = Operations()
 
     def close(self) -> None:

@@ -47,8 +47,8 @@ def find() -> tuple[Any, Identity | NoIdentity | NotSeen]:
         if error.retryable:
             return credentials, NotSeen(f"asking for a token failed: {first_line(error)}")
         # the library puts the token server's message before the whole answer
-        said = first_line(error.args[0] if error.args else error)
-        return credentials, NoIdentity(f"the credentials are refused: {said}")
+        message = first_line(error.args[0] if error.args else error)
+        return credentials, NoIdentity(f"the credentials are refused: {message}")
     except TransportError:
         return credentials, NotSeen("Google's token server cannot be reached from this machine")
     except GoogleAuthError as error:
@@ -68,9 +68,9 @@ def _identity(credentials: Any) -> Identity:
 def _principal(credentials: Any) -> str:
     """Newer versions of gcloud write `account` beside a user's token."""
     for name in ("service_account_email", "account"):
-        said = getattr(credentials, name, "")
-        if isinstance(said, str) and "@" in said:
-            return said
+        principal = getattr(credentials, name, "")
+        if isinstance(principal, str) and "@" in principal:
+            return principal
     return ""
 
 

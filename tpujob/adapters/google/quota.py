@@ -74,9 +74,9 @@ def overview(
         found = limits(google, context.project)
         counted = count_usage(context.project, zones, timeout=COUNT_PATIENCE, endpoint=tpu_endpoint)
         notes = _not_counted(counted)
-        told: list[Reported] | None = None
+        usage: list[Reported] | None = None
         try:
-            told = reported(google, context.project, now)
+            usage = reported(google, context.project, now)
         except TpujobError as error:
             notes.append(f"Cloud Monitoring: {error.message}")
     finally:
@@ -87,7 +87,7 @@ def overview(
             found,
             zones,
             held=counted.held,
-            reported=told,
+            reported=usage,
             grants=context.grants,
             closed=counted.closed,
         ),
@@ -188,9 +188,9 @@ def _scope(unit: str) -> Scope:
 
 def _unit(kind: QuotaKind | None, display: str) -> Unit:
     """From the display name, else from the generation."""
-    said = re.search(r"\b(core|chip)s?\b", display.lower())
-    if said:
-        return "cores" if said[1] == "core" else "chips"
+    match = re.search(r"\b(core|chip)s?\b", display.lower())
+    if match:
+        return "cores" if match[1] == "core" else "chips"
     return unit_of(kind.generation) if kind else ""
 
 

@@ -98,17 +98,17 @@ class GoogleRest:
     def _error(self, host: str, status: int, found: Any, takes: str) -> TpujobError:
         """Our error for an answer: `google.rpc.Status` in JSON, or the older form of Compute Engine and Storage."""
         error = part(found, "error")
-        said = first_line(error.get("message") or f"{host} answers {status}")
+        message = first_line(error.get("message") or f"{host} answers {status}")
         if status == 404:
-            return Missing(said, cause=Cause.BAD_SPEC)
+            return Missing(message, cause=Cause.BAD_SPEC)
         if status == 401:
-            return Transient(f"the credentials are refused: {said}", hint=LOGIN)
+            return Transient(f"the credentials are refused: {message}", hint=LOGIN)
         if status == 429 or status >= 500:
-            return Transient(f"{host}: {said}")
+            return Transient(f"{host}: {message}")
         cause = Cause.PERMISSION if status == 403 else Cause.BAD_SPEC
-        if status == 403 and takes and takes not in said and _reason(error)[0] in _DENIED:
-            said = f"{said} ({takes})"
-        return Refused(said, cause=cause, hint=self._hint(host, error))
+        if status == 403 and takes and takes not in message and _reason(error)[0] in _DENIED:
+            message = f"{message} ({takes})"
+        return Refused(message, cause=cause, hint=self._hint(host, error))
 
     def _hint(self, host: str, error: Mapping[str, Any]) -> str:
         """What to do about the reason that Google gives. Inferred (live: reads): a viewer may read

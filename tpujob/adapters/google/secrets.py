@@ -177,8 +177,8 @@ def _credentials() -> Any:
     try:
         return google.auth.default(scopes=[SCOPE])[0]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     except DefaultCredentialsError as error:
-        said = "no credentials for Secret Manager"
-        raise Refused(said, cause="PERMISSION", hint=LOGIN) from error
+        message = "no credentials for Secret Manager"
+        raise Refused(message, cause="PERMISSION", hint=LOGIN) from error
 
 
 def _number(answer: dict[str, Any]) -> int:

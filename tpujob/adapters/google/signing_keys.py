@@ -12,9 +12,9 @@ MOST_BYTES = 1 << 18
 
 
 def fetcher(endpoint: str = "") -> Callable[[str], tuple[bytes, float]]:
-    """A function that fetches the document at a URL: its bytes, and the seconds that it may be kept (0: not said). It
-    raises Transient, and never follows a redirect. `endpoint`: the URL of a server that stands for all hosts, each
-    below its name."""
+    """Return a function that fetches the document at a URL: its bytes, and the seconds that it may be kept (0: not
+    stated). It raises Transient, and never follows a redirect. `endpoint`: the URL of a server that stands for all
+    hosts, each below its name."""
     pool = urllib3.PoolManager(retries=False, timeout=TIMEOUT)
 
     def fetch(url: str) -> tuple[bytes, float]:
@@ -36,6 +36,6 @@ def fetcher(endpoint: str = "") -> Callable[[str], tuple[bytes, float]]:
 
 def _max_age(headers: urllib3.HTTPHeaderDict) -> float:
     """What is left of it, as a cache on the way may have kept the document for a while (RFC 9111, section 4.2)."""
-    said = re.search(r"\bmax-age=(\d{1,9})", headers.get("cache-control", ""))
+    match = re.search(r"\bmax-age=(\d{1,9})", headers.get("cache-control", ""))
     age = headers.get("age", "0")
-    return max(0.0, float(said[1]) - (float(age) if age.isdecimal() else 0.0)) if said else 0.0
+    return max(0.0, float(match[1]) - (float(age) if age.isdecimal() else 0.0)) if match else 0.0

@@ -52,9 +52,9 @@ class BackendAddress(NamedTuple):
                 if status == 401
                 else (errors.Forbidden, "an admin lets you in: deploy/join.sh YOUR_ADDRESS ROLE")
             )
-            return kind(f"Google Cloud lets nobody through to {self.url} as you are", hint=cure)
+            return kind(f"Google Cloud does not let you through to {self.url}", hint=cure)
         if 300 <= status < 400 and self.sign:
-            # never followed: whoever it leads to would get the token
+            # never followed: the server that it leads to would get the token
             return errors.Unauthorized(
                 f"Google Cloud asks for a sign-in in front of {self.url} (Identity-Aware Proxy)",
                 hint="choose the backend again with `tpujob use URL --door iap`; its admin must have let"
@@ -71,7 +71,7 @@ class BackendAddress(NamedTuple):
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a unix socket. Nothing is said to a server that is not a process of the uid."""
+    """HTTP over a Unix socket. It sends nothing to a server whose process has another uid."""
 
     def __init__(self, path: str, uid: int) -> None:
         super().__init__("localhost")

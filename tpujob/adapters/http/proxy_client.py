@@ -1,4 +1,4 @@
-"""A browser's requests, passed on to a backend as whoever runs this process, and its answers as they come."""
+"""Pass a browser's requests on to a backend, as the user of this process, and its answers back as they come."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ProxyClient:
         return answer
 
     def close(self) -> None:
-        """Cut every connection: whoever waits for an answer gets its end. None is kept from here on."""
+        """Cut every connection: threads that wait for an answer get its end. Later connections are not kept."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -80,8 +80,8 @@ class ProxyClient:
                 if isinstance(error, TimeoutError):
                     raise Transient(f"the backend at {self.url} did not answer in time") from None
                 if isinstance(error, (OSError, http.client.HTTPException)):
-                    said = str(error) or type(error).__name__
-                    raise BackendGone(f"nothing answers at {self.url} ({said})") from None
+                    reason = str(error) or type(error).__name__
+                    raise BackendGone(f"nothing answers at {self.url} ({reason})") from None
                 raise
 
     def _take(self, *, repeatable: bool) -> tuple[bool, http.client.HTTPConnection]:
@@ -94,7 +94,7 @@ class ProxyClient:
         return kept, connection
 
     def give_back(self, connection: http.client.HTTPConnection, *, keep: bool) -> None:
-        """It serves nobody any more; `keep`: it can serve the next one."""
+        """Release a connection; `keep`: the next request may use it."""
         with self._lock:
             self._busy.discard(connection)
             if keep and not self._closed and len(self._idle) < IDLE:
@@ -104,7 +104,7 @@ class ProxyClient:
 
 
 class Answer:
-    """One answer. Whoever has it closes it."""
+    """One answer of the backend. The caller closes it."""
 
     def __init__(
         self,

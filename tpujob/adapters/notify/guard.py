@@ -1,5 +1,5 @@
-"""Which addresses may be called for somebody else: public ones only, so that a URL in a context cannot make the backend
-call what only the backend reaches, such as a metadata server or a service of the network (SSRF).
+"""Which addresses the backend may call for a user: public ones only. Otherwise a URL in a context could make it call
+what only the backend reaches, such as a metadata server or a service of the network (SSRF).
 
 A name is resolved once, every address it has is looked at, and the connection is made to one of these: a name that
 resolves to something else a moment later changes nothing.
@@ -20,8 +20,8 @@ _RESERVED = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "3fff::/20")))
 
 
 def addresses(host: str, port: int, *, private: bool) -> list[str]:
-    """Where that host is. Raises Transient when nobody knows it now; Refused when any of its addresses is not public,
-    unless `private` ones are allowed."""
+    """Return the addresses of that host. Raises Transient when the name does not resolve now; Refused when an address
+    is not public, unless `private` ones are allowed."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

@@ -1,4 +1,4 @@
-"""E-mail over SMTP: plain text to one address. Its Message-ID is that of the message, so that a repeat can be told."""
+"""E-mail over SMTP: plain text to one address. Its Message-ID is the message's, so that a repeat shows."""
 
 import contextlib
 import smtplib

@@ -33,7 +33,8 @@ class SignInAttempt(NamedTuple):
 
     state: str
     nonce: str
-    verifier: str  #: of PKCE: whoever steals the code has nothing
+    #: of PKCE: without it a stolen code is worth nothing
+    verifier: str
     redirect: str
 
     @classmethod
@@ -94,10 +95,10 @@ def refresh(client: OAuthClient, refresh_token: str) -> Tokens:
 
 
 def revoke(client: OAuthClient, refresh_token: str) -> None:
-    """Afterwards nobody gets a token for it any more. Raises Transient."""
+    """End the sign-in: afterwards Google gives out no token for it. Raises Transient."""
     status, found = _post(client, "revoke", {"token": refresh_token})
     if status != 200 and found.get("error") != "invalid_token":  # that one has ended already
-        raise Transient(f"Google did not revoke the sign-in: {_said(status, found)}")
+        raise Transient(f"Google did not revoke the sign-in: {_error_text(status, found)}")
 
 
 def claims_of(token: str) -> dict[str, Any]:
@@ -130,19 +131,19 @@ def _token(client: OAuthClient, **fields: str) -> dict[str, Any]:
 
 
 def _refused(status: int, found: dict[str, Any]) -> Unauthorized | Transient:
-    name, said = str(found.get("error", "")), _said(status, found)
+    name, text = str(found.get("error", "")), _error_text(status, found)
     if status >= 500 or status == 429:
-        return Transient(f"Google gives out no token now: {said}")
+        return Transient(f"Google gives out no token now: {text}")
     hint = {
         "invalid_grant": "sign in again: tpujob login",
         "invalid_client": "the OAuth client of the context is wrong: ask who deployed the backend",
         "admin_policy_enforced": "the admin of your Google Workspace blocks this OAuth client",
         "access_denied": "sign in again: tpujob login",
     }.get(name, "")
-    return SignInRefused(name, f"Google refuses to sign you in: {said}", hint=hint)
+    return SignInRefused(name, f"Google refuses to sign you in: {text}", hint=hint)
 
 
-def _said(status: int, found: dict[str, Any]) -> str:
+def _error_text(status: int, found: dict[str, Any]) -> str:
     words = [str(found[name]) for name in ("error", "error_description") if found.get(name)]
     return ascii(", ".join(words))[1:-1][:200] or f"HTTP {status}"
 

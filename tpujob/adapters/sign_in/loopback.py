@@ -18,8 +18,8 @@ _OTHER = "This is no answer to a sign-in of tpujob."
 
 
 class RedirectListener:
-    """Listens before the address is shown to anybody, so that nobody else can take the port. Serves all connections at
-    once, so that none delays the browser's."""
+    """Listens before the address is shown, so that no other program can take the port. Serves all connections at once,
+    so that none delays the browser's."""
 
     def __init__(self) -> None:
         self._code = ""
@@ -109,8 +109,8 @@ def code_in(address: str, attempt: SignInAttempt) -> str:
             f"{attempt.redirect}.",
         )
     if error := one("error"):
-        said = ascii(error)[1:-1][:80]
-        raise Unauthorized(f"Google did not sign you in: {said}", hint="tpujob login")
+        reason = ascii(error)[1:-1][:80]
+        raise Unauthorized(f"Google did not sign you in: {reason}", hint="tpujob login")
     if not one("code"):
         raise BadRequest("that address has no code", hint="Paste the whole address.")
     return one("code")

@@ -45,9 +45,9 @@ def _acting_as(account: str, audience: str, endpoint: str) -> str:
         )
         return str(found["token"])
     except (Refused, KeyError) as error:
-        said = error.message if isinstance(error, TpujobError) else "Google's answer has no token"
+        reason = error.message if isinstance(error, TpujobError) else "Google's answer has no token"
         raise Unauthorized(
-            f"this machine may not act as {account}: {said}",
+            f"this machine may not act as {account}: {reason}",
             hint=f"Whose credentials these are needs roles/iam.serviceAccountOpenIdTokenCreator on {account}.",
         ) from error
     finally:

@@ -31,15 +31,15 @@ class SignInPlace(NamedTuple):
 
     @property
     def client(self) -> OAuthClient:
-        said = self.context.sign_in
-        return OAuthClient(said.client_id, said.client_secret, self.endpoint)
+        sign_in = self.context.sign_in
+        return OAuthClient(sign_in.client_id, sign_in.client_secret, self.endpoint)
 
 
 def headers(
     place: SignInPlace, now: Callable[[], float] = time.time, *, renew: bool = False
 ) -> Mapping[str, str]:
-    """What goes with each request; with `renew`, not what is kept, as that was refused. Raises Unauthorized when nobody
-    has signed in; Transient; StoreError.
+    """Return the headers of each request; with `renew`, with a new token, as the kept one was refused. Raises
+    Unauthorized when there is no sign-in; Transient; StoreError.
 
     The one header is for Cloud Run, which takes the signature out of what it checks, the other for the backend."""
     bearer = f"Bearer {_token(place, now(), renew)}"
@@ -52,7 +52,7 @@ def headers(
 
 
 def keep(place: SignInPlace, tokens: Tokens) -> str:
-    """Somebody has signed in: afterwards commands show it. The address of whoever it was."""
+    """Store a sign-in: afterwards commands send it. Return the address of the account."""
     if not tokens.refresh_token:
         raise Unauthorized("Google's answer has no refresh token", hint="tpujob login")
     token_store.save(place.file, _stored(place, place.client, tokens, time.time()))
@@ -60,8 +60,8 @@ def keep(place: SignInPlace, tokens: Tokens) -> str:
 
 
 def end(place: SignInPlace) -> bool:
-    """Afterwards nothing is kept, and the refresh token is worth nothing. Whether somebody was signed in. Raises
-    Transient when Google could not be told; then nothing is kept either."""
+    """Remove the stored sign-in and revoke its refresh token. Return whether there was one. Raises Transient when
+    Google could not be reached; the stored sign-in is removed all the same."""
     found = token_store.load(place.file)
     token_store.forget(place.file)
     if found is None:
@@ -86,7 +86,7 @@ def _token(place: SignInPlace, now: float, renew: bool) -> str:
 def _person(place: SignInPlace, found: StoredToken | None, now: float) -> StoredToken:
     client = place.client
     if found is None or client.id != found.client_id or not found.refresh_token:
-        raise Unauthorized(f"nobody has signed in at {place.url}", hint="tpujob login")
+        raise Unauthorized(f"you are not signed in at {place.url}", hint="tpujob login")
     try:
         tokens = google.refresh(client, found.refresh_token)
     except google.SignInRefused as error:

@@ -28,8 +28,8 @@ class StoredToken(NamedTuple):
 
 
 def load(path: Path) -> StoredToken | None:
-    """What is kept there; None: nothing, or nothing that can be read. Raises StoreError when the file is a link, or
-    somebody else's, or open to others."""
+    """Return the stored token; None: there is none that can be read. Raises StoreError when the file is a link, belongs
+    to another user, or is open to others."""
     text = _own(path)
     if text is None:
         return None

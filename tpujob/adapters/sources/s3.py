@@ -155,10 +155,10 @@ def _facts(name: str, answer: Mapping[str, Any]) -> ObjectFacts:
     size = int(answer["ContentLength"])
     modified = whole_seconds(answer.get("LastModified"))
     identity = identity_of(str(answer.get("ETag") or ""), modified, size)
-    said = hash_of_s3(answer)
-    known = said is not None and said.kind == "crc32c" and said.certain
-    crc32c = int.from_bytes(said.value, "big") if said and known else None
-    return ObjectFacts(name, size, crc32c, 0, identity, said)
+    checksum = hash_of_s3(answer)
+    known = checksum is not None and checksum.kind == "crc32c" and checksum.certain
+    crc32c = int.from_bytes(checksum.value, "big") if checksum and known else None
+    return ObjectFacts(name, size, crc32c, 0, identity, checksum)
 
 
 def _check_same(facts: ObjectFacts, start: int, answer: Mapping[str, Any]) -> None:
@@ -203,8 +203,8 @@ def _of_answer(response: Any, doing: str, *, signed: bool) -> TpujobError:
     """The server has refused."""
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
     code = str(response.get("Error", {}).get("Code", ""))
-    said = first_line(response.get("Error", {}).get("Message") or code or f"HTTP {status}")
-    text = f"cannot {doing}: {said}"
+    message = first_line(response.get("Error", {}).get("Message") or code or f"HTTP {status}")
+    text = f"cannot {doing}: {message}"
     if code in _BUSY or status in (408, 429) or status >= 500:
         return Transient(text)
     if code in _CREDENTIALS or status in (401, 403):

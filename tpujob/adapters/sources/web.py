@@ -107,9 +107,9 @@ class WebFiles:
         if file.size not in (None, size):
             text = f"the list says {file.size} bytes, the server {size}"
             raise Refused(text, cause=Cause.BAD_SPEC)
-        said = file.md5 or hash_of_web(_headers(answer))
+        checksum = file.md5 or hash_of_web(_headers(answer))
         return self._known(file) or ObjectFacts(
-            file.key, size, None, 0, _identity(answer, size), said
+            file.key, size, None, 0, _identity(answer, size), checksum
         )
 
 
@@ -118,10 +118,10 @@ def _headers(answer: urllib3.BaseHTTPResponse) -> dict[str, str]:
 
 
 def _size(answer: urllib3.BaseHTTPResponse) -> int | None:
-    """Of the whole file; None: not said."""
+    """Return the bytes of the whole file; None: the answer does not state them."""
     if answer.status == 206:
-        said = re.fullmatch(r"bytes \d+-\d+/(\d+)", answer.headers.get("content-range", ""))
-        return int(said[1]) if said else None
+        match = re.fullmatch(r"bytes \d+-\d+/(\d+)", answer.headers.get("content-range", ""))
+        return int(match[1]) if match else None
     text = answer.headers.get("content-length", "")
     return int(text) if text.isdigit() else None
 
@@ -230,8 +230,8 @@ class Web:
 
 
 def _safe(at: str, to: str, shown: str) -> str:
-    """Where a redirect leads. Raises Refused where a URL of the user could not lead either; and nobody on the web may
-    lead to a server of this machine."""
+    """Return where a redirect leads. Raises Refused for a URL that a user could not give either, and for a redirect
+    from the web to a server of this machine."""
     here = urlsplit(at)
     try:
         checked_url(to)

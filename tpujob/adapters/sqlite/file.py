@@ -128,8 +128,8 @@ class SqliteFile:
         return db
 
     def _prepare(self, db: sqlite3.Connection) -> None:
-        # FULL: an intent must be on disk before its effect. After a power cut a slice that nobody knows of would cost
-        # money, and there are too few commits for a sync of a few milliseconds to matter.
+        # FULL: an intent must be on disk before its effect. Without it a power cut could leave a slice that no record
+        # names, and that costs money. Commits are too few for a sync of a few milliseconds to matter.
         db.execute(_DURABLE)
         db.execute(f"PRAGMA cache_size = -{CACHE}")
         current = (APPLICATION, len(self._scripts))
@@ -187,11 +187,11 @@ class SqliteFile:
             raise self._error(error) from error
 
     def _error(self, error: Exception) -> StoreError | Transient:
-        said = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        if "locked" in said:
+        message = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        if "locked" in message:
             return Transient(f"another process keeps {self.path} locked", hint="try again")
-        hint = next((hint for words, hint in _HINTS.items() if words in said.lower()), "")
-        return StoreError(f"the state in {self.path} cannot be used: {said}", hint=hint)
+        hint = next((hint for words, hint in _HINTS.items() if words in message.lower()), "")
+        return StoreError(f"the state in {self.path} cannot be used: {message}", hint=hint)
 
 
 _WRITABLE = "tpujob must be able to write there; or set TPUJOB_STATE to a folder where it can"

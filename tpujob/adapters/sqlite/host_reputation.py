@@ -65,5 +65,5 @@ def _put(db: Connection, suspect: Suspect) -> None:
 
 def _suspect(row: tuple[Any, ...]) -> Suspect:
     physical, zone, score, updated_at, pinned, reasons, owners = row
-    told = (tuple(json.loads(reasons)), json.loads(owners))
-    return Suspect(physical, zone, score, updated_at, pinned, *told)
+    parsed = (tuple(json.loads(reasons)), json.loads(owners))
+    return Suspect(physical, zone, score, updated_at, pinned, *parsed)

@@ -1,6 +1,6 @@
 """The port `Hosts` over SSH: connections, keys, host keys, the agent as it travels, and a person's session.
 
-What runs on a host is in `agent/`, what it is told in `domain/host/`. Fabric is imported at the first connection.
+The programs of a host are in `agent/`, their plans in `domain/host/`. Fabric is imported at the first connection.
 """
 
 from tpujob.adapters.ssh.hosts import SshHosts

@@ -33,7 +33,7 @@ LONGEST = 2 * 1024 * 1024  #: bytes of a message
 _NEED = "tpujob: no agent"
 
 #: stdin becomes the plan's file, whole or not at all; then says whether the agent is there. People's certificates work
-#: from then on, unless somebody has made that file unwritable, which is no reason to run nothing.
+#: from then on. Where that file is not writable, the call goes on without it.
 #: $1 folder, $2 plan, $3 its bytes, $4 agent, $5 its bytes, $6 line for authorized_keys
 _CARRY = f"""umask 077; cd || exit 1; keys=.ssh/authorized_keys
 {{ mkdir -p .ssh && {{ grep -qxF "$6" $keys || printf '\\n%s\\n' "$6" >> $keys; }}; }} 2> /dev/null
@@ -80,12 +80,12 @@ class AgentCalls:
         on: Connection,
         document: Mapping[str, Any],
         deadline: Deadline,
-        told: bytes,
+        secrets: bytes,
     ) -> Mapping[str, Any]:
-        """Start the program of an uploaded plan. `told`, keys and secrets, travels as input of the command: no file and
-        no command line of the host has it."""
+        """Start the program of an uploaded plan. `secrets` travels as input of the command: no file and no command line
+        of the host has it."""
         words = ["start", f"{HOST_FOLDER}/{plan_name(document)}", "--told"]
-        return _parsed(self._call(on, words, deadline, stdin=told))
+        return _parsed(self._call(on, words, deadline, stdin=secrets))
 
     def stop(
         self,
@@ -120,11 +120,11 @@ class AgentCalls:
             needed = False
             for line in _lines(on.stream(_script(_CALL, words), deadline, silence=SILENCE)):
                 needed = needed or _NEED.encode() in line
-                said = _object(line)
-                if said and "ok" in said:
-                    raise Transient(one_line(str(said.get("error")), 500))
-                if said:
-                    yield said
+                report = _object(line)
+                if report and "ok" in report:
+                    raise Transient(one_line(str(report.get("error")), 500))
+                if report:
+                    yield report
             if not needed:
                 return
             self._install(on, deadline)
@@ -157,10 +157,10 @@ class AgentCalls:
         return packed() if self._archive is None else self._archive.read_bytes()
 
 
-def told_of(plan: HostPlan) -> bytes:
-    """What a host is told and keeps in memory alone."""
-    told = {"key": plan.key, "cache_key": plan.cache_key, "secrets": dict(plan.secrets)}
-    return json.dumps(told).encode()
+def launch_secrets(plan: HostPlan) -> bytes:
+    """Return the keys and secrets of a plan, which a host keeps in memory alone."""
+    launched = {"key": plan.key, "cache_key": plan.cache_key, "secrets": dict(plan.secrets)}
+    return json.dumps(launched).encode()
 
 
 def plan_name(document: Mapping[str, Any]) -> str:
@@ -176,8 +176,8 @@ def _script(text: str, words: Sequence[str]) -> str:
 
 def _check_written(output: Output) -> None:
     if output.code != 0:
-        said = one_line(output.text[-300:], 500) or f"exit code {output.code}"
-        raise Refused(f"cannot write to the host: {said}", cause=Cause.SETUP)
+        reason = one_line(output.text[-300:], 500) or f"exit code {output.code}"
+        raise Refused(f"cannot write to the host: {reason}", cause=Cause.SETUP)
 
 
 def _parsed(output: Output) -> Mapping[str, Any]:
@@ -189,8 +189,8 @@ def _parsed(output: Output) -> Mapping[str, Any]:
     if answer is not None:
         cause = str(answer.get("cause") or "")
         known = cause if cause in Cause.__members__ else Cause.SETUP
-        said = str(answer.get("error") or "the agent refused without a reason")
-        raise Refused(one_line(said, 500), cause=known)
+        message = str(answer.get("error") or "the agent refused without a reason")
+        raise Refused(one_line(message, 500), cause=known)
     if output.code > 128:
         raise Transient(f"the agent was killed (exit code {output.code})")
     if output.code == 127:
@@ -198,8 +198,10 @@ def _parsed(output: Output) -> Mapping[str, Any]:
             "the host has no python3, which everything here runs with; take a runtime_version that has it",
             cause=Cause.SETUP,
         )
-    said = one_line(output.text[-300:], 500) or "nothing"
-    raise Refused(f"the agent gave no answer (exit code {output.code}): {said}", cause=Cause.SETUP)
+    reason = one_line(output.text[-300:], 500) or "nothing"
+    raise Refused(
+        f"the agent gave no answer (exit code {output.code}): {reason}", cause=Cause.SETUP
+    )
 
 
 def _answer(line: str) -> dict[str, Any] | None:
@@ -233,8 +235,8 @@ PACKAGES = (tpujob.agent, tpujob.protocol, workloads.contract)
 _MAIN = """import sys
 
 if sys.version_info < (3, 8):
-    said = "the host has Python %d.%d, and the agent needs 3.8; take a later runtime_version" % sys.version_info[:2]
-    sys.exit(print('{"ok": false, "cause": "SETUP", "error": "%s"}' % said))
+    message = "the host has Python %d.%d, and the agent needs 3.8; take a later runtime_version" % sys.version_info[:2]
+    sys.exit(print('{"ok": false, "cause": "SETUP", "error": "%s"}' % message))
 
 from tpujob.agent.agent import main
 

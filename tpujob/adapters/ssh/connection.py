@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT = 10.0  #: seconds for each of TCP, banner and login; a dropped SYN takes minutes
 TUNNEL_TIMEOUT = 30.0  #: the same through IAP: a program has to start and to get a token
-KEEPALIVE = 15  #: seconds; paramiko sends none unless told to
+#: seconds; paramiko sends none by default
+KEEPALIVE = 15
 THREAD_PATIENCE = 5.0  #: seconds; a thread whose socket is closed ends at once
 MAX_OUTPUT = 64 * 1024  #: bytes kept of a command's output, from its end
 MAX_FLOOD = 16 * 1024 * 1024  #: bytes after which a command is given up
@@ -257,9 +258,9 @@ def _explained(error: Exception, transport: Transport | None, *, sftp: bool) -> 
 
     if isinstance(error, paramiko.AuthenticationException):
         return NoLogin("the host does not accept the key of the slice")
-    said = transport.last_words() if transport is not None else ""
-    if said:
-        return Transient(f"the tunnel through IAP failed: {said}", hint=IAP_HINT)
+    reason = transport.last_words() if transport is not None else ""
+    if reason:
+        return Transient(f"the tunnel through IAP failed: {reason}", hint=IAP_HINT)
     if isinstance(error, TimeoutError):
         return Transient("no answer in time")
     if isinstance(error, ConnectionRefusedError):

@@ -69,6 +69,6 @@ class HostKeys:
             )
         return HostKeyChanged(
             f"{label} shows a host key that no host of its slice has published; nothing was sent to it",
-            hint="Somebody else may have answered at that address: get another slice with "
+            hint="Another machine may have answered at that address: get another slice with "
             "`tpujob cancel --release JOB` and `tpujob resume JOB`.",
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tpujob.adapters.calling import Deadline
-from tpujob.adapters.ssh.agent_calls import AgentCalls, told_of
+from tpujob.adapters.ssh.agent_calls import AgentCalls, launch_secrets
 from tpujob.adapters.ssh.connection import Connection, Login, NoLogin
 from tpujob.adapters.ssh.host_keys import HostKeys, Unpublished
 from tpujob.adapters.ssh.keys import (
@@ -89,14 +89,14 @@ class SshHosts:
         everything, doing = Deadline(timeout), Deadline(timeout - reserve)
         plan_of = {plan.host: plan.document for plan in plans}
         authority = authority_line(public_line(self._key(slice)))
-        told = {plan.host: told_of(plan) for plan in plans}
+        secrets = {plan.host: launch_secrets(plan) for plan in plans}
         with self._session(slice, list(plan_of), doing) as session:
             ready = session.each(
                 lambda host, on: self._agent.carry(on, plan_of[host], doing, authority), doing
             )
             session.insist(self._judged(slice, ready, doing))  # nothing has been started up to here
             answers = session.each(
-                lambda host, on: self._agent.start(on, plan_of[host], doing, told[host]),
+                lambda host, on: self._agent.start(on, plan_of[host], doing, secrets[host]),
                 doing,
             )
             if any(isinstance(answer, TpujobError) for answer in answers.values()):
@@ -279,33 +279,33 @@ class SshHosts:
 class _Stream:
     """Implements `ports.Listening`."""
 
-    def __init__(self, session: SliceSession, said: Iterator[Mapping[str, Any]]) -> None:
-        self._session, self._said = session, said
+    def __init__(self, session: SliceSession, reports: Iterator[Mapping[str, Any]]) -> None:
+        self._session, self._reports = session, reports
 
     def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        return self._said
+        return self._reports
 
     def close(self) -> None:
         self._session.close()
 
 
 def _shut_out(user: str, age: float, why: str) -> Refused:
-    said = f"the host does not accept the key of the slice, {duration(age)} after it was ready"
+    message = f"the host does not accept the key of the slice, {duration(age)} after it was ready"
     if why:
         hint = "Turn OS Login off for the nodes of this project, or ask who manages its policies."
-        return Refused(f"{said}: {why}", cause=Cause.PERMISSION, hint=hint)
+        return Refused(f"{message}: {why}", cause=Cause.PERMISSION, hint=hint)
     hint = (
         f"Its guest agent should have created the user {user}; another slice is tried. If that happens again, check "
         "whether the policy constraint compute.requireOsLogin is enforced: it makes hosts ignore keys in metadata."
     )
-    return Refused(said, cause=Cause.BAD_HOST, hint=hint)
+    return Refused(message, cause=Cause.BAD_HOST, hint=hint)
 
 
 def _silent(age: float) -> Refused:
     return Refused(
         f"the host has not published its host key, {duration(age)} after the slice was ready, and others have",
         cause=Cause.BAD_HOST,
-        hint="Its guest agent should have done it, or somebody else answers at its address; another slice is tried.",
+        hint="Its guest agent should have done it, or another machine answers at its address; another slice is tried.",
     )
 
 

@@ -129,7 +129,7 @@ class FileKeys:
 
 
 def no_key(slice: str) -> NotFound:
-    """There is none, and none is to be made: nobody may connect to a slice that was given back."""
+    """The slice was released: its key is gone, and none is made again, so that no program connects to it."""
     return NotFound(f"the key of {slice} is gone")
 
 
@@ -187,7 +187,7 @@ def trust(pins: Pins) -> str:
 def changed(label: str) -> HostKeyChanged:
     return HostKeyChanged(
         f"{label} shows another host key than the one that was pinned; nothing was sent to it",
-        hint="If nobody has rebuilt that host, somebody else may have answered: get another slice with "
+        hint="Unless that host was rebuilt, another machine may have answered: get another slice with "
         "`tpujob cancel --release JOB` and `tpujob resume JOB`.",
     )
 

@@ -38,7 +38,8 @@ _NO_LOGIN = (
     "their clock and the backend's differ by less than five minutes."
 )
 UNKNOWN_END = 255  #: the exit code for a command that a signal ended, as OpenSSH's client gives it
-NO_READER = 141  #: the exit code when nobody reads our output any more, as a shell gives it
+#: the exit code when no program reads our output any more, as a shell gives it
+NO_READER = 141
 
 
 def open_session(

@@ -21,7 +21,8 @@ Reach = Literal["external", "internal", "iap"]
 #: programs at once for hosts reached through IAP; each is a Python of about 100 MB
 MAX_TUNNELS = 8
 _NAME = re.compile(r"[a-z0-9][-a-z0-9._]{0,252}")
-_LAST_WORDS = 2000  #: bytes of what a tunnel said, from its end
+#: bytes of a tunnel's stderr that are read, from its end
+_LAST_WORDS = 2000
 _PATIENCE = 5.0  #: seconds for a tunnel to end by itself
 
 
@@ -56,7 +57,7 @@ class Transport:
     def __init__(self, address: str, port: int, tunnel: Tunnel | None, patience: float) -> None:
         """Connects; a tunnel may still be starting afterwards. Raises OSError, Transient."""
         self._process: subprocess.Popen[bytes] | None = None
-        self._said: IO[bytes] | None = None
+        self._stderr: IO[bytes] | None = None
         if tunnel is None:
             self.socket = socket.create_connection((address, port), patience)
             # otherwise small packets wait for acknowledgements: 40 ms, several times in a login
@@ -65,12 +66,12 @@ class Transport:
             self.socket = self._carried_by(tunnel.command(port))
 
     def last_words(self) -> str:
-        """The line in which a tunnel says why it ended; empty: it said nothing of the kind, or there is no tunnel."""
-        if self._said is None or self._said.closed:
+        """Return the line in which a tunnel says why it ended; empty: there is no such line, or no tunnel."""
+        if self._stderr is None or self._stderr.closed:
             return ""
-        size = self._said.seek(0, 2)
-        self._said.seek(max(0, size - _LAST_WORDS))
-        return telling(self._said.read().decode(errors="replace"))[:300]
+        size = self._stderr.seek(0, 2)
+        self._stderr.seek(max(0, size - _LAST_WORDS))
+        return telling(self._stderr.read().decode(errors="replace"))[:300]
 
     def hang_up(self) -> None:
         """Wake the threads that read or write."""
@@ -87,21 +88,21 @@ class Transport:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        if self._said is not None:
-            self._said.close()
+        if self._stderr is not None:
+            self._stderr.close()
 
     def _carried_by(self, command: list[str]) -> socket.socket:
         ours, theirs = socket.socketpair()
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the transport; a full pipe would stop the program
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the transport; a full pipe would stop the program
         try:
             with theirs:
                 end = theirs.fileno()
                 self._process = subprocess.Popen(
-                    command, stdin=end, stdout=end, stderr=self._said, start_new_session=True
+                    command, stdin=end, stdout=end, stderr=self._stderr, start_new_session=True
                 )
         except OSError as error:
             ours.close()
-            self._said.close()
+            self._stderr.close()
             raise Transient(
                 f"cannot start {command[0]}, which carries SSH through IAP: {error.strerror}",
                 hint="Install the Google Cloud SDK where the backend runs, or set `ssh: internal` or `ssh: external` "
@@ -118,9 +119,9 @@ def telling(printed: str) -> str:
     """Of what gcloud has printed, the last line that begins with ERROR, else the last one that is no standing advice of
     it; empty: there is neither."""
     lines = [line.strip() for line in printed.splitlines()]
-    said = [line for line in lines if line and not _ADVICE.search(line)]
-    errors = [line for line in said if line.startswith("ERROR")]
-    return next(reversed(errors or said), "")
+    messages = [line for line in lines if line and not _ADVICE.search(line)]
+    errors = [line for line in messages if line.startswith("ERROR")]
+    return next(reversed(errors or messages), "")
 
 
 #: what to check when a tunnel fails

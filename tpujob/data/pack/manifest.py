@@ -108,7 +108,7 @@ def is_own(name: str) -> bool:
 
 
 def encode(manifest: Manifest) -> bytes:
-    said: dict[str, Any] = {
+    document: dict[str, Any] = {
         "format": _FORMAT,
         "version": _VERSION,
         "records": manifest.records,
@@ -128,14 +128,14 @@ def encode(manifest: Manifest) -> bytes:
             for shard in manifest.shards
         ],
     }
-    return json.dumps(said, ensure_ascii=False, indent=1).encode() + b"\n"
+    return json.dumps(document, ensure_ascii=False, indent=1).encode() + b"\n"
 
 
 def decode(data: bytes) -> Manifest:
     """Raises BadManifest: it is no manifest, of a newer version, or contradicts itself."""
     try:
-        said = json.loads(data)
-        form, version = said["format"], said["version"]
+        document = json.loads(data)
+        form, version = document["format"], document["version"]
     except (ValueError, KeyError, TypeError):
         raise BadManifest(f"{NAME} is not the manifest of a packed set") from None
     if form != _FORMAT or not isinstance(version, int):
@@ -146,8 +146,8 @@ def decode(data: bytes) -> Manifest:
             hint="install a newer tpujob",
         )
     try:
-        manifest = _manifest(said)
-        counts = _natural(said["records"]), _natural(said["content"])
+        manifest = _manifest(document)
+        counts = _natural(document["records"]), _natural(document["content"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadManifest(f"{NAME} is damaged: {error}") from None
     if counts != (manifest.records, manifest.content):
@@ -158,8 +158,8 @@ def decode(data: bytes) -> Manifest:
 def entry(line: bytes) -> IndexEntry:
     """Raises BadManifest. The key is taken as it is: whether a file may have it is another question."""
     try:
-        said = json.loads(line)
-        key, size, crc32c = said
+        fields = json.loads(line)
+        key, size, crc32c = fields
         if not isinstance(key, str):
             raise TypeError
         key.encode()  # a lone surrogate is no name
@@ -203,10 +203,10 @@ class Labels:
         return tuple(sorted(self._found or ()))
 
 
-def _manifest(said: Mapping[str, Any]) -> Manifest:
-    ids = said["label_ids"]
+def _manifest(document: Mapping[str, Any]) -> Manifest:
+    ids = document["label_ids"]
     return Manifest(
-        order=str(said["order"]),
+        order=str(document["order"]),
         shards=tuple(
             Shard(
                 _stored(one),
@@ -215,10 +215,10 @@ def _manifest(said: Mapping[str, Any]) -> Manifest:
                 _natural(one["index_start"]),
                 _natural(one["index_bytes"]),
             )
-            for one in _maps(said["shards"])
+            for one in _maps(document["shards"])
         ),
-        index=_stored(said["index"]),
-        labels=tuple(str(label) for label in said["labels"]),
+        index=_stored(document["index"]),
+        labels=tuple(str(label) for label in document["labels"]),
         label_ids=_stored(ids) if ids else None,
     )
 
@@ -229,11 +229,13 @@ def _maps(value: Any) -> list[Mapping[str, Any]]:
     return cast(list[Mapping[str, Any]], value)
 
 
-def _stored(said: Mapping[str, Any]) -> SetFile:
-    name = str(said["name"])
+def _stored(fields: Mapping[str, Any]) -> SetFile:
+    name = str(fields["name"])
     if not _OWN.fullmatch(name):
         raise ValueError(f"{name!r} is no name of a file of a packed set")
-    return SetFile(name, _natural(said["bytes"]), _natural(said["crc32c"]), str(said["sha256"]))
+    return SetFile(
+        name, _natural(fields["bytes"]), _natural(fields["crc32c"]), str(fields["sha256"])
+    )
 
 
 def _natural(value: object) -> int:

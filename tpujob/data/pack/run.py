@@ -193,7 +193,7 @@ class _Assembly:
 
 
 def _refuse_another(old: bytes, found: SourceSurvey, order: str, target: FolderTarget) -> None:
-    """Before anything is read, as far as it can be told by then."""
+    """Raise before the source is read if the set at `target` has other counts or another order."""
     there = manifests.decode(old)
     if (there.records, there.content, there.order) != (found.files, found.bytes, order):
         raise _another(target)

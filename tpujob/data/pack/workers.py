@@ -29,8 +29,8 @@ class Workers:
             raise AnotherFailed
 
     def each(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
-        """The results in the order of the tasks, of which few are taken ahead. After an error, or when nobody takes
-        the results any more, the others are asked to stop."""
+        """Yield the results in the order of the tasks, of which few are taken ahead. After an error, or when the
+        iterator is closed, the other tasks are asked to stop."""
         threads = max(2, min(4, os.cpu_count() or 1))
         waiting: deque[Future[Result]] = deque()
         with ThreadPoolExecutor(threads) as pool:

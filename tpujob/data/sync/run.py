@@ -208,8 +208,8 @@ class Sync:
 
 
 def check(source: Place, target: Place) -> None:
-    """What can be said before anything is asked or made. Raises BadRequest for two places between which nothing is
-    copied, NotFound for a source on this machine that is missing."""
+    """Check what needs no request and no write. Raises BadRequest for two places between which nothing is copied,
+    NotFound for a source on this machine that is missing."""
     if isinstance(source, Folder | UrlList):
         _check_here(source)
     if not isinstance(target, Folder | Prefix):

@@ -28,9 +28,7 @@ def pairs(source: Iterable[tuple[str, S]], target: Iterable[tuple[str, T]]) -> I
     right = _in_order(target)
     there, begun = None, False
     for mine, key, item in _in_order(source):
-        if (
-            not begun
-        ):  # the source first: what is missing there is said before what is wrong with the target
+        if not begun:  # the source first: what is missing there is reported before what is wrong with the target
             there, begun = next(right, None), True
         while there and there[0] < mine:
             there = next(right, None)
