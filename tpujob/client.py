@@ -105,9 +105,9 @@ class Job:
     def why(self) -> str:
         """Why it is in its state, and what happens next."""
         following = self.view.get("next")
-        told = (self.view["trouble"], self.view["waiting"], self.view["message"])
-        said = [next(filter(None, told), ""), following["text"] if following else ""]
-        return "; next: ".join(filter(None, said))
+        reasons = (self.view["trouble"], self.view["waiting"], self.view["message"])
+        parts = [next(filter(None, reasons), ""), following["text"] if following else ""]
+        return "; next: ".join(filter(None, parts))
 
     def refresh(self) -> Job:
         self.view = self._client.api.get(self.id)
@@ -153,8 +153,8 @@ class Job:
             cursor = page["cursor"]
 
     def metrics(self, attempt: int | None = None) -> list[dict[str, float | int | str | bool]]:
-        """A row of each number that the program told: `attempt`, `step`, `name`, `value`, `least`, `greatest`, `time`
-        (seconds since the attempt's first) and `kept` (False: the step was lost, and made again)."""
+        """A row of each number that the program reported: `attempt`, `step`, `name`, `value`, `least`, `greatest`,
+        `time` (seconds since the attempt's first) and `kept` (False: the step was lost, and made again)."""
         found = self._client.api.metrics(self.id, attempt=attempt)
         return [
             {

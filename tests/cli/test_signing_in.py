@@ -132,11 +132,12 @@ def test_one_line_chooses_a_backend_and_a_browser_signs_in(
     secret = json.loads(cloud.file.read_text())["refresh_token"]
     assert secret not in out + err
 
-    assert "Nobody is signed in for lab any more" in tpujob("logout").out
+    assert "Signed out of lab" in tpujob("logout").out
     assert cloud.issuer.revoked == [secret], "Google knows, too"
     assert not cloud.file.exists()
     assert "you are not signed in" in tpujob("list", code=77).err
-    assert tpujob("logout").out == "Nobody was signed in.\n"
+    assert tpujob("logout").out == "You were not signed in.
+"
 
 
 def test_on_a_login_node_an_address_is_pasted(cloud: Cloud, tpujob: Tpujob) -> None:

@@ -110,7 +110,7 @@ Job 000042  digits  queued since 03:18:00, 1m05s
 
   Waiting   4th stockout in us-central2-b since 03:12 UTC, next try there in 5
             min, us-central2-c next in 2 min
-  Told      no slice in us-central2-b, STOCKOUT: There is no more capacity in
+  Answer    no slice in us-central2-b, STOCKOUT: There is no more capacity in
             the zone
   Progress  [========  ] 80%  step 480 of 600  loss 0.01234  checkpoint 400
   Last end  attempt 1: failed TPU_BUSY, host 1, 5m00s ago: host 1: another

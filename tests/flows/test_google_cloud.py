@@ -175,7 +175,7 @@ def test_a_deployed_backend_knows_who_asks_and_ends_a_job_only_while_it_is_calle
         page.send_signal(signal.SIGINT)
         said_by_page = page.communicate(timeout=30)
         assert page.returncode == 0, said_by_page
-        assert "Nobody is signed in" in ada.run("logout")
+        assert "Signed out" in ada.run("logout")
         assert "tpujob login" in ada.run("list", code=77)
     said = log.read_text()
     assert "refused: 'GET /v1/jobs'" in said

@@ -43,7 +43,7 @@ def test_marks_that_turn_or_hide_text_are_left_out(site: Site, open_tab: OpenTab
     site.store_jobs([lab.job_in(State.FAILED, name=TURNED, message=f"{TURNED}\x1b[31m\x07!")])
     page = open_tab("/?who=everyone&show=all")
     assert page.locator("#rows .name").inner_text() == "abcgnp.exe"
-    assert page.locator("#rows .said").inner_text() == "abcgnp.exe!"
+    assert page.locator("#rows .summary").inner_text() == "abcgnp.exe!"
 
 
 #: as somebody might send it in a link

@@ -43,7 +43,7 @@ from tpujob.service.members import Membership
 from tpujob.service.notifications import Notifications
 from tpujob.service.overview import Quotas
 from tpujob.service.parts import EngineState, HostReach, Ports, ServiceSettings
-from tpujob.service.submission import Offered, nobody_knows
+from tpujob.service.submission import Offered, types_unknown
 from tpujob.wiring.service import jobs
 
 
@@ -466,7 +466,7 @@ def service(
     store: Store | None = None,
     *,
     loop: NoLoop | None = None,
-    offered: Offered = nobody_knows,
+    offered: Offered = types_unknown,
     setup: NotificationSetup | None = None,
     quotas: Quotas | None = None,
     emulated: bool = False,

@@ -91,7 +91,7 @@ def test_admin_calls_arrive_and_their_answers_come_back(
     api.suspects = {"rack-7/..": suspect_view("rack-7"), "h 1": suspect_view("h 1", pinned="bad")}
     api.swept["kept"] = [leak_view("tj-000042-1"), leak_view("tj-000007-3", usd_per_hour=None)]
     api.swept["unlisted"] = {"us-east5-b": "503"}
-    api.broken = [BrokenView(rule="I2", job="000042", text="tj-000042-1 is owned by nobody")]
+    api.broken = [BrokenView(rule="I2", job="000042", text="tj-000042-1 belongs to no job")]
     assert checked.channels() == api.told
     assert checked.deliveries(channel="lab", limit=5) == api.messages
     assert api.named("deliveries") == [{"channel": "lab", "limit": 5}]

@@ -14,11 +14,12 @@ class CallerView(TypedDict):
 
 
 class MemberView(TypedDict):
-    """Somebody who may use the backend."""
+    """A person or program that may use the backend."""
 
     name: str  #: a login or an e-mail address
     role: str
-    id: str  #: of the principal who came under that name first; empty: nobody has yet
+    #: of the first principal who signed in under that name; empty: none has yet
+    id: str
 
 
 class SuspectView(TypedDict):

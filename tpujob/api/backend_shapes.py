@@ -42,7 +42,8 @@ class HealthView(TypedDict):
     started_at: str
     store: StoreView
     loop: LoopView
-    refused: int  #: offers that the cloud has refused so lately that nobody asks for them
+    #: offers that are not asked for, as the cloud refused them lately
+    refused: int
     streams: int  #: open pages that are kept up to date
     waiting: int  #: messages that are still to be sent; at most 1,000 are counted
     schemas: dict[str, int]  #: the version of each thing that it writes

@@ -9,7 +9,7 @@ ActionName = Literal["cancel", "resume", "delete", "clean"]
 
 
 class AskView(TypedDict):
-    """What may be said with an action: an argument of the method."""
+    """An argument that an action takes."""
 
     name: Literal["budget", "checkpoints"]  #: an amount in US dollars; yes or no
     does: str
@@ -62,7 +62,8 @@ class SpanView(TypedDict):
     cause: str | None
     text: str  #: the same in one line, where there is more to say
     requests: int  #: for a slice, that came to nothing in this time
-    usd: float | None  #: by list price; None: nobody knows the price
+    #: by list price; None: the price is unknown
+    usd: float | None
 
 
 class HostView(TypedDict):
@@ -82,7 +83,7 @@ class HostView(TypedDict):
 
 
 class CurveView(TypedDict):
-    """One number that a program told of its steps, in one attempt. Buckets of steps: what lies between is in them."""
+    """One number that a program reported for its steps, in one attempt. Each point stands for a bucket of steps."""
 
     attempt: int
     #: the last step of the bucket; seconds since the attempt's first; least, greatest and last value
@@ -100,7 +101,7 @@ class ChartView(TypedDict):
 
 
 class MetricsView(TypedDict):
-    """How the numbers went that a job's program told, in attempts that are shown, the oldest first."""
+    """The curves of the numbers that a job's program reported, by attempt, the oldest first."""
 
     charts: list[ChartView]
     attempts: list[int]  #: that are shown

@@ -97,8 +97,8 @@ class JobsApi(Protocol):
 
     @method("PUT", "/secrets/{name}", SUBMITTERS)
     def set_secret(self, name: str, value: str) -> None:
-        """Keep a value for the caller's jobs that name it, over an older one. A program that runs already keeps what it
-        was told. Raises BadRequest."""
+        """Keep a value for the caller's jobs that name it, over an older one. A program that runs already keeps the
+        value that it got. Raises BadRequest."""
 
     @method("DELETE", "/secrets/{name}", SUBMITTERS, once=True)
     def remove_secret(self, name: str) -> None:
@@ -136,8 +136,8 @@ class JobsApi(Protocol):
     @method("GET", "/capacity", VIEWERS, within=LONG)
     def capacity(self) -> CapacityReport:
         """The hardware that all jobs hold and ask for, how requests fared within the last day, and what the cloud
-        refuses just now. Asks the cloud nothing; but whoever comes when quota was read some minutes ago begins
-        another reading, and gets the one before."""
+        refuses just now. Does not ask the cloud; but when quota was read some minutes ago, a call begins another
+        reading, and returns the one before."""
 
     @method("GET", "/health", VIEWERS, "backend")
     def health(self) -> HealthView:
@@ -151,8 +151,8 @@ class JobsApi(Protocol):
 
     @method("GET", "/jobs/{job}/metrics", SEEN_JOBS)
     def metrics(self, job: str, *, attempt: int | None = None) -> MetricsView:
-        """The curves of what its program told of its steps, in one attempt or in the newest ones; also after the slice
-        is gone. What could not be read just now is named, and why."""
+        """The curves of the numbers that its program reported, in one attempt or in the newest ones; also after the
+        slice is gone. Names what could not be read just now, and why."""
 
     @method("GET", "/jobs/{job}/logs", READ_OWN_JOBS)
     def logs(
@@ -204,8 +204,8 @@ class JobsApi(Protocol):
 
     @method("POST", "/estimate", VIEWERS)
     def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
-        """What a job will cost, line by line, for its first offer; nothing is stored. For how long: as `said`, else as
-        earlier jobs tell; if nobody knows, the amounts are of one hour. Raises BadSpec, BadRequest."""
+        """What a job will cost, line by line, for its first offer; nothing is stored. Its length is `said`, else that
+        of earlier jobs; where it is unknown, the amounts are of one hour. Raises BadSpec, BadRequest."""
 
     @method("POST", "/compare", VIEWERS, within=LONG)
     def compare(
@@ -278,7 +278,7 @@ class JobsApi(Protocol):
 
     @method("PUT", "/members", ADMINS, "upkeep", bounds={"name": 200, "role": 16})
     def give_role(self, name: str, role: str) -> MemberView:
-        """Afterwards whoever has that login or address has that role, from their next request on. Raises BadRequest."""
+        """Give that login or address that role, from its next request on. Raises BadRequest."""
 
     @method("DELETE", "/members", ADMINS, "upkeep", once=True)
     def remove_member(self, name: str) -> None:

@@ -55,7 +55,7 @@ class OpenCircuit(TypedDict):
 
 
 class AllowanceView(TypedDict):
-    """What may be held of one kind of TPU in one zone, and what is, whoever holds it."""
+    """How much of one kind of TPU may be held in one zone, and how much all users hold."""
 
     type: str  #: the generation
     part: str  #: `one host` where slices of one host have a quota of their own; empty: the others, or all

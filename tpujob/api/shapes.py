@@ -48,7 +48,8 @@ class VerdictView(TypedDict):
     step: int | None
     host: int | None
     device: str
-    blame: str  #: `device`, `data` or `model`; empty: nobody knows
+    #: `device`, `data` or `model`; empty: unknown
+    blame: str
     text: str
 
 
@@ -90,7 +91,7 @@ class AttemptView(TypedDict):
 
 
 class IgnoredView(TypedDict):
-    """Objects in the place of reports of the newest attempt that were not believed, as far as backends have told."""
+    """Objects in the place of the newest attempt's reports that were not believed, as far as backends reported."""
 
     unverified: int  #: not signed by its hosts, or about something else
     replayed: int  #: signed, and older than what was heard before
@@ -204,7 +205,8 @@ class CapacityView(TypedDict):
     """A wait for hardware that the cloud has refused."""
 
     cause: str  #: STOCKOUT or QUOTA
-    type: str  #: that was refused last, as are the zone and what was said
+    #: what was refused last, as is the zone
+    type: str
     zone: str
     refusals: int  #: in a row, for that cause, of that type in that zone
     since: str

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from tpujob.cli.errors import NOBODY_READS, exit_code_table, show_error
+from tpujob.cli.errors import OUTPUT_CLOSED, exit_code_table, show_error
 from tpujob.cli.output import OutputClosed, flush, say, screen
 from tpujob.errors import BadRequest, TpujobError, Transient
 from tpujob.version import __version__
@@ -174,7 +174,7 @@ def run(words: Sequence[str]) -> int:
         flush()
         return code if isinstance(code, int) else 0
     except OutputClosed:
-        return NOBODY_READS
+        return OUTPUT_CLOSED
     except TpujobError as error:
         if isinstance(error, Transient) and not error.hint:
             from tpujob.cli.backend import died

@@ -49,8 +49,7 @@ def running() -> JobsApi | None:
 
 
 def reconnect() -> JobsApi | None:
-    """The backend that replaced the one of a moment ago. One that died is started again; one that somebody stopped is
-    not."""
+    """Return the backend that replaced the last one. Starts it again if it died, not if it was stopped."""
     died = current_settings().backend_ready.exists()
     return connect() if died else running()
 

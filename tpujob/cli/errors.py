@@ -11,7 +11,8 @@ from tpujob.domain.text import clean
 
 INTERRUPTED = 130
 TIMED_OUT = 124  #: as timeout(1) has it
-NOBODY_READS = 141  #: as a shell reports a program whose output was closed
+#: as a shell reports a program whose output was closed
+OUTPUT_CLOSED = 141
 ENDED_CANCELLED = 5
 FOUND = 6
 DOES_NOT_FIT = 78  #: as the program itself says it
@@ -35,7 +36,7 @@ EXIT_CODES: dict[int, str] = {
     DOES_NOT_FIT: "create --check: the program does not fit a slice, or does not go with it",
     TIMED_OUT: "wait: the time is up, the job goes on",
     INTERRUPTED: "Ctrl-C: the command ended, the job goes on",
-    NOBODY_READS: "the output was closed",
+    OUTPUT_CLOSED: "the output was closed",
 }
 
 

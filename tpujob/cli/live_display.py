@@ -69,8 +69,8 @@ class PlainLines(LineSink):
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._told: str = ""
-        self._told_at: float = 0.0
+        self._last_progress: str = ""
+        self._last_at: float = 0.0
 
     def __enter__(self) -> PlainLines:
         return self
@@ -82,9 +82,9 @@ class PlainLines(LineSink):
         for event in fresh:
             say(event_line(event, color=self._screen.color), flush=True)
         progress = progress_line(job)
-        due = now - self._told_at >= PLAIN_EVERY
-        if job["state"] == "running" and progress and progress != self._told and due:
-            self._told, self._told_at = progress, now
+        due = now - self._last_at >= PLAIN_EVERY
+        if job["state"] == "running" and progress and progress != self._last_progress and due:
+            self._last_progress, self._last_at = progress, now
             self.remark(progress, now)
 
     def remark(self, text: str, now: float) -> None:

@@ -46,7 +46,7 @@ def screen() -> Screen:
 
 
 def say(text: str, *, end: str = "\n", flush: bool = False) -> None:
-    """To standard output. Raises OutputClosed when nobody reads it, TpujobError when it cannot be written."""
+    """Write to standard output. Raises OutputClosed when its reader is gone, TpujobError when writing fails."""
     try:
         sys.stdout.write(text + end)
         if flush:

@@ -189,6 +189,10 @@ class Objects(SourceReader, Protocol):
     (it was repeated and the time is up).
     """
 
+    def close(self) -> None:
+        """Close its connections; a later call opens new ones."""
+        ...
+
     operations: Operations
 
     def pages(self, bucket: str, prefix: str, start: str = "") -> Iterator[Sequence[ObjectFacts]]:

@@ -1,4 +1,4 @@
-"""What an operator asks of the whole: suspected machines, slices that nobody owns, records that do not add up.
+"""What an operator asks of the whole: suspected machines, slices without an owner, records that do not add up.
 
 Writes only a person's verdict on a machine. What the sweep deletes is decided in `engine/orphans.py`.
 """
@@ -121,7 +121,7 @@ class Admin:
             yield Broken("I2", "", f"the slices in the cloud could not be listed: {error.message}")
             return
         for owned in (*swept.deleted, *swept.kept):
-            text = f"{owned.name} in {owned.zone} is owned by nobody ({owned.detail})"
+            text = f"{owned.name} in {owned.zone} belongs to no job ({owned.detail})"
             yield Broken("I2", owned.job_id, text)
         for what, why in swept.unlisted.items():
             yield Broken("I2", "", f"{what} could not be listed: {why}")

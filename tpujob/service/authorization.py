@@ -64,7 +64,7 @@ def find_job(
 
 
 def own_key(who: Principal, key: str) -> str:
-    """A key means nothing beside its owner: nobody gets another's job by guessing one."""
+    """Return the key bound to its owner, so that guessing a key does not reach another user's job."""
     return hashlib.sha256(f"{who.id}\0{key}".encode()).hexdigest() if key else ""
 
 
@@ -80,7 +80,7 @@ def _named(store: Store, who: Principal, name: str, *, any_state: bool) -> Job:
     if not named:
         raise NotFound(
             f"no job of yours is called {name!r}",
-            hint="`tpujob list --all` shows every job; somebody else's needs its id.",
+            hint="`tpujob list --all` shows every job; another user's needs its id.",
         )
     ids = ", ".join(j.id for j in named[:10])
     raise BadRequest(f"{len(named)} jobs are called {name!r}: {ids}", hint="Use the id.")

@@ -60,10 +60,12 @@ def hosts(
     if serving is None or not serving.endpoints or job.state not in _HEARD:
         return []
     newest = attempt.number if attempt else 0
-    said = {one.host: one for one in reports if one.attempt == newest}
+    by_host = {one.host: one for one in reports if one.attempt == newest}
     known = None if suspects is None else {one.physical: one for one in suspects}
     return [
-        _host(one.host, one.address, said.get(one.host), heard_at, silent.get(one.host), known, now)
+        _host(
+            one.host, one.address, by_host.get(one.host), heard_at, silent.get(one.host), known, now
+        )
         for one in sorted(serving.endpoints, key=lambda each: each.host)
     ]
 
@@ -71,23 +73,23 @@ def hosts(
 def _host(
     number: int,
     address: str,
-    said: HostReport | None,
+    report: HostReport | None,
     heard_at: float,
     silent: float | None,
     suspects: Mapping[str, Suspect] | None,
     now: float,
 ) -> HostView:
-    physical = said.physical if said else ""
+    physical = report.physical if report else ""
     suspect = suspects.get(physical) if suspects and physical else None
     score = 0.0 if suspect is None else round(host_reputation.score(suspect, now), 3)
     return HostView(
         host=number,
         address=address,
-        heard_at=rfc3339(heard_at - said.age) if said else None,
-        phase=said.phase if said else "",
-        step=said.progress.step if said else None,
-        notice=said.notice if said else "",
-        error=said.error if said and suspects is not None else "",
+        heard_at=rfc3339(heard_at - report.age) if report else None,
+        phase=report.phase if report else "",
+        step=report.progress.step if report else None,
+        notice=report.notice if report else "",
+        error=report.error if report and suspects is not None else "",
         silent_since=None if silent is None else rfc3339(silent),
         physical=physical,
         suspicion=None if suspects is None else score,

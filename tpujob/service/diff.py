@@ -264,7 +264,7 @@ def compare(
     a: Job, b: Job, blobs: Blobs, now: float, *, live: Live = (None, None), private: bool = False
 ) -> DiffView:
     """What differs from `a` to `b`. `live`: the progress of each, as `job_progress` takes it; `private`: see `specs`.
-    A bundle that is gone is told in `files_unknown`; raises Transient, Refused when the bucket does not answer."""
+    `files_unknown` names a bundle that is gone. Raises Transient, Refused when the bucket does not answer."""
     changed, unknown, cut = _fetched(a, b, blobs)
     return DiffView(
         a=_side(a),

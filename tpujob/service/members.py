@@ -22,7 +22,7 @@ RECENT = 10.0
 
 
 class Membership:
-    """Each call reads the store: whoever is removed is a stranger at the next request."""
+    """Each call reads the store, so that a removed member is refused at the next request."""
 
     def __init__(self, members: Members, clock: Callable[[], float] = time.monotonic) -> None:
         self._members, self._clock = members, clock
@@ -59,8 +59,8 @@ class Membership:
         return [_view(member) for member in self._members.all()]
 
     def give(self, by: Principal, name: str, role: str) -> MemberView:
-        """Afterwards that name has that role. Raises BadRequest for what is no name or no role, and for a role of the
-        caller's own: nobody shuts themselves out."""
+        """Give that name that role. Raises BadRequest for what is no name or no role, and when the caller would lose
+        their own admin role."""
         name, given = rules.name_of(name), rules.role_of(role)
         if self._is(by, name) and given is not Role.ADMIN:
             raise BadRequest("this is your own role", hint="Another admin can change it.")
@@ -77,7 +77,7 @@ class Membership:
         self._remove(by, name)
 
     def apply(self, by: Principal, wanted: Mapping[str, Role]) -> None:
-        """Afterwards these are the members, and nobody else; who stays keeps what they had."""
+        """Make these the only members. Those who stay keep what they had."""
         now = {member.name: member.role for member in self._members.all()}
         give, remove = rules.differences(now, wanted)
         for name in remove:

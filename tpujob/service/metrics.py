@@ -1,5 +1,5 @@
-"""The curves of a job: what its program told of its steps, read from the reports of its attempts, also long after their
-slices are gone."""
+"""The curves of a job: the numbers that its program reported for its steps, read from the reports of its attempts, also
+long after their slices are gone."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,13 +53,13 @@ class Curves:
         for one in reversed(asked):
             try:
                 left = deadline - time.monotonic()
-                told = self._series.of(job, one, left)
+                series = self._series.of(job, one, left)
             except (Transient, Refused) as error:
                 unread.append(one.number)
                 trouble = trouble or f"the bucket does not give them just now: {error.message}"
                 continue
-            found[one.number] = told.line
-            if told.doubted:
+            found[one.number] = series.line
+            if series.doubted:
                 unread.append(one.number)
                 trouble = trouble or NOT_SIGNED
         charts = self._charts(job, [a for a in asked if found.get(a.number)], found, attempt or 0)
@@ -93,8 +93,8 @@ def _charts(
     """The best known names first."""
     for series in found.values():
         series["steps/s"] = list(_rates(series.pop("", [])))
-    told = {name for series in found.values() for name, points in series.items() if points}
-    order = [*(name for name in TITLES if name in told), *sorted(told - TITLES.keys())]
+    names = {name for series in found.values() for name, points in series.items() if points}
+    order = [*(name for name in TITLES if name in names), *sorted(names - TITLES.keys())]
     charts: list[ChartView] = []
     for name in order[:CHARTS]:
         having = [a for a in attempts if found[a.number].get(name)]

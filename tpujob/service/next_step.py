@@ -176,11 +176,11 @@ def copying(job: Job, now: float) -> CopyView | None:
         usd=copy.micros / 1e6,
         since=rfc3339(copy.started_at),
     )
-    found["said"] = _said(found)
+    found["said"] = _summary(found)
     return found
 
 
-def _said(copy: CopyView) -> str:
+def _summary(copy: CopyView) -> str:
     total, there = copy["total_bytes"], amount_of_bytes(copy["bytes"])
     size = f"{there} of {amount_of_bytes(total)}" if total is not None else there
     left = "" if copy["left_s"] is None else f", {duration(copy['left_s'])} left"

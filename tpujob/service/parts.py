@@ -18,7 +18,7 @@ from tpujob.service.metrics import Curves
 from tpujob.service.money.estimate import Estimates
 from tpujob.service.overview import Overview, Quotas
 from tpujob.service.runtime_info import RuntimeReader
-from tpujob.service.submission import Offered, Submission, nobody_knows
+from tpujob.service.submission import Offered, Submission, types_unknown
 from tpujob.service.submission.secrets import OwnSecrets
 
 
@@ -64,7 +64,7 @@ class ServiceSettings:
     #: what the context adds to the bill
     around: Surroundings = field(default_factory=Surroundings)
     owner: str = "local"  #: what slices are labelled with
-    offered: Offered = nobody_knows  #: what a zone lists
+    offered: Offered = types_unknown  #: what a zone lists
     quotas: Quotas | None = None  #: what the project may hold; None: there is none to read
     process: ProcessFacts = field(default_factory=ProcessFacts)
     word: Callable[[], str] = str  #: draws one for the workdir of each new job

@@ -60,7 +60,7 @@ class RuntimeReader:
         )
 
     def going(self, job: Job) -> JobRuntime | None:
-        """What the reports of the attempt that goes on say; None: none goes on, or nobody has read them yet."""
+        """Return what the reports of the running attempt say; None: none runs, or they were not read yet."""
         live, attempt = self._live.get(job.id), job.attempt
         if live is None or attempt is None or attempt.ended_at is not None:
             return None

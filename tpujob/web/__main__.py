@@ -60,15 +60,15 @@ def _serve_own(settings: Settings, ready: Path) -> None:
     path = unix_sockets.place(settings.run, "backend.sock")
     own = _own(settings.user)
     try:
-        said = {"url": f"unix:{path}", "context": stamp}
+        facts = {"url": f"unix:{path}", "context": stamp}
         listeners = [SocketListener(unix_sockets.listen(path), PeerAuthenticator(own))]
         sessions = Sessions() if page else None
         if page and sessions:
             kernel_says = unix_sockets.tells_peers()
             door = BrowserAuthenticator(own, sessions, kernel_says=kernel_says)
             listeners.append(SocketListener(page, door, loopback=True))
-            said |= {"page": address, "page_needs_code": not kernel_says}
-        _serve(listeners, parts, ready, said, sessions)
+            facts |= {"page": address, "page_needs_code": not kernel_says}
+        _serve(listeners, parts, ready, facts, sessions)
     finally:
         unix_sockets.remove(path)
 
@@ -83,8 +83,8 @@ def _serve_all(settings: Settings, ready: Path, path: Path, members: Path | None
     shared_socket.free(path)
     door = PeerAuthenticator(own, parts.members.recognise)
     try:
-        said = {"url": f"unix:{path}", "shared": True}
-        _serve([SocketListener(unix_sockets.listen(path, 0o666), door)], parts, ready, said)
+        facts = {"url": f"unix:{path}", "shared": True}
+        _serve([SocketListener(unix_sockets.listen(path, 0o666), door)], parts, ready, facts)
     finally:
         path.unlink(missing_ok=True)
         ready.unlink(missing_ok=True)
@@ -98,7 +98,7 @@ def _serve(
     listeners: Sequence[SocketListener],
     parts: Backend,
     ready: Path,
-    said: Mapping[str, Any],
+    facts: Mapping[str, Any],
     sessions: Sessions | None = None,
 ) -> None:
     serve(
@@ -113,14 +113,14 @@ def _serve(
             itself=parts.api.itself,
         ),
         parts,
-        started=lambda: _announce(ready, said),
+        started=lambda: _announce(ready, facts),
     )
 
 
-def _announce(ready: Path, said: Mapping[str, Any]) -> None:
+def _announce(ready: Path, facts: Mapping[str, Any]) -> None:
     """Put the ready file in place whole; the socket accepts from here on."""
     temporary = ready.with_suffix(".tmp")
-    temporary.write_text(json.dumps({"pid": os.getpid(), **said}), encoding="utf-8")
+    temporary.write_text(json.dumps({"pid": os.getpid(), **facts}), encoding="utf-8")
     temporary.replace(ready)
 
 

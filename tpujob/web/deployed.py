@@ -142,8 +142,8 @@ def policy_of(
     door: DoorKind | None = None,
     tick_account: str = "",
 ) -> SignInPolicy:
-    """Whom the backend of that context believes; `door` is stronger than what the context says. Raises BadRequest for
-    a door that would let in nobody, or anybody."""
+    """Return whom the backend of that context believes; `door` overrides the context's own. Raises BadRequest for a
+    door that would refuse all users, or admit any."""
     kind, sign_in = door or here.door, here.sign_in
     if not urls:
         raise BadRequest("--url is missing: a token is for one URL", hint="--url https://...")
@@ -154,7 +154,7 @@ def policy_of(
         )
     if kind == "iap" and tick_account:
         raise BadRequest(
-            "--tick-account: behind IAP nobody else than people is known",
+            "--tick-account: IAP admits only people",
             hint="Cloud Scheduler calls a second service, with --door iam",
         )
     if kind == "iam" and tick_account and not settings.service:

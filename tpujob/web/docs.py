@@ -59,7 +59,7 @@ def _routes(paths: Document) -> Iterator[str]:
 
 def _answer(responses: Document) -> Document:
     nothing: Document = {}
-    return next((said for status, said in responses.items() if status.startswith("2")), nothing)
+    return next((answer for status, answer in responses.items() if status.startswith("2")), nothing)
 
 
 def _shape(name: str, shape: Document) -> Iterator[str]:
@@ -70,8 +70,8 @@ def _shape(name: str, shape: Document) -> Iterator[str]:
 
 
 def _row(name: str, schema: Document, *words: str) -> str:
-    told = escape(", ".join(word for word in words if word))
-    return f"<tr><td><code>{escape(name)}</code><td><code>{_kind(schema)}</code><td>{told}"
+    text = escape(", ".join(word for word in words if word))
+    return f"<tr><td><code>{escape(name)}</code><td><code>{_kind(schema)}</code><td>{text}"
 
 
 def _kind(schema: Document) -> str:

@@ -19,14 +19,14 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LONGEST = 2000  #: characters of a line
 MOST_LINES = 200  #: of a message, or of a traceback
 LARGEST = 10 * 1024**2  #: bytes of a log file; the one before it is kept beside it
-#: lines of one kind about one source that nobody had to sign in for
+#: lines of one kind about one source that has not signed in
 STRANGERS = Rate(per_second=1, burst=20)
 
 
 def log_to_stderr(file: Path | None = None, *, formatter: logging.Formatter | None = None) -> None:
-    """Log to standard error, without the lines that libraries write about every call. `file`: where that leads to, if
-    it leads to a file; it is begun anew at `LARGEST` bytes, and the old one becomes `.log.1`. `formatter`: left out:
-    lines for people. Called again, it takes the place of what was set up before."""
+    """Log to standard error, without the lines that libraries write about every call. `file`: the file that standard
+    error leads to, if any; at `LARGEST` bytes it becomes `.log.1`, and a new one begins. `formatter`: lines for people
+    if left out. A second call replaces the first."""
     handler = _Rotated(file)
     handler.setFormatter(formatter or OneLine(FORMAT))
     handler.addFilter(Strangers())
@@ -36,7 +36,7 @@ def log_to_stderr(file: Path | None = None, *, formatter: logging.Formatter | No
 
 
 def of(source: Hashable) -> dict[str, Hashable]:
-    """`extra` of a line about somebody who has not signed in: of many alike, few are written."""
+    """Return `extra` for a line about a caller who has not signed in: of many alike, few are written."""
     return {"source": source}
 
 
@@ -63,7 +63,7 @@ class Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         lines = [line[:LONGEST] for line in super().format(record).splitlines()]
-        said: dict[str, str] = {
+        entry: dict[str, str] = {
             "time": at.replace("+00:00", "Z"),
             "severity": record.levelname,
             "logger": record.name,
@@ -72,8 +72,8 @@ class Json(logging.Formatter):
         about = _about()
         trace = about.pop("trace", "")
         if trace and self._project:
-            said["logging.googleapis.com/trace"] = f"projects/{self._project}/traces/{trace}"
-        return json.dumps(said | about)
+            entry["logging.googleapis.com/trace"] = f"projects/{self._project}/traces/{trace}"
+        return json.dumps(entry | about)
 
 
 def _about() -> dict[str, str]:

@@ -87,8 +87,8 @@ class BackendProxy:
             answer = await loop.run_in_executor(self._threads, self._ask, scope, body)
         except TpujobError as error:
             passes = isinstance(error, (BackendGone, Transient)) and scope["method"] == "GET"
-            said = error_page.answer(scope, error, again_s=AGAIN_S if passes else 0)
-            await said(scope, receive, send)
+            reply = error_page.answer(scope, error, again_s=AGAIN_S if passes else 0)
+            await reply(scope, receive, send)
             return
         watch = asyncio.create_task(_cut_when_gone(receive, answer))
         try:

@@ -16,12 +16,12 @@ from tpujob.domain.access import Principal
 from tpujob.web.auth.authenticator import Authenticator
 from tpujob.web.middleware.connections import Connections, most_connections
 
-#: seconds that running requests get when the process is told to end; Cloud Run kills it after ten
+#: seconds that running requests get when the process is to end; Cloud Run kills it after ten
 LAST_ANSWERS = 5
 
 
 class SocketListener(NamedTuple):
-    """A listening socket, and the door that recognises whoever comes in by it."""
+    """A listening socket, and the authenticator of its requests."""
 
     socket: socket.socket
     door: Authenticator

@@ -78,8 +78,8 @@ def page_code(settings: Settings) -> str:
 
 
 def way_to_page(settings: Settings, job: str = "") -> str:
-    """The address of the page, or of a job's, in a browser on this machine, or the command that opens it; empty: there
-    is no page. Reads what is known, and asks nobody."""
+    """Return the address of the page, or of a job's, in a browser on this machine, or the command that opens it;
+    empty: there is no page. Sends no request."""
     from tpujob.config import stack
 
     path = f"/jobs/{job}" if job else "/"
@@ -95,8 +95,7 @@ def way_to_page(settings: Settings, job: str = "") -> str:
 
 
 def proxy_client(settings: Settings) -> ProxyClient:
-    """The way in for the page of a backend that is deployed, or that somebody serves on this machine. Raises
-    BackendGone."""
+    """Return the client through which the page of a deployed or a shared backend is reached. Raises BackendGone."""
     from tpujob.adapters.http.address import BackendAddress
     from tpujob.adapters.http.proxy_client import ProxyClient
 
@@ -145,7 +144,7 @@ def deployed_at(settings: Settings) -> str:
 
 
 def deployed(settings: Settings) -> Context | None:
-    """The context, if it is for a backend that somebody deployed. Raises NotFound when it is not there."""
+    """Return the context if it is for a deployed backend. Raises NotFound when it is not there."""
     if settings.local:
         return None
     path = settings.context_file
@@ -158,8 +157,8 @@ def deployed(settings: Settings) -> Context | None:
 
 
 def greet_socket(path: Path) -> tuple[int, CallerView]:
-    """Whose backend answers at that socket, and who this user is to it. Raises Forbidden for whoever is no member;
-    BackendGone if nothing answers, or somebody else than the folder's owner; as `owner_of` does."""
+    """Return the uid of the backend at that socket, and who this user is to it. Raises Forbidden for a user who is no
+    member; BackendGone if nothing answers, or another user than the folder's owner; and as `owner_of` does."""
     from tpujob.adapters.http.client import RemoteJobs
     from tpujob.config import shared_socket
 

@@ -28,17 +28,17 @@ def login(
     show: Callable[[str], None],
     ask: Callable[[str], str],
 ) -> str:
-    """Afterwards commands of the context show whoever signs in now; their address. `open_browser` says whether one was
-    opened; None, or none: the address is shown, and the one that a browser elsewhere ends at is asked for. Raises
-    Unauthorized, BadRequest, Transient."""
+    """Sign in for the context and return the user's address. `open_browser` says whether a browser was opened. If not,
+    or if it is None, this shows the address and asks for the one where a browser elsewhere ends. Raises Unauthorized,
+    BadRequest, Transient."""
     place = _place(settings, _deployed(settings))
-    said = place.context.sign_in
-    if said.account:
+    configured = place.context.sign_in
+    if configured.account:
         raise BadRequest(
-            f"the context {settings.context} is a program's: it comes as {said.account}, and signs in by itself",
+            f"the context {settings.context} is a program's: it comes as {configured.account}, and signs in by itself",
             hint="`tpujob whoami` says as whom",
         )
-    if not said.client_id:
+    if not configured.client_id:
         raise BadRequest(
             f"the context {settings.context} names no OAuth client to sign in with",
             hint=f"tpujob use {place.url} --client-id ID --client-secret SECRET; who deployed the backend knows both",
@@ -47,7 +47,7 @@ def login(
 
 
 def logout(settings: Settings) -> bool:
-    """Afterwards nothing on this machine can show the backend who you are. Whether somebody was signed in."""
+    """Remove the context's sign-in from this machine, and revoke it. Return whether there was one."""
     return session.end(_place(settings, _deployed(settings)))
 
 
@@ -84,7 +84,7 @@ def _deployed(settings: Settings) -> Context:
     if found and found.backend.startswith("https:"):
         return found
     raise BadRequest(
-        f"nobody signs in for {settings.context}: its backend is on this machine, and knows you",
+        f"{settings.context} needs no sign-in: its backend is on this machine, and knows you",
         hint="`tpujob use URL` chooses a deployed one",
     )
 

@@ -129,7 +129,7 @@ def fsck(as_json: Json = False) -> int:
 
 NO_HOSTS = "No machine is suspected of wrong numbers, and none is pinned."
 NO_LEAKS = "Nothing is left over: every slice in the cloud belongs to a job."
-NO_MEMBERS = "Nobody else may use this backend. `tpujob members add NAME ROLE` adds somebody."
+NO_MEMBERS = "This backend has no members. `tpujob members add NAME ROLE` adds one."
 ALL_WELL = "All records, their histories and the slices in the cloud agree."
 
 _HOSTS = (
@@ -212,13 +212,13 @@ def swept_page(
 ) -> str:
     """What was or would be deleted; what was left, and why."""
     would = "would be " if dry_run else ""
-    said = (
+    sections = (
         (swept["deleted"], f"{would or 'being '}deleted:"),
         (swept["kept"], "left alone: so new that a job may still claim them:"),
         (swept["failed"], "could not be deleted; try again:"),
     )
     out: list[str] = []
-    for found, text in said:
+    for found, text in sections:
         if found:
             out += [f"{many(len(found), 'slice')} {text}", _leak_rows(found, columns, color=color)]
     if swept["keys"]:

@@ -122,8 +122,8 @@ def _deployed(now: Settings, url: str, name: str, given: dict[str, str], door: s
 
     url = url.rstrip("/")
     known = context.for_backend(now, url, name).model_dump(mode="json")
-    said = known["sign_in"] | {option: text for option, text in given.items() if text}
-    made = context.make(known | {"sign_in": said, "door": door or known["door"]})
+    sign_in = known["sign_in"] | {option: text for option, text in given.items() if text}
+    made = context.make(known | {"sign_in": sign_in, "door": door or known["door"]})
     context.write(now, made)
     return made.name
 
@@ -135,16 +135,16 @@ def _meet(chosen: Settings) -> None:
     from tpujob.errors import Unauthorized
     from tpujob.wiring import client
 
-    said = context.current(chosen).sign_in
+    configured = context.current(chosen).sign_in
     try:
         there = client.running_client(chosen)
         assert there is not None
         who = there.whoami()
         say(f"You are {clean(who['name'])} there, {clean(who['role'])}.")
     except Unauthorized:
-        if said.account:
+        if configured.account:
             raise
-        if not screen().asks or not said.client_id:
+        if not screen().asks or not configured.client_id:
             say("Next:\n  tpujob login")
             return
         sign_in(chosen)

@@ -90,8 +90,8 @@ def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
     on = screen()
     attempts = 2 if preempt else 1
     what = "a spot slice that is taken away in mid-training" if preempt else "a spot slice"
-    told = f"Job {job['id']} is configs/quickstart.yaml on {what}. Ctrl-C leaves it running."
-    say("\n".join(wrap(told, on.columns)))
+    text = f"Job {job['id']} is configs/quickstart.yaml on {what}. Ctrl-C leaves it running."
+    say("\n".join(wrap(text, on.columns)))
     if page := page_of(job["id"]):
         say(f"Its page: {page}")
     with on_interrupt(*goes_on(job["id"])):

@@ -140,7 +140,7 @@ def quota_page(
 
 def _sum(context: str, found: Sequence[Finding]) -> str:
     count = {verdict: sum(one.verdict is verdict for one in found) for verdict in Severity}
-    said = [
+    results = [
         f"{count[verdict]} {word}"
         for verdict, word in (
             (Severity.FAIL, "failed"),
@@ -150,7 +150,7 @@ def _sum(context: str, found: Sequence[Finding]) -> str:
         if count[verdict]
     ]
     of = f"Context {context}: {len(found)} checks"
-    return f"{of}, {', '.join(said)}." if said else f"{of}, all is well."
+    return f"{of}, {', '.join(results)}." if results else f"{of}, all is well."
 
 
 def _row(row: Allowance) -> tuple[str, ...]:
@@ -178,11 +178,11 @@ def _limit(limit: int | None) -> str:
 
 
 def _remarks(found: QuotaOverview) -> list[str]:
-    said: list[str] = []
+    remarks: list[str] = []
     if any(row.used_by == "nodes" for row in found.rows):
-        said.append("Used: counted from the nodes and queued resources that the API lists.")
+        remarks.append("Used: counted from the nodes and queued resources that the API lists.")
     if any(row.used_by == "monitoring" for row in found.rows):
-        said.append(
+        remarks.append(
             "* by Cloud Monitoring, which counts more than the lists, and may be hours late."
         )
     doubtful = [
@@ -192,8 +192,8 @@ def _remarks(found: QuotaOverview) -> list[str]:
         and any(r.kind.generation == g.name and r.granted for r in found.rows)
     ]
     if doubtful:
-        said.append(
+        remarks.append(
             f"{' and '.join(doubtful)}: grants are in chips of two cores each; Google does not say whether "
             "the quota counts chips or cores."
         )
-    return [*said, *(f"Could not be read: {note}" for note in found.notes)]
+    return [*remarks, *(f"Could not be read: {note}" for note in found.notes)]

@@ -61,10 +61,10 @@ def list_jobs(
     as_json: Json = False,
 ) -> int:
     """List active jobs, and those that ended within the last day."""
-    said = {"user": user, "mine": mine, "text": text, "order": order, "reverse": reverse}
+    options = {"user": user, "mine": mine, "text": text, "order": order, "reverse": reverse}
     several = {"states": state, "causes": cause, "types": type_, "zones": zone}
     ended = all_jobs or state or cause
-    given = {**said, **several, "recent": not ended, "limit": limit}
+    given = {**options, **several, "recent": not ended, "limit": limit}
     asked = cast("ListAsked", {name: value for name, value in given.items() if value})
     if html:
         return _write_page(html, asked, watch=watch, as_json=as_json)
@@ -250,8 +250,8 @@ def clean(
 def _asked(
     api: JobsApi, job: str, yes: bool, verb: str, *, checkpoints: bool = False
 ) -> str | None:
-    """The job's id when it is to be done; None when the person said no. Only asks a person, and only when the job holds
-    a slice or has made output."""
+    """Return the job's id when the action is to be done; None when the person declined. Asks only at a terminal, and
+    only when the job holds a slice or has made output."""
     on = screen()
     if yes or not on.asks:
         return job
@@ -270,9 +270,8 @@ def _steer(
     *,
     then: Sequence[str] = (),
 ) -> int:
-    """Steer each job in turn, and print it: as JSON one record, or one line for each of several. The error of one does
-    not keep the others from being steered; the first one's exit code is returned. `steer` returns None when the person
-    said no."""
+    """Steer each job in turn, and print it: as JSON one record, or one line for each of several. An error of one job
+    does not stop the others. Returns the first error's exit code. `steer` returns None when the person declined."""
     code = 0
     for job in jobs:
         try:

@@ -156,7 +156,7 @@ def _print(read: Read, *, follow: bool, tail: int | None, raw: bool) -> None:
 def _blocks(read: Read, follow: bool, cursor: str) -> Iterator[bytes]:
     """Block after block, to the end of the output so far; when following, until the job has ended. The next one is
     fetched while one is printed."""
-    ahead, told = _Ahead(read), ""
+    ahead, last_note = _Ahead(read), ""
     ahead.ask(cursor)
     while True:
         block = ahead.block()
@@ -164,9 +164,9 @@ def _blocks(read: Read, follow: bool, cursor: str) -> Iterator[bytes]:
             ahead.ask(block.cursor)
         if block.data:
             yield block.data
-        if block.note not in ("", told):
-            told = block.note
-            note(f"tpujob: {told}")
+        if block.note not in ("", last_note):
+            last_note = block.note
+            note(f"tpujob: {last_note}")
         if block.done or not (block.more or follow):
             return
         if not block.more:

@@ -1,4 +1,4 @@
-"""`tpujob open`: the page in the browser, whoever runs the backend."""
+"""`tpujob open`: the page in the browser, of a local, a shared or a deployed backend."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def open_page(
         return 0
     here = client.page(now)
     if here is None:
-        api.whoami()  # before a browser shows that nobody has signed in
+        api.whoami()  # a missing sign-in fails here, not in the browser
         return _relay(now, path, browser=not (print_only or code), code=code)
     drawn = client.page_code(now) if code or here.page_needs_code else ""
     _show(now, _address(here.page, path, drawn), browser=not (print_only or code))
@@ -94,10 +94,10 @@ def _relay(now: Settings, path: str, *, browser: bool, code: bool) -> int:
         assert child.stdout is not None
         with contextlib.suppress(KeyboardInterrupt):
             try:
-                said = json.loads(child.stdout.readline())
+                reply = json.loads(child.stdout.readline())
             except ValueError:
                 raise BackendGone("the page could not be shown, for the reason above") from None
-            _show(now, _address(said["page"], path, said["code"]), browser=browser)
+            _show(now, _address(reply["page"], path, reply["code"]), browser=browser)
             note(f"tpujob: this is the way to the page of {now.context} until Ctrl-C")
             child.wait()
         child.stdin.close()

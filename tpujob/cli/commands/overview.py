@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     )
 
 
-NEWEST = 50  #: events of all jobs, where nobody says how many
+#: events of all jobs, unless a number is given
+NEWEST = 50
 
 
 def events(
@@ -172,7 +173,7 @@ def capacity_page(found: CapacityReport, columns: int, now: float, *, color: boo
 
 
 def _quota(found: QuotasView, columns: int, now: float, *, color: bool) -> list[str]:
-    """Used: as the cloud says, whoever holds it; held and refused: by this backend's jobs."""
+    """The cloud counts what is used, by all its users; held and refused count only this backend's jobs."""
     out: list[str] = []
     if found["rows"]:
         out.append(table(_QUOTA, [_allowed(one) for one in found["rows"]], columns, color=color))
@@ -227,5 +228,5 @@ def _closed(one: OpenCircuit, now: float) -> str:
     since, again = seconds(one["since"]) or now, seconds(one["again_at"]) or now
     then = f"asked again in {span(again - now)}" if one["open"] else "asked when a job wants it"
     what = f"{clean(one['what'])} {clean(one['pricing'])} in {clean(one['place'])}"
-    told = f"{many(one['refusals'], 'refusal')} within {span(max(0.0, now - since))}"
-    return f"{one['cause']} of {what}: {told}, {then}"
+    refusals = f"{many(one['refusals'], 'refusal')} within {span(max(0.0, now - since))}"
+    return f"{one['cause']} of {what}: {refusals}, {then}"

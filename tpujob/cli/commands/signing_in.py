@@ -34,7 +34,7 @@ def logout() -> None:
 
     now = current_settings()
     was = sign_in.logout(now)
-    say(f"Nobody is signed in for {now.context} any more." if was else "Nobody was signed in.")
+    say(f"Signed out of {now.context}." if was else "You were not signed in.")
 
 
 def sign_in(now: Settings, *, browser: bool = True) -> None:
@@ -56,7 +56,7 @@ def _open(address: str) -> bool:
 def _ask(what: str) -> str:
     if not screen().asks:
         raise BadRequest(
-            "there is nobody to sign in: this is no terminal",
+            "signing in needs a terminal",
             hint="Programs use a service account: tpujob use URL --account machine",
         )
     return str(typer.prompt(what, err=True))

@@ -97,7 +97,7 @@ def status(as_json: Json = False) -> int:
     from tpujob.wiring import client
 
     now = current_settings()
-    said = _said(now)
+    health = _health(now)
     if url := client.deployed_at(now):
         found = [
             {"name": "backend", "running": None, "pid": None, "url": url, "page": "", "log": ""}
@@ -119,18 +119,18 @@ def status(as_json: Json = False) -> int:
         text = "" if now.local else f"Context {now.context}:\n"
         text += stack_page(found, on.columns, color=on.color)
     if as_json:
-        say_json([{**one, "health": said} if one["name"] == "backend" else one for one in found])
+        say_json([{**one, "health": health} if one["name"] == "backend" else one for one in found])
         return 0
     page = client.way_to_page(now)
     say(
         "\n".join(
-            [text, "", *health_lines(said, time.time()), *([f"Page: {page}"] if page else [])]
+            [text, "", *health_lines(health, time.time()), *([f"Page: {page}"] if page else [])]
         ).rstrip()
     )
     return 0
 
 
-def _said(now: Settings) -> HealthView | dict[str, str] | None:
+def _health(now: Settings) -> HealthView | dict[str, str] | None:
     """What the backend says of itself, or why it says nothing; None: it does not run."""
     from tpujob.wiring import client
 

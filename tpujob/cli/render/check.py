@@ -47,9 +47,9 @@ def check_page(name: str, rows: Sequence[Checked], columns: int, *, color: bool 
     out += [table(_COLUMNS, [_cells(one) for one in rows], columns, color=color), ""]
     for one in rows:
         found = one.found
-        said = [found["reason"], found["advice"]] if found["fit"] != "yes" else []
-        said += [f"warning: {text}" for text in found["warnings"]]
-        for text in filter(None, said):
+        notes = [found["reason"], found["advice"]] if found["fit"] != "yes" else []
+        notes += [f"warning: {text}" for text in found["warnings"]]
+        for text in filter(None, notes):
             out += wrap(f"{found['target']}: {clean(text)}", columns)
     if any("--" in row.found["reason"] + row.found["advice"] for row in rows):
         out += wrap(KEYS, columns)

@@ -81,8 +81,8 @@ def fault_lines(faults: Mapping[str, Any]) -> list[str]:
         hang = f" after {span(f['hang_s'])}" if f["hang_s"] else ""
         effect = "before it takes effect" if f["when"] == "pre" else "after it took effect"
         where = f" {clean(f['path'])}" if f["path"] else ""
-        said = f"{f['method']}{where} {f['status']}{hang} {effect}, {many(f['count'], 'time')}"
-        lines.append(f"storage     {said}")
+        text = f"{f['method']}{where} {f['status']}{hang} {effect}, {many(f['count'], 'time')}"
+        lines.append(f"storage     {text}")
     lines += [f"api-bug     {name}" for name in faults["api_bugs"]]
     if faults["max_run_s"]:
         lines.append(f"max run     slices are suspended after {span(faults['max_run_s'])}")

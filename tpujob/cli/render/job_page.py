@@ -125,8 +125,8 @@ def _attempt(
     out = [clip(clean(head), columns)]
     if attempt["message"] and attempt["outcome"] != "succeeded":
         out += [f"     {line}" for line in wrap(clean(attempt["message"]), max(20, columns - 5))]
-    for said in filter(None, (words.verdict_of(attempt), words.cut_off(attempt))):
-        out += [f"     {line}" for line in wrap(clean(said), max(20, columns - 5))]
+    for text in filter(None, (words.verdict_of(attempt), words.cut_off(attempt))):
+        out += [f"     {line}" for line in wrap(clean(text), max(20, columns - 5))]
     proved = (a["number"] for a in before if a["evidence"] == attempt["evidence"] != [])
     if same := next(proved, None):
         return [*out, "     " + paint(f"| the same as attempt {same}", "dim", color)]
@@ -138,16 +138,16 @@ def proof(
 ) -> list[str]:
     """The lines that prove an attempt's cause, wrapped: at most `most`, the last of which says that there are more."""
     room = max(20, columns - indent - 2)
-    lines = [line for said in attempt["evidence"] for line in _quoted(said, room)]
+    lines = [line for quote in attempt["evidence"] for line in _quoted(quote, room)]
     if len(lines) > most:
         first = _telling(attempt, room, most - 1)
         lines = [*lines[first : first + most - 1], "  … `tpujob show` has it all"]
     return [" " * indent + paint(line, "dim", color) for line in lines]
 
 
-def _quoted(said: ProofView, room: int) -> list[str]:
-    host = "" if said["host"] is None else f"host {said['host']}: "
-    parts = wrap(host + clean(said["text"]), room)
+def _quoted(quote: ProofView, room: int) -> list[str]:
+    host = "" if quote["host"] is None else f"host {quote['host']}: "
+    parts = wrap(host + clean(quote["text"]), room)
     return [f"{'| ' if n == 0 else '  '}{clip(part, room)}" for n, part in enumerate(parts)]
 
 
@@ -157,8 +157,8 @@ def _telling(attempt: AttemptView, room: int, most: int) -> int:
     if attempt["cause"] == "HANG":
         return 0
     host = attempt["evidence"][0]["host"]
-    own = takewhile(lambda said: said["host"] == host, attempt["evidence"])
-    return max(0, sum(len(_quoted(said, room)) for said in own) - most)
+    own = takewhile(lambda quote: quote["host"] == host, attempt["evidence"])
+    return max(0, sum(len(_quoted(quote, room)) for quote in own) - most)
 
 
 # Why -----------------------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Now", "" if queued else job["message"]),
         ("Data", words.copying(job)),
         ("Waiting", job["waiting"]),
-        ("Told", words.told(job)),
+        ("Answer", words.last_refusal(job)),
         ("Swap", words.condemned(job)),
         ("Trouble", words.trouble(job)),
         ("Upcoming", words.maintenance(job, now)),
@@ -247,10 +247,10 @@ def _last_end(job: JobView) -> AttemptView | None:
 def _ended(job: JobView, attempt: AttemptView, now: float) -> str:
     """Without the attempt's message where the job's own is about the same end."""
     ago = f", {span(elapsed(attempt['ended_at'], now))} ago" if attempt["ended_at"] else ""
-    said = f"attempt {attempt['number']}: {words.end_of(attempt)}{ago}"
+    text = f"attempt {attempt['number']}: {words.end_of(attempt)}{ago}"
     since_then = attempt["ended_at"] == job["state_since"]
     known = since_then or (job["state"] == "failed" and job["cause"] == attempt["cause"])
-    return said if known or not attempt["message"] else f"{said}: {attempt['message']}"
+    return text if known or not attempt["message"] else f"{text}: {attempt['message']}"
 
 
 def _retries(job: JobView) -> str:

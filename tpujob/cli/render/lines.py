@@ -72,10 +72,10 @@ def log_text(data: bytes, *, prefix: bool, color: bool) -> str:
     text = data.decode("utf-8", "replace")
     if not color and not _STRANGE.search(text):
         return FRONT.sub(r"\1| " if prefix else "", text)
-    return "".join(_told(line, prefix, color) for line in text.split("\n")[:-1])
+    return "".join(_shown_line(line, prefix, color) for line in text.split("\n")[:-1])
 
 
-def _told(stored: str, prefix: bool, color: bool) -> str:
+def _shown_line(stored: str, prefix: bool, color: bool) -> str:
     found = FRONT.match(stored)
     host, text = (int(found[1]), stored[found.end() :]) if found else (0, stored)
     return log_line({"host": host, "at": "", "text": text}, prefix=prefix, color=color) + "\n"

@@ -132,18 +132,18 @@ def stack_page(processes: Sequence[Mapping[str, Any]], columns: int, *, color: b
     return table(titles, rows, columns, color=color)
 
 
-def health_lines(said: Mapping[str, Any] | None, now: float) -> list[str]:
+def health_lines(health: Mapping[str, Any] | None, now: float) -> list[str]:
     """`tpujob status`: when the backend last looked at its jobs, and what is not as it should be; of `HealthView`, of
     an error with its hint, or nothing of one that does not run."""
-    if said is None:
+    if health is None:
         return []
-    if "error" in said:
+    if "error" in health:
         return [
-            f"Last pass: not known: {clean(said['error'])}",
-            *filter(None, [clean(said["hint"])]),
+            f"Last pass: not known: {clean(health['error'])}",
+            *filter(None, [clean(health["hint"])]),
         ]
-    loop = said["loop"]
+    loop = health["loop"]
     passed = seconds(loop["passed_at"])
     ago = "not yet" if passed is None else f"{age(max(0.0, now - passed))} ago"
-    troubles = (f"{one['text']}. {one['hint']}" for one in said["troubles"])
+    troubles = (f"{one['text']}. {one['hint']}" for one in health["troubles"])
     return [f"Last pass: {ago}", *(clean(text[:1].upper() + text[1:]) for text in troubles)]

@@ -37,9 +37,9 @@ def _chart(chart: ChartView, width: int, color: bool) -> list[str]:
         return [clean(chart["title"]), "  no finite value"]
     last = points[-1]
     low, high = min(values), max(values)
-    told = f"{number(low)} to {number(high)}, {number(last[4])} at step {last[0]:,}"
+    summary = f"{number(low)} to {number(high)}, {number(last[4])} at step {last[0]:,}"
     scale = (max(point[0] for point in points), low, high)
-    return [f"{paint(clean(chart['title']), 'bold', color)}  {told}"] + [
+    return [f"{paint(clean(chart['title']), 'bold', color)}  {summary}"] + [
         f"  {curve['attempt']:>3}  {_line(curve, width, scale, color)}" for curve in chart["curves"]
     ]
 

@@ -61,7 +61,7 @@ def kind(of: JobView | JobRow | PlanView | SliceView | EstimateView) -> str:
 
 
 def topology(of: JobView | PlanView) -> str:
-    """`, topology 2x2x2`; empty: nobody knows it."""
+    """Return `, topology 2x2x2`; empty if it is unknown."""
     return f", topology {of['topology']}" if of["topology"] else ""
 
 
@@ -97,11 +97,11 @@ def what_next(job: JobView, now: float) -> str:
     if coming is None:
         return ""
     commands = ", ".join(f"`{one['command']}` {one['does']}" for one in coming["commands"])
-    said = f"{coming['text']}; {commands}" if commands else coming["text"]
+    text = f"{coming['text']}; {commands}" if commands else coming["text"]
     due = seconds(coming["at"])
     if due is None or due <= now:
-        return said
-    return f"in {span(due - now)}, at {clock(coming['at'])}: {said}"
+        return text
+    return f"in {span(due - now)}, at {clock(coming['at'])}: {text}"
 
 
 def trouble(job: JobView) -> str:
@@ -119,8 +119,8 @@ def ignored(job: JobView) -> str:
         f"{many(found['unverified'], 'report')} that its hosts have not signed",
         f"{many(found['replayed'], 'report')} that they had signed earlier",
     ]
-    said = [text for text, n in zip(counts, found.values(), strict=True) if n]
-    return f"{' and '.join(said)}: somebody else writes where its hosts report"
+    counted = [text for text, n in zip(counts, found.values(), strict=True) if n]
+    return f"{' and '.join(counted)}: another writer uses the folder of its hosts' reports"
 
 
 def maintenance(job: JobView, now: float) -> str:
@@ -142,8 +142,8 @@ def _utc(at: str | None) -> str:
     return (at or "")[:16].replace("T", " ")
 
 
-def told(job: JobView) -> str:
-    """What the cloud said when it last refused what the job waits for; empty: nothing, or nobody knows."""
+def last_refusal(job: JobView) -> str:
+    """Return the cloud's answer when it last refused what the job waits for; empty: none is known."""
     waits = job.get("capacity")
     return waits["said"] if waits else ""
 

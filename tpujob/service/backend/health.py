@@ -49,7 +49,7 @@ def is_late(process: ProcessFacts, pulse: Pulse, now: float) -> bool:
         began, most = process.started_at, LATE_CALLED
     elif pulse.started_at is not None:
         began, most = pulse.started_at, LATE
-    else:  # nobody has started its loop: it only answers
+    else:  # its loop was not started: it only answers
         return False
     return now - max(began, pulse.passed_at or 0.0) > most
 

@@ -111,7 +111,7 @@ def _process(of: BackendStatus) -> Iterator[Metric]:
         "Messages that are still to be sent; at most 1,000 are counted.",
         of.messages(0.0)[0],
     )
-    yield _labelled("refused_offers", "Offers that were refused so lately that nobody asks for them.", "cause",
+    yield _labelled("refused_offers", "Offers that are not asked for, as they were refused lately.", "cause",
                     of.refused())  # fmt: skip
 
 

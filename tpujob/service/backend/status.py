@@ -107,7 +107,7 @@ class BackendStatus:
             return 0, 0
 
     def refused(self) -> dict[str, int]:
-        """Offers that nobody asks for just now, by cause; none when the store cannot be read."""
+        """Count the offers that are not asked for just now, by cause; none when the store cannot be read."""
         now = self.clock.now()
         found: dict[str, int] = {Cause.STOCKOUT: 0, Cause.QUOTA: 0}
         try:

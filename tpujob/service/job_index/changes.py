@@ -1,7 +1,8 @@
 """One follower of the store, many listeners: callers that wait for a change of a job wait here.
 
-One thread reads the store while somebody listens, and ends soon after; where the store announces changes, it reads
-when told to. A listener gets a hint to fetch the job again, never the change itself. Hints may be late or needless.
+One thread reads the store while there are listeners, and ends soon after. Where the store announces changes, the thread
+reads at each announcement. A listener gets a hint to fetch the job again, never the change itself. Hints may be late or
+needless.
 """
 
 import logging
@@ -20,7 +21,7 @@ from tpujob.ports import Store
 log = logging.getLogger(__name__)
 
 #: seconds between two reads of a store that announces changes: an announcement may be lost in an outage
-TOLD = 30.0
+ANNOUNCED_INTERVAL = 30.0
 #: seconds after which a read that has not come back counts as one that failed
 HANGS = 5.0
 
@@ -57,8 +58,8 @@ class Changes:
 
     @contextmanager
     def followed(self) -> Generator[None]:
-        """Within it, `now` asks nobody in this thread: it tells what the follower has seen. For those that look again
-        because the follower saw something."""
+        """Within it, `now` does not read the store in this thread, but returns what the follower has seen. For callers
+        that look again because the follower saw a change."""
         self._here.followed = True
         try:
             yield
@@ -72,7 +73,7 @@ class Changes:
 
     @property
     def failing(self) -> Failing | None:
-        """None: the store answers, as far as somebody follows it."""
+        """Since when the store fails; None: it answers, or is not followed."""
         since, asked = self._failed, self._asked
         if since is None and asked is not None and self._clock() - asked >= HANGS:
             since = asked
@@ -92,8 +93,8 @@ class Changes:
         return newest
 
     def since(self, after: int) -> list[str]:
-        """Ids of the jobs that have changed after `after`, as far as `now` or `wait` have told; perhaps some more.
-        `after`: what one of them has returned. Reads nothing."""
+        """Return the ids of jobs that changed after `after`, as far as `now` or `wait` saw; perhaps some more.
+        `after`: a number that `now` or `wait` returned. Does not read the store."""
         with self._changed:
             found: list[str] = []
             for job_id, number in reversed(self._last.items()):
@@ -120,12 +121,12 @@ class Changes:
                 self._listeners -= 1
 
     def changed(self, job_id: str, after: int) -> bool:
-        """Whether that job, or any when it is empty, may have changed after `after`, as far as the store was followed.
-        Asks nobody."""
+        """Whether that job may have changed after `after`, as far as the store was followed; empty: any job. Does not
+        read the store."""
         return self._news(job_id or None, after)
 
     def poke(self) -> None:
-        """Something was committed in this process: tell the listeners now."""
+        """Notify the listeners now of a commit in this process."""
         self._poked.set()
 
     def _news(self, job_id: str | None, after: int) -> bool:
@@ -144,23 +145,25 @@ class Changes:
             self._follower.start()
 
     def _run(self) -> None:
-        stop = self._told()
+        stop = self._subscribe()
         self._telling = stop is not None
         while self._wanted():
             self._poked.clear()
             self._look()
-            self._poked.wait(TOLD if stop and self._failed is None else self._interval)
+            self._poked.wait(
+                ANNOUNCED_INTERVAL if stop and self._failed is None else self._interval
+            )
         if stop:
             stop()
 
     def _wanted(self) -> bool:
         with self._changed:
-            if not self._listeners:  # nobody came within the interval, either
+            if not self._listeners:  # none came within the interval, either
                 self._follower, self._telling, self._failed = None, False, None
             return bool(self._listeners)
 
-    def _told(self) -> Callable[[], None] | None:
-        """Ask the store to announce changes. Returns what ends that; None: it cannot."""
+    def _subscribe(self) -> Callable[[], None] | None:
+        """Ask the store to announce changes. Return the function that ends that; None: it cannot."""
         try:
             return self._store.follow(self.poke)
         except TpujobError as error:

@@ -216,7 +216,7 @@ class JobIndex:
             except NotFound:
                 self._drop(int(job_id))
                 self._gone.add(int(job_id))
-            except DamagedRecord:  # perhaps until somebody mends it
+            except DamagedRecord:  # perhaps until it is repaired
                 self._drop(int(job_id))
                 self._again.add(job_id)
             except StoreError:  # the store does not answer: its row stays as it was

@@ -61,8 +61,8 @@ class PageKey:
 
     def text(self) -> str:
         parts = [self.order, self.reverse, self.at, self.value, self.number]
-        said = json.dumps(parts, separators=(",", ":")).encode()
-        return base64.urlsafe_b64encode(said).decode().rstrip("=")
+        data = json.dumps(parts, separators=(",", ":")).encode()
+        return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
 def key(text: str, order: str, reverse: bool) -> PageKey:
@@ -225,9 +225,9 @@ def _types(asked: Mapping[str, Any]) -> frozenset[str] | None:
         raise BadRequest(f"types: {error.message}", hint="such as v4-16") from None
 
 
-def _refused(said: str, allowed: Iterable[str]) -> BadRequest:
+def _refused(message: str, allowed: Iterable[str]) -> BadRequest:
     choice = ", ".join(allowed)
-    return BadRequest(said, hint=f"one of: {choice}" if choice else "")
+    return BadRequest(message, hint=f"one of: {choice}" if choice else "")
 
 
 #: characters of a name that count for its place

@@ -1,6 +1,6 @@
 """Reports of costs, read as quickly as the jobs that go on: what has ended is summed once, as it changes no more.
 
-They say exactly what `money.report` says of all records, which cannot be read each time that somebody looks.
+They equal what `money.report` computes from all records, which are too many to read at each request.
 """
 
 import contextlib

@@ -97,11 +97,11 @@ class Ring:
 def joined(
     host: int, stored: Sequence[Segment], tail: LiveTail, seen: int = 0, *, over: bool = False
 ) -> Segment | None:
-    """What comes after the stored segments, which were listed after the tail was heard, or reach up to it; None:
-    nothing, or what is in between is not stored yet. `seen`: the number of a line; the reader has it, and those before
-    it. `over`: no more will be stored, and lines that are not are said to be so."""
+    """Return what comes after the stored segments, which were listed after the tail was heard, or reach up to it.
+    None: nothing, or the lines between are not stored yet. `seen`: the number of the last line that the reader has.
+    `over`: no more will be stored, and lines that are not count as missing."""
     if any(segment.facts is None for segment in stored):
-        return None  # of an agent that nobody can follow
+        return None  # its agent cannot be followed
     last = stored[-1].last if stored else 0
     if tail.end <= last or tail.end + over <= seen:
         return None

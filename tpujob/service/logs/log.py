@@ -224,10 +224,10 @@ class Logs:
     def _notes(
         self, job: Job, attempt: int, log: LogReader, host: int | None, until: Until
     ) -> list[str]:
-        said = notes.of_lines(log, host)
-        said.append(notes.slow(self._tails(job, attempt, until)))
-        said += notes.unfinished(job, attempt, log, host)
-        return [note for note in said if note]
+        remarks = notes.of_lines(log, host)
+        remarks.append(notes.slow(self._tails(job, attempt, until)))
+        remarks += notes.unfinished(job, attempt, log, host)
+        return [note for note in remarks if note]
 
 
 class _Seats:
@@ -306,7 +306,7 @@ def _read_block(log: LogReader, given: Mapping[int, int]) -> tuple[bytes, dict[i
         return data, {line.host: line.number for line in lines}, more
     found, more = log.read_ahead(log.after(given), BLOCK_BYTES)
     for host, runs in found.items():
-        if runs:  # nothing to merge: the lines need not be told apart
+        if runs:  # one host: nothing to merge
             front = b"%d " % host
             data = b"".join(run.data for run in runs)[:-1]
             last = runs[-1].number + runs[-1].lines - 1

@@ -21,7 +21,7 @@ REMEMBERED = 1000  #: attempts
 
 
 class Asking:
-    """Tells hosts that cannot be heard, through the bucket, that somebody follows. Threads may share it."""
+    """Asks hosts that cannot be heard, through the bucket, to store output sooner for a reader. Thread-safe."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -61,10 +61,10 @@ def unfinished(job: Job, attempt: int, log: LogReader, host: int | None = None) 
         for of, each in log.logs.items()
         if (newest := each.segments[-1]).facts and newest.facts.open and newest.data is None
     }
-    said: list[str] = []
+    remarks: list[str] = []
     if open_ones:
         of, line = next(iter(open_ones.items()))
-        said.append(
+        remarks.append(
             f"What {_named([*open_ones])} printed last, before {rfc3339(one.ended_at)[:19]}Z, may be missing: it"
             f" ended before its agent had stored the rest; line {line:,} of host {of} is the last one that reached the"
             " bucket."
@@ -73,11 +73,11 @@ def unfinished(job: Job, attempt: int, log: LogReader, host: int | None = None) 
     without = [of for of in hosts if of not in log.logs]
     taken = one.outcome is Outcome.INTERRUPTED and one.cause is not Cause.CANCELLED
     if without and taken and one.running_at is not None:
-        said.append(
+        remarks.append(
             f"Nothing that {_named(without)} printed is in the bucket: it printed nothing, or ended before its agent"
             " had stored any of it."
         )
-    return said
+    return remarks
 
 
 def _named(hosts: Sequence[int]) -> str:
@@ -92,16 +92,16 @@ def of_host(log: HostLog) -> LogHost:
 
 def of_lines(log: LogReader, host: int | None) -> list[str]:
     """Return which lines are not shown, and why."""
-    said = [
+    remarks = [
         f"Host {each.host}: {many(lines, 'line')} from line {line:,} on {'is' if lines == 1 else 'are'} missing: the"
         " log is longer than what is kept of one, or its agent was restarted before it had stored them."
         for each in log.logs.values()
         for line, lines in each.missing
     ]
     if host is None and sum(len(x.segments) for x in log.logs.values()) >= MOST_SEGMENTS:
-        said.insert(
+        remarks.insert(
             0,
             f"Only the first {MOST_SEGMENTS:,} pieces of the log are shown;"
             " `tpujob logs --host K` shows all of one host.",
         )
-    return said
+    return remarks

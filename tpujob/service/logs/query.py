@@ -120,10 +120,10 @@ class _Process:
             "pattern": query.text, "ignore_case": query.ignore_case, "patience": PATIENCE
         }  # fmt: skip
         try:
-            said = self._ask(json.dumps(asked).encode())["error"]
-            if said:
+            error = self._ask(json.dumps(asked).encode())["error"]
+            if error:
                 raise BadRequest(
-                    f"{query.text[:80]!r} is no pattern: {said}",
+                    f"{query.text[:80]!r} is no pattern: {error}",
                     hint="Patterns are those of Python's `re`; without --regexp the text is meant as it is.",
                 )
         except BaseException:

@@ -1,7 +1,7 @@
 """Reads lines of a segment: from any line on, from its end, or all of it.
 
 Where a line begins is remembered: after each part that was read, and for each 1,000th line of a segment that was read
-whole. A segment is read whole the first time that somebody needs a line inside it whose place is not known.
+whole. A segment is read whole when a line inside it is first needed and its place is not known.
 """
 
 from __future__ import annotations

@@ -127,11 +127,11 @@ def view(known: Account, job_id: str = "") -> SpendingView:
         reached_at=None if reached is None else rfc3339(reached),
         anew_at=None if known.until is None else rfc3339(known.until),
     )
-    found["said"] = _said(found)
+    found["said"] = _summary(found)
     return found
 
 
-def _said(one: SpendingView) -> str:
+def _summary(one: SpendingView) -> str:
     """`$41.20 of $50.00 spent (82%), $8.50/h now: lasts until 2026-11-29 14:05 UTC`."""
     whose = "" if one["whose"] == "job" else f"{one['whose']}: "
     spent, limit = one["used_micros"], one["limit_micros"]

@@ -40,17 +40,17 @@ class Comparisons:
     ) -> CompareView:
         placed = self._placing(spec)
         wanted = placed.spec
-        told, asked = checked(said or {}), asked or {}
+        stated, asked = checked(said or {}), asked or {}
         unit, amount = _amount(wanted, asked)
         jobs, now, prices = self._store.list(), self._clock.now(), self._site.prices
         places = _places(wanted, asked)
         slices = wanted.tpu.slices
         speeds = (
-            _said(asked.get("rooflines", {}), unit, slices, "roofline")
+            _stated_speeds(asked.get("rooflines", {}), unit, slices, "roofline")
             | measured(jobs, wanted, unit)
-            | _said(asked.get("throughput", {}), unit, slices, "stated")
+            | _stated_speeds(asked.get("throughput", {}), unit, slices, "stated")
         )
-        first, _ = self._estimates.use(placed, told, jobs)
+        first, _ = self._estimates.use(placed, stated, jobs)
         forecaster = Forecaster(jobs, now, prices)
         copies: dict[str, tuple[DataToCopy, ...]] = {}
 
@@ -61,7 +61,7 @@ class Comparisons:
             use = replace(
                 first, type=place.type, zone=place.zone, location=region, copies=copies[region]
             )
-            return forecaster.of(wanted, use, amount / speed.per_second / 3600, told)
+            return forecaster.of(wanted, use, amount / speed.per_second / 3600, stated)
 
         ways = list[PlaceOption]()
         for place in places:
@@ -141,7 +141,7 @@ def _places(wanted: JobSpec, asked: CompareAsked) -> list[SamplePlace]:
     return found
 
 
-def _said(
+def _stated_speeds(
     by_type: Mapping[str, float], unit: Unit, slices: int, source: Source
 ) -> dict[SliceKind, Throughput]:
     """Raises BadRequest for what can be no speed."""

@@ -62,8 +62,8 @@ class Estimates:
         self.emulated = around.emulated  #: nothing is paid
 
     def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
-        placed, told, jobs = self._placing(spec), checked(said or {}), self._store.list()
-        found, long = self._of(placed, told, jobs)
+        placed, stated, jobs = self._placing(spec), checked(said or {}), self._store.list()
+        found, long = self._of(placed, stated, jobs)
         view = self._view(placed, found, long)
         if placed.spec.budget is not None:
             view["budget_micros"] = budgets.limit(placed.spec.budget.usd)
@@ -72,7 +72,7 @@ class Estimates:
                 view["budget_hours"] = round(paid, 6)
         if long.work is not None:
             forecaster = Forecaster(jobs, self._clock.now(), self._site.prices)
-            outlook = forecaster.of(placed.spec, found.use, long.work, told)
+            outlook = forecaster.of(placed.spec, found.use, long.work, stated)
             view["forecast"] = forecast_view(outlook, emulated=self.emulated)
         return view
 
@@ -87,10 +87,10 @@ class Estimates:
             budgets.check_estimate(placed.spec, placed.first, found, long.text)
 
     def _of(
-        self, placed: Placed, said: EstimateSaid, jobs: Sequence[Job]
+        self, placed: Placed, stated: EstimateSaid, jobs: Sequence[Job]
     ) -> tuple[Estimate, RunTime]:
         """For the first offer, and how its length was found. `jobs`: all that there were."""
-        use, long = self.use(placed, said, jobs)
+        use, long = self.use(placed, stated, jobs)
         use = replace(use, copies=self.copies(placed.spec, use.zone))
         return estimate(use, self._site.prices), long
 
@@ -98,15 +98,15 @@ class Estimates:
         """What is copied before a slice is asked for in that zone. Asks the storage. Raises BadSpec."""
         return tuple(self._to_copy(wanted, zone))
 
-    def use(self, placed: Placed, said: EstimateSaid, jobs: Sequence[Job]) -> tuple[Use, RunTime]:
+    def use(self, placed: Placed, stated: EstimateSaid, jobs: Sequence[Job]) -> tuple[Use, RunTime]:
         """For the first offer, without the copies of data."""
         wanted, offer = placed.spec, placed.first
-        number = {key: Decimal(str(value)) for key, value in said.items() if key != "quiet"}
+        number = {key: Decimal(str(value)) for key, value in stated.items() if key != "quiet"}
         long = estimate_run_time(
             wanted,
             offer.type,
             jobs,
-            StatedWork(number.get("hours"), said.get("steps"), number.get("step_seconds")),
+            StatedWork(number.get("hours"), stated.get("steps"), number.get("step_seconds")),
         )
         use = Use(
             type=offer.type,
@@ -118,11 +118,11 @@ class Estimates:
             hours=long.hours,
             grants=self._site.grants,
             granted_in_use=in_use(jobs),
-            prints=not said.get("quiet", False),
+            prints=not stated.get("quiet", False),
             stored_gib=number.get("stored_gib"),
             stored_days=number.get("stored_days"),
-            objects_written=said.get("objects_written"),
-            objects_read=said.get("objects_read"),
+            objects_written=stated.get("objects_written"),
+            objects_read=stated.get("objects_read"),
             read_gib=number.get("read_gib"),
             written_gib=number.get("written_gib"),
             around=self._around,
@@ -159,9 +159,9 @@ class Estimates:
         )
 
 
-def checked(said: EstimateSaid) -> EstimateSaid:
+def checked(stated: EstimateSaid) -> EstimateSaid:
     """The same. Raises BadRequest for what can be no amount."""
-    for name, value in said.items():
+    for name, value in stated.items():
         whole = name in ("steps", "objects_written", "objects_read")
         fits = isinstance(value, bool) if name == "quiet" else _amount(value, whole=whole)
         if name not in EstimateSaid.__annotations__:
@@ -169,7 +169,7 @@ def checked(said: EstimateSaid) -> EstimateSaid:
         if not fits:
             kind = "a whole number" if whole else "a number"
             raise BadRequest(f"{name} cannot be {value!r}", hint=f"{kind} from 0 to {MOST:,}")
-    return said
+    return stated
 
 
 def _amount(value: object, *, whole: bool) -> bool:

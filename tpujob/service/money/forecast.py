@@ -29,22 +29,22 @@ class Forecaster:
         self._prices = prices
 
     def of(
-        self, wanted: JobSpec, use: Use, hours: Decimal | float, said: Mapping[str, Any]
+        self, wanted: JobSpec, use: Use, hours: Decimal | float, stated: Mapping[str, Any]
     ) -> Outlook:
-        """For so many hours of steps with that use of slices. Of `said`, it reads `preempt_every`, `wait` and
+        """For so many hours of steps with that use of slices. Of `stated`, it reads `preempt_every`, `wait` and
         `checkpoint_every`, in seconds."""
         place = SamplePlace(use.type, use.zone, use.pricing, use.slices)
         expected = conditions(
             self._samples,
             place,
             program_of(wanted),
-            wait=said.get("wait"),
-            preempt_every=said.get("preempt_every"),
+            wait=stated.get("wait"),
+            preempt_every=stated.get("preempt_every"),
         )
         seconds = float(hours) * 3600
         work = PlannedWork(
             seconds,
-            checkpoint=said.get("checkpoint_every", _checkpoints(wanted, seconds)),
+            checkpoint=stated.get("checkpoint_every", _checkpoints(wanted, seconds)),
             preemptions=wanted.recovery.preemptions,
             wait=None if "wait" in expected.unknown else wanted.recovery.wait,
         )

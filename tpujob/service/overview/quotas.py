@@ -1,5 +1,5 @@
 """What the project may hold of each kind of TPU: read with the backend's own rights, seldom and for all who look, and
-shown beside what jobs hold. How a quota is read is the business of whoever made the `Quotas`."""
+shown beside what jobs hold. The function given to `Quotas` reads the quota."""
 
 import logging
 import threading
@@ -25,7 +25,8 @@ from tpujob.service.overview import capacity
 log = logging.getLogger(__name__)
 
 EVERY = 300.0  #: seconds between two readings
-PATIENCE = 3.0  #: seconds that whoever begins the first reading waits for it
+#: seconds that the caller who begins the first reading waits for it
+PATIENCE = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,12 @@ class Looked:
 
 
 class Quotas:
-    """Thread-safe. At most one reading is under way, and whoever looks while it is gets what was read before."""
+    """Thread-safe. At most one reading is under way; callers meanwhile get the result of the one before."""
 
     def __init__(
         self, read: Callable[[], QuotaOverview], clock: Clock, *, every: float = EVERY
     ) -> None:
-        """`read` may raise TpujobError. `every`: seconds between two readings, which begin when somebody looks."""
+        """`read` may raise TpujobError. `every`: least seconds between two readings; only `look` begins one."""
         self._read, self._clock, self._every = read, clock, every
         self._lock = threading.Lock()
         self._last = Looked()
@@ -49,7 +50,7 @@ class Quotas:
         self._reading: threading.Thread | None = None
 
     def look(self) -> Looked:
-        """What was read last, at most about `every` seconds ago if somebody looked then, too. Never raises."""
+        """Return the last reading, and begin another when it is older than `every` seconds. Never raises."""
         begun = self._begin()
         if begun and self._last.found is None:
             begun.join(PATIENCE)

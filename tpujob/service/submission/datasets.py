@@ -2,7 +2,7 @@
 `tpujob data where`.
 
 Reads only. Where it should be is decided in `domain/placement/datasets.py`; copies are made by the reconciler, or,
-from a place that the storage cannot read, by whoever submits the job.
+from a place that the storage cannot read, by the client that submits the job.
 """
 
 from collections.abc import Sequence

@@ -14,7 +14,7 @@ from tpujob.ports import Secrets, Store
 
 
 class OwnSecrets:
-    """Of whoever calls."""
+    """The caller's own secrets."""
 
     def __init__(self, store: Store, secrets: Secrets) -> None:
         self._store, self._secrets = store, secrets
@@ -41,7 +41,7 @@ class OwnSecrets:
         self._secrets.remove(who.id, name)
 
     def check(self, who: Principal, spec: JobSpec) -> None:
-        """Raises BadSpec when one that a job of theirs names is not set, or its program could not be told it."""
+        """Raises BadSpec when a secret that their job names is not set, or cannot be passed to its program."""
         values: dict[str, str] = {}
         for name in spec.run.secrets:
             with contextlib.suppress(NotFound):

@@ -50,7 +50,7 @@ def _zones(choices: Sequence[Offer]) -> list[str]:
     return list(dict.fromkeys(offer.zone for offer in choices))
 
 
-def nobody_knows(zone: str) -> frozenset[str] | None:  # noqa: ARG001
+def types_unknown(zone: str) -> frozenset[str] | None:  # noqa: ARG001
     """An Offered of a place without such lists."""
     return None
 
@@ -61,7 +61,8 @@ class Placed(NamedTuple):
     spec: JobSpec  #: with the site's defaults
     offers: tuple[Offer, ...]  #: where it may run, best first
     buckets: dict[str, str]  #: by zone
-    doubts: list[str]  #: what is to be said of types and zones that no table has
+    #: warnings about types and zones that no table has
+    doubts: list[str]
 
     @property
     def first(self) -> Offer:
@@ -279,7 +280,7 @@ class Submission:
 
 
 def _bundles(who: Principal, bucket: str) -> str:
-    """What the bundles of a user lie below: nobody else's job can name one of them."""
+    """Return the folder of a user's bundles. Jobs of other users cannot name one of them."""
     return f"{owner_folder(bucket, who.folder)}/bundles/"
 
 

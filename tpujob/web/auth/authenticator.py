@@ -25,14 +25,14 @@ class Recognise(Protocol):
     """A verified id and name become a principal."""
 
     def __call__(self, id: str, name: str, *, again: bool = False) -> Principal:
-        """Raises Forbidden for whoever is not on the list. `again`: a list that was read some seconds ago will do."""
+        """Raises Forbidden for a user who is not on the list. `again`: a list read some seconds ago will do."""
         ...
 
 
 class Authenticator(Protocol):
     async def principal(self, scope: Scope, headers: Headers) -> Principal:
-        """Whoever sent this request. Raises Unauthorized when nobody knows; Forbidden when they are known and have
-        nothing to do here."""
+        """Return who sent this request. Raises Unauthorized when that is unknown, Forbidden when they may not use this
+        backend."""
         ...
 
 
@@ -93,7 +93,7 @@ class PeerAuthenticator:
 
 
 def login_name(uid: int) -> str:
-    """The account's name. Raises Forbidden for a uid without an account: nobody could put it on a list."""
+    """Return the account's name. Raises Forbidden for a uid without an account, which no list can name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

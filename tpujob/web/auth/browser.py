@@ -1,6 +1,6 @@
 """Recognises who opens the page on a port of loopback, which every user of the machine can connect to.
 
-Whoever connects is known by the kernel. Where it does not say, as on macOS, the path of each request begins with a
+The kernel tells which user connects. Where it does not, as on macOS, the path of each request begins with a
 session, `/s/<256 bits>`, for which a one-time code is exchanged. There is no cookie: other ports would get it, too.
 """
 
@@ -37,10 +37,10 @@ BYTES = 32  #: of a code or a session
 ENTER = "/enter/"  #: begins the path with a code
 #: one session, not one in another
 _WITHIN = re.compile(r"/s/([A-Za-z0-9_-]{43})(?!/s/)(?=/|$)")
-#: the path with a code and nothing below it, so that whoever brings a code gets nowhere else
+#: the path with a code and nothing below it, so that a code opens nothing else
 _ENTRY = re.compile(ENTER + r"[^/]+")
-#: whoever brings a code; it opens nothing else
-_VISITOR = Principal("page:code", "whoever has a code")
+#: a visitor with a code, which opens nothing else
+_VISITOR = Principal("page:code", "a visitor with a code")
 
 
 class Sessions:
@@ -80,8 +80,7 @@ class Sessions:
 
 
 class BrowserAuthenticator:
-    """The user whose process this is, and nobody else, whatever they show: by the kernel's word, or by a session where
-    the kernel does not say."""
+    """Accepts only the user whose process this is, as the kernel tells, or by a session where the kernel does not."""
 
     def __init__(self, own: Principal, sessions: Sessions, *, kernel_says: bool) -> None:
         """`kernel_says`: whether it says of other connections of loopback who is there (`unix_sockets.tells_peers`)."""
@@ -107,8 +106,8 @@ class BrowserAuthenticator:
 
 
 def within_session(scope: Scope) -> Scope:
-    """The request without the session that its path begins with, which becomes its `root_path`: whoever logs or shows
-    a path does not know it. Links within a page are relative."""
+    """Return the request with the session moved from its path to its `root_path`, so that no log and no page shows
+    it. Links within a page are relative."""
     found = _WITHIN.match(scope["path"])
     if not found:
         return scope
@@ -135,7 +134,7 @@ def add(app: FastAPI, sessions: Sessions) -> None:
 
 
 def entry(sessions: Sessions) -> Callable[[Request], Awaitable[Response]]:
-    """Leads whoever brings a code to the page `to`, with a session."""
+    """Make the handler that exchanges a code for a session and redirects to the page `to`."""
 
     async def enter(request: Request) -> Response:
         try:
@@ -149,7 +148,7 @@ def entry(sessions: Sessions) -> Callable[[Request], Awaitable[Response]]:
 
 
 def page_at(settings: Settings) -> tuple[socket.socket, str]:
-    """A listening socket for the page, and its address, which is the one of the last time if nobody else has it."""
+    """Open a listening socket for the page; return it with its address, the same as last time if it is free."""
     made, taken = unix_sockets.kept_port(settings.page_port)
     address = f"http://127.0.0.1:{made.getsockname()[1]}"
     if taken:

@@ -42,11 +42,11 @@ def person(claims: Claims, audience: Audience) -> Person:
         raise Untrusted("the token is not from Google")
     aud = text(claims, "aud")
     if aud not in audience.clients and aud not in audience.urls:
-        raise Untrusted("the token is for somebody else")
+        raise Untrusted("the token is for another audience")
     sub = text(claims, "sub")
     # a service account is its own authorized party
     if "azp" in claims and text(claims, "azp") not in {aud, sub, *audience.clients}:
-        raise Untrusted("the token was given to somebody else")
+        raise Untrusted("the token was given to another client")
     if claims.get("email_verified") is not True:
         raise Untrusted("the token has no verified address")
     return _person(sub, text(claims, "email"))
@@ -57,7 +57,7 @@ def person_of_iap(claims: Claims, audience: str) -> Person:
     if claims.get("iss") != IAP_ISSUER:
         raise Untrusted("the assertion is not from IAP")
     if text(claims, "aud") != audience:
-        raise Untrusted("the assertion is for somebody else")
+        raise Untrusted("the assertion is for another audience")
     sub = text(claims, "sub")
     if not sub.startswith(IAP_SUBJECT):
         raise Untrusted("the assertion is about no account of Google")

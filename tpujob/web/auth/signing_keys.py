@@ -41,7 +41,7 @@ class Keys:
         if known and self._clock() < self._fresh_until:
             return known
         if not self._flight.acquire(blocking=known is None):
-            return known  # somebody else is asking
+            return known  # another thread is asking
         try:
             outdated = self._clock() >= self._fresh_until or kid not in self._keys
             if outdated and self._clock() >= self._asked + PAUSE:

@@ -38,14 +38,12 @@ def verified(
         return _verified(token, alg, find, now)
     except Untrusted:
         raise
-    except (
-        Exception
-    ) as error:  # a token is hostile: what nobody has thought of is a refusal, never a failure
+    except Exception as error:  # a token is hostile: anything unforeseen refuses it
         raise Untrusted("the token is malformed") from error
 
 
 def unsigned(payload: str) -> Claims:
-    """What that part of a token says. Nobody has verified it. Raises ValueError or RecursionError for what cannot be
+    """Return the claims in that part of a token, unverified. Raises ValueError or RecursionError when it cannot be
     read."""
     found: Any = json.loads(_bytes(payload))
     if not isinstance(found, dict):
@@ -84,7 +82,7 @@ def _verified(
         raise Untrusted(f"the token is not signed with {alg}")
     key = find(text(head, "kid"))
     if key is None:
-        raise Untrusted("nobody knows the key that the token is signed with")
+        raise Untrusted("the token is signed with an unknown key")
     try:
         _verify(key, alg, _bytes(signature), f"{header}.{payload}".encode("ascii"))
     except InvalidSignature:

@@ -147,8 +147,8 @@ class ClientConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._headers_are_there()
-        told = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-        self._bytes = told  # what came so far may be of the body
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        self._bytes = size  # what came so far may be of the body
         if self._too_large():
             raise _TooLarge  # the parser stops
         self._in_headers, self._bytes = False, 0

@@ -1,5 +1,5 @@
-"""A page for whoever gets no other: what happened, and what to do. It needs nothing that a door would have to open, so
-it has no link, no script and no picture.
+"""The page for a request that fails: what happened, and what to do. It needs no other request, which might be refused,
+so it has no link, no script and no picture.
 """
 
 import base64
@@ -39,10 +39,10 @@ def page(message: str, hint: Iterable[str]) -> str:
     head = f'<meta charset="utf-8"><title>tpujob</title><style>{STYLE}</style>'
     view = '<meta name="viewport" content="width=device-width, initial-scale=1">'
     title = escape(message[:1].upper() + message[1:])
-    told = "".join(f"<p>{_marked(line)}</p>" for line in hint)
+    advice = "".join(f"<p>{_marked(line)}</p>" for line in hint)
     return (
         f'<!doctype html><html lang="en">{head}{view}'
-        f"<main><p><b>tpujob</b></p><h1>{title}</h1>{told}</main></html>"
+        f"<main><p><b>tpujob</b></p><h1>{title}</h1>{advice}</main></html>"
     )
 
 

@@ -1,5 +1,4 @@
-"""How an error leaves the backend: one form in JSON, whoever raised it; where a person looks, a page that says the
-same."""
+"""How an error leaves the backend: one form in JSON for all errors; in a browser, a page that says the same."""
 
 import logging
 import math

@@ -95,10 +95,10 @@ class SecurityMiddleware:
             try:
                 who = await self._authenticator.principal(scope, headers)
             except TpujobError as error:
-                said = ascii(f"{scope['method']} {loggable(path)}"[:200])
-                told = ascii(error.message[:200])
+                request = ascii(f"{scope['method']} {loggable(path)}"[:200])
+                reason = ascii(error.message[:200])
                 log.warning(
-                    "%s: refused: %s: %s", exchange.id, said, told, extra=of(_address(scope))
+                    "%s: refused: %s: %s", exchange.id, request, reason, extra=of(_address(scope))
                 )
                 await exchange.refuse(error, {"www-authenticate": 'Bearer realm="tpujob"'})
                 return
@@ -130,8 +130,8 @@ class _Exchange:
             await app(scope, self.receive, self.send)
         except Exception:
             if not self._too_large:
-                said = f"{scope['method']} {loggable(scope['path'])}"
-                log.exception("%s: %s failed", self.id, ascii(said[:200]))
+                request = f"{scope['method']} {loggable(scope['path'])}"
+                log.exception("%s: %s failed", self.id, ascii(request[:200]))
                 if self._started:
                     raise
                 await self.refuse(_lost(self.id))
@@ -184,13 +184,13 @@ class _Exchange:
     ) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._drain(), DRAIN_SECONDS)
-        said = error_page.answer(self._scope, error, status)
+        answer = error_page.answer(self._scope, error, status)
         # what is left of the body is not read, so this connection cannot serve another request
-        said.headers.update({"connection": "close"} | (headers or {}))
-        self._mark(said.headers)
+        answer.headers.update({"connection": "close"} | (headers or {}))
+        self._mark(answer.headers)
         self._started = True
-        self._count(said.status_code)
-        await said(self._scope, self._receive, self._send)
+        self._count(answer.status_code)
+        await answer(self._scope, self._receive, self._send)
 
     async def _drain(self) -> None:
         while self._more and self._received < self._limit + DRAIN_LIMIT:
@@ -220,8 +220,8 @@ def _foreign(headers: Headers) -> bool:
 
 
 def _follows_a_link(scope: Scope, headers: Headers) -> bool:
-    """Whether somebody opens a page of ours from elsewhere, such as from a chat, or comes back from a sign-in. It is
-    shown by itself, and changes nothing."""
+    """Whether a browser opens a page of ours from elsewhere, such as from a chat, or comes back from a sign-in. The
+    page is shown outside a frame, and changes nothing."""
     return (
         scope["method"] == "GET"
         and not scope["path"].startswith("/v1/")

@@ -63,8 +63,8 @@ def _act_on_one(api: JobsApi, action: ActionName, job: str) -> dict[str, Any]:
     try:
         view: JobView = getattr(api, action)(job)
     except TpujobError as error:
-        return {"id": job, "name": "", "done": False, "said": error.message, "hint": error.hint}
-    told = view.get("next")
-    said = told["text"] if told else view["message"]
+        return {"id": job, "name": "", "done": False, "text": error.message, "hint": error.hint}
+    following = view.get("next")
+    text = following["text"] if following else view["message"]
     about = {"id": view["id"], "name": view["name"], "state": view["state"]}
-    return {**about, "done": True, "said": said, "hint": ""}
+    return {**about, "done": True, "text": text, "hint": ""}

@@ -28,7 +28,7 @@ from tpujob.web.pages.assets import Asset, assets
 from tpujob.web.pages.query import PageQuery
 from tpujob.web.routes.caller import Caller
 
-if TYPE_CHECKING:  # a backend whose page nobody opens does without it
+if TYPE_CHECKING:  # loaded only when a page is opened
     from jinja2 import Environment
 
 #: what a browser may do with a page: nothing that is not served here, nothing that is written into the page

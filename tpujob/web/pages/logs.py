@@ -18,7 +18,7 @@ from tpujob.web.pages.query import PageQuery
 from tpujob.web.routes.caller import Caller, JobRef
 
 #: what an address may say: which lines, what is looked for (`q`; `re`: it is a pattern; `i`: whatever the case; `tb`:
-#: tracebacks), one line in full (`whole`), and how times are told
+#: tracebacks), one line in full (`whole`), and the form of times
 FILTERS = (
     *("attempt", "host", "of", "line", "part", "side", "q", "re", "i", "tb", "whole", "times"),
     "lines",  #: at most
@@ -55,7 +55,7 @@ def load_logs(asked: PageRequest) -> PageContent:
             "raw": raw_of(here),
             "attempts": [attempt["number"] for attempt in job["attempts"]],
             "times": times,
-            "told": teller(times, window["began_at"]),
+            "time_text": teller(times, window["began_at"]),
         },
     )
 
@@ -70,7 +70,7 @@ def add_text(app: FastAPI) -> None:
         asked = PageQuery.read(request.url.query, ("attempt", "host"))
         number, packs = api.get(job)["id"], request.url.path.endswith(".gz")
         blocks = whole(api, job, asked)
-        first = next(blocks, b"")  # what cannot be read is said before the answer begins
+        first = next(blocks, b"")  # an error is raised before the answer begins
         parts = (part for some in ((first,), blocks) for part in some)
         name = f"tpujob-{number}.log" + (".gz" if packs else "")
         kind = "attachment" if packs else "inline"
@@ -87,12 +87,12 @@ def whole(api: JobsApi, job: str, asked: PageQuery) -> Iterator[bytes]:
     """All that there is of one attempt, block by block; of one host as it was written."""
     of = _of(asked)
     host, attempt = of.get("host"), of.get("attempt") or len(api.get(job)["attempts"]) or None
-    told = text.with_hosts if host is None else text.raw
+    form = text.with_hosts if host is None else text.raw
     cursor, more = "", True
     while more:
         block = api.log_block(job, host=host, attempt=attempt, cursor=cursor)
         cursor, more = block.cursor, block.more
-        yield told(block.data)
+        yield form(block.data)
 
 
 def _packed(parts: Iterator[bytes]) -> Iterator[bytes]:
@@ -179,10 +179,10 @@ def _part(text: str) -> float:
 
 
 def _times(asked: PageQuery) -> str:
-    told = asked.one("times", "utc")
-    if told not in TIMES:
+    times = asked.one("times", "utc")
+    if times not in TIMES:
         raise BadRequest(f"times must be one of {', '.join(TIMES)}")
-    return told
+    return times
 
 
 def command(job: str, asked: PageQuery) -> str:
@@ -215,7 +215,7 @@ def raw_of(asked: PageQuery) -> str:
 
 
 def teller(times: str, began_at: str) -> Callable[[str], str]:
-    """How the time of a line is told: of the day in UTC, or since the attempt began."""
+    """Return a function that formats the time of a line: of the day in UTC, or since the attempt began."""
     began = seconds(began_at) or 0.0
 
     def since(at: str) -> str:

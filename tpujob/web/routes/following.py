@@ -40,7 +40,7 @@ def endpoint(
     ) -> JSONResponse:
         """Answers when that job, or any, may have changed since `cursor` was given out, at the latest after `timeout`
         seconds; at once without a cursor."""
-        _ = api.follow  # refused to whoever may not follow, also when nothing is waited for
+        _ = api.follow  # refuses a caller who may not follow, also when nothing is waited for
         again_in = 0.0
         if cursor:
             if request.scope["state"]["seat"]:

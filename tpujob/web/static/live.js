@@ -29,7 +29,7 @@
   let paused = 0; // since when
   let over = false; // there is nothing more to come
   let waiting = 0; // rows that would come, go or move
-  let forced = false; // rows may move, whoever points at them
+  let forced = false; // rows may move, even under the pointer
 
   const open = () => by("main").dataset.live !== undefined && !paused && !over && !document.hidden;
   const clock = (at) => new Date(at).toLocaleTimeString([], { hour12: false });
@@ -135,7 +135,7 @@
     announce();
   };
 
-  // While somebody points at a row, has it focused or selected something in it, rows stay where they are.
+  // Rows stay where they are while the pointer or the focus is on one, or text in it is selected.
   const held = () => {
     const rows = by("rows");
     const chosen = getSelection();

@@ -9,7 +9,7 @@
   // Ages: as `domain/figures.py` tells them, by the server's clock.
   const ahead = Number(root.dataset.now) * 1000 - Date.now();
   const UNITS = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
-  const told = {
+  const formats = {
     age: (s) => { const [unit, size] = UNITS.find(([, size]) => s >= size) ?? UNITS[3]; return `${Math.floor(s / size)}${unit}`; },
     span: (s) => {
       const two = (large, size, small, less) => `${Math.floor(s / size)}${large}${String(Math.floor((s % size) / less)).padStart(2, "0")}${small}`;
@@ -18,8 +18,8 @@
   };
   const tellTimes = (within = document) => {
     const now = Date.now() + ahead;
-    for (const time of all("time[data-told]", within)) {
-      const text = told[time.dataset.told](Math.floor(Math.abs(now - Date.parse(time.dateTime)) / 1000));
+    for (const time of all("time[data-age]", within)) {
+      const text = formats[time.dataset.age](Math.floor(Math.abs(now - Date.parse(time.dateTime)) / 1000));
       if (time.textContent !== text) time.textContent = text;
     }
   };

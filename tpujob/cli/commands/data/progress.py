@@ -1,4 +1,4 @@
-"""The bar of bytes of a copy, on standard error: bytes a second and the time left. Silent where nobody looks."""
+"""The bar of bytes of a copy, on standard error: bytes a second and the time left. Silent without a terminal."""
 
 from __future__ import annotations
 

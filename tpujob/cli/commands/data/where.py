@@ -139,14 +139,14 @@ def data_words(one: DataView) -> list[str]:
     found: list[str] = []
     for place in one["places"]:
         if not place["copied"] and one["to_bring"]:
-            said = f"is brought from {one['source']} first"
+            text = f"is brought from {one['source']} first"
         elif not place["copied"]:
-            said = "is read where it is"
+            text = "is read where it is"
             if place["usd_epoch"]:
-                said += f", across regions: {usd(place['usd_epoch'])} an epoch"
+                text += f", across regions: {usd(place['usd_epoch'])} an epoch"
         elif place["missing"]:
-            said = f"{_missing(place)} are copied first, for {usd(place['usd_copy'])}"
+            text = f"{_missing(place)} are copied first, for {usd(place['usd_copy'])}"
         else:
-            said = "is there already" if one["objects"] else "is copied first"
-        found.append(clean(f"{one['name']} in {place['region']}: {said} ({place['path']})"))
+            text = "is there already" if one["objects"] else "is copied first"
+        found.append(clean(f"{one['name']} in {place['region']}: {text} ({place['path']})"))
     return found
