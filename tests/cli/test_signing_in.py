@@ -136,8 +136,7 @@ def test_one_line_chooses_a_backend_and_a_browser_signs_in(
     assert cloud.issuer.revoked == [secret], "Google knows, too"
     assert not cloud.file.exists()
     assert "you are not signed in" in tpujob("list", code=77).err
-    assert tpujob("logout").out == "You were not signed in.
-"
+    assert tpujob("logout").out == "You were not signed in.\n"
 
 
 def test_on_a_login_node_an_address_is_pasted(cloud: Cloud, tpujob: Tpujob) -> None:

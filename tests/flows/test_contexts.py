@@ -150,6 +150,7 @@ def test_a_bucket_that_is_missing_or_lies_elsewhere_is_refused_before_anything_i
         for act in (backend.api.plan, lambda s, b=backend: b.api.create(s)):
             with pytest.raises(BadSpec, match=said):
                 act(spec)
+        backend.stop()
     assert nodes(cloud, EU) == []
 
 
@@ -173,7 +174,7 @@ def test_a_name_in_the_context_that_the_project_lacks_ends_the_job_and_the_page_
     ada, _ = people
     fields = context.current(ada.settings).model_dump() | typo
     context.write(ada.settings, context.make(fields))
-    ada.backend.loop.stop()
+    ada.backend.stop()
     ada.backend = wiring.backend(ada.settings)
     ada.backend.loop.start()
     job_id = ada.create(pricing=pricing)["id"]
