@@ -145,7 +145,7 @@ def test_on_a_login_node_an_address_is_pasted(cloud: Cloud, tpujob: Tpujob) -> N
     assert tpujob("whoami").out.startswith("ada (")
     refused = tpujob("login", "--no-browser", code=2)
     assert f"{cloud.server.url}/accounts.google.com/o/oauth2/v2/auth?" in refused.err
-    assert "this is no terminal" in refused.err
+    assert "signing in needs a terminal" in refused.err
     assert "--account machine" in refused.err
 
 
