@@ -104,7 +104,7 @@ def test_behind_iap_the_scheduler_needs_a_service_of_its_own(tmp_path: Path, fil
     audience = "/projects/1/locations/europe-west4/services/tpujob"
     file.write_text(f"{LAB}door: iap{SIGN_IN}  iap_audience: {audience}\n")
     settings, here = deployed.prepared(tmp_path / "state", file)
-    with pytest.raises(BadRequest, match="behind IAP"):
+    with pytest.raises(BadRequest, match="IAP admits only people"):
         deployed.policy_of(settings, here, [URL], tick_account=TICK)
     on_cloud_run = replace(settings, service="tpujob-ticks")
     policy = deployed.policy_of(on_cloud_run, here, [URL], door="iam", tick_account=TICK)
