@@ -77,7 +77,7 @@ def test_a_stream_ends_with_the_right_to_watch(site: Site) -> None:
 
 
 def test_a_stream_has_an_end_and_heartbeats(site: Site) -> None:
-    restart(site, life=0.5, beat=0.05)
+    restart(site, life=3.0, beat=0.05)
     with stream(site) as ada:
         events: list[str] = []
         while event := ada.next():
