@@ -69,6 +69,7 @@ def test_rows_keep_their_order_while_somebody_points_at_them(site: Site, open_ta
     expect(page.locator(f"#job-{first.id} .why")).to_contain_text("attempt 7")
     expect(page.locator(f"#job-{second.id}")).to_have_class("running gone")
     page.get_by_role("button", name="2 changed, apply").click()
+    expect(page.locator(f"#job-{third.id}")).to_be_visible()
     expect(page.locator("#rows tr")).to_have_count(2)
     assert rows(page) == [third.id, first.id]
     expect(apply).to_be_hidden()
