@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.speed.rows import LLAMA, ROWS, TINY, Row
-from workloads.frame.peaks import peak
+from workloads.frame.chips import peak
 from workloads.measure import text
 
 GEMM_S = 20.0
