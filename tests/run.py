@@ -32,7 +32,7 @@ COLLECT = (*PYTEST[:3], "-o", "addopts=", "-p", "no:terminal", "--collect-only")
 #: Tests of a file share a stack, a server, and what was compiled. The files begin in this order.
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 #: What takes longest. It begins first, so that nothing of it is alone at the end.
-FIRST = ("test_deploy.py", "flows", "workloads", "contracts", "data", "emulator")
+FIRST = ("simulation", "test_deploy.py", "flows", "workloads", "contracts", "data", "emulator")
 SHOWN = 12  #: lines of what pytest says of a failure, at the end of the run
 #: Its tests share a browser, and so a process.
 PAGE = Path("tests/page")
