@@ -44,6 +44,11 @@ def finish(attempt: HostAttempt, code: Optional[int]) -> None:
     attempt.phase(Phase.EXITED, report=False)
     if code in JUDGED:  # the verdict of a replay weighs more than a line of output
         attempt.state.update(cause=None, error="", verdict=_verdict(attempt))
+    elif (
+        code == Exit.DONE and attempt.state["cause"] == "NONFINITE"
+    ):  # it ended by itself, before it could be killed
+        attempt.state.update(cause=None, error="", verdict=None)
+        attempt.discards = False
     keep_outputs(attempt, code)
     _release_host(attempt)
     # some programs end with 0 on SIGTERM, and sooner than the next look for a notice
