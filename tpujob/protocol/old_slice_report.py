@@ -15,7 +15,7 @@ from tpujob.protocol import limits, signing
 from tpujob.protocol.report import ReportDocument
 
 
-class HostReport(NamedTuple):
+class OldHostReport(NamedTuple):
     """The newest report of one host."""
 
     host: int
@@ -27,7 +27,7 @@ class HostReport(NamedTuple):
 class SliceReport(NamedTuple):
     by: int  #: the host that wrote the object
     at: float | None  #: when it was made, by the storage's clock; None: unknown
-    reports: list[HostReport]
+    reports: list[OldHostReport]
     curves: bytes
 
 
@@ -53,12 +53,12 @@ def read_slice_report(body: bytes, key: str) -> SliceReport | None:
         return None
 
 
-def _host_report(row: dict[str, Any], evidence: Mapping[int, bytes]) -> HostReport:
+def _host_report(row: dict[str, Any], evidence: Mapping[int, bytes]) -> OldHostReport:
     age = _finite(row.pop("age"))
     if age < 0:
         raise ValueError("the report is of the future")
     host = _host(row["host"])
-    return HostReport(host, cast(ReportDocument, row), age, evidence.get(host, b""))
+    return OldHostReport(host, cast(ReportDocument, row), age, evidence.get(host, b""))
 
 
 def _host(value: object) -> int:
