@@ -7,13 +7,22 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo test check-models sim estimator bare gcloud live hf kills page screenshots checkpoints verdicts equality silence workloads scale fuzz audit docs lint fmt bench bench-scale speed lock clean help
+.PHONY: demo check test nightly test-all check-models sim estimator live hf kills page screenshots checkpoints verdicts equality workloads scale fuzz audit docs lint lint-changed fmt bench bench-scale speed lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
 
-test: $(READY)  ## every check and every test
-	@$(BIN)/python -m tests.run
+check: $(READY)  ## while you write: lint of what you changed, and the tests of one room; half a minute
+	@$(BIN)/python -m tests.run check
+
+test: $(READY)  ## before you commit: every check, and every test that takes no longer than seconds; five minutes
+	@$(BIN)/python -m tests.run test
+
+# MINUTES=20: no further test begins after that. ONLY=gcloud: one folder of tests/nightly.
+nightly: $(READY)  ## what takes longer: whole stacks, kills, planted bugs, gcloud, training; forty minutes
+	@$(BIN)/python -m $(if $(ONLY),pytest tests/nightly/$(ONLY),tests.run nightly $(if $(MINUTES),--minutes=$(MINUTES)))
+
+test-all: test nightly  ## everything, before a release
 
 check-models: $(READY)  ## Llamas of 1B and 8B, compiled for slices that are not here; about five minutes
 	@$(BIN)/python -m tests.bench.check_models
@@ -25,64 +34,53 @@ FRESH ?= 0.4
 POINTS ?= 40
 
 sim: $(READY)  ## recovery under a virtual clock: faults and kills by the thousand, every invariant checked
-	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) --fresh $(FRESH) --points $(POINTS)
-	@$(BIN)/python -m pytest -q tests/simulation/test_mutants.py
+	@$(BIN)/python -m tests.support.simulation --seeds $(SEEDS) --fresh $(FRESH) --points $(POINTS)
+	@$(BIN)/python -m pytest -q tests/nightly/simulation/test_mutants.py
 
 # Spot histories of your own: TPUJOB_SPOT_TRACES=FOLDER.
 estimator: $(READY)  ## 500 jobs, estimated and then simulated: how often the range holds what they cost; ten minutes
-	@$(BIN)/python -m tests.estimator --jobs $(or $(JOBS),500)
-
-bare: $(READY)  ## jobs on hosts that have only what a TPU VM has; about ten minutes, and 2 GB from the package index
-	@$(BIN)/python -m pytest -m bare tests/flows/test_bare_hosts.py
-
-gcloud: $(READY)  ## everything that drives the real gcloud, against the emulator; about two minutes
-	@$(BIN)/python -m pytest tests/emulator/test_tpu_gcloud.py tests/emulator/test_storage_gcloud.py \
-		tests/emulator/test_storage_gsutil.py tests/flows/test_emulator_env.py tests/test_google_cloud_page.py
+	@$(BIN)/python -m tests.bench.estimator --jobs $(or $(JOBS),500)
 
 # In a Python that has torch and transformers: HF=/path/to/python.
 HF ?= python3
 
 hf: $(READY)  ## the tiny Llama of the tests made anew by transformers, and one of ours that it reads and compares
-	@$(HF) tests/workloads/data/make_llama.py
-	@folder=$$(mktemp -d) && $(BIN)/python -m tests.workloads.data.export_llama $$folder && \
-		$(HF) tests/workloads/data/make_llama.py $$folder
+	@$(HF) tests/unit/workloads/data/make_llama.py
+	@folder=$$(mktemp -d) && $(BIN)/python -m tests.unit.workloads.data.export_llama $$folder && \
+		$(HF) tests/unit/workloads/data/make_llama.py $$folder
 
 kills: $(READY)  ## data sync, data pack and the backend, killed at many points; KILLS=30 of each sync and of the backend
-	@TPUJOB_KILLS=$(or $(KILLS),30) TPUJOB_RACES=1000 $(BIN)/python -m pytest tests/data/test_kills.py \
-		tests/data/test_kills_sources.py tests/data/test_races.py tests/data/test_pack_kills.py tests/flows/test_kills.py
+	@TPUJOB_KILLS=$(or $(KILLS),30) TPUJOB_RACES=1000 $(BIN)/python -m pytest tests/nightly/kills \
+		tests/contract/data/test_races.py
 
 page: $(READY)  ## the page under load, and a job of the whole stack on it; about twenty minutes
-	@$(BIN)/python -m pytest -m page tests/page
+	@$(BIN)/python -m pytest tests/nightly/page
 	@$(BIN)/python -m tests.bench.bench_page
 
 verdicts: $(READY)  ## faults in each layer of a model, on each device of each mesh: whom the replay blames
-	@TPUJOB_VERDICTS=all $(BIN)/python -m pytest tests/workloads/test_blame.py tests/workloads/test_verdicts.py
+	@TPUJOB_VERDICTS=all $(BIN)/python -m pytest tests/unit/workloads/test_blame.py tests/nightly/training/test_verdicts.py
 
 equality: $(READY)  ## training, interrupted at 20 random steps on one host and on two: equal to the bit; five minutes
-	@$(BIN)/python -m tests.equality --interruptions=$(or $(TIMES),20)
-
-silence: $(READY)  ## hosts that are killed or cut off from each other, on a whole stack; five minutes
-	@$(BIN)/python -m pytest -m silence tests/flows/test_silent_hosts.py \
-		tests/flows/test_following.py
+	@$(BIN)/python -m tests.bench.equality --interruptions=$(or $(TIMES),20)
 
 workloads: $(READY)  ## the bundled programs trained until they are as good as docs/workloads.md says; about eight minutes
-	@XLA_FLAGS= $(BIN)/python -m pytest -m train tests/workloads
+	@XLA_FLAGS= $(BIN)/python -m pytest -m 'slow or nightly' tests/unit/workloads tests/nightly/training
 
 # TPUJOB_LIVE_PROJECT, _ZONE and _BUCKET name a real project; _USD bounds what the run may cost.
 live: $(READY)  ## what no document says, asked of a real project with one slice, for cents; without one, of the emulator
 	@$(BIN)/python -m pytest -rs tests/live
 
 screenshots: $(READY)  ## the pictures in docs/page, made anew
-	@TPUJOB_SCREENSHOTS=1 $(BIN)/python -m pytest -m page tests/page/test_screenshots.py
+	@TPUJOB_SCREENSHOTS=1 $(BIN)/python -m pytest tests/nightly/page/test_screenshots.py
 
 checkpoints: $(READY)  ## damaged checkpoints: 4 ways and FLIPS=24 bits, met by runs of one host and of two
-	@TPUJOB_FLIPS=$(or $(FLIPS),24) $(BIN)/python -m pytest tests/workloads/test_checkpoints.py
+	@TPUJOB_FLIPS=$(or $(FLIPS),24) $(BIN)/python -m pytest tests/nightly/training/test_checkpoints.py
 
 scale: $(READY)  ## data sync of a million objects that changes nothing: operations, CPU and memory, with limits
 	@$(BIN)/python -m tests.bench.scale_sync
 
 fuzz: $(READY)  ## the API, job files, headers and what hosts say, with CASES=100000 that nobody would write; ten to twenty minutes
-	@TPUJOB_FUZZ=$(or $(CASES),100000) $(BIN)/python -m pytest --timeout=3600 tests/fuzz tests/web/test_log.py
+	@TPUJOB_FUZZ=$(or $(CASES),100000) $(BIN)/python -m pytest --timeout=3600 tests/nightly/fuzz tests/contract/web/test_log.py
 
 # What is known of locked versions is asked of a server; where there is none, that is an error and no success.
 audit: $(READY)  ## known holes in the locked packages (pip-audit), which needs a server that knows them
@@ -99,6 +97,14 @@ lint: $(READY)  ## format, lint, types, the direction of imports, and bandit
 	$(BIN)/basedpyright
 	$(BIN)/lint-imports
 	$(BIN)/bandit --quiet --configfile pyproject.toml --severity-level medium --recursive tpujob workloads
+
+# Of main, where there is one: files that a branch or the working tree has changed.
+lint-changed: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	@changed=$$({ git diff --name-only --diff-filter=d main -- '*.py' || git diff --name-only --diff-filter=d HEAD -- '*.py'; \
+		git ls-files --others --exclude-standard -- '*.py'; } 2>/dev/null | sort -u); \
+		if [ -n "$$changed" ]; then $(BIN)/basedpyright $$changed; fi
 
 fmt: $(READY)  ## format the code and fix what can be fixed
 	$(BIN)/ruff check --fix-only --quiet

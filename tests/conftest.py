@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
+import time
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -31,3 +34,16 @@ def pytest_collection_finish() -> None:
     """Modules and tests stay until the end: nobody need look for garbage among them."""
     gc.freeze()
     gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    nightly = Path(__file__).parent / "nightly"
+    for item in items:
+        if nightly in item.path.parents:
+            item.add_marker("nightly")
+
+
+def pytest_runtest_setup() -> None:
+    """A run with a limit begins no test after it: `python -m tests.run nightly --minutes 20`."""
+    if time.time() > float(os.environ.get("TPUJOB_TESTS_UNTIL", "inf")):
+        pytest.skip("NOT TESTED: the time of this run is over")

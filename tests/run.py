@@ -1,12 +1,15 @@
-"""`python -m tests.run`: every check and every test, and as its very last line how many passed and failed.
+"""`python -m tests.run LAYER`: its tests, and as the very last line how many passed and failed.
 
-Most slow tests wait for processes, while everything else computes. So the rest runs beside the slow tests, with a
-lower priority; the seeds of the simulation have the lowest, and use whatever is left. Each line that is printed begins
-with its stage.
+`check`: lint and the tests of one room in this process, in half a minute. `test`: every check, and every test that takes
+no longer than seconds. `nightly`: the rest; of `--minutes` that are over, each test that is left is skipped, and says so.
+
+Many tests wait for processes, so pytest has more processes than there are cores, and the checks run beside them with a
+lower priority. Each line that is printed begins with its stage.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -20,22 +23,18 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 PYTEST = (sys.executable, "-m", "pytest", "-q")
-SIMULATION = (sys.executable, "-u", "-m", "tests.simulation")
+SIMULATION = (sys.executable, "-u", "-m", "tests.support.simulation", "--points", "0")
 YIELDING = ("nice", "-n", "5")
-WHEN_IDLE = ("nice", "-n", "15")
-#: the others have targets of their own in the Makefile
-SLOW = "slow and not bare and not gcloud and not train and not silence"
-QUICK = "not slow and not page and not sim and not silence"
 #: Leaves behind every test file as pytest rewrites it, which takes most of the time of reading it. Processes that begin
 #: at the same time would each do that.
 COLLECT = (*PYTEST[:3], "-o", "addopts=", "-p", "no:terminal", "--collect-only")
 #: Tests of a file share a stack, a server, and what was compiled. The files begin in this order.
 BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
-#: What takes longest. It begins first, so that nothing of it is alone at the end.
-FIRST = ("simulation", "test_deploy.py", "flows", "workloads", "contracts", "data", "emulator")
+#: Folders whose files take longest. They begin first, so that nothing of them is alone at the end.
+FIRST = ("stack", "deploy", "hosts", "stores", "data")
+#: Folders of nightly tests, by what is lost where they do not run.
+NIGHTLY = ("stack", "simulation", "kills", "silence", "gcloud", "emulator", "fuzz", "training", "page", "bare")  # fmt: skip
 SHOWN = 12  #: lines of what pytest says of a failure, at the end of the run
-#: Its tests share a browser, and so a process.
-PAGE = Path("tests/page")
 
 
 @dataclass(frozen=True)
@@ -47,37 +46,62 @@ class Stage:
     reports: bool = True
 
 
-def files() -> list[Path]:
-    """With tests, in the order in which they begin."""
+def _files(*layers: str) -> list[Path]:
+    """The test files of these layers, those first that take longest. The page's share a browser, and so a process."""
 
     def rank(file: Path) -> tuple[int, Path]:
-        return (FIRST.index(file.parts[1]) if file.parts[1] in FIRST else len(FIRST)), file
+        return (FIRST.index(file.parts[2]) if file.parts[2] in FIRST else len(FIRST)), file
 
-    return sorted(Path("tests").rglob("test_*.py"), key=rank)
-
-
-def slow_files() -> list[str]:
-    """The files with a slow test: each process of pytest imports all that it is given."""
-    return [str(file) for file in files() if "mark.slow" in file.read_text("utf-8")]
+    found = (file for layer in layers for file in Path("tests", layer).rglob("test_*.py"))
+    return sorted((file for file in found if file.parts[2] != "page"), key=rank)
 
 
-def quick_files() -> list[str]:
-    return [str(file) for file in files() if PAGE not in file.parents]
+def pytest(name: str, files: Sequence[Path | str], *, marks: str, processes: int = 0) -> Stage:
+    spread = ("-n", str(processes), *BY_FILE) if processes else ()
+    return Stage(name, (*YIELDING, *PYTEST, "-m", marks, *spread, *map(str, files)))
 
 
-#: the lists run beside each other, the stages of a list one after the other
-LISTS = (
-    (Stage("slow", (*PYTEST, "-m", SLOW, "-n", "4", *BY_FILE, *slow_files())),),
-    (
-        Stage("collect", (*YIELDING, *COLLECT), reports=False),
-        Stage("quick", (*YIELDING, *PYTEST, "-m", QUICK, "-n", "3", *BY_FILE, *quick_files())),
-    ),
-    (
-        Stage("page", (*YIELDING, *PYTEST, "-m", QUICK, str(PAGE))),
-        Stage("lint", (*YIELDING, "make", "--no-print-directory", "lint"), reports=False),
-    ),
-    (Stage("seeds", (*WHEN_IDLE, *SIMULATION, "--seeds", "6", "--full", "3", "--points", "0")),),
-)
+def lint(target: str) -> Stage:
+    return Stage("lint", (*YIELDING, "make", "--no-print-directory", target), reports=False)
+
+
+def check() -> list[Sequence[Stage]]:
+    return [[pytest("unit", ["tests/unit"], marks="not slow", processes=2)], [lint("lint-changed")]]
+
+
+def test() -> list[Sequence[Stage]]:
+    return [
+        [
+            Stage("collect", (*YIELDING, *COLLECT, "tests/unit", "tests/contract", "tests/flow"), reports=False),
+            pytest("tests", _files("unit", "contract", "flow"), marks="not slow", processes=3),
+        ],
+        [lint("lint"), pytest("page", ["tests/flow/page"], marks="not slow")],
+        [Stage("seeds", (*YIELDING, *SIMULATION, "--seeds", "4", "--full", "2"))],
+    ]  # fmt: skip
+
+
+def nightly() -> list[Sequence[Stage]]:
+    """Those of a quick file that take seconds begin, those that take minutes end."""
+    folders = [Path("tests", "nightly", name) for name in NIGHTLY]
+    files = [file for folder in folders for file in sorted(folder.glob("test_*.py"))]
+    slow = [f for f in _files("unit", "contract", "flow") if "mark.slow" in f.read_text("utf-8")]
+    apart = [Path("tests/flow/page"), Path("tests/nightly/page")]
+    rest = [file for file in files if file.parent not in apart]
+    return [
+        [
+            pytest("nightly", [*rest, *slow], marks="(nightly or slow) and not long", processes=3),
+            pytest("long", rest, marks="long", processes=2),
+        ],
+        [
+            Stage("seeds", (*YIELDING, *SIMULATION, "--seeds", "10", "--full", "2")),
+            pytest("page", apart, marks="(nightly or slow) and not long"),
+            pytest("long page", apart, marks="long"),
+        ],
+    ]
+
+
+#: of each layer: lists that run beside each other, the stages of a list one after the other
+LAYERS = {"check": check, "test": test, "nightly": nightly}
 
 
 @dataclass
@@ -187,7 +211,7 @@ class Run:
 
     def _say(self, stage: Stage, line: str) -> None:
         with self._lock:
-            print(f"{stage.name:7} | {line}", flush=True)
+            print(f"{stage.name:9} | {line}", flush=True)
 
 
 def _environment() -> dict[str, str]:
@@ -207,5 +231,15 @@ def main(*lists: Sequence[Stage]) -> int:
     return 1 if run.total.failed else 0
 
 
+def command() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.run", description=__doc__)
+    parser.add_argument("layer", choices=LAYERS)
+    parser.add_argument("--minutes", type=float, help="after which no further test begins")
+    given = parser.parse_args()
+    if given.minutes:
+        os.environ["TPUJOB_TESTS_UNTIL"] = str(time.time() + 60 * given.minutes)
+    return main(*LAYERS[given.layer]())
+
+
 if __name__ == "__main__":
-    sys.exit(main(*LISTS))
+    sys.exit(command())

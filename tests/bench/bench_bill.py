@@ -10,7 +10,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.billing.bill import DAY, HOUR, START, Noise, Row, Use, rows_of, write_csv
+from tests.unit.billing.bill import DAY, HOUR, START, Noise, Row, Use, rows_of, write_csv
 from tpujob.billing import LedgerSlice, reconcile
 
 ROWS = 1_000_000

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from tests.contracts.slices.tpu_slices import SLICE, ask, gone, wait_for
+from tests.contract.slices.tpu_slices import SLICE, ask, gone, wait_for
 from tests.support.tpu_rig import PROJECT, Cloud
 from tests.support.world import Clock
 from tpujob.adapters.cloud_tpu import CloudTpuSlices, lists

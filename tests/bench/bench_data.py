@@ -16,7 +16,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
 from tests.bench.bench_storage import _server
-from tests.data.web import WebServer, serving
+from tests.contract.data.web import WebServer, serving
 
 
 def main() -> None:

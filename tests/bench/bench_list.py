@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, get_args
 
-from tests.page import lab
+from tests.flow.page import lab
 from tests.support.job_index import Desk
 from tests.support.scripted import on_socket, scripted_app
 from tpujob.adapters.http.client import RemoteJobs

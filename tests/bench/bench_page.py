@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.page.backend import Process
+from tests.flow.page.backend import Process
 
 PAGES = {"all": "/?who=everyone&show=all", "mine": "/?show=all"}
 EVERY, LEAST = 3.0, 1.0  #: seconds between two fetches, as in `live.js`

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from tests.data.rig import Silent
+from tests.contract.data.rig import Silent
 from tpujob.data.pack.places import FolderTarget
 from tpujob.data.pack.run import Pack
 from tpujob.data.places import Folder

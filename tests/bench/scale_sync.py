@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.data.rig import Silent
+from tests.contract.data.rig import Silent
 from tpujob.data.checksums import extend
 from tpujob.data.objects import LeftOut, ObjectFacts, Operations
 from tpujob.data.places import Folder, Place, Prefix

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.live.project import Meter, Project
+from tests.support.paths import ROOT
 from tpujob.adapters.cloud_tpu.calls import ZoneClosed
 from tpujob.adapters.google.quota import kind_of_metric
 from tpujob.doctor.access import TPU_PERMISSIONS
@@ -18,7 +19,6 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Cause
 from tpujob.errors import Refused
 
-ROOT = Path(__file__).parents[2]
 MANAGER, USAGE = "cloudresourcemanager.googleapis.com", "serviceusage.googleapis.com"
 MONITORING, TPU = "monitoring.googleapis.com", "tpu.googleapis.com"
 #: a permission of queued resources, if they had any of their own

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tests.simulation.sim import Sim
+from tests.support.simulation.sim import Sim
 from tests.support.stage import Stage
 from tests.support.virtual_threads import virtual
 from tests.support.world import Bucket, Clock, orphans

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.paths import ROOT
 from tests.support.ports import reserved
 
 PARTS = "platform/cloud-firestore-emulator/cloud-firestore-emulator.jar"
@@ -72,7 +73,7 @@ def _keeper(folder: Path, jar: Path) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         start_new_session=True,  # ends with its last user, not with the first one that is interrupted
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
     )
     assert keeper.stdout
     said = keeper.stdout.readline().decode().strip()

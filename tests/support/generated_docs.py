@@ -5,12 +5,12 @@ The text above the marker of a page is written by hand, all below it comes from 
 
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperArgument, TyperGroup
 
+from tests.support.paths import ROOT
 from tpujob.cli.app import GROUPS, build
 from tpujob.domain.spec import jobspec
 
@@ -19,7 +19,7 @@ LOWEST = re.compile(r"(?:; )?x>=[\d.]+(?=\])")
 
 Schema = dict[str, Any]
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 MARKER = "<!-- Written by `make docs`; change nothing below. -->\n"
 #: stated once above the marker of docs/commands.md
 COMMON = ("Its id (42 or 000042) or unique name.", "Ids (42 or 000042) or unique names.", "Its id or name.",

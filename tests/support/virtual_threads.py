@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from tests.simulation.sim import Sim, Task
+from tests.support.simulation.sim import Sim, Task
 
 
 class Condition:

@@ -1,6 +1,6 @@
 """Credentials, the project, its APIs, permissions on it, and the database.
 
-`tests/test_deploy.py` compares the permissions with the roles in `deploy/`. That `tpu.nodes.*` covers
+`tests/contract/deploy/test_deploy.py` compares the permissions with the roles in `deploy/`. That `tpu.nodes.*` covers
 queued resources is inferred (live: permissions): Google's table of permissions has none of their own.
 """
 

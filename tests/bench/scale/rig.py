@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from tests.support.paths import ROOT
 from tpujob.adapters.http.client import RemoteJobs
 from tpujob.config import settings as settings_module
 from tpujob.config import stack
@@ -182,7 +183,7 @@ def running(report_every: float, hosts: int, profile: str) -> Generator[Rig]:
             "TPUJOB_REPORT_EVERY": f"{report_every:g}",
         }
         settings = settings_module.load()
-        os.environ["PYTHONPATH"] = str(Path(__file__).parents[3])
+        os.environ["PYTHONPATH"] = str(ROOT)
         os.environ["SCALE_HOSTS"] = str(hosts)
         modules = {"emulator": ("tests.bench.scale.emulator",)}
         if profile:

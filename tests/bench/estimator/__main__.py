@@ -1,0 +1,112 @@
+"""How good are the estimates? `make estimator` plays 500 jobs: each is estimated from what earlier ones met, then run.
+
+Prints how often the range holds what the ledger says, how often its upper bound does, and the median error. Exits with
+1 where a figure misses its target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from statistics import median
+
+from tests.bench.estimator import first
+from tests.bench.estimator.lab import Trial, trials
+from tests.bench.estimator.spot import Zone, zones
+
+#: wanted of the range and of the bound P90: from, to
+RANGE, BOUND = (0.9, 1.0), (0.85, 0.95)
+
+
+def main() -> int:
+    wanted = argparse.ArgumentParser(description=__doc__)
+    wanted.add_argument("--jobs", type=int, default=500)
+    wanted.add_argument("--seed", type=int, default=1)
+    wanted.add_argument("--processes", type=int, default=2)
+    wanted.add_argument("--each", action="store_true", help="a line for each job")
+    wanted.add_argument("--keep", action="store_true", help="keep the first jobs for the tests")
+    args = wanted.parse_args()
+    found, source = zones()
+    begun = time.perf_counter()
+    each = math.ceil(args.jobs / len(found))
+    counts = [min(each, args.jobs - i * each) for i in range(len(found))]
+    with ProcessPoolExecutor(args.processes) as pool:
+        done = pool.map(_zone, found, counts, [args.seed] * len(found))
+        all_of_them = [trial for some in done for trial in some]
+    if args.keep:
+        first.keep(all_of_them)
+    if args.each:
+        for trial in all_of_them:
+            print(_line(trial))
+    print(
+        f"{len(all_of_them)} jobs, {source}, seed {args.seed}, {time.perf_counter() - begun:.0f} s"
+    )
+    print(_header())
+    print(_row("dollars", all_of_them, dollars))
+    print(_row("hours", all_of_them, hours))
+    early = [trial for trial in all_of_them if trial.number < first.JOBS]
+    print(_row(f"dollars, first {first.JOBS} jobs", early, dollars))
+    later = [trial for trial in all_of_them if trial.number >= first.JOBS]
+    print(_row("dollars, later jobs", later, dollars))
+    for zone in found:
+        print(
+            _row(f"dollars, {zone.name}", [t for t in all_of_them if t.zone == zone.name], dollars)
+        )
+    held, bound, _ = score(all_of_them, dollars)
+    good = RANGE[0] <= held <= RANGE[1] and BOUND[0] <= bound <= BOUND[1]
+    print(
+        f"the range (P2.5 to P97.5) held {held:.1%} (wanted: at least {RANGE[0]:.0%}), "
+        f"P90 held {bound:.1%} (wanted: {BOUND[0]:.0%} to {BOUND[1]:.0%})"
+    )
+    return 0 if good else 1
+
+
+Figures = Callable[[Trial], tuple[float, Sequence[float]]]
+
+
+def dollars(trial: Trial) -> tuple[float, Sequence[float]]:
+    """What it came to, and what was said: in the order of a `Range`."""
+    return trial.paid, trial.micros
+
+
+def hours(trial: Trial) -> tuple[float, Sequence[float]]:
+    return trial.wall, trial.forecast.wall
+
+
+def score(trials: Sequence[Trial], of: Figures) -> tuple[float, float, float]:
+    """The share that the range holds, the share that P90 holds, and the median error of P50."""
+    pairs = [of(trial) for trial in trials]
+    held = sum(said[0] <= true <= said[4] for true, said in pairs) / len(pairs)
+    bound = sum(true <= said[3] for true, said in pairs) / len(pairs)
+    return held, bound, median(abs(said[2] - true) / true for true, said in pairs)
+
+
+def _zone(zone: Zone, count: int, seed: int) -> list[Trial]:
+    logging.disable(logging.CRITICAL)
+    return [*trials(zone, count, seed)]
+
+
+def _header() -> str:
+    return f"{'':24} {'jobs':>5} {'in range':>8} {'<= P90':>7} {'median error':>13}"
+
+
+def _row(name: str, some: Sequence[Trial], of: Figures) -> str:
+    if not some:
+        return f"{name:24} {0:5}"
+    held, bound, error = score(some, of)
+    return f"{name:24} {len(some):5} {held:8.1%} {bound:7.1%} {error:13.1%}"
+
+
+def _line(trial: Trial) -> str:
+    low, _, middle, bound, high = (f"{micros / 1e6:.2f}" for micros in trial.micros)
+    said = f"{low}..{high}, P50 {middle}, P90 {bound}"
+    return f"{trial.zone} {trial.number:3} {trial.hours:4} h  {trial.paid / 1e6:8.2f}  {said}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

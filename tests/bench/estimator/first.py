@@ -1,0 +1,52 @@
+"""What the first jobs of each zone met and came to, a line of JSON for each: with that they are estimated without being
+played. `python -m tests.bench.estimator --seed 7 --keep` writes the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+
+from tests.bench.estimator.lab import Trial, estimated, priced
+from tpujob.domain.money import ledger
+from tpujob.domain.money.durations import Stay
+from tpujob.domain.money.samples import SamplePlace, SliceSample, history
+
+FILE = Path(__file__).with_name("first_jobs.jsonl")
+JOBS = 5  #: of each zone
+
+
+def keep(trials: Sequence[Trial]) -> None:
+    first = [_kept(trial) for trial in trials if trial.number < JOBS]
+    FILE.write_text("".join(json.dumps(one) + "\n" for one in first))
+
+
+def _kept(trial: Trial) -> dict[str, object]:
+    return {
+        "zone": trial.zone,
+        "hours": trial.hours,
+        "paid": trial.paid,
+        "rate": ledger.rate(trial.job.slices[0]),
+        "met": history([trial.job], trial.job.finished_at or 0.0),
+    }
+
+
+def estimates() -> Iterator[tuple[int, tuple[int, ...]]]:
+    """What each job came to, and what is said of it by now, in the order of a `Range`."""
+    jobs = map(json.loads, FILE.read_text().splitlines())
+    for _, some in groupby(jobs, itemgetter("zone")):
+        met = list[SliceSample]()
+        for job in some:
+            yield job["paid"], priced(job["rate"], estimated(job["hours"], met))
+            met += [_samples(*facts) for facts in job["met"]]
+
+
+def _samples(place: list, program: str, later: bool, *rest: object) -> SliceSample:
+    wait, life, setup, lost, release = rest
+    stays = (None if one is None else Stay(*one) for one in (wait, life, setup))
+    return SliceSample(
+        SamplePlace(*place), program, later, *stays, lost, release and Stay(*release)
+    )

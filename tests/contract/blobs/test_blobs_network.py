@@ -1,0 +1,262 @@
+"""What the Blobs of Cloud Storage do when the network, the server or a clock misbehaves."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.blobs.storage_network import BUCKET, REGION, T, gcs, network, once
+from tpujob.adapters.calling import ServerClock
+from tpujob.adapters.gcs.client import Reply, credentials_error, refusal
+from tpujob.domain.model import Cause
+from tpujob.emulator.storage import StorageServer
+from tpujob.errors import Conflict, NotFound, Refused, Transient
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[StorageServer]:
+    server = StorageServer(tmp_path / "storage")
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize("fault", ["503", "429", "cut", "lose answer"])
+def test_a_read_is_repeated(server: StorageServer, fault: str) -> None:
+    with network(server) as (between, blobs):
+        blobs.put(f"{BUCKET}/a", b"precious", timeout=T)
+        between.fault = once(fault, b"GET")
+        assert blobs.get(f"{BUCKET}/a", timeout=T) == b"precious"
+
+
+@pytest.mark.parametrize("fault", ["503", "cut", "lose answer"])
+def test_a_conditional_write_is_repeated_and_knows_its_own_work(
+    server: StorageServer, fault: str
+) -> None:
+    with network(server) as (between, blobs):
+        between.fault = once(fault, b"POST")
+        put = blobs.put(f"{BUCKET}/a", b"precious", metadata={"k": "v"}, if_generation=0, timeout=T)
+        assert put.metadata == {"k": "v"}
+        assert blobs.list(BUCKET, timeout=T) == [put]
+
+
+def test_a_conditional_write_whose_rival_won_is_a_conflict_although_the_bytes_are_equal(
+    server: StorageServer,
+) -> None:
+    with network(server) as (between, blobs), gcs(server.url) as rival:
+
+        def choose(_: bytes) -> str:
+            between.fault = lambda _: "pass"
+            rival.put(f"{BUCKET}/lock", b"same", if_generation=0, timeout=T)
+            return "cut"
+
+        between.fault = choose
+        with pytest.raises(Conflict):
+            blobs.put(f"{BUCKET}/lock", b"same", if_generation=0, timeout=T)
+
+
+def test_a_conditional_write_that_somebody_undid_is_a_conflict(server: StorageServer) -> None:
+    with network(server) as (between, blobs), gcs(server.url) as rival:
+        lose = once("lose answer", b"POST")
+
+        def choose(request: bytes) -> str:
+            if request.startswith(b"GET"):  # it looks whose write has won
+                rival.delete(f"{BUCKET}/a", timeout=T)
+            return lose(request)
+
+        between.fault = choose
+        with pytest.raises(Conflict):
+            blobs.put(f"{BUCKET}/a", b"precious", if_generation=0, timeout=T)
+
+
+@pytest.mark.parametrize("fault", ["503", "cut", "lose answer"])
+def test_an_unconditional_write_is_not_repeated(server: StorageServer, fault: str) -> None:
+    with network(server) as (between, blobs):
+        between.fault = once(fault, b"POST")
+        with pytest.raises(Transient, match=r"write gs://contract-bucket/a"):
+            blobs.put(f"{BUCKET}/a", b"precious", timeout=T)
+        assert len(between.seen) == 1
+        if fault != "lose answer":
+            assert blobs.list(BUCKET, timeout=T) == [], "an upload that is cut leaves no object"
+        assert blobs.put(f"{BUCKET}/a", b"precious", timeout=T).size == 8
+
+
+def test_a_large_upload_that_is_cut_leaves_no_object_and_succeeds_when_repeated(
+    server: StorageServer,
+) -> None:
+    with network(server) as (between, blobs):
+        between.fault = lambda request: "cut" if b"precious" in request else "pass"
+        data = b"precious" * (10 << 17)
+        with pytest.raises(Transient):
+            blobs.put(f"{BUCKET}/large", data, timeout=T)
+        assert blobs.list(BUCKET, timeout=T) == []
+        between.fault = lambda _: "pass"
+        blobs.put(f"{BUCKET}/large", data, timeout=60)
+        assert blobs.get(f"{BUCKET}/large", timeout=T) == data
+
+
+def test_bytes_damaged_on_the_way_up_are_sent_again(server: StorageServer) -> None:
+    with network(server) as (between, blobs):
+        between.fault = once("damage", b"POST")
+        blobs.put(f"{BUCKET}/a", b"precious", timeout=T)
+        assert blobs.get(f"{BUCKET}/a", timeout=T) == b"precious"
+        between.fault = lambda _: "damage"
+        with pytest.raises(Transient, match=f"write {BUCKET}/b.*CRC32C"):
+            blobs.put(f"{BUCKET}/b", b"precious", timeout=T)
+        assert [blob.path for blob in blobs.list(BUCKET, timeout=T)] == [f"{BUCKET}/a"]
+
+
+def test_bytes_damaged_on_the_way_down_are_read_again(server: StorageServer) -> None:
+    with network(server) as (between, blobs):
+        blobs.put(f"{BUCKET}/a", b"precious", timeout=T)
+        between.fault = once("damage answer", b"GET")
+        assert blobs.get(f"{BUCKET}/a", timeout=T) == b"precious"
+        between.fault = lambda _: "damage answer"
+        with pytest.raises(Transient, match=f"read {BUCKET}/a"):
+            blobs.get(f"{BUCKET}/a", timeout=T)
+
+
+def test_a_missing_right_is_refused_at_once(server: StorageServer) -> None:
+    with network(server) as (between, blobs):
+        between.fault = lambda _: "403"
+        for act in (
+            lambda: blobs.get(f"{BUCKET}/a", timeout=T),
+            lambda: blobs.put(f"{BUCKET}/a", b"", timeout=T),
+            lambda: blobs.list(BUCKET, timeout=T),
+            lambda: blobs.delete(f"{BUCKET}/a", timeout=T),
+            lambda: blobs.ensure_bucket("gs://foreign-bucket", REGION, timeout=T),
+            lambda: blobs.place("gs://foreign-bucket", timeout=T),
+        ):
+            with pytest.raises(Refused) as told:
+                act()
+            assert told.value.cause == Cause.PERMISSION
+            assert "the bucket belongs to another project" in told.value.hint
+
+
+def test_every_refusal_becomes_an_error_of_ours() -> None:
+    table: dict[int, type[Exception]] = {
+        400: Refused,
+        401: Refused,
+        403: Refused,
+        404: NotFound,
+        408: Transient,
+        409: Transient,
+        410: NotFound,
+        412: Conflict,
+        413: Refused,
+        418: Refused,
+        429: Transient,
+        500: Transient,
+        503: Transient,
+        507: Refused,
+        520: Transient,
+    }
+    for status, ours in table.items():
+        assert type(refusal(Reply(status, {}))) is ours, status
+    assert type(refusal(Reply(401, {}), retry_401=True)) is Transient
+    said = refusal(Reply(401, {}))
+    assert isinstance(said, Refused)
+    assert "gcloud auth application-default login" in said.hint
+
+
+def test_credentials_that_are_refused_differ_from_a_token_server_that_is_silent() -> None:
+    from google.auth import exceptions as auth
+
+    table: list[tuple[Exception, type[Exception]]] = [
+        (auth.DefaultCredentialsError("x"), Refused),
+        (auth.RefreshError("x"), Refused),
+        (auth.RefreshError("x", retryable=True), Transient),
+        (auth.RefreshError(auth.TransportError("x")), Transient),
+        (auth.TransportError("x"), Transient),
+    ]
+    for error, ours in table:
+        assert type(credentials_error(error)) is ours, error
+
+
+def test_a_server_that_is_gone_is_transient_within_the_time_given() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with gcs(f"http://127.0.0.1:{port}") as blobs:
+        with pytest.raises(Transient, match="cannot read"):
+            blobs.get(f"{BUCKET}/a", timeout=0.3)
+        with pytest.raises(Transient, match="time"):
+            blobs.clock(timeout=0.3)
+
+
+def test_a_server_that_says_nothing_is_transient_within_the_time_given() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        begin = time.monotonic()
+        with gcs(url) as blobs, pytest.raises(Transient, match=f"list {BUCKET}"):
+            blobs.list(BUCKET, timeout=0.5)
+        assert time.monotonic() - begin < 15, "it gave up near its deadline, not at the library's"
+
+
+def test_a_server_that_trickles_does_not_outlast_the_time_given() -> None:
+    def trickle() -> None:
+        client, _ = listener.accept()
+        with client:
+            client.recv(1 << 16)
+            client.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+            while not done.wait(0.05):
+                try:
+                    client.sendall(b"x" * 9000)
+                except OSError:
+                    return
+
+    done = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=trickle)
+        thread.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        try:
+            with gcs(url) as blobs, pytest.raises(Transient):
+                blobs.get(f"{BUCKET}/a", timeout=0.5)
+        finally:
+            done.set()
+            thread.join()
+
+
+def test_the_clock_offset_is_finer_than_the_whole_seconds_of_a_date_header() -> None:
+    offset = ServerClock()
+    assert offset.at(0.0) is None, "nothing was heard yet"
+    for tick in range(20):
+        ours = tick * 0.37
+        offset.observe(float(int(1_000_000.25 + ours)), ours, ours)
+    now = offset.at(8.0)
+    assert now is not None
+    assert abs(now - 1_000_008.25) < 0.1
+    offset.observe(2_000_000.0, 9.0, 9.0)  # somebody set a clock
+    now = offset.at(9.0)
+    assert now is not None
+    assert abs(now - 2_000_000.5) < 0.51
+    assert offset.at(1000.0) is None, "too long ago"
+
+
+def test_the_servers_time_is_asked_for_when_the_last_answer_is_old(server: StorageServer) -> None:
+    with gcs(server.url) as blobs:
+        assert abs(blobs.clock(timeout=T) - time.time()) < 5, "both are this machine's clock"
+
+
+def test_the_storage_library_is_imported_only_where_it_is_used() -> None:
+    code = (
+        "import sys; from tpujob.adapters.gcs.blobs import GcsBlobs; GcsBlobs('p');"
+        " sys.exit(any(m.split('.')[0] in ('google', 'requests', 'grpc') for m in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_unreachable_storage_is_reported_without_the_urls_of_the_library() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with (
+        gcs(f"http://127.0.0.1:{port}") as blobs,
+        pytest.raises(Transient, match=r"^cannot list \S+: Cloud Storage does not answer$"),
+    ):
+        blobs.list(BUCKET, timeout=0.3)

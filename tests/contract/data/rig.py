@@ -1,0 +1,108 @@
+"""What the tests of `tpujob.data` share."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from tests.contract.emulator.storage_rig import ask
+from tpujob.adapters.gcs.objects import JsonObjects
+from tpujob.data.objects import CopyOutcome, LeftOut, SourceReader
+from tpujob.data.places import Place, parse
+from tpujob.data.sync.checksum_cache import ChecksumCache
+from tpujob.data.sync.run import Preview, Sync
+
+
+class Silent:
+    def planned(self, size: int) -> None: ...
+    def moved(self, size: int) -> None: ...
+
+
+class Rig:
+    """A bucket of its own, the folder `source`, and a cache of checksums that outlives each sync."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url, self.folder = url, folder
+        self.bucket = f"b-{uuid.uuid4().hex[:12]}"
+        ask(url, "POST", "/storage/v1/b?project=p", json.dumps({"name": self.bucket}).encode())
+        self.source = folder / "source"
+        self.source.mkdir(parents=True)
+        self.place = f"gs://{self.bucket}/data"
+        self.objects = JsonObjects(url, patience=10)
+        self.cache = ChecksumCache(folder / "ledger")
+        self._others: list[JsonObjects] = []
+
+    def close(self) -> None:
+        self.cache.close()
+        for objects in (self.objects, *self._others):
+            objects.close()
+
+    def write(self, files: dict[str, bytes]) -> None:
+        for name, data in files.items():
+            path = self.source / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+
+    def put(self, name: str, data: bytes) -> None:
+        """As somebody else does it."""
+        path = f"/upload/storage/v1/b/{self.bucket}/o?uploadType=media&name={quote(name, safe='')}"
+        status, _, said = ask(self.url, "POST", path, data)
+        assert status == 200, said
+
+    def sync(
+        self, source: object = "", target: object = "", objects: JsonObjects | None = None
+    ) -> CopyOutcome:
+        """Up, unless another source and target are given. Operations are counted from 0."""
+        return self._sync(source, target, objects).run()
+
+    def preview(self, source: object = "", target: object = "") -> Preview:
+        return self._sync(source, target, None).preview()
+
+    def from_outside(
+        self,
+        source: Place,
+        target: object,
+        reader: SourceReader,
+        objects: JsonObjects | None = None,
+    ) -> CopyOutcome:
+        """From a source outside Cloud Storage."""
+        return self._made(source, parse(str(target)), objects, reader).run()
+
+    def preview_outside(self, source: Place, target: object, reader: SourceReader) -> Preview:
+        return self._made(source, parse(str(target)), None, reader).preview()
+
+    def _sync(self, source: object, target: object, objects: JsonObjects | None) -> Sync:
+        places = parse(str(source or self.source)), parse(str(target or self.place))
+        return self._made(*places, objects)
+
+    def _made(
+        self, source: Place, target: Place, objects: JsonObjects | None, reader: Any = None
+    ) -> Sync:
+        used = objects or self.objects
+        self._others.append(used)
+        used.operations.class_a = used.operations.class_b = 0
+        return Sync(source, target, used, self.cache, Silent(), reader)
+
+    def stored(self) -> dict[str, bytes]:
+        """Every object below the place, as somebody else reads it."""
+        found: dict[str, bytes] = {}
+        for page in self.objects.pages(self.bucket, "data/"):
+            for facts in page:
+                path = f"/storage/v1/b/{self.bucket}/o/{quote(facts.name, safe='')}?alt=media"
+                found[facts.name.removeprefix("data/")] = ask(self.url, "GET", path)[2]
+        return found
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def named(problems: list[LeftOut]) -> dict[str, str]:
+    return {one.name: one.reason for one in problems}

@@ -1,0 +1,137 @@
+"""From bucket to bucket: Cloud Storage copies the bytes, in one operation each, however many calls it takes."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.contract.data.rig import Rig, named
+from tests.contract.emulator.storage_rig import ask
+from tpujob.adapters.gcs.objects import JsonObjects
+from tpujob.adapters.sources.web import WebFiles
+from tpujob.cli.commands.data.pages import preview_page, preview_record
+from tpujob.data.objects import ObjectFacts
+from tpujob.data.places import S3Prefix
+from tpujob.data.sync.run import Preview
+from tpujob.errors import BadRequest, NotFound
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def far(rig: Rig) -> str:
+    """A bucket in another region than the rig's, which is of a continent."""
+    name = f"far-{uuid.uuid4().hex[:12]}"
+    given = json.dumps({"name": name, "location": "europe-west4"}).encode()
+    ask(rig.url, "POST", "/storage/v1/b?project=p", given)
+    return name
+
+
+def copied(rig: Rig, bucket: str) -> dict[str, int | None]:
+    pages = rig.objects.pages(bucket, "")
+    return {one.name: one.crc32c for page in pages for one in page}
+
+
+def test_each_object_is_one_operation_and_the_second_run_copies_nothing(rig: Rig, far: str) -> None:
+    for name in ("a//b", "dir/x", "%2F", "cafe\u0301", "empty"):
+        rig.put(f"data/{name}", b"" if name == "empty" else name.encode())
+    there = f"gs://{far}/copy"
+    said = rig.preview(rig.place, there)
+    done = rig.sync(rig.place, there)
+    used = rig.objects.operations
+    assert (done.copied, done.left_out, done.conflicts) == (5, 0, 0)
+    assert (used.class_a, used.class_b) == (said.class_a, said.class_b) == (5 + 2, 2)
+    assert (said.objects, said.bytes) == (done.copied, done.copied_bytes)
+    assert copied(rig, far) == {
+        f"copy/{name.removeprefix('data/')}": crc32c
+        for name, crc32c in copied(rig, rig.bucket).items()
+    }
+    again = rig.sync(rig.place, there)
+    assert (again.copied, again.same, again.sent_bytes) == (0, 5, 0)
+    assert (rig.objects.operations.class_a, rig.objects.operations.class_b) == (2, 2)
+
+
+def test_the_bytes_between_regions_are_priced(rig: Rig, far: str) -> None:
+    rig.put("data/x", b"x")
+    traffic = rig.preview(rig.place, f"gs://{far}/").traffic
+    assert (traffic.route, traffic.here, traffic.there) == ("regions", "us", "europe-west4")
+    hundred = Preview(objects=1, bytes=100 << 30, traffic=traffic)
+    record = preview_record(hundred)
+    assert record["usd_traffic"] == 5.0, "100 GiB from America to Europe at $0.05"
+    assert "between regions   us to europe-west4: $5.00" in preview_page(record)
+    here = replace(traffic, there=traffic.here)
+    assert preview_record(replace(hundred, traffic=here))["usd_traffic"] == 0
+    record = preview_record(replace(hundred, traffic=replace(traffic, here="")))
+    assert record["usd_traffic"] is None
+    assert "the price is not known" in preview_page(record), "unknown is not free"
+
+
+class Meddling(JsonObjects):
+    """Somebody else does something just before the first copy."""
+
+    def __init__(self, rig: Rig, act: Any) -> None:
+        super().__init__(rig.url, patience=10)
+        self._act = act
+
+    def rewrite(self, *given: Any) -> str | ObjectFacts:
+        act, self._act = self._act, lambda: None
+        act()
+        return super().rewrite(*given)
+
+
+def put_in(rig: Rig, bucket: str, name: str, data: bytes) -> None:
+    path = f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}"
+    assert ask(rig.url, "POST", path, data)[0] == 200
+
+
+def test_what_somebody_else_wrote_at_the_target_stays(rig: Rig, far: str) -> None:
+    rig.put("data/x", b"ours")
+    act = Meddling(rig, lambda: put_in(rig, far, "x", b"theirs"))
+    done = rig.sync(rig.place, f"gs://{far}/", act)
+    assert (done.copied, done.conflicts) == (0, 1)
+    assert named(done.problems) == {"x": "something else was written there meanwhile"}
+
+
+def test_the_same_bytes_from_somebody_else_are_no_conflict(rig: Rig, far: str) -> None:
+    rig.put("data/x", b"ours")
+    done = rig.sync(
+        rig.place, f"gs://{far}/", Meddling(rig, lambda: put_in(rig, far, "x", b"ours"))
+    )
+    assert (done.copied, done.conflicts) == (1, 0)
+
+
+def test_a_source_that_is_replaced_in_mid_copy_comes_in_its_new_form(rig: Rig, far: str) -> None:
+    rig.put("data/x", b"before")
+    done = rig.sync(rig.place, f"gs://{far}/", Meddling(rig, lambda: rig.put("data/x", b"after!")))
+    assert (done.copied, done.conflicts) == (1, 0)
+    assert list(copied(rig, far).values()) == list(copied(rig, rig.bucket).values())
+
+
+def test_a_source_that_is_deleted_in_mid_copy_is_named(rig: Rig, far: str) -> None:
+    rig.put("data/x", b"before")
+    path = f"/storage/v1/b/{rig.bucket}/o/data%2Fx"
+    done = rig.sync(rig.place, f"gs://{far}/", Meddling(rig, lambda: ask(rig.url, "DELETE", path)))
+    assert named(done.problems) == {"x": "it is not at the source any more"}
+    assert copied(rig, far) == {}
+
+
+def test_two_places_that_lie_in_each_other_and_missing_ones_are_refused(rig: Rig, far: str) -> None:
+    rig.put("data/x", b"x")
+    with pytest.raises(BadRequest, match="lie in each other"):
+        rig.sync(rig.place, f"{rig.place}/below")
+    with pytest.raises(NotFound, match="nothing below"):
+        rig.sync(f"gs://{far}/nothing", rig.place)
+    with pytest.raises(NotFound, match="bucket does not exist"):
+        rig.sync(rig.place, "gs://no-such-bucket/x")
+
+
+def test_a_missing_source_is_named_before_a_missing_target(rig: Rig) -> None:
+    with pytest.raises(NotFound, match="gs://no-such-source"):
+        rig.sync("gs://no-such-source/x", "gs://no-such-target/x")
+    reader = WebFiles([], patience=1)
+    with pytest.raises(NotFound, match="nothing below s3://empty/"):
+        rig.from_outside(S3Prefix("empty", ""), "gs://no-such-target/x", reader)

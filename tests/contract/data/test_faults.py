@@ -1,0 +1,124 @@
+"""What the wire, the storage and the disk do to a sync: flipped bytes, cut connections, refusals, a full disk."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.data.proxy import between
+from tests.contract.data.rig import Rig, files_in
+from tests.contract.emulator import storage_rig
+from tpujob.adapters.gcs.objects import JsonObjects
+from tpujob.data.sync import upload
+from tpujob.emulator.storage import StorageFault, StorageFaults, StorageServer
+from tpujob.errors import Refused
+
+MIB = 1 << 20
+
+
+def contents(seed: int, count: int) -> dict[str, bytes]:
+    chance = random.Random(seed)
+    return {f"{i:03d}": chance.randbytes(chance.randrange(4_000, 30_000)) for i in range(count)}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_flipped_byte_or_a_cut_is_caught_and_repeated(rig: Rig, seed: int) -> None:
+    files = contents(seed, 150)
+    rig.write(files)
+    with between(rig.url, share=0.1, most=30, seed=seed) as proxy:
+        through = JsonObjects(proxy.url, patience=60)
+        up = rig.sync(objects=through)
+        hit = proxy.flipped + proxy.cut
+        used = through.operations.class_a
+        through.close()
+    assert hit >= 5, "the proxy did its work"
+    assert (up.copied, up.left_out, up.conflicts) == (150, 0, 0)
+    assert used >= 151 + hit - 1, "every tampered upload was sent again"
+    assert rig.stored() == files
+    with between(rig.url, share=0.1, most=30, seed=seed) as proxy:
+        through = JsonObjects(proxy.url, patience=60)
+        down = rig.sync(rig.place, rig.folder / "back", through)
+        hit = proxy.flipped + proxy.cut
+        through.close()
+    assert hit >= 5
+    assert (down.copied, down.left_out, down.conflicts) == (150, 0, 0)
+    assert files_in(rig.folder / "back") == files
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_large_file_survives_the_same(
+    rig: Rig, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload, "SMALL", MIB)
+    files = {"large": random.Random(seed).randbytes(7 * MIB + 12_345)}
+    rig.write(files)
+    for target in ("", rig.folder / "back"):
+        with between(rig.url, share=0.05, most=2, seed=seed) as proxy:
+            through = JsonObjects(proxy.url, patience=60)
+            done = rig.sync(rig.place if target else "", target, through)
+            assert proxy.flipped + proxy.cut == 2
+            through.close()
+        assert (done.copied, done.conflicts) == (1, 0)
+    assert rig.stored() == files
+    assert files_in(rig.folder / "back") == files
+
+
+def test_an_answer_that_is_lost_is_no_conflict_with_oneself(tmp_path: Path) -> None:
+    faults = StorageFaults()
+    server = StorageServer(tmp_path / "storage", faults=faults)
+    rig = Rig(server.url, tmp_path)
+    try:
+        rig.write({"file": b"ours"})
+        faults.add(StorageFault(503, 1, method="POST", when="post"))
+        done = rig.sync()
+        assert (done.copied, done.conflicts) == (1, 0)
+        assert rig.stored() == {"file": b"ours"}
+    finally:
+        rig.close()
+        server.stop()
+
+
+def test_no_permission_ends_the_sync_with_what_to_do(tmp_path: Path) -> None:
+    faults = StorageFaults()
+    server = StorageServer(tmp_path / "storage", faults=faults)
+    rig = Rig(server.url, tmp_path)
+    try:
+        rig.write({f"{i}": b"x" for i in range(100)})
+        faults.add(StorageFault(403, 1000, method="POST"))
+        with pytest.raises(Refused) as refused:
+            rig.sync()
+        assert "roles/storage.objectUser" in refused.value.hint
+        faults.clear()
+        assert rig.sync().copied == 100
+    finally:
+        rig.close()
+        server.stop()
+
+
+def test_a_session_that_the_storage_has_lost_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload, "SMALL", MIB)
+    with storage_rig.running(tmp_path / "storage") as server:
+        rig = Rig(server.url, tmp_path)
+        try:
+            files = {"large": random.Random(7).randbytes(5 * MIB)}
+            rig.write(files)
+
+            class Ending(JsonObjects):
+                pieces = 0
+
+                def send(self, session: str, *rest: Any) -> Any:
+                    self.pieces += 1
+                    if self.pieces == 2:
+                        self.drop(session)
+                    return super().send(session, *rest)
+
+            done = rig.sync(objects=Ending(rig.url, patience=10))
+            assert (done.copied, done.conflicts) == (1, 0)
+            assert rig.stored() == files
+        finally:
+            rig.close()

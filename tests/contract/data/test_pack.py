@@ -1,0 +1,458 @@
+"""`tpujob data pack` and `unpack` between folders: every byte comes back, and nothing damaged passes for whole."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.contract.data.rig import Silent, files_in, named
+from tpujob.data.objects import LocalFile
+from tpujob.data.pack import records
+from tpujob.data.pack import shard_plan as cutting
+from tpujob.data.pack.manifest import BadManifest, decode
+from tpujob.data.pack.places import FolderSource, FolderTarget
+from tpujob.data.pack.run import Pack, PackOutcome
+from tpujob.data.pack.shard_plan import cut
+from tpujob.data.pack.unpack import Unpack, UnpackOutcome
+from tpujob.data.places import Folder
+from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound, TpujobError
+
+MIB = 1 << 20
+
+
+def tree(folder: Path, files: dict[str, bytes]) -> Path:
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return folder
+
+
+def some(count: int, seed: int = 1) -> dict[str, bytes]:
+    chance = random.Random(seed)
+    return {
+        f"{chance.choice(('cat', 'dog'))}/{i:04d}.jpg": chance.randbytes(chance.randrange(20_000))
+        for i in range(count)
+    }
+
+
+def pack(
+    source: Path, target: Path, *, size: int = MIB, seed: int | None = None, replace: bool = False
+) -> PackOutcome:
+    job = Pack(Folder(str(source)), shard_bytes=size, seed=seed)
+    return job.run(FolderTarget(str(target)), Silent(), replace=replace)
+
+
+def unpack(source: Path, target: Path) -> UnpackOutcome:
+    return Unpack(FolderSource(str(source)), str(target), Silent()).run()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return tree(tmp_path / "source", some(200))
+
+
+@pytest.fixture
+def packed(source: Path, tmp_path: Path) -> Path:
+    pack(source, tmp_path / "packed")
+    return tmp_path / "packed"
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_every_file_comes_back_byte_for_byte(tmp_path: Path, seed: int | None) -> None:
+    files = some(200) | {
+        "cat/empty": b"",
+        "dog/a\nb": b"a line break",
+        "dog/%2F \u00e4 a\u0308": b"both forms of an umlaut",
+        "x/" * 30 + "y" * 255: b"a long name",
+        "large": random.Random(2).randbytes(3 * MIB),
+    }
+    made = pack(tree(tmp_path / "source", files), tmp_path / "packed", seed=seed)
+    assert (made.manifest.records, made.left_out) == (len(files), 0)
+    assert len(made.manifest.shards) > 3
+    assert not made.manifest.labels, "a file lies in no folder"
+    done = unpack(tmp_path / "packed", tmp_path / "back")
+    assert (done.files, done.left_out, done.conflicts) == (len(files), 0, 0)
+    assert files_in(tmp_path / "back") == files
+    again = unpack(tmp_path / "packed", tmp_path / "back")
+    assert (again.files, again.same) == (0, len(files))
+
+
+def test_equal_sets_make_equal_files_wherever_they_lie(source: Path, tmp_path: Path) -> None:
+    elsewhere = tree(tmp_path / "elsewhere", dict(reversed(files_in(source).items())))
+    for place, name in ((source, "one"), (elsewhere, "two"), (source, "one")):
+        pack(place, tmp_path / name)
+        pack(place, tmp_path / f"{name}-mixed", seed=3)
+    one, mixed = files_in(tmp_path / "one"), files_in(tmp_path / "one-mixed")
+    assert one == files_in(tmp_path / "two")
+    assert mixed == files_in(tmp_path / "two-mixed")
+    assert one["manifest.json"] != mixed["manifest.json"]
+
+
+def test_grain_reads_it_as_the_page_says(packed: Path, source: Path) -> None:
+    import grain.python as grain
+
+    said = json.loads((packed / "manifest.json").read_bytes())
+    shards = [str(packed / shard["name"]) for shard in said["shards"]]
+    data = grain.ArrayRecordDataSource(shards)
+    labels = np.fromfile(packed / said["label_ids"]["name"], "<u4")
+    with gzip.open(packed / said["index"]["name"]) as lines:
+        index = [json.loads(line) for line in lines]
+    assert said["labels"] == ["cat", "dog"]
+    assert len(data) == len(labels) == len(index) == said["records"] == 200
+    for i in (0, 57, 199):
+        key, size, _ = index[i]
+        assert data[i] == (source / key).read_bytes()
+        assert len(data[i]) == size
+        assert said["labels"][labels[i]] == key.split("/")[0]
+
+
+def test_shards_are_cut_by_size_and_by_number() -> None:
+    def file(size: int) -> LocalFile:
+        return LocalFile("", b"", size, 0, 0, 0)
+
+    def sizes(given: list[int], most: int = 10) -> list[list[int]]:
+        return [[f.size for f in run] for run in cut(map(file, given), 100, most)]
+
+    assert sizes([]) == []
+    assert sizes([50, 50, 1, 200, 99, 1]) == [[50, 50], [1], [200], [99, 1]]
+    assert sizes([0] * 5, most=2) == [[0, 0], [0, 0], [0]]
+
+
+def test_a_flipped_byte_of_a_shard_is_found_or_is_padding(tmp_path: Path) -> None:
+    """By the check that stands before publishing: each record is read back and compared."""
+    chance = random.Random(3)
+    contents = [chance.randbytes(chance.randrange(1, 400)) for _ in range(300)]
+    sizes = list(map(len, contents))
+    sums = [records.extend(0, content) for content in contents]
+    path = tmp_path / "shard"
+    records.write(str(path), contents)
+    records.verify(str(path), sizes, sums)
+    whole = bytearray(path.read_bytes())
+    data_ends = whole.rindex(contents[-1][-8:]) + 8
+    found = 0
+    places = [*range(200), *(chance.randrange(data_ends) for _ in range(150))]
+    for place in places:
+        whole[place] ^= 0x10
+        path.write_bytes(whole)
+        whole[place] ^= 0x10
+        try:
+            records.verify(str(path), sizes, sums)
+        except records.Damaged:
+            found += 1
+        else:
+            assert place < 64 or whole[place] == 0, f"byte {place} is no padding"
+    assert found > 250
+
+
+def test_a_shard_that_was_cut_short_is_found(tmp_path: Path) -> None:
+    """Its reader raises nothing by itself."""
+    path = tmp_path / "shard"
+    records.write(str(path), [b"x" * 1000] * 100)
+    whole = path.read_bytes()
+    for size in (0, 1, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        with pytest.raises(records.Damaged):
+            records.verify(str(path), [1000] * 100, [0] * 100)
+    path.write_bytes(whole)
+    with pytest.raises(records.Damaged, match="100 records instead of 99"):
+        records.verify(str(path), [1000] * 99, [0] * 99)
+    sums = [records.extend(0, b"x" * 1000)] * 100
+    records.verify(str(path), [1000] * 100, sums)
+    with pytest.raises(records.Damaged, match="record 99 does not have its checksum"):
+        records.verify(str(path), [1000] * 100, [*sums[:-1], 0])
+
+
+@pytest.mark.parametrize("which", ["arrayrecord", "jsonl.gz"])
+@pytest.mark.parametrize("how", ["flipped", "cut", "gone"])
+def test_a_damaged_set_gives_back_nothing_wrong(
+    packed: Path, source: Path, tmp_path: Path, which: str, how: str
+) -> None:
+    victim = min(packed.glob(f"*.{which}"))
+    data = bytearray(victim.read_bytes())
+    data[len(data) // 3] ^= 1
+    victim.unlink()
+    if how != "gone":
+        victim.write_bytes(data if how == "flipped" else data[: len(data) // 2])
+    with pytest.raises((Conflict, NotFound), match=victim.name):
+        unpack(packed, tmp_path / "back")
+    originals = files_in(source)
+    for name, content in files_in(tmp_path / "back").items():
+        if not name.startswith(".tpujob-parts/"):
+            assert content == originals[name]
+
+
+HOSTILE = ("../out", "/etc/out", "a/../../out", "a//b", "", ".", "x/", "nul\0", "y" * 300)
+
+
+def rewritten(packed: Path, change: Callable[[list[list[Any]]], None]) -> None:
+    """The set with other lines in its index, and everything else right."""
+    said = json.loads((packed / "manifest.json").read_bytes())
+    index = packed / said["index"]["name"]
+    lines = [json.loads(line) for line in gzip.decompress(index.read_bytes()).splitlines()]
+    change(lines)
+    (shard,) = said["shards"]
+    data = gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode())
+    index.write_bytes(data)
+    shard["index_bytes"] = said["index"]["bytes"] = len(data)
+    said["index"]["crc32c"] = records.extend(0, data)
+    said["index"]["sha256"] = hashlib.sha256(data).hexdigest()
+    (packed / "manifest.json").write_text(json.dumps(said))
+
+
+def test_hostile_names_are_refused_by_name_and_the_rest_is_written(tmp_path: Path) -> None:
+    files = {f"{i:03d}": b"%d" % i for i in range(20)}
+    pack(tree(tmp_path / "source", files), tmp_path / "packed")
+
+    def other_names(lines: list[list[Any]]) -> None:
+        for line, key in zip(lines, (*HOSTILE, "link/in"), strict=False):
+            line[0] = key
+
+    rewritten(tmp_path / "packed", other_names)
+    back = tmp_path / "a" / "back"
+    back.mkdir(parents=True)
+    (back / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    done = unpack(tmp_path / "packed", back)
+    assert done.left_out == len(HOSTILE) + 1
+    assert set(named(done.problems)) == {*HOSTILE, "link/in"}
+    assert done.files == 20 - len(HOSTILE) - 1
+    assert not files_in(tmp_path / "elsewhere")
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {"back"}
+
+
+def test_a_file_that_is_not_what_the_index_says_is_not_written(tmp_path: Path) -> None:
+    files = {f"{i:03d}": b"%d" % i for i in range(20)}
+    pack(tree(tmp_path / "source", files), tmp_path / "packed")
+    rewritten(tmp_path / "packed", lambda lines: lines[7].__setitem__(2, 12345))
+    with pytest.raises(Conflict, match="record 7 does not have its checksum"):
+        unpack(tmp_path / "packed", tmp_path / "back")
+    assert not (tmp_path / "back" / "007").exists()
+
+
+def test_unpacking_overwrites_nothing(packed: Path, source: Path, tmp_path: Path) -> None:
+    first, second, third = sorted(files_in(source))[:3]
+    back = tree(tmp_path / "back", {first: b"mine", third.split("/")[0] + "/0": b""})
+    (back / second).mkdir()
+    done = unpack(packed, back)
+    assert named(done.problems) == {
+        first: "another file of that name is there, which stays",
+        second: "there is a folder of that name",
+    }
+    assert (done.files, done.conflicts, done.left_out) == (198, 1, 1)
+    assert (back / first).read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda said: said.update(version=2), "versions up to 1"),
+        (lambda said: said.update(format="else"), "is not the manifest"),
+        (lambda said: said.update(records=3), "do not add up"),
+        (lambda said: said["shards"][0].update(name="../x"), "no name of a file"),
+        (lambda said: said["shards"][0].update(bytes=-1), "no number"),
+        (lambda said: said.pop("index"), "is damaged"),
+    ],
+)
+def test_a_manifest_that_cannot_be_used_is_one_clear_error(packed: Path, change, said) -> None:
+    manifest = json.loads((packed / "manifest.json").read_bytes())
+    change(manifest)
+    with pytest.raises(BadManifest, match=said):
+        decode(json.dumps(manifest).encode())
+    with pytest.raises(BadManifest, match="is not the manifest"):
+        decode(b"[]")
+
+
+def test_without_a_manifest_there_is_no_set(packed: Path, tmp_path: Path) -> None:
+    (packed / "manifest.json").unlink()
+    with pytest.raises(NotFound, match=r"no packed set.*manifest.json is missing"):
+        unpack(packed, tmp_path / "back")
+    with pytest.raises(NotFound, match="there is no folder"):
+        unpack(tmp_path / "missing", tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+def test_what_cannot_be_packed_is_left_out_by_name(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source / "link").symlink_to("/etc/hostname")
+    os.mkfifo(source / "pipe")
+    with open(source / "sparse", "wb") as file:
+        file.truncate(cutting.LARGEST + 1)
+    made = pack(source, tmp_path / "packed")
+    assert (made.manifest.records, made.left_out) == (200, 3)
+    said = named(made.problems)
+    assert set(said) == {"link", "pipe", "sparse"}
+    assert "tpujob data sync" in said["sparse"]
+
+
+def test_bad_places_are_refused_and_nothing_is_written(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match="there is no folder"):
+        pack(tmp_path / "missing", tmp_path / "packed")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadRequest, match="there is no file in"):
+        pack(tmp_path / "empty", tmp_path / "packed")
+    with pytest.raises(BadRequest, match="packed into itself"):
+        pack(source, source / "packed")
+    assert not (source / "packed").exists()
+    assert not (tmp_path / "packed").exists()
+    mine = tree(tmp_path / "mine", {"notes.txt": b"mine"})
+    with pytest.raises(BadRequest, match=r"holds other files, such as notes\.txt"):
+        pack(source, mine)
+    assert files_in(mine) == {"notes.txt": b"mine"}
+    with pytest.raises(BadRequest, match="cannot write to"):
+        pack(source, mine / "notes.txt")
+
+
+def test_another_set_stays_unless_it_is_to_be_replaced(packed: Path, tmp_path: Path) -> None:
+    before = files_in(packed)
+    same_sizes = {name: data[::-1] for name, data in some(200).items()}
+    for files in (some(20, seed=9), same_sizes):
+        other = tree(tmp_path / f"other-{len(files)}", files)
+        with pytest.raises(BadRequest, match="another packed set"):
+            pack(other, packed)
+        whole = {n: d for n, d in files_in(packed).items() if n in before}
+        assert whole == before
+    pack(other, packed, replace=True)
+    unpack(packed, tmp_path / "back")
+    assert files_in(tmp_path / "back") == same_sizes
+    assert len(list(packed.glob("index-*"))) == 1, "nothing of the old set is left"
+
+
+def test_a_file_that_changes_meanwhile_ends_the_pack(source: Path, tmp_path: Path) -> None:
+    class Meddler(Silent):
+        def planned(self, size: int) -> None:
+            (source / "zzz").write_bytes(os.urandom(10))
+
+    tree(source, {"zzz": b""})
+    with pytest.raises(Conflict, match="zzz was changed"):
+        Pack(Folder(str(source)), shard_bytes=MIB).run(
+            FolderTarget(str(tmp_path / "packed")), Meddler()
+        )
+    assert not (tmp_path / "packed" / "manifest.json").exists()
+
+
+def test_two_packs_into_one_place_do_not_mix(source: Path, tmp_path: Path) -> None:
+    met: list[str] = []
+
+    class Second(Silent):
+        def planned(self, size: int) -> None:
+            with pytest.raises(IllegalInState, match="another `tpujob data"):
+                pack(source, tmp_path / "packed")
+            met.append("refused")
+
+    Pack(Folder(str(source)), shard_bytes=MIB).run(FolderTarget(str(tmp_path / "packed")), Second())
+    assert met
+
+
+def test_what_a_disk_damages_is_found_before_it_has_a_name(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = records.write
+
+    def rotten(path: str, contents: Iterable[bytes]) -> None:
+        write(path, contents)
+        with open(path, "r+b") as file:
+            file.seek(100_000)
+            byte = file.read(1)[0] ^ 1
+            file.seek(100_000)
+            file.write(bytes([byte]))
+
+    monkeypatch.setattr(records, "write", rotten)
+    with pytest.raises(TpujobError, match="shard 0 was not written as it should be"):
+        pack(source, tmp_path / "packed")
+    assert not list((tmp_path / "packed").glob("*.*rd")), "nothing is visible"
+    monkeypatch.setattr(records, "write", write)
+    pack(source, tmp_path / "packed")
+
+
+def test_a_pack_that_goes_on_trusts_no_shard_that_was_changed_meanwhile(
+    source: Path, tmp_path: Path
+) -> None:
+    class Interrupted(Silent):
+        shards = 0
+
+        def planned(self, size: int) -> None:
+            self.shards += 1
+            if self.shards == 5:
+                raise KeyboardInterrupt
+
+    packed = tmp_path / "packed"
+    job = Pack(Folder(str(source)), shard_bytes=MIB // 4)
+    with pytest.raises(KeyboardInterrupt):
+        job.run(FolderTarget(str(packed)), Interrupted())
+    first, second, *_ = sorted(packed.glob("*.arrayrecord"))
+    data = bytearray(first.read_bytes())
+    data[1000] ^= 1
+    first.write_bytes(data)
+    of_second = sorted(files_in(source))[40]
+    tree(source, {of_second: b"another content"})
+    pack(source, packed, size=MIB // 4)
+    assert not second.exists(), "its files are others now, and so is its name"
+    unpack(packed, tmp_path / "back")
+    assert files_in(tmp_path / "back") == files_in(source)
+
+
+def test_ctrl_c_leaves_nothing_half_made(source: Path, tmp_path: Path) -> None:
+    class Person(Silent):
+        def planned(self, size: int) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        Pack(Folder(str(source)), shard_bytes=MIB).run(
+            FolderTarget(str(tmp_path / "packed")), Person()
+        )
+    assert not list((tmp_path / "packed").glob("*.json"))
+    pack(source, tmp_path / "packed")
+    assert not (tmp_path / "packed" / ".tpujob-parts").exists()
+
+
+def test_a_full_disk_is_one_clear_error_and_the_same_command_goes_on(
+    source: Path, tmp_path: Path
+) -> None:
+    """By a limit on the size of a file, as a small disk needs an administrator."""
+    limited = (
+        "import resource as r, signal, sys; r.setrlimit(r.RLIMIT_FSIZE, (300_000, 300_000));"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "from tpujob.cli.app import run; sys.exit(run(sys.argv[1:]))"
+    )
+    words = ["data", "pack", str(source), str(tmp_path / "packed"), "--shard-mib", "1"]
+    ended = subprocess.run(
+        [sys.executable, "-c", limited, *words], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    assert "File too large" in ended.stderr
+    assert "the same command goes on" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert set(os.listdir(tmp_path / "packed")) == {".tpujob-parts"}
+    assert not list((tmp_path / "packed").rglob("0*.part")), "what was begun takes no space"
+    pack(source, tmp_path / "packed")
+    unpack(tmp_path / "packed", tmp_path / "back")
+    assert files_in(tmp_path / "back") == files_in(source)
+
+
+def test_without_the_package_the_error_says_what_to_install(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "array_record.python.array_record_module", None)
+    with pytest.raises(TpujobError, match="needs the package array_record") as raised:
+        pack(source, tmp_path / "packed")
+    assert "tpujob[pack]" in raised.value.hint
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_open() -> Iterator[None]:
+    before = len(os.listdir("/proc/self/fd"))
+    yield
+    assert len(os.listdir("/proc/self/fd")) <= before + 2

@@ -1,0 +1,111 @@
+"""Two syncs and a foreign writer on one object from outside: each way they can interleave. No update is lost.
+
+TPUJOB_RACES is how many interleavings are tried; `make kills` tries many.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.contract.data.rig import Rig
+from tests.contract.data.web import WebServer, serving
+from tpujob.adapters.gcs.objects import JsonObjects
+from tpujob.adapters.sources.web import WebFiles
+from tpujob.data.places import Url
+from tpujob.data.sync import upload
+from tpujob.data.sync.checksum_cache import ChecksumCache
+from tpujob.data.url_lists import files_of
+
+OURS = b"o" * 3000
+SAME = b"ours, too" * 400
+
+
+@pytest.fixture
+def web() -> Iterator[WebServer]:
+    with serving(WebServer(files={"x": OURS})) as server:
+        yield server
+
+
+class Interrupted(JsonObjects):
+    """Before its n-th request that writes, somebody else acts."""
+
+    def __init__(self, rig: Rig, when: int, act: Any) -> None:
+        super().__init__(rig.url, patience=10)
+        self._when, self._act = when, act
+
+    def _turn(self) -> None:
+        self._when -= 1
+        if self._when == 0:
+            self._act()
+
+    def put(self, *given: Any) -> Any:
+        self._turn()
+        return super().put(*given)
+
+    def begin(self, *given: Any) -> Any:
+        self._turn()
+        return super().begin(*given)
+
+    def send(self, *given: Any) -> Any:
+        self._turn()
+        return super().send(*given)
+
+
+def fetch(rig: Rig, url: str, objects: JsonObjects) -> Any:
+    place = Url(url)
+    reader = WebFiles(files_of(place), patience=2)
+    try:
+        return rig.from_outside(place, rig.place, reader, objects)
+    finally:
+        reader.close()
+        objects.close()
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("before", [b"", b"listed"])
+@pytest.mark.parametrize("when", [1, 2, 3])
+def test_a_foreign_write_at_any_time_stays_and_is_reported_once(
+    rig: Rig, web: WebServer, large: bool, before: bytes, when: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload, "SMALL", 1000 if large else 1 << 20)
+    if before:
+        rig.put("data/x", before)
+    acted: list[bool] = []
+    theirs = Interrupted(rig, when, lambda: (rig.put("data/x", b"theirs"), acted.append(True)))
+    done = fetch(rig, f"{web.url}/x", theirs)
+    assert rig.stored() == {"x": b"theirs" if acted else OURS}
+    assert (done.copied, done.conflicts) == ((0, 1) if acted else (1, 0))
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("TPUJOB_RACES", "12"))))
+def test_two_machines_and_a_foreign_writer_leave_one_whole_object(
+    rig: Rig, web: WebServer, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second machine has a cache of its own, and syncs in the middle of the first's."""
+    chance = random.Random(seed)
+    monkeypatch.setattr(upload, "SMALL", chance.choice([1000, 1 << 20]))
+    foreign = chance.random() < 0.5
+    ends: list[Any] = []
+
+    def other_machine() -> None:
+        mine, rig.cache = rig.cache, ChecksumCache(rig.folder / "other")
+        act = lambda: rig.put("data/x", SAME) if foreign else None  # noqa: E731
+        ends.append(fetch(rig, f"{web.url}/x", Interrupted(rig, chance.randrange(1, 4), act)))
+        rig.cache.close()
+        rig.cache = mine
+
+    first = fetch(rig, f"{web.url}/x", Interrupted(rig, chance.randrange(1, 3), other_machine))
+    stored = rig.stored()["x"]
+    assert stored in (OURS, SAME)
+    for end in (first, *ends):
+        assert end.copied + end.conflicts == 1
+    if stored == SAME:
+        assert foreign
+        assert first.conflicts == 1, "the first did not write over it"
+    else:
+        assert first.copied == 1, "the other machine's copy is the same bytes, and no conflict"

@@ -1,0 +1,415 @@
+"""S3 to a bucket and to a folder, by moto's server. It takes wrong checksums and sends few, so a proxy that flips bytes
+stands before it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+import urllib3
+
+from tests.contract.data import moto as moto_server
+from tests.contract.data.proxy import between
+from tests.contract.data.rig import Rig, files_in, named
+from tpujob.adapters.gcs.objects import JsonObjects
+from tpujob.adapters.sources.s3 import S3Objects
+from tpujob.data.checksums import Hash
+from tpujob.data.objects import ObjectContent, ObjectFacts
+from tpujob.data.places import S3Prefix
+from tpujob.data.sync import upload
+from tpujob.errors import NotFound, Refused, Transient
+
+MIB = 1 << 20
+KEYS = {
+    "a//b": b"two slashes",
+    "dir/": b"",
+    "a b+%2F?#&=": b"odd",
+    "cafe\u0301": b"NFD",
+    "caf\u00e9": b"NFC",
+    "empty": b"",
+    "\U0001f600": b"smile",
+    "x" * 900: b"long",
+}
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[str]:
+    with moto_server.running() as url:
+        yield url
+
+
+@pytest.fixture
+def s3(moto: str, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A client, as somebody else has it, and an empty bucket `data`. The environment leads to the server."""
+    for name, value in moto_server.settings(moto, rig.folder).items():
+        monkeypatch.setenv(name, value)
+    client = moto_server.client()
+    client.create_bucket(Bucket="data")
+    yield client
+    client.close()
+    assert urllib3.request("POST", f"{moto}/moto-api/reset").status == 200
+
+
+def put(s3: Any, files: dict[str, bytes], **given: Any) -> None:
+    for key, data in files.items():
+        s3.put_object(Bucket="data", Key=key, Body=data, **given)
+
+
+def fetch(
+    rig: Rig,
+    target: object,
+    objects: JsonObjects | None = None,
+    reader: Any = None,
+    below: str = "",
+) -> Any:
+    used = reader or S3Objects(patience=2)
+    try:
+        return rig.from_outside(S3Prefix("data", below), target, used, objects)
+    finally:
+        used.close()
+
+
+def test_keys_are_taken_as_they_are_and_the_second_run_reads_nothing(rig: Rig, s3: Any) -> None:
+    put(s3, KEYS)
+    reader = S3Objects(patience=2)
+    said = rig.preview_outside(S3Prefix("data", ""), rig.place, reader)
+    reader.close()
+    assert rig.stored() == {}, "nothing was written"
+    done = fetch(rig, rig.place)
+    used = rig.objects.operations
+    assert (said.objects, said.bytes) == (done.copied, done.copied_bytes)
+    assert (said.class_a, said.class_b) == (used.class_a, used.class_b)
+    assert (done.copied, done.left_out, done.unverified) == (len(KEYS), 0, 0)
+    assert rig.stored() == KEYS
+
+    class Reading(S3Objects):
+        def open(self, *given: Any) -> Any:
+            raise AssertionError(given)
+
+    again = fetch(rig, rig.place, reader=Reading())
+    assert (again.copied, again.same, again.sent_bytes) == (0, len(KEYS), 0)
+    assert rig.objects.operations.class_a == 1, "one page of the bucket"
+    rig.cache.close()
+    (rig.folder / "ledger" / "ledger.db").unlink()
+    rig.cache = type(rig.cache)(rig.folder / "ledger")
+    assert fetch(rig, rig.place, reader=Reading()).copied == 0, "nor from another machine"
+
+
+def test_to_a_folder_what_is_no_path_is_left_out_by_name(rig: Rig, s3: Any) -> None:
+    put(s3, {f"in/{key}": data for key, data in KEYS.items() if len(key) < 255} | {"out": b"x"})
+    back = rig.folder / "back"
+    done = fetch(rig, back, below="in/")
+    assert set(named(done.problems)) == {"a//b", "dir/"}
+    expected = {k: v for k, v in KEYS.items() if k not in ("a//b", "dir/") and len(k) < 255}
+    assert {k: v for k, v in files_in(back).items() if not k.startswith(".tpujob")} == expected
+    again = fetch(rig, back, below="in/")
+    assert (again.copied, again.same, again.sent_bytes) == (0, len(expected), 0)
+    (back / "empty").write_bytes(b"edited")
+    put(s3, {"in/caf\u00e9": b"new"})
+    again = fetch(rig, back, below="in/")
+    assert again.copied == 2, "one was edited here, one replaced there"
+    assert (back / "empty").read_bytes() == b""
+
+
+def test_more_than_one_page_is_listed(rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "3")
+    put(s3, {f"{i}": b"" for i in range(7)})
+    assert len(s3.list_objects_v2(Bucket="data")["Contents"]) == 3
+    assert fetch(rig, rig.place).copied == 7
+
+
+def test_an_object_of_parts_has_no_checksum_and_is_said_to_be_unverified(rig: Rig, s3: Any) -> None:
+    data = random.Random(1).randbytes(5 * MIB + 7)
+    upload = s3.create_multipart_upload(Bucket="data", Key="parts")["UploadId"]
+    parts = [
+        s3.upload_part(Bucket="data", Key="parts", PartNumber=n, UploadId=upload, Body=body)["ETag"]
+        for n, body in ((1, data[: 5 * MIB]), (2, data[5 * MIB :]))
+    ]
+    known = {"Parts": [{"PartNumber": n, "ETag": etag} for n, etag in enumerate(parts, 1)]}
+    s3.complete_multipart_upload(Bucket="data", Key="parts", UploadId=upload, MultipartUpload=known)
+    assert "-2" in s3.head_object(Bucket="data", Key="parts")["ETag"]
+    for target in (rig.place, rig.folder / "back"):
+        done = fetch(rig, target)
+        assert (done.copied, done.unverified) == (1, 1)
+    assert rig.stored() == files_in(rig.folder / "back") == {"parts": data}
+
+
+@pytest.mark.parametrize("small", [1000, 8 * MIB])
+def test_a_checksum_of_parts_that_its_server_does_not_mark_as_one_is_outvoted(
+    rig: Rig, s3: Any, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload, "SMALL", small)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    data = random.Random(1).randbytes(5 * MIB + 7)
+    given = {"Bucket": "data", "Key": "parts"}
+    begun = s3.create_multipart_upload(**given, ChecksumAlgorithm="CRC32")
+    session = begun["UploadId"]
+    parts: list[dict[str, Any]] = []
+    for n, body in ((1, data[: 5 * MIB]), (2, data[5 * MIB :])):
+        part = {"PartNumber": n, "UploadId": session, "Body": body, "ChecksumAlgorithm": "CRC32"}
+        made = s3.upload_part(**given, **part)
+        parts.append(
+            {"PartNumber": n, "ETag": made["ETag"], "ChecksumCRC32": made["ChecksumCRC32"]}
+        )
+    s3.complete_multipart_upload(**given, UploadId=session, MultipartUpload={"Parts": parts})
+    said = s3.head_object(**given, ChecksumMode="ENABLED")
+    assert "-" not in said["ChecksumCRC32"], "moto says a checksum of checksums as one of the bytes"
+    put(s3, {"whole": b"x" * 10}, ChecksumAlgorithm="CRC32")
+    for target in (rig.place, rig.folder / "back"):
+        done = fetch(rig, target)
+        assert (done.copied, done.left_out, done.unverified) == (2, 0, 1)
+    assert rig.stored() == files_in(rig.folder / "back") == {"parts": data, "whole": b"x" * 10}
+
+
+class Flipped(S3Objects):
+    """As a server one of whose objects has other bytes than its checksum says."""
+
+    read = 0  #: times that it was read
+
+    @contextmanager
+    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:
+        with super().open(bucket, facts, start) as content:
+            if facts.name == "bad":
+                self.read += 1
+                content.chunks = self.spoiled(content.chunks, start)
+            yield content
+
+    def spoiled(self, chunks: Iterator[bytes], start: int) -> Iterator[bytes]:
+        del start
+        return (bytes(len(data)) for data in chunks)
+
+
+class Short(Flipped):
+    """As a server that has announced more bytes of it than it has."""
+
+    def spoiled(self, chunks: Iterator[bytes], start: int) -> Iterator[bytes]:
+        del chunks
+        return iter([] if start else [b"ba"])
+
+
+@pytest.mark.parametrize("small", [1, 1000])
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (Flipped, "its bytes do not have the checksum that its source gives"),
+        (Short, "its source sends 2 of the 3 bytes that it announced"),
+    ],
+)
+def test_an_object_whose_bytes_are_wrong_twice_is_left_out_by_name_and_the_rest_copied(
+    rig: Rig,
+    s3: Any,
+    small: int,
+    kind: type[Flipped],
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upload, "SMALL", small)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    put(s3, {f"{n}": b"good" for n in range(5)} | {"bad": b"bad"}, ChecksumAlgorithm="CRC32")
+    for target in (rig.place, rig.folder / "back"):
+        reader = kind()
+        done = fetch(rig, target, reader=reader)
+        assert (done.copied, done.left_out) == (5, 1)
+        (problem,) = done.problems
+        assert (problem.name, problem.reason, reader.read) == ("bad", reason, 2)
+    fetched = {n for n in files_in(rig.folder / "back") if not n.startswith(".tpujob-parts/")}
+    assert rig.stored().keys() == fetched == {"0", "1", "2", "3", "4"}
+
+
+class WrongETag(S3Objects):
+    """As a server that makes up ETags which look like an MD5."""
+
+    @contextmanager
+    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:
+        with super().open(bucket, facts, start) as content:
+            content.hash = Hash("md5", bytes(16), certain=False)
+            yield content
+
+
+def test_what_only_looks_like_a_hash_is_outvoted_by_two_reads_that_agree(
+    rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload, "SMALL", 1000)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    put(s3, {"small": b"x" * 10, "large": b"y" * 5000})
+    for target in (rig.place, rig.folder / "back"):
+        done = fetch(rig, target, reader=WrongETag())
+        assert (done.copied, done.unverified) == (2, 2)
+    assert (
+        rig.stored() == files_in(rig.folder / "back") == {"small": b"x" * 10, "large": b"y" * 5000}
+    )
+
+
+@pytest.mark.parametrize("seed", range(1))
+def test_flips_and_cuts_on_the_way_from_s3_are_caught(
+    rig: Rig, s3: Any, moto: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload, "SMALL", 30_000)
+    chance = random.Random(seed)
+    files = {f"{i:02d}": chance.randbytes(chance.randrange(5_000, 60_000)) for i in range(60)}
+    put(s3, files)
+    for target in (rig.place, rig.folder / "back"):
+        with between(moto, share=0.12, most=8, seed=seed, passing=rb"GET /data\?") as proxy:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
+            done = fetch(rig, target)
+            assert proxy.flipped + proxy.cut >= 2, "the proxy did its work"
+        assert (done.copied, done.left_out, done.conflicts, done.unverified) == (60, 0, 0, 0)
+    assert rig.stored() == files_in(rig.folder / "back") == files
+
+
+def test_an_object_that_is_replaced_in_mid_copy_comes_whole_in_its_new_form(
+    rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload, "SMALL", MIB)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+
+    class Replacing(S3Objects):
+        done = False
+
+        @contextmanager
+        def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:
+            with super().open(bucket, facts, start) as content:
+                if not self.done:
+                    self.done = True
+                    content.chunks = self.replaced(content.chunks)
+                yield content
+
+        def replaced(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+            yield next(chunks)
+            put(s3, {"x": b"B" * (3 * MIB)})
+            text = "the connection was cut"
+            raise Transient(text)
+
+    for target in (rig.place, rig.folder / "back"):
+        put(s3, {"x": b"A" * (3 * MIB)})
+        done = fetch(rig, target, reader=Replacing())
+        assert (done.copied, done.conflicts) == (1, 0)
+    assert rig.stored() == files_in(rig.folder / "back") == {"x": b"B" * (3 * MIB)}
+
+
+def test_an_object_that_is_deleted_after_the_list_is_named(rig: Rig, s3: Any) -> None:
+    put(s3, {"gone": b"x", "here": b"y"})
+
+    class Deleting(S3Objects):
+        def pages(self, bucket: str, prefix: str) -> Any:
+            pages = list(super().pages(bucket, prefix))
+            s3.delete_object(Bucket="data", Key="gone")
+            return iter(pages)
+
+    done = fetch(rig, rig.place, reader=Deleting())
+    assert named(done.problems) == {"gone": "it is not at the source any more"}
+    assert rig.stored() == {"here": b"y"}
+
+
+def test_an_archived_object_is_left_out_by_name(rig: Rig, s3: Any) -> None:
+    put(s3, {"cold": b"x"}, StorageClass="GLACIER")
+    put(s3, {"warm": b"y"})
+    done = fetch(rig, rig.place)
+    assert named(done.problems) == {"cold": "it is archived (GLACIER): restore it first"}
+    assert rig.stored() == {"warm": b"y"}
+
+
+def test_a_missing_bucket_and_an_empty_prefix_are_named(rig: Rig, s3: Any) -> None:
+    reader = S3Objects(patience=2)
+    with pytest.raises(NotFound, match="s3://no-such-bucket/x/: The specified bucket does not"):
+        rig.from_outside(S3Prefix("no-such-bucket", "x/"), rig.place, reader)
+    reader.close()
+    with pytest.raises(NotFound, match="nothing below s3://data/none/"):
+        fetch(rig, rig.place, below="none/")
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """Refuses what is signed, as a public bucket of somebody else does; or everything; or leads elsewhere."""
+
+    mode = "public"
+    asked: list[tuple[str, bool]]
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+    def do_GET(self) -> None:
+        signed = "Authorization" in self.headers
+        self.asked.append((self.path, signed))
+        code, body = 200, b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+        if self.mode == "elsewhere":
+            code, body = 307, b"<Error><Code>TemporaryRedirect</Code></Error>"
+        elif self.mode == "objects" and self.path.startswith("/data?"):
+            one = b"<Contents><Key>theirs</Key><Size>1</Size><ETag>x</ETag></Contents>"
+            body = body.replace(b"</IsTruncated>", b"</IsTruncated>" + one)
+        elif self.mode in ("private", "objects") or signed:
+            code, body = 403, b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(body)))
+        if code == 307:
+            self.send_header("Location", f"http://127.0.0.1:{self.server.server_address[1]}/trap")
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.fixture
+def refusing(s3: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Refusing]]:
+    class Own(Refusing):
+        asked: list[tuple[str, bool]] = []  # noqa: RUF012
+
+    server = HTTPServer(("127.0.0.1", 0), Own)
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_address[1]}")
+    yield Own
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_public_bucket_is_read_unsigned_with_credentials_and_without(
+    rig: Rig, refusing: type[Refusing], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(NotFound, match="nothing below"):
+        fetch(rig, rig.place)
+    assert [signed for _, signed in refusing.asked] == [True, False]
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    refusing.asked.clear()
+    with pytest.raises(NotFound, match="nothing below"):
+        fetch(rig, rig.place)
+    assert [signed for _, signed in refusing.asked] == [False]
+
+
+def test_no_permission_is_one_error_with_what_to_do(
+    rig: Rig, refusing: type[Refusing], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusing.mode = "private"
+    with pytest.raises(Refused) as refused:
+        fetch(rig, rig.place)
+    assert "s3:GetObject" in refused.value.hint
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    with pytest.raises(Refused) as refused:
+        fetch(rig, rig.place)
+    assert "has no credentials of AWS" in refused.value.hint
+
+
+def test_an_object_that_is_refused_is_left_out_by_name(rig: Rig, refusing: type[Refusing]) -> None:
+    """As one with a key that this account may not use."""
+    refusing.mode = "objects"
+    for target in (rig.place, rig.folder / "back"):
+        done = fetch(rig, target)
+        assert (done.copied, done.left_out) == (0, 1)
+        assert named(done.problems) == {"theirs": "cannot read s3://data/theirs: no"}
+
+
+def test_no_redirect_is_followed_with_credentials(rig: Rig, refusing: type[Refusing]) -> None:
+    refusing.mode = "elsewhere"
+    with pytest.raises(Refused, match="lies elsewhere"):
+        fetch(rig, rig.place)
+    assert not any("trap" in path for path, _ in refusing.asked)
+
+
+def test_a_server_that_is_down_is_transient(
+    rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(Transient, match="S3 does not answer"):
+        fetch(rig, rig.place, reader=S3Objects(patience=0.3))

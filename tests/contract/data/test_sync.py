@@ -1,0 +1,256 @@
+"""`data.sync` against the emulated Cloud Storage: what is copied, what is left out, what it costs, what conflicts."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.data.rig import Rig, files_in, named
+from tpujob.adapters.gcs.objects import JsonObjects
+from tpujob.data.objects import ObjectFacts
+from tpujob.data.sync import upload
+from tpujob.errors import BadRequest, NotFound, TpujobError, Transient
+
+ODD = {
+    "empty": b"",
+    "a b": b"space",
+    "%2F": b"percent",
+    "plus+": b"plus",
+    "cafe\u0301": b"NFD",
+    "caf\u00e9": b"NFC",
+    "a\tb": b"tab",
+    "-r": b"dash",
+    "deep/er/est": b"deep",
+    "?#&=": b"query",
+    "\U0001f600": b"smile",
+    "x" * 255: b"long",
+}
+
+
+def test_a_folder_comes_back_byte_for_byte(rig: Rig) -> None:
+    files = ODD | {f"many/{i:04d}": os.urandom(i % 50) for i in range(300)}
+    rig.write(files)
+    done = rig.sync()
+    assert (done.copied, done.left_out, done.conflicts) == (len(files), 0, 0)
+    assert rig.stored() == files
+    back = rig.folder / "back"
+    done = rig.sync(rig.place, back)
+    assert (done.copied, done.copied_bytes) == (len(files), sum(map(len, files.values())))
+    assert files_in(back) == files, "and nothing else, no unfinished file"
+
+
+def test_the_second_run_moves_nothing_and_lists_once(rig: Rig) -> None:
+    rig.write({f"{i:04d}": b"x" * (i % 7) for i in range(1001)})
+    rig.sync()
+    again = rig.sync()
+    assert (again.copied, again.sent_bytes, again.same) == (0, 0, 1001)
+    assert (rig.objects.operations.class_a, rig.objects.operations.class_b) == (2, 0), "two pages"
+    rig.sync(rig.place, rig.folder / "back")
+    down = rig.sync(rig.place, rig.folder / "back")
+    assert (down.copied, down.sent_bytes, down.same) == (0, 0, 1001)
+    assert (rig.objects.operations.class_a, rig.objects.operations.class_b) == (2, 0)
+
+
+def test_a_manifest_comes_last_and_only_when_all_else_is_there(rig: Rig) -> None:
+    """A packed set whose manifest is there counts as whole."""
+    rig.write(
+        {"set/manifest.json": b"{}", "set/z-shard": b"s", **{f"x{i:03d}": b"x" for i in range(99)}}
+    )
+    (rig.source / "set" / "gone").symlink_to(rig.source / "nowhere")
+    broken = rig.sync()
+    assert broken.left_out == 2
+    assert "set/manifest.json" not in rig.stored()
+    assert "set/z-shard" in rig.stored()
+    (rig.source / "set" / "gone").unlink()
+    assert rig.sync().left_out == 0
+    assert rig.stored()["set/manifest.json"] == b"{}"
+
+
+def test_only_the_content_says_what_differs(rig: Rig) -> None:
+    rig.write({"same": b"same", "edited": b"before", "longer": b"short"})
+    rig.sync()
+    os.utime(rig.source / "same")
+    old = (rig.source / "edited").stat()
+    rig.write({"edited": b"after!", "longer": b"not short", "new": b"new"})
+    os.utime(rig.source / "edited", ns=(old.st_atime_ns, old.st_mtime_ns))  # same size, same mtime
+    done = rig.sync()
+    assert (done.copied, done.same) == (3, 1)
+    assert rig.stored() == {
+        "same": b"same", "edited": b"after!", "longer": b"not short", "new": b"new",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_the_preview_says_what_the_run_does(rig: Rig, up: bool) -> None:
+    rig.write({f"{i}": b"x" * i for i in range(30)})
+    if not up:
+        rig.sync()
+    ends = ("", "") if up else (rig.place, rig.folder / "back")
+    said = rig.preview(*ends)
+    assert rig.stored() == ({} if up else files_in(rig.source)), "nothing was written"
+    assert not (rig.folder / "back").exists()
+    done = rig.sync(*ends)
+    assert (said.objects, said.bytes, said.same) == (done.copied, done.copied_bytes, done.same)
+    used = rig.objects.operations
+    assert (said.class_a, said.class_b) == (used.class_a, used.class_b)
+
+
+def test_names_without_a_counterpart_are_left_out_by_name_and_the_others_go_on(rig: Rig) -> None:
+    rig.write({"good": b"1", "line\nbreak": b"2"})
+    (rig.source / "link").symlink_to("/etc/hostname")
+    Path(os.fsdecode(os.fsencode(rig.source) + b"/caf\xe9")).write_bytes(b"3")
+    done = rig.sync()
+    assert (done.copied, done.left_out) == (1, 3)
+    assert set(named(done.problems)) == {"line\nbreak", "link", "caf\\xe9"}
+    for name in ("a//b", "dir/", "a/../b", "good/below"):
+        rig.put(f"data/{name}", b"x")
+    down = rig.sync(rig.place, rig.folder / "back")
+    assert files_in(rig.folder / "back").keys() - {".tpujob-parts/lock"} == {"good"}
+    assert set(named(down.problems)) == {"a//b", "dir/", "a/../b", "good/below"}
+
+
+def test_a_download_writes_through_no_link_and_over_no_folder(rig: Rig) -> None:
+    rig.put("data/out/file", b"x")
+    rig.put("data/folder", b"x")
+    back = rig.folder / "back"
+    (back / "folder" / "full").mkdir(parents=True)
+    (rig.folder / "elsewhere").mkdir()
+    (back / "out").symlink_to(rig.folder / "elsewhere")
+    done = rig.sync(rig.place, back)
+    assert (done.copied, done.left_out) == (0, 2)
+    assert set(named(done.problems)) == {"out/file", "folder"}
+    assert not list((rig.folder / "elsewhere").iterdir())
+
+
+class Meddling(JsonObjects):
+    """Somebody else writes between our look and our write."""
+
+    def __init__(self, rig: Rig, data: bytes) -> None:
+        super().__init__(rig.url, patience=10)
+        self._rig, self._data = rig, data
+
+    def pages(self, bucket: str, prefix: str) -> Any:
+        pages = list(super().pages(bucket, prefix))
+        self._rig.put("data/fought", self._data)
+        return iter(pages)
+
+
+@pytest.mark.parametrize("before", [b"", b"listed"])
+def test_what_somebody_else_wrote_meanwhile_is_reported_once_and_kept(
+    rig: Rig, before: bytes
+) -> None:
+    if before:
+        rig.put("data/fought", before)
+    rig.write({"fought": b"ours", "free": b"free"})
+    done = rig.sync(objects=Meddling(rig, b"theirs"))
+    assert (done.copied, done.conflicts) == (1, 1)
+    assert [one.name for one in done.problems] == ["fought"]
+    assert rig.stored() == {"fought": b"theirs", "free": b"free"}
+
+
+def test_the_same_bytes_from_somebody_else_are_no_conflict(rig: Rig) -> None:
+    rig.write({"fought": b"ours"})
+    assert rig.sync(objects=Meddling(rig, b"ours")).conflicts == 0
+
+
+def test_two_syncs_of_two_folders_into_one_place_lose_nothing(rig: Rig) -> None:
+    other = rig.folder / "other"
+    other.mkdir()
+    for i in range(200):
+        (other / f"{i}").write_bytes(b"two")
+    rig.write({f"{i}": b"one" for i in range(200)})
+    ends: list[Any] = []
+    both = [
+        threading.Thread(
+            target=lambda s=source: ends.append(rig.sync(s, objects=JsonObjects(rig.url)))
+        )
+        for source in (rig.source, other)
+    ]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    first, second = ends
+    assert first.copied + second.copied + first.conflicts + second.conflicts == 400
+    stored = rig.stored()
+    assert len(stored) == 200
+    wins = {data: list(stored.values()).count(data) for data in (b"one", b"two")}
+    assert first.conflicts + second.conflicts <= 200, "each key conflicts once, at most"
+    assert sum(wins.values()) == 200, "every object is whole, one's or the other's"
+
+
+class Replacing(JsonObjects):
+    """The object is replaced after it was listed, before it is read."""
+
+    def __init__(self, rig: Rig, data: bytes | None) -> None:
+        super().__init__(rig.url, patience=10)
+        self._rig, self._data = rig, data
+
+    def open(self, bucket: str, facts: ObjectFacts, start: int) -> Any:
+        data, self._data = self._data, None
+        if data is not None:
+            self._rig.put(facts.name, data)
+        return super().open(bucket, facts, start)
+
+
+def test_an_object_that_is_replaced_in_mid_copy_comes_in_its_new_form(rig: Rig) -> None:
+    rig.put("data/file", b"before")
+    done = rig.sync(rig.place, rig.folder / "back", Replacing(rig, b"after"))
+    assert done.copied == 1
+    assert files_in(rig.folder / "back") == {"file": b"after"}
+
+
+def test_a_file_that_changes_in_mid_copy_has_no_object(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload, "SMALL", 1 << 20)
+    rig.write({"file": random.Random(1).randbytes(3 << 20), "still": b"still"})
+
+    class Writing(JsonObjects):
+        def send(self, *given: Any) -> Any:
+            with (rig.source / "file").open("r+b") as file:
+                file.write(b"changed")
+            return super().send(*given)
+
+    done = rig.sync(objects=Writing(rig.url, patience=10))
+    assert named(done.problems) == {"file": "it was written to while it was being copied"}
+    assert rig.stored() == {"still": b"still"}
+    assert rig.sync().copied == 1
+
+
+def test_a_local_file_that_was_edited_during_a_download_stays(rig: Rig) -> None:
+    rig.put("data/file", b"theirs")
+    back = rig.folder / "back"
+    back.mkdir()
+
+    class Editing(JsonObjects):
+        def open(self, *given: Any) -> Any:
+            (back / "file").write_bytes(b"edited")
+            return super().open(*given)
+
+    done = rig.sync(rig.place, back, Editing(rig.url, patience=10))
+    assert done.conflicts == 1
+    assert (back / "file").read_bytes() == b"edited"
+
+
+def test_what_is_not_there_is_one_clear_error(rig: Rig) -> None:
+    with pytest.raises(NotFound, match="no folder"):
+        rig.sync(rig.folder / "missing")
+    rig.write({"file": b"x"})
+    with pytest.raises(BadRequest, match="not a folder"):
+        rig.sync(rig.source / "file")
+    with pytest.raises(NotFound, match=r"bucket does not exist"):
+        rig.sync(target="gs://no-such-bucket/x")
+    with pytest.raises(NotFound, match=r"nothing below gs://"):
+        rig.sync(rig.place, rig.folder / "back")
+    with pytest.raises(BadRequest):
+        rig.sync(rig.source, rig.folder / "back")
+    with pytest.raises(TpujobError):
+        rig.sync(rig.place, rig.source / "file")
+    with pytest.raises(Transient, match="does not answer"):
+        rig.sync(objects=JsonObjects("http://127.0.0.1:9", patience=0.3))

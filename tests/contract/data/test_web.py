@@ -1,0 +1,323 @@
+"""Files on the web to a bucket and to a folder: as good as their servers let them be."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import random
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.data.proxy import between
+from tests.contract.data.rig import Rig, files_in, named
+from tests.contract.data.web import WebServer, serving
+from tpujob.adapters.gcs.objects import JsonObjects
+from tpujob.adapters.sources.web import WebFiles
+from tpujob.data.places import Url, UrlList
+from tpujob.data.sync import upload
+from tpujob.data.url_lists import HEADER, files_of
+from tpujob.errors import BadRequest, NotFound, Refused, TpujobError, Transient
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def web() -> Iterator[WebServer]:
+    with serving(WebServer()) as server:
+        yield server
+
+
+def list_of(rig: Rig, url: str, files: dict[str, bytes], *, md5: bool = True) -> str:
+    lines = [HEADER]
+    for name, data in files.items():
+        fields = [f"{url}/{name}"]
+        if md5:
+            fields += [str(len(data)), base64.b64encode(hashlib.md5(data).digest()).decode()]
+        lines.append("\t".join(fields))
+    path = rig.folder / "urls.tsv"
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def fetch(rig: Rig, source: str, target: object, objects: JsonObjects | None = None) -> Any:
+    """`source`: a URL, or the path of a list."""
+    place = Url(source) if "://" in source else UrlList(source)
+    reader = WebFiles(files_of(place), patience=2)
+    try:
+        return rig.from_outside(place, target, reader, objects)
+    finally:
+        reader.close()
+
+
+def test_a_file_goes_to_a_bucket_and_to_a_folder_once(rig: Rig, web: WebServer) -> None:
+    web.files["a/corpus.tar"] = random.Random(1).randbytes(100_000)
+    for target in (rig.place, rig.folder / "back"):
+        done = fetch(rig, f"{web.url}/a/corpus.tar", target)
+        assert (done.copied, done.copied_bytes, done.unverified) == (1, 100_000, 1)
+        fetched = web.fetched()
+        again = fetch(rig, f"{web.url}/a/corpus.tar", target)
+        assert (again.copied, again.same, again.sent_bytes) == (0, 1, 0)
+        assert web.fetched() == fetched, "the second run asks for no content"
+    assert (
+        rig.stored() == files_in(rig.folder / "back") == {"corpus.tar": web.files["a/corpus.tar"]}
+    )
+
+
+def test_a_file_that_changed_at_its_server_is_copied_again(rig: Rig, web: WebServer) -> None:
+    for target in (rig.place, rig.folder / "back"):
+        web.files["x"] = b"before"
+        fetch(rig, f"{web.url}/x", target)
+        web.files["x"] = b"after!"
+        assert fetch(rig, f"{web.url}/x", target).copied == 1
+    assert rig.stored() == files_in(rig.folder / "back") == {"x": b"after!"}
+
+
+def test_a_local_edit_is_no_copy_any_more(rig: Rig, web: WebServer) -> None:
+    web.files["x"] = b"before"
+    fetch(rig, f"{web.url}/x", rig.folder / "back")
+    (rig.folder / "back" / "x").write_bytes(b"edited")
+    assert fetch(rig, f"{web.url}/x", rig.folder / "back").copied == 1
+    assert files_in(rig.folder / "back") == {"x": b"before"}
+
+
+def test_a_list_with_sizes_and_md5s_needs_one_request_a_file(rig: Rig, web: WebServer) -> None:
+    web.files = {f"d/{i:03d}": bytes([i]) * i for i in range(40)}
+    path = list_of(rig, web.url, web.files)
+    done = fetch(rig, path, rig.place)
+    assert (done.copied, done.unverified, len(web.asked)) == (40, 0, 39), "an empty one needs none"
+    assert rig.stored() == {f"127.0.0.1/{name}": data for name, data in web.files.items()}
+    again = fetch(rig, path, rig.place)
+    assert (again.copied, again.same, len(web.asked)) == (0, 40, 39), "and then none"
+
+
+def test_what_of_a_list_cannot_be_had_is_named_and_the_rest_arrives(
+    rig: Rig, web: WebServer
+) -> None:
+    web.files = {"good": b"good", "short": b"short", "secret": b"x"}
+    web.statuses = {"secret": 403, "broken": 500}
+    lines = [HEADER, *(f"{web.url}/{n}" for n in ("good", "missing", "secret", "broken"))]
+    path = rig.folder / "urls.tsv"
+    path.write_text("\n".join([*lines, f"{web.url}/short\t4"]))
+    done = fetch(rig, str(path), rig.place)
+    assert (done.copied, done.left_out) == (1, 4)
+    assert set(named(done.problems)) == {
+        f"127.0.0.1/{name}" for name in ("missing", "secret", "broken", "short")
+    }
+    assert "the list says 4 bytes, the server 5" in named(done.problems)["127.0.0.1/short"]
+    assert rig.stored() == {"127.0.0.1/good": b"good"}
+
+
+def test_of_a_list_that_is_not_looked_at_the_same_holds(rig: Rig, web: WebServer) -> None:
+    web.files = {"good": b"good", "missing": b"x", "secret": b"x"}
+    path = list_of(rig, web.url, web.files)
+    del web.files["missing"]
+    web.statuses = {"secret": 403}
+    for target in (rig.place, rig.folder / "back"):
+        problems = named(fetch(rig, path, target).problems)
+        assert problems["127.0.0.1/missing"] == "it is not at the source any more"
+        assert "HTTP 403" in problems["127.0.0.1/secret"]
+    assert rig.stored() == {"127.0.0.1/good": b"good"}
+
+
+def test_a_file_with_a_wrong_md5_in_a_list_is_left_out_by_name(
+    rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload, "SMALL", 1000)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    for size in (500, 3000):
+        web.files["x"] = b"y" * size
+        path = list_of(rig, web.url, {"x": b"z" * size})
+        for target in (rig.place, rig.folder / "back"):
+            done = fetch(rig, path, target)
+            assert (done.copied, done.left_out) == (0, 1)
+            (reason,) = named(done.problems).values()
+            assert reason == "its bytes do not have the checksum that its source gives"
+    assert rig.stored() == {}
+    assert set(files_in(rig.folder / "back")) <= {
+        name for name in files_in(rig.folder / "back") if name.startswith(".tpujob-parts/")
+    }
+
+
+@pytest.mark.parametrize("poor", ["ranges", "heads", "etags", "times"])
+def test_a_poor_server_serves_a_large_file_through_cuts(
+    rig: Rig, web: WebServer, poor: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload, "SMALL", MIB)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    setattr(web, poor, False)
+    web.files["large"] = random.Random(3).randbytes(3 * MIB + 17)
+    for target in (rig.place, rig.folder / "back"):
+        web.cut_after, web.cuts = MIB + 5, 2
+        assert fetch(rig, f"{web.url}/large", target).copied == 1
+        assert web.cuts == 0
+    assert rig.stored() == files_in(rig.folder / "back") == {"large": web.files["large"]}
+
+
+def test_a_server_without_etag_and_time_begins_anew(
+    rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload, "SMALL", 1000)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    web.etags = web.times = False
+    web.files["x"] = b"x" * 5000
+    web.cut_after, web.cuts = 3000, 1
+    assert fetch(rig, f"{web.url}/x", rig.place).copied == 1
+    assert [asked for method, _, asked in web.asked if method == "GET"] == ["", ""], "no range"
+    assert rig.stored() == {"x": b"x" * 5000}
+
+
+def test_a_file_that_is_replaced_in_mid_copy_comes_whole_in_its_new_form(
+    rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload, "SMALL", MIB)
+    monkeypatch.setattr("time.sleep", lambda _: web.files.update(x=b"B" * (2 * MIB + 5)))
+    for target in (rig.place, rig.folder / "back"):
+        web.files["x"] = b"A" * (2 * MIB + 5)
+        web.cut_after, web.cuts = MIB + 100, 1
+        done = fetch(rig, f"{web.url}/x", target)
+        assert (done.copied, done.conflicts) == (1, 0)
+    assert rig.stored() == files_in(rig.folder / "back") == {"x": b"B" * (2 * MIB + 5)}
+
+
+def test_errors_of_a_single_file_say_what_to_do(rig: Rig, web: WebServer) -> None:
+    with pytest.raises(NotFound, match="404"):
+        fetch(rig, f"{web.url}/missing", rig.place)
+    web.statuses["secret"] = 403
+    with pytest.raises(Refused, match="403") as refused:
+        fetch(rig, f"{web.url}/secret?token=hidden", rig.place)
+    assert "hidden" not in str(refused.value), "the query of a signed URL is a secret"
+    web.files["x"], web.lengths = b"x", False
+    with pytest.raises(Refused, match="how large"):
+        fetch(rig, f"{web.url}/x", rig.place)
+    with pytest.raises(Transient, match="does not answer"):
+        fetch(rig, "http://127.0.0.1:9/x", rig.place)
+
+
+def test_redirects_are_few_and_lead_to_no_place_without_tls(rig: Rig, web: WebServer) -> None:
+    web.files["b"] = b"b"
+    web.redirects = {
+        "a": "/b",
+        "round": "/round",
+        "out": "http://example.com/b",
+        "file": "file:///b",
+    }
+    assert fetch(rig, f"{web.url}/a", rig.place).copied == 1
+    assert rig.stored() == {"a": b"b"}, "named as it was asked for"
+    with pytest.raises(Refused, match="redirects more than"):
+        fetch(rig, f"{web.url}/round", rig.place)
+    with pytest.raises(Refused, match="has no TLS"):
+        fetch(rig, f"{web.url}/out", rig.place)
+    with pytest.raises(Refused, match="redirects to"):
+        fetch(rig, f"{web.url}/file", rig.place)
+
+
+@pytest.mark.parametrize("seed", range(1))
+def test_flips_and_cuts_on_the_way_are_caught_where_there_is_an_md5(
+    rig: Rig, web: WebServer, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload, "SMALL", 20_000)
+    chance = random.Random(seed)
+    web.files = {f"{i:03d}": chance.randbytes(chance.randrange(4_000, 30_000)) for i in range(60)}
+    expected = {f"127.0.0.1/{name}": data for name, data in web.files.items()}
+    for target in (rig.place, rig.folder / "back"):
+        with between(web.url, share=0.1, most=15, seed=seed) as proxy:
+            path = list_of(rig, proxy.url, web.files)
+            done = fetch(rig, path, target)
+            assert proxy.flipped + proxy.cut >= 3, "the proxy did its work"
+        assert (done.copied, done.left_out, done.conflicts, done.unverified) == (60, 0, 0, 0)
+    assert rig.stored() == files_in(rig.folder / "back") == expected
+
+
+def test_a_list_is_no_target_and_a_url_neither(rig: Rig, web: WebServer) -> None:
+    web.files["x"] = b"x"
+    with pytest.raises(BadRequest, match="nothing is written to"):
+        rig.sync(target=f"{web.url}/x")
+    with pytest.raises(TpujobError):
+        rig.sync(target="s3://bucket/x")
+
+
+def test_the_source_is_kept_with_the_object(rig: Rig, web: WebServer) -> None:
+    web.files["x"] = b"x"
+    fetch(rig, f"{web.url}/x", rig.place)
+    (facts,) = [one for page in rig.objects.pages(rig.bucket, "data/") for one in page]
+    assert facts.source.endswith("1 bytes")
+    assert json.dumps(facts.source).startswith('"\\"'), "the ETag, then the time"
+
+
+def test_an_empty_file_is_verified(rig: Rig, web: WebServer) -> None:
+    web.files["empty"] = b""
+    web.heads = False
+    for target in (rig.place, rig.folder / "back"):
+        done = fetch(rig, f"{web.url}/empty", target)
+        assert (done.copied, done.unverified) == (1, 0)
+    assert rig.stored() == files_in(rig.folder / "back") == {"empty": b""}
+
+
+def test_a_folder_is_no_list(rig: Rig, tmp_path: Path) -> None:
+    (tmp_path / "urls.tsv").write_text("https://h/x\n")
+    with pytest.raises(BadRequest, match="its first line is not"):
+        files_of(UrlList(str(tmp_path / "urls.tsv")))
+
+
+class Endless(BaseHTTPRequestHandler):
+    """Announces ten bytes and sends 64 MiB, unless the reader hangs up."""
+
+    most = 64 * MIB
+    sent = 0
+    how = ""
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "10")
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.send_response(206 if self.how == "part" else 200)
+        for name, value in {
+            "chunks": {"Content-Length": "10", "Transfer-Encoding": "chunked"},
+            "part": {"Content-Length": str(1 << 40), "Content-Range": "bytes 0-9/10"},
+        }[self.how].items():
+            self.send_header(name, value)
+        self.end_headers()
+        piece = bytes(MIB)
+        if self.how == "chunks":
+            piece = b"%x\r\n%b\r\n" % (MIB, piece)
+        while Endless.sent < self.most:
+            try:
+                self.wfile.write(piece)
+            except OSError:
+                return
+            Endless.sent += MIB
+
+
+@pytest.mark.parametrize("how", ["chunks", "part"])
+@pytest.mark.parametrize("small", [True, False])
+def test_a_server_that_sends_without_end_is_stopped_at_the_size_that_it_announced(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, how: str, small: bool
+) -> None:
+    monkeypatch.setattr(upload, "SMALL", 1000 if small else 1)
+    monkeypatch.setattr(Endless, "how", how)
+    monkeypatch.setattr(Endless, "sent", 0)
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Endless)
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    url = f"http://127.0.0.1:{http.server_address[1]}/x"
+    try:
+        for target in (rig.place, rig.folder / "back"):
+            problem = named(fetch(rig, url, target).problems)["x"]
+            assert "more than the 10 bytes" in problem or "in chunks" in problem
+    finally:
+        http.shutdown()
+        thread.join()
+        http.server_close()
+    assert Endless.sent < Endless.most, "they were read to the end"
+    assert rig.stored() == {}
+    assert set(files_in(rig.folder / "back")) <= {".tpujob-parts/lock"}

@@ -1,0 +1,972 @@
+"""`deploy/`: what the scripts ask Google for, with a stand-in for gcloud; and what the image is made of.
+
+No account is needed, so nothing here proves that Google agrees. It proves that gcloud's parser takes every command
+(where the Cloud SDK is installed), that no role is wider than the table, that the scripts end well wherever an earlier
+run stopped, and that the image holds what the backend imports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.gcloud_project import LOOKS, REGION, Parser, Project, State, parser
+from tests.support.paths import ROOT
+from tpujob.config import context as contexts
+from tpujob.config import settings
+from tpujob.doctor.access import TPU_PERMISSIONS
+from tpujob.doctor.quota import LIMITS_TAKE, USE_TAKES
+from tpujob.domain import access
+from tpujob.service.backend.health import LATE
+from tpujob.web import deployed
+from tpujob.web.events import StreamTimes
+from tpujob.web.middleware import connections
+from tpujob.web.middleware.limits import OPEN_PATHS, Limits
+
+__all__ = ["parser"]  # a fixture
+DEPLOY = ROOT / "deploy"
+#: stands for the command of whoever runs the scripts
+TPUJOB = r"""#!/bin/sh
+echo "tpujob $*" >> "$RECORD.members"
+exit "${MEMBERS:-0}"
+"""
+#: who may be given which role, and no other one
+ALLOWED = {
+    "tpujob-backend": {
+        "projects/my-lab-4711/roles/tpujobBackend",
+        "projects/my-lab-4711/roles/tpujobKeys",
+        "roles/datastore.user",
+        "roles/iam.serviceAccountUser",
+        "roles/iap.tunnelResourceAccessor",
+        "roles/logging.logWriter",
+        "roles/secretmanager.secretAccessor",
+        "roles/storage.legacyBucketReader",
+        "roles/storage.objectUser",
+        "roles/tpu.viewer",
+    },
+    "tpujob-vm": {
+        "roles/logging.logWriter",
+        "roles/monitoring.metricWriter",
+        "roles/storage.objectUser",
+    },
+    "tpujob-tick": {"roles/run.invoker"},
+    "tpujob-build": {
+        "roles/artifactregistry.writer",
+        "roles/logging.logWriter",
+        "roles/storage.objectViewer",
+    },
+    "ada": {"roles/run.invoker"},
+}
+#: roles of a whole project; the others are given on one resource
+OF_THE_PROJECT = {
+    "projects/my-lab-4711/roles/tpujobBackend",
+    "projects/my-lab-4711/roles/tpujobKeys",
+    "roles/datastore.user",
+    "roles/iap.tunnelResourceAccessor",
+    "roles/logging.logWriter",
+    "roles/monitoring.metricWriter",
+    "roles/storage.objectViewer",
+    "roles/tpu.viewer",
+}
+CONDITIONAL = {
+    "projects/my-lab-4711/roles/tpujobKeys",
+    "roles/datastore.user",
+    "roles/iap.tunnelResourceAccessor",
+    "roles/storage.objectViewer",
+}
+CLIENT = "1234-lab.apps.googleusercontent.com"
+LAB = f"""name: lab
+ssh: iap  # by tunnels
+buckets:
+  europe-west4: gs://my-lab-europe
+  us-central2: "gs://my-lab-us"
+sign_in:
+  client_id: {CLIENT}
+  client_secret: GOCSPX-x
+"""
+IAP = (
+    f"{LAB}  iap_audience: /projects/123456789/locations/europe-west4/services/tpujob\ndoor: iap\n"
+)
+#: the two names that Cloud Run gives one service; the second cannot be known before it is there
+NAMED = "https://tpujob-123456789.europe-west4.run.app"
+HASHED = "https://tpujob-yuquaflafa-ez.a.run.app"
+TICKS = "https://tpujob-ticks-123456789.europe-west4.run.app"
+
+
+BASE = "mirror.example/python:3.11-slim@sha256:" + "0a" * 32
+
+
+@dataclass
+class Desk:
+    """Somebody who runs the scripts."""
+
+    folder: Path
+    env: dict[str, str]
+    project: Project
+    set_up: State = field(default_factory=State)  #: the state after setup.sh
+
+    def run(self, script: str, *words: str, code: int | tuple[int, ...] = 0, **more: str) -> str:
+        """Its output. Fails when it ends otherwise, or asks for something that gcloud would not understand."""
+        with self.project.lock:
+            process = subprocess.Popen(
+                [DEPLOY / script, *words],
+                env={**self.env, **more},
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            self.project.script = process.pid
+        text, _ = process.communicate(timeout=120)
+        assert not self.project.malformed, self.project.malformed
+        assert process.returncode in (code if isinstance(code, tuple) else (code,)), text
+        return text
+
+    def asked(self) -> list[list[str]]:
+        """Every call of gcloud so far, without what all have in common."""
+        return self.project.calls
+
+    def changes(self) -> list[str]:
+        return [" ".join(words) for words in self.asked() if not set(LOOKS) & set(words)]
+
+
+@pytest.fixture
+def empty(tmp_path: Path, parser: Parser | None) -> Iterator[Desk]:
+    """At a project in which nothing was done."""
+    with _desk(tmp_path, parser) as desk:
+        yield desk
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory, parser: Parser | None) -> Iterator[Desk]:
+    """Where an empty project was set up and deployed to once."""
+    with _desk(tmp_path_factory.mktemp("done"), parser) as desk:
+        desk.run("setup.sh")
+        desk.set_up = copy.deepcopy(desk.project.state)
+        desk.run("up.sh", WAKE="called")
+        yield desk
+
+
+@pytest.fixture
+def desk(empty: Desk, done: Desk) -> Desk:
+    """At a project that is set up, with nothing deployed."""
+    empty.project.state = copy.deepcopy(done.set_up)
+    return empty
+
+
+@pytest.fixture
+def running(empty: Desk, done: Desk) -> Desk:
+    """At a project that is deployed to."""
+    empty.project.state = copy.deepcopy(done.project.state)
+    return empty
+
+
+@contextlib.contextmanager
+def _desk(tmp_path: Path, parser: Parser | None) -> Iterator[Desk]:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "tpujob").write_text(TPUJOB)
+    (tmp_path / "bin" / "tpujob").chmod(0o755)
+    (tmp_path / "lab.yaml").write_text(LAB)
+    with Project(tmp_path, parser) as project:
+        env = {
+            **project.env,
+            "PATH": f"{tmp_path / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "POSIXLY_CORRECT": "1",
+            "TMPDIR": str(tmp_path),
+            "RECORD": str(tmp_path / "record"),
+            "PROJECT": "my-lab-4711",
+            "REGION": "europe-west4",
+            "CONTEXT_FILE": "lab.yaml",
+            "BUCKETS": "gs://my-lab-europe gs://my-lab-us",
+            "ADMIN": "ada@example.org",
+            "BASE": BASE,
+        }
+        yield Desk(tmp_path, env, project)
+
+
+def test_no_account_gets_more_roles_than_the_table_says(done: Desk) -> None:
+    given: dict[str, set[str]] = {}
+    for words in done.asked():
+        if "add-iam-policy-binding" not in words:
+            continue
+        flags = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
+        kind, _, who = flags["member"].partition(":")
+        assert kind in ("serviceAccount", "user"), (
+            f"{flags['member']} is everybody, or a whole domain"
+        )
+        given.setdefault(who.partition("@")[0], set()).add(flags["role"])
+        if words[0] == "projects":
+            if "/secrets/tpujob-s-" in flags.get("condition", ""):
+                assert who.startswith("tpujob-backend@"), "nobody else reads what users have set"
+            assert flags["role"] in OF_THE_PROJECT, words
+            assert kind == "serviceAccount", f"{who} reads secrets, or more, of the whole project"
+        if flags["role"] in CONDITIONAL:
+            assert "expression=" in flags["condition"], f"{flags['role']} without a condition"
+    assert given == ALLOWED
+    text = "".join(path.read_text() for path in DEPLOY.iterdir())
+    assert not re.search(r"allUsers|allAuthenticatedUsers|roles/(owner|editor)|keys create", text)
+
+
+def test_people_lose_the_keys_of_slices_that_they_once_were_given(done: Desk) -> None:
+    (taken,) = (words for words in done.asked() if "remove-iam-policy-binding" in words)
+    assert {"--member=user:ada@example.org", "--role=roles/secretmanager.secretAccessor"} <= {
+        *taken
+    }
+    assert "/secrets/tpujob-tj-" in next(word for word in taken if word.startswith("--condition="))
+
+
+def test_the_role_of_the_backend_is_what_doctor_looks_for() -> None:
+    role = yaml.safe_load((DEPLOY / "backend-role.yaml").read_text())
+    keys = {"secretmanager.secrets.create", "secretmanager.secrets.list"}
+    quotas = {LIMITS_TAKE, USE_TAKES}
+    assert set(role["includedPermissions"]) == {*TPU_PERMISSIONS, *keys, *quotas}
+
+
+def test_a_second_deployment_creates_nothing_again(running: Desk) -> None:
+    before = copy.deepcopy(running.project.state)
+    running.run("setup.sh")
+    running.run("up.sh", WAKE="called")
+    made = [line for line in running.changes() if re.search(r"\bcreate\b", line)]
+    assert all(line.startswith("firestore indexes composite create") for line in made), made
+    assert not any("undelete" in line for line in running.changes())
+    assert any("scheduler jobs update http tpujob-tick" in line for line in running.changes())
+    replaced = [line for line in running.changes() if line.startswith("run services replace")]
+    assert len(replaced) == 1, "its names were known before"
+    assert _deployed(running).url == [NAMED, HASHED]
+    assert without_revisions(running) == without_revisions(running, before)
+
+
+def without_revisions(desk: Desk, state: State | None = None) -> State:
+    """What the project holds, but for how often the service was deployed, and when its image was built."""
+    state = copy.deepcopy(state or desk.project.state)
+    for revisions in state.services.values():
+        del revisions[:-1]
+        revisions[0]["spec"]["template"]["spec"]["containers"][0]["image"] = "an image"
+    return state
+
+
+def test_scripts_go_on_after_every_cut(
+    empty: Desk, tmp_path_factory: pytest.TempPathFactory, parser: Parser | None
+) -> None:
+    """Each run is killed one step later than the one before; in the end everything is as after runs without a cut."""
+    with _desk(tmp_path_factory.mktemp("clean"), parser) as clean:
+        runs = ["setup.sh", "up.sh", "join.sh", "leave.sh", "remove.sh"]
+        words = {"join.sh": ["ben@example.org", "viewer"], "leave.sh": ["ben@example.org"]}
+        more = {"WAKE": "called", "PROGRAMS": "own", "YES": "1"}
+        for desk in (clean, empty):
+            (desk.folder / "lab.yaml").write_text(IAP)
+        for script in runs:
+            made = clean.project.steps
+            clean.run(script, *words.get(script, []), **more)
+            for cut in range(1, clean.project.steps - made + 1):
+                empty.project.cut_after = empty.project.steps + cut
+                empty.run(script, *words.get(script, []), code=(-9, 0), **more)
+            empty.project.cut_after = 0
+            empty.run(script, *words.get(script, []), **more)
+            assert without_revisions(empty) == without_revisions(clean), script
+
+
+def test_everything_can_be_removed_from_a_project_in_which_nothing_was_done(empty: Desk) -> None:
+    empty.run("remove.sh", YES="1")
+    empty.run("leave.sh", "ben@example.org")
+    assert empty.project.state == State()
+    assert "run deploy/setup.sh first" in empty.run("up.sh", code=2)
+
+
+def test_what_google_does_not_know_yet_is_tried_again(empty: Desk) -> None:
+    empty.project.lag = 2
+    said = empty.run("setup.sh")
+    assert "grant, API or index works; trying again in 5 s" in said
+    empty.run("up.sh")
+    empty.run("join.sh", "ben@example.org", "viewer", PROGRAMS="own")
+    assert {*empty.project.slept} <= {5.0, 10.0, 15.0, 30.0}
+    empty.project.slept.clear()
+    empty.project.refuse = lambda words: "HTTPError 403" if "services replace" in words else None
+    assert "HTTPError 403" in empty.run("up.sh", code=1)
+    assert sum(empty.project.slept) == 120, "and not for ever"
+    empty.project.slept.clear()
+    empty.project.refuse = lambda words: "a quota" if "services replace" in words else None
+    assert "a quota" in empty.run("up.sh", code=1)
+    assert not empty.project.slept, "of other errors the first one is told"
+
+
+def test_changes_of_indexes_that_hinder_each_other_are_tried_again(empty: Desk) -> None:
+    answers = iter(["", "", "ABORTED: Too much contention on these documents. Please try again."])
+    empty.project.refuse = lambda words: next(answers, "") if "indexes composite" in words else None
+    said = empty.run("setup.sh")
+    assert empty.project.slept == [5]
+    assert "trying again in 5 s" in said
+    made = json.loads((DEPLOY / "firestore.indexes.json").read_text())["indexes"]
+    assert len(empty.project.state.indexes) == len(made)
+
+
+def test_an_answer_that_does_not_say_what_is_there_ends_a_script(desk: Desk) -> None:
+    desk.project.refuse = lambda words: "503" if "secrets describe" in words else None
+    assert "503" in desk.run("setup.sh", code=1)
+    assert not any(line.startswith("secrets create") for line in desk.changes())
+
+
+@pytest.mark.skipif(shutil.which("gcloud") is None, reason="NOT TESTED: gcloud is not installed")
+def test_the_parser_of_gcloud_refuses_what_it_does_not_know(
+    parser: Parser | None, tmp_path: Path
+) -> None:
+    assert parser
+    at = ["firestore", "indexes", "fields", "update", "at", "--collection-group=events"]
+    scoped = [*at, "--index=order=descending,query-scope=collection-group"]
+    assert "query-scope" in parser.refusal(folder=str(tmp_path), words=scoped)
+    assert parser.refusal(folder=str(tmp_path), words=[*at, "--index=order=descending"]) == ""
+    (tmp_path / "service.yaml").write_text("kind: Service\nspec: {trafic: []}\n")
+    replace = ["run", "services", "replace", "service.yaml"]
+    assert "trafic" in parser.refusal(folder=str(tmp_path), words=replace)
+    assert "indexs" in parser.refusal(field={"indexConfig": {"indexs": []}})
+
+
+@pytest.mark.skipif(shutil.which("gcloud") is None, reason="NOT TESTED: gcloud is not installed")
+def test_the_parser_of_gcloud_takes_each_command_of_the_guide(
+    tmp_path: Path, parser: Parser
+) -> None:
+    text = (DEPLOY / "README.md").read_text()
+    lines = map("".join, re.findall(r"^gcloud (.*)$|`gcloud ([^`]*)`", text, re.MULTILINE))
+    commands = [line for line in lines if "--" in line or "auth" in line]  # others are only named
+    assert len(commands) > 8
+    for line in commands:
+        words = shlex.split(line.replace("$REGION", REGION), comments=True)
+        assert not parser.refusal(folder=str(tmp_path), words=words), line
+
+
+def test_a_new_context_is_stored_and_old_ones_are_destroyed(desk: Desk) -> None:
+    for notes in ("one", "two", "three"):
+        (desk.folder / "lab.yaml").write_text(f"{LAB}notes: {notes}\n")
+        desk.run("setup.sh")
+    kept = desk.project.state.secrets["tpujob-context"]
+    assert kept == [None, None, f"{LAB}notes: two\n", f"{LAB}notes: three\n"]
+
+
+def test_the_context_says_where_secrets_lie(empty: Desk) -> None:
+    (empty.folder / "lab.yaml").write_text(f"{LAB}secret_region: europe-west4\n")
+    empty.run("setup.sh")
+    assert empty.project.state.replication == {"tpujob-context": "europe-west4"}
+
+
+def test_the_database_cannot_be_deleted_by_mistake_and_keeps_its_past(desk: Desk) -> None:
+    assert desk.project.state.databases == {"(default)": ("delete_protection", "enable_pitr")}
+    desk.project.state.databases["(default)"] = ()  # of an earlier version
+    desk.run("setup.sh")
+    assert desk.project.state.databases == {"(default)": ("delete_protection", "enable_pitr")}
+    assert "--no-delete-protection" in desk.run("remove.sh", YES="1")
+
+
+def test_images_go_but_not_those_to_go_back_to(desk: Desk) -> None:
+    keep, delete = desk.project.state.repositories["tpujob"]
+    assert (keep["action"]["type"], keep["mostRecentVersions"]["keepCount"]) == ("Keep", 10)
+    assert (delete["action"]["type"], delete["condition"]["olderThan"]) == ("Delete", "30d")
+
+
+def test_back_to_an_earlier_revision_until_the_next_deployment(running: Desk) -> None:
+    traffic = running.project.state.traffic
+    assert "tpujob-00001-abc" in running.run("back.sh")
+    running.run("back.sh", "tpujob-00001-abc")
+    assert traffic == {"tpujob": "tpujob-00001-abc=100"}
+    running.run("up.sh")
+    assert traffic == {"tpujob": "latest"}
+    running.run("back.sh", "tpujob-00002-abc")
+    running.run("back.sh", "latest")
+    assert traffic == {"tpujob": "latest"}
+    assert "neither a revision" in running.run("back.sh", "1", code=2)
+
+
+def test_setup_after_remove_takes_its_deleted_roles_back(running: Desk) -> None:
+    """Google keeps the id of a deleted role for weeks: it can neither be created nor updated."""
+    running.run("remove.sh", YES="1")
+    running.asked().clear()
+    running.run("setup.sh")
+    for role in ("tpujobBackend", "tpujobKeys"):
+        asked = [
+            line for line in running.changes() if line.startswith("iam roles") and role in line
+        ]
+        assert [line.split()[2] for line in asked] == ["undelete", "update"]
+    running.run("up.sh")
+
+
+def test_removing_twice_deletes_nothing_again(running: Desk) -> None:
+    running.run("remove.sh", YES="1")
+    running.asked().clear()
+    running.run("remove.sh", YES="1")
+    assert running.changes() == []
+
+
+def test_every_index_of_the_file_is_created(done: Desk) -> None:
+    asked = [line for line in done.changes() if line.startswith("firestore indexes composite")]
+    wanted = json.loads((DEPLOY / "firestore.indexes.json").read_text())["indexes"]
+    assert len(asked) == len(wanted) > 0
+    for index, line in zip(wanted, asked, strict=True):
+        for one in index["fields"]:
+            assert f"field-path={one['fieldPath']},order={one['order'].lower()}" in line
+
+
+def test_every_field_gets_the_indexes_that_it_needs_and_no_others(done: Desk) -> None:
+    made = done.project.state.fields
+    assert made.pop("events/at") == {
+        "indexConfig": {
+            "indexes": [
+                {
+                    "queryScope": "COLLECTION_GROUP",
+                    "fields": [{"fieldPath": "at", "order": "DESCENDING"}],
+                }
+            ]
+        }
+    }
+    wanted = json.loads((DEPLOY / "firestore.indexes.json").read_text())["fieldOverrides"]
+    without = {
+        f"{one['collectionGroup']}/{one['fieldPath']}" for one in wanted if not one["indexes"]
+    }
+    assert made == {name: {"indexConfig": {"indexes": []}} for name in without}
+
+
+@pytest.mark.parametrize("written", ["", "ssh: external\n"])
+def test_hosts_with_an_open_port_22_are_refused_before_anything_is_done(
+    desk: Desk, written: str
+) -> None:
+    """Cloud Run calls from changing addresses, so a firewall would have to let everybody in."""
+    (desk.folder / "lab.yaml").write_text(f"name: lab\n{written}")
+    said = desk.run("setup.sh", code=2)
+    assert "open to the world" in said
+    assert "ssh: internal" in said
+    assert desk.asked() == []
+
+
+def test_no_script_opens_a_firewall() -> None:
+    text = "".join(path.read_text() for path in DEPLOY.glob("*.*"))
+    assert not re.search(r"firewall-rules|0\.0\.0\.0/0", text)
+
+
+def test_the_build_has_an_account_of_its_own(done: Desk) -> None:
+    account = "tpujob-build@my-lab-4711.iam.gserviceaccount.com"
+    (submitted,) = (line for line in done.changes() if line.startswith("builds submit"))
+    assert f"--service-account=projects/my-lab-4711/serviceAccounts/{account}" in submitted
+    (reads,) = (line for line in done.changes() if "roles/storage.objectViewer" in line)
+    assert "/buckets/my-lab-4711_cloudbuild/" in reads
+    (writes,) = (line for line in done.changes() if "roles/artifactregistry.writer" in line)
+    assert writes.startswith("artifacts repositories add-iam-policy-binding tpujob ")
+    build = yaml.safe_load((DEPLOY / "cloudbuild.yaml").read_text())
+    assert build["options"]["logging"] == "CLOUD_LOGGING_ONLY", "an account's own build needs it"
+
+
+def test_the_image_is_built_on_a_base_by_its_digest(desk: Desk) -> None:
+    for moving in (
+        "python:3.11-slim",
+        "python",
+        "python@sha256:12",
+        "x,_IMAGE=y@sha256:" + "0" * 64,
+    ):
+        assert "name a digest" in desk.run("up.sh", code=2, BASE=moving)
+        assert "name a digest" in desk.run("up.sh", code=2, BUILDER=moving)
+    assert "BASE is not set" in desk.run("up.sh", code=2, BASE="")
+    assert desk.asked() == []
+    builder = "mirror.example/docker@sha256:" + "0b" * 32
+    desk.run("up.sh", BUILDER=builder)
+    desk.run("up.sh", BASE="", UNPINNED="1")
+    pinned, moving = (line for line in desk.changes() if line.startswith("builds submit"))
+    assert f",_BASE={BASE},_BUILDER={builder} " in pinned
+    assert "_BASE" not in moving
+    build = yaml.safe_load((DEPLOY / "cloudbuild.yaml").read_text())
+    assert "BASE=${_BASE}" in build["steps"][0]["args"]
+    assert set(_dockerfile("FROM")) == {"${BASE} AS packages", "${BASE}"}
+
+
+@pytest.mark.parametrize(
+    ("given", "interface", "egress"),
+    [
+        ({}, None, None),
+        ({"NETWORK": "default"}, {"network": "default"}, "private-ranges-only"),
+        (
+            {"NETWORK": "lab-net", "SUBNET": "lab-eu", "VPC_EGRESS": "all-traffic"},
+            {"network": "lab-net", "subnetwork": "lab-eu"},
+            "all-traffic",
+        ),
+        (
+            {"SUBNET": "projects/host-1/regions/europe-west4/subnetworks/a"},
+            {"subnetwork": "projects/host-1/regions/europe-west4/subnetworks/a"},
+            "private-ranges-only",
+        ),
+    ],
+)
+def test_the_way_into_a_network_is_a_switch(
+    desk: Desk, given: dict[str, str], interface: dict[str, str] | None, egress: str | None
+) -> None:
+    desk.run("up.sh", **given)
+    annotations = _service(desk)["spec"]["template"]["metadata"]["annotations"]
+    found = annotations.get("run.googleapis.com/network-interfaces")
+    assert (json.loads(found) if found else None) == ([interface] if interface else None)
+    assert annotations.get("run.googleapis.com/vpc-access-egress") == egress
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"VPC_EGRESS": "none", "NETWORK": "x"}, "private-ranges-only or all-traffic"),
+        ({"VPC_EGRESS": "all-traffic"}, "NETWORK is not set"),
+        ({"NETWORK": "a'b"}, "are names"),
+        ({"SUBNET": "a|b"}, "are names"),
+    ],
+)
+def test_a_wrong_way_is_refused_before_anything_is_done(
+    desk: Desk, given: dict[str, str], said: str
+) -> None:
+    assert said in desk.run("up.sh", code=2, **given)
+    assert desk.asked() == []
+
+
+def test_the_first_deployment_tells_the_backend_the_name_that_nobody_knew_before(
+    done: Desk,
+) -> None:
+    replaced = [line for line in done.changes() if line.startswith("run services replace")]
+    assert len(replaced) == 2
+    assert _deployed(done).url == [NAMED, HASHED]
+
+
+def _service(desk: Desk) -> dict[str, Any]:
+    """As it was deployed last."""
+    return desk.project.state.services["tpujob"][-1]
+
+
+def _deployed(desk: Desk, service: Any = None) -> argparse.Namespace:
+    """What the deployed backend is told."""
+    (container,) = (service or _service(desk))["spec"]["template"]["spec"]["containers"]
+    words = [*_entrypoint()[3:], *container["args"]]
+    return deployed._options(words)  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize(("wake", "least", "jobs"), [("always", "1", 0), ("called", "0", 2)])
+def test_the_service_file_is_filled_in(desk: Desk, wake: str, least: str, jobs: int) -> None:
+    said = desk.run("up.sh", WAKE=wake)
+    service = _service(desk)
+    template = service["spec"]["template"]
+    annotations = template["metadata"]["annotations"]
+    assert annotations["autoscaling.knative.dev/minScale"] == least
+    assert annotations["run.googleapis.com/cpu-throttling"] == str(wake == "called").lower()
+    (container,) = template["spec"]["containers"]
+    assert ("livenessProbe" in container) == (wake == "always"), "else the loop does not run"
+    assert container["image"].startswith("europe-west4-docker.pkg.dev/my-lab-4711/tpujob/backend:")
+    assert NAMED in said
+    options = _deployed(desk)
+    assert options.only_called == (wake == "called")
+    assert options.url[0] == NAMED, "which Cloud Scheduler's tokens are for"
+    tick = "tpujob-tick@my-lab-4711.iam.gserviceaccount.com"
+    assert options.tick_account == (tick if wake == "called" else "")
+    assert options.admin == "ada@example.org"
+    (mount,), (volume,) = container["volumeMounts"], template["spec"]["volumes"]
+    path = f"{mount['mountPath']}/{volume['secret']['items'][0]['path']}"
+    assert str(options.context_file) == path
+    assert not re.search(r"[A-Z]{5,}", json.dumps(service)), "something was not filled in"
+    scheduled = [line for line in desk.changes() if line.startswith("scheduler jobs create http")]
+    assert len(scheduled) == jobs
+    assert all(f"--oidc-token-audience={NAMED}" in line for line in scheduled)
+
+
+def test_the_service_admits_what_the_backend_serves() -> None:
+    """Cloud Run would refuse, or cut off, what the limits of the process let in."""
+    spec = yaml.safe_load((DEPLOY / "service.yaml").read_text())["spec"]["template"]["spec"]
+    limits, (container,) = Limits(), spec["containers"]
+    short_calls = limits.at_once
+    most = limits.lives + limits.streams + short_calls
+    assert most <= spec["containerConcurrency"] <= connections.MOST
+    assert spec["timeoutSeconds"] >= StreamTimes().life + 60
+    assert spec["timeoutSeconds"] >= limits.upload_s
+    assert spec["timeoutSeconds"] <= 3600, "Cloud Run has no longer one"
+    for name in ("startupProbe", "livenessProbe"):
+        assert container[name]["httpGet"]["path"] in OPEN_PATHS - {"/healthz"}, (
+            "which Cloud Run keeps"
+        )
+        assert container[name]["timeoutSeconds"] <= container[name]["periodSeconds"]
+    start, alive = container["startupProbe"], container["livenessProbe"]
+    assert start["periodSeconds"] * start["failureThreshold"] <= 240, "Cloud Run allows no more"
+    assert alive["periodSeconds"] * alive["failureThreshold"] >= LATE, (
+        "one late pass is no dead loop"
+    )
+
+
+def test_missing_settings_are_reported_before_anything_is_done(desk: Desk) -> None:
+    assert "BUCKETS is not set" in desk.run("setup.sh", code=2, BUCKETS="")
+    assert "PROJECT is not set" in desk.run("up.sh", code=2, PROJECT="")
+    assert "ADMIN is not set" in desk.run("up.sh", code=2, ADMIN="")
+    assert "CONTEXT_FILE is not set" in desk.run("up.sh", code=2, CONTEXT_FILE="")
+    assert "no e-mail address" in desk.run("up.sh", code=2, ADMIN='ada"|x')
+    assert "always or called" in desk.run("up.sh", code=2, WAKE="sometimes")
+    assert "no job runs" in desk.run("remove.sh", code=2)
+    assert desk.asked() == []
+
+
+def test_nothing_but_what_holds_jobs_is_left(running: Desk) -> None:
+    running.run("join.sh", "ben@example.org", "viewer", PROGRAMS="own")
+    state = running.project.state
+    state.secrets["tpujob-s-uid_3a1000-HF_TOKEN"] = ["x"]
+    running.asked().clear()
+    running.run("remove.sh", YES="1")
+    assert not [line for line in running.changes() if "firestore" in line or "buckets" in line]
+    assert state.databases == {"(default)": ("delete_protection", "enable_pitr")}
+    left = (state.accounts, state.secrets, state.services, state.repositories, state.jobs)
+    assert not any(left), left
+    assert all(state.roles.values())
+
+
+# Who comes in, and who leaves ----------------------------------------------------------------------------------------
+
+
+def members(desk: Desk) -> list[str]:
+    file = desk.folder / "record.members"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.mark.parametrize("context", [LAB, IAP], ids=["iam", "iap"])
+@pytest.mark.parametrize("programs", ["shared", "own"])
+@pytest.mark.parametrize("who", ["ben@example.org", "ci@my-lab-4711.iam.gserviceaccount.com"])
+def test_somebody_who_leaves_has_nothing_afterwards(
+    desk: Desk, context: str, programs: str, who: str
+) -> None:
+    (desk.folder / "lab.yaml").write_text(context)
+    desk.run("setup.sh")
+    desk.run("up.sh")
+    desk.project.state.accounts.add("ci@my-lab-4711.iam.gserviceaccount.com")
+    before = copy.deepcopy(desk.project.state)
+    desk.run("join.sh", who, "submitter", PROGRAMS=programs)
+    given = desk.project.state.bindings - before.bindings
+    assert [one for one in given if who in one[1]]
+    assert len(given) == (6 if programs == "own" else 1)
+    desk.run("setup.sh")  # beside the conditions of their account
+    desk.run("leave.sh", who)
+    assert desk.project.state == before
+    assert members(desk) == [f"tpujob members add {who} submitter", f"tpujob members remove {who}"]
+    made = [
+        words[3] for words in desk.asked() if words[:3] == ["iam", "service-accounts", "create"]
+    ]
+    gone = [
+        words[3] for words in desk.asked() if words[:3] == ["iam", "service-accounts", "delete"]
+    ]
+    assert gone == [f"{name}@my-lab-4711.iam.gserviceaccount.com" for name in made]
+    assert bool(made) == (programs == "own")
+
+
+@pytest.mark.parametrize(
+    ("context", "given"),
+    [(LAB, "run services add-iam-policy-binding tpujob --region=europe-west4 "
+      "--member=user:ben@example.org --role=roles/run.invoker"),
+     (IAP, "beta iap web add-iam-policy-binding --resource-type=cloud-run --service=tpujob --region=europe-west4 "
+      "--member=user:ben@example.org --role=roles/iap.httpsResourceAccessor"),
+     (f"{LAB}door: public\n", "")],
+    ids=["iam", "iap", "public"],
+)  # fmt: skip
+def test_people_get_one_role_on_the_service_and_nothing_else(
+    running: Desk, context: str, given: str
+) -> None:
+    """With the door `public` not even that: the list of members alone decides."""
+    desk = running
+    (desk.folder / "lab.yaml").write_text(context)
+    desk.run("join.sh", "ben@example.org", "viewer")
+    (taken,) = (line for line in desk.changes() if "remove-iam-policy-binding" in line)
+    assert "--role=roles/secretmanager.secretAccessor" in taken, "what earlier versions gave"
+    assert [line for line in desk.changes() if line != taken] == ([given] if given else [])
+
+
+def test_an_account_that_keeps_a_binding_is_deleted_all_the_same(running: Desk) -> None:
+    accounts = running.project.state.accounts
+    before = {*accounts}
+    running.run("join.sh", "ben@example.org", "viewer", PROGRAMS="own")
+    (own,) = accounts - before
+    unwilling = re.compile("gs://my-lab-europe|remove-iam.*run.invoker")
+    running.project.refuse = lambda words: "503" if unwilling.search(words) else None
+    said = running.run("leave.sh", "ben@example.org", code=1)
+    assert accounts == before
+    assert f"some bindings of {own} could not be removed" in said
+    (kept,) = [line for line in said.splitlines() if line.startswith("  ")]
+    assert "roles/run.invoker" in kept, "what a second run can still take away"
+    running.project.refuse = lambda _: None
+    assert "has nothing here any more" in running.run("leave.sh", "ben@example.org")
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    ["PERMISSION_DENIED: Permission 'iam.serviceAccounts.get' denied on resource (or it may not exist).",
+     "User [ben@example.org] does not have permission to access it (or it may not exist)"],
+)  # fmt: skip
+def test_a_refusal_is_not_taken_for_something_that_is_gone(running: Desk, refusal: str) -> None:
+    running.run("join.sh", "ben@example.org", "viewer", PROGRAMS="own")
+    before = copy.deepcopy(running.project.state)
+    running.project.refuse = lambda _: refusal
+    assert "nothing here any more" not in running.run("leave.sh", "ben@example.org", code=1)
+    assert "Gone" not in running.run("remove.sh", YES="1", code=1)
+    assert running.project.state == before
+
+
+def test_an_account_of_ones_own_reaches_ones_own_folder(running: Desk) -> None:
+    desk = running
+    said = desk.run("join.sh", "ben@example.org", "submitter", PROGRAMS="own")
+    (made,) = (words[3] for words in desk.asked() if "create" in words)
+    assert re.fullmatch(r"tpujob-vm-ben-[0-9a-f]{6}", made)
+    account = f"{made}@my-lab-4711.iam.gserviceaccount.com"
+    assert f"    ben@example.org: {account}" in said
+    given = [words for words in desk.asked() if f"--member=serviceAccount:{account}" in words]
+    roles = sorted(
+        word.removeprefix("--role=") for words in given for word in words if "--role=" in word
+    )
+    logs = ["roles/logging.logWriter", "roles/monitoring.metricWriter"]
+    assert roles == [*logs, "roles/storage.objectUser", "roles/storage.objectUser"]
+    for bucket in ("my-lab-europe", "my-lab-us"):
+        (condition,) = (
+            condition
+            for on, who, _, condition in desk.project.state.bindings
+            if f"gs://{bucket}" in on and account in who
+        )
+        folder = "my-lab-4711-fs/u/ben-at-example.org/"
+        assert f"startsWith('projects/_/buckets/{bucket}/objects/{folder}')" in condition
+        assert f"'').startswith('{folder}')".lower() in condition.lower(), "and lists no other"
+    (be,) = (words for words in desk.asked() if "--role=roles/iam.serviceAccountUser" in words)
+    assert be[:4] == ["iam", "service-accounts", "add-iam-policy-binding", account]
+    assert "--member=serviceAccount:tpujob-backend@my-lab-4711.iam.gserviceaccount.com" in be
+
+
+def shell(desk: Desk, command: str, **more: str) -> str:
+    script = f"source {DEPLOY}/common.sh; {command}"
+    env = {**desk.env, **more}
+    return subprocess.run(
+        ["bash", "-c", script, str(DEPLOY / "test.sh")],
+        env=env, cwd=desk.folder, capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["ada@example.org", "a.b+c_d@x-y.example.co.uk", "__ada--@example.org",
+     "ci@my-lab-4711.iam.gserviceaccount.com", f"{'long' * 15}@example.org"],
+)  # fmt: skip
+def test_the_scripts_name_an_account_for_each_person_as_google_wants_ids(
+    desk: Desk, address: str
+) -> None:
+    account = shell(desk, f"programs_of {address}")
+    assert re.fullmatch(r"[a-z]([-a-z0-9]{4,28}[a-z0-9])", account), "as Google wants ids"
+
+
+WITH_HASH = access.slug("a+x@example.org")  #: with a hash at its end
+ODD_NAMES = [
+    "a+x@example.org", "a-x@example.org", "a_x@example.org", WITH_HASH,
+    WITH_HASH.replace("-at-", "@"), "a@example.org", "a-at-example.org", "a-at-example@org", "a@at@example.org",
+    "a-at-at-example.org", "@", "", "user", "-", "--a", "a", "a-", ".a", "é@example.org", "è@example.org", "É",
+    "\u212a", "k", "\u0130", "i", "a b", "a  b", "a\nb", "a\n", "a'b", 'a"b', "$HOME", "a*", "\U0001f600",
+    "ci@my-lab-4711.iam.gserviceaccount.com", "x" * 63, "x" * 64, "x" * 65,
+    *(f"{'long' * 15}{end}@example.org" for end in ("", "a", "b", "ab")),
+]  # fmt: skip
+
+
+def test_each_name_has_a_folder_of_its_own_and_the_scripts_know_it_as_the_backend_does(
+    desk: Desk,
+) -> None:
+    folders = {name: access.slug(name) for name in ODD_NAMES}
+    assert len(set(folders.values())) == len(set(ODD_NAMES))
+    assert all(re.fullmatch("[a-z0-9][a-z0-9._-]{0,62}", one) for one in folders.values())
+    names = {f"N{number}": name for number, name in enumerate(folders)}
+    each = " ".join(f'folder_of "${one}";' for one in names)
+    assert shell(desk, each, **names).splitlines() == list(folders.values())
+    assert access.slug("A-x@Example.org") == shell(desk, "folder_of A-x@Example.org")
+    assert access.slug("A-x@Example.org") == folders["a-x@example.org"]
+    assert folders["a-x@example.org"] == "a-x-at-example.org", (
+        "what can be read back stays as it was"
+    )
+
+
+@pytest.mark.parametrize(
+    ("project", "database"),
+    [("my-lab-4711", "(default)"), ("my-lab-4711", "jobs"), ("x" * 30, "jobs-of-everybody-here"),
+     ("example.com:my-lab-1", "(default)")],
+)  # fmt: skip
+def test_the_scripts_know_the_backends_folder_as_the_backend_does(
+    desk: Desk, project: str, database: str
+) -> None:
+    fields = {"name": "lab", "project": project, "zones": ["europe-west4-a"], "store": "firestore"}
+    made = contexts.make(fields | {"database": database})
+    (desk.folder / "lab.yaml").write_text(contexts.text(made))
+    wanted = contexts.owner(settings.load(desk.folder / "state"), made)
+    assert shell(desk, "owner", PROJECT=project) == wanted
+
+
+@pytest.mark.parametrize("code", ["1", "69", "77"])
+def test_whoever_cannot_be_taken_off_the_list_keeps_the_rest(running: Desk, code: str) -> None:
+    """Else the scripts would say that somebody has left who has not."""
+    desk = running
+    desk.run("leave.sh", "ben@example.org", code=1, MEMBERS=code)
+    assert desk.changes() == []
+    desk.run("leave.sh", "ben@example.org", MEMBERS="3")
+    assert len(desk.changes()) == 3, "whoever is on no list may still have the rest"
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "said"),
+    [("join.sh", ("ben@example.org", "owner"), "viewer, submitter or admin"),
+     ("join.sh", ("ben@example.org",), "viewer, submitter or admin"),
+     ("join.sh", ("group:lab@example.org", "viewer"), "no e-mail address"),
+     ("join.sh", ("Ben@example.org", "viewer"), "in small letters"),
+     ("leave.sh", ("ben",), "no e-mail address"),
+     ("leave.sh", (), "no e-mail address")],
+)  # fmt: skip
+def test_whoever_cannot_be_a_member_is_refused_before_anything_is_done(
+    desk: Desk, script: str, words: tuple[str, ...], said: str
+) -> None:
+    assert said in desk.run(script, *words, code=2)
+    assert desk.asked() == []
+    assert members(desk) == []
+
+
+# The door ------------------------------------------------------------------------------------------------------------
+
+
+def test_people_are_told_one_line(desk: Desk) -> None:
+    (said,) = (line for line in desk.run("up.sh").splitlines() if line.startswith("  tpujob use"))
+    assert said == f"  tpujob use {NAMED} --client-id {CLIENT} --client-secret GOCSPX-x"
+    (desk.folder / "lab.yaml").write_text(IAP)
+    assert f"{said} --door iap" in desk.run("up.sh").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("context", "switched"),
+    [(LAB, set()), (f"{LAB}door: public\n", {"invoker-iam-disabled"}),
+     (IAP, {"iap-enabled", "launch-stage"})],
+    ids=["iam", "public", "iap"],
+)  # fmt: skip
+def test_what_stands_in_front_is_a_switch_of_the_context(
+    desk: Desk, context: str, switched: set[str]
+) -> None:
+    (desk.folder / "lab.yaml").write_text(context)
+    desk.run("up.sh", WAKE="called")
+    found = _service(desk)["metadata"]["annotations"]
+    given = {name.removeprefix("run.googleapis.com/") for name in found}
+    assert given == {"ingress", "custom-audiences"} | switched
+    assert json.loads(found["run.googleapis.com/custom-audiences"]) == [CLIENT]
+    assert not re.search(r"[A-Z]{5,}", json.dumps(_service(desk)).replace("GOCSPX", ""))
+    of_people = [
+        line
+        for line in desk.changes()
+        if "add-iam-policy-binding" in line and "--member=user:ada@example.org" in line
+    ]
+    assert len(of_people) == (0 if "public" in context else 1)
+
+
+def test_behind_iap_the_scheduler_calls_a_service_of_its_own(desk: Desk) -> None:
+    (desk.folder / "lab.yaml").write_text(IAP)
+    desk.run("up.sh", WAKE="called")
+    (_, ticks) = desk.project.state.services["tpujob-ticks"]
+    assert "livenessProbe" not in ticks["spec"]["template"]["spec"]["containers"][0]
+    assert ticks["metadata"]["name"] == "tpujob-ticks"
+    assert not [name for name in ticks["metadata"]["annotations"] if "iap" in name]
+    options = _deployed(desk, ticks)
+    assert (options.door, options.only_called) == ("iam", True)
+    assert options.tick_account == "tpujob-tick@my-lab-4711.iam.gserviceaccount.com"
+    assert options.url == [TICKS, "https://tpujob-ticks-yuquaflafa-ez.a.run.app"]
+    assert _deployed(desk).tick_account == ""
+    invokers = {
+        (words[3], word.partition(":")[2])
+        for words in desk.asked()
+        if words[:3] == ["run", "services", "add-iam-policy-binding"]
+        for word in words
+        if word.startswith("--member=")
+    }
+    assert invokers == {
+        ("tpujob", "service-123456789@gcp-sa-iap.iam.gserviceaccount.com"),
+        ("tpujob-ticks", "tpujob-tick@my-lab-4711.iam.gserviceaccount.com"),
+    }
+    scheduled = [line for line in desk.changes() if line.startswith("scheduler jobs create http")]
+    assert len(scheduled) == 2
+    assert all(f"--uri={TICKS}/v1/tick" in line for line in scheduled)
+    assert all(f"--oidc-token-audience={TICKS}" in line for line in scheduled)
+
+
+def test_the_audience_of_iap_must_be_that_of_the_service(desk: Desk) -> None:
+    (desk.folder / "lab.yaml").write_text(IAP.replace("123456789", "1"))
+    said = desk.run("up.sh", code=2)
+    assert "iap_audience: /projects/123456789/locations/europe-west4/services/tpujob" in said
+    assert desk.changes() == []
+    (desk.folder / "lab.yaml").write_text(f"{LAB}door: open\n")
+    for script in ("setup.sh", "up.sh"):
+        assert "it can be iam, iap or public" in desk.run(script, code=2)
+
+
+def test_the_token_of_earlier_versions_goes_once_the_new_one_runs(desk: Desk) -> None:
+    desk.project.state.secrets["tpujob-token"] = ["x"]
+    desk.run("up.sh")
+    changes = desk.changes()
+    assert changes.index("secrets delete tpujob-token") > changes.index(
+        next(line for line in changes if line.startswith("run services replace"))
+    )
+
+
+# The image -----------------------------------------------------------------------------------------------------------
+
+
+def _dockerfile(word: str) -> list[str]:
+    text = (DEPLOY / "Dockerfile").read_text().replace("\\\n", " ")
+    return [line[len(word) :].strip() for line in text.splitlines() if line.startswith(f"{word} ")]
+
+
+def _entrypoint() -> list[str]:
+    return json.loads(_dockerfile("ENTRYPOINT")[0])
+
+
+def test_the_image_has_what_the_backend_needs_and_an_ordinary_user(tmp_path: Path) -> None:
+    """Its own COPY lines, into a folder instead of an image, with the packages of this machine."""
+    for line in _dockerfile("COPY"):
+        *sources, target = shlex.split(line)
+        if sources[0].startswith("--from"):
+            continue
+        place = tmp_path / target.lstrip("/")
+        for source in map(ROOT.joinpath, sources):
+            ignore = shutil.ignore_patterns("__pycache__")
+            if source.is_dir():
+                shutil.copytree(source, place, ignore=ignore)
+            else:
+                shutil.copy(source, place)
+    env = {"PYTHONPATH": str(tmp_path / "app"), "PATH": os.environ["PATH"]}
+    where = "import sys, tpujob, workloads, tpujob.web.deployed; print(tpujob.__file__)"
+    for words in (["-c", where], [*_entrypoint()[1:3], "--help"]):
+        done = subprocess.run(
+            [sys.executable, "-P", *words], env=env, cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert str(tmp_path) in done.stdout or "--only-called" in done.stdout
+    assert _dockerfile("USER")[-1] not in ("0", "root")
+
+
+def test_the_image_has_the_packages_that_the_tests_ran_with() -> None:
+    """`make lock` writes both; the image's has no program for a TPU in it."""
+    ours, every = (_locked(path / "requirements.lock") for path in (DEPLOY, ROOT))
+    assert ours, "nothing is locked"
+    different = {name for name, block in ours.items() if every.get(name) != block}
+    assert not different, f"run `make lock`: {different}"
+    assert not {"jax", "pytest", "flax"} & set(ours)
+    project: Any = _project()["dependencies"]
+    direct = {re.split(r"[<>=\[ ]", line)[0].lower() for line in project}
+    assert direct <= set(ours), f"run `make lock`: {direct - set(ours)}"
+
+
+def _project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def _locked(path: Path) -> dict[str, str]:
+    blocks = re.split(r"\n(?=\S)", path.read_text())
+    return {re.split(r"[ ;=\\]", block)[0]: block.strip() for block in blocks if block.strip()}

@@ -1,0 +1,277 @@
+"""Drills that come by themselves: what a seed brings, what a schedule may say, and both in a world's time."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.contract.emulator.world_rig import ZONE, Model
+from tests.support.tpu_rig import Cloud, queued, queued_state, until
+from tpujob.cli.commands.emulator import group as cli
+from tpujob.cli.commands.emulator import options
+from tpujob.emulator.client import EmulatorClient
+from tpujob.emulator.faults import PER_HOUR, PRESETS, chaos, commands, schedule
+from tpujob.emulator.faults.schedule import Step
+from tpujob.emulator.tpu.records import ApiError
+from tpujob.errors import BadRequest
+
+HOUR = 3600.0
+
+# What a seed brings --------------------------------------------------------------------------------------------------
+
+
+def test_a_seed_is_a_plan_and_the_same_one_on_every_machine() -> None:
+    first = [shown(step) for step in itertools.islice(chaos.steps(7, 1.0), 3)]
+    assert first == [
+        (134.988, "storage-error", "pick 673175811"),
+        (147.166, "storage-error", "pick 3138458493"),
+        (187.139, "oom", "pick 3723236131"),
+    ]
+    assert first != [shown(step) for step in itertools.islice(chaos.steps(8, 1.0), 3)]
+
+
+def shown(step: Step) -> tuple[float, str, str]:
+    return step.at, step.do, step.text
+
+
+def test_leaving_out_kinds_of_faults_does_not_move_the_others() -> None:
+    def first_day(only: tuple[str, ...] = ()) -> list[tuple[float, str, str]]:
+        return [shown(step) for step in chaos.steps(3, 1.0, only, 24 * HOUR)]
+
+    everything = first_day()
+    assert [at for at, _, _ in everything] == sorted(at for at, _, _ in everything)
+    for kind in PER_HOUR:
+        assert first_day((kind,)) == [step for step in everything if step[1] == kind]
+
+
+@pytest.mark.parametrize("rate", PRESETS.values())
+def test_a_plan_has_as_many_faults_as_were_asked_for(rate: float) -> None:
+    hours = 200
+    came = Counter(step.do for step in chaos.steps(1, rate, until=hours * HOUR))
+    for kind, per_hour in PER_HOUR.items():
+        mean = per_hour * rate * hours
+        assert abs(came[kind] - mean) < 5 * mean**0.5, f"{kind}: {came[kind]}, not about {mean}"
+
+
+def test_the_target_of_a_fault_follows_from_the_seed_and_what_is_there() -> None:
+    """Every command that chaos plans is one that the emulator takes."""
+    model = Model()
+    assert [chaos.aim(model.world, kind, 1) for kind in ("preempt", "stockout")] == [None, None]
+    model.ask("q")
+    model.ask("r")
+    model.go(20)
+    for step in itertools.islice(chaos.steps(5, 1.0), 400):
+        how = step.aim(model.world)
+        assert how == step.aim(model.world)
+        assert how is not None
+        assert step.do in commands.COMMANDS
+        assert (how.get("host") or 0) < 2
+
+
+# What a schedule may say ---------------------------------------------------------------------------------------------
+
+
+def test_a_schedule_is_read_in_the_words_of_the_command_line() -> None:
+    steps = schedule.parse(
+        [
+            {"at": "2m", "do": "stockout", "zone": ZONE, "for": "10m", "fail": "true"},
+            {"at": "30s", "do": "preempt", "target": "000042", "notice": "5s"},
+            {"at": 31, "do": "slow", "host": 1, "factor": "2.5"},
+            {"at": "1h", "do": "api-error", "method": "*", "code": "INTERNAL", "after": True},
+            {"at": "2h", "do": "break-host", "physical": f"{ZONE}-h003"},
+            {"at": "3h", "do": "break-host", "physical": f"{ZONE}-h003", "mend": "true"},
+            {"at": "4h", "do": "quota", "zone": ZONE, "type": "v4", "limit": "none"},
+        ]
+    )
+    assert [(s.at, s.do, s.aim(Model().world)) for s in steps] == [
+        (30, "preempt", {"target": "000042", "notice_s": 5}),
+        (31, "slow", {"host": 1, "factor": 2.5}),
+        (120, "stockout", {"zone": ZONE, "for_s": 600, "fail": True}),
+        (3600, "api-error", {"method": "*", "code": "INTERNAL", "after": True}),
+        (7200, "break-host", {"physical": f"{ZONE}-h003"}),
+        (10800, "break-host", {"physical": f"{ZONE}-h003", "mend": True}),
+        (14400, "quota", {"zone": ZONE, "type": "v4", "limit": None}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ({}, "a list of steps"),
+        ([], "a list of steps"),
+        (["preempt"], "step 1 is no mapping"),
+        ([{"at": "1s", "do": "tea"}], "step 1: do must be one of preempt"),
+        ([{"do": "preempt"}], "preempt needs at"),
+        ([{"at": "1s", "do": "preempt"}, {"at": "soon", "do": "oom"}], "step 2: at must be"),
+        ([{"at": "1s", "do": "preempt", "host": 1}], "preempt takes at, target, notice"),
+        ([{"at": "1s", "do": "slow"}], "slow needs factor"),
+        ([{"at": "1s", "do": "slow", "factor": "fast"}], "factor must be a number"),
+        ([{"at": "1s", "do": "hang", "off": "maybe"}], "off must be true or false"),
+        ([{"at": "1s", "do": "break-host", "physical": "x", "fault": "rust"}], "no such fault"),
+        ([{"at": "1s", "do": "preempt"}] * 1001, "at most 1000"),
+    ],
+)
+def test_an_invalid_step_is_named(steps: Any, said: str) -> None:
+    with pytest.raises(ApiError, match=said):
+        schedule.parse(steps)
+
+
+# In a world's time ---------------------------------------------------------------------------------------------------
+
+
+def do(model: Model, command: str, **values: Any) -> dict[str, Any]:
+    status, answer = model.control.perform("POST", f"/{command}", values)
+    assert status == 200, answer
+    return answer
+
+
+def told(model: Model) -> list[str]:
+    return [text for _, text in model.world.history]
+
+
+def test_a_schedule_carries_out_each_step_at_its_time() -> None:
+    model = Model()
+    model.ask("q")
+    model.go(20)
+    steps = [
+        {"at": "10s", "do": "preempt", "notice": "0"},
+        {"at": "20s", "do": "stockout", "zone": ZONE, "for": "30s"},
+        {"at": "25s", "do": "oom"},
+    ]
+    coming = do(model, "schedule", steps=steps)
+    assert [(n["in_s"], n["do"]) for n in coming["next"]] == [
+        (10, "preempt"),
+        (20, "stockout"),
+        (25, "oom"),
+    ]
+    model.go(9)
+    assert model.state("q")[1] == "READY"
+    model.go(2)
+    assert model.state("q")[1] == "PREEMPTED"
+    shown = model.control.perform("GET", "/status", {})[1]["schedule"]
+    assert (shown["done"], shown["next"][0]["in_s"]) == (1, 9)
+    model.go(20)
+    assert model.world.faults.stockout(ZONE, "v4", model.now)
+    assert "schedule: oom failed: no slice is ready" in told(model)
+    assert told(model)[-1] == "schedule: has ended"
+    assert model.control.perform("GET", "/status", {})[1]["schedule"] is None
+
+
+def storm(model: Model, hours: float, **more: Any) -> list[tuple[float, str]]:
+    """A day's worth of chaos over a world with one slice that is always asked for again; what it did."""
+    model.ask("q")
+    model.go(20)
+    do(model, "chaos", seed=11, rate=5, **more)
+    model.world.history.clear()
+    seen: list[tuple[float, str]] = []
+    for _ in range(int(hours * 60)):
+        model.go(60)
+        seen += model.world.history
+        model.world.history.clear()
+        if model.state("q") == ("SUSPENDED", "PREEMPTED"):
+            do(model, "delete", target="q")
+            model.go(20)
+        if model.state("q") == ("", ""):
+            model.ask("q")
+    return seen
+
+
+def came(seen: list[tuple[float, str]]) -> set[str]:
+    """The kinds of fault that chaos brought, whether there was something to hit or not."""
+    said = [text.removeprefix("chaos 11: ") for _, text in seen if text.startswith("chaos 11: ")]
+    return {kind for kind in PER_HOUR if any(re.match(rf"{kind}\b", s) for s in said)}
+
+
+def test_the_same_seed_does_the_same_to_the_same_world() -> None:
+    one = storm(Model(), 3)
+    assert one == storm(Model(), 3)
+    assert came(one) == set(PER_HOUR), "not everything came in three hours of storm"
+    assert not any("INVALID" in text or "must be" in text for _, text in one)
+
+
+def test_chaos_can_be_limited_and_ended() -> None:
+    model = Model()
+    seen = storm(model, 2, only="preempt, slow", for_s=HOUR)
+    assert came(seen) == {"preempt", "slow"}
+    assert max(at for at, text in seen if "chaos" in text) < 1020 + HOUR + 600
+    do(model, "chaos", seed=1, rate=100)
+    do(model, "end-plan")
+    before = len(model.world.history)
+    model.go(HOUR)
+    assert not [t for t in told(model)[before:] if t.startswith("chaos")]
+
+
+# The command line ----------------------------------------------------------------------------------------------------
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def cloud() -> Iterator[Cloud]:
+    made = Cloud()
+    made.client().create_queued_resource(queued("tj-000042-1", labels={"tpujob-job": "000042"}))
+    until(lambda: queued_state(made.client(), "tj-000042-1") == "ACTIVE", "ACTIVE")
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def emulator(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatorClient]:
+    client = EmulatorClient(cloud.control().path)
+    monkeypatch.setattr(options, "client", lambda: client)
+    yield client
+    client.do("end-plan")
+
+
+def run(*arguments: str, code: int = 0) -> str:
+    done = CliRunner().invoke(cli.app, list(arguments))
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_chaos_reports_its_next_fault(emulator: EmulatorClient) -> None:
+    said = run("chaos", "--seed", "7", "--rate", "calm", "--only", "oom, hang", "--for", "1000h")
+    assert said.startswith("chaos 7: 0 done, next:")
+    assert said.count("oom") + said.count("hang") == 5
+    assert "chaos 7" in run("status")
+    shown = emulator.status()["schedule"]["next"]
+    wanted = itertools.islice(chaos.steps(7, PRESETS["calm"], ["oom", "hang"]), 5)
+    assert [(n["do"], n["what"]) for n in shown] == [(step.do, step.text) for step in wanted]
+    assert "The schedule of faults is stopped" in run("chaos", "--off")
+    assert emulator.status()["schedule"] is None
+    assert "--seed" in run("chaos", code=2)
+    assert "calm, normal, storm" in run("chaos", "--seed", "1", "--rate", "much", code=2)
+    with pytest.raises(BadRequest, match="'tea' is none of preempt"):
+        emulator.do("chaos", seed=1, only="tea")
+    with pytest.raises(BadRequest, match="rate"):
+        emulator.do("chaos", seed=1, rate=0)
+
+
+def test_a_file_of_steps_is_run(
+    emulator: EmulatorClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "drill.yaml"
+    file.write_text(
+        "# a job's id is no number\n- {at: 1h, do: preempt, target: 000042, notice: 5s}\n"
+        "- {at: 2h, do: silence, host: 1}\n"
+    )
+    said = run("schedule", str(file))
+    assert "preempt target=000042 notice_s=5.0" in said
+    assert "silence host=1.0" in said
+    file.write_text(json.dumps([{"at": 60, "do": "oom", "target": "tj-000042-1", "host": 1}]))
+    assert "oom" in run("schedule", str(file))
+    assert len(emulator.status()["schedule"]["next"]) == 1, "the first schedule goes on beside it"
+    assert "The schedule of faults is stopped" in run("schedule", "--off")
+    assert "FILE" in run("schedule", code=2)
+    assert "none.yaml" in run("schedule", "none.yaml", code=2)
+    file.write_text("- {at: 1s")
+    assert "drill.yaml" in run("schedule", "drill.yaml", code=2)

@@ -1,0 +1,426 @@
+"""What people do with Google's client of Cloud Storage, each by itself, against the emulator."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+import io
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from google.api_core import exceptions
+from google.cloud import storage
+from google.cloud.storage import transfer_manager
+from google.cloud.storage.exceptions import InvalidResponse
+
+from tests.contract.emulator.storage_rig import ask, official, running
+from tpujob.emulator.storage import StorageServer
+
+WRONG = {"X_Goog_Hash": "crc32c=AAAAAA=="}
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StorageServer]:
+    with running(tmp_path_factory.mktemp("storage")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def client(server: StorageServer) -> Iterator[storage.Client]:
+    with official(server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def bucket(client: storage.Client) -> storage.Bucket:
+    """One for each check."""
+    return client.create_bucket(f"check-{next(_numbers)}", location="us-central2")
+
+
+def filled(bucket: storage.Bucket, *names: str) -> list[storage.Blob]:
+    """Objects whose bytes are their names."""
+    blobs = [bucket.blob(name) for name in names]
+    for blob in blobs:
+        blob.upload_from_string(blob.name)
+    return blobs
+
+
+def names(blobs: Iterator[storage.Blob]) -> list[str]:
+    return [blob.name for blob in blobs]
+
+
+# Buckets
+
+
+def test_a_bucket_is_made_with_options_and_read_again(client: storage.Client) -> None:
+    made = client.bucket(f"check-{next(_numbers)}")
+    made.iam_configuration.uniform_bucket_level_access_enabled = True
+    made.iam_configuration.public_access_prevention = "enforced"
+    made.soft_delete_policy.retention_duration_seconds = 0
+    made.storage_class = "NEARLINE"
+    client.create_bucket(made, location="us-central2")
+    found = client.get_bucket(made.name)
+    assert found.iam_configuration.uniform_bucket_level_access_enabled
+    assert found.iam_configuration.public_access_prevention == "enforced"
+    assert found.soft_delete_policy.retention_duration_seconds == 0
+    assert (found.location, found.location_type, found.storage_class) == (
+        "US-CENTRAL2",
+        "region",
+        "NEARLINE",
+    )
+
+
+def test_rules_and_labels_of_a_bucket_are_set_and_taken_away(bucket: storage.Bucket) -> None:
+    bucket.add_lifecycle_delete_rule(age=90, matches_prefix=["logs/"])
+    bucket.labels = {"team": "vision", "old": "yes"}
+    bucket.patch()
+    bucket.reload()
+    assert [rule["action"]["type"] for rule in bucket.lifecycle_rules] == ["Delete"]
+    bucket.clear_lifecyle_rules()
+    labels = bucket.labels
+    del labels["old"]
+    bucket.labels = labels
+    bucket.patch()
+    bucket.reload()
+    assert list(bucket.lifecycle_rules) == []
+    assert bucket.labels == {"team": "vision"}
+
+
+def test_a_bucket_is_changed_only_as_it_was_seen(bucket: storage.Bucket) -> None:
+    seen = bucket.metageneration
+    bucket.labels = {"a": "1"}
+    bucket.patch(if_metageneration_match=seen)
+    with pytest.raises(exceptions.PreconditionFailed):
+        bucket.patch(if_metageneration_match=seen)
+
+
+def test_buckets_are_listed_by_prefix(client: storage.Client, bucket: storage.Bucket) -> None:
+    assert bucket.name in names(client.list_buckets(prefix="check-"))
+    assert names(client.list_buckets(prefix=f"{bucket.name}-not")) == []
+    assert client.lookup_bucket("check-no-such-bucket") is None
+
+
+def test_a_bucket_goes_with_what_it_holds(client: storage.Client, bucket: storage.Bucket) -> None:
+    filled(bucket, "a", "b/c")
+    bucket.delete(force=True)
+    assert not bucket.exists()
+
+
+def test_a_policy_of_a_bucket_is_read_changed_and_kept(bucket: storage.Bucket) -> None:
+    policy = bucket.get_iam_policy(requested_policy_version=3)
+    role, member = "roles/storage.objectUser", "serviceAccount:vm@lab.iam.gserviceaccount.com"
+    policy.bindings.append({"role": role, "members": {member}})
+    bucket.set_iam_policy(policy)
+    assert list(bucket.get_iam_policy().bindings) == [{"role": role, "members": {member}}]
+    with pytest.raises(exceptions.PreconditionFailed):
+        bucket.set_iam_policy(policy)  # its etag is that of the first one
+    wanted = ["storage.objects.create", "storage.objects.delete"]
+    assert bucket.test_iam_permissions(wanted) == wanted
+    bucket.reload()
+    assert "iamPolicy" not in bucket._properties
+
+
+# Lists
+
+
+@pytest.mark.parametrize(
+    ("glob", "found"),
+    [
+        ("*", ["a.txt", "b.bin"]),
+        ("**", ["a.txt", "b.bin", "run/1/c.txt", "run/2/d.txt", "run/e.txt"]),
+        ("*.txt", ["a.txt"]),
+        ("**.txt", ["a.txt", "run/1/c.txt", "run/2/d.txt", "run/e.txt"]),
+        ("run/*/?.txt", ["run/1/c.txt", "run/2/d.txt"]),
+        ("run/**/*.txt", ["run/1/c.txt", "run/2/d.txt", "run/e.txt"]),
+        ("run/[2-9]/*", ["run/2/d.txt"]),
+        ("run/[!2]/*", ["run/1/c.txt"]),
+        ("{a,b}.{txt,bin}", ["a.txt", "b.bin"]),
+        ("a+txt", []),
+    ],
+)
+def test_a_list_matches_a_glob(bucket: storage.Bucket, glob: str, found: list[str]) -> None:
+    filled(bucket, "a.txt", "b.bin", "run/1/c.txt", "run/2/d.txt", "run/e.txt")
+    assert names(bucket.list_blobs(match_glob=glob)) == found
+    assert names(bucket.list_blobs(match_glob=glob, page_size=1)) == found
+
+
+def test_a_glob_goes_with_prefix_and_delimiter(bucket: storage.Bucket) -> None:
+    filled(bucket, "run/1/c.txt", "run/2/d.txt", "run/e.bin", "run/f.txt")
+    folded = bucket.list_blobs(prefix="run/", delimiter="/", match_glob="run/*.txt")
+    assert names(folded) == ["run/f.txt"]
+    folders = bucket.list_blobs(prefix="run/", delimiter="/", match_glob="run/[12]/")
+    assert (names(folders), folders.prefixes) == ([], {"run/1/", "run/2/"})
+    with pytest.raises(exceptions.BadRequest, match="delimiter"):
+        names(bucket.list_blobs(delimiter="|", match_glob="*"))
+    with pytest.raises(exceptions.BadRequest, match="glob"):
+        names(bucket.list_blobs(match_glob="{a"))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "items(name,size),nextPageToken",
+        "items/name,items/size",
+        "items(name),items/size",
+        "items/name,items/metadata/goog-reserved-file-mtime,items(size)",
+        "nextPageToken, items( name , size )",
+    ],
+)
+def test_a_list_shows_the_fields_that_are_asked_for(bucket: storage.Bucket, fields: str) -> None:
+    filled(bucket, "a")
+    (blob,) = bucket.list_blobs(fields=fields)
+    assert (blob.name, blob.size, blob.generation) == ("a", 1, None)
+
+
+def test_a_list_shows_a_key_of_the_metadata(bucket: storage.Bucket) -> None:
+    (blob,) = filled(bucket, "a")
+    blob.metadata = {"goog-reserved-file-mtime": "17", "other": "x"}
+    blob.patch()
+    (seen,) = bucket.list_blobs(fields="items/metadata/goog-reserved-file-mtime,items/name")
+    assert seen.metadata == {"goog-reserved-file-mtime": "17"}
+
+
+def test_a_list_has_pages_offsets_and_an_end(bucket: storage.Bucket) -> None:
+    filled(bucket, *(f"{i:02d}" for i in range(7)))
+    pages = [names(page) for page in bucket.list_blobs(page_size=3).pages]
+    assert [len(page) for page in pages] == [3, 3, 1]
+    assert names(bucket.list_blobs(start_offset="02", end_offset="04")) == ["02", "03"]
+    assert names(bucket.list_blobs(max_results=2)) == ["00", "01"]
+
+
+# Writing and reading
+
+
+def test_a_file_goes_up_in_pieces_and_comes_down(bucket: storage.Bucket, tmp_path: Path) -> None:
+    there, back = tmp_path / "there", tmp_path / "back"
+    there.write_bytes(os.urandom(700_001))
+    blob = bucket.blob("large", chunk_size=256 * 1024)
+    blob.upload_from_filename(there, checksum="crc32c")
+    bucket.blob("large", chunk_size=256 * 1024).download_to_filename(back, checksum="crc32c")
+    assert back.read_bytes() == there.read_bytes()
+
+
+def test_an_object_is_written_and_read_as_a_file(bucket: storage.Bucket) -> None:
+    with bucket.blob("lines").open("w", chunk_size=256 * 1024) as file:
+        for number in range(100_000):
+            file.write(f"{number}\n")
+    with bucket.blob("lines").open("r") as file:
+        assert sum(1 for _ in file) == 100_000
+    with bucket.blob("lines").open("rb") as file:
+        file.seek(-7, io.SEEK_END)
+        assert file.read() == b"\n99999\n"
+
+
+def test_a_range_comes_alone(bucket: storage.Bucket) -> None:
+    (blob,) = filled(bucket, "0123456789")
+    assert blob.download_as_bytes(start=2, end=4) == b"234"
+    assert blob.download_as_bytes(start=8) == b"89"
+    with pytest.raises(exceptions.RequestRangeNotSatisfiable):
+        blob.download_as_bytes(start=10)
+
+
+def test_an_empty_object_is_an_object(bucket: storage.Bucket) -> None:
+    bucket.blob("empty").upload_from_string(b"")
+    found = bucket.get_blob("empty")
+    assert (found.size, found.download_as_bytes(), found.crc32c) == (0, b"", "AAAAAA==")
+
+
+def test_a_compressed_object_comes_as_it_was_or_as_it_is(bucket: storage.Bucket) -> None:
+    blob = bucket.blob("log.gz")
+    blob.content_encoding = "gzip"
+    packed = gzip.compress(b"a line\n" * 100)
+    blob.upload_from_string(packed, content_type="text/plain")
+    assert blob.download_as_bytes() == b"a line\n" * 100
+    assert blob.download_as_bytes(raw_download=True) == packed
+
+
+def test_what_is_said_of_an_object_is_kept(bucket: storage.Bucket) -> None:
+    blob = bucket.blob("a")
+    blob.cache_control, blob.content_language = "no-store", "en"
+    blob.content_disposition = "attachment"
+    blob.custom_time = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
+    blob.metadata = {"step": "7"}
+    blob.upload_from_string(b"1", content_type="application/x-ckpt")
+    found = bucket.get_blob("a")
+    assert (found.cache_control, found.content_language) == ("no-store", "en")
+    assert (found.content_disposition, found.content_type) == ("attachment", "application/x-ckpt")
+    assert found.custom_time == blob.custom_time
+    found.metadata = None
+    found.patch()
+    found.reload()
+    assert found.metadata is None
+
+
+def test_an_object_that_is_known_already_is_not_sent_again(bucket: storage.Bucket) -> None:
+    (blob,) = filled(bucket, "a")
+    with pytest.raises(exceptions.NotModified):
+        blob.reload(if_generation_not_match=blob.generation)
+    with pytest.raises(exceptions.NotModified):
+        blob.download_as_bytes(if_etag_not_match=blob.etag)
+    assert blob.download_as_bytes(if_etag_match=blob.etag) == b"a"
+    with pytest.raises(exceptions.PreconditionFailed):
+        blob.download_as_bytes(if_etag_match="another")
+
+
+def test_a_write_demands_what_it_was_told(bucket: storage.Bucket) -> None:
+    blob = bucket.blob("a")
+    blob.upload_from_string(b"1", if_generation_match=0)
+    with pytest.raises(exceptions.PreconditionFailed):
+        bucket.blob("a").upload_from_string(b"2", if_generation_match=0)
+    blob.upload_from_string(b"2", if_generation_match=blob.generation)
+    with pytest.raises(exceptions.PreconditionFailed):
+        blob.delete(if_generation_match=blob.generation - 1)
+    assert bucket.blob("a").download_as_bytes() == b"2"
+
+
+def test_many_objects_are_deleted_at_once_and_missing_ones_reported(
+    client: storage.Client, bucket: storage.Bucket
+) -> None:
+    filled(bucket, *(f"{i:03d}" for i in range(120)))
+    missed: list[str] = []
+    bucket.delete_blobs(["none"], on_error=lambda blob: missed.append(blob))
+    assert missed == ["none"]
+    blobs = list(bucket.list_blobs())
+    for some in (blobs[:100], blobs[100:]):  # a batch has 100 at most
+        with client.batch():
+            bucket.delete_blobs(some)
+    assert names(bucket.list_blobs()) == []
+
+
+# Copies
+
+
+def test_a_compose_takes_blobs_that_were_never_looked_at(bucket: storage.Bucket) -> None:
+    filled(bucket, "a", "b")
+    whole = bucket.blob("whole")
+    whole.content_type = "text/plain"
+    whole.compose([bucket.blob("a"), bucket.blob("b")])
+    assert (whole.download_as_bytes(), whole.content_type) == (b"ab", "text/plain")
+
+
+def test_a_compose_demands_generations(bucket: storage.Bucket) -> None:
+    one, two = filled(bucket, "a", "b")
+    whole = bucket.blob("whole")
+    whole.compose([one, two], if_source_generation_match=[one.generation, None])
+    with pytest.raises(exceptions.PreconditionFailed):
+        whole.compose([one, two], if_source_generation_match=[one.generation + 1, None])
+    with pytest.raises(exceptions.PreconditionFailed):
+        whole.compose([one, two], if_generation_match=0)
+    with pytest.raises(exceptions.NotFound):
+        whole.compose([one, bucket.blob("none")])
+
+
+def test_a_copy_goes_to_another_bucket(client: storage.Client, bucket: storage.Bucket) -> None:
+    (blob,) = filled(bucket, "a")
+    other = client.create_bucket(f"check-{next(_numbers)}", location="us-central2")
+    copied = bucket.copy_blob(blob, other, "b", if_generation_match=0)
+    assert copied.download_as_bytes() == b"a"
+    with pytest.raises(exceptions.PreconditionFailed):
+        bucket.copy_blob(blob, other, "b", if_generation_match=0)
+    with pytest.raises(exceptions.NotFound):
+        bucket.copy_blob(bucket.blob("none"), other)
+
+
+def test_a_rewrite_changes_class_and_metadata(bucket: storage.Bucket) -> None:
+    (blob,) = filled(bucket, "a")
+    twin = bucket.blob("twin")
+    twin.metadata = {"of": "a"}
+    assert twin.rewrite(blob) == (None, 1, 1)
+    assert bucket.get_blob("twin").metadata == {"of": "a"}
+    blob.update_storage_class("COLDLINE")
+    assert bucket.get_blob("a").storage_class == "COLDLINE"
+
+
+def test_an_object_is_moved_and_renamed(bucket: storage.Bucket) -> None:
+    one, two = filled(bucket, "a", "b")
+    bucket.move_blob(one, "c", if_generation_match=0)
+    bucket.rename_blob(two, "d")
+    assert names(bucket.list_blobs()) == ["c", "d"]
+    with pytest.raises(exceptions.PreconditionFailed):
+        bucket.move_blob(bucket.blob("c"), "d", if_generation_match=0)
+
+
+def test_older_generations_are_listed_read_and_deleted(bucket: storage.Bucket) -> None:
+    bucket.versioning_enabled = True
+    bucket.patch()
+    blob = bucket.blob("a")
+    blob.upload_from_string(b"1")
+    first = blob.generation
+    blob.upload_from_string(b"2")
+    bucket.blob("a").delete()
+    assert names(bucket.list_blobs()) == []
+    assert len(list(bucket.list_blobs(versions=True))) == 2
+    bucket.copy_blob(bucket.blob("a"), bucket, "a", source_generation=first)
+    assert bucket.blob("a").download_as_bytes() == b"1"
+    bucket.blob("a", generation=first).delete()
+    assert bucket.get_blob("a", generation=first) is None
+
+
+# Many at once
+
+
+def test_many_files_go_up_and_come_down_together(bucket: storage.Bucket, tmp_path: Path) -> None:
+    up, down = tmp_path / "up", tmp_path / "down"
+    for folder in (up / "sub", down):
+        folder.mkdir(parents=True)
+    given = {f"sub/{i}": os.urandom(1000) for i in range(8)}
+    for name, content in given.items():
+        (up / name).write_bytes(content)
+    how = {"worker_type": transfer_manager.THREAD, "max_workers": 4}
+    sent = transfer_manager.upload_many_from_filenames(
+        bucket, list(given), source_directory=str(up), **how
+    )
+    got = transfer_manager.download_many_to_path(
+        bucket, list(given), destination_directory=str(down), **how
+    )
+    assert [*sent, *got] == [None] * 16
+    assert {name: (down / name).read_bytes() for name in given} == given
+
+
+def test_one_file_goes_up_and_comes_down_in_parallel_parts(
+    bucket: storage.Bucket, tmp_path: Path
+) -> None:
+    there, back = tmp_path / "there", tmp_path / "back"
+    there.write_bytes(os.urandom((11 << 20) + 1))
+    blob = bucket.blob("odd name/ü&<.bin")
+    blob.metadata, blob.content_type = {"step": "7"}, "application/x-ckpt"
+    how = {"worker_type": transfer_manager.THREAD, "max_workers": 3, "chunk_size": 5 << 20}
+    transfer_manager.upload_chunks_concurrently(there, blob, **how)
+    transfer_manager.download_chunks_concurrently(blob, back, **how)
+    assert back.read_bytes() == there.read_bytes()
+    found = bucket.get_blob(blob.name)
+    assert (found.metadata, found.content_type) == ({"step": "7"}, "application/x-ckpt")
+    assert (found.md5_hash, found.component_count) == (None, None), "as Google's"
+
+
+def test_an_upload_in_parts_that_fails_leaves_nothing(
+    bucket: storage.Bucket, tmp_path: Path
+) -> None:
+    there = tmp_path / "there"
+    there.write_bytes(bytes(3000))
+    how = {"worker_type": transfer_manager.THREAD, "max_workers": 1, "chunk_size": 1000}
+    with pytest.raises(InvalidResponse, match="400"):  # parts of less than 5 MiB
+        transfer_manager.upload_chunks_concurrently(there, bucket.blob("a"), **how)
+    assert names(bucket.list_blobs()) == []
+
+
+def test_parts_that_do_not_fit_are_refused(server: StorageServer, bucket: storage.Bucket) -> None:
+    path = f"/{bucket.name}/a"
+    begun = ask(server.url, "POST", f"{path}?uploads")[2].decode()
+    key = begun.partition("<UploadId>")[2].partition("<")[0]
+    for number, header, code in (("0", {}, b"InvalidArgument"), ("1", WRONG, b"BadDigest")):
+        there = f"{path}?partNumber={number}&uploadId={key}"
+        status, _, body = ask(server.url, "PUT", there, b"bytes", **header)
+        assert (status, code in body) == (400, True), body
+    part = b"<CompleteMultipartUpload><Part><PartNumber>1</PartNumber><ETag>x</ETag></Part>"
+    status, _, body = ask(server.url, "POST", f"{path}?uploadId={key}", part)
+    assert (status, b"InvalidPart" in body) == (400, True), body
+    assert ask(server.url, "DELETE", f"{path}?uploadId={key}")[0] == 204
+    status, _, body = ask(server.url, "PUT", f"{path}?partNumber=1&uploadId={key}", b"bytes")
+    assert (status, b"NoSuchUpload" in body) == (404, True), body
+    assert ask(server.url, "POST", "/check-none/a?uploads")[0] == 404
+    assert names(bucket.list_blobs()) == []

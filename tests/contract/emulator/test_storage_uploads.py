@@ -1,0 +1,363 @@
+"""Uploads to the emulated Cloud Storage: in pieces, cut in the middle, damaged, in parallel; and hostile requests."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import google_crc32c
+import pytest
+from google.api_core import exceptions
+from google.cloud import storage
+from google.cloud.storage import transfer_manager
+
+from tests.contract.emulator.storage_rig import (
+    BUCKET,
+    ask,
+    error_of,
+    files_below,
+    official,
+    running,
+    send_part,
+    wait_until,
+)
+from tpujob.agent.metadata import MetadataClient
+from tpujob.agent.storage import Storage
+from tpujob.emulator.billed import Billed
+from tpujob.emulator.storage import StorageServer
+
+UPLOAD = f"/upload/storage/v1/b/{BUCKET}/o"
+PIECE = 256 * 1024
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "storage"
+
+
+@pytest.fixture
+def server(state: Path) -> Iterator[StorageServer]:
+    with running(state) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: StorageServer) -> Iterator[storage.Client]:
+    with official(server.url) as client:
+        yield client
+
+
+@pytest.fixture
+def bucket(client: storage.Client) -> storage.Bucket:
+    return client.bucket(BUCKET)
+
+
+def crc(data: bytes) -> str:
+    return base64.b64encode(google_crc32c.value(data).to_bytes(4, "big")).decode()
+
+
+def begin(url: str, name: str, **headers: str) -> str:
+    """A resumable session; returns its path."""
+    path = f"{UPLOAD}?uploadType=resumable&name={name}"
+    status, answer, _ = ask(url, "POST", path, b"{}", **headers)
+    assert status == 200
+    where = urlsplit(answer["location"])
+    return f"{where.path}?{where.query}"
+
+
+def test_a_resumable_upload_in_pieces_reports_how_far_it_is(server: StorageServer) -> None:
+    url, data = server.url, os.urandom(2 * PIECE + 10)
+    client_end = 2 * PIECE - 1
+    with official(url) as client:
+        path = begin(url, "pieces")
+        status, headers, _ = ask(url, "PUT", path, Content_Range="bytes */*")
+        assert (status, headers.get("range")) == (308, None)
+        ask(url, "PUT", path, data[:PIECE], Content_Range=f"bytes 0-{PIECE - 1}/*")
+        # Once more, as a client does that did not hear the answer; what is known is skipped.
+        again = f"bytes 0-{client_end}/*"
+        status, headers, _ = ask(url, "PUT", path, data[: 2 * PIECE], Content_Range=again)
+        assert (status, headers["range"]) == (308, f"bytes=0-{client_end}")
+        status, _, body = ask(url, "PUT", path, b"x", Content_Range=f"bytes {len(data)}-*/*")
+        assert status == 400
+        gap = f"bytes {len(data)}-{len(data)}/*"
+        status, _, body = ask(url, "PUT", path, b"x", Content_Range=gap)
+        assert (status, error_of(body)["code"]) == (400, 400)
+        end = f"bytes {2 * PIECE}-{len(data) - 1}/{len(data)}"
+        status, _, body = ask(url, "PUT", path, data[2 * PIECE :], Content_Range=end)
+        assert (status, json.loads(body)["size"]) == (200, str(len(data)))
+        status, _, repeated = ask(url, "PUT", path, Content_Range=f"bytes */{len(data)}")
+        assert (status, json.loads(repeated)) == (200, json.loads(body))
+        assert client.bucket(BUCKET).blob("pieces").download_as_bytes() == data
+
+
+def test_googles_go_library_is_served(tmp_path: Path) -> None:
+    """Between two pieces it wants a 200 that says 308 in a header, and it sends `null` for an empty object."""
+    billed = Billed()
+    server = StorageServer(tmp_path / "billed", billed=billed)
+    data = os.urandom(PIECE + 5)
+    with official(server.url):
+        path, before = begin(server.url, "pieces"), billed.counts()
+        go = {"X_GUploader_No_308": "yes"}
+        part = f"bytes 0-{PIECE - 1}/{len(data)}"
+        status, headers, _ = ask(server.url, "PUT", path, data[:PIECE], Content_Range=part, **go)
+        assert (status, headers["x-http-status-code-override"]) == (200, "308")
+        assert headers["range"] == f"bytes=0-{PIECE - 1}"
+        assert billed.counts() == before, "a piece is free"
+        rest = f"bytes {PIECE}-{len(data) - 1}/{len(data)}"
+        status, headers, _ = ask(server.url, "PUT", path, data[PIECE:], Content_Range=rest, **go)
+        assert (status, "x-http-status-code-override" in headers) == (200, False)
+        named = f"/storage/v1/b/{BUCKET}/o"
+        status, _, body = ask(
+            server.url, "POST", f"{named}/pieces/copyTo/b/{BUCKET}/o/twin", b"null"
+        )
+        assert (status, json.loads(body)["size"]) == (200, str(len(data)))
+    server.stop()
+
+
+def test_a_resumable_upload_goes_on_after_its_connection_was_cut(
+    server: StorageServer, state: Path, bucket: storage.Bucket
+) -> None:
+    data = os.urandom(4 * PIECE)
+    path = begin(server.url, "cut")
+    head = f"PUT {path} HTTP/1.1\nHost: 127.0.0.1\nContent-Length: {len(data)}"
+
+    def reached() -> int:
+        _, headers, _ = ask(server.url, "PUT", path, Content_Range=f"bytes */{len(data)}")
+        return int(headers["range"].rpartition("-")[2]) + 1 if "range" in headers else 0
+
+    def arrived() -> int:
+        return sum(file.stat().st_size for file in (state / "uploads").rglob("*") if file.is_file())
+
+    # a question ends the request before it, so it is asked once that has arrived
+    send_part(server.url, head, data[:300_000], lambda: arrived() == 300_000)
+    assert reached() == 300_000, "what was sent before the cut is kept"
+    assert bucket.get_blob("cut") is None
+    rest = f"bytes 300000-{len(data) - 1}/{len(data)}"
+    hashes = f"crc32c={crc(data)}"
+    status, _, _ = ask(
+        server.url, "PUT", path, data[300_000:], Content_Range=rest, X_Goog_Hash=hashes
+    )
+    assert status == 200
+    assert bucket.blob("cut").download_as_bytes() == data
+
+
+def test_a_resumable_upload_that_is_given_up_is_gone(server: StorageServer, state: Path) -> None:
+    with official(server.url):
+        path = begin(server.url, "given-up")
+        ask(server.url, "PUT", path, b"x" * PIECE, Content_Range=f"bytes 0-{PIECE - 1}/*")
+        assert ask(server.url, "DELETE", path)[0] == 499
+        assert ask(server.url, "PUT", path, Content_Range="bytes */*")[0] == 404
+        assert files_below(state / "uploads") == []
+
+
+@pytest.mark.parametrize("kind", ["media", "multipart"])
+def test_an_upload_that_is_cut_leaves_no_object_and_a_repeat_succeeds(
+    server: StorageServer, state: Path, bucket: storage.Bucket, kind: str
+) -> None:
+    path = f"{UPLOAD}?uploadType={kind}&name=torn"
+    head = f"POST {path} HTTP/1.1\nHost: 127.0.0.1\nContent-Length: 4000000"
+    body = b"x" * 1_000_000
+    if kind == "multipart":
+        head += "\nContent-Type: multipart/related; boundary=bb"
+        body = b"--bb\r\n\r\n{}\r\n--bb\r\n\r\n" + body
+    send_part(server.url, head, body, lambda: files_below(state / "uploads") != [])
+    wait_until(lambda: files_below(state / "uploads") == [], "the temporary file is removed")
+    assert bucket.get_blob("torn") is None
+    bucket.blob("torn").upload_from_string(b"whole")
+    assert bucket.blob("torn").download_as_bytes() == b"whole"
+
+
+def test_a_cut_upload_leaves_the_old_version_in_place(
+    server: StorageServer, state: Path, bucket: storage.Bucket
+) -> None:
+    bucket.blob("kept").upload_from_string(b"old")
+    path = f"{UPLOAD}?uploadType=media&name=kept"
+    head = f"POST {path} HTTP/1.1\nHost: 127.0.0.1\nContent-Length: 10"
+    send_part(server.url, head, b"new", lambda: files_below(state / "uploads") != [])
+    wait_until(lambda: files_below(state / "uploads") == [], "the temporary file is removed")
+    assert bucket.blob("kept").download_as_bytes() == b"old"
+
+
+@pytest.mark.parametrize("size", [100, 9 << 20])
+def test_bytes_that_do_not_match_their_checksum_are_refused(
+    bucket: storage.Bucket, state: Path, size: int
+) -> None:
+    blob = bucket.blob("damaged")
+    blob.crc32c = crc(b"something else")
+    with pytest.raises(exceptions.BadRequest, match="doesn't match calculated CRC32C"):
+        blob.upload_from_string(b"x" * size, checksum=None)
+    assert bucket.get_blob("damaged") is None
+    assert files_below(state / "uploads") == []
+
+
+def test_a_wrong_md5_is_refused(server: StorageServer, bucket: storage.Bucket) -> None:
+    path = f"{UPLOAD}?uploadType=media&name=damaged"
+    md5 = base64.b64encode(bytes(16)).decode()
+    status, _, body = ask(server.url, "POST", path, b"x", Content_MD5=md5)
+    assert (status, "MD5" in error_of(body)["message"]) == (400, True)
+    assert bucket.get_blob("damaged") is None
+
+
+def test_line_ends_of_a_multipart_body_may_be_either(server: StorageServer) -> None:
+    with official(server.url) as client:
+        for n, newline in enumerate((b"\r\n", b"\n")):
+            content = b"--bb\r\n--bb\nnot the end" + newline
+            lines = [b"--bb", b"Content-Type: application/json", b"", b'{"name": "n%d"}' % n]
+            lines += [b"--bb", b"content-type: text/plain", b"", content, b"--bb--"]
+            path = f"{UPLOAD}?uploadType=multipart"
+            kind = 'multipart/related; boundary="bb"'
+            status, _, body = ask(server.url, "POST", path, newline.join(lines), Content_Type=kind)
+            assert (status, json.loads(body)["contentType"]) == (200, "text/plain")
+            assert client.bucket(BUCKET).blob(f"n{n}").download_as_bytes() == content
+
+
+def test_a_boundary_longer_than_the_standard_allows_is_refused(
+    server: StorageServer, bucket: storage.Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"/upload/storage/v1/b/{BUCKET}/o?uploadType=multipart&name=long"
+    body = b"--%b\r\n\r\n{}\r\n--%b\r\n\r\nx\r\n--%b--"
+    for length, status in ((70, 200), (71, 400)):
+        kind = f"multipart/related; boundary={'b' * length}"
+        line = b"b" * length
+        said, _, _ = ask(server.url, "POST", path, body % (line, line, line), Content_Type=kind)
+        assert said == status, length
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+    Storage(MetadataClient()).put(f"gs://{BUCKET}/agents", b"report", {"n": "1"})
+    assert bucket.blob("agents").download_as_bytes() == b"report", "what a host writes"
+
+
+def test_large_objects_come_down_in_parallel_ranges(
+    bucket: storage.Bucket, tmp_path: Path, state: Path
+) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(os.urandom(1 << 20) * 17)
+    blob = bucket.blob("folder/large")
+    blob.upload_from_filename(source)
+    assert bucket.get_blob("folder/large").size == 17 << 20
+    transfer_manager.download_chunks_concurrently(
+        blob, str(target), chunk_size=3 << 20, worker_type=transfer_manager.THREAD
+    )
+    assert target.read_bytes() == source.read_bytes()
+    assert files_below(state / "uploads") == []
+
+
+@pytest.mark.parametrize(
+    ("header", "status", "body"),
+    [
+        ("bytes=0-0", 206, b"0"),
+        ("bytes=8-99", 206, b"89"),
+        ("bytes=-3", 206, b"789"),
+        ("bytes=-99", 206, b"0123456789"),
+        ("bytes=10-", 416, None),
+        ("bytes=-0", 416, None),
+        ("bytes=5-2", 200, b"0123456789"),
+        ("lines=1-2", 200, b"0123456789"),
+    ],
+)
+def test_ranges(server: StorageServer, header: str, status: int, body: bytes | None) -> None:
+    with official(server.url) as client:
+        client.bucket(BUCKET).blob("digits").upload_from_string(b"0123456789")
+    path = f"/storage/v1/b/{BUCKET}/o/digits?alt=media"
+    found, _, read = ask(server.url, "GET", path, Range=header)
+    assert found == status
+    assert body is None or read == body
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"nonsense\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 300_000, b"431"),
+        (b"GET /storage/v1/b/%ff/o HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"400"),
+        (b"POST /storage/v1/b?project=p HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+         b"Content-Length: 9\r\n\r\n[[[[[[[[[", b"400"),
+        (b"POST /storage/v1/b?project=p HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+         b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
+    ],
+)  # fmt: skip
+def test_an_invalid_request_gets_an_error_and_hurts_nobody(
+    server: StorageServer, sent: bytes, status: bytes
+) -> None:
+    place = urlsplit(server.url)
+    with socket.create_connection((place.hostname, place.port), timeout=20) as wire:
+        wire.sendall(sent)
+        assert wire.recv(4096).startswith(b"HTTP/1.1 " + status)
+    assert ask(server.url, "GET", "/storage/v1/b")[0] == 200
+
+
+def test_requests_that_come_at_once_are_answered_in_order(server: StorageServer) -> None:
+    place = urlsplit(server.url)
+    with official(server.url) as client:
+        for i in range(30):
+            client.bucket(BUCKET).blob(f"n{i}").upload_from_string(f"<{i}>")
+    head = "GET /storage/v1/b/%s/o/n%d?alt=media HTTP/1.1\r\nHost: 127.0.0.1\r\n%s\r\n"
+    with socket.create_connection((place.hostname, place.port), timeout=20) as wire:
+        for i in range(30):
+            end = "Connection: close\r\n" if i == 29 else ""
+            wire.sendall((head % (BUCKET, i, end)).encode())
+        received = b""
+        while chunk := wire.recv(1 << 16):
+            received += chunk
+    places = [received.find(f"<{i}>".encode()) for i in range(30)]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+def test_many_clients_at_once(server: StorageServer, bucket: storage.Bucket) -> None:
+    def work(i: int) -> bool:
+        with official(server.url) as own:
+            data = os.urandom(200_000)
+            blob = own.bucket(BUCKET).blob(f"many/{i}")
+            blob.upload_from_string(data)
+            return blob.download_as_bytes() == data
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(40)))
+    assert len(list(bucket.list_blobs(prefix="many/"))) == 40
+
+
+def test_a_large_object_needs_little_memory(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib; from tpujob.emulator.storage import StorageServer;"
+        " s = StorageServer(pathlib.Path(sys.argv[1])); print(s.url, flush=True);"
+        " sys.stdin.read(); s.stop()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "state")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        url = process.stdout.readline().strip()
+        before = peak_memory(process.pid)
+        with official(url):
+            wire = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
+            pieces = (bytes(1 << 20) for _ in range(150))
+            path = f"{UPLOAD}?uploadType=media&name=large"
+            wire.request("POST", path, pieces, {"Content-Length": str(150 << 20)})
+            assert json.loads(wire.getresponse().read())["size"] == str(150 << 20)
+            wire.request("GET", f"/storage/v1/b/{BUCKET}/o/large?alt=media")
+            answer = wire.getresponse()
+            size = 0
+            while piece := answer.read(1 << 20):
+                size += len(piece)
+            assert size == 150 << 20
+            wire.close()
+        grown = peak_memory(process.pid) - before
+        process.communicate()
+    assert grown < 20 << 20, f"the server grew by {grown >> 20} MiB"
+
+
+def peak_memory(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024

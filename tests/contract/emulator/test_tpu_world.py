@@ -1,0 +1,290 @@
+"""The model alone, with a clock turned by hand: what happens when, to the second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.contract.emulator.world_rig import SPEC, ZONE, Model
+from tpujob.emulator.faults import inject, inject_hosts
+from tpujob.emulator.status import status
+from tpujob.emulator.tpu import nodes, queue
+from tpujob.emulator.tpu.records import ApiError, BringUp, Disturb, TakeDown
+
+
+def test_a_slice_from_request_to_deletion() -> None:
+    model = Model()
+    model.ask("q")
+    assert model.state("q") == ("CREATING", "")
+    model.go(1)
+    assert model.state("q") == ("ACCEPTED", "")
+    model.go(1)
+    assert model.state("q") == ("PROVISIONING", "CREATING")
+    model.go(10)
+    assert model.state("q") == ("ACTIVE", "READY")
+    with model.world.lock:
+        queue.delete(
+            model.world, f"projects/p/locations/{ZONE}/queuedResources/q", force=True, api="v2"
+        )
+    model.go(4)
+    assert model.state("q") == ("DELETING", "DELETING")
+    model.go(1)
+    assert model.state("q") == ("", "")
+
+
+def test_a_host_is_slow_for_a_while() -> None:
+    model = Model()
+    model.ask("q")
+    model.go(20)
+    with model.world.lock:
+        inject_hosts.slow(model.world, "q", 1, factor=10, for_s=60)
+        inject_hosts.slow(model.world, "q", 0, factor=5, for_s=60)
+        inject_hosts.slow(model.world, "q", 0, factor=20)
+    (node,) = model.world.nodes.values()
+    model.go(59)
+    assert node.slowed == {0: 20, 1: 10}
+    model.go(2)
+    assert node.slowed == {0: 20}, "what was set later stays"
+    assert model.done[-1] == Disturb("q", "slow", {"host": 1, "factor": 1})
+
+
+def test_preemption_gives_its_notice_and_frees_the_machines() -> None:
+    model = Model(hosts=2)
+    model.ask("q")
+    model.go(20)
+    model.ask("next")
+    model.go(20)
+    assert model.state("next") == ("WAITING_FOR_RESOURCES", "")
+    with model.world.lock:
+        assert inject.preempt(model.world, "7", notice_s=30).id == "q"
+    model.go(29)
+    assert model.state("q") == ("ACTIVE", "READY")
+    assert Disturb("q", "preempt", {"notice_s": 30}) in model.done, "the hosts knew at once"
+    model.go(1)
+    assert model.state("q") == ("SUSPENDING", "PREEMPTED")
+    assert model.state("next") == ("PROVISIONING", "CREATING"), "on the machines that are free now"
+    model.go(2)
+    assert model.state("q") == ("SUSPENDED", ""), "its nodes have been deleted"
+    with model.world.lock:
+        name = f"projects/p/locations/{ZONE}/queuedResources/q"
+        queue.delete(model.world, name, force=False, api="v2")
+    model.go(5)
+    assert model.state("q") == ("", "")
+
+
+def test_a_request_that_is_being_suspended_is_deleted_only_by_force() -> None:
+    model = Model()
+    model.ask("q")
+    model.go(20)
+    with model.world.lock:
+        inject.suspend(model.world, "q")
+    model.go(1)
+    assert model.state("q") == ("SUSPENDING", "DELETING")
+    name = f"projects/p/locations/{ZONE}/queuedResources/q"
+    with model.world.lock, pytest.raises(ApiError, match="still has nodes"):
+        queue.delete(model.world, name, force=False, api="v2")
+    model.go(5)
+    assert model.state("q") == ("SUSPENDED", "")
+
+
+def test_a_slice_deleted_in_its_notice_is_not_preempted() -> None:
+    model = Model()
+    model.ask("q")
+    model.go(20)
+    with model.world.lock:
+        inject.preempt(model.world, "q", notice_s=30)
+        nodes.delete(model.world, f"projects/p/locations/{ZONE}/nodes/q", api="v2")
+    model.go(60)
+    assert model.state("q") == ("SUSPENDED", "")
+    assert not any(h.used_by for h in model.world.stock.hosts[ZONE].values())
+
+
+def test_a_stockout_ends_by_itself() -> None:
+    model = Model()
+    with model.world.lock:
+        inject.stockout(model.world, ZONE, "v4-8", for_s=600)
+    model.ask("q")
+    model.go(599)
+    assert model.state("q") == ("WAITING_FOR_RESOURCES", "")
+    model.go(1)
+    assert model.state("q") == ("PROVISIONING", "CREATING")
+
+
+def test_a_stockout_of_one_type_leaves_the_others() -> None:
+    model = Model()
+    with model.world.lock:
+        inject.stockout(model.world, ZONE, "v6e")
+    model.ask("q")
+    model.go(20)
+    assert model.state("q") == ("ACTIVE", "READY")
+
+
+def test_a_request_that_expires_before_it_is_accepted_ends_its_operation() -> None:
+    model = Model()
+    with model.world.lock:
+        operation = queue.create(
+            model.world, "p", ZONE, "q", [("q", SPEC)], api="v2", valid_for=0.5
+        )
+    model.go(60)
+    assert model.state("q") == ("FAILED", "")
+    assert operation.error is not None
+    assert operation.error.code == "DEADLINE_EXCEEDED"
+
+
+def test_hosts_that_never_come_up_fail_the_request() -> None:
+    model = Model()
+    model.ask("q")
+    model.broken = True
+    model.go(60)
+    assert model.state("q") == ("FAILED", "")
+
+
+def test_a_node_deleted_while_its_hosts_come_up_takes_them_down() -> None:
+    model = Model()
+    model.ask("q")
+    with model.world.lock:
+        while not (effects := model.world.take_effects()):
+            model.now = model.world.advance() or model.now
+        coming = effects[0]
+        assert isinstance(coming, BringUp)
+        nodes.delete(model.world, coming.node, api="v2")
+    model.go(60)
+    assert model.state("q")[1] == "DELETING", "it waits for the hosts' answer"
+    with model.world.lock:
+        nodes.hosts_up(model.world, coming.node, coming.number, ("10.0.0.1", "10.0.0.2"))
+    model.go(1)
+    assert model.state("q")[1] == ""
+    assert [type(effect) for effect in model.done] == [TakeDown]
+
+
+def test_an_answer_for_an_earlier_node_of_the_name_is_ignored() -> None:
+    model = Model()
+    model.ask("q")
+    with model.world.lock:
+        while not (effects := model.world.take_effects()):
+            model.now = model.world.advance() or model.now
+        coming = effects[0]
+        assert isinstance(coming, BringUp)
+        nodes.hosts_up(model.world, coming.node, coming.number - 1, ("10.0.0.9",) * 2)
+    assert model.state("q") == ("PROVISIONING", "CREATING")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [("", "no slice is ready"), ("nobody", "no slice or job 'nobody'")],
+)
+def test_an_injected_fault_needs_a_slice(wanted: str, said: str) -> None:
+    model = Model()
+    with model.world.lock, pytest.raises(ApiError, match=said):
+        inject.preempt(model.world, wanted, notice_s=1)
+
+
+def test_an_injected_fault_without_a_target_needs_exactly_one_slice() -> None:
+    model = Model()
+    model.ask("a")
+    model.ask("b")
+    model.go(20)
+    with model.world.lock, pytest.raises(ApiError, match=r"several slices are ready \(a, b\)"):
+        inject.preempt(model.world, "", notice_s=1)
+    with model.world.lock:
+        inject.preempt(model.world, "b", notice_s=1)
+        with pytest.raises(ApiError, match="not supported"):
+            inject.preempt(model.world, "b", notice_s=1)
+
+
+# Multislice ----------------------------------------------------------------------------------------------------------
+
+
+def several(model: Model, count: int = 3) -> Callable[[], tuple[str, list[str]]]:
+    """Ask for `count` nodes in one request; what can be looked at afterwards: its state, and those of its nodes."""
+    names = [f"many-{k}" for k in range(count)]
+    with model.world.lock:
+        queue.create(model.world, "p", ZONE, "many", [(n, SPEC) for n in names], api="v2")
+
+    return lambda: (model.state("many")[0], [model.state(n)[1] for n in names])
+
+
+def test_several_slices_come_all_or_not_at_all() -> None:
+    model = Model(hosts=6)  # room for three slices of two hosts
+    model.ask("other")
+    model.go(20)
+    look = several(model)
+    model.go(60)
+    assert look() == ("WAITING_FOR_RESOURCES", ["", "", ""]), "two would fit"
+    with model.world.lock:
+        inject.delete(model.world, "other")
+    model.go(60)
+    assert look() == ("ACTIVE", ["READY"] * 3)
+
+
+def test_one_preempted_slice_takes_the_others_with_it() -> None:
+    model = Model()
+    look = several(model)
+    model.go(20)
+    with model.world.lock:
+        assert inject.preempt(model.world, "many-1", notice_s=0).id == "many-1"
+    model.go(1)
+    assert look() == ("SUSPENDING", ["DELETING", "PREEMPTED", "DELETING"])
+    model.go(20)
+    assert look() == ("SUSPENDED", ["", "", ""])
+    with model.world.lock:
+        queue.delete(
+            model.world, f"projects/p/locations/{ZONE}/queuedResources/many", force=True, api="v2"
+        )
+    model.go(20)
+    assert look() == ("", ["", "", ""])
+
+
+@pytest.mark.parametrize("wanted", ["", "many", "7"])
+def test_an_injected_fault_may_hit_several_slices_as_one(wanted: str) -> None:
+    model = Model()
+    look = several(model)
+    model.go(20)
+    with model.world.lock:
+        inject.preempt(model.world, wanted, notice_s=0)
+    model.go(1)
+    assert look()[0] == "SUSPENDING"
+
+
+def test_hosts_of_several_slices_are_numbered_through() -> None:
+    """As their job does; those of one that is named, from 0."""
+    model = Model()
+    several(model)
+    model.go(20)
+    with model.world.lock:
+        assert inject_hosts.silence(model.world, "7", 3).id == "many-1"
+        assert inject_hosts.silence(model.world, "many-2", 1).id == "many-2"
+        silent = {n.id: n.silent for n in model.world.nodes.values()}
+        with pytest.raises(ApiError, match="has hosts 0 to 5, not 6"):
+            inject_hosts.silence(model.world, "many", 6)
+        with pytest.raises(ApiError, match="many-2 has hosts 0 to 1, not 2"):
+            inject_hosts.silence(model.world, "many-2", 2)
+    assert silent == {"many-0": set(), "many-1": {1}, "many-2": {1}}
+
+
+def test_a_cut_and_a_profile_hold_for_slices_that_come_later_too() -> None:
+    model = Model()
+
+    def coming(id: str) -> tuple[str, bool]:
+        model.ask(id)
+        model.go(60)
+        last = [effect for effect in model.done if isinstance(effect, BringUp)][-1]
+        return last.image, last.cut
+
+    def tell(what: str, **values: object) -> int:
+        return model.control.perform("POST", what, dict(values))[0]
+
+    assert coming("q1") == ("default", False)
+    assert tell("/cut") == tell("/profile", name="bare") == 200
+    model.go(1)
+    told = [effect for effect in model.done if isinstance(effect, Disturb)]
+    assert [(one.what, one.how) for one in told] == [("cut", {"host": None, "off": False})]
+    assert coming("q2") == ("bare", True)
+    found = status(model.world, None)
+    assert (found["profile"], found["cut"]) == ("bare", True)
+    assert tell("/cut", off=True) == tell("/profile", name="default") == 200
+    assert coming("q3") == ("default", False)
+    assert tell("/cut", target="q3", host=1) == 200
+    assert not model.world.cut, "that slice alone"
+    assert tell("/profile", name="odd") == 400

@@ -1,0 +1,257 @@
+"""Quotas and their use as the APIs write them: names, pages, places, what JSON leaves out, what nobody knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tests.contract.slices.tpu_slices import fail
+from tests.support import google_server as g
+from tests.support.google_server import WANTS, GoogleServer, changed
+from tests.support.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node, queued, queued_state, until
+from tpujob.adapters import emulated_quota
+from tpujob.adapters.cloud_tpu import Usage, count_usage
+from tpujob.adapters.google import quota
+from tpujob.adapters.google.quota import kind_of_metric
+from tpujob.adapters.google.rest import GoogleRest
+from tpujob.doctor.quota import ONE_HOST, Held, Limit, QuotaKind, QuotaOverview, Reported
+from tpujob.emulator.faults import inject
+from tpujob.emulator.status import status
+from tpujob.errors import Refused, TpujobError, Transient
+
+NOW = 1_750_000_000.0
+
+
+@pytest.fixture(name="cloud")
+def _cloud() -> Iterator[Cloud]:
+    made = Cloud()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(name="rest")
+def _rest(google: GoogleServer) -> Iterator[GoogleRest]:
+    made = GoogleRest(g.PROJECT, endpoint=google.url)
+    yield made
+    made.close()
+
+
+@pytest.fixture(name="overview")
+def _overview(google: GoogleServer, cloud: Cloud) -> Any:
+    def overview(**more: Any) -> QuotaOverview:
+        wants = changed(WANTS, project=PROJECT)
+        google.answers[g.QUOTAS.replace(g.PROJECT, PROJECT)] = google.answers[g.QUOTAS]
+        google.answers[g.SERIES.replace(g.PROJECT, PROJECT)] = google.answers[g.SERIES]
+        endpoints = {"endpoint": google.url, "tpu_endpoint": cloud.tpu.address}
+        return quota.overview(wants, NOW, **endpoints, **more)
+
+    return overview
+
+
+#: the first five were seen in public, the others are spelled after them
+METRICS = {
+    "tpu.googleapis.com/tpu-v5s-litepod-preemptible": QuotaKind("v5e", "spot"),
+    "tpu.googleapis.com/tpu-v5s-litepod-serving": QuotaKind("v5e", "on-demand", ONE_HOST),
+    "tpu.googleapis.com/tpu-v4s-preemptible": QuotaKind("v4", "spot"),
+    "tpu.googleapis.com/tpu-v6e": QuotaKind("v6e", "on-demand"),
+    "TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI": QuotaKind("v4", "spot"),
+    "TPUV5sPreemptibleLitepodServingPerProjectPerZoneForTPUAPI": QuotaKind("v5e", "spot", ONE_HOST),
+    "tpu.googleapis.com/tpu-v5p-preemptible": QuotaKind("v5p", "spot"),
+    "tpu.googleapis.com/tpu-v5p-reserved": QuotaKind("v5p", "reserved"),
+    "tpu.googleapis.com/preemptible-tpu-v2": QuotaKind("v2", "spot", ONE_HOST),
+    "tpu.googleapis.com/tpu-v3-pod": QuotaKind("v3", "on-demand"),
+    "tpu.googleapis.com/tpu-v9x-preemptible": None,
+    "tpu.googleapis.com/tpu-7x": None,
+    "tpu.googleapis.com/queued-resources": None,
+    "tpu.googleapis.com/v2-requests": None,
+    "": None,
+}
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_quota_metrics_name_their_generation_and_place(metric: str) -> None:
+    assert kind_of_metric(metric) == METRICS[metric]
+
+
+def test_all_pages_are_read_and_what_json_leaves_out_is_0(
+    google: GoogleServer, rest: GoogleRest
+) -> None:
+    v4 = "tpu.googleapis.com/tpu-v4s-preemptible"
+    found = quota.limits(rest, g.PROJECT)
+    pages = [one for one in google.asked if one.path == g.QUOTAS]
+    assert [one.params.get("pageToken") for one in pages] == [None, ["2"]]
+    assert [one for one in found if one.metric == v4] == [
+        Limit(v4, QuotaKind("v4", "spot"), "zone", "", 0, "cores"),
+        Limit(v4, QuotaKind("v4", "spot"), "zone", g.ZONE, 64, "cores"),
+        Limit(v4, QuotaKind("v4", "spot"), "region", "", None, "cores"),
+    ]
+    assert found[-1] == Limit("tpu.googleapis.com/requests", None, "project", "", 600)
+
+
+def test_unknown_units_places_and_dimensions_are_tolerated(
+    google: GoogleServer, rest: GoogleRest
+) -> None:
+    """An unknown unit is a limit of the project; one for a narrower thing than a place is passed over."""
+    strange = g.metric("tpu-v4s", "TPU v4 thingies", {g.ZONE: 8})
+    strange["consumerQuotaLimits"] += [
+        {"unit": "1/{project}/{moon}", "quotaBuckets": [g.bucket(5), g.bucket(4, moon="io")]},
+        {"unit": "1/{project}/{zone}", "supportedLocations": ["a", "b"]},
+        {"unit": "1/{project}/{zone}", "quotaBuckets": [g.bucket(3, zone=g.ZONE, user="ada")]},
+        {},
+    ]
+    google.answers[g.QUOTAS] = {"metrics": [strange, {"metric": "x"}, {}]}
+    found = quota.limits(rest, g.PROJECT)
+    assert [(one.scope, one.place, one.limit, one.unit) for one in found] == [
+        ("zone", "", 0, "cores"),
+        ("zone", g.ZONE, 8, "cores"),
+        ("region", "", None, "cores"),
+        ("project", "", 5, "cores"),
+    ]
+
+
+def test_the_newest_use_is_read(google: GoogleServer, rest: GoogleRest) -> None:
+    v6e = "tpu.googleapis.com/tpu-v6e-preemptible"
+    google.answers[g.SERIES] = g.paged(
+        "timeSeries",
+        [
+            g.series(v6e, g.ZONE, 8),
+            g.series("tpu.googleapis.com/requests", g.ZONE, 1),
+            g.series(v6e, "europe-west4-a", 0) | {"points": [{"value": {"doubleValue": 4.0}}]},
+            g.series(v6e, "us-east1-d", 0) | {"points": []},
+            {},
+        ],
+        size=2,
+    )
+    assert quota.reported(rest, g.PROJECT, NOW) == [
+        Reported(QuotaKind("v6e", "spot"), g.ZONE, 8),
+        Reported(QuotaKind("v6e", "spot"), "europe-west4-a", 4),
+    ]
+    asked = google.asked[0].params
+    assert 'resource.labels.service="tpu.googleapis.com"' in asked["filter"][0]
+    ends = [datetime.fromisoformat(asked[f"interval.{end}"][0]) for end in ("startTime", "endTime")]
+    assert (ends[1].timestamp(), (ends[1] - ends[0]).total_seconds()) == (NOW, 25 * 3600)
+
+
+def test_a_list_without_an_end_is_an_error(google: GoogleServer, rest: GoogleRest) -> None:
+    google.answers[g.QUOTAS] = {"metrics": [], "nextPageToken": "again"}
+    with pytest.raises(Transient, match="a list of more than"):
+        quota.limits(rest, g.PROJECT)
+
+
+def held(cloud: Cloud, *zones: str) -> Usage:
+    return count_usage(PROJECT, zones, timeout=20, endpoint=cloud.tpu.address)
+
+
+def test_chips_in_use_are_counted_once_whoever_made_them(cloud: Cloud) -> None:
+    client, alpha = cloud.client(), cloud.alpha()
+    client.create_node(parent=PARENT, node_id="by-hand", node=node("v4-8"))
+    client.create_node(
+        parent=PARENT, node_id="serving", node=node("v6e-8", scheduling_config={"spot": True})
+    )
+    client.create_queued_resource(queued("lost", "v4-32"))
+    until(lambda: queued_state(client, "lost") == "ACTIVE", "the slice that is to be lost ACTIVE")
+    alpha.delete_node(name=f"{PARENT}/nodes/lost")
+    until(lambda: queued_state(client, "lost") == "SUSPENDED", "its queued resource SUSPENDED")
+    found = held(cloud, ZONE, "europe-west4-a")
+    assert not found.closed
+    assert sorted(found.held, key=str) == [
+        Held(QuotaKind("v4", "on-demand"), ZONE, 4),
+        Held(QuotaKind("v4", "spot"), ZONE, 16),
+        Held(QuotaKind("v6e", "spot"), ZONE, 8),
+    ]
+
+
+def test_every_slice_of_one_request_counts(cloud: Cloud) -> None:
+    request = queued("many", "v4-32")
+    spec = request["queued_resource"]["tpu"]["node_spec"][0]
+    del spec["node_id"]
+    spec["multislice_params"] = {"node_count": 3}
+    cloud.client().create_queued_resource(request)
+    assert [one.chips for one in held(cloud, ZONE).held] == [16, 16, 16]
+
+
+def test_a_zone_that_cannot_be_listed_is_named(cloud: Cloud) -> None:
+    with cloud.world.lock:
+        inject.unreachable(cloud.world, "europe-west4-a")
+    found = held(cloud, ZONE, "europe-west4-a")
+    assert list(found.closed) == ["europe-west4-a"]
+    assert "the list is not complete" in found.closed["europe-west4-a"].why
+    found = held(cloud, "us-central2-z")
+    assert "is not found or access is unauthorized" in found.closed["us-central2-z"].why
+    fail(cloud, "ListQueuedResources", "UNAVAILABLE")
+    assert list(held(cloud, ZONE).closed) == [ZONE]
+
+
+def test_limits_use_and_grants_come_together(cloud: Cloud, overview: Any) -> None:
+    cloud.client().create_node(
+        parent=PARENT, node_id="mine", node=node("v4-16", scheduling_config={"spot": True})
+    )
+    found = overview()
+    assert (found.of, found.notes) == (PROJECT, [])
+    v4, v6e = found.rows
+    assert (v4.limit, v4.unit, v4.used, v4.used_by, v4.granted) == (64, "cores", 16, "nodes", 32)
+    assert (v6e.zone_limit, v6e.region_limit, v6e.limit) == (64, 16, 16)
+    assert (v6e.used, v6e.used_by) == (8, "monitoring")
+    assert [one.metric for one in found.others] == ["tpu.googleapis.com/requests"]
+
+
+def test_without_monitoring_usage_is_counted_and_marked_so(
+    google: GoogleServer, overview: Any
+) -> None:
+    google.answers[g.SERIES] = g.DENIED
+    found = overview()
+    assert {one.used_by for one in found.rows} == {"nodes"}
+    assert found.notes == [
+        "Cloud Monitoring: The caller does not have permission (monitoring.timeSeries.list)"
+    ]
+
+
+def test_zones_that_could_not_be_counted_are_one_note(cloud: Cloud, overview: Any) -> None:
+    fail(cloud, "ListQueuedResources", "UNAVAILABLE", message="try again")
+    found = overview()
+    assert found.notes == [f"what is held in {ZONE}: listing {ZONE}: try again"]
+    assert [(one.used, one.used_by) for one in found.rows] == [(None, ""), (8, "monitoring")]
+
+
+@pytest.mark.parametrize("where", ["Google Cloud", "the emulator"])
+def test_the_emulator_answers_as_google_does(
+    google: GoogleServer, cloud: Cloud, overview: Any, where: str
+) -> None:
+    """What may be held and what is, in the quota's own unit, whoever holds it."""
+    spot = node("v4-16", scheduling_config={"spot": True})
+    cloud.client().create_node(parent=PARENT, node_id="mine", node=spot)
+    google.answers[g.QUOTAS] = {"metrics": [g.metric("tpu-v4s-preemptible", "cores", {ZONE: 24})]}
+    google.answers[g.SERIES] = {}
+    inject.quota(cloud.world, ZONE, "v4", 24, "spot")
+    found = overview() if where == "Google Cloud" else emulated_quota.overview(status(cloud.world, None))  # fmt: skip
+    (row,) = [one for one in found.rows if one.zone == ZONE]
+    assert row.kind == QuotaKind("v4", "spot")
+    assert (row.known, row.limit, row.used, row.unit) == (True, 24, 16, "cores")
+    assert (row.used_by, row.chips) == ("nodes", 12)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "message", "hint"),
+    [
+        (g.disabled("serviceusage.googleapis.com"), Refused, "has not been used", "gcloud services enable"),
+        (g.DENIED, Refused, "The caller does not have permission (serviceusage.quotas.get)", ""),
+        (g.EXPIRED, Transient, "the credentials are refused", "gcloud auth application-default login"),
+        (g.UNAVAILABLE, Transient, "serviceusage.googleapis.com: The service is", ""),
+    ],
+)  # fmt: skip
+def test_without_limits_there_is_nothing_to_show(
+    google: GoogleServer,
+    overview: Any,
+    answer: Any,
+    kind: type[TpujobError],
+    message: str,
+    hint: str,
+) -> None:
+    google.answers[g.QUOTAS] = answer
+    with pytest.raises(kind, match=re.escape(message)) as caught:
+        overview()
+    assert hint in caught.value.hint

@@ -1,0 +1,337 @@
+"""`tpujob ssh`: exit codes, streams of any size, a real terminal, and no contact with a host that is not pinned."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.hosts.strange_server import StrangeServer
+from tests.support.farm_rig import FarmProcess, alive, slice_at, until
+from tpujob.adapters.ssh import SshHosts, new_private_key, open_session, public_line
+from tpujob.adapters.ssh.keys import LIFETIME, SKEW
+from tpujob.api import HostAccess
+from tpujob.domain.actions import HostPlan
+from tpujob.errors import BadRequest, HostKeyChanged, TpujobError, Transient
+
+AGENT = Path(__file__).parent / "fake_agent.py"
+MIB = 1024 * 1024
+
+#: a process that opens a session on its own streams, and says how much memory it grew by
+CLIENT = """
+import json, resource, sys
+from tpujob.adapters.ssh import open_session
+import fabric, paramiko
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
+access, key, command = json.loads(sys.argv[1])
+code = open_session(access, key, command)
+print(f"grew {peak() - before} KiB", file=sys.stderr)
+sys.exit(code)
+"""
+
+
+class Rig:
+    """One host that has been contacted once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._made = folder, list[SshHosts]()
+        self.farm = FarmProcess(folder)
+        self.hosts = SshHosts(folder / "keys", port=self.farm.ssh_port, agent=AGENT)
+        self.key = new_private_key()
+        self.access = self.slice("tj-000001-1")
+
+    def slice(self, name: str) -> HostAccess:
+        key = f"{self.hosts.public_key(slice_at(name))}\ntpujob:{self.farm.public_key}"
+        (address,) = self.farm.slice(name, key=key)
+        self.host = slice_at(name, address)
+        self.bring_up()
+        return self.let_in(self.hosts)
+
+    def bring_up(self) -> None:
+        """An attempt that is over at once."""
+        plan = {"job": "000001", "attempt": 1, "command": ["sleep", "1000"]}
+        self.hosts.start(self.host, [HostPlan(0, plan)], timeout=30)
+        self.hosts.stop(self.host, grace=1, timeout=30)
+
+    def asked_at(self, seconds: float) -> SshHosts:
+        """The same backend, by a clock that is so far ahead of the host's."""
+        port, keys = self.farm.ssh_port, self._folder / "keys"
+        made = SshHosts(keys, port=port, agent=AGENT, now=lambda: time.time() + seconds)
+        self._made.append(made)
+        return made
+
+    def let_in(self, hosts: SshHosts, key: str = "") -> HostAccess:
+        return hosts.access(self.host, 0, public_line(key or self.key), "ada for job 000001")
+
+    def client(self, command: list[str] | None, **streams: object) -> subprocess.Popen[bytes]:
+        text = json.dumps([self.access, self.key, command])
+        return subprocess.Popen([sys.executable, "-c", CLIENT, text], **streams)  # pyright: ignore
+
+    def close(self) -> None:
+        for made in (self.hosts, *self._made):
+            made.close()
+        self.farm.stop()
+
+
+@pytest.fixture(scope="module")
+def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    rig = Rig(tmp_path_factory.mktemp("farm"))
+    yield rig
+    rig.close()
+
+
+@pytest.fixture
+def null() -> Iterator[int]:
+    fd = os.open(os.devnull, os.O_RDWR)
+    yield fd
+    os.close(fd)
+
+
+def test_a_command_keeps_its_streams_its_arguments_and_its_exit_code(rig: Rig):
+    program = (
+        "import sys; print(sys.argv[1:]); print(sys.stdin.read(), file=sys.stderr); sys.exit(7)"
+    )
+    hostile = ["$(touch canary)", "a b", "'", ""]
+    child = rig.client(
+        ["python3", "-c", program, *hostile],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    out, err = child.communicate(b"hello", timeout=60)
+    assert (child.returncode, out.decode().strip()) == (7, str(hostile))
+    assert err.startswith(b"hello\n")
+
+
+def test_a_command_that_a_signal_ends_gives_255(rig: Rig, null: int):
+    command = ["sh", "-c", "kill -9 $$"]
+    assert open_session(rig.access, rig.key, command, stdin=null, stdout=null, stderr=null) == 255
+
+
+def test_a_shell_without_a_terminal_reads_its_commands(rig: Rig):
+    child = rig.client(None, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, _ = child.communicate(b"test -t 0 || echo no terminal; exit 4\n", timeout=60)
+    assert (child.returncode, out) == (4, b"no terminal\n")
+
+
+@pytest.mark.slow
+def test_a_hundred_megabytes_pass_through_little_memory(rig: Rig):
+    size = 100 * MIB
+    child = rig.client(
+        ["head", "-c", str(size), "/dev/zero"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    assert child.stderr is not None
+    got = 0
+    while data := child.stdout.read1(MIB):
+        got += len(data)
+    grew = int(child.stderr.read().split()[-2])
+    child.stdout.close()
+    child.stderr.close()
+    assert (child.wait(60), got) == (0, size)
+    assert grew < 40 * 1024, f"the client grew by {grew} KiB"
+
+
+def test_input_and_output_flow_at_once_however_much(rig: Rig):
+    child = rig.client(
+        ["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    sent = os.urandom(8 * MIB)  # more than all windows and pipes on the way can hold
+    out, _ = child.communicate(sent, timeout=60)
+    assert (child.returncode, out == sent) == (0, True)
+
+
+def test_a_reader_that_goes_away_ends_the_session(rig: Rig):
+    child = rig.client(
+        ["yes"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    assert child.stderr is not None
+    assert child.stdout.read(2) == b"y\n"
+    child.stdout.close()
+    assert child.wait(60) == 141
+    child.stderr.close()
+
+
+def test_a_person_gets_a_terminal_that_follows_the_window(rig: Rig):
+    ours, theirs = pty.openpty()
+    _size(theirs, rows=31, columns=101)
+    # a session of its own, whose terminal this is: else the kernel would not tell it of a new size
+    take = ["sh", "-c", 'exec "$@" <>"$0" >&0 2>&1', os.ttyname(theirs)]
+    text = json.dumps([rig.access, rig.key, None])
+    child = subprocess.Popen([*take, sys.executable, "-c", CLIENT, text], start_new_session=True)
+    try:
+        screen = Screen(ours)
+        os.write(ours, b"stty size; tty; echo rea''dy\n")
+        screen.wait_for("31 101")
+        screen.wait_for("/dev/pts/")
+        screen.wait_for("ready")
+        _size(ours, rows=41, columns=121)
+        os.write(
+            ours, b"until test \"$(stty size)\" = '41 121'; do sleep 0.1; done; echo resi''zed\n"
+        )
+        screen.wait_for("resized")
+        os.write(ours, b"sh -c 'echo go''ing; exec sleep 1000'\n")
+        screen.wait_for("going")
+        os.write(ours, b"\x03")  # the host's program, not ours, is interrupted
+        screen.wait_for("^C")
+        os.write(ours, b"exit 3\n")
+        assert child.wait(30) == 3
+    finally:
+        child.kill()
+        child.wait()
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_host_that_goes_away_in_a_session_is_reported(null: int, tmp_path: Path):
+    rig, pid = Rig(tmp_path), tmp_path / "pid"
+    try:
+        child = rig.client(
+            ["sh", "-c", f"echo $$ > {pid}; exec sleep 1000"],
+            stdin=null,
+            stdout=null,
+            stderr=subprocess.PIPE,
+        )
+        number = int(until(lambda: pid.exists() and pid.read_text(), "the command runs"))
+        rig.farm.kill()  # no word from the host: as when its power is cut
+        _, err = child.communicate(timeout=60)
+        assert b"Transient: host 0 (127." in err, err.decode()
+        assert b"the connection broke" in err
+        with pytest.raises(Transient, match="connection refused"):
+            open_session(rig.access, rig.key, ["true"], stdin=null, stdout=null, stderr=null)
+    finally:
+        rig.close()
+        FarmProcess(tmp_path).stop()  # cleans up after the first
+    assert not alive(number)
+
+
+def test_a_host_that_is_not_pinned_or_has_changed_is_told_nothing(rig: Rig, null: int):
+    with StrangeServer() as server:
+        at_server: HostAccess = {**rig.access, "address": "127.0.0.1", "port": server.port}
+        stranger = at_server
+        with pytest.raises(TpujobError, match="no host key is pinned for \\[127"):
+            open_session(stranger, rig.key, ["true"], stdin=null, stdout=null, stderr=null)
+        (line,) = rig.access["host_keys"]
+        stranger = {
+            **at_server,
+            "host_keys": [f"[127.0.0.1]:{server.port} {line.split(' ', 1)[1]}"],
+        }
+        with pytest.raises(HostKeyChanged) as caught:
+            open_session(stranger, rig.key, ["true"], stdin=null, stdout=null, stderr=null)
+        assert "tpujob cancel --release" in caught.value.hint, "it does not say what to do"
+    assert server.connections == 2
+    assert server.seen == []
+    with pytest.raises(TpujobError, match="no host key is pinned for host 0"):
+        open_session(
+            {**at_server, "host_keys": []}, rig.key, ["true"], stdin=null, stdout=null, stderr=null
+        )
+
+
+# Certificates --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "it has expired",
+        "it is not valid yet",
+        "it is of another key",
+        "it is for another login",
+        "another slice signed it",
+        "there is none",
+    ],
+)
+def test_no_certificate_lets_in_when(rig: Rig, null: int, why: str):
+    at = {"it has expired": -LIFETIME - 5, "it is not valid yet": SKEW + 60}.get(why, 0.0)
+    hosts = rig.asked_at(at)
+    key = new_private_key() if "another key" in why else rig.key
+    slice = slice_at("tj-000002-1", "127.0.0.1") if "another slice" in why else rig.host
+    hosts.public_key(slice)
+    certificate = hosts.access(slice, 0, public_line(rig.key), "eve")["certificate"]
+    user = "root" if "another login" in why else "tpujob"
+    access: HostAccess = {
+        **rig.access,
+        "user": user,
+        "certificate": "" if "none" in why else certificate,
+    }
+    with pytest.raises(Transient, match="does not accept the certificate") as refused:
+        open_session(access, key, ["true"], stdin=null, stdout=null, stderr=null)
+    assert "clock" in refused.value.hint
+
+
+def test_a_session_outlives_its_certificate_and_clocks_may_differ_a_little(rig: Rig, null: int):
+    for at in (-LIFETIME + 30, SKEW - 30):
+        access = rig.let_in(rig.asked_at(at))
+        assert open_session(access, rig.key, ["true"], stdin=null, stdout=null, stderr=null) == 0
+    soon = rig.let_in(rig.asked_at(-LIFETIME + 2))
+    lasts = ["sh", "-c", "while [ $(date +%s) -le $1 ]; do :; done; exit 9", "sh"]
+    over = str(int(time.time()) + 3)
+    streams = {"stdin": null, "stdout": null, "stderr": null}
+    assert open_session(soon, rig.key, [*lasts, over], **streams) == 9
+
+
+def test_a_certificate_says_whose_it_is_and_allows_a_terminal_alone(rig: Rig, tmp_path: Path):
+    file = tmp_path / "key-cert.pub"
+    file.write_text(rig.access["certificate"])
+    shown = subprocess.run(
+        ["ssh-keygen", "-L", "-f", str(file)], capture_output=True, text=True, check=True
+    ).stdout
+    assert 'Key ID: "ada for job 000001"' in shown
+    assert re.search(r"Principals: \n\s+tpujob\n\s+Critical Options: \(none\)", shown)
+    assert re.search(r"Extensions: \n\s+permit-pty\n?$", shown)
+
+
+@pytest.mark.parametrize(
+    "key", ["", "ssh-ed25519 AAAA", "ssh-rsa AAAA", "x" * 900, "ssh-ed25519 \u00e4"]
+)
+def test_what_is_no_key_is_let_in_nowhere(rig: Rig, key: str):
+    with pytest.raises(BadRequest, match="no public key of type ssh-ed25519") as refused:
+        rig.hosts.access(rig.host, 0, key, "ada")
+    assert "ssh-keygen" in refused.value.hint
+
+
+def test_a_plan_adds_the_authority_once_and_leaves_other_keys_alone(rig: Rig):
+    (address,) = (endpoint.address for endpoint in rig.host.endpoints)
+    rig.farm.run(address, "printf 'ssh-ed25519 AAAA mine' > ~/.ssh/authorized_keys")  # no newline
+    for _ in range(2):
+        rig.bring_up()
+    _, kept, _ = rig.farm.run(address, "cat ~/.ssh/authorized_keys; stat -c %a ~/.ssh ~/.ssh/*")
+    authority = f"cert-authority {rig.hosts.public_key(rig.host)}"
+    assert kept.decode().split("\n")[:3] == ["ssh-ed25519 AAAA mine", authority, "700"]
+    rig.farm.run(address, "rm ~/.ssh/authorized_keys; mkdir ~/.ssh/authorized_keys")
+    rig.bring_up()  # a file that cannot be written stops no program
+    rig.farm.run(address, "rmdir ~/.ssh/authorized_keys")
+    rig.bring_up()
+
+
+class Screen:
+    """What a terminal has shown so far."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._text = ""
+
+    def wait_for(self, text: str) -> None:
+        while text not in self._text:
+            self._text += os.read(self._fd, 4096).decode(errors="replace")
+        self._text = self._text.partition(text)[2]
+
+
+def _size(terminal: int, *, rows: int, columns: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))

@@ -1,0 +1,93 @@
+"""Slices on a cloud that does what Google's is reported to do only at times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.contract.slices.tpu_slices import SLICE, ask, gone, look, wait_for
+from tests.support.tpu_rig import PROJECT, QUICK, ZONE, Cloud, queued_state, until
+from tpujob.adapters.cloud_tpu import CloudTpuSlices
+from tpujob.domain.observations import Absent, Present, SliceState
+from tpujob.emulator.faults import inject
+from tpujob.errors import Refused, Transient
+
+
+def switch(cloud: Cloud, name: str) -> None:
+    with cloud.world.lock:
+        inject.api_bug(cloud.world, name)
+
+
+@pytest.mark.parametrize("name", ["late-conflict", "late-conflict-operation"])
+def test_a_conflict_with_what_was_just_made_is_no_conflict(
+    cloud: Cloud, slices: CloudTpuSlices, name: str
+) -> None:
+    switch(cloud, name)
+    ask(slices)
+    ask(slices)
+    wait_for(slices, SliceState.READY)
+    assert len(cloud.world.queued) == 1
+
+
+def test_a_slice_is_ours_by_its_metadata_where_answers_have_no_labels(
+    cloud: Cloud, slices: CloudTpuSlices
+) -> None:
+    switch(cloud, "no-labels")
+    ask(slices)
+    wait_for(slices, SliceState.READY)
+    ask(slices)
+    (owned,) = slices.list_all([ZONE], timeout=10)
+    assert (owned.name, owned.job_id) == (SLICE.name, "000007")
+    other = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, owner="other")
+    assert look(other) == Absent()
+    with pytest.raises(Refused, match="someone else uses the name"):
+        other.delete(SLICE, timeout=10)
+    other.close()
+    slices.delete(SLICE, timeout=10)
+    gone(slices)
+
+
+def test_a_slice_that_the_cloud_is_suspending_is_not_deleted_by_force(
+    cloud: Cloud, slices: CloudTpuSlices
+) -> None:
+    switch(cloud, "wedge")
+    ask(slices)
+    wait_for(slices, SliceState.READY)
+    with cloud.world.lock:
+        cloud.world.latencies = replace(QUICK, suspend=600)
+        inject.preempt(cloud.world, SLICE.name, notice_s=0)
+    until(lambda: queued_state(cloud.client(), SLICE.name) == "SUSPENDING", "SUSPENDING")
+    seen = look(slices)
+    assert isinstance(seen, Present)
+    assert (seen.state, seen.suspending) == (SliceState.PREEMPTED, True)
+    (owned,) = slices.list_all([ZONE], timeout=10)
+    assert owned.suspending
+    with pytest.raises(Transient, match="waiting until the cloud has suspended it"):
+        slices.delete(SLICE, timeout=10)
+    assert queued_state(cloud.client(), SLICE.name) == "SUSPENDING", "nothing was sent"
+    slices.delete(SLICE, timeout=10, even_suspending=True)
+    wait_for(slices, SliceState.DELETING)
+
+
+def test_a_slice_is_deleted_when_it_is_suspended(cloud: Cloud, slices: CloudTpuSlices) -> None:
+    switch(cloud, "wedge")
+    ask(slices)
+    wait_for(slices, SliceState.READY)
+    with cloud.world.lock:
+        inject.preempt(cloud.world, SLICE.name, notice_s=0)
+    until(lambda: queued_state(cloud.client(), SLICE.name) == "SUSPENDED", "SUSPENDED")
+    seen = look(slices)
+    assert isinstance(seen, Present)
+    assert not seen.suspending
+    slices.delete(SLICE, timeout=10)
+    gone(slices)
+
+
+def test_a_slice_at_the_end_of_its_maximum_run_is_lost(
+    cloud: Cloud, slices: CloudTpuSlices
+) -> None:
+    with cloud.world.lock:
+        inject.max_run(cloud.world, 0.05)
+    ask(slices)
+    wait_for(slices, SliceState.PREEMPTED)

@@ -1,0 +1,235 @@
+"""What a slice on Cloud TPU is asked for with: every option, as the emulated API shows it afterwards."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from google.cloud import tpu_v2
+from google.cloud.tpu_v2alpha1 import TpuClient as AlphaClient
+
+from tests.contract.slices.tpu_slices import KEY, SLICE, ask, fail, look, wait_for
+from tests.support.tpu_rig import PROJECT, ZONE, Cloud, node_name, queued_name, until
+from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
+from tpujob.adapters.cloud_tpu.request import DataDisk, queued_request
+from tpujob.domain.model import Cause
+from tpujob.domain.observations import Present, SliceState
+from tpujob.emulator.faults import inject
+from tpujob.errors import Transient
+
+FULL = Options(
+    network="lab",
+    subnetwork="lab-a",
+    external_ips=False,
+    secure_boot=True,
+    tags=("tpu", "inside"),
+    service_account="train@p.iam.gserviceaccount.com",
+    labels={"team": "vision", "tpujob-owner": "me"},
+    metadata={"color": "blue", "ssh-keys": "someone:else", "tpujob-owner": "me"},
+    startup_script="#!/bin/sh\ntrue",
+    reservation="ours",
+    disks=(DataDisk("data"), DataDisk("projects/q/zones/z/disks/d", read_only=False)),
+    wait=3600,
+)
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    made = Cloud()
+    for kind, name in (
+        ("network", "lab"),
+        ("subnetwork", "lab-a"),
+        ("service-account", "train@p.iam.gserviceaccount.com"),
+        ("service-account", "ada@p.iam.gserviceaccount.com"),
+        ("reservation", "ours"),
+        ("disk", "data"),
+        ("disk", "projects/q/zones/z/disks/d"),
+    ):
+        inject.add(made.world, kind, name)
+    yield made
+    made.stop()
+
+
+def asked_with(cloud: Cloud, options: Options, pricing: str = "spot") -> tpu_v2.QueuedResource:
+    """The queued resource, once its node is there."""
+    slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, options=options)
+    slice = replace(SLICE, pricing=pricing)
+    try:
+        ask(slices, slice)
+        wait_for(slices, SliceState.READY, slice)
+    finally:
+        slices.close()
+    return cloud.client().get_queued_resource(name=queued_name(SLICE.name))
+
+
+def test_every_option_reaches_the_node(cloud: Cloud) -> None:
+    queued = asked_with(cloud, FULL)
+    node = cloud.client().get_node(name=node_name(SLICE.name))
+    network = node.network_config
+    assert (network.network, network.subnetwork) == ("lab", "lab-a")
+    assert not network.enable_external_ips
+    assert not any(e.access_config.external_ip for e in node.network_endpoints)
+    assert list(node.tags) == ["tpu", "inside"]
+    assert node.shielded_instance_config.enable_secure_boot
+    assert node.service_account.email == "train@p.iam.gserviceaccount.com"
+    assert list(node.service_account.scope) == ["https://www.googleapis.com/auth/cloud-platform"]
+    assert [(d.source_disk, d.mode.name) for d in node.data_disks] == [
+        (f"projects/{PROJECT}/zones/{ZONE}/disks/data", "READ_ONLY"),
+        ("projects/q/zones/z/disks/d", "READ_WRITE"),
+    ]
+    assert node.metadata["startup-script"] == "#!/bin/sh\ntrue"
+    assert node.metadata["color"] == "blue"
+    waits = queued.queueing_policy.valid_until_time - queued.create_time
+    assert waits.total_seconds() == pytest.approx(3600, abs=1)
+
+
+def test_options_cannot_override_what_marks_a_slice_as_ours(cloud: Cloud) -> None:
+    asked_with(cloud, FULL)
+    node = cloud.client().get_node(name=node_name(SLICE.name))
+    assert dict(node.labels) == {
+        "team": "vision",
+        "tpujob": "1",
+        "tpujob-job": "000007",
+        "tpujob-owner": "local",
+    }
+    assert node.metadata["ssh-keys"] == f"tpujob:{KEY}"
+    assert {key: node.metadata[key] for key in ("tpujob", "tpujob-job", "tpujob-owner")} == {
+        "tpujob": "1",
+        "tpujob-job": "000007",
+        "tpujob-owner": "local",
+    }, "in the metadata, too: answers may drop labels"
+
+
+@pytest.mark.parametrize(
+    ("user", "account"),
+    [("ada@example.org", "ada@p.iam.gserviceaccount.com"), ("ben@example.org", "train@p.iam.gserviceaccount.com"),
+     ("", "train@p.iam.gserviceaccount.com")],
+)  # fmt: skip
+def test_programs_of_some_users_have_an_account_of_their_own(
+    cloud: Cloud, user: str, account: str
+) -> None:
+    options = replace(FULL, accounts={"ada@example.org": "ada@p.iam.gserviceaccount.com"})
+    slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, options=options)
+    try:
+        slices.create(SLICE, job_id="000007", public_key=KEY, timeout=10, user=user)
+        wait_for(slices, SliceState.READY)
+    finally:
+        slices.close()
+    node = cloud.client().get_node(name=node_name(SLICE.name))
+    assert node.service_account.email == account
+
+
+def test_without_options_the_project_decides(cloud: Cloud) -> None:
+    queued = asked_with(cloud, Options())
+    node = cloud.client().get_node(name=node_name(SLICE.name))
+    assert node.network_config.enable_external_ips
+    assert "startup-script" not in node.metadata
+    raw = tpu_v2.QueuedResource.pb(queued)
+    assert not raw.HasField("queueing_policy")
+    assert not raw.tpu.node_spec[0].node.HasField("service_account")
+    assert not raw.tpu.node_spec[0].node.HasField("shielded_instance_config")
+
+
+HERE = f"projects/{PROJECT}/locations/{ZONE}"
+
+#: pricing, reservation of the site, and the fields that gcloud 528 sends for it, as recorded: `queued-resources create`
+#: with --spot, nothing, --reserved, --reservation-host-project; and `gcloud alpha` with --reserved, --reservation
+GA: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("spot", "ours", {"spot": {}}),
+    ("on-demand", "ours", {}),
+    ("reserved", "", {"reservation_name": f"{HERE}/reservations/-"}),
+    ("reserved", "ours", {"reservation_name": f"{HERE}/reservations/ours"}),
+    (
+        "reserved",
+        f"projects/other/locations/{ZONE}/reservations/-",
+        {"reservation_name": f"projects/other/locations/{ZONE}/reservations/-"},
+    ),
+    (
+        "reserved",
+        "projects/other/reservations/theirs",
+        {"reservation_name": f"projects/other/locations/{ZONE}/reservations/theirs"},
+    ),
+)
+ALPHA: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("spot", "", {"spot": {}}),
+    ("on-demand", "", {}),
+    ("reserved", "", {"guaranteed": {"reserved": True}}),
+    (
+        "reserved",
+        "ours",
+        {"guaranteed": {"reserved": True}, "reservation_name": f"{HERE}/reservations/ours"},
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("pricing", "reservation", "autocheckpoint", "fields"),
+    [(*one[:2], False, one[2]) for one in GA] + [(*one[:2], True, one[2]) for one in ALPHA],
+)
+def test_the_price_is_asked_for_as_gcloud_asks(
+    pricing: str, reservation: str, autocheckpoint: bool, fields: dict[str, Any]
+) -> None:
+    slice = replace(SLICE, pricing=pricing)
+    options = Options(reservation=reservation, autocheckpoint=autocheckpoint)
+    asked = queued_request(
+        slice, options, project=PROJECT, owner="local", job_id="000007", public_key=KEY
+    )["queued_resource"]
+    (spec,) = asked.pop("tpu")["node_spec"]
+    assert asked == fields
+    assert "scheduling_config" not in spec["node"]
+
+
+@pytest.mark.parametrize("pricing", ["spot", "on-demand", "reserved"])
+@pytest.mark.parametrize("autocheckpoint", [False, True], ids=["v2", "v2alpha1"])
+def test_the_cloud_gives_what_was_asked_for(
+    cloud: Cloud, pricing: str, autocheckpoint: bool
+) -> None:
+    asked_with(cloud, Options(autocheckpoint=autocheckpoint), pricing)
+    node = cloud.client().get_node(name=node_name(SLICE.name))
+    assert (node.scheduling_config.spot, node.scheduling_config.reserved) == (
+        pricing == "spot",
+        pricing == "reserved",
+    )
+
+
+@pytest.mark.parametrize("pricing", ["spot", "on-demand", "reserved"])
+def test_autocheckpoint_is_asked_for_where_the_api_has_it(cloud: Cloud, pricing: str) -> None:
+    asked_with(cloud, replace(FULL, autocheckpoint=True), pricing)
+    alpha: AlphaClient = cloud.alpha()
+    node = alpha.get_node(name=node_name(SLICE.name))
+    assert node.autocheckpoint_enabled
+    assert node.tags == ["tpu", "inside"]
+    assert cloud.world.get_node(node_name(SLICE.name)).spec.pricing == pricing
+
+
+def test_a_request_that_waits_too_long_fails_as_a_stockout(cloud: Cloud) -> None:
+    with cloud.world.lock:
+        inject.stockout(cloud.world, ZONE)
+    options = Options(wait=0.05)
+    slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, options=options)
+    ask(slices)
+    seen = wait_for(slices, SliceState.FAILED)
+    assert seen.cause is Cause.STOCKOUT
+    slices.close()
+
+
+@pytest.mark.parametrize("options", [Options(), Options(autocheckpoint=True)], ids=["v2", "alpha"])
+def test_a_repeat_after_a_lost_answer_is_one_request(cloud: Cloud, options: Options) -> None:
+    """The id depends on the slice alone, so another backend of the same owner repeats it too."""
+    fail(cloud, "CreateQueuedResource", "UNAVAILABLE", "post")
+    for number in range(2):
+        slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, options=options)
+        if number == 0:
+            with pytest.raises(Transient):
+                ask(slices)
+        else:
+            ask(slices)
+            assert isinstance(look(slices), Present)
+        slices.close()
+    (request_id,) = cloud.world.requests
+    assert uuid.UUID(request_id).version == 5
+    until(lambda: len(cloud.world.nodes) == 1, "one node")
+    assert len(cloud.world.queued) == 1

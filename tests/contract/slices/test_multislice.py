@@ -1,0 +1,315 @@
+"""The port Slices where one slice of ours is several of the cloud's: Multislice."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from google.cloud import tpu_v2
+
+from tests.contract.slices.tpu_slices import SLICE, ask, fail, gone, look, wait_for
+from tests.support.tpu_rig import (
+    PARENT,
+    PROJECT,
+    QUICK,
+    ZONE,
+    Cloud,
+    node,
+    node_name,
+    result,
+    until,
+)
+from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
+from tpujob.adapters.cloud_tpu.messages import queued_seen
+from tpujob.adapters.cloud_tpu.request import node_ids, slice_of
+from tpujob.adapters.cloud_tpu.slice_state import (
+    NODE_STATES,
+    QUEUED_STATES,
+    NodeSeen,
+    QueuedSeen,
+    slice_state,
+)
+from tpujob.domain.model import Endpoint
+from tpujob.domain.observations import Absent, Present, SliceState, Unknown
+from tpujob.emulator.faults import inject
+from tpujob.emulator.tpu import nodes as world_nodes
+from tpujob.emulator.tpu.records import NodeState
+
+THREE = replace(SLICE, tpu_slices=3)
+OURS = {"tpujob": "1", "tpujob-job": "000007", "tpujob-owner": "local"}
+
+
+def nodes(cloud: Cloud) -> list[str]:
+    with cloud.world.lock:
+        return sorted(n.id for n in cloud.world.nodes.values())
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [
+        [{"multislice_params": {"node_count": 3, "node_id_prefix": "one"}}],
+        [{"node_id": f"one-{place}"} for place in range(3)],
+    ],
+    ids=["as requested", "one spec a node"],
+)
+def test_the_nodes_of_a_request_are_counted_in_both_forms(specs: list[dict[str, Any]]) -> None:
+    shown = tpu_v2.QueuedResource(tpu={"node_spec": [{**one, "node": node()} for one in specs]})
+    assert queued_seen(shown).nodes == 3
+
+
+# The life of it ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [Options(), Options(autocheckpoint=True)], ids=["v2", "alpha"])
+def test_several_slices_are_created_and_deleted_as_one(cloud: Cloud, options: Options) -> None:
+    slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, options=options)
+    assert look(slices, THREE) == Absent()
+    ask(slices, THREE)
+    seen = wait_for(slices, SliceState.READY, THREE)
+    assert nodes(cloud) == [f"{THREE.name}-{place}" for place in range(3)]
+    assert [e.host for e in seen.endpoints] == list(range(6)), "numbered through"
+    client = cloud.client()
+    listed = [
+        endpoint.ip_address
+        for id in node_ids(THREE)
+        for endpoint in client.get_node(name=node_name(id)).network_endpoints
+    ]
+    assert [e.internal_ip for e in seen.endpoints] == listed, "the hosts of the first slice first"
+    ask(slices, THREE)  # what is there already is adopted
+    slices.delete(THREE, timeout=10)
+    gone(slices, THREE)
+    assert nodes(cloud) == []
+    slices.delete(THREE, timeout=10)  # absent is success
+    slices.close()
+
+
+def test_several_slices_wait_until_there_is_room_for_all() -> None:
+    small = Cloud(hosts_per_generation=5)
+    slices = CloudTpuSlices(PROJECT, endpoint=small.tpu.address)
+    ask(slices, THREE)
+    until(lambda: "WAITING_FOR_RESOURCES" in str(look(slices, THREE)), "in the queue")
+    assert nodes(small) == []
+    slices.delete(THREE, timeout=10)
+    gone(slices, THREE)
+    slices.close()
+    small.stop()
+
+
+@pytest.mark.parametrize("place", [0, 2])
+def test_one_preempted_slice_of_several_preempts_all(
+    cloud: Cloud, slices: CloudTpuSlices, place: int
+) -> None:
+    ask(slices, THREE)
+    wait_for(slices, SliceState.READY, THREE)
+    with cloud.world.lock:
+        inject.preempt(cloud.world, node_ids(THREE)[place], notice_s=0)
+    seen: set[SliceState] = set()
+    while "SUSPENDED" not in str(now := look(slices, THREE)):
+        assert isinstance(now, Present), now
+        seen.add(now.state)
+    assert seen <= {SliceState.READY, SliceState.PREEMPTED}, "nothing else on the way"
+    wait_for(slices, SliceState.PREEMPTED, THREE)
+    slices.delete(THREE, timeout=10)
+    gone(slices, THREE)
+    assert nodes(cloud) == []
+
+
+def test_one_deleted_slice_of_several_stops_all(cloud: Cloud, slices: CloudTpuSlices) -> None:
+    ask(slices, THREE)
+    wait_for(slices, SliceState.READY, THREE)
+    result(cloud.client().delete_node(name=node_name(node_ids(THREE)[1])))
+    wait_for(slices, SliceState.STOPPED, THREE)
+
+
+def test_one_failed_slice_of_several_fails_all_and_leaves_nothing() -> None:
+    cloud = Cloud(latencies=replace(QUICK, create=600))
+    slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address)
+    ask(slices, THREE)
+    until(lambda: len(nodes(cloud)) == 3, "all are being made")
+    with cloud.world.lock:
+        one = cloud.world.get_node(node_name(node_ids(THREE)[1]))
+        while one.state is NodeState.CREATING:
+            world_nodes.hosts_not_up(cloud.world, one.name, one.number, "broken")
+    wait_for(slices, SliceState.FAILED, THREE)
+    slices.delete(THREE, timeout=10)
+    gone(slices, THREE)
+    assert nodes(cloud) == []
+    slices.close()
+    cloud.stop()
+
+
+# Half of it ----------------------------------------------------------------------------------------------------------
+
+
+def left_over(cloud: Cloud, slices: CloudTpuSlices, *places: int) -> None:
+    """Nodes of a slice whose queued resource is gone, and which are not all there."""
+    client = cloud.client()
+    for place in places:
+        asked = node(labels=OURS, scheduling_config={"spot": True})
+        client.create_node(parent=PARENT, node=asked, node_id=f"{THREE.name}-{place}")
+    names = [f"{THREE.name}-{place}" for place in places]
+    until(lambda: nodes(cloud) == names, "what is left over")
+
+
+def test_a_part_of_several_slices_is_neither_absent_nor_ready(
+    cloud: Cloud, slices: CloudTpuSlices
+) -> None:
+    left_over(cloud, slices, 0, 2)
+    seen = look(slices, THREE)
+    assert isinstance(seen, Present)
+    assert (seen.state, seen.detail) == (SliceState.PREEMPTED, "node 1 of 3 is not there any more")
+    slices.delete(THREE, timeout=10)
+    gone(slices, THREE)
+    assert nodes(cloud) == []
+
+
+def test_a_list_that_lacks_a_node_does_not_make_it_gone(
+    cloud: Cloud, slices: CloudTpuSlices
+) -> None:
+    """Lists of the real service lag; the name itself decides."""
+    ask(slices, THREE)
+    wait_for(slices, SliceState.READY, THREE)
+    with cloud.world.lock:
+        cloud.world.latencies = replace(cloud.world.latencies, list_lag=600)
+        for record in (*cloud.world.nodes.values(), *cloud.world.queued.values()):
+            record.created_at -= 3600
+        cloud.world.get_node(node_name(node_ids(THREE)[1])).created_at += 3600
+    assert len(list(cloud.client().list_nodes(parent=PARENT))) == 2, "the list lacks one"
+    seen = look(slices, THREE)
+    assert isinstance(seen, Present)
+    assert seen.state is SliceState.READY
+    assert len(seen.endpoints) == 6
+
+
+@pytest.mark.parametrize("method", ["GetQueuedResource", "ListNodes"])
+def test_several_slices_that_cannot_be_read_are_unknown(
+    cloud: Cloud, slices: CloudTpuSlices, method: str
+) -> None:
+    fail(cloud, method, "UNAVAILABLE")
+    assert isinstance(look(slices, THREE), Unknown)
+    assert look(slices, THREE) == Absent()
+
+
+def test_several_slices_are_listed_as_one_even_in_part(
+    cloud: Cloud, slices: CloudTpuSlices
+) -> None:
+    """So that it is claimed by its job, and deleted as a whole where no job claims it."""
+    ask(slices, THREE)
+    (asked,) = slices.list_all([ZONE], timeout=10)
+    wait_for(slices, SliceState.READY, THREE)
+    (ready,) = slices.list_all([ZONE], timeout=10)
+    assert [(o.name, o.tpu_slices, o.type) for o in (asked, ready)] == [
+        (THREE.name, 3, "v4-16")
+    ] * 2
+    assert ready.detail == "queued resource ACTIVE, node READY"
+    slices.delete(THREE, timeout=10)
+    gone(slices, THREE)
+    left_over(cloud, slices, 0, 2)
+    (left,) = slices.list_all([ZONE], timeout=10)
+    assert (left.name, left.tpu_slices) == (THREE.name, 3)
+    # As the sweep deletes it: all that it knows is what was listed.
+    slices.delete(replace(SLICE, name=left.name, tpu_slices=left.tpu_slices), timeout=10)
+    until(lambda: nodes(cloud) == [], "all that was left is deleted")
+
+
+def test_the_names_of_nodes_lead_back_to_their_request() -> None:
+    assert [slice_of(id) for id in node_ids(THREE)] == [(THREE.name, place) for place in range(3)]
+    assert [slice_of(id) for id in node_ids(SLICE)] == [(SLICE.name, 0)]
+    assert slice_of("my-tpu-1") == ("my-tpu-1", 0), "somebody else's"
+    for word in ("5f0c9a1e", "12345678", "lab-fs"):
+        for one in (replace(each, name=f"tj-000007-1-{word}") for each in (SLICE, THREE)):
+            nodes = node_ids(one)
+            assert [slice_of(id) for id in nodes] == [(one.name, at) for at in range(len(nodes))]
+
+
+# The rules, whole ----------------------------------------------------------------------------------------------------
+
+
+def hosts(number: int) -> tuple[Endpoint, ...]:
+    return tuple(Endpoint(host, f"10.0.{number}.{host}") for host in range(2))
+
+
+#: one node in each kind of state that the table knows; None: not there
+KINDS: Sequence[NodeSeen | None] = (
+    NodeSeen("PREEMPTED"),
+    NodeSeen("STOPPED"),
+    NodeSeen("DELETING"),
+    None,
+    NodeSeen("UNKNOWN"),
+    NodeSeen("REPAIRING", hosts(0)),
+    NodeSeen("CREATING"),
+    NodeSeen("READY", hosts(0)),
+)
+#: what is seen of two nodes where the stronger one is of that kind
+SEEN = (
+    SliceState.PREEMPTED,
+    SliceState.STOPPED,
+    SliceState.DELETING,
+    SliceState.PREEMPTED,
+    None,
+    SliceState.REPAIRING,
+    SliceState.CREATING,
+    SliceState.READY,
+)
+
+
+def state(seen: Present | Unknown | None) -> SliceState | None:
+    assert seen is not None
+    return seen.state if isinstance(seen, Present) else None
+
+
+def test_every_pair_of_nodes_has_the_state_of_the_stronger_one() -> None:
+    assert {NODE_STATES[n.state] for n in KINDS if n} == set(NODE_STATES.values())
+    for first, second in itertools.product(range(len(KINDS)), repeat=2):
+        pair = [KINDS[first], KINDS[second]]
+        if pair == [None, None]:
+            assert slice_state(None, pair) is None
+            assert state(slice_state(QueuedSeen("ACTIVE"), pair)) is None, (
+                "not known: it should be there"
+            )
+            continue
+        for queued in (None, QueuedSeen("ACTIVE")):
+            assert state(slice_state(queued, pair)) is SEEN[min(first, second)], pair
+
+
+def test_the_state_of_a_request_comes_before_that_of_its_nodes() -> None:
+    for word, meaning in QUEUED_STATES.items():
+        for pair in itertools.product(KINDS, repeat=2):
+            if meaning is SliceState.READY:
+                continue  # then the nodes decide
+            seen = slice_state(QueuedSeen(word), pair)
+            lost = any(n and n.state == "PREEMPTED" for n in pair)
+            early = meaning in (SliceState.WAITING, SliceState.CREATING)
+            assert state(seen) is (SliceState.PREEMPTED if lost and early else meaning), (
+                word,
+                pair,
+            )
+
+
+def test_the_node_that_is_in_the_way_is_named() -> None:
+    ready, preempted = NodeSeen("READY", hosts(0)), NodeSeen("PREEMPTED")
+    seen = slice_state(QueuedSeen("ACTIVE"), [ready, preempted, ready])
+    assert seen == Present(SliceState.PREEMPTED, (), "node 1 is PREEMPTED")
+    unknown = slice_state(QueuedSeen("ACTIVE"), [ready, ready, NodeSeen("99")])
+    assert unknown == Unknown("node 2 is in state 99")
+
+
+def test_hosts_are_numbered_through_and_only_when_all_are_known() -> None:
+    first, second = NodeSeen("READY", hosts(0)), NodeSeen("READY", hosts(1), "TIMEOUT")
+    seen = slice_state(QueuedSeen("ACTIVE"), [first, second])
+    assert isinstance(seen, Present)
+    assert [(e.host, e.internal_ip) for e in seen.endpoints] == [
+        (0, "10.0.0.0"),
+        (1, "10.0.0.1"),
+        (2, "10.0.1.0"),
+        (3, "10.0.1.1"),
+    ]
+    assert seen.detail.startswith("node 1: TIMEOUT")
+    half = slice_state(QueuedSeen("ACTIVE"), [first, NodeSeen("READY", hosts(1)[:1])])
+    assert state(half) is SliceState.CREATING
+    assert (
+        state(slice_state(QueuedSeen("ACTIVE"), [first, NodeSeen("READY")])) is SliceState.CREATING
+    )

@@ -1,0 +1,99 @@
+"""`deploy/firestore.indexes.json` has the index of every query, and none that no query uses. The emulator needs none of
+them, Firestore refuses a query without."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+from typing import Any
+
+from tests.support.firestore_network import Network
+from tests.support.paths import ROOT
+from tests.support.stores import a_job, an_event
+from tpujob.adapters.firestore import Firestore, FirestoreStore
+from tpujob.ports import EventKey
+
+FILE = ROOT / "deploy" / "firestore.indexes.json"
+Index = tuple[str, frozenset[str], tuple[tuple[str, str], ...]]
+
+
+def needed(query: Any) -> Index | None:
+    """The composite index that a query needs: what is compared for equality, then what it is ordered by."""
+    compared = [(f.field_filter.field.field_path, f.field_filter.op.name) for f in filters(query)]
+    equal = frozenset(name for name, op in compared if op == "EQUAL")
+    order = tuple((o.field.field_path, o.direction.name) for o in query.order_by)
+    ranged = {name for name, op in compared if op != "EQUAL"}
+    assert ranged <= {name for name, _ in order}, "a range goes by the order's field"
+    if order[-1][0] == "__name__":  # which every index ends with
+        order = order[:-1]
+    if not equal and len(order) <= 1:
+        return None  # every field has an index of its own
+    return query.from_[0].collection_id, equal, order
+
+
+def filters(query: Any) -> list[Any]:
+    return list(query.where.composite_filter.filters)
+
+
+def declared() -> set[Index]:
+    found: set[Index] = set()
+    for index in json.loads(FILE.read_text())["indexes"]:
+        assert index["queryScope"] == "COLLECTION"
+        *equal, last = index["fields"]
+        names = frozenset(field["fieldPath"] for field in equal)
+        found.add((index["collectionGroup"], names, ((last["fieldPath"], last["order"]),)))
+    return found
+
+
+def test_every_query_has_its_index_and_every_index_its_query(firestore_place: str) -> None:
+    endpoint, _, project = firestore_place.partition("/")
+    network = Network()
+    store = FirestoreStore(Firestore(project, endpoint=endpoint, interceptors=[network]))
+    job = store.create(a_job(), an_event())
+    for user, name, live in product(("", "ana"), ("", "mlp"), (None, True, False)):
+        store.list(user=user, name=name, live=live)
+    assert len([*store.walk()]) == 1  # a page, and an empty one after it
+    store.events(job.id)
+    store.events(job.id, after=1)
+    store.recent(limit=1)
+    store.recent(before=EventKey(1.0, job.id, 1), limit=1)
+    for call in (store.damaged, store.zones, store.reputation.suspects):
+        call()
+    for channel in ("", "lab"):
+        store.outbox.messages(channel=channel, limit=5)
+    store.outbox.due(0, 5)
+    store.outbox.forget(0, 5)
+    store.due(0)
+    store.changes(store.changes(0)[0])
+    store.remove(job.id, lease=None)
+    store.close()
+    asked = [r.structured_query for method, r, _ in network.seen if method == "RunQuery"]
+    assert len(asked) >= 20
+    assert {index for index in map(needed, asked) if index} == declared()
+    everywhere = {
+        (q.from_[0].collection_id, *ordered(q)) for q in asked if q.from_[0].all_descendants
+    }
+    assert everywhere == declared_everywhere() != set()
+
+
+def ordered(query: Any) -> tuple[str, str]:
+    first = query.order_by[0]
+    return first.field.field_path, first.direction.name
+
+
+def declared_everywhere() -> set[tuple[str, str, str]]:
+    """Single fields that are indexed over all collections of a name: Firestore makes none by itself."""
+    return {
+        (field["collectionGroup"], field["fieldPath"], index["order"])
+        for field in json.loads(FILE.read_text())["fieldOverrides"]
+        for index in field["indexes"]
+        if index["queryScope"] == "COLLECTION_GROUP"
+    }
+
+
+def test_the_text_of_records_and_events_is_in_no_index() -> None:
+    """An indexed text of more than 1,500 bytes is cut, of a record with many hosts refused."""
+    overrides = json.loads(FILE.read_text())["fieldOverrides"]
+    exempt = {(o["collectionGroup"], o["fieldPath"]) for o in overrides if o["indexes"] == []}
+    kept_as_text = {"jobs", "events", "messages"}
+    assert {(collection, "document") for collection in kept_as_text} <= exempt

@@ -1,0 +1,328 @@
+"""What only the SQLite store can get wrong: its file, the folder around it, and the disk below."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from tests.support.stores import a_job, an_event
+from tpujob.adapters import records
+from tpujob.adapters.sqlite import SqliteStore
+from tpujob.adapters.sqlite.file import APPLICATION, SqliteFile
+from tpujob.adapters.sqlite.tables import SCRIPTS
+from tpujob.domain.codec import to_json
+from tpujob.domain.model import Slice, State
+from tpujob.errors import StoreError
+
+A_SLICE = Slice("tj-000001-1", 1, "v4-16", "", "spot", "tpu-ubuntu2204-base", None, 1000.0)
+
+
+def modes(folder: Path) -> set[int]:
+    return {path.stat().st_mode & 0o777 for path in folder.iterdir()}
+
+
+def edit(path: Path, statement: str, *values: object) -> None:
+    with sqlite3.connect(path) as db:
+        db.execute(statement, values)
+    db.close()
+
+
+def test_the_database_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = SqliteStore(tmp_path / "state" / "jobs.db")
+        store.create(a_job(), an_event())
+    finally:
+        os.umask(before)
+    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
+    assert modes(tmp_path / "state") == {0o600}
+
+
+def test_many_may_open_a_new_file_at_once(tmp_path: Path) -> None:
+    barrier = threading.Barrier(8)
+
+    def open_and_create(_: int) -> str:
+        barrier.wait()
+        return SqliteStore(tmp_path / "jobs.db").create(a_job(), an_event()).id
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(open_and_create, range(8)))) == 8
+
+
+def test_a_store_works_on_after_it_was_closed(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "jobs.db")
+    job = store.create(a_job(), an_event())
+    store.close()
+    assert store.get(job.id) == job
+    assert SqliteStore(tmp_path / "jobs.db").get(job.id) == job
+
+
+@pytest.mark.parametrize("content", [b"#!/bin/sh\n" * 500, b"SQLite format 3\0" + b"\xff" * 5000])
+def test_a_file_that_is_no_database_is_named_and_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "jobs.db"
+    path.write_bytes(content)
+    with pytest.raises(StoreError) as raised:
+        SqliteStore(path)
+    assert str(path) in raised.value.message
+    assert "put a backup of that file back" in raised.value.hint
+    assert path.read_bytes() == content
+
+
+def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    edit(path, "CREATE TABLE bookmarks (url TEXT)")
+    with pytest.raises(StoreError, match="another program's database"):
+        SqliteStore(path)
+
+
+def test_the_tables_of_a_newer_version_are_left_alone(tmp_path: Path) -> None:
+    SqliteStore(tmp_path / "jobs.db").close()
+    edit(tmp_path / "jobs.db", "PRAGMA user_version = 1000")
+    with pytest.raises(StoreError, match="a newer tpujob") as raised:
+        SqliteStore(tmp_path / "jobs.db")
+    assert "upgrade" in raised.value.hint
+
+
+OLDER = [*range(1, len(SCRIPTS))]
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_a_file_of_an_older_version_opens_and_has_everything_afterwards(
+    tmp_path: Path, version: int
+) -> None:
+    """As an older tpujob left it: its tables, its jobs, and zones that only its records and events
+    name, or, from the second version on, a table."""
+    path = tmp_path / "jobs.db"
+    old = SqliteFile(path, SCRIPTS[:version])
+    with old.writing() as db:
+        for number, zone in ((1, "us-east5-b"), (2, "us-west4-a"), (3, "")):
+            slices = (replace(A_SLICE, zone=zone),) if zone else ()
+            job = a_job(id=f"{number:06d}", slices=slices)
+            text = json.dumps(to_json(job)) if number != 2 else "{"
+            row = (number, job.id, job.user, job.name, True, 0.0, 1, text)
+            db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            asked = {"kind": "slice_requested", "data": {"zone": zone or None}}
+            event = (job.id, 1, json.dumps(asked))
+            db.execute("INSERT INTO events (job_id, seq, document) VALUES (?, ?, ?)", event)
+        db.execute("INSERT INTO events (job_id, seq, document) VALUES ('000003', 2, 'not JSON')")
+        db.execute("INSERT INTO changes VALUES ('000001', 3)")
+        if version > 1:  # which kept the zones by itself
+            db.execute("INSERT INTO zones VALUES ('us-east5-b'), ('us-west4-a')")
+    old.close()
+    with ThreadPoolExecutor(4) as pool:
+        stores = list(pool.map(lambda _: SqliteStore(path), range(4)))
+    for store in stores:
+        assert [job.id for job in store.list()] == ["000003", "000001"]
+        assert [job_id for job_id, _ in store.damaged()] == ["000002"]
+        assert store.zones() == ["us-east5-b", "us-west4-a"], "of the damaged one by its events"
+        assert store.reputation.suspects() == []
+    stores[0].reputation.accuse(
+        ["h1"], zone="z", weight=1.0, reason="r", op_id="a", at=1.0, owner="o"
+    )
+    assert [s.physical for s in SqliteStore(path).reputation.suspects()] == ["h1"]
+    assert stores[0].create(a_job(), an_event()).id == "000004"
+
+
+def test_an_upgrade_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    SqliteFile(path, SCRIPTS[:1]).close()
+    with pytest.raises(StoreError):
+        SqliteFile(path, (*SCRIPTS, "CREATE TABLE half (a); CREATE TABLE half (a)"))
+    assert SqliteStore(path).list() == []
+
+
+def test_the_file_says_whose_it_is(tmp_path: Path) -> None:
+    SqliteStore(tmp_path / "jobs.db").close()
+    assert (tmp_path / "jobs.db").read_bytes()[68:72] == APPLICATION.to_bytes(4, "big")
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ("{", "record of job 000001 is damaged"),
+        ('{"id": "000001", "state": "lost"}', "record of job 000001 is damaged: `state`"),
+    ],
+)
+def test_a_damaged_record_is_named_and_the_others_are_served(
+    tmp_path: Path, document: str, said: str
+) -> None:
+    path = tmp_path / "jobs.db"
+    store = SqliteStore(path)
+    for _ in range(2):
+        store.create(a_job(wake=1.0), an_event())
+    edit(path, "UPDATE jobs SET document = ?, version = 9 WHERE number = 1", document)
+    for each in (store, SqliteStore(path)):
+        with pytest.raises(StoreError, match=said):
+            each.get("000001")
+        assert each.get("000002").id == "000002"
+        assert each.due(9) == ["000002"]
+        assert [job.id for job in each.list()] == ["000002"]
+        ((job_id, reason),) = each.damaged()
+        assert job_id == "000001"
+        assert said in reason
+
+
+UNPRIVILEGED = """
+import os, sys
+from pathlib import Path
+from tpujob.adapters.sqlite import SqliteStore
+from tpujob.errors import StoreError
+if os.geteuid() == 0:
+    os.setuid(65534)  # root may write anywhere
+try:
+    SqliteStore(Path(sys.argv[1]))
+except StoreError as error:
+    print(error.message, error.hint, sep="\\n")
+"""
+
+
+def run(script: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", ["jobs.db", "new/jobs.db"])
+def test_a_folder_that_is_not_writable_is_reported_with_what_to_do(
+    tmp_path: Path, name: str
+) -> None:
+    tmp_path.chmod(0o555)
+    try:
+        said = run(UNPRIVILEGED, str(tmp_path / name))
+    finally:
+        tmp_path.chmod(0o755)
+    assert f"{tmp_path / name} cannot be used: Permission denied" in said
+    assert "set TPUJOB_STATE to a folder" in said
+
+
+def test_a_file_in_place_of_the_folder_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    with pytest.raises(
+        StoreError, match=r"cannot be used: (Not a directory|File exists)"
+    ) as raised:
+        SqliteStore(tmp_path / "state" / "jobs.db")
+    assert "TPUJOB_STATE" in raised.value.hint
+
+
+FILL = """
+import os, resource, sys
+from pathlib import Path
+from tests.support.stores import a_job, an_event
+from tpujob.adapters.sqlite import SqliteStore
+from tpujob.errors import StoreError
+path = Path(sys.argv[1])
+store = SqliteStore(path)
+limit = 600_000  # of every file that is written here: a small disk
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    while True:
+        print(store.create(a_job(message="x" * 10_000), an_event()).id, flush=True)
+except StoreError as error:
+    print(error.message, error.hint, sep="\\n")
+print(len(store.list()))
+"""
+
+
+def test_a_full_disk_is_reported_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    *ids, message, hint, listed = run(FILL, str(path)).splitlines()
+    assert len(ids) > 5, "it failed before the disk was full"
+    assert str(path) in message
+    assert "disk" in hint
+    assert "no stored job is lost" in hint
+    assert int(listed) == len(ids), "the store still reads while it cannot write"
+    store = SqliteStore(path)
+    assert [job.id for job in reversed(store.list())] == ids
+    job = store.get(ids[0])
+    again = store.commit(
+        replace(job, message="room again"), None, expected_version=1, op_id="x", lease=None
+    )
+    assert again.version == 2
+
+
+def test_a_job_that_goes_on_is_decoded_once_however_many_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each tick reads its job several times: to decode it costs ten times what reading does."""
+    monkeypatch.setattr(records, "CACHED", 3)
+    store = SqliteStore(tmp_path / "jobs.db")
+    going = [store.create(a_job(), an_event()).id for _ in range(8)]
+    ended = [store.create(a_job(state=State.FAILED), an_event()).id for _ in range(8)]
+    seen = {job_id: store.peek(job_id) for job_id in (*going, *ended)}
+    assert all(store.peek(job_id) is seen[job_id] for job_id in going)
+    assert sum(store.peek(job_id) is seen[job_id] for job_id in ended) <= 3
+    job = seen[going[0]]
+    other = SqliteStore(tmp_path / "jobs.db")
+    other.commit(replace(job, message="new"), None, expected_version=1, op_id="x", lease=None)
+    assert store.peek(job.id).message == "new", "what another process has written is seen"
+
+
+def test_whoever_asks_for_all_jobs_reads_no_document_that_was_read_before(tmp_path: Path) -> None:
+    """Of 10,000 jobs the documents are 30 MB, and they are asked for every 30 s."""
+    store = SqliteStore(tmp_path / "jobs.db")
+    ids = [store.create(a_job(wake=1.0), an_event()).id for _ in range(3)]
+    seen = [store.peek(job_id) for job_id in ids]
+    db = sqlite3.connect(tmp_path / "jobs.db")
+    with db:
+        db.execute("UPDATE jobs SET document = 'not read'")
+    assert store.due(2.0) == ids
+    assert all(one is known for one, known in zip(store.list(live=True), seen[::-1], strict=True))
+    assert all(one is known for one, known in zip(store.walk(), seen[::-1], strict=True))
+    assert store.damaged() == []
+    with db:
+        db.execute("UPDATE jobs SET version = version + 1")
+    db.close()
+    assert [job_id for job_id, _ in store.damaged()] == ids, "a new version is read again"
+
+
+def test_a_lease_costs_no_sync_of_the_disk_and_what_is_written_after_it_does(
+    tmp_path: Path,
+) -> None:
+    file = SqliteFile(tmp_path / "x.db", ["CREATE TABLE things (name TEXT)"])
+    with file.writing(durable=False) as db:
+        assert db.execute(SYNCHRONOUS).fetchone() == (1,), "1 is NORMAL"
+    with pytest.raises(StoreError), file.writing(durable=False):
+        raise StoreError("no")
+    with file.writing() as db:
+        assert db.execute(SYNCHRONOUS).fetchone() == (2,), "2 is FULL"
+    file.close()
+
+
+SYNCHRONOUS = "PRAGMA synchronous"
+
+
+def test_a_file_that_is_lost_while_it_is_in_use_is_no_empty_store(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    for loss in (
+        lambda: path.unlink(),
+        lambda: path.replace(tmp_path / "elsewhere.db"),
+        lambda: os.truncate(path, 0),
+        lambda: SqliteStore(tmp_path / "new.db").close() or (tmp_path / "new.db").replace(path),
+    ):
+        store = SqliteStore(path)
+        store.create(a_job(), an_event())
+        loss()
+        for call in (lambda: store.list(live=True), store.identity, store.newest):  # noqa: B023
+            with pytest.raises(StoreError) as raised:
+                call()
+            assert "put" in raised.value.hint
+        store.close()
+        for left in tmp_path.iterdir():
+            left.unlink()

@@ -1,0 +1,179 @@
+"""How machines watch a backend: the probe, the scrape, and the lines of its log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.support.callers import ADA, TokenDoor
+from tests.support.http import ask
+from tests.support.scripted import LIMITLESS, listening
+from tests.support.stage import Stage
+from tests.unit.service.test_backend_status import scraped, value
+from tpujob.engine import Pulse
+from tpujob.engine.loop import Loop
+from tpujob.lib import log_context
+from tpujob.service.backend.health import LATE
+from tpujob.service.jobs import Jobs
+from tpujob.web.api import create_app
+from tpujob.web.log import FORMAT, Json, OneLine
+from tpujob.web.middleware.limits import Limits, Rate, RequestKind
+
+TOKEN = {"Authorization": "Bearer t"}
+THREADS = 40  #: in which routes run
+
+
+@pytest.fixture
+def jobs(stage: Stage) -> Jobs:
+    return stage.api
+
+
+@pytest.fixture
+def url(jobs: Jobs) -> Iterator[str]:
+    app = create_app(
+        jobs.acting_for, TokenDoor("t", ADA), itself=jobs.itself, changes=jobs.changes, limits=LIMITLESS
+    )  # fmt: skip
+    with listening(app) as url:
+        yield url
+
+
+def test_requests_are_counted_by_the_template_of_their_path(url: str, stage: Stage) -> None:
+    job = stage.create()
+    ask(url, "GET", f"/v1/jobs/{job}", TOKEN)
+    ask(url, "GET", "/v1/jobs/999999", TOKEN)
+    ask(url, "GET", "/nothing/of/the/kind", TOKEN)
+    ask(url, "GET", "/v1/jobs")
+    status, headers, body = ask(url, "GET", "/metrics", TOKEN)
+    assert status == 200
+    assert headers["content-type"].startswith("text/plain; version=0.0.4")
+    told = scraped(body if isinstance(body, str) else body.decode())
+    one = {"method": "GET", "route": "/v1/jobs/{job}"}
+    assert value(told, "http_requests_total", status="200", **one) == 1
+    assert value(told, "http_requests_total", status="404", **one) == 1
+    other = {"method": "GET", "route": ""}
+    assert value(told, "http_requests_total", status="404", **other) == 1
+    assert value(told, "http_requests_total", status="401", **other) == 1
+
+
+def test_whoever_is_not_known_gets_no_metrics(url: str) -> None:
+    assert ask(url, "GET", "/metrics")[0] == 401
+
+
+def test_a_probe_is_answered_while_every_thread_waits_and_however_often_it_asks(jobs: Jobs) -> None:
+    """Else the platform would replace a backend whose store is slow."""
+    all_wait, go_on = threading.Barrier(THREADS + 1), threading.Event()
+
+    def wait() -> str:
+        all_wait.wait(30)
+        go_on.wait(30)
+        return ""
+
+    jobs.backend_metrics = wait
+    limits = Limits(
+        rates={**LIMITLESS.rates, RequestKind.READ: Rate(0.001, THREADS)}, at_once=THREADS
+    )
+    app = create_app(jobs.acting_for, TokenDoor("t", ADA), itself=jobs.itself, limits=limits)
+    with listening(app) as url, ThreadPoolExecutor(THREADS) as pool:
+        busy = [pool.submit(ask, url, "GET", "/metrics", TOKEN, None, 30) for _ in range(THREADS)]
+        all_wait.wait(30)
+        assert [ask(url, "GET", "/health")[0] for _ in range(3 * THREADS)] == [200] * 3 * THREADS
+        go_on.set()
+        assert {each.result()[0] for each in busy} == {200}
+
+
+def test_the_probe_says_when_nobody_looks_after_jobs(url: str, jobs: Jobs, stage: Stage) -> None:
+    assert ask(url, "GET", "/health")[0] == 200
+    began = stage.clock.now()
+    jobs.itself.loop.pulse = lambda: Pulse(began, began)  # type: ignore[method-assign]
+    assert ask(url, "GET", "/health")[0] == 200
+    stage.clock.sleep(LATE + 1)
+    probe = {"Host": "169.254.169.126:8080", "User-Agent": "GoogleHC/1.0"}
+    for headers in ({}, probe):
+        assert ask(url, "GET", "/health", headers)[0] == 503
+    health = jobs.health()
+    assert health["loop"]["late"]
+    assert not health["ok"]
+
+
+# Lines ---------------------------------------------------------------------------------------------------------------
+
+
+class Kept(logging.Handler):
+    """Lines as they would be written."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.setFormatter(Json("a-project"))
+        self.lines: list[dict[str, str]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(json.loads(self.format(record)))
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, str]]]:
+    root, handler = logging.getLogger(), Kept()
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    yield handler.lines
+    root.setLevel(before)
+    root.removeHandler(handler)
+
+
+def test_lines_of_a_tick_say_which_job_and_attempt(
+    stage: Stage, kept: list[dict[str, str]]
+) -> None:
+    loop = Loop(stage.reconciler, stage.store, stage.clock, sweep=lambda: None, workers=2)
+    job, other = stage.create(), stage.create(name="other")
+    while not all(stage.job(each).attempt for each in (job, other)):
+        loop.make_pass()
+    loop.make_pass()
+    loop.stop()
+    told = [line for line in kept if line["logger"] == "tpujob.engine.reconciler"]
+    assert {line["job"] for line in told} == {job, other}
+    for line in told:
+        assert line["message"].startswith(f"job {line['job']}: "), line
+        assert line["severity"] == "INFO"
+        assert line["time"].endswith("Z")
+        assert "request" not in line
+    assert any(line.get("attempt") == "1" for line in told)
+
+
+def test_lines_of_a_request_say_which_request_and_job(
+    url: str, stage: Stage, jobs: Jobs, kept: list[dict[str, str]]
+) -> None:
+    job = stage.create()
+    traced = {**TOKEN, "X-Cloud-Trace-Context": "0af7651916cd43dd8448eb211c80319c/1;o=1"}
+
+    def fail(*_: object, **__: object) -> None:
+        logging.getLogger("tpujob.service").warning("about to fail")
+        raise RuntimeError("a bug")
+
+    stage.store.events = fail  # type: ignore[method-assign, assignment]
+    status, headers, _ = ask(url, "GET", f"/v1/jobs/{job}/events", traced)
+    assert status == 500
+    inner = next(line for line in kept if line["message"] == "about to fail")
+    assert inner["job"] == job
+    (failed,) = [line for line in kept if line["severity"] == "ERROR"]
+    for line in (inner, failed):
+        assert line["request"] == headers["x-request-id"]
+        trace = "projects/a-project/traces/0af7651916cd43dd8448eb211c80319c"
+        assert line["logging.googleapis.com/trace"] == trace
+    assert "RuntimeError: a bug" in failed["message"]
+
+
+def test_a_line_for_people_ends_with_what_it_is_about() -> None:
+    record = logging.LogRecord("tpujob", logging.INFO, "", 0, "a slice is asked for", (), None)
+    with log_context.about(request="ab12"):
+        log_context.note(job="000042")
+        told = OneLine(FORMAT).format(record)
+    assert told.endswith("tpujob: a slice is asked for [job=000042 request=ab12]")
+    assert OneLine("%(message)s").format(record) == "a slice is asked for"
+    log_context.note(job="000042")
+    assert log_context.known() == {}, "outside of any work nothing is noted"

@@ -1,0 +1,94 @@
+"""What an ended attempt still does for later hosts holds up neither the next attempt nor the word of its exit."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.flow.agent.test_compile_cache import CHECK, versioned
+from tests.support.addresses import free_address
+from tests.support.agent_host import Host, agent_where, until
+
+#: an entry of the compile cache that is read for as long as the test likes
+SLOW = "mkfifo $TPUJOB_CACHE/slow-cache"
+
+
+@pytest.fixture
+def pair(host: Host, tmp_path: Path) -> Iterator[list[Host]]:
+    other = Host(tmp_path / "other", host.bucket, host.metadata)
+    yield [host, other]
+    other.close()
+
+
+def entry(host: Host) -> Path:
+    return host.home / ".tpujob/cache/xla/v4-16/0.6.0-cpu/slow-cache"
+
+
+def upload(host: Host) -> int:
+    """The writing end of an entry, once the agent reads it."""
+
+    def opened() -> int | None:
+        try:
+            return os.open(entry(host), os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            return None
+
+    return until(opened, "the upload")
+
+
+def test_the_next_attempt_meets_while_the_last_one_still_uploads(pair: list[Host]) -> None:
+    plans = [versioned(each) for each in pair]
+    check = {**CHECK, "hosts": 2, "chips": 8, "seconds": 120}
+    check |= {"coordinator": free_address(), "meeting": free_address()}
+
+    def start(command: str, attempt: int) -> list[int]:
+        return [
+            each.start(
+                command, attempt=attempt, host=number, hosts=2,
+                **{**plans[number], "preflight": check},
+            )["pid"]
+            for number, each in enumerate(pair)
+        ]  # fmt: skip
+
+    first = start(SLOW, 1)
+    bucket = pair[0].bucket
+    for number in (0, 1):
+        until(lambda n=number: bucket.report(1, n).get("exit_code") == 0, "the end of attempt 1")
+    descriptor = upload(pair[0])
+    start("echo met", 2)
+    for number in (0, 1):
+        until(lambda n=number: bucket.report(2, n).get("phase") == "exited", "its end", 300)
+    assert [bucket.report(2, number)["error"] for number in (0, 1)] == ["", ""]
+    assert first[0] in pair[0].processes(), "the first attempt was there all the time"
+    os.close(descriptor)
+
+
+def test_an_exit_is_told_before_an_upload_ends_and_the_log_is_whole_after_it(host: Host) -> None:
+    host.run(f"{SLOW}; echo printed", **versioned(host))
+    assert host.bucket.log()[-1] == "printed"
+    assert all(facts and facts.open for _, facts in host.bucket.segments()), "more may come"
+    descriptor = upload(host)
+    entry(host).unlink()  # it cannot be put into the bucket
+    os.close(descriptor)
+
+    def is_whole() -> bool:
+        *_, (_, facts) = host.bucket.segments()
+        return facts is not None and not facts.open
+
+    until(is_whole, "the end of the log")
+    assert host.bucket.log()[-1].startswith("[tpujob] compiled programs cannot be kept: ")
+
+
+def test_an_upload_that_fails_at_once_is_noted_before_the_log_ends_with_the_exit(
+    host: Host, tmp_path: Path
+) -> None:
+    host.code = agent_where(tmp_path, "ending.py", "MOMENT", 60.0)  # as long as that takes
+    host.run("mkdir $TPUJOB_CACHE/no-cache; touch -d 2020-01-01 $_; exit 1", **versioned(host))
+    assert host.bucket.log()[-1].startswith("[tpujob] compiled programs cannot be kept: ")
+    assert [facts.open for _, facts in host.bucket.segments()[-1:] if facts] == [False]
+    assert not any("cannot be kept" in line for line in host.bucket.evidence()), (
+        "nothing failed by it"
+    )

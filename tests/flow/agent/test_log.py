@@ -1,0 +1,314 @@
+"""The program's output on its way to the bucket: much of it, strange bytes, a storage that is away."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from tests.support.agent_host import Host, until
+from tests.support.simulation.sim import Sim
+from tests.support.virtual_threads import virtual
+from tpujob.agent.storage import StorageError
+from tpujob.agent.upload import Log, Redactor, followed, log, segments
+from tpujob.protocol import segment
+
+
+def test_strange_output_becomes_lines(host: Host) -> None:
+    host.run(r"printf 'a\r\nb\0c\xff\n\n10%%\r20%%\r30%%\nlast\r'")
+    assert host.bucket.log() == ["a", "b\0c�", "", "30%", "last"]
+
+
+def test_a_line_without_an_end_is_cut_into_pieces(host: Host) -> None:
+    host.run("head -c 1000000 /dev/zero | tr '\\0' x")
+    lines = host.bucket.log()
+    assert sum(map(len, lines)) == 1_000_000
+    assert max(map(len, lines)) == 64 * 1024
+
+
+def test_lines_can_be_read_while_the_program_runs(host: Host) -> None:
+    host.start("echo early; sleep 1000")
+    until(lambda: host.bucket.log() == ["early"], "the first line in the bucket")
+    host.agent("stop", "--grace", 1)
+
+
+def test_a_storage_outage_loses_no_log_and_blocks_nobody(host: Host) -> None:
+    host.start(
+        "touch ~/up; until [ -e ~/go ]; do sleep 0.05; done; seq 300000; touch ~/done; exit 7"
+    )
+    until((host.home / "up").exists, "the start of the program")
+    host.bucket.away()
+    (host.home / "go").touch()
+    until((host.home / "done").exists, "the end of the program, with no storage")
+    host.bucket.back()
+    assert host.ended(seconds=90)["exit_code"] == 7
+    numbers = [int(line) for line in host.bucket.log()]
+    assert (numbers[0], len(numbers), gaps(numbers)) == (1, 300_000, [])
+
+
+def gaps(numbers: list[int]) -> list[tuple[int, int]]:
+    """The first few places where a number is not followed by the next one."""
+    return [pair for pair in itertools.pairwise(numbers) if pair[1] != pair[0] + 1][:5]
+
+
+@pytest.mark.parametrize("storage", ["there", "away"])
+def test_a_very_long_log_keeps_its_head_and_its_tail(host: Host, storage: str) -> None:
+    count = 400_000
+    wait = "touch ~/up; until [ -e ~/go ]; do sleep 0.05; done"
+    host.start(f"{wait}; seq -f %040.0f {count}; touch ~/done", log_bytes=4 * 1024 * 1024)
+    until((host.home / "up").exists, "the start of the program")
+    if storage == "away":  # lines are dropped before any is shipped
+        host.bucket.away()
+    (host.home / "go").touch()
+    until((host.home / "done").exists, "the end of the program")
+    if storage == "away":
+        host.bucket.back()
+    host.ended(seconds=60)
+    lines = host.bucket.log()
+    marker = next(i for i, line in enumerate(lines) if line.startswith("[tpujob]"))
+    dropped = int(lines[marker].split()[1])
+    head = [int(line) for line in lines[:marker]]
+    tail = [int(line) for line in lines[marker + 1 :]]
+    assert (head[0], gaps(head)) == (1, []), "the head has every line from the first"
+    assert (tail[-1], gaps(tail)) == (count, []), "the tail has every line to the last"
+    assert dropped + len(lines) - 1 == count, "every line is there or counted"
+    assert sum(map(len, lines)) < 6 * 1024 * 1024
+    for name, facts in host.bucket.segments():
+        held = [line.split()[1] for line in host.bucket.read(name).decode().splitlines()]
+        assert facts is not None, f"{name} does not say which lines it holds"
+        assert facts.lines == len(held)
+        first = len(head) + 1 if held[0] == "[tpujob]" else int(held[0])
+        assert facts.line == first, "a line keeps its number, however many are dropped before it"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("storage", ["there", "away"])
+def test_a_million_lines_at_full_speed_take_little_memory(host: Host, storage: str) -> None:
+    wait = "touch ~/up; until [ -e ~/go ]; do sleep 0.05; done"
+    program = f"{wait}; seq -f 'a line of some usual length, %.0f' 1000000; touch ~/done"
+    pid = host.start(program)["pid"]
+    until((host.home / "up").exists, "the start of the program")
+    if storage == "away":
+        host.bucket.away()
+    (host.home / "go").touch()
+    until((host.home / "done").exists, "the end of the program", 120)
+    status = Path(f"/proc/{pid}/status").read_text()
+    peak = int(status.partition("VmHWM:")[2].split()[0])
+    assert peak < 60 * 1024, f"the agent took {peak // 1024} MiB"
+    if storage == "away":
+        host.bucket.back()
+    assert host.ended(seconds=120)["exit_code"] == 0
+    lines = host.bucket.log()
+    assert len(lines) == 1_000_000
+    assert (lines[0][-3:], lines[-1][-8:]) == (", 1", " 1000000")
+
+
+# When it is shipped --------------------------------------------------------------------------------------------------
+
+
+class Kept:
+    """A bucket in memory, which says when it got what."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.facts: list[segment.SegmentFacts] = []
+        self.away = False
+
+    def put(self, path: str, data: bytes, metadata: dict[str, str]) -> None:
+        if self.away:
+            raise StorageError("away", 503)
+        self.objects[path] = data
+        facts = segment.read(metadata)
+        assert facts
+        self.facts.append(facts)
+
+    def delete(self, path: str) -> None:
+        del self.objects[path]
+
+    @property
+    def lines(self) -> list[str]:
+        text = b"".join(data for _, data in sorted(self.objects.items())).decode()
+        return [line.partition(" ")[2] for line in text.splitlines()]
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Iterator[tuple[Sim, Kept, Log]]:
+    """A log in virtual time, with a line waiting five minutes at most."""
+    sim, kept = Sim(0), Kept()
+    storage: Any = kept
+    with virtual(sim, log, segments):
+        yield sim, kept, Log(storage, "{:05d}".format, str(tmp_path), 1 << 28, Redactor({}), 300)
+        sim.stop()
+
+
+def after(sim: Sim, seconds: float) -> None:
+    sim.run_until(sim.now + seconds)
+
+
+def test_a_line_waits_for_five_minutes_at_most(played: tuple[Sim, Kept, Log]) -> None:
+    sim, kept, written = played
+    sim.spawn(lambda: written.note("first", ""))
+    after(sim, 200)
+    sim.spawn(lambda: written.note("second", ""))
+    after(sim, 99)
+    assert kept.objects == {}
+    after(sim, 2)
+    assert kept.lines == ["first", "second"]
+    sim.spawn(lambda: written.note("third", ""))
+    after(sim, 299)
+    assert len(kept.objects) == 1
+    after(sim, 2)
+    assert kept.lines == ["first", "second", "third"]
+
+
+def test_four_mebibytes_are_shipped_at_once_in_one_object(played: tuple[Sim, Kept, Log]) -> None:
+    sim, kept, written = played
+    sim.spawn(lambda: [written.note(f"{n:0100}", "") for n in range(80_000)])
+    after(sim, 1)
+    assert [len(data) // 2**20 for data in kept.objects.values()] == [4, 4]
+
+
+@pytest.mark.parametrize("doomed", [False, True])
+def test_who_stops_or_gets_a_notice_ships_at_once(
+    played: tuple[Sim, Kept, Log], doomed: bool
+) -> None:
+    sim, kept, written = played
+    sim.spawn(lambda: written.note("before", ""))
+    after(sim, 1)
+    sim.spawn(lambda: written.ship(doomed))
+    after(sim, 1)
+    assert kept.lines == ["before"]
+    sim.spawn(lambda: written.note("after", ""))
+    after(sim, 6)
+    assert kept.lines == ["before", "after"][: 1 + doomed], "a doomed host ships within seconds"
+
+
+def test_a_notice_with_ten_mebibytes_waiting(played: tuple[Sim, Kept, Log]) -> None:
+    sim, kept, written = played
+    kept.away = True
+    sim.spawn(lambda: [written.note(f"{n:0100}", "") for n in range(90_000)])
+    after(sim, 60)
+    kept.away = False
+    sim.spawn(lambda: written.ship(doomed=True))
+    after(sim, 6)
+    assert [int(line) for line in kept.lines] == [*range(90_000)], "all of it, in order, in time"
+
+
+def test_a_bucket_that_refuses_for_twenty_minutes_loses_nothing(
+    played: tuple[Sim, Kept, Log],
+) -> None:
+    sim, kept, written = played
+    kept.away = True
+    for minute in range(20):
+        sim.spawn(lambda minute=minute: written.note(f"{minute}", ""))
+        after(sim, 60)
+    kept.away = False
+    after(sim, 301)
+    assert [int(line) for line in kept.lines] == [*range(20)]
+
+
+def started_anew(sim: Sim, kept: Kept, folder: Path) -> Log:
+    """The log of the next agent, which notes one line more and ships it."""
+    storage: Any = kept
+    second = Log(storage, "{:05d}".format, str(folder), 1 << 28, Redactor({}), 300)
+    sim.spawn(lambda: second.note("3", ""))
+    after(sim, 301)
+    return second
+
+
+def test_an_agent_that_is_started_anew_goes_on_where_the_first_one_was(
+    played: tuple[Sim, Kept, Log], tmp_path: Path
+) -> None:
+    sim, kept, first = played
+    sim.spawn(lambda: [first.note(f"{n}", "") for n in range(3)])
+    after(sim, 301)
+    second = started_anew(sim, kept, tmp_path)
+    assert [int(line) for line in kept.lines] == [0, 1, 2, 3]
+    assert second.count == 4, "lines keep their numbers"
+
+
+def test_an_agent_that_is_started_anew_writes_over_nothing_that_was_on_its_way(
+    played: tuple[Sim, Kept, Log], tmp_path: Path
+) -> None:
+    """The first agent dies when the bucket has its lines, and before it hears so."""
+    sim, kept, first = played
+
+    def put(path: str, data: bytes, metadata: dict[str, str]) -> None:
+        Kept.put(kept, path, data, metadata)
+        sim.sleep(1e9)
+
+    with mock.patch.object(kept, "put", put):
+        sim.spawn(lambda: [first.note(f"{n}", "") for n in range(3)])
+        after(sim, 301)
+    second = started_anew(sim, kept, tmp_path)
+    assert [int(line) for line in kept.lines] == [0, 1, 2, 3]
+    assert second.count == 4
+
+
+def test_a_log_says_once_that_it_has_ended(played: tuple[Sim, Kept, Log]) -> None:
+    sim, kept, written = played
+    sim.spawn(lambda: written.note("last", ""))
+    after(sim, 301)
+    assert [facts.open for facts in kept.facts] == [True], "more may come"
+    sim.spawn(lambda: written.finish(9))
+    after(sim, 10)
+    assert [(facts.line, facts.lines, facts.open) for facts in kept.facts] == [
+        (1, 1, True),
+        (2, 0, False),
+    ]
+
+
+def test_a_log_that_is_flushed_takes_notes_until_it_ends(played: tuple[Sim, Kept, Log]) -> None:
+    sim, kept, written = played
+    shipped: list[bool] = []
+    sim.spawn(lambda: written.note("last", ""))
+    sim.spawn(lambda: shipped.append(written.flush(9)))
+    after(sim, 1)
+    assert (shipped, kept.lines) == ([True], ["last"])
+    assert [facts.open for facts in kept.facts] == [True], "it has not ended"
+    sim.spawn(lambda: written.note("how an upload ended", ""))
+    after(sim, 10)
+    sim.spawn(lambda: shipped.append(written.finish(9)))
+    after(sim, 1)
+    assert (shipped, kept.lines) == ([True, True], ["last", "how an upload ended"])
+    assert [facts.open for facts in kept.facts] == [True, False]
+
+
+def test_what_is_noted_after_the_end_of_a_log_is_in_the_agents_own(
+    played: tuple[Sim, Kept, Log], capfd: pytest.CaptureFixture[str]
+) -> None:
+    sim, kept, written = played
+    sim.spawn(lambda: written.note("last", ""))
+    sim.spawn(lambda: written.finish(9))
+    after(sim, 10)
+    sim.spawn(lambda: written.note("too late"))
+    after(sim, 301)
+    assert kept.lines == ["last"]
+    assert capfd.readouterr().out == "[tpujob] too late\n"
+
+
+def test_hosts_ship_every_five_seconds_while_somebody_follows_through_the_bucket() -> None:
+    sim, shipped, looks = Sim(0), list[float](), list[float]()
+    written_at = sim.now + 100
+
+    class Sign:
+        def age(self, path: str) -> float | None:
+            looks.append(sim.now)
+            return (
+                min(sim.now - written_at, 10.0) if written_at < sim.now < written_at + 100 else None
+            )
+
+    storage: Any = Sign()
+    began = sim.now
+    with virtual(sim, followed):
+        followed.watch_for_followers(storage, "sign", 1, lambda: shipped.append(sim.now))
+        after(sim, 600)
+        sim.stop()
+    assert [round(at - began) for at in shipped[:3]] == [120, 125, 130]
+    assert shipped[-1] < written_at + 115, "nobody follows any more"
+    idle = [at for at in looks if at > written_at + 120]
+    assert [round(b - a) for a, b in itertools.pairwise(idle)] == [60] * (len(idle) - 1), "rarely"

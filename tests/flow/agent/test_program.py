@@ -1,0 +1,160 @@
+"""A program on a host: how it is started, what it is given, how its end is told."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.agent_host import JOB, Host, archive, until
+from tests.support.paths import ROOT
+from tpujob.adapters.ssh.agent_calls import packed
+from workloads.contract import ProgramContext
+
+
+def test_the_agent_is_one_archive_for_python_3_8() -> None:
+    assert packed() == packed(), "its hash is its name on a host"
+    with zipfile.ZipFile(io.BytesIO(packed())) as archive:
+        sources = {name: archive.read(name).decode() for name in archive.namelist()}
+    shipped = {
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for name in sources
+    }
+    for name, source in sources.items():
+        tree = ast.parse(source, name, feature_version=(3, 8))
+        found = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+        found |= {str(n.module) for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+        more = {"jax", "numpy"} if name.endswith("/devices.py") else set()
+        allowed = {*sys.stdlib_module_names, *more}
+        other = {m for m in found - shipped if m.partition(".")[0] not in allowed}
+        assert not other, f"{name} imports {other}, which do not travel with it"
+
+
+def test_output_and_exit_code_arrive(host: Host) -> None:
+    report = host.run("echo one; echo two >&2; printf 'three, no newline'; exit 3")
+    assert (report["exit_code"], report["cause"], report["notice"]) == (3, None, "")
+    assert host.bucket.log() == ["one", "two", "three, no newline"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        (["true"], 0),
+        (["no-such-program", "--x"], 127),
+        (["/etc/hostname"], 126),
+        (["bash", "-c", "kill -9 $$"], -9),
+        (["bash", "-c", "kill -SEGV $$"], -11),
+        (["python3", "-c", "raise SystemExit(75)"], 75),
+    ],
+)
+def test_each_kind_of_end_has_its_exit_code(host: Host, argv: list[str], code: int) -> None:
+    assert host.run(argv)["exit_code"] == code
+
+
+def test_what_cannot_be_started_is_named_in_the_log(host: Host) -> None:
+    host.run(["no-such-program"])
+    assert host.bucket.log() == ["[tpujob] cannot start no-such-program: No such file or directory"]
+
+
+def test_arguments_of_a_user_are_passed_unchanged(host: Host) -> None:
+    report = host.run(["printf", "%s\\n", "$(touch /tmp/never)", "; exit 9", "`id`", "a b"])
+    assert report["exit_code"] == 0
+    assert host.bucket.log() == ["$(touch /tmp/never)", "; exit 9", "`id`", "a b"]
+
+
+def test_a_program_reads_its_context_its_env_and_its_code(host: Host) -> None:
+    code = "import json, os; print(json.dumps(dict(os.environ))); print(os.getcwd())"
+    bundle = host.bucket.bundle(archive(("mine/__init__.py", ""), ("mine/tell.py", code)))
+    host.run(["python3", "-m", "mine.tell"], bundles=[bundle], env={"COLOUR": "a 'b' $C"})
+    environment, folder = host.bucket.log()
+    seen = json.loads(environment)
+    context = ProgramContext.from_env(seen)
+    assert (context.job, context.attempt, context.workdir) == (JOB, 1, f"gs://shed/jobs/{JOB}")
+    assert Path(context.out) == host.out()
+    assert Path(context.cache) == host.home / ".tpujob" / "cache"
+    assert Path(context.cache).is_dir()
+    assert seen["COLOUR"] == "a 'b' $C"
+    assert seen["PYTHONPATH"].split(":")[0] == folder
+
+
+def test_what_the_program_reports_is_in_the_report_and_its_files_are_kept(host: Host) -> None:
+    program = """
+from tpujob.adapters.ssh.agent_calls import packed
+from workloads.contract import ProgramContext, Reporter
+report = Reporter(ProgramContext.from_env())
+report.event("phase", name="train")
+report.event("resume", step=5)
+report.event("step", step=6, steps=9, loss=0.5, ms=3)
+report.event("step", step=7, steps=9, loss=0.25, ms=3)
+report.event("checkpoint", step=6)
+report.event("metric", name="accuracy", value=0.5)
+report.verdict(step=6, device=1)
+"""
+    host.env["PYTHONPATH"] = str(ROOT)
+    report = host.run(["python3", "-c", program])
+    told = ("first_step", "step", "steps", "loss", "checkpoint", "resumed_from")
+    assert {k: report[k] for k in told} == {
+        "first_step": 6,
+        "step": 7,
+        "steps": 9,
+        "loss": 0.25,
+        "checkpoint": 6,
+        "resumed_from": 5,
+    }
+    assert (report["program_phase"], report["metrics"]) == ("train", {"accuracy": 0.5})
+    folder = f"jobs/{JOB}/attempts/1/host-0"
+    kept = until(lambda: len(host.bucket.list(f"{folder}/verdict")), "the verdict in the bucket")
+    assert kept == 1
+    assert json.loads(host.bucket.read(f"{folder}/verdict.json"))["device"] == 1
+    assert host.bucket.read(f"{folder}/events.jsonl").count(b"\n") == 7
+
+
+def test_invalid_events_of_the_program_are_ignored(host: Host) -> None:
+    lines = [
+        "{",
+        "[]",
+        '{"kind": []}',
+        '{"kind":"step","step":"7","loss":NaN}',
+        "\\xff\\x00",
+        '{"kind":"step","step":1}',
+    ]
+    program = (
+        "printf '%b\\n' " + " ".join(f"'{line}'" for line in lines) + " > $TPUJOB_OUT/events.jsonl"
+    )
+    report = host.run(program)
+    assert (report["exit_code"], report["step"]) == (0, 1)
+
+
+def test_child_processes_end_with_the_program(host: Host) -> None:
+    host.run("setsid sleep 1000 & (nohup sleep 1001 &) ; sleep 0.2; echo done")
+    assert host.bucket.log() == ["done"]
+    assert not [c for c in host.processes().values() if "sleep" in c]
+
+
+def test_set_up_has_its_own_log_lines_and_runs_once(host: Host) -> None:
+    setup = "echo getting ready; echo made >> made.txt"
+    host.run("cat made.txt", setup=setup)
+    assert host.bucket.log() == ["[setup] getting ready", "made"]
+    host.run("cat made.txt", attempt=2, setup=setup)
+    assert host.bucket.log(2) == ["[tpujob] set-up was done on this host before", "made"]
+
+
+def test_a_failed_set_up_ends_the_attempt_before_the_program(host: Host) -> None:
+    report = host.run("echo never", setup="echo broken; exit 4")
+    assert (report["exit_code"], report["cause"]) == (None, "SETUP")
+    assert "4" in report["error"]
+    assert host.bucket.log()[0] == "[setup] broken"
+    assert "never" not in host.bucket.log()
+
+
+def test_a_command_runs_where_there_is_no_bash(host: Host) -> None:
+    tools = host.home / "bin"
+    tools.mkdir()
+    for name in ("sh", "sleep"):
+        (tools / name).symlink_to(f"/bin/{name}")
+    report = host.run("echo plain", env={"PATH": str(tools)})
+    assert (report["exit_code"], host.bucket.log()) == (0, ["plain"])

@@ -1,0 +1,187 @@
+"""`tpujob open`: where the page is, for a backend here, at a socket and elsewhere; and until when."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.flow.commands.test_processes import until
+from tests.support.commands import Tpujob
+from tests.support.http import ask
+from tests.support.scripted import ScriptedJobs, job_view, on_socket, scripted_app
+from tests.support.signed_in import signed_in
+from tpujob.web.auth.browser import Sessions
+
+PAGE = "http://127.0.0.1:23456"
+KEEP = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(sys.argv[2])"
+
+
+@pytest.fixture(autouse=True)
+def no_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION", "BROWSER", "TPUJOB_PAGE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def sessions() -> Sessions:
+    return Sessions()
+
+
+@pytest.fixture
+def here(tpujob_state: Path, sessions: Sessions) -> Iterator[dict[str, object]]:
+    """What the backend on this machine has said when it was up; it has a page."""
+    with on_socket(scripted_app(ScriptedJobs(job_view()), sessions=sessions)) as url:
+        ready = {"pid": os.getpid(), "url": url, "page": PAGE, "page_needs_code": False}
+        (tpujob_state / "run" / "backend.json").write_text(json.dumps(ready))
+        yield ready
+
+
+def say(tpujob: Tpujob, here: dict[str, object], **more: object) -> None:
+    (tpujob.state / "run" / "backend.json").write_text(json.dumps(here | more))
+
+
+def test_the_address_is_printed_where_there_is_no_browser(
+    tpujob: Tpujob, here: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = tpujob("open")
+    assert (said.out, said.err) == (f"{PAGE}/\n", "")
+    assert tpujob("open", "digits").out == f"{PAGE}/jobs/000042\n"
+    assert "no job is called '77'" in tpujob("open", "77", code=3).err
+    monkeypatch.setenv("SSH_CONNECTION", "10.0.0.1 5000 10.0.0.2 22")
+    said = tpujob("open", "42")
+    assert said.out == f"{PAGE}/jobs/000042\n", "an address for scripts, and nothing else"
+    assert re.search(r"ssh -N -L 23456:127\.0\.0\.1:23456 ada@\S+$", said.err, re.M)
+
+
+def test_a_browser_is_opened_where_there_is_one(
+    tpujob: Tpujob, here: dict[str, object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    opened = tmp_path / "opened"
+    (tmp_path / "browser.py").write_text(KEEP)
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setenv("BROWSER", f"{sys.executable} {tmp_path}/browser.py {opened} %s")
+    out, err = tpujob.popen("open", "42").communicate(timeout=60)
+    assert out == f"Opened in the browser: {PAGE}/jobs/000042\n", err
+    assert opened.read_text() == f"{PAGE}/jobs/000042"
+    opened.unlink()
+    assert tpujob("open", "42", "--print").out == f"{PAGE}/jobs/000042\n"
+    assert not opened.exists()
+
+
+def test_a_code_is_in_the_address_where_one_is_needed_or_asked_for(
+    tpujob: Tpujob, here: dict[str, object], sessions: Sessions
+) -> None:
+    asked = tpujob("open", "42", "--code").out
+    found = re.fullmatch(rf"{PAGE}/enter/([\w-]{{43}})\?to=/jobs/000042\n", asked)
+    assert found, asked
+    assert sessions.enter(found[1])
+    say(tpujob, here, page_needs_code=True)
+    found = re.fullmatch(rf"{PAGE}/enter/([\w-]{{43}})\n", tpujob("open").out)
+    assert found
+    assert sessions.enter(found[1])
+    assert tpujob("status").out.endswith("\nPage: tpujob open\n"), "codes are not given away"
+
+
+def test_the_page_can_be_switched_off(
+    tpujob: Tpujob, here: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(tpujob, here, page="")
+    assert "it was started without" in tpujob("open", code=2).err
+    assert "page" not in tpujob("status").out
+    monkeypatch.setenv("TPUJOB_PAGE", "off")
+    assert "TPUJOB_PAGE is off" in tpujob("open", code=2).err
+    monkeypatch.setenv("TPUJOB_PAGE", "8080")
+    assert "TPUJOB_PAGE is '8080'" in tpujob("status", code=2).err
+    monkeypatch.delenv("TPUJOB_PAGE")
+
+
+def test_commands_say_where_the_page_is(
+    tpujob: Tpujob, here: dict[str, object], job_file: Path
+) -> None:
+    assert tpujob("status").out.endswith(f"\nPage: {PAGE}/\n")
+    shown = {one["name"]: one["page"] for one in tpujob("status", "--json").json}
+    assert shown == {"farm": "", "emulator": "", "backend": PAGE}
+    assert f"\n  Page      {PAGE}/jobs/000002\n" in tpujob("create", str(job_file)).out
+    assert "page" not in tpujob("create", str(job_file), "--json").out
+
+
+# Elsewhere -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def node(tpujob: Tpujob, url: str, api: ScriptedJobs) -> ScriptedJobs:
+    """The backend of a login node, which this user has chosen."""
+    (tpujob.state / "run" / "backend.json").unlink()
+    tpujob("use", url, "--name", "node")
+    return api
+
+
+def answers(url: str) -> bool:
+    try:
+        return bool(ask(url, "GET", "/health"))
+    except ConnectionError:
+        return False
+
+
+def line_of(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_the_page_of_a_login_node_is_there_until_ctrl_c(tpujob: Tpujob, node: ScriptedJobs) -> None:
+    process = tpujob.popen("open", "42", "--print")
+    address = line_of(process)
+    found = re.fullmatch(r"(http://127\.0\.0\.1:(\d+))(/jobs/000042)", address)
+    assert found, process.communicate()
+    status, _, body = ask(found[1], "GET", "/jobs.json")
+    assert (status, [row["id"] for row in body["rows"]]) == (200, ["000042"])
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, "Traceback" in err) == (0, False), err
+    assert "until Ctrl-C" in err
+    assert not answers(found[1])
+    again = tpujob.popen("open", "--code")
+    entered = re.fullmatch(rf"{found[1]}(/enter/[\w-]{{43}})", line_of(again))
+    assert entered, "at the port of the last time, and with a code"
+    assert ask(found[1], "GET", entered[1])[0] == 303
+    again.kill()
+    until(lambda: not answers(found[1]), lambda: "what it had started ends, though nobody tells it")
+
+
+def test_whoever_serves_a_login_node_sees_its_page_as_others_do(
+    tpujob: Tpujob, here: dict[str, object]
+) -> None:
+    say(tpujob, here, page="", shared=True)
+    assert tpujob("status").out.endswith("\nPage: tpujob open\n")
+    process = tpujob.popen("open", "--print")
+    assert ask(line_of(process).rstrip("/"), "GET", "/jobs.json")[0] == 200
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 0
+
+
+def test_nobody_is_shown_a_page_before_they_have_signed_in(tpujob: Tpujob, edge: str) -> None:
+    tpujob("use", edge, "--name", "prod")
+    refused = tpujob("open", code=77).err
+    assert "you are not signed in" in refused
+    assert "tpujob login" in refused
+    assert tpujob("status").out.endswith("Page: tpujob open\n")
+
+
+def test_behind_iap_the_browser_signs_in_by_itself(tpujob: Tpujob, edge: str) -> None:
+    tpujob("use", edge, "--name", "prod", "--door", "iap", "--client-id", "1-x.apps.googleusercontent.com",
+           "--client-secret", "s")  # fmt: skip
+    signed_in(tpujob.state, "prod", edge)
+    file = tpujob.state / "contexts" / "prod" / "sign-in.json"
+    kept = json.loads(file.read_text()) | {"client_id": "1-x.apps.googleusercontent.com"}
+    file.write_text(json.dumps(kept))
+    assert tpujob("open").out == f"{edge}/\n"
+    assert tpujob("open", "digits").out == f"{edge}/jobs/000042\n"
+    assert tpujob("status").out.endswith(f"Page: {edge}/\n")

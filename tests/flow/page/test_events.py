@@ -1,0 +1,138 @@
+"""The stream that tells open pages what has changed: ids, to those who may know them, until it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.flow.page import lab
+from tests.flow.page.conftest import VIEWER, Site
+from tests.flow.page.events_reader import EventsReader, stream
+from tests.support.callers import ADA, caller
+from tpujob.domain import access
+from tpujob.domain.access import Role
+from tpujob.domain.model import State
+from tpujob.service import authorization
+from tpujob.web.events import Events, EventStream, StreamTimes
+
+HTML = {"accept": "text/html"}
+ALL = "/?who=everyone&show=all"
+
+
+def restart(site: Site, **times: float) -> None:
+    site.stop()
+    site.times = replace(StreamTimes(), **times)
+    site.start()
+
+
+def test_a_stream_tells_the_ids_of_jobs_that_have_changed_and_nothing_else(site: Site) -> None:
+    first, second = site.store_jobs([lab.job_in(State.RUNNING, n) for n in range(2)])
+    with stream(site) as ada, stream(site, VIEWER.name) as eve:
+        ada.begin()
+        eve.begin()
+        lab.say(site, first, "a secret of its owner")
+        assert ada.change() == eve.change() == [first.id]
+        lab.say(site, second, "another one")
+        assert ada.change() == eve.change() == [second.id]
+        site.stage.store.remove(first.id, lease=None)
+        site.changes.poke()
+        assert ada.change() == [first.id]
+
+
+def test_whoever_may_watch_may_see_every_job(site: Site) -> None:
+    """An id is told to every caller with the right to follow."""
+    assert authorization.RULES["follow"] == access.AccessRule(Role.VIEWER, others=Role.VIEWER)
+    site.door._people["none"] = caller("none", None)
+    for name, status in (("none", 403), ("stranger", 401)):
+        assert httpx.get(f"{site.url}/live", headers={"x-test-name": name}).status_code == status
+
+
+def test_a_page_is_fetched_again_only_when_it_has_changed(site: Site) -> None:
+    job, _ = site.store_jobs([lab.job_in(State.SUCCEEDED, n) for n in range(2)])
+    for path in (ALL, f"/jobs/{job.id}", "/events"):
+        first = httpx.get(site.url + path, headers=HTML)
+        etag = first.headers["etag"]
+        again = {"x-tpujob-again": "1", "if-none-match": etag}
+        assert httpx.get(site.url + path, headers=again).status_code == 304
+        other = httpx.get(site.url + path, headers=again | {"x-test-name": VIEWER.name})
+        assert other.status_code == 200, "the ETag of one caller means nothing for another"
+        lab.say(site, job, f"seen at {path}")
+        changed = httpx.get(site.url + path, headers=again)
+        if path != "/events":
+            assert changed.headers["etag"] != etag
+            assert changed.text == httpx.get(site.url + path, headers=HTML).text
+
+
+def test_a_stream_ends_with_the_right_to_watch(site: Site) -> None:
+    restart(site, again=0.05)
+    with stream(site, lab.BOB.name) as bob:
+        bob.begin()
+        site.door.forget(lab.BOB.name)
+        bob.end()
+
+
+def test_a_stream_has_an_end_and_heartbeats(site: Site) -> None:
+    restart(site, life=3.0, beat=0.05)
+    with stream(site) as ada:
+        events: list[str] = []
+        while event := ada.next():
+            events.append(event)
+    assert events[0].startswith("retry: ")
+    assert events.count(":\n") >= 2
+
+
+def test_all_streams_end_when_the_process_ends(site: Site) -> None:
+    readers = [EventsReader(site.url, ADA.name) for _ in range(3)]
+    for reader in readers:
+        reader.begin()
+    stopping = threading.Thread(target=site.stop)
+    stopping.start()
+    for reader in readers:
+        reader.end()
+        reader.close()
+    stopping.join()
+
+
+def test_a_reader_that_takes_nothing_is_dropped() -> None:
+    class Line:
+        dropped = False
+
+        def drop(self) -> None:
+            self.dropped = True
+            gone.set()
+
+    async def send(message: Any) -> None:
+        if message.get("body"):
+            await asyncio.Event().wait()
+
+    async def receive() -> Any:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    class Following(Events):
+        def add(self, stream: EventStream) -> None: ...
+
+    async def read() -> None:
+        events = Following(Any, lambda: False, StreamTimes(slow=0.01))  # pyright: ignore[reportArgumentType]
+        state = {"principal": ADA, "who": None, "line": line}
+        await EventStream(events, state)({}, receive, send)
+
+    gone, line = asyncio.Event(), Line()
+    with ThreadPoolExecutor(1) as apart:  # the browser of other tests has a loop in this thread
+        apart.submit(asyncio.run, read()).result()
+    assert line.dropped
+
+
+@pytest.mark.parametrize("count", [100, 101])
+def test_many_changes_are_told_as_one(count: int) -> None:
+    times = StreamTimes()
+    events = Events(Any, lambda: False, times)  # pyright: ignore[reportArgumentType]
+    found = EventStream(events, {"principal": ADA, "who": None})
+    found.note([f"{n:06}" for n in range(count)])
+    assert (found._ids is None) == (count > 100)

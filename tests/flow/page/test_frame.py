@@ -1,0 +1,66 @@
+"""What every page has: its frame, its twin, its headers, its files; and a page for each error."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+
+import httpx
+
+from tests.flow.page import lab
+from tests.flow.page.conftest import Site
+from tests.support.paths import ROOT
+from tpujob.web.pages.assets import assets
+from tpujob.web.pages.frame import POLICY
+
+VENDOR = ROOT / "tpujob" / "web" / "static" / "vendor"
+HTML = {"accept": "text/html"}
+
+
+def test_what_is_vendored_is_what_the_lock_says():
+    lock = json.loads((VENDOR / "LOCK.json").read_text())
+    locked = {
+        file["file"]: file["sha384"] for package in lock["packages"] for file in package["files"]
+    }
+    there = {
+        path.name: base64.b64encode(hashlib.sha384(path.read_bytes()).digest()).decode()
+        for path in VENDOR.iterdir()
+        if path.name != "LOCK.json"
+    }
+    assert there == locked
+    assert all(package["licence"] for package in lock["packages"])
+
+
+def test_a_page_may_run_nothing_that_is_not_served_here(site: Site):
+    page = httpx.get(site.url, headers=HTML)
+    assert page.headers["content-security-policy"] == POLICY
+    assert page.headers["cache-control"] == "no-store"
+    assert page.headers["referrer-policy"] == "same-origin"
+
+
+def test_a_file_is_kept_for_good_and_its_address_changes_with_its_content(site: Site):
+    asset = assets()["app.css"]
+    digest = hashlib.sha384(asset.body).hexdigest()
+    assert digest[:8] in asset.address
+    got = httpx.get(site.url + asset.address)
+    assert got.content == asset.body
+    assert got.headers["cache-control"] == "private, max-age=31536000, immutable"
+    assert got.headers["content-encoding"] == "gzip"
+    assert httpx.get(f"{site.url}/static/app.00000000.css").status_code == 404
+    assert httpx.get(f"{site.url}/static/LOCK.json").status_code == 404
+
+
+def test_each_page_has_a_twin_for_programs(site: Site):
+    site.store_jobs([lab.job_in(lab.State.RUNNING)])
+    twin = httpx.get(f"{site.url}/jobs.json").json()
+    assert [row["id"] for row in twin["rows"]] == ["000001"]
+
+
+def test_whoever_has_the_newest_page_gets_no_other(site: Site):
+    first = httpx.get(site.url, headers=HTML)
+    again = httpx.get(site.url, headers={**HTML, "if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    site.store_jobs([lab.job_in(lab.State.RUNNING)])
+    changed = httpx.get(site.url, headers={**HTML, "if-none-match": first.headers["etag"]})
+    assert changed.status_code == 200

@@ -1,0 +1,211 @@
+"""The page of a job in a browser: what it tells, and how a job is steered from it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import httpx
+import pytest
+from playwright.sync_api import expect
+
+from tests.flow.page import lab, past
+from tests.flow.page.conftest import NARROW, OpenTab, Site
+from tests.flow.page.story import axe
+from tests.support.callers import ADA
+from tests.support.stage import SPEC
+from tpujob.domain.model import Proof, State, Unreached, Verdict
+from tpujob.domain.observations import SliceState
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>{{ 7*7 }}\u202etxt.exe'\"`</td>"
+
+
+def test_a_job_tells_what_it_does_where_its_time_went_and_how_its_numbers_go(
+    site: Site, open_tab: OpenTab
+) -> None:
+    job = past.preempted(site.stage, ADA)
+    page = open_tab(f"/jobs/{job}", allowed=["404"])
+    told = site.api.get(job)
+    expect(page.locator("#job-now")).to_have_text(told["why"])
+    expect(page.locator("#job-next")).to_have_text(told["next"]["text"])
+    expect(page.locator("#job-time .legend")).to_contain_text("redone")
+    expect(page.locator("#job-tries tbody tr")).to_have_count(3)
+    expect(page.locator("#job-hosts tr", has_text="rack-07")).to_contain_text("refused")
+    assert page.locator("#job-curves polyline.lost").count() >= 2, "both losses are drawn"
+    expect(page.locator("#job-curves .plot")).to_have_count(4)
+    for rows in page.locator("summary").all():
+        rows.evaluate("summary => summary.parentElement.open = true")
+    axe(page)
+    before = page.locator("#job-events tbody tr").count()
+    site.api.cancel(job)
+    site.changes.poke()
+    expect(page.locator("#job-events tbody tr")).to_have_count(before + 1)
+    expect(page.locator("#job-next")).to_have_text(site.api.get(job)["next"]["text"])
+    expect(page.locator(".act.cancel")).to_have_count(0)
+    expect(page.locator("#job-curves .plot")).to_have_count(4)
+    assert page.locator("#job-stretches details").get_attribute("open") is not None, "it stays open"
+    site.stage.store.remove(job, lease=None)
+    site.changes.poke()
+    over = page.get_by_role("alert")
+    expect(over).to_contain_text(f"no job {job}")
+    expect(over.get_by_role("link", name="All jobs")).to_be_visible()
+    expect(page.locator("#live")).to_contain_text("no longer live")
+    expect(page.locator("#job-tries tbody tr")).to_have_count(3)  # what it showed stays
+
+
+def test_retries_and_the_steps_of_an_attempt_are_those_of_the_terminal(site: Site) -> None:
+    stage = site.stage
+    job = stage.create(recovery={"failures": 0, "hangs": 2})
+    stage.running(job)
+    for host in (0, 1):
+        stage.report(job, host, step=30, resumed_from=25)
+    stage.step(job)
+    page = httpx.get(f"{site.url}/jobs/{job}", headers={"accept": "text/html"}).text
+    assert ">failures: no retry is allowed<" in page
+    assert ">hangs 0 of 2<" in page
+    assert '<td class="num">26</td><td class="num">30</td>' in page, "the first step that it made"
+
+
+@pytest.mark.parametrize("path", ["", "/metrics"])
+def test_a_curve_grows_while_somebody_looks_at_it(site: Site, open_tab: OpenTab, path: str) -> None:
+    """Steps that turn out to be lost are drawn as lost."""
+    stage = site.stage
+    job = site.api.create(SPEC)["id"]
+    stage.running(job)
+    past.tell(stage, job, 1, 300, seconds=300, checkpoint=0)
+    page = open_tab(f"/jobs/{job}{path}")
+    expect(page.locator("#live")).to_contain_text("live")
+    loss = page.locator("[data-chart=loss]")
+    values = loss.locator(".values text")
+    assert values.count() >= 2
+    for text in (*values.all(), *loss.locator(".steps text").all()):
+        box = text.bounding_box()
+        frame = loss.bounding_box()
+        assert box
+        assert frame
+        assert frame["x"] <= box["x"], "no label is cut"
+        assert box["x"] + box["width"] <= frame["x"] + frame["width"]
+    last = loss.locator(".newest").text_content()
+    expect(loss.locator(".plot")).to_have_attribute("data-steps", re.compile(" 300$"))
+    loss.locator(".plot").hover()
+    expect(loss.locator("output")).to_contain_text("attempt 1")
+    past.tell(stage, job, 1, 600, seconds=600, checkpoint=0)
+    site.changes.poke()
+    expect(loss.locator(".plot")).to_have_attribute("data-steps", re.compile(" 600$"))
+    expect(loss.locator(".newest")).not_to_have_text(last or "")
+    expect(loss.locator("polyline.lost")).to_have_count(0)
+    stage.cloud.machines[stage.job(job).slices[-1].name].state = SliceState.PREEMPTED
+    stage.running(job, 2)
+    site.changes.poke()
+    expect(loss.locator("polyline.lost")).to_have_count(1)
+
+
+def test_a_job_is_cancelled_and_resumed_without_scripts(site: Site, open_tab: OpenTab) -> None:
+    job = past.preempted(site.stage, ADA)
+    page = open_tab(f"/jobs/{job}", scripts=False, view=NARROW)
+    expect(page.locator("#job-curves polyline").first).to_be_visible()
+    (offer,) = [one for one in site.api.get(job)["actions"] if one["name"] == "cancel"]
+    page.get_by_role("link", name="Cancel", exact=True).click()
+    expect(page.locator("#does")).to_have_text(f"it {offer['does']}")
+    expect(page.locator("#costs")).to_have_text(offer["costs"])
+    page.get_by_role("button", name=f"Cancel job {job}").click()
+    expect(page).to_have_url(f"{site.url}/jobs/{job}")
+    expect(page.locator("#job-events")).to_contain_text("cancel requested")
+    site.stage.until(job, State.HOLDING)
+    page.reload()
+    expect(page.locator(".standing")).to_contain_text("holding")
+    page.get_by_role("link", name="Resume").click()
+    page.get_by_label("Its budget").fill("600")
+    page.get_by_role("button", name=f"Resume job {job}").click()
+    expect(page.locator("#job-events")).to_contain_text("the budget is $600.00")
+    assert site.stage.job(job).wish == "run"
+    width = page.evaluate("document.documentElement.scrollWidth")
+    assert width <= NARROW["width"], "nothing sticks out of a narrow screen"
+
+
+def test_who_may_only_look_finds_no_button_and_is_refused(site: Site, open_tab: OpenTab) -> None:
+    (job,) = site.store_jobs([lab.job_in(State.RUNNING)])
+    page = open_tab(f"/jobs/{job.id}", scripts=False, name="eve", allowed=["403"])
+    expect(page.locator(".act")).to_have_count(0)
+    expect(page.locator(".refused")).to_contain_text("needs the role")
+    page.goto(f"/jobs/{job.id}/delete")
+    expect(page.get_by_role("heading", name="That is not allowed")).to_be_visible()
+    for name in ("eve", "bob"):
+        shown = httpx.get(f"{site.url}/jobs/{job.id}", headers={"x-test-name": name}).text
+        assert 'class="button act' not in shown, f"{name} has a button"
+        assert (
+            httpx.get(f"{site.url}/jobs/{job.id}/delete", headers={"x-test-name": name}).status_code
+            == 403
+        )
+        form = {"content-type": "application/x-www-form-urlencoded", "x-test-name": name}
+        assert httpx.post(f"{site.url}/jobs/{job.id}/delete", headers=form).status_code == 403
+    assert site.stage.job(job.id).version == job.version
+
+
+def test_a_page_of_another_site_steers_nothing(site: Site) -> None:
+    (job,) = site.store_jobs([lab.job_in(State.RUNNING)])
+    form = {"content-type": "application/x-www-form-urlencoded", "origin": "http://evil.example"}
+    assert httpx.post(f"{site.url}/jobs/{job.id}/clean", headers=form).status_code == 403
+    assert site.stage.job(job.id).version == job.version
+
+
+def test_whatever_a_stranger_wrote_is_text(site: Site, open_tab: OpenTab) -> None:
+    plain = lab.job_in(State.RUNNING)
+    said = replace(
+        plain.attempts[-1],
+        message=HOSTILE,
+        evidence=(Proof(0, HOSTILE),),
+        verdict=Verdict(text=HOSTILE),
+        unreached=Unreached(0, 1, 80),
+        physical=(HOSTILE, HOSTILE),
+        progress=replace(plain.attempts[-1].progress, phase=HOSTILE, metrics={HOSTILE: 1.0}),
+        ended_at=lab.NOW,
+    )
+    slices = tuple(replace(s, delete_reason=HOSTILE, zone=HOSTILE) for s in plain.slices)
+    hostile = replace(
+        plain, name=HOSTILE, user=HOSTILE, message=HOSTILE, attempts=(said,), slices=slices
+    )
+    (job,) = site.store_jobs([hostile])
+    for path in ("/spec", ""):
+        page = open_tab(f"/jobs/{job.id}{path}")
+        assert page.locator("img").count() == 0
+        assert page.evaluate("document.scripts.length") < 6
+        assert "\u202e" not in page.content()
+    expect(page.locator("h1")).to_contain_text("<script>alert(1)</script>")
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "says"),
+    [
+        ("/jobs/999999", 404, "999999"),
+        ("/jobs/000001?before=x", 400, "is not an event number"),
+        ("/jobs/000001?page=2", 400, "unknown filter"),
+        ("/jobs/000001/code", 404, "has no diff"),
+        ("/jobs/000001/resume", 409, "goes on already"),
+        ("/diff?a=000001", 400, "a comparison needs two jobs"),
+        ("/diff?a=000001&b=000009", 404, "000009"),
+    ],
+)
+def test_an_address_that_leads_nowhere_says_so_and_leads_on(
+    site: Site, path: str, status: int, says: str
+) -> None:
+    site.store_jobs([lab.job_in(State.RUNNING)])
+    page = httpx.get(site.url + path, headers={"accept": "text/html"})
+    assert page.status_code == status
+    assert says.lower() in page.text.lower()
+    assert "All jobs" in page.text
+
+
+def test_every_event_is_on_some_page(site: Site) -> None:
+    job = past.preempted(site.stage, ADA)
+    every = [event["seq"] for event in site.api.events(job)]
+    assert len(every) > 15
+    seen: list[int] = []
+    path = f"/jobs/{job}.json"
+    while True:
+        page = httpx.get(site.url + path).json()["events"]
+        seen += [event["seq"] for event in page]
+        if not page or page[-1]["seq"] == 1:
+            break
+        path = f"/jobs/{job}.json?before={page[-1]['seq']}"
+    assert seen == every[::-1]

@@ -1,0 +1,102 @@
+"""Capacity, hosts, spend and events, as a person reads and uses them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import httpx
+from playwright.sync_api import expect
+
+from tests.flow.page import lab
+from tests.flow.page.conftest import OpenTab, Site
+from tests.support.stage import SPEC
+from tpujob.domain.model import Cause
+
+NAMED = {"x-test-name": "ada"}
+
+
+def test_what_happens_appears_on_the_page_of_events(site: Site, open_tab: OpenTab) -> None:
+    site.api.create(SPEC)
+    page = open_tab("/events")
+    expect(page.locator("#rows tr")).to_have_count(1)
+    site.stage.clock.time += 1
+    site.api.cancel("000001")
+    first = page.locator("#rows tr").first
+    expect(first).to_contain_text("cancel requested by ada")
+    first.get_by_role("link", name="cancel_requested").click()
+    expect(page.locator("#rows tr")).to_have_count(1)
+
+
+def test_events_are_turned_over_in_pages_without_scripts(site: Site, open_tab: OpenTab) -> None:
+    job = site.api.create(SPEC)["id"]
+    for number in range(120):
+        site.stage.clock.time += 1
+        site.api.resume(job, budget=1000.0 + number)
+    page = open_tab("/events", scripts=False)
+    expect(page.locator("#rows tr")).to_have_count(100)
+    page.get_by_role("link", name="Older").click()
+    expect(page.locator("#rows tr")).to_have_count(21)
+    expect(page.locator("#rows tr").last).to_contain_text("created")
+    page.get_by_role("link", name="Newest").click()
+    expect(page.locator("#rows tr").first).to_contain_text("$1,119.00")
+    live = open_tab("/events")
+    expect(live.locator("#live")).to_have_attribute("data-state", "live")
+    site.stage.clock.time += 1
+    site.api.cancel(job)
+    expect(live.locator("#rows tr").first).to_contain_text("cancel requested")
+    last = live.locator("#rows tr").last.get_attribute("id") or ""
+    live.get_by_role("link", name="Older").click()
+    first = live.locator("#rows tr").first.get_attribute("id") or ""
+    older = [int(name.rpartition("-")[2]) for name in (last, first)]
+    assert older[0] - older[1] == 1, "a row that was pushed out of the page is on no other"
+
+
+def test_a_machine_is_called_bad_and_forgotten_by_buttons(site: Site, open_tab: OpenTab) -> None:
+    site.stage.store.reputation.accuse(
+        ["rack-1"],
+        zone="us-central2-b",
+        weight=1.0,
+        owner="uid:1",
+        reason="blamed",
+        op_id="x",
+        at=lab.NOW,
+    )
+    page = open_tab("/hosts", scripts=False)
+    page.get_by_role("button", name="Bad").click()
+    row = page.locator("tbody tr")
+    expect(row).to_contain_text("marked bad by a person")
+    expect(row).to_contain_text("refused")
+    page.get_by_role("button", name="Forget").click()
+    expect(page.get_by_text("No machine is suspected.")).to_be_visible()
+
+
+def test_hosts_are_for_admins_and_the_page_says_so(site: Site, open_tab: OpenTab) -> None:
+    page = open_tab("/hosts", name="eve", allowed=("403",))
+    expect(page.get_by_role("heading", name="That is not allowed")).to_be_visible()
+    expect(page.get_by_text("needs the role admin")).to_be_visible()
+    assert httpx.post(f"{site.url}/hosts", headers={"x-test-name": "eve"}).status_code == 400
+    sent = {"machine": "rack-1", "do": "bad"}
+    found = httpx.post(f"{site.url}/hosts", headers={"x-test-name": "eve"}, data=sent)
+    assert found.status_code == 403
+
+
+def test_capacity_says_what_the_cloud_refuses_and_until_when(site: Site) -> None:
+    job = replace(
+        lab.full()[0],
+        slices=(replace(lab.full()[0].slices[0], refused=Cause.STOCKOUT, gone_at=lab.NOW - 5),),
+    )
+    site.store_jobs([job])
+    found = httpx.get(f"{site.url}/capacity.json", headers=NAMED).json()
+    assert [offer["refused"] for offer in found["offers"]] == [1]
+    assert found["left_over"] is None
+    asked = httpx.get(f"{site.url}/capacity.json?leaks=1", headers=NAMED).json()
+    assert asked["left_over"]["deleted"] == []
+
+
+def test_spend_is_told_by_user_and_leads_to_the_jobs_of_one(site: Site, open_tab: OpenTab) -> None:
+    site.store_jobs(lab.full())
+    page = open_tab("/spend", scripts=False)
+    expect(page.locator("tbody tr")).to_have_count(3)  # all, and two users
+    page.get_by_role("link", name="bob").click()
+    expect(page.get_by_text("Only jobs of bob")).to_be_visible()
+    assert httpx.get(f"{site.url}/spend?by=colour", headers=NAMED).status_code == 400

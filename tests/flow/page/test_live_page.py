@@ -1,0 +1,242 @@
+"""A live page in a browser: what it shows while jobs change, and while nobody answers."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.flow.page import lab
+from tests.flow.page.conftest import OpenTab, Site
+from tpujob.domain.model import Job, State
+from tpujob.web.events import StreamTimes
+
+ROWS = "rows => rows.map(row => row.id.slice(4))"
+EVERYONE = "/?who=everyone&show=all"
+
+
+def rows(page: Page) -> list[str]:
+    return page.locator("#rows tr").evaluate_all(ROWS)
+
+
+def add(site: Site, state: State = State.RUNNING, n: int = 0) -> Job:
+    (stored,) = site.store_jobs([lab.job_in(state, n)])
+    site.changes.poke()
+    return stored
+
+
+def live(page: Page) -> None:
+    expect(page.locator("#live")).to_have_attribute("data-state", "live")
+
+
+def test_a_change_is_on_the_page_without_a_reload(site: Site, open_tab: OpenTab) -> None:
+    jobs = site.store_jobs(lab.full())
+    page = open_tab(EVERYONE)
+    live(page)
+    page.evaluate("window.same = true")
+    lab.say(site, jobs[0], "attempt 7 runs on 4 hosts")
+    expect(page.locator(f"#job-{jobs[0].id} .why")).to_contain_text("attempt 7 runs")
+    assert page.evaluate("window.same"), "the page was loaded again"
+
+
+def test_jobs_come_move_and_go(site: Site, open_tab: OpenTab) -> None:
+    page = open_tab(EVERYONE)
+    expect(page.get_by_text("There are no jobs yet.")).to_be_visible()
+    live(page)
+    first = add(site)
+    expect(page.locator("#rows tr")).to_have_count(1)
+    second = add(site, n=1)
+    expect(page.locator("#rows tr")).to_have_count(2)
+    assert rows(page) == [second.id, first.id]
+    expect(page.locator("#pager")).to_contain_text("1–2 of 2")
+    for job in (first, second):
+        site.stage.store.remove(job.id, lease=None)
+        site.changes.poke()
+    expect(page.get_by_text("There are no jobs yet.")).to_be_visible()
+
+
+def test_rows_keep_their_order_while_somebody_points_at_them(site: Site, open_tab: OpenTab) -> None:
+    first, second = add(site), add(site, n=1)
+    page = open_tab(EVERYONE)
+    live(page)
+    page.locator(f"#job-{first.id} .why").hover()
+    third = add(site, n=2)
+    apply = page.get_by_role("button", name="1 changed, apply")
+    expect(apply).to_be_visible()
+    site.stage.store.remove(second.id, lease=None)
+    lab.say(site, first, "attempt 7 runs on 4 hosts")
+    expect(page.get_by_role("button", name="2 changed, apply")).to_be_visible()
+    assert rows(page) == [second.id, first.id], "a row has moved under the pointer"
+    expect(page.locator(f"#job-{first.id} .why")).to_contain_text("attempt 7")
+    expect(page.locator(f"#job-{second.id}")).to_have_class("running gone")
+    page.get_by_role("button", name="2 changed, apply").click()
+    expect(page.locator(f"#job-{third.id}")).to_be_visible()
+    expect(page.locator("#rows tr")).to_have_count(2)
+    assert rows(page) == [third.id, first.id]
+    expect(apply).to_be_hidden()
+
+
+def test_who_points_at_nothing_any_more_sees_what_has_changed(
+    site: Site, open_tab: OpenTab
+) -> None:
+    first = add(site)
+    page = open_tab(EVERYONE)
+    live(page)
+    page.locator(f"#job-{first.id} .why").hover()
+    add(site, n=1)
+    expect(page.get_by_role("button", name="1 changed, apply")).to_be_visible()
+    page.mouse.move(5, 5)
+    expect(page.locator("#rows tr")).to_have_count(2)
+    expect(page.get_by_role("button", name="apply")).to_be_hidden()
+
+
+KEPT = """() => ({
+  focus: document.activeElement.closest("tr").id,
+  same: document.activeElement === window.link,
+  selected: getSelection().toString(),
+  scroll: scrollY,
+  checked: document.querySelector("#rows input:checked").value,
+})"""
+
+
+def survives(site: Site, page: Page, times: int) -> None:
+    """Focus, selection, scroll and a mark stay through so many changes of the same rows."""
+    jobs = [add(site, n=n) for n in range(30)]
+    page.goto(EVERYONE)
+    live(page)
+    page.locator(f"#job-{jobs[20].id} input").check()
+    page.locator(f"#job-{jobs[20].id} .name a").focus()
+    page.evaluate(
+        """(id) => {
+            window.link = document.activeElement;
+            getSelection().selectAllChildren(document.querySelector(`#job-${id} .name bdi`));
+            scrollTo(0, 200);
+        }""",
+        jobs[20].id,
+    )
+    before = page.evaluate(KEPT)
+    assert before["scroll"] == 200
+    assert before["selected"] == jobs[20].name
+    for n in range(times):
+        for job in (jobs[20], jobs[19], jobs[0]):
+            lab.say(site, job, f"attempt {n} runs on 4 hosts")
+        why = page.locator(f"#job-{jobs[0].id} .why")
+        expect(why).to_contain_text(f"attempt {n} runs")
+    assert page.evaluate(KEPT) == before
+
+
+def test_focus_selection_and_scroll_survive_changes(site: Site, open_tab: OpenTab) -> None:
+    survives(site, open_tab(), 5)
+
+
+@pytest.mark.slow
+def test_focus_selection_and_scroll_survive_a_hundred_changes(
+    site: Site, open_tab: OpenTab
+) -> None:
+    survives(site, open_tab(), 100)
+
+
+def test_a_pause_stops_every_change(site: Site, open_tab: OpenTab) -> None:
+    first = add(site)
+    page = open_tab(EVERYONE)
+    live(page)
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator("#live .badge")).to_contain_text("paused at")
+    shown = page.locator("#main").inner_html()
+    lab.say(site, first, "attempt 7 runs on 4 hosts")
+    add(site, n=1)
+    watched = open_tab(EVERYONE)
+    expect(watched.locator("#rows tr")).to_have_count(2)  # somebody else has seen it all
+    assert page.locator("#main").inner_html() == shown
+    page.get_by_role("button", name="Go on").click()
+    expect(page.locator("#rows tr")).to_have_count(2)
+    expect(page.locator(f"#job-{first.id} .why")).to_contain_text("attempt 7")
+
+
+def test_the_status_line_tells_what_changed_and_seldom(site: Site, open_tab: OpenTab) -> None:
+    jobs = [add(site, n=n) for n in range(4)]
+    page = open_tab()
+    page.clock.install()
+    page.goto(EVERYONE)
+    live(page)
+    page.evaluate(
+        """() => {
+            window.words = [];
+            const line = document.getElementById("status");
+            new MutationObserver(() => words.push(line.textContent)).observe(line, { childList: true });
+        }"""
+    )
+    for n, job in enumerate(jobs):
+        state = State.FAILED if n == 0 else State.RELEASING
+        lab.say(site, job, f"over {n}", state=state)
+    for n, job in enumerate(jobs):
+        expect(page.locator(f"#job-{job.id} .why")).to_contain_text(f"over {n}")
+    page.clock.fast_forward(2_000)
+    lab.say(site, jobs[1], "again", state=State.QUEUED)
+    expect(page.locator(f"#job-{jobs[1].id} .why")).to_contain_text("again")
+    page.clock.fast_forward(3_000)
+    assert page.evaluate("words") == ["4 jobs changed, 1 failed."]
+    page.clock.fast_forward(12_000)
+    assert page.evaluate("words") == ["4 jobs changed, 1 failed.", "1 job changed."]
+
+
+# Cuts ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_backend_that_comes_back_is_found(site: Site, open_tab: OpenTab) -> None:
+    first = add(site)
+    page = open_tab(EVERYONE, allowed=["ERR_CONNECTION_REFUSED"])
+    live(page)
+    page.evaluate("window.same = true")
+    site.stop()
+    expect(page.locator("#live")).to_have_attribute("data-state", "stale")
+    lab.say(site, first, "attempt 7 runs on 4 hosts")
+    site.start()
+    live(page)
+    expect(page.locator(f"#job-{first.id} .why")).to_contain_text("attempt 7")
+    assert page.evaluate("window.same"), "the page was loaded again"
+
+
+def test_without_a_stream_the_page_asks_by_itself(site: Site, open_tab: OpenTab) -> None:
+    """Such as behind a proxy that holds streams back; 503 is what one answers without a backend."""
+    first = add(site)
+    page = open_tab(allowed=["503"])
+    page.route("**/live", lambda route: route.fulfill(status=503, body="no healthy upstream"))
+    page.goto(EVERYONE)
+    lab.say(site, first, "attempt 7 runs on 4 hosts")
+    expect(page.locator(f"#job-{first.id} .why")).to_contain_text("attempt 7")
+    live(page)
+    page.unroute("**/live")
+    while not site.events.streams:
+        page.wait_for_timeout(50)
+    lab.say(site, first, "attempt 8 runs on 4 hosts")
+    expect(page.locator(f"#job-{first.id} .why")).to_contain_text("attempt 8")
+
+
+def test_a_fetch_that_fails_is_shown_and_what_was_shown_stays(
+    site: Site, open_tab: OpenTab
+) -> None:
+    first = add(site)
+    page = open_tab(EVERYONE, allowed=["503"])
+    page.route("**/?who=*", lambda route: route.fulfill(status=503, body="upstream connect error"))
+    badge = page.locator("#live")
+    expect(badge).to_have_attribute("data-state", "stale")
+    expect(badge).to_contain_text("the backend answers 503")
+    lab.say(site, first, "attempt 7 runs on 4 hosts")
+    expect(page.locator("#rows tr")).to_have_count(1)
+    page.unroute("**/?who=*")
+    expect(page.locator(f"#job-{first.id} .why")).to_contain_text("attempt 7")
+    live(page)
+
+
+def test_who_may_not_watch_any_more_is_told_and_led_on(site: Site, open_tab: OpenTab) -> None:
+    site.stop()
+    site.times = StreamTimes(again=0.2)
+    site.start()
+    add(site)
+    page = open_tab(EVERYONE, name="bob", allowed=["401"])
+    live(page)
+    site.door.forget("bob")
+    box = page.get_by_role("alert")
+    expect(box).to_contain_text("nobody is signed in")
+    expect(box.get_by_role("link", name="All jobs")).to_be_visible()
+    expect(page.locator("#rows tr")).to_have_count(1)

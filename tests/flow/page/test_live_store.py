@@ -1,0 +1,125 @@
+"""What open pages ask of the store, and what they say while it does not answer."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright.sync_api import expect
+
+from tests.flow.page import lab
+from tests.flow.page.backend import READS
+from tests.flow.page.conftest import OpenTab, Site
+from tests.flow.page.events_reader import stream
+from tests.support.stage import Stage
+from tests.support.world import service
+from tpujob.domain.model import Job, State
+from tpujob.errors import StoreError
+
+WHY = re.compile("the disk is gone|the store has not answered since")
+ALL = "/?who=everyone&show=all"
+
+
+class Shaky:
+    """A store that counts its reads, and can be broken."""
+
+    def __init__(self, store: Any) -> None:
+        self._store, self.broken = store, False
+        self.reads = Counter[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        if name in (*READS, "recent"):
+            self.reads[name] += 1
+            if self.broken:
+                return self._fail
+        return getattr(self._store, name)
+
+    def _fail(self, *_: Any, **__: Any) -> Any:
+        raise StoreError("the disk is gone")
+
+
+@pytest.fixture
+def store() -> Shaky:
+    return Shaky(None)
+
+
+@pytest.fixture
+def site(store: Shaky, tmp_path: Path, port: int) -> Iterator[Site]:
+    stage = Stage(tmp_path)
+    store._store = stage.store
+    site = Site(stage, port)
+    site.jobs = service(stage.reconciler, store=store)
+    site.changes = site.jobs.changes
+    site.start()
+    yield site
+    site.stop()
+
+
+def say(site: Site, job: Job, text: str) -> None:
+    known = site.stage.store.get(job.id)
+    changed = replace(known, message=text)
+    site.stage.store.commit(changed, None, expected_version=known.version, op_id=text, lease=None)
+    site.changes.poke()
+
+
+# It does not answer --------------------------------------------------------------------------------------------------
+
+
+def test_open_pages_say_since_when_the_store_does_not_answer_and_recover(
+    site: Site, store: Shaky, open_tab: OpenTab
+) -> None:
+    job, _ = site.store_jobs([lab.job_in(State.RUNNING, n) for n in range(2)])
+    tabs = [open_tab(path, allowed=["503"]) for path in (ALL, f"/jobs/{job.id}")]
+    for tab in tabs:
+        expect(tab.locator("#live .badge")).to_have_text("live")
+        tab.evaluate("window.same = true")
+    store.broken = True
+    say(site, job, "nobody can read this")
+    for tab in tabs:
+        expect(tab.locator("#live .badge")).to_contain_text("as of")
+        expect(tab.locator("#live .badge")).to_contain_text(WHY)
+        expect(tab.locator("main")).to_contain_text(job.name)
+        expect(tab.locator("main")).not_to_contain_text("nobody can read this")
+    store.broken = False
+    say(site, job, "it is back")
+    for tab in tabs:
+        expect(tab.locator("main")).to_contain_text("it is back")
+        expect(tab.locator("#live .badge")).to_have_text("live")
+        assert tab.evaluate("window.same"), "the page was not loaded again"
+
+
+# What it is asked ----------------------------------------------------------------------------------------------------
+
+
+def test_open_pages_read_the_store_only_when_a_job_has_changed(site: Site, store: Shaky) -> None:
+    job, other = site.store_jobs([lab.job_in(State.RUNNING, n) for n in range(2)])
+
+    def fetch(path: str) -> str:
+        return httpx.get(site.url + path, headers={"x-tpujob-again": "1"}).text
+
+    def read() -> dict[str, int]:
+        return {name: n for name, n in store.reads.items() if name not in ("changes", "newest")}
+
+    with stream(site) as page:
+        page.begin()  # the store is followed from here on
+        for path in (ALL, "/events", f"/jobs/{job.id}"):
+            fetch(path)
+        for changed in (None, other):
+            store.reads.clear()
+            if changed:
+                say(site, changed, "of another job")
+                page.change()
+            for _ in range(5):
+                fetch(f"/jobs/{job.id}")
+            assert not read(), "nothing has happened to this job"
+        say(site, job, "it moved")
+        page.change()
+        for _ in range(5):
+            assert "it moved" in fetch(f"/jobs/{job.id}")
+        assert read() == {"get": 1, "events": 1}

@@ -1,0 +1,111 @@
+"""The page of notifications: whether channels work, and what an admin can do there."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import expect
+
+from tests.flow.page import lab
+from tests.flow.page.conftest import VIEWER, OpenTab, Site
+from tests.flow.page.story import axe
+from tests.support.callers import ADA, NamedDoor, caller
+from tpujob.config.notifications import parse
+from tpujob.domain.model import State
+from tpujob.domain.notifications.delivery import message_for
+from tpujob.domain.notifications.model import Notification, NotificationKind
+from tpujob.domain.notifications.rules import ChannelRule
+from tpujob.engine.notification_collector import NotificationSetup
+from tpujob.service.backend import ProcessFacts
+
+HTML = {"accept": "text/html"}
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+def test_an_admin_sees_which_channel_fails_and_tests_it(
+    site: Site, open_tab: OpenTab, scripts: bool
+):
+    site.store_jobs([lab.job_in(State.FAILED)])
+    page = open_tab("/notifications", scripts=scripts)
+    failing = page.locator("#channel-ops")
+    expect(failing).to_contain_text("failing HTTP 503 1 waiting")
+    page.get_by_role("button", name="Test ops").click()
+    expect(failing).to_contain_text("works")
+    expect(failing).to_contain_text("tpujob: test")
+
+
+def test_a_viewer_sees_it_without_buttons_and_is_refused_what_they_do(
+    site: Site, open_tab: OpenTab
+):
+    page = open_tab("/notifications", name="eve")
+    expect(page.locator("#rows tr")).to_have_count(2)
+    expect(page.locator("main button", has_text="Test")).to_have_count(0)
+    form = {"x-test-name": "eve", "origin": site.url, **HTML}
+    refused = httpx.post(f"{site.url}/notifications/test", data={"channel": "lab"}, headers=form)
+    assert refused.status_code == 403
+
+
+def test_addresses_are_seen_by_their_owner_and_by_admins(site: Site) -> None:
+    """Where a channel leads, and what its receiver answers, which may name it."""
+    address, secret = "grace@example.org", "HTTP 404: no such hook /T0/B1/s3cret"
+    answer = f"SMTP 550: <{address}> unknown"
+    channels = site.stage.setup.channels
+    mail = replace(channels["lab"], kind="email", to=address)
+    hook = replace(channels["ops"], to="hooks.example.org")
+    rules = (ChannelRule(("mail", "hook")),)
+    site.stop()
+    site.stage.setup = NotificationSetup({"mail": mail, "hook": hook}, rules)
+    site.jobs = site.stage.api
+    site.door = NamedDoor(ADA, VIEWER, caller(address))
+    site.start()
+    for name, error in (("mail", answer), ("hook", secret)):
+        fact = Notification("k", NotificationKind.FAILED, lab.NOW, "it failed", "000001", "digits")
+        failed = replace(message_for(name, fact), state="failed", due=None)
+        tried = replace(failed, tried=1, tried_at=lab.NOW, error=error)
+        site.stage.store.outbox.add([tried])
+
+    def seen(name: str) -> str:
+        paths = ("/notifications", "/notifications.json", "/v1/channels", "/v1/deliveries")
+        who = {"x-test-name": name}
+        found = [httpx.get(site.url + path, headers=who) for path in paths]
+        assert {one.status_code for one in found} == {200}
+        return html.unescape("\n".join(one.text for one in found))
+
+    for private in (address, "hooks.example.org", "s3cret"):
+        assert private in seen("ada"), "an admin sees all"
+        assert private not in seen("eve"), "a viewer sees no address of others"
+    assert answer in seen(address), "their own is no secret"
+    assert "s3cret" not in seen(address)
+
+
+def test_without_channels_the_page_says_how_to_get_one(site: Site, open_tab: OpenTab):
+    site.stop()
+    site.stage.setup = NotificationSetup()
+    site.jobs = site.stage.api
+    site.start()
+    page = open_tab("/notifications")
+    expect(page.locator("main")).to_contain_text("No notification channels are configured.")
+    expect(page.locator("main pre")).to_contain_text("notifications:\n  channels:")
+    axe(page)
+
+
+def test_the_hint_of_a_local_stack_is_a_file_that_its_backend_reads(
+    site: Site, open_tab: OpenTab, tmp_path: Path
+):
+    file = tmp_path / "notifications.yaml"
+    site.stop()
+    site.stage.setup = NotificationSetup()
+    site.jobs = site.stage.api
+    site.jobs.itself.process = ProcessFacts(channels_file=str(file))
+    site.start()
+    page = open_tab("/notifications")
+    expect(page.locator("main")).to_contain_text(str(file))
+    found = parse(page.locator("main pre").inner_text(), str(file))
+    assert [*found.channels] == ["lab"]
+    assert [*found.rules[0].channels] == ["lab"]
+    for command in ("tpujob down", "tpujob up"):
+        expect(page.locator("main code", has_text=command)).to_be_visible()

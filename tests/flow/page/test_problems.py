@@ -1,0 +1,135 @@
+"""What goes wrong is a page that says so and leads on; a program gets the same as JSON."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from playwright.sync_api import expect
+
+from tests.flow.page import lab
+from tests.flow.page.conftest import OpenTab, Site
+from tpujob.domain.model import State
+
+HTML = {"accept": "text/html,application/xhtml+xml"}
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+
+
+#: path, status, and what the page says
+SENSELESS = (
+    ("/nothing/of/the/kind", 404, "There is no page /nothing/of/the/kind."),
+    ("/?colour=green", 400, "Unknown filter &#39;colour&#39;."),
+    ("/?state=asleep", 400, "asleep"),
+    ("/?order=beauty", 400, "beauty"),
+    ("/?after=yesterday", 400, "yesterday"),
+    ("/confirm/cancel", 400, "No job was selected."),
+    ("/do/cancel", 405, "GET is not allowed here."),
+)
+
+
+def test_an_address_that_makes_no_sense(site: Site):
+    site.store_jobs(lab.failing())
+    for path, status, says in SENSELESS:
+        page = httpx.get(site.url + path, headers=HTML)
+        assert page.status_code == status, path
+        assert says in page.text, path
+        assert "All jobs</a>" in page.text, f"{path} leads on"
+        assert "/docs" not in page.text, "which are for programs"
+        for_programs = httpx.get(site.url + path)
+        assert for_programs.status_code == status, path
+        assert for_programs.json()["error"]["message"], path
+
+
+def test_whoever_may_not_do_it_is_told_so(site: Site):
+    [job] = site.store_jobs([lab.job_in(State.QUEUED)])
+    eve = {**HTML, **FORM, "x-test-name": "eve"}
+    page = httpx.post(f"{site.url}/do/cancel", headers=eve, content=f"job={job.id}")
+    assert page.status_code == 403
+    assert "That is not allowed" in page.text
+    assert site.stage.job(job.id).wish == "run"
+
+
+def test_what_is_not_allowed_is_not_offered(site: Site, open_tab: OpenTab):
+    site.store_jobs(lab.full())
+    page = open_tab("/?who=everyone", name="eve")
+    expect(page.locator("#rows tr")).not_to_have_count(0)
+    assert page.locator('input[type="checkbox"][name="job"]').count() == 0
+    assert page.get_by_role("button", name="Cancel…").count() == 0
+
+
+def test_somebody_elses_job_says_why_it_stays(site: Site):
+    [job] = site.store_jobs([lab.job_in(State.QUEUED, owner=lab.ADA.id, user="ada")])
+    page = httpx.get(
+        f"{site.url}/confirm/cancel?job={job.id}", headers={**HTML, "x-test-name": "bob"}
+    )
+    assert "None of them is possible" in page.text
+    assert "Cancel 1 job" not in page.text
+
+
+def test_whoever_is_not_signed_in_any_more_is_told_what_to_do(site: Site):
+    page = httpx.get(site.url, headers={**HTML, "x-test-name": "nobody"})
+    assert page.status_code == 401
+    assert "<code>tpujob open</code> opens the page" in page.text
+
+
+def test_a_form_of_another_site_changes_nothing(site: Site):
+    [job] = site.store_jobs([lab.job_in(State.QUEUED)])
+    for where in (
+        {"origin": "http://example.org"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+    ):
+        answer = httpx.post(
+            f"{site.url}/do/cancel", headers={**HTML, **FORM, **where}, content=f"job={job.id}"
+        )
+        assert answer.status_code == 403, where
+        assert "text/html" in answer.headers["content-type"]
+    assert site.stage.job(job.id).wish == "run"
+
+
+def test_what_is_no_form_changes_nothing(site: Site):
+    [job] = site.store_jobs([lab.job_in(State.QUEUED)])
+    plain = {**HTML, "content-type": "text/plain"}
+    answer = httpx.post(f"{site.url}/do/cancel", headers=plain, content=f"job={job.id}")
+    assert answer.status_code == 400
+    many = "&".join(f"job={n}" for n in range(201))
+    assert (
+        httpx.post(f"{site.url}/do/cancel", headers={**HTML, **FORM}, content=many).status_code
+        == 400
+    )
+    assert site.stage.job(job.id).wish == "run"
+
+
+def test_a_job_that_is_gone_meanwhile_is_told_among_the_results(site: Site):
+    first, second = site.store_jobs(lab.job_in(State.QUEUED, n) for n in range(2))
+    site.stage.store.remove(first.id, lease=None)
+    jobs = f"job={first.id}&job={second.id}"
+    asked = httpx.get(f"{site.url}/confirm/cancel?{jobs}", headers=HTML)
+    assert f"there is no job {first.id}" in asked.text
+    assert "Cancel 1 job" in asked.text
+    done = httpx.post(f"{site.url}/do/cancel", headers={**HTML, **FORM}, content=jobs)
+    assert done.status_code == 200
+    assert "not done" in done.text
+    assert "cancel asked" in done.text
+
+
+def test_whoever_asks_too_often_gets_a_page_that_comes_back(site: Site):
+    from tpujob.web.middleware.limits import Limits, Rate, RequestKind
+
+    site.limits = Limits(rates={kind: Rate(0.5, 1) for kind in RequestKind})
+    site.stop()
+    site.start()
+    assert httpx.get(site.url, headers=HTML).status_code == 200
+    busy = httpx.get(site.url, headers=HTML)
+    assert busy.status_code == 429
+    assert "text/html" in busy.headers["content-type"]
+    assert 1 <= int(busy.headers["refresh"]) <= 3
+
+
+@pytest.mark.parametrize("path", ["/health", "/healthz"])
+def test_a_path_that_answers_strangers_tells_them_of_a_mistake_as_well(
+    site: Site, path: str, caplog: pytest.LogCaptureFixture
+):
+    page = httpx.post(site.url + path, headers={**HTML, "x-test-name": "stranger"})
+    assert page.status_code == 405, "nobody knows who asks, and nothing fails"
+    assert "POST is not allowed here" in page.text
+    assert "failed" not in caplog.text, "a stranger cannot fill the log"

@@ -1,0 +1,311 @@
+"""The local stack's processes, with small stand-ins for them: started once, found again, never confused, ended."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from tpujob.config import stack
+from tpujob.config.settings import Settings, load
+from tpujob.config.stack import StackProcess
+from tpujob.errors import BackendGone
+
+DUMMY = Path(__file__).with_name("dummy_process.py")
+LONG = 30.0
+
+
+class Rig:
+    """A state folder and a stack of stand-ins for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.settings: Settings = load(folder / "state", env={"USER": "ana"})
+        self.how: dict[str, str] = {}
+
+    @property
+    def parts(self) -> list[StackProcess]:
+        return [self.part(name) for name in ("farm", "emulator", "backend")]
+
+    def part(self, name: str) -> StackProcess:
+        ready, story = str(self.settings.ready_file(name)), str(self.folder / "story")
+        how = self.how.get(name, "")
+        return StackProcess(name, (sys.executable, "-I", str(DUMMY), ready, story, name, how))
+
+    def up(self, deadline: float = LONG) -> None:
+        stack.up(self.settings, self.parts, deadline=deadline)
+
+    def down(self, grace: float = LONG) -> list[str]:
+        return stack.down(self.settings, self.parts, grace=grace)
+
+    def pids(self) -> list[int | None]:
+        return [each.pid for each in stack.status(self.settings, self.parts)]
+
+    def story(self) -> list[str]:
+        path = self.folder / "story"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def elsewhere(self) -> subprocess.Popen[str]:
+        """Another terminal in which somebody says `tpujob up`."""
+        script = (
+            "import sys; from pathlib import Path; from tests.flow.stack.test_stack import Rig\n"
+            "rig = Rig(Path(sys.argv[1])); rig.how = eval(sys.argv[2]); rig.up()"
+        )
+        return subprocess.Popen(
+            [sys.executable, "-c", script, str(self.folder), repr(self.how)],
+            cwd=ROOT,
+            text=True,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(tmp_path)
+    yield rig
+    rig.down(grace=2)
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """Somebody else's process."""
+    process = subprocess.Popen(["sleep", "1000"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def eventually(holds: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + LONG
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {LONG:.0f} s: {what}"
+        time.sleep(0.01)
+
+
+def test_everything_is_started_in_order_and_only_once(rig: Rig) -> None:
+    assert rig.pids() == [None, None, None]
+    rig.up()
+    pids = rig.pids()
+    assert None not in pids
+    rig.up()
+    assert rig.pids() == pids
+    names = ("farm", "emulator", "backend")
+    assert rig.story() == [f"{name} {what}" for name in names for what in ("began", "up")]
+
+
+def test_a_process_stands_on_its_own(rig: Rig) -> None:
+    rig.up()
+    processes = stack.status(rig.settings, rig.parts)
+    assert len(processes) == 3
+    for each in processes:
+        assert each.ready
+        assert each.ready["session"] == each.pid
+        assert each.ready["stdin"] == "/dev/null"
+        assert each.ready["folder"] == "/"
+        assert each.log.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_stack_outlives_the_terminal_that_started_it(rig: Rig) -> None:
+    terminal = rig.elsewhere()
+    _, said = terminal.communicate(timeout=LONG)
+    assert terminal.returncode == 0, said
+    pids = rig.pids()
+    assert None not in pids
+    rig.up()
+    assert rig.pids() == pids, "and is found again by the next"
+
+
+def test_two_terminals_at_once_start_one_stack(rig: Rig) -> None:
+    terminals = [rig.elsewhere() for _ in range(3)]
+    for terminal in terminals:
+        _, said = terminal.communicate(timeout=LONG)
+        assert terminal.returncode == 0, said
+    assert rig.story().count("farm began") == 1
+    assert rig.story().count("backend began") == 1
+
+
+def test_an_interrupted_start_is_completed(rig: Rig) -> None:
+    rig.how = {"farm": f"gate={rig.folder / 'gate'}"}
+    terminal = rig.elsewhere()
+    eventually(lambda: "farm began" in rig.story() and rig.pids()[0], "the farm is known to begin")
+    terminal.kill()
+    terminal.communicate()
+    (rig.folder / "gate").write_text("")
+    rig.up()
+    assert rig.story().count("farm began") == 1, "a second farm was started beside the first"
+    assert None not in rig.pids()
+
+
+def test_a_killed_process_is_replaced_with_all_that_know_its_address(rig: Rig) -> None:
+    rig.up()
+    farm, emulator, backend = rig.pids()
+    assert emulator
+    os.kill(emulator, signal.SIGKILL)
+    eventually(lambda: rig.pids()[1] is None, "the dead process is seen to be dead")
+    rig.up()
+    now = rig.pids()
+    assert now[0] == farm
+    assert None not in now
+    assert now[1] != emulator
+    assert now[2] != backend
+    assert "backend ended" in rig.story()
+
+
+# What goes wrong -----------------------------------------------------------------------------------------------------
+
+
+def test_a_process_that_ends_at_once_is_reported_with_its_output(rig: Rig) -> None:
+    rig.how = {"emulator": "crash"}
+    with pytest.raises(BackendGone) as raised:
+        rig.up()
+    assert "the emulator ended at once" in raised.value.message
+    assert "the port is taken" in raised.value.message
+    assert str(rig.settings.log_file("emulator")) in raised.value.hint
+    assert not any(line.startswith("backend") for line in rig.story())
+
+
+def test_a_process_that_never_comes_up_is_ended(rig: Rig) -> None:
+    rig.how = {"farm": "mute"}
+    with pytest.raises(BackendGone, match="the farm did not come up within 1 s"):
+        rig.up(deadline=1)
+    assert rig.pids() == [None, None, None]
+    rig.how = {}
+    rig.up()
+    assert None not in rig.pids()
+
+
+def test_the_log_of_the_process_before_is_kept(rig: Rig) -> None:
+    rig.how = {"farm": "crash"}
+    with pytest.raises(BackendGone):
+        rig.up()
+    rig.how = {}
+    rig.up()
+    before = rig.settings.log_file("farm").with_suffix(".log.1")
+    assert "the port is taken" in before.read_text()
+    assert "the port is taken" not in rig.settings.log_file("farm").read_text()
+
+
+# Which process is ours -----------------------------------------------------------------------------------------------
+
+
+def test_a_reused_pid_is_not_taken_for_ours(rig: Rig, sleeper: subprocess.Popen[bytes]) -> None:
+    rig.up()
+    rig.down()
+    ready, noted = rig.settings.backend_ready, rig.settings.process_file("backend")
+    ready.write_text(json.dumps({"pid": sleeper.pid, "url": "unix:/old"}))
+    noted.write_text(json.dumps({"pid": sleeper.pid, "start": "another boot/1"}))
+    assert stack.running_backend(rig.settings) is None
+    assert rig.down() == []
+    assert sleeper.poll() is None, "somebody else's process was ended"
+
+
+def test_a_ready_file_older_than_its_process_is_stale(
+    rig: Rig, sleeper: subprocess.Popen[bytes]
+) -> None:
+    stack.prepare(rig.settings)
+    ready = rig.settings.backend_ready
+    ready.write_text(json.dumps({"pid": sleeper.pid, "url": "unix:/old"}))
+    os.utime(ready, (1000, 1000))
+    assert rig.pids() == [None, None, None]
+    assert rig.down() == []
+    assert sleeper.poll() is None, "somebody else's process was ended"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", '{"pid": "1"}', '{"pid": -1}', '{"pid": 0}']
+)
+def test_a_damaged_ready_file_is_stale(rig: Rig, text: str) -> None:
+    stack.prepare(rig.settings)
+    for path in (rig.settings.backend_ready, rig.settings.process_file("backend")):
+        path.write_text(text)
+    assert rig.pids() == [None, None, None]
+    assert rig.down() == []
+
+
+def test_a_process_started_by_hand_is_found_and_ended(rig: Rig) -> None:
+    stack.prepare(rig.settings)
+    by_hand = subprocess.Popen(rig.part("farm").command)
+    try:
+        eventually(lambda: rig.pids()[0] == by_hand.pid, "the farm is found")
+        rig.up()
+        assert rig.pids()[0] == by_hand.pid
+        assert rig.story().count("farm began") == 1
+    finally:
+        rig.down()
+        by_hand.wait(timeout=LONG)
+
+
+# Down ----------------------------------------------------------------------------------------------------------------
+
+
+def test_down_ends_in_reverse_order_and_leaves_no_trace(rig: Rig) -> None:
+    rig.up()
+    assert rig.down() == ["backend", "emulator", "farm"]
+    assert rig.story()[-3:] == ["backend ended", "emulator ended", "farm ended"]
+    assert rig.pids() == [None, None, None]
+    left = {path.suffix for path in rig.settings.run.iterdir()}
+    assert left == {".log", ".lock"}
+    assert rig.down() == []
+
+
+def test_a_process_that_ignores_the_stop_is_killed(rig: Rig) -> None:
+    rig.how = {"emulator": "stubborn"}
+    rig.up()
+    assert rig.down(grace=0.2) == ["backend", "emulator", "farm"]
+    assert rig.pids() == [None, None, None]
+    assert "emulator ended" not in rig.story()
+
+
+def test_down_without_a_stack_creates_nothing(rig: Rig) -> None:
+    assert rig.down() == []
+    assert not rig.settings.state.exists()
+
+
+# The way to the backend ----------------------------------------------------------------------------------------------
+
+
+def test_the_backend_is_started_once_and_then_found(rig: Rig) -> None:
+    assert stack.running_backend(rig.settings) is None
+    access = stack.ensure_backend(rig.settings, rig.parts)
+    assert access[:2] == ("unix:/backend", rig.pids()[2])
+    assert stack.ensure_backend(rig.settings, []) == access
+    assert stack.running_backend(rig.settings) == access
+
+
+def test_a_backend_that_was_killed_is_replaced_when_it_refuses_a_connection(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = stack.ensure_backend(rig.settings, rig.parts)
+    first = rig.pids()[2]
+    assert first
+    monkeypatch.setattr(stack, "DYING", 0.1)
+    assert stack.backend_after(rig.settings, refused, rig.parts) is None, "it still runs"
+    monkeypatch.setattr(stack, "DYING", LONG)
+    killer = threading.Timer(0.05, os.kill, (first, signal.SIGKILL))
+    killer.start()
+    found = stack.backend_after(rig.settings, refused, rig.parts)
+    assert found
+    assert (found.url, found.pid) == (refused.url, rig.pids()[2]), "at the same address"
+    assert found.pid != first
+
+
+def test_the_real_stack_is_farm_then_emulator_then_backend(rig: Rig) -> None:
+    parts = stack.parts(rig.settings)
+    assert [part.name for part in parts] == ["farm", "emulator", "backend"]
+    for part in parts:
+        python, option, module, *arguments = part.command
+        assert (python, option) == (sys.executable, "-m")
+        assert importlib.util.find_spec(f"{module}.__main__"), f"{module} cannot be run"
+        assert arguments[:2] == ["--ready", str(rig.settings.ready_file(part.name))]
+        assert arguments[2] == "--state"

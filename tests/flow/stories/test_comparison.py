@@ -1,0 +1,182 @@
+"""Four faults that cost jobman's users a healthy slice, a forgotten one, or a command run three times; and tpujob.
+
+The real client, adapter and emulated Cloud TPU, with a clock turned by hand; for the last one the real agent. What was
+seen makes the table in `docs/recovery.md`, and a figure that changes fails here until the table says so too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import tpu_rig
+from tests.support.agent_host import Bucket as RealBucket
+from tests.support.agent_host import Host, MetadataServer, until
+from tests.support.paths import ROOT
+from tests.support.stage import Stage
+from tests.support.world import HostsOfCloud, Machine
+from tpujob.adapters.cloud_tpu import CloudTpuSlices
+from tpujob.domain.actions import HostPlan
+from tpujob.domain.model import Slice, State
+from tpujob.domain.observations import Present, SliceSeen, SliceState
+from tpujob.emulator.faults import inject
+from tpujob.emulator.tpu.errors import CallFault, Faults
+from tpujob.errors import Transient
+from tpujob.ports import SliceSurvey
+
+DOC = ROOT / "docs" / "recovery.md"
+DAY = 24 * 3600.0
+
+
+class CountedFaults(Faults):
+    """Every call of the API passes here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls_of = Counter[str]()
+
+    def next_call(self, method: str) -> CallFault | None:
+        self.calls_of[method] += 1
+        return super().next_call(method)
+
+
+class RealCloud:
+    """The Slices port on the emulated Cloud TPU, and what the world in memory needs to know of its slices."""
+
+    def __init__(self, rig: tpu_rig.Cloud) -> None:
+        self.rig, self.machines = rig, dict[str, Machine]()
+        self._slices = CloudTpuSlices(tpu_rig.PROJECT, endpoint=rig.tpu.address)
+        rig.world.faults = self.faults = CountedFaults()
+
+    def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
+        seen = self._slices.look(slice, timeout=timeout)
+        if isinstance(seen, Present) and seen.state is SliceState.READY:
+            self.machines.setdefault(
+                slice.name,
+                Machine(slice.name, slice.zone, "", 0.0, SliceState.READY, racks=["", ""]),
+            )
+        return seen
+
+    def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
+        return self._slices.survey(zones, timeout=timeout)
+
+    def create(self, slice: Slice, **more: Any) -> None:
+        self._slices.create(slice, **more)
+
+    def delete(self, slice: Slice, **given: Any) -> None:
+        self._slices.delete(slice, **given)
+
+    def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Any]:
+        return list(self._slices.list_all(zones, timeout=timeout))
+
+    def fail(self, method: str, count: int) -> None:
+        with self.rig.world.lock:
+            inject.fail_calls(self.rig.world, CallFault(method, "UNAVAILABLE", count))
+
+    def left(self) -> int:
+        return len(self.rig.world.nodes) + len(self.rig.world.queued)
+
+    def asked(self, verb: str) -> int:
+        return self.faults.calls_of[f"{verb}QueuedResource"] + self.faults.calls_of[f"{verb}Node"]
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Iterator[Stage]:
+    stage = Stage(tmp_path)
+    rig = tpu_rig.Cloud()
+    rig.world.clock = stage.clock.now
+    stage.cloud = RealCloud(rig)  # type: ignore[assignment]
+    stage.hosts = HostsOfCloud(stage.cloud, stage.bucket, stage.faults)
+    stage.reconciler = stage.new_backend()
+    yield stage
+    rig.stop()
+
+
+def row(number: int) -> str:
+    """The last cell of a row of the table: what tpujob does."""
+    lines = [line for line in DOC.read_text().splitlines() if line.startswith(f"| {number}. ")]
+    assert len(lines) == 1, f"docs/recovery.md needs one row that begins with `| {number}. `"
+    return lines[0].strip("| ").split(" | ")[-1]
+
+
+def test_an_api_that_answers_503_costs_no_slice(real: Stage) -> None:
+    job_id = real.create()
+    real.running(job_id)
+    real.cloud.fail("*", 1)
+    for _ in range(10):
+        real.step(job_id)
+    job = real.job(job_id)
+    assert job.state is State.RUNNING
+    found = (
+        f"{real.cloud.asked('Delete')} deletes; the program runs on, attempt {len(job.attempts)}"
+    )
+    assert row(1) == found
+
+
+def test_a_delete_that_answers_503_is_repeated_until_the_slice_is_gone(real: Stage) -> None:
+    job_id = real.create()
+    real.running(job_id)
+    before = real.cloud.asked("Delete")
+    real.cloud.fail("DeleteQueuedResource", 5)
+    real.api.cancel(job_id, release=True)
+    real.until(job_id, State.CANCELLED)
+    assert not isinstance(real.job(job_id).slices[0].gone_at, type(None))
+    tries = real.cloud.asked("Delete") - before
+    assert row(2) == f"asked {tries} times until it worked; {real.cloud.left()} resources left"
+
+
+@pytest.mark.slow
+def test_a_day_without_capacity_is_waited_out_with_pauses(real: Stage) -> None:
+    with real.cloud.rig.world.lock:
+        inject.stockout(real.cloud.rig.world, "us-central2-b", fail=True)
+    job_id = real.create()
+    began = real.clock.now()
+    real.until(job_id, lambda j: real.clock.now() - began > DAY, limit=20_000)
+    creates = real.cloud.asked("Create")
+    asked = [s.requested_at for s in real.job(job_id).slices]
+    shortest = min(b - a for a, b in zip(asked[-20:], asked[-19:], strict=False)) / 60
+    assert real.cloud.left() <= 1
+    assert creates <= 12 * 24, f"{creates} creates in a day"
+    found = f"about {round(creates, -1)} creates in 24 h, {shortest:.0f} min apart or more once it lasts"
+    assert row(3) == found
+
+
+class RealAgent(HostsOfCloud):
+    """Start goes to a real agent; the reply to the first two is lost."""
+
+    host: Host
+    calls = 0
+
+    def start(self, slice: Slice, plans: Sequence[HostPlan], *, timeout: float) -> None:
+        self.calls += 1
+        command = 'echo x >> "$HOME/starts"; sleep 600'
+        self.host.start(command, attempt=plans[0].document["attempt"])
+        if self.calls < 3:
+            raise Transient("host 0: no answer in time")
+        super().start(slice, plans, timeout=timeout)
+
+
+def test_a_command_that_outlives_its_ssh_session_is_started_once(
+    tmp_path: Path, stage: Stage
+) -> None:
+    bucket, metadata = RealBucket(tmp_path / "shed"), MetadataServer()
+    hosts = RealAgent(stage.cloud, stage.bucket, stage.faults)
+    hosts.host = Host(tmp_path / "host", bucket, metadata)
+    try:
+        stage.hosts = hosts
+        stage.reconciler = stage.new_backend()
+        job_id = stage.create()
+        stage.running(job_id)
+        starts = hosts.host.home / "starts"
+        until(starts.exists, "the program started")
+        count = starts.read_text().count("x")
+        times = "once" if count == 1 else f"{count} times"
+        assert row(4) == f"{hosts.calls} calls, the program started {times} and runs on"
+    finally:
+        hosts.host.close()
+        metadata.close()
+        bucket.close()

@@ -1,0 +1,320 @@
+"""Data and checkpoints that are brought into the region of a slice before it is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.paths import ROOT
+from tests.support.stage import Stage
+from tpujob.domain.model import Cause, Job, State
+from tpujob.domain.spec import dump
+from tpujob.errors import BadSpec
+from tpujob.ports import BucketPlace
+from tpujob.submit import job_file
+
+CONFIGS = sorted((ROOT / "configs").rglob("*.yaml"))
+SOURCE = "gs://corpus/fineweb"
+EAST, EUROPE = "us-east5-a", "europe-west4-a"
+FILES = {"a/1": b"one", "a/2": b"two", "b": b"three", "c//d": b""}
+
+
+@pytest.fixture
+def lab(stage: Stage) -> Stage:
+    """There is data, in Europe."""
+    put(stage, SOURCE, FILES)
+    stage.bucket.places["corpus"] = BucketPlace("europe-west4", frozenset({"europe-west4"}))
+    return stage
+
+
+def put(stage: Stage, place: str, files: dict[str, bytes]) -> None:
+    for name, data in files.items():
+        stage.bucket.put(f"{place}/{name}", data, timeout=1)
+
+
+def below(stage: Stage, place: str) -> dict[str, bytes]:
+    return {
+        path[len(place) + 1 :]: data
+        for path, (data, _) in stage.bucket.objects.items()
+        if path.startswith(place + "/")
+    }
+
+
+def create(stage: Stage, *zones: str, data: Any = SOURCE) -> str:
+    return stage.create(tpu={"type": "v6e-8", "zones": list(zones)}, data=data)
+
+
+def target(stage: Stage, job_id: str, region: str) -> str:
+    (one,) = stage.job(job_id).data
+    return one.at[region]
+
+
+def environment(stage: Stage, job: Job) -> dict[str, str]:
+    from tpujob.domain.host import plan
+
+    document = plan.plans(job)[0].document
+    return {**document["env"], "TPUJOB_DATA": document["context"]["data"]}
+
+
+def test_no_slice_is_asked_for_before_all_data_is_in_its_region(lab: Stage) -> None:
+    job_id = create(lab, EAST)
+    job = lab.until(job_id, lambda j: bool(j.slices))
+    there = target(lab, job_id, "us-east5")
+    assert there.startswith("gs://tpujob-us-east5/datasets/fineweb-")
+    assert below(lab, there) == FILES
+    kinds = lab.kinds(job_id)
+    assert kinds[:2] == ["created", "copy_started"]
+    assert kinds.index("copy_finished") < kinds.index("slice_requested")
+    (copy,) = job.copies
+    assert (copy.progress.objects, copy.progress.bytes) == (4, 11)
+    assert copy.micros == 4 * 5 + 1, "four operations, and a part of a cent for 11 bytes"
+    assert lab.api.cost().get("copies_micros") == copy.micros
+    assert environment(lab, lab.running(job_id))["TPUJOB_DATA"] == there
+
+
+def test_data_in_the_right_region_is_read_where_it_is(lab: Stage) -> None:
+    job = lab.running(create(lab, EUROPE))
+    assert (job.copies, lab.copies.made) == ((), [])
+    assert environment(lab, job)["TPUJOB_DATA"] == SOURCE
+
+
+def test_the_second_job_finds_the_copy_of_the_first(lab: Stage) -> None:
+    first = create(lab, EAST)
+    lab.running(first)
+    made = list(lab.copies.made)
+    again = create(lab, EAST)
+    assert target(lab, again, "us-east5") == target(lab, first, "us-east5")
+    (copy,) = lab.running(again).copies
+    assert lab.copies.made == made
+    assert (copy.progress.objects, copy.progress.same, copy.micros) == (0, 4, 0)
+
+
+def test_each_of_several_sources_has_its_variable(lab: Stage) -> None:
+    put(lab, "gs://corpus/c4", {"x": b"x"})
+    job = lab.running(create(lab, EUROPE, data=[SOURCE, {"from": "gs://corpus/c4", "to": "c-4"}]))
+    told = environment(lab, job)
+    assert (told["TPUJOB_DATA"], told["TPUJOB_DATA_FINEWEB"]) == (SOURCE, SOURCE)
+    assert told["TPUJOB_DATA_C_4"] == "gs://corpus/c4"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_backend_that_is_killed_in_mid_copy_is_followed_by_one_that_goes_on(
+    lab: Stage, when: str
+) -> None:
+    job_id = create(lab, EAST)
+    killed = 0
+
+    def strike() -> None:
+        nonlocal killed
+        if not lab.job(job_id).slices and killed < 6:
+            lab.faults.kill_at = (lab.faults.effects + 1, when)
+            killed += 1
+
+    lab.until(job_id, lambda j: bool(j.slices), each=strike)
+    assert killed == 6
+    assert below(lab, target(lab, job_id, "us-east5")) == FILES
+    assert len(lab.copies.made) == len(FILES), "nothing is copied twice"
+
+
+def test_a_storage_that_does_not_answer_is_asked_again(lab: Stage) -> None:
+    job_id = create(lab, EAST)
+    lab.faults.broken.add("copy")
+    for _ in range(5):
+        lab.step(job_id)
+    assert lab.job(job_id).slices == ()
+    assert "503" in lab.api.get(job_id)["trouble"]
+    lab.faults.broken.clear()
+    lab.running(job_id)
+
+
+def test_what_is_changed_at_the_source_is_copied_anew(lab: Stage) -> None:
+    job_id = create(lab, EAST)
+    lab.until(job_id, lambda j: bool(j.copies) and j.copies[0].progress.objects > 0)
+    put(lab, SOURCE, {"b": b"other"})
+    lab.running(job_id)
+    assert below(lab, target(lab, job_id, "us-east5"))["b"] == b"other"
+
+
+def test_a_region_that_refuses_the_copy_makes_way_for_the_next(lab: Stage) -> None:
+    job_id = create(lab, EAST, EUROPE)
+    lab.copies.refused[target(lab, job_id, "us-east5")] = "PERMISSION"
+    job = lab.running(job_id)
+    assert [s.zone for s in job.slices] == [EUROPE]
+    assert "copy_refused" in lab.kinds(job_id)
+
+
+def test_a_job_whose_data_can_be_copied_nowhere_ends_and_a_resume_tries_again(lab: Stage) -> None:
+    job_id = create(lab, EAST)
+    lab.copies.refused[target(lab, job_id, "us-east5")] = "PERMISSION"
+    job = lab.until(job_id, State.FAILED)
+    assert (job.cause, lab.cloud.created) == (Cause.PERMISSION, [])
+    assert "fineweb cannot be copied to us-east5: Permission denied" in job.message
+    lab.copies.refused.clear()
+    lab.api.resume(job_id)
+    assert below(lab, target(lab, job_id, "us-east5")) == {}
+    lab.running(job_id)
+
+
+def test_a_cancelled_copy_leaves_nothing_to_wait_for(lab: Stage) -> None:
+    job_id = create(lab, EAST)
+    lab.until(job_id, lambda j: bool(j.copies))
+    lab.api.cancel(job_id)
+    assert lab.until(job_id, State.CANCELLED).slices == ()
+
+
+def test_the_wait_for_data_is_told_with_its_size(lab: Stage) -> None:
+    job_id = create(lab, EAST)
+    lab.until(job_id, lambda j: bool(j.copies) and j.copies[0].progress.objects == 2)
+    view = lab.api.get(job_id)
+    waits = view.get("copying")
+    assert waits is not None
+    assert (waits["name"], waits["region"]) == ("fineweb", "us-east5")
+    assert (waits["bytes"], waits["total_bytes"]) == (6, 11)
+    from tpujob.cli.render import words
+
+    assert "waits for fineweb to reach us-east5: 6 B of 11 B are there" in words.now(view)
+    assert view["next"]["action"] == "copy_data"  # pyright: ignore[reportTypedDictNotRequiredAccess]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ("gs://nowhere/x", "there is no bucket gs://nowhere"),
+        ("gs://corpus/nothing", "there is nothing below gs://corpus/nothing/"),
+        ("s3://elsewhere/x", "s3://elsewhere/x is not in gs://tpujob-us-east5/datasets/x-"),
+    ],
+)
+def test_data_that_is_not_there_is_refused_before_there_is_a_job(
+    lab: Stage, data: str, said: str
+) -> None:
+    with pytest.raises(BadSpec) as error:
+        create(lab, EAST, data=data)
+    assert said in error.value.message
+    assert lab.store.list() == []
+    if data.startswith("s3"):
+        assert error.value.hint.startswith("tpujob data sync s3://elsewhere/x gs://tpujob-us-east5")
+
+
+def test_a_plan_and_an_estimate_do_not_need_the_bucket_of_the_data(lab: Stage) -> None:
+    tpu = {"type": "v6e-8", "zones": [EAST]}
+    spec = {"name": "a", "tpu": tpu, "run": {"command": "x"}, "data": ["gs://nowhere/x", SOURCE]}
+    plan = lab.api.plan(spec)
+    missing = "gs://nowhere/x: there is no bucket gs://nowhere"
+    assert plan.get("refused") == [{"message": f"data: {missing}", "hint": ""}]
+    assert not any("nowhere" in one for one in plan["warnings"])
+    assert [one["name"] for one in plan.get("data", ())] == ["fineweb"]
+    view = lab.api.estimate(spec, {"hours": 1.0})
+    assert f"copy of x: {missing}" in view["unknown"]
+    assert view["list_micros"] > 0
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_each_shipped_config_is_planned_and_estimated_though_its_data_is_not_there(
+    stage: Stage, path: Path
+) -> None:
+    spec = dump(job_file.read(path, "", cross_region=False))
+    plan = stage.api.plan(spec)
+    assert plan["chips"] > 0
+    assert stage.api.estimate(spec, {"hours": 1.0})["list_micros"] > 0
+    foreign = {one["from"].split("/")[2] for one in spec["data"] if "gs://" in one["from"]}
+    for bucket in foreign:
+        refused = [one["message"] for one in plan.get("refused", ())]
+        assert any(f"there is no bucket gs://{bucket}" in text for text in refused)
+        with pytest.raises(BadSpec, match=f"there is no bucket gs://{bucket}"):
+            stage.api.create(spec)
+
+
+def test_an_estimate_has_the_copy_in_its_sums(lab: Stage) -> None:
+    lab.bucket.put(f"{SOURCE}/large", bytes(1 << 20), timeout=1)
+    tpu = {"type": "v6e-8", "zones": [EAST]}
+    spec = {"name": "a", "tpu": tpu, "run": {"command": "x"}, "data": SOURCE}
+    lines = lab.api.estimate(spec, {"hours": 1.0})["lines"]
+    found = {one["what"]: one for one in lines if "copy of fineweb" in one["what"]}
+    traffic = found["copy of fineweb, europe-west4 to us-east5"]
+    assert traffic["list_micros"] == 49
+    assert found["copy of fineweb"]["formula"] == "5 objects, class A, once"
+    lab.running(create(lab, EAST))
+    lines = lab.api.estimate(spec, {"hours": 1.0})["lines"]
+    assert {one["list_micros"] for one in lines if "copy of fineweb" in one["what"]} == {0}
+
+
+# Checkpoints ---------------------------------------------------------------------------------------------------------
+
+
+def moved(stage: Stage, *, step: int | None) -> str:
+    """A job that saved in the first region, lost its slice, and finds the first region full."""
+    job_id = create(stage, EAST, EUROPE, data=[])
+    job = stage.running(job_id)
+    assert job.workdir == f"gs://tpujob-us-east5/u/ada/jobs/{job_id}"
+    put(stage, f"{job.workdir}/checkpoints", {"20/w": b"old", "40/w": b"new", "60/w": b"torn"})
+    stage.report(job_id, 0, step=50, **({} if step is None else {"checkpoint": step}))
+    stage.report(job_id, 1, step=50)
+    stage.cloud.full.add(EAST)
+    stage.cloud.machines.clear()
+    stage.until(job_id, lambda j: len(j.attempts) == 2)
+    return job_id
+
+
+def test_the_last_checkpoint_follows_the_job_into_another_region(stage: Stage) -> None:
+    job_id = moved(stage, step=40)
+    job = stage.running(job_id, attempt=2)
+    assert job.slice is not None
+    assert (job.slice.zone, job.workdir) == (
+        EUROPE,
+        f"gs://tpujob-europe-west4/u/ada/jobs/{job_id}",
+    )
+    assert below(stage, f"{job.workdir}/checkpoints") == {"40/w": b"new"}
+    kinds = stage.kinds(job_id)
+    assert kinds.index("copy_finished") < len(kinds) - 1 - kinds[::-1].index("slice_requested")
+    assert below(stage, f"{job.workdir_of(1)}/checkpoints").keys() >= {"40/w"}, "the old one stays"
+    (copy,) = job.copies
+    assert copy.micros_per_gib == 50_000
+    assert copy.micros > 0
+
+
+def test_everything_of_a_program_that_tells_no_step_follows_it_but_not_its_reports(
+    stage: Stage,
+) -> None:
+    job_id = moved(stage, step=None)
+    job = stage.job(job_id)
+    found = below(stage, job.workdir)
+    assert {name for name in found if not name.startswith("attempts/2/")} == {
+        "checkpoints/20/w",
+        "checkpoints/40/w",
+        "checkpoints/60/w",
+    }
+
+
+def test_a_job_that_moves_is_cleaned_in_every_region(stage: Stage) -> None:
+    job_id = moved(stage, step=40)
+    stage.api.clean(job_id, checkpoints=True)
+    for _ in range(120):  # its hosts report no end, for which `stop_grace` and 20 s are waited
+        if not stage.store.list():
+            break
+        stage.step(job_id)
+    assert stage.store.list() == []
+    assert [path for path in stage.bucket.objects if "/jobs/" in path] == []
+
+
+def test_a_copy_that_is_killed_while_a_job_moves_goes_on(stage: Stage) -> None:
+    job_id = create(stage, EAST, EUROPE, data=[])
+    job = stage.running(job_id)
+    files = {f"40/{n}": bytes([n]) for n in range(5)}
+    put(stage, f"{job.workdir}/checkpoints", files)
+    for host in range(2):
+        stage.report(job_id, host, step=50, checkpoint=40)
+    stage.cloud.full.add(EAST)
+    stage.cloud.machines.clear()
+
+    killed: list[int] = []
+
+    def strike() -> None:
+        copies = stage.job(job_id).copies
+        if copies and copies[-1].progress.objects not in killed:
+            killed.append(copies[-1].progress.objects)
+            stage.faults.kill_at = (stage.faults.effects + 1, "after")
+
+    stage.until(job_id, lambda j: len(j.attempts) == 2, each=strike)
+    assert below(stage, f"{stage.job(job_id).workdir}/checkpoints") == files

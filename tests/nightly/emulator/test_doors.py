@@ -1,0 +1,124 @@
+"""What another user of the machine gets from the processes of the emulator: nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import stranger
+from tests.support.farm_rig import FarmProcess, until
+
+#: Connects to each port and socket, begins to speak gRPC, HTTP with and without what a metadata server asks for, and
+#: says what came back.
+KNOCK = r"""
+def answer(family, where, said):
+    with socket.socket(family) as door:
+        door.settimeout(10)
+        try:
+            door.connect(where)
+            door.sendall(said)
+            return door.recv(4096).decode("latin-1")
+        except OSError as error:
+            return type(error).__name__
+
+grpc = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
+get = "GET %s HTTP/1.1\r\nHost: 127.0.0.1\r\nMetadata-Flavor: Google\r\n\r\n"
+said = [grpc, *((get % path).encode() for path in given["paths"])]
+doors = [(socket.AF_INET, tuple(port)) for port in given["ports"]]
+doors += [(socket.AF_UNIX, path) for path in given["sockets"]]
+print(json.dumps([[str(where), answer(family, where, one)] for family, where in doors for one in said]))
+"""
+PATHS = (
+    "/v2/projects/p/locations/us-central2-b/nodes",
+    "/storage/v1/b?project=p",
+    "/computeMetadata/v1/?recursive=true",
+    "/status",
+    "/slices",
+)
+
+
+class Emulator:
+    """Its two processes, with one slice that has a host."""
+
+    def __init__(self, folder: Path) -> None:
+        self.farm = FarmProcess(folder)
+        ready = folder / "emulator.ready"
+        words = ("--ready", ready, "--state", folder / "emulator", "--farm-ready")
+        command = [sys.executable, "-m", "tpujob.emulator", *map(str, words)]
+        self.process = subprocess.Popen([*command, str(folder / "farm.ready")])
+        until(ready.exists, "the emulator is up", 120)
+        self.ready: dict[str, Any] = json.loads(ready.read_text())
+        self.address = self.farm.slice("tj-door")[0]
+
+    def ports(self) -> list[tuple[str, int]]:
+        """Of every listening socket of TCP; gRPC listens on IPv6, too, if nobody stops it."""
+        return [
+            *_listening(self.process.pid, "tcp"),
+            *_listening(self.process.pid, "tcp6"),
+            *_listening(self.farm.process.pid, "tcp"),
+        ]
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.wait(60) == 0
+        assert self.farm.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
+    folder = tmp_path_factory.mktemp("doors")
+    for above in (folder, *folder.parents[:2]):
+        above.chmod(0o755)  # nothing but the emulator's own folders keeps anybody out
+    made = Emulator(folder)
+    yield made
+    made.stop()
+
+
+@stranger.needed
+def test_another_user_gets_nothing_at_any_port_or_socket(emulator: Emulator) -> None:
+    ports = [port for port in emulator.ports() if port[1] != emulator.farm.ssh_port]
+    assert len(ports) == 3, f"the REST face, the storage, a metadata server, and not {ports}"
+    sockets = [emulator.ready["tpu"].removeprefix("unix:"), emulator.ready["control"]]
+    sockets.append(emulator.farm.ready["control"])
+    said = stranger.run(KNOCK, {"ports": ports, "sockets": sockets, "paths": PATHS})
+    assert len(said) == (len(ports) + len(sockets)) * (len(PATHS) + 1)
+    for where, answer in said:
+        if where in sockets:
+            assert answer == "PermissionError", f"{where} let a stranger in: {answer!r}"
+        else:
+            refused = answer.startswith("HTTP/1.1 403 ") or answer == "ConnectionResetError"
+            assert refused, f"{where} answered a stranger: {answer!r}"
+
+
+def test_its_own_user_is_served_at_every_port(emulator: Emulator) -> None:
+    rest, storage = emulator.ready["tpu_rest"], emulator.ready["storage"]
+    for url in (f"{rest}{PATHS[0]}", f"{storage}{PATHS[1]}"):
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            assert answer.status == 200
+    look = 'curl -sf -H Metadata-Flavor:Google "$GCE_METADATA_HOST/computeMetadata/v1/instance/id"'
+    assert emulator.farm.run(emulator.address, look)[0] == 0
+
+
+def _listening(pid: int, family: str) -> list[tuple[str, int]]:
+    """From the kernel's table, which everybody can read; whose sockets they are, only their owner."""
+    open_ones: set[str] = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        open_ones.add(os.readlink(link))
+    found: list[tuple[str, int]] = []
+    for line in Path(f"/proc/{pid}/net/{family}").read_text().splitlines()[1:]:
+        words = line.split()
+        if words[3] == "0A" and f"socket:[{words[9]}]" in open_ones:
+            address, port = words[1].split(":")
+            octets = reversed(bytes.fromhex(address[-8:]))
+            place = "127.0.0.1" if family == "tcp6" else ".".join(map(str, octets))
+            found.append((place, int(port, 16)))
+    return found

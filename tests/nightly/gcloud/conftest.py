@@ -1,0 +1,3 @@
+from tests.contract.emulator.conftest import client, cloud
+
+__all__ = ["client", "cloud"]

@@ -1,0 +1,42 @@
+"""A pack that is killed leaves no shard visible that is not verified, and the same command goes on.
+
+`make kills` tries 50 points.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.contract.data.test_pack import some, tree
+
+POINTS = 50 if "TPUJOB_KILLS" in os.environ else 3
+
+
+def test_a_killed_pack_shows_nothing_unverified_and_goes_on(tmp_path: Path) -> None:
+    tree(tmp_path / "source", some(400))
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tests.contract.data.killed_pack",
+            tmp_path / "source",
+            tmp_path,
+            str(POINTS),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    points = list(map(json.loads, ran.stdout.splitlines()))
+    assert len(points) == POINTS
+    assert sum(point["status"] == 9 for point in points) == POINTS, "each was killed"
+    assert sum(point["wrong"] for point in points) == 0, "each visible shard is whole"
+    assert all(point["same"] for point in points), "and in the end the set is that of an easy run"
+    half = [point for point in points if point["shards"] and not point["manifest"]]
+    assert half
+    assert not any(point["remade"] for point in half), "shards that were there were not remade"

@@ -1,0 +1,65 @@
+"""Many tabs of one browser, which has six connections to a place over HTTP/1.1."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.flow.page import lab
+from tests.flow.page.conftest import CHROMIUM, Site
+from tests.flow.page.tabs import Tab, window
+
+LIVE = "document.getElementById('live')?.dataset.state === 'live'"
+
+
+@contextmanager
+def streams(site: Site) -> Iterator[list[int]]:
+    """How many were open, looked at a hundred times a second."""
+    seen, over = [0], threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.01):
+            seen.append(site.events.streams)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    yield seen
+    over.set()
+    looking.join()
+
+
+@pytest.mark.long
+def test_twelve_tabs_load_and_each_is_fresh_when_it_is_shown(site: Site, tmp_path: Path) -> None:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine")
+    (job,) = site.store_jobs([lab.job_in(lab.State.RUNNING)])
+    with window(CHROMIUM, tmp_path / "profile") as browser, streams(site) as seen:
+        tabs: list[Tab] = []
+        for _ in range(12):
+            tabs.append(Tab(browser, site.url))
+            tabs[-1].until(LIVE)
+        waited: list[float] = []
+        for n, tab in enumerate(tabs):
+            assert tab.value("document.hidden")
+            found = site.stage.store.get(job.id)
+            site.stage.store.commit(
+                replace(found, message=f"said {n}"),
+                None,
+                expected_version=found.version,
+                op_id=f"{n}",
+                lease=None,
+            )
+            tab.show()
+            waited.append(
+                tab.until(f"document.querySelector('#rows .why').textContent.includes('said {n}')")
+            )
+        print(
+            f"12 tabs: fresh after at most {max(waited):.2f} s; at most {max(seen)} streams at once"
+        )
+        assert max(seen) <= 2
+        assert max(waited) <= 2

@@ -1,0 +1,163 @@
+"""Somebody follows a job that runs: what its hosts print is there at once, and each line once, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.farm_rig import until
+from tests.support.local_stack import LocalStack, stack
+from tpujob.adapters.ssh import new_private_key
+from tpujob.config import settings
+
+pytestmark = pytest.mark.timeout(600)
+
+__all__ = ["stack"]
+
+#: prints numbers until it is told to end
+COUNT = "i=0; until [ -e {flag} ]; do i=$((i+1)); echo count $i; sleep 0.1; done; echo end $i"
+
+
+class Following:
+    """`tpujob logs -f`, and what it has printed."""
+
+    def __init__(self, stack: LocalStack, job_id: str) -> None:
+        self.process = stack.popen("logs", "-f", job_id)
+        self.lines: list[tuple[float, str]] = []
+        self._threads = [threading.Thread(target=self._read), threading.Thread(target=self._hear)]
+        for thread in self._threads:
+            thread.start()
+
+    def __enter__(self) -> Following:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        for thread in self._threads:
+            thread.join()
+        for pipe in (self.process.stdout, self.process.stderr):
+            assert pipe
+            pipe.close()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self.lines.append((time.time(), line.rstrip("\n")))
+
+    def _hear(self) -> None:
+        assert self.process.stderr
+        self.said = self.process.stderr.read()
+
+    def of(self, host: int) -> list[str]:
+        return [text.partition("| ")[2] for _, text in self.lines if text.startswith(f"{host}| ")]
+
+    def counts(self, host: int) -> list[int]:
+        """What the program of a host has counted."""
+        return [int(x.split()[1]) for x in self.of(host) if re.fullmatch(r"count \d+", x)]
+
+    def ended(self) -> None:
+        """Waits for its end, as the job has ended."""
+        assert self.process.wait(120) == 0
+        for thread in self._threads:
+            thread.join()
+
+    def check(self, host: int) -> None:
+        counts = self.counts(host)
+        assert counts == list(range(1, len(counts) + 1)), "each line once, in order, without a gap"
+
+
+def test_lines_of_all_hosts_come_at_once_also_when_the_backend_is_restarted(
+    stack: LocalStack, tmp_path: Path
+) -> None:
+    flag = tmp_path / "flag"
+    job_id = stack.create("counting", COUNT.format(flag=flag))
+    stack.until(job_id, "running")
+    with Following(stack, job_id) as following:
+        until(lambda: all(len(following.counts(h)) > 30 for h in (0, 1)), "lines of both hosts", 60)
+        os.kill(stack.ready("backend")["pid"], signal.SIGKILL)
+        seen = [len(following.counts(h)) for h in (0, 1)]
+        until(
+            lambda: all(len(following.counts(h)) > seen[h] + 30 for h in (0, 1)), "more of them", 90
+        )
+        flag.touch()
+        following.ended()
+        for host in (0, 1):
+            following.check(host)
+            assert following.of(host)[-1] == f"end {len(following.counts(host))}"
+        assert stack.job(job_id)["state"] == "succeeded"
+        whole = stack.run("logs", job_id).splitlines()
+        assert sorted(whole) == sorted(text for _, text in following.lines)
+
+
+@pytest.mark.parametrize("dies", ["agent", pytest.param("machine", marks=pytest.mark.long)])
+def test_a_host_that_dies_takes_along_nothing_that_was_shown_without_a_word(
+    stack: LocalStack, tmp_path: Path, dies: str
+) -> None:
+    """Host 0, which speaks for the other one."""
+    job_id = stack.create(f"{dies}-dies", COUNT.format(flag=tmp_path / "never"))
+    stack.until(job_id, "running")
+    with Following(stack, job_id) as following:
+        until(lambda: all(len(following.counts(h)) > 30 for h in (0, 1)), "lines of both hosts", 60)
+        if dies == "agent":
+            os.kill(daemon(stack, job_id, host=0), signal.SIGKILL)
+        else:
+            stack.run("emulator", "silence", job_id, "--host", "0")
+        seen = len(following.counts(1))
+        until(lambda: len(following.counts(1)) > seen + 20, "that the other host is heard", 60)
+        stack.run("delete", job_id, "--yes")
+        following.ended()
+        for host in (0, 1):
+            following.check(host)
+        lost = [text for text in following.of(0) if "ended before it had stored" in text]
+        stored = stack.run("logs", job_id, "--host", "0").count("count ")
+        assert lost or stored >= len(following.counts(0)), "what is lost is said"
+
+
+@pytest.fixture
+def in_the_cloud(tmp_path: Path) -> Iterator[LocalStack]:
+    """Hosts report as rarely as in the cloud, and so ship their logs after minutes."""
+    local = LocalStack(tmp_path)
+    local.env["TPUJOB_REPORT_EVERY"] = "60"
+    local.run("up")
+    yield local
+    local.down()
+
+
+@pytest.mark.long
+def test_hosts_that_cannot_be_reached_over_ssh_ship_often_while_somebody_follows(
+    in_the_cloud: LocalStack, tmp_path: Path
+) -> None:
+    stack, flag = in_the_cloud, tmp_path / "flag"
+    job_id = stack.create("unreachable", COUNT.format(flag=flag))
+    (slice,) = stack.until(job_id, "running")["slices"]
+    key = settings.load(env=stack.env).keys / slice["name"] / "id_ed25519"
+    assert key.exists()
+    key.write_text(new_private_key())  # another one: the hosts let nobody in
+    os.kill(stack.ready("backend")["pid"], signal.SIGKILL)  # with its open connections
+    with Following(stack, job_id) as following:
+        until(lambda: all(len(following.counts(h)) > 30 for h in (0, 1)), "lines of both", 150)
+        seen = [len(following.counts(h)) for h in (0, 1)]
+        until(lambda: all(len(following.counts(h)) > seen[h] for h in (0, 1)), "and soon more", 60)
+        for host in (0, 1):
+            following.check(host)
+    assert "cannot be followed over SSH" in following.said
+    assert stack.job(job_id)["attempt"] == 1, "reports still come through the bucket"
+    stack.run("delete", job_id, "--yes")
+
+
+def daemon(stack: LocalStack, job_id: str, host: int) -> int:
+    """The agent of that host's first attempt."""
+    for plan in stack.state.rglob(f".tpujob/plan-{job_id}-1.json"):
+        if json.loads(plan.read_text())["host"] == host:
+            state = plan.parent / "attempts" / f"{job_id}-1" / "state.json"
+            return int(json.loads(state.read_text())["pid"])
+    raise AssertionError(f"host {host} has no plan")

@@ -1,0 +1,111 @@
+"""The emulator's faults against everything real: processes, SSH and storage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.farm_rig import until
+from tests.support.local_stack import LocalStack
+
+pytestmark = pytest.mark.timeout(900)
+
+COUNT = "for i in $(seq 1 600); do echo count $i; sleep 0.2; done"
+PLAIN = {"preflight": False}
+
+
+def finish(stack: LocalStack, job_id: str) -> None:
+    stack.run("delete", job_id, "--yes")
+    stack.until(job_id, lambda v: v["state"] in ("cancelled", "failed", "succeeded"))
+
+
+def test_a_silent_slice_that_is_still_called_ready_is_replaced(stack: LocalStack) -> None:
+    job_id = stack.create("silent", COUNT, **PLAIN)
+    stack.until(job_id, "running")
+    stack.run("emulator", "silence", job_id)
+    view = stack.until(job_id, lambda v: v["state"] == "running" and v["attempt"] == 2)
+    first = view["attempts"][0]
+    assert (first["outcome"], first["cause"]) == ("interrupted", "LOST_CONTACT")
+    assert "does not answer over SSH" in first["message"]
+    finish(stack, job_id)
+
+
+def test_a_stockout_leads_to_the_next_zone_at_once(stack: LocalStack) -> None:
+    stack.run("emulator", "stockout", "us-east5-b", "v6e", "--fail")
+    tpu = {"type": "v6e-8", "zones": ["us-east5-b", "us-east5-a"]}
+    job_id = stack.create("moved", "echo there", tpu=tpu, **PLAIN)
+    stack.run("wait", job_id)
+    view = stack.job(job_id)
+    assert [s["zone"] for s in view["slices"]] == ["us-east5-b", "us-east5-a"]
+    assert view["spent"] == {}, "a stockout is no failure of the job"
+    stack.run("emulator", "stockout", "us-east5-b", "v6e", "--off")
+
+
+def test_a_host_out_of_memory_is_named_and_tried_again_once(stack: LocalStack) -> None:
+    eater = "exec python3 -c 'import time; print(1, flush=True); time.sleep(600)'"
+    job_id = stack.create("hungry", eater, **PLAIN)
+    for attempt in (1, 2):
+        stack.until(job_id, lambda v, n=attempt: v["state"] == "running" and v["attempt"] == n)
+        stack.run("emulator", "oom", job_id, "--host", "1")
+    view = stack.until(job_id, "failed")
+    assert view["cause"] == "OOM_HOST", view["message"]
+    assert view["attempts"][1]["host"] == 1
+    assert len(view["attempts"]) == 2
+
+
+def test_any_program_that_prints_nan_is_tried_on_other_hardware_and_then_it_is_the_maths(
+    stack: LocalStack,
+) -> None:
+    command = (
+        "for i in $(seq 1 100); do echo step $i loss=$([ $i = 7 ] && echo nan || echo 1); done"
+    )
+    job_id = stack.create(
+        "diverges",
+        f"{command}; sleep 60",
+        watch={"nonfinite": r"step (?P<step>\d+) loss=nan"},
+        **PLAIN,
+    )
+    view = stack.until(job_id, "failed")
+    assert view["cause"] == "NONFINITE"
+    assert [a["cause"] for a in view["attempts"]] == ["NONFINITE", "NONFINITE"]
+    assert "at step 7, as in attempt 1 on other hardware" in view["message"]
+    machines = [set(a["physical"]) for a in view["attempts"]]
+    assert not machines[0] & machines[1], f"not the same machines again: {machines}"
+
+
+@pytest.mark.parametrize("phase", ["provisioning", "preparing", "running", "holding", "releasing"])
+def test_a_slice_is_lost_in_each_phase(stack: LocalStack, phase: str, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"  #: ends the set-up
+    setup = f"until [ -e {flag} ]; do sleep 0.1; done" if phase == "preparing" else None
+    if phase == "provisioning":  # takes long enough to be seen
+        stack.run("emulator", "settings", "--create", "20s")
+    job_id = stack.create(f"in-{phase}", COUNT, setup=setup, **PLAIN)
+    if phase in ("holding", "releasing"):
+        stack.until(job_id, "running")
+        words = ["--release"] if phase == "releasing" else []
+        stack.run("cancel", job_id, *words)
+    stack.until(job_id, phase if phase != "releasing" else lambda v: v["wish"] == "release")
+    if (
+        phase == "provisioning"
+    ):  # somebody else deletes it: what is not there as yet is not preempted
+        until(
+            lambda: "deleted" in stack.run("emulator", "delete", job_id, code=None), "it is deleted"
+        )
+        stack.run("emulator", "settings", "--create", "2s")
+    else:
+        code = None if phase == "releasing" else 0  # it may be gone by now
+        stack.run("emulator", "preempt", job_id, "--notice", "1s", code=code)
+    if phase in ("holding", "releasing"):
+        view = stack.until(job_id, "cancelled")
+    else:
+        slices = (
+            1 if phase == "provisioning" else 2
+        )  # what never came up is asked for by the same name
+        stack.until(job_id, lambda v: len(v["slices"]) == slices)
+        flag.touch()
+        stack.until(job_id, lambda v: v["state"] == "running" and len(v["slices"]) == slices)
+        finish(stack, job_id)
+        view = stack.job(job_id)
+        assert len(view["slices"]) == slices
+    assert all(s["gone_at"] for s in view["slices"])

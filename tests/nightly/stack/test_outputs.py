@@ -1,0 +1,58 @@
+"""What others write into the bucket beside the outputs of a job does not come to its next host."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.local_stack import LocalStack
+
+pytestmark = pytest.mark.timeout(900)
+
+PROGRAM = "ls -R out; date > out/date; echo 7 > out/weights; [ $TPUJOB_ATTEMPT = 2 ] || sleep 600"
+
+
+def test_planted_objects_are_left_out_at_a_resume(stack: LocalStack, tmp_path: Path) -> None:
+    job_id = stack.create("kept", PROGRAM, tpu={"type": "v4-8"}, outputs=["out"])
+    stack.until(job_id, "running")
+    stack.until(job_id, lambda _: list(stack.state.rglob(f"{job_id}-1/work/out/weights")))
+    stack.run("cancel", job_id)
+    stack.until(job_id, lambda v: v["state"] == "holding" and "held" in v["message"])
+    endpoint = stack.json("emulator", "env")["STORAGE_EMULATOR_HOST"]
+
+    def ask(path: str, body: bytes | None = None) -> Any:
+        headers = {"Content-Type": "multipart/related; boundary=x"}
+        request = urllib.request.Request(f"{endpoint}{path}", body, headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
+    def plant(name: str, data: bytes, **metadata: str) -> None:
+        about = json.dumps({"name": f"{folder}/out/{name}", "metadata": metadata}).encode()
+        body = b"--x\r\nContent-Type: application/json\r\n\r\n%s\r\n--x\r\n\r\n%s\r\n--x--"
+        ask(f"/upload/storage/v1/b/{bucket}/o?uploadType=multipart", body % (about, data))
+
+    found = [
+        (bucket["name"], one["name"].removesuffix(".list"))
+        for bucket in ask("/storage/v1/b")["items"]
+        for one in ask(f"/storage/v1/b/{bucket['name']}/o").get("items", [])
+        if re.search(rf"/jobs/{job_id}-\w+/outputs/host-0\.list$", one["name"])
+    ]
+    ((bucket, folder),) = found
+    (victim := tmp_path / "victim").mkdir()
+    plant("a", b"", **{"tpujob-link": str(victim)})
+    for n in range(40):
+        plant(f"a-{n:03d}", b"x")
+    plant("a/authorized_keys", b"ssh-ed25519 PLANTED")
+    plant("weights", b"8\n")
+    stack.run("resume", job_id)
+    assert "succeeded" in stack.run("wait", job_id)
+    said = stack.run("logs", job_id, "--attempt", "2")
+    assert "outputs: 1 file," in said
+    assert "outputs: left out, not as this host has listed them: 43 ('out/a', 'out/a-000'" in said
+    assert "authorized_keys" not in said
+    assert list(victim.iterdir()) == []

@@ -1,0 +1,62 @@
+"""`python -m workloads.mlp` by hand, in a folder of one's own, with no tpujob anywhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.paths import ROOT
+from workloads.contract import Exit
+
+
+def _mlp(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
+    alone = {name: value for name, value in os.environ.items() if not name.startswith("TPUJOB_")}
+    environment = {**alone, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "workloads.mlp", *flags]
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=150
+    )
+
+
+def test_the_mlp_learns_the_digits_and_a_second_run_has_nothing_left_to_do(tmp_path: Path) -> None:
+    first = _mlp(tmp_path, "--steps=120", "--log-every=30")
+    assert first.returncode == Exit.DONE, first.stderr
+    lines = first.stdout.splitlines()
+    assert lines[0].startswith("mlp 64-1024-512-10 on digits; 1 cpu devices on 1 host")
+    assert [line.split("/")[0] for line in lines if line.startswith("step") and "/" in line] == [
+        "step 30",
+        "step 60",
+        "step 90",
+        "step 120",
+    ]
+    assert _accuracy(first.stdout) >= 98
+
+    again = _mlp(tmp_path, "--steps=120")
+    assert again.returncode == Exit.DONE, again.stderr
+    assert "going on from the checkpoint of step 120" in again.stdout
+    assert _accuracy(again.stdout) == _accuracy(first.stdout)
+
+
+def test_the_default_shape_of_the_mlp_is_that_of_mnist(tmp_path: Path) -> None:
+    run = _mlp(tmp_path, "--dataset=synthetic", "--steps=3", "--eval-every=2")
+    assert run.returncode == Exit.DONE, run.stderr
+    assert run.stdout.startswith("mlp 784-1024-512-10 on synthetic")
+    assert [line.split(":")[0] for line in run.stdout.splitlines() if "accuracy" in line] == [
+        "step 2",
+        "step 3",
+    ]
+
+
+def test_a_bad_flag_ends_the_program_with_one_line_and_exit_code_78(tmp_path: Path) -> None:
+    run = _mlp(tmp_path, "--stesp=10")
+    assert run.returncode == Exit.CONFIG
+    assert run.stderr == "mlp: no such flag: --stesp; did you mean --steps?\n"
+    assert run.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def _accuracy(text: str) -> float:
+    last = text.splitlines()[-1]
+    return float(last.split("test accuracy ")[1].split(" %")[0])

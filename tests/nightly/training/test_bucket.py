@@ -1,0 +1,68 @@
+"""Checkpoints in a bucket, written by Orbax over the Cloud Storage API."""
+
+from __future__ import annotations
+
+import json
+import signal
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from tests.support.workload_rig import Job
+from tpujob.emulator.storage import StorageServer
+from workloads.contract import Exit
+
+LONG = ("--hidden=64,32", "--batch=64", "--steps=100000", "--checkpoint-every=40", "--keep=3")
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[StorageServer]:
+    server = StorageServer(tmp_path / "storage")
+    yield server
+    server.stop()
+
+
+def _call(storage: StorageServer, method: str, path: str, body: bytes | None = None) -> bytes:
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(storage.url + path, body, headers, method=method)
+    with urllib.request.urlopen(request) as answer:
+        return answer.read()
+
+
+def test_a_run_goes_on_from_the_newest_step_in_the_bucket_that_is_committed_and_whole(
+    tmp_path: Path, cache: Path, storage: StorageServer
+) -> None:
+    _call(storage, "POST", "/storage/v1/b?project=p", json.dumps({"name": "bucket"}).encode())
+    job = Job(
+        tmp_path,
+        cache,
+        STORAGE_EMULATOR_HOST=storage.url,
+        TENSORSTORE_GCS_HTTP_URL=storage.url,
+        GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT="false",
+    )
+    job.workdir = "gs://bucket/jobs/000001"
+    with job.start(*LONG) as [first]:
+        first.until(lambda host: len(host.events("checkpoint")) >= 3)
+        first.tell(signal.SIGTERM)
+        assert first.code() == Exit.INTERRUPTED, first.log.read_text()
+    saved = [event["step"] for event in first.events("checkpoint")]
+
+    checkpoints = "jobs/000001/checkpoints"
+    marker = quote(f"{checkpoints}/{saved[-1]}/commit_success.txt", safe="")
+    _call(storage, "DELETE", f"/storage/v1/b/bucket/o/{marker}")
+    notes = quote(f"{checkpoints}/{saved[-2]}/data/metadata", safe="")
+    _call(storage, "POST", f"/upload/storage/v1/b/bucket/o?uploadType=media&name={notes}", b"")
+    with job.start(*LONG) as [second]:
+        second.until(lambda host: max(host.losses(), default=0) >= saved[-1])
+
+    assert [event["step"] for event in second.events("damaged")] == [saved[-2]]
+    assert second.events("resume")[0]["step"] == saved[-3], "a torn or damaged save was taken"
+    replayed = first.losses().items() & second.losses().items()
+    assert len(replayed) == saved[-1] - saved[-3], "replayed steps differ"
+    listed = json.loads(_call(storage, "GET", "/storage/v1/b/bucket/o?prefix=jobs/000001/"))
+    aside = f"{checkpoints}-damaged/{saved[-2]}"
+    kept = {item["name"] for item in listed["items"] if item["name"].startswith(aside)}
+    assert {f"{aside}.txt", f"{aside}/data/metadata", f"{aside}/commit_success.txt"} < kept

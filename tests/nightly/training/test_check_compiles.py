@@ -1,0 +1,164 @@
+"""Every workload, compiled by the TPU's own compiler for slices that are not here, in a small size."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from workloads.check import children
+from workloads.check.finding import Order
+from workloads.mlp import MlpConfig
+
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("libtpu") is None,
+        reason="libtpu is not installed: NOTHING WAS COMPILED FOR A TPU; it is in the extra `check`",
+    ),
+]
+
+SLICES = ("v4-16", "v4-128", "v5e-16", "v6e-16", "2xv4-16")
+#: one slice, and two of an older generation at once; `make workloads` has the others
+ONE, TWO = ("v6e-16",), ("2xv4-16",)
+
+
+def rest(those: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in SLICES if name not in those)
+
+
+WORKLOADS = {
+    "mlp": ["--hidden=256,256", "--fsdp=0", "--batch=256"],
+    # one layer: the attention kernel alone compiles for seconds
+    "lm": ["--preset=1m", "--layers=1", "--sequence=128", "--fsdp=0", "--batch=64"],
+    "vit": ["--depth=1", "--fsdp=0", "--batch=64"],
+}
+
+
+def run(name: str, *arguments: str) -> tuple[int, str, str]:
+    """A check on the command line: its exit code and what it says."""
+    environment = {**os.environ, "TPUJOB_OUT": "/nowhere"}  # a check has no folder of its own
+    environment.pop("XLA_FLAGS", None)  # they would change the program
+    done = subprocess.run(
+        [sys.executable, "-m", f"workloads.{name}", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def checked(name: str, *arguments: str) -> dict[str, dict[str, Any]]:
+    code, out, err = run(name, *arguments, "--json")
+    assert code == 0, out + err
+    return {found["target"]: found for found in json.loads(out)}
+
+
+@pytest.mark.parametrize(
+    ("name", "slices"),
+    [
+        ("mlp", ONE),
+        ("lm", TWO),
+        pytest.param("mlp", rest(ONE), marks=pytest.mark.long),
+        pytest.param("lm", rest(TWO), marks=pytest.mark.long),
+        pytest.param("vit", SLICES, marks=pytest.mark.long),
+    ],
+    ids=lambda one: one if isinstance(one, str) else ",".join(one),
+)
+def test_a_workload_compiles_for_slices_of_each_kind(name: str, slices: tuple[str, ...]) -> None:
+    found = checked(name, *WORKLOADS[name], "--check", ",".join(slices))
+    assert list(found) == [*slices]
+    for target, one in found.items():
+        made = one["program"]
+        assert one["fit"] == "yes", f"{target}: {one['reason']}"
+        others = [text for text in one["warnings"] if "such a short step" not in text]
+        assert others == [], target
+        assert 0 < made["argument_bytes"] <= made["peak_bytes"] < one["limit_bytes"]
+        assert made["flops"] == pytest.approx(made["asked_flops"], rel=0.02), (
+            f"{target}: devices compute what others compute, too"
+        )
+        assert made["model_flops"] == pytest.approx(made["asked_flops"], rel=0.2)
+        sent = {axis for exchange in made["exchanges"] for axis in exchange["axes"]}
+        assert sent == ({"fsdp", "dcn"} if target.startswith("2x") else {"fsdp"})
+        assert one["pace"]["step"][0] >= one["step_seconds"]["bound"] > 0
+
+
+@pytest.mark.long
+def test_the_figures_of_a_program_without_loops_are_those_of_others() -> None:
+    found = checked(
+        "mlp", "--dataset=synthetic", "--hidden=8192,8192", "--batch=64", "--check=v5e-1"
+    )
+    made = found["v5e-1"]["program"]
+    layers = 784 * 8192 + 8192 * 8192 + 8192 * 10
+    assert made["flops"] == 2 * 64 * (3 * layers - 784 * 8192), "no gradient of the inputs"
+    # the marks of bad rows are a product with zeros, which the compiler removes
+    assert made["flops"] == pytest.approx(made["asked_flops"], rel=1e-4)
+    assert made["flops"] == pytest.approx(made["xla_flops"], rel=0.1), "it counts additions, too"
+    assert made["hbm_bytes"] == pytest.approx(made["asked_bytes"], rel=0.15)
+    assert made["hbm_bytes"] == pytest.approx(made["xla_bytes"], rel=0.25)
+    state = 3 * 4 * (layers + 2 * 8192 + 10)
+    assert made["argument_bytes"] == pytest.approx(state, rel=0.01)
+
+
+@pytest.mark.long
+def test_what_does_not_fit_is_refused_with_a_setting_that_was_compiled() -> None:
+    large = ["--hidden=32768,32768", "--batch=2", "--dataset=synthetic"]
+    code, out, err = run("mlp", *large, "--check=v5e-1")
+    assert code == 78, out + err
+    assert "NO: it takes 16." in out
+    assert "it fits with --batch=1" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--check=v4-17"], "no such type; nearest: v4-16"),
+        (["--check"], "--check needs a type"),
+        (["--check=v4-8", "--hiden=3"], "no such flag: --hiden; did you mean --hidden?"),
+        (["--check=v4-8", "--check-rows=many"], "must be a number above 0"),
+        (["--check=v4-8", "--check-rows=1", "--check-tokens=1"], "give one of"),
+    ],
+)
+def test_a_bad_command_line_is_refused_in_one_line(arguments: list[str], says: str) -> None:
+    code, out, err = run("mlp", *arguments)
+    assert (code, out) == (78, "")
+    assert says in err
+    assert len(err.splitlines()) == 1, err
+
+
+def test_settings_that_do_not_go_with_a_slice_are_refused_by_name() -> None:
+    code, out, err = run("mlp", "--batch=250", "--check=v4-16")
+    assert code == 78, out + err
+    says = "REFUSED: batch=250 cannot be split over 8 devices: --batch=256, or another"
+    assert says in " ".join(out.split())
+    assert "parameters" not in out, "they are not counted before the settings go with the slice"
+
+
+def test_a_compilation_is_given_up_by_its_cpu_time_and_reports_progress_meanwhile(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    settings = MlpConfig().model_dump(mode="json")
+    order = Order(
+        workload="workloads.mlp.model:MlpWorkload",
+        record="workloads.mlp:MlpConfig",
+        config=settings,
+        target="v4-8",
+    )
+    found = children.check(order, patience=1, every=0.1)
+    assert (found.fit, found.reason) == ("unknown", "not compiled in 1 s of CPU time")
+    assert "still compiling for v4-8 after 0 s" in capsys.readouterr().err
+
+
+def test_a_check_without_a_batch_takes_the_least_that_divides_and_says_so() -> None:
+    found = checked("mlp", "--hidden=256,256", "--check=v4-16,v4-1024")
+    assert [one["batch"] for one in found.values()] == [256, 512]
+    says = (
+        "checked with --batch=512, as the program's own 256 rows cannot be split over the devices"
+    )
+    assert says in found["v4-1024"]["warnings"][0]
+    assert not any("--batch" in text for text in found["v4-16"]["warnings"])

@@ -1,0 +1,78 @@
+"""The workload that `docs/workloads.md` shows: three files and a YAML, no edit of the frame. Its dropout and its
+running mean go on bit for bit after it was killed."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from tests.support.warm import Warm
+from tests.support.workload_rig import Host, Job
+from tpujob.domain.spec import jobspec
+
+FLAGS = ("--steps=300", "--lr=1e-2", "--batch=64", "--checkpoint-every=50", "--log-every=1000")
+
+
+def _shown() -> dict[str, str]:
+    """The files of the section, by their path."""
+    page = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
+    section = page[page.index("## A workload of your own") :]
+    section = section[: section.index("\n## ", 5)]
+    files = re.findall(r"`(spirals[/.]\S*?)`[^`]*?```\w+\n(.*?)```", section, re.S)
+    return {f"{'workloads' if '/' in name else 'configs'}/{name}": text for name, text in files}
+
+
+@pytest.fixture
+def spirals(tmp_path: Path, cache: Path, warm: Warm | None) -> Job:
+    """A job to run it. Its folder lies beside the bundled ones, in a copy of the package made of links."""
+    package = tmp_path / "code" / "workloads"
+    package.mkdir(parents=True)
+    for bundled in (ROOT / "workloads").iterdir():
+        (package / bundled.name).symlink_to(bundled)
+    for name, text in _shown().items():
+        path = tmp_path / "code" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    job = Job(tmp_path, cache, warm, PYTHONPATH=str(tmp_path / "code"))
+    job.module = "workloads.spirals"
+    return job
+
+
+def test_a_workload_takes_three_files_and_a_job_file() -> None:
+    files = _shown()
+    assert sorted(files) == [
+        "configs/spirals.yaml",
+        "workloads/spirals/__init__.py",
+        "workloads/spirals/__main__.py",
+        "workloads/spirals/model.py",
+    ]
+    spec = jobspec.load(files["configs/spirals.yaml"], "spirals.yaml")
+    assert spec.run.command == "python3 -m workloads.spirals --steps=400 --lr=1e-2"
+
+
+def test_it_learns_and_its_dropout_and_running_mean_go_on_bit_for_bit(
+    spirals: Job, tmp_path: Path
+) -> None:
+    [undisturbed] = spirals.run(*FLAGS)
+    numbers = undisturbed.numbers()
+    assert len(numbers) == 300
+    assert _accuracy(undisturbed) > 0.85, undisturbed.log.read_text()
+
+    spirals.workdir = str(tmp_path / "again")
+    with spirals.start(*FLAGS) as [first]:
+        first.until(lambda host: host.events("checkpoint"))
+        first.tell(signal.SIGKILL)
+        first.code()
+    [second] = spirals.run(*FLAGS)
+    assert second.events("resume"), "it began anew"
+    assert first.numbers().items() <= numbers.items(), "differs before it was killed"
+    assert second.numbers().items() <= numbers.items(), "its state was not carried"
+    assert _accuracy(second) == _accuracy(undisturbed)
+
+
+def _accuracy(host: Host) -> float:
+    return host.events("metric")[-1]["value"]

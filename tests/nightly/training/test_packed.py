@@ -1,0 +1,169 @@
+"""Packed sets as rows of a workload: `tpujob data pack` makes them, Grain reads them."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.contract.data.rig import Silent
+from tests.support.workload_rig import Job
+from tpujob.data.pack.places import FolderTarget
+from tpujob.data.pack.run import Pack
+from tpujob.data.places import Folder
+from workloads.contract import Exit
+from workloads.data import packed
+from workloads.data.bundled import digits
+from workloads.data.rows import Feed, Rows, RowSource
+from workloads.frame.config import ConfigError
+from workloads.mlp import MlpConfig
+
+
+def npy(folder: Path, x: np.ndarray, y: np.ndarray) -> Path:
+    """`class/number.npy`."""
+    for i, (row, label) in enumerate(zip(x, y, strict=True)):
+        path = folder / f"digit-{label}" / f"{i:05d}.npy"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, row.reshape(8, 8))
+    return folder
+
+
+def every(source: RowSource) -> Rows:
+    return source.take(np.arange(len(source)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits that the workload tests on otherwise, packed."""
+    place = tmp_path_factory.mktemp("digits")
+    rows = every(digits().test)
+    source = npy(place / "source", rows["x"], rows["y"])
+    target = FolderTarget(str(place / "packed"))
+    Pack(Folder(str(source)), shard_bytes=64 << 10, seed=1).run(target, Silent())
+    assert len(list((place / "packed").glob("*.arrayrecord"))) > 1
+    return place / "packed"
+
+
+def test_every_row_is_trained_on_or_tested_and_has_its_class(folder: Path) -> None:
+    found = packed.dataset(str(folder))
+    rows, test = every(found.train), every(found.test)
+    x = np.concatenate([rows["x"], test["x"]])
+    y = np.concatenate([rows["y"], test["y"]])
+    expected = every(digits().test)
+    assert found.classes == 10
+    assert len(test["y"]) == 360 // 5
+    assert x.dtype == np.float32
+
+    def in_order(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        both = np.column_stack([x, y])
+        return both[np.lexsort(both.T)]
+
+    np.testing.assert_array_equal(in_order(x, y), in_order(expected["x"], expected["y"]))
+
+
+def test_hosts_share_the_batches_and_go_on_where_they_were(folder: Path) -> None:
+    source = packed.dataset(str(folder))
+    whole = Feed(source, batch=16, seed=0, host=0, hosts=1)
+    halves = [Feed(source, batch=16, seed=0, host=host, hosts=2) for host in (0, 1)]
+    for _ in range(30):
+        batch = next(whole)["x"]
+        parts = [next(half)["x"] for half in halves]
+        np.testing.assert_array_equal(batch[0::2], parts[0])
+        np.testing.assert_array_equal(batch[1::2], parts[1])
+        assert whole.state == halves[0].state == halves[1].state
+    other = Feed(packed.dataset(str(folder)), batch=16, seed=0, host=0, hosts=1)
+    other.state = halves[1].state
+    np.testing.assert_array_equal(next(other)["x"], next(whole)["x"])
+
+
+def test_what_cannot_be_read_is_one_line(folder: Path, tmp_path: Path) -> None:
+    def copy(name: str) -> Path:
+        made = tmp_path / name
+        made.mkdir()
+        for file in folder.iterdir():
+            (made / file.name).write_bytes(file.read_bytes())
+        return made
+
+    short = copy("short")
+    shard = min(short.glob("*.arrayrecord"))
+    shard.write_bytes(shard.read_bytes()[:-1])
+    newer = copy("newer")
+    said = json.loads((newer / "manifest.json").read_bytes())
+    (newer / "manifest.json").write_text(json.dumps(said | {"version": 2}))
+    flat = tmp_path / "flat"
+    flat.mkdir()
+    (flat / "a.npy").write_bytes(b"x")
+    few = npy(tmp_path / "few", np.zeros((2, 64)), np.zeros(2, dtype=int))
+    target = FolderTarget(str(tmp_path / "few-packed"))
+    Pack(Folder(str(few)), shard_bytes=1 << 20).run(target, Silent())
+    target = FolderTarget(str(tmp_path / "flat-packed"))
+    Pack(Folder(str(flat)), shard_bytes=1 << 20).run(target, Silent())
+    text = tmp_path / "text"
+    (text / "a").mkdir(parents=True)
+    for name in "abcde":
+        (text / "a" / name).write_bytes(b"no array")
+    target = FolderTarget(str(tmp_path / "text-packed"))
+    Pack(Folder(str(text)), shard_bytes=1 << 20).run(target, Silent())
+    for place, words in (
+        (short, "copy it again"),
+        (newer, "version 1"),
+        (tmp_path / "flat-packed", "no folders"),
+        (tmp_path / "few-packed", "too few"),
+        (tmp_path / "missing", "missing is no folder of this host; copy it"),
+        (tmp_path, "no manifest.json"),
+        ("gs://bucket/packed", "gs://bucket/packed is no folder of this host; `stage: disk`"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            packed.dataset(str(place))
+    with pytest.raises(ConfigError, match=r"record \d .* is no \.npy array"):
+        packed.dataset(str(tmp_path / "text-packed"))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=np.uint8).reshape(2, 3),
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.arange(6, dtype=">i4"),
+        np.float64(3.5),
+    ],
+)
+def test_any_array_of_numbers_can_be_a_record(array: np.ndarray) -> None:
+    file = io.BytesIO()
+    np.save(file, array)
+    np.testing.assert_array_equal(packed.read_array(file.getvalue(), 0), array)
+    for record in (
+        file.getvalue()[:-1],
+        file.getvalue()[:9],
+        b"",
+        b"\x93NUMPY\x01\x00",
+        b"x" * 100,
+    ):
+        with pytest.raises(ConfigError, match="record 8 "):
+            packed.read_array(record, 8)
+    objects = io.BytesIO()
+    np.save(objects, np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(ConfigError):
+        packed.read_array(objects.getvalue(), 0)
+
+
+def test_a_checkpoint_is_bound_to_the_set_not_to_its_place(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_bytes((folder / "manifest.json").read_bytes())
+    here, there = (MlpConfig(data=str(place)).identity() for place in (folder, tmp_path))
+    assert here == there != MlpConfig().identity()
+
+
+def test_mlp_trains_on_it_and_goes_on_after_a_stop(job: Job, folder: Path) -> None:
+    flags = ("--data", str(folder), "--hidden=64,32", "--batch=64", "--steps=300", "--keep=2")
+    with job.start(*flags, "--checkpoint-every=50") as [first]:
+        first.until(lambda host: host.events("checkpoint"))
+        first.tell(signal.SIGTERM)
+        assert first.code() == Exit.INTERRUPTED, first.log.read_text()
+    [second] = job.run(*flags, "--checkpoint-every=50")
+    assert min(second.losses()) == max(first.losses()) + 1
+    assert max(second.losses()) == 300
+    assert second.losses()[300] < first.losses()[1] / 2, "it learns"

@@ -1,0 +1,178 @@
+"""One backend process: the real loop, reconciler and service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.support.simulation.sim import Process, Sim, Task, Violation
+from tests.support.simulation.world import ZONES, World
+from tests.support.world import Inline, SecretsInMemory
+from tpujob.api import HostAccess
+from tpujob.domain.lifecycle import IllegalEvent
+from tpujob.engine.loop import Loop
+from tpujob.engine.notification_collector import NotificationSetup
+from tpujob.engine.notifier import Sender
+from tpujob.engine.orphans import Orphans, Swept
+from tpujob.engine.reconciler import Reconciler
+from tpujob.errors import TpujobError
+from tpujob.service.admin import Admin
+from tpujob.service.members import Membership
+from tpujob.service.notifications import Notifications
+from tpujob.service.parts import EngineState, HostReach, Ports, ServiceSettings
+from tpujob.wiring.service import jobs
+
+if TYPE_CHECKING:
+    from tests.support.simulation.monitor import Monitor
+    from tests.support.simulation.play import Play
+
+PATIENT = 180.0  #: seconds, at most, between two looks at what goes well
+
+
+class SimClock:
+    def __init__(self, sim: Sim, process: Process) -> None:
+        self.sim, self.process = sim, process
+
+    def now(self) -> float:
+        return self.sim.now + self.process.skew
+
+    def sleep(self, seconds: float) -> None:
+        self.sim.sleep(seconds)
+
+
+class SimCondition:
+    """`threading.Condition` in virtual time. One task runs at a time, so nothing needs locking."""
+
+    def __init__(self, sim: Sim) -> None:
+        self.sim = sim
+        self.waiting: Task | None = None
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def wait(self, timeout: float) -> None:
+        self.waiting = self.sim.me
+        self.sim.sleep(max(timeout, 0.001))  # less would vanish in the rounding of the time
+        self.waiting = None
+
+    def notify_all(self) -> None:
+        if self.waiting:
+            task, self.waiting = self.waiting, None
+            self.sim.wake(task)
+
+
+class SimPool:
+    """`ThreadPoolExecutor` in virtual time."""
+
+    def __init__(self, sim: Sim, process: Process) -> None:
+        self.sim, self.process = sim, process
+
+    def submit(self, call: Callable[..., object], *given: object) -> None:
+        self.sim.spawn(lambda: call(*given), self.process)
+
+
+class SimReconciler(Reconciler):
+    """Says which exceptions are no part of life: the loop would log them and go on. And looks less often at what
+    goes well: until something about it changes, a look would show nothing new."""
+
+    world: World
+    monitor: Monitor
+
+    def tick(self, job_id: str) -> float | None:
+        self.monitor.attended(job_id)
+        try:
+            wake_in = super().tick(job_id)
+            return wake_in and self._patient(job_id, wake_in)
+        except TpujobError:
+            raise
+        except (IllegalEvent, Exception) as error:
+            raise Violation("X1", job_id, f"a tick raised {error!r}") from error
+
+    def _patient(self, job_id: str, wake_in: float) -> float:
+        changes_in = self.world.quiet_until(job_id) - self.world.sim.now
+        with_budget = self.store.peek(job_id).spec.budget is not None
+        if wake_in < 5 or changes_in < wake_in or with_budget:
+            return wake_in
+        patience = min(PATIENT, changes_in + wake_in * self.world.fate.random())
+        # the looks that are left out would have worked
+        self.observer.live_of(job_id).read_at = self.clock.now() + patience
+        return patience
+
+
+class SimOrphans(Orphans):
+    def sweep(self, *, dry_run: bool = False) -> Swept:
+        try:
+            return super().sweep(dry_run=dry_run)
+        except TpujobError:
+            raise
+        except Exception as error:
+            raise Violation("X1", "", f"a sweep raised {error!r}") from error
+
+
+class NobodyWatches:
+    """No page is open."""
+
+    def now(self) -> int:
+        return 0
+
+    def wait(self, job_id: str | None, after: int, timeout: float) -> int:
+        return after
+
+    def poke(self) -> None: ...
+
+
+class Backend:
+    """Alive from its creation until it is killed."""
+
+    def __init__(self, play: Play, *, name: str, skew: float) -> None:
+        sim, world, store = play.sim, play.world, play.store
+        self.sim, self.process = sim, Process(name, skew, born=sim.now)
+        self.clock = clock = SimClock(sim, self.process)
+        self.reconciler = SimReconciler(
+            store,
+            play.slices,
+            play.hosts,
+            play.bucket,
+            clock,
+            copies=play.copies,
+            secrets=SecretsInMemory(),
+            owner=name,
+            reputation=store.reputation,
+            report_every=60.0,
+        )
+        self.reconciler.world, self.reconciler.monitor = world, world.monitor
+        orphans = SimOrphans(store, play.slices, play.hosts, clock, zones=lambda: ZONES)
+        self.loop = loop = Loop(
+            self.reconciler,
+            store,
+            clock,
+            sweep=lambda: (orphans.sweep(), self.reconciler.tidy()),
+            wakeup=SimCondition(sim),  # type: ignore[arg-type]
+            pool=SimPool(sim, self.process),  # type: ignore[arg-type]
+        )
+        setup, outbox = NotificationSetup(), store.real.outbox  # no channels: nothing is ever sent
+        sender = Sender(outbox, setup, clock, owner=name, pool=Inline())
+        told = Notifications(outbox, setup, sender, self.reconciler.actor.secrets, clock)
+        reconciler = self.reconciler
+        self.api = jobs(
+            Ports(store, play.bucket, clock, play.copies, reconciler.actor.secrets),
+            EngineState(loop, reconciler.live, reconciler.circuits),
+            HostReach(_no_access, play.hosts.key),
+            ServiceSettings(),
+            changes=NobodyWatches(),
+            admin=Admin(store, orphans, store.reputation, clock),
+            members=Membership(store.real.members),
+            notifications=told,
+        )
+        sim.spawn(loop.run, self.process)
+
+    def stir(self, job_id: str) -> None:
+        """Something changed: the job is looked at when its next regular look would have come."""
+        if self.process.alive:
+            within = self.sim.random(f"{job_id}:{self.sim.now}").uniform(0, 10)
+            self.loop.hasten(job_id, self.clock.now() + within)
+
+
+def _no_access(slice: object, host: int, key: str, holder: str) -> HostAccess:
+    raise AssertionError("not reached over SSH here")

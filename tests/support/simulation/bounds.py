@@ -1,0 +1,180 @@
+"""How long things may take: seen and acted upon (L2), taken over (L3), billed for nothing (I2, I9).
+
+Ages count only while the code could do something about them: every service answers, and a backend lives. What cannot
+be seen is not acted upon, and rightly so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NoReturn
+
+from tests.support.simulation.budgets import Budgets
+from tests.support.simulation.effects import HOUR, Outage
+from tests.support.simulation.machines import Machine
+from tests.support.simulation.profile import Profile
+from tests.support.simulation.programs import Run
+from tests.support.simulation.sim import Process, Sim
+from tests.support.simulation.world import World
+from tpujob.domain import invariants
+from tpujob.domain.model import DesiredState, Job, State
+
+LOOK = 20.0  #: seconds between looks at the ledger
+SETTLED = 60.0  #: seconds after an outage or a restart
+#: a slice that is ready and runs nothing: the longest wait for a launch, and what ends it, with faults all along
+IDLE = 3 * HOUR
+#: an orphan: the grace, a sweep, and failing deletes
+ORPHAN, ORPHAN_CALM = 2 * HOUR, 0.5 * HOUR
+#: a condemned slice until its delete is accepted: while another is waited for, and failing calls
+CONDEMNED = 30 * 60.0
+#: from the moment at which it can be seen to the decision: the API says it is preempted or stopped; a program ended
+TOLD, ENDED = 300.0, 240.0
+#: hosts or agents that say nothing more: silence by two signals, or a launch that never ends
+SILENT, AGENT_GONE, NEVER_BEGUN = 25 * 60.0, 40 * 60.0, 45 * 60.0
+#: a hang: beside its own limit
+HANG = 300.0
+#: a job with a slice is looked at by somebody: a lease, a resync, a patient look
+UNATTENDED = 420.0
+
+_WITH_SLICE = (
+    State.PROVISIONING,
+    State.PREPARING,
+    State.RUNNING,
+    State.HOLDING,
+    State.RELEASING,
+)
+
+
+class Bounds:
+    def __init__(
+        self,
+        sim: Sim,
+        world: World,
+        jobs: Mapping[str, Job],
+        broken: Callable[[str, str, str], NoReturn],
+        budgets: Budgets,
+    ) -> None:
+        self.sim, self.world, self.jobs, self.broken = sim, world, jobs, broken
+        self.budgets = budgets
+        self.outages: list[Outage] = []
+        self.processes: Callable[[], Iterable[Process]] = lambda: ()
+        self.calm_since: float | None = None
+        self.detected: dict[str, list[float]] = {}  #: kind -> seconds that it took
+        self._clear_since = sim.now
+        self._patience = _patience(world.effects.profile)
+        self._ages: dict[tuple[str, str], float] = {}  #: (what, which) -> seconds that count
+        self._attended: dict[str, float] = {}
+        self._named: dict[str, str] = {}  #: job -> what its newest attempt suffers from
+        sim.after(LOOK, self._look)
+
+    def attended(self, job_id: str) -> None:
+        self._ages.pop(("L3", job_id), None)
+
+    def ended(self, job_id: str) -> None:
+        """The attempt's end is decided."""
+        kind = self._named.pop(job_id, "")
+        age = self._ages.pop(("L2", job_id), None)
+        if kind and age is not None:
+            self.detected.setdefault(kind, []).append(age)
+
+    def _look(self) -> None:
+        self.sim.after(LOOK, self._look)
+        now = self.sim.now
+        lives = any(p.alive and p.paused_until <= now for p in self.processes())
+        if not lives or any(o.until > now for o in self.outages):
+            self._clear_since = now
+        if now - self._clear_since < SETTLED:
+            self.budgets.blind += LOOK
+            return
+        ours = {m.name: m for m in self.world.machines.values() if m.ours}
+        self._orphans(ours, now)
+        for machine in ours.values():
+            self._idle(machine, now)
+        for job in list(self.jobs.values()):
+            if not job.state.final:
+                self._job(job, now)
+
+    def _age(self, what: str, which: str, holds: bool, most: float) -> bool:
+        """Whether it has held for longer than that."""
+        if not holds:
+            self._ages.pop((what, which), None)
+            return False
+        age = self._ages[what, which] = self._ages.get((what, which), -LOOK) + LOOK
+        return age > most
+
+    def _orphans(self, ours: Mapping[str, Machine], now: float) -> None:
+        lost = set(invariants.unclaimed(ours, self.jobs.values()))
+        calm = self.calm_since is not None and now - self.calm_since > ORPHAN_CALM
+        for name, machine in ours.items():
+            stays = name in lost and now < machine.deleting_at
+            if self._age("I2", name, stays, ORPHAN_CALM if calm else ORPHAN):
+                self.broken("I2", machine.job, f"{name} is billed and owned by nobody")
+
+    def _idle(self, machine: Machine, now: float) -> None:
+        idles = not machine.running(now) and machine.ready_at <= now < machine.deleting_at
+        if self._age("I9", machine.name, idles, IDLE):
+            text = f"{machine.name} is billed and has run nothing for {IDLE / HOUR:.0f} h"
+            self.broken("I9", machine.job, text)
+
+    def _job(self, job: Job, now: float) -> None:
+        for one in job.condemned:
+            machine = self.world.machines.get(one.name)
+            stays = machine is not None and now < machine.deleting_at
+            if self._age("condemned", one.name, stays, CONDEMNED):
+                text = f"{one.name} is condemned, and billed for {CONDEMNED / 60:.0f} min"
+                self.broken("I9", job.id, text)
+        with_slice = job.state in _WITH_SLICE or bool(job.condemned)
+        if self._age("L3", job.id, with_slice, UNATTENDED):
+            self.broken("L3", job.id, f"nobody looked at it for {UNATTENDED:.0f} s")
+        kind, most = self._trouble(job, now)
+        if kind != self._named.get(job.id):
+            self._ages.pop(("L2", job.id), None)
+        self._named[job.id] = kind
+        if self._age("L2", job.id, bool(kind), most * self._patience):
+            age = self._ages["L2", job.id]
+            self.broken("L2", job.id, f"{kind}, and nothing came of it for {age:.0f} s")
+
+    def _trouble(self, job: Job, now: float) -> tuple[str, float]:
+        """What is wrong with the newest attempt and can be seen by now, and how long that may take."""
+        attempt = job.attempt
+        runs = job.state in (State.PREPARING, State.RUNNING) and job.wish is DesiredState.RUN
+        if attempt is None or not runs or now < job.wake + 60:
+            return "", 0.0
+        machine = self.world.machines.get(attempt.slice)
+        if machine is None:
+            return "gone", TOLD + 120
+        if min(machine.shown_at, machine.stopped_at, machine.deleting_at) <= now:
+            return "preempted", TOLD
+        run = machine.run_of(attempt.number)
+        whole = run is not None and len(run.programs) == run.hosts
+        heard = whole and all(p.wrote >= 0 for p in run.programs.values())
+        if machine.dead_at <= now or machine.lost:
+            return "dead", SILENT if heard else NEVER_BEGUN
+        if run is None or not whole or (machine.blocked and machine.blocked[-1][1] > now - 60):
+            return "", 0.0
+        return self._of_run(job, run, now)
+
+    def _of_run(self, job: Job, run: Run, now: float) -> tuple[str, float]:
+        programs = list(run.programs.values())
+        if any(p.silent_at <= now for p in programs):
+            # who never heard them counts from its own begin, and anew after a pause
+            unheard = any(p.hidden for p in programs)
+            return "silent", 2 * AGENT_GONE if unheard else AGENT_GONE
+        over = [p for p in programs if p.exit_at <= now]
+        if len(over) == len(programs) or any(p.exit_code for p in over):
+            return "ended", ENDED
+        if over and now >= max(run.hangs, max(p.exit_at for p in over)):
+            return "left_behind", ENDED
+        if run.hangs <= now:
+            stall = float(job.spec.recovery.stall)
+            first = run.contract and not run.stepped(now)
+            return "hang", (max(2 * stall, 1800.0) if first else stall) + HANG
+        return "", 0.0
+
+
+def _patience(profile: Profile) -> float:
+    """How much longer things take where many a look fails: some need a minute of looks without a gap."""
+    slow = 0.9 * profile["slow"]
+    look = (1 - profile["blobs"]) * (1 - slow) * (1 - profile["look_unknown"]) * (1 - slow)
+    write = (1 - profile["store_before"] - profile["store_after"]) ** 2
+    return min(30.0, 1 / (look**7 * write))

@@ -1,0 +1,78 @@
+"""I14: a budget is kept, by what was truly billed; and no job is stopped for want of money that it has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NoReturn, Protocol
+
+from tpujob.domain.events import Event, EventKind
+from tpujob.domain.model import Cause, Job, State
+
+if TYPE_CHECKING:
+    from tests.support.simulation.world import World
+
+#: seconds for which the way out is kept paid for (`stop_grace` is the usual one), and those for which a new slice is
+OUT, WORTH = 60 + 30 + 120, 300
+#: seconds by which clocks differ, and until a slice that is ready was looked at
+SLACK = 20.0
+
+
+class Broken(Protocol):
+    def __call__(self, rule: str, job: str, text: str) -> NoReturn: ...
+
+
+class Budgets:
+    def __init__(self, world: World, jobs: Mapping[str, Job], broken: Broken) -> None:
+        self.world, self.jobs, self.broken = world, jobs, broken
+        self.blind = 0.0  #: seconds in which no backend could do anything
+
+    def committed(self, before: Job, job: Job, event: Event) -> None:
+        limit = _limit(job)
+        if limit is None:
+            return
+        if event.kind is EventKind.SLICE_REQUESTED and job.slice:
+            needed = (job.slice.usd_per_hour or math.inf) * (OUT + WORTH) / 3600
+            if self._spent(job) + needed > limit + self._excuse(job):
+                text = f"asked for {job.slice.name} with ${limit - self._spent(job):.2f} left"
+                self.broken("I14", job.id, text)
+        short = job.then is State.FAILED and job.cause is Cause.BUDGET
+        left = limit - self._spent(job) - _burn(before) * OUT / 3600
+        if short and before.then is None and left > self._excuse(job):
+            text = f"stopped after ${self._spent(job):.2f} of ${limit:.2f}"
+            self.broken("I14", job.id, text)
+        if job.state.final:
+            self.kept(job)
+
+    def kept(self, job: Job) -> None:
+        limit = _limit(job)
+        if limit is None:
+            return
+        spent = self._spent(job)
+        if spent > limit + self._excuse(job):
+            self.broken("I14", job.id, f"billed for ${spent:.2f}, with a budget of ${limit:.2f}")
+
+    def _excuse(self, job: Job) -> float:
+        """What may be billed before anybody can tell."""
+        dearest = max((one.usd_per_hour or 0.0 for one in job.slices), default=0.0)
+        return dearest * (SLACK + self.blind) / 3600
+
+    def _spent(self, job: Job) -> float:
+        """What was truly billed: from ready to gone, whoever looked."""
+        rates = {one.name: one.usd_per_hour or 0.0 for one in job.slices}
+        now, total = self.world.sim.now, 0.0
+        for machine in self.world.of_job.get(job.id, ()):
+            end = min(now, machine.gone_at)
+            if machine.name in rates and machine.ready_at < end:
+                total += rates[machine.name] * (end - machine.ready_at) / 3600
+        return total
+
+
+def _limit(job: Job) -> float | None:
+    if job.spend_limit is not None:
+        return job.spend_limit / 1e6
+    return job.spec.budget.usd if job.spec.budget else None
+
+
+def _burn(job: Job) -> float:
+    return sum(one.usd_per_hour or 0.0 for one in job.slices if one.gone_at is None)

@@ -1,0 +1,70 @@
+"""I4: what is saved is never lost, nor gone on from when it holds wrong numbers; the record keeps to the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from tests.support.simulation.programs import Checkpoint, Run
+from tpujob.domain.events import Event
+from tpujob.domain.model import Attempt, Cause, Job
+
+_WRONG = (Cause.NONFINITE, Cause.BAD_HOST)
+
+
+class Checkpoints:
+    def __init__(self, jobs: dict[str, Job], broken: Callable[[str, str, str], NoReturn]) -> None:
+        self.jobs, self.broken = jobs, broken
+
+    def rolled_back(self, job_id: str, before: int, saved: Sequence[Checkpoint]) -> None:
+        """An attempt was told to stay before a step: some attempt's end says that this step was wrong, and nothing
+        that the record knows of was saved since."""
+        job = self.jobs[job_id]
+        blamed = [a.number for a in _judged(job) if a.verdict and a.verdict.step == before]
+        if not blamed:
+            self.broken("I4", job_id, f"sent back before step {before}, which nothing accuses")
+        given_up = {c.attempt for c in saved if c.step >= before and c.good}
+        later = [a for a in job.attempts if a.number in given_up and a.number > blamed[-1]]
+        for attempt in later:
+            if (attempt.progress.checkpoint or 0) >= before:
+                text = (
+                    f"sent back before step {before} again: attempt {attempt.number} had passed it"
+                )
+                self.broken("I4", job_id, text)
+
+    def resumed(self, run: Run, found: Checkpoint, saved: Sequence[Checkpoint]) -> None:
+        """An attempt goes on from the newest checkpoint that it may; from none that is known to be wrong."""
+        job = self.jobs.get(run.job)
+        if job is None:
+            return
+        if not found.good and run.listens:
+            for attempt in _judged(job):
+                step = attempt.verdict.step if attempt.verdict else None
+                if step is not None and found.attempt == attempt.number and step <= found.step:
+                    text = (
+                        f"goes on from step {found.step}; attempt {attempt.number} broke at {step}"
+                    )
+                    self.broken("I4", run.job, f"attempt {run.attempt} {text}")
+        newest = max((c.step for c in saved if c.good), default=0)
+        if found.good and found.step < newest:
+            text = f"resumes at step {found.step}, and {newest} was committed"
+            self.broken("I4", run.job, f"attempt {run.attempt} {text}")
+
+    def recorded(self, before: Job, job: Job, event: Event, saved: Sequence[Checkpoint]) -> None:
+        """The record's pointer moves forward within an attempt, and names what is committed."""
+        newest = job.attempt
+        if newest is None or newest.progress.checkpoint is None:
+            return
+        pointer = newest.progress.checkpoint
+        old = before.attempt
+        before_bad = newest.verdict is not None and pointer < (newest.verdict.step or 0)
+        back = old is not None and (old.progress.checkpoint or 0) > pointer
+        if old and old.number == newest.number and back and not before_bad:
+            text = f"its checkpoint went back from {old.progress.checkpoint} to {pointer}"
+            self.broken("I4", job.id, f"attempt {newest.number}: {text}")
+        if pointer > max((c.step for c in saved), default=0):
+            self.broken("I4", job.id, f"says that step {pointer} was saved, which never was")
+
+
+def _judged(job: Job) -> list[Attempt]:
+    return [a for a in job.attempts if a.verdict is not None and a.cause in _WRONG]

@@ -1,0 +1,186 @@
+"""The Slices port: Google's real rules, and its worst moods."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+
+from tests.support.simulation.faults import SliceFaults
+from tests.support.simulation.machines import Machine
+from tests.support.simulation.world import World
+from tpujob.domain.hardware.accelerators import find
+from tpujob.domain.model import Cause, Slice
+from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
+from tpujob.engine.slice_cache import LAG
+from tpujob.errors import Refused, Transient
+from tpujob.ports import Owned, SliceSurvey
+
+
+class Cloud:
+    """The Slices port."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.sim, self.effect = world, world.sim, world.effects
+        self.faults = SliceFaults(world)
+        self.surveys = world.sim.random("surveys")
+
+    def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
+        try:
+            seen = self.effect(
+                "look", slice.name, lambda: self._look(slice), timeout=timeout,
+                before="look_unknown", after="look_unknown",
+            )  # fmt: skip
+        except Transient as error:
+            seen = Unknown(str(error))
+        self.world.monitor.looked(slice, seen)
+        return seen
+
+    def _look(self, slice: Slice) -> SliceSeen:
+        self.world.cloud_outage.check("look")
+        now, machine = self.sim.now, self.world.machines.get(slice.name)
+        if machine is None or now < machine.listed_at:
+            return Absent()
+        if machine.absent[0] <= now < machine.absent[1]:
+            return Absent()
+        # never twice on end: that it is missing at two looks, far enough apart, is what counts as gone
+        lags = machine.found and machine.absent[1] + 300 <= now < machine.deleting_at
+        if self.effect.hits("look_absent") and lags:
+            machine.found, machine.absent = False, (now, now + self.effect.random.uniform(1, 40))
+            return Absent()
+        machine.found = True
+        return self._present(machine, now)
+
+    def _present(self, machine: Machine, now: float) -> Present:
+        state = machine.state(now)
+        cause = Cause.STOCKOUT if state is SliceState.FAILED else None
+        suspending = state is SliceState.PREEMPTED and machine.suspending(now)
+        return Present(
+            state,
+            machine.endpoints() if state is SliceState.READY else (),
+            "There is no more capacity in the zone" if cause else "",
+            cause,
+            suspending=suspending,
+        )
+
+    def survey(self, zones: Collection[str], *, timeout: float) -> SliceSurvey:
+        try:
+            return self.effect(
+                "survey", ",".join(zones), lambda: self._survey(zones), timeout=timeout,
+                before="look_unknown", after="look_unknown",
+            )  # fmt: skip
+        except Transient as error:
+            return SliceSurvey({}, dict.fromkeys(zones, str(error)), 1)
+
+    def _survey(self, zones: Collection[str]) -> SliceSurvey:
+        """Late, and not whole: a zone is missed, a slice is left out, or shown without one of its nodes."""
+        self.world.cloud_outage.check("survey")
+        hit, chance, at = self.effect.hits, self.surveys, self.sim.now
+        if hit("survey_lags"):
+            at -= chance.uniform(5, LAG - 10)
+        misses, torn = hit("survey_misses"), hit("survey_torn")
+        missed = {zone for zone in zones if misses and chance.random() < 0.4}
+        seen: dict[str, SliceSeen] = {}
+        machines = [*self.world.machines.values(), *self.world.past[-20:]]
+        for machine in machines:
+            there = machine.ours and machine.zone in zones and machine.zone not in missed
+            listed = max(machine.created, machine.listed_at) <= at < machine.gone_at
+            left_out = misses and chance.random() < 0.4
+            left_out |= machine.left_out[0] <= at < machine.left_out[1]
+            split = torn and chance.random() < 0.5
+            split |= machine.torn[0] <= at < machine.torn[1]
+            if there and listed and not left_out:
+                seen[machine.name] = self._listed(machine, at, torn=split)
+        return SliceSurvey(seen, dict.fromkeys(missed, "503 the zone could not be reached"), 2)
+
+    def _listed(self, machine: Machine, at: float, *, torn: bool) -> Present:
+        if torn:
+            return Present(SliceState.PREEMPTED, detail="node 1 of 2 is not there any more")
+        return self._present(machine, at)
+
+    def create(
+        self, slice: Slice, *, job_id: str, public_key: str, timeout: float, user: str = ""
+    ) -> None:
+        self.effect(
+            "create", slice.name, lambda: self._create(slice, job_id), timeout=timeout,
+            before="cloud_before", after="cloud_after",
+        )  # fmt: skip
+
+    def _create(self, slice: Slice, job_id: str) -> None:
+        world, now, fate = self.world, self.sim.now, self.world.fate
+        world.cloud_outage.check("create")
+        world.monitor.creating(slice, job_id)
+        if slice.name in world.machines:
+            return
+        cause = world.refusal(slice)
+        if cause:
+            self.effect.counts.add(cause.lower())
+            world.monitor.refused(slice)
+            self.sim.note(f"create {slice.name} -> {cause}")
+            scope = "region" if cause == "QUOTA" else "zone"
+            raise Refused(f"no {slice.type} in {slice.zone}", cause=cause, scope=scope)
+        waits = now + (fate.uniform(60, 3600) if world.hit("waits") else 0.0)
+        machine = Machine(
+            slice.name, slice.zone, job_id, slice.k, find(slice.type).hosts, now,
+            nameless=world.hit("nameless"),
+            listed_at=now + (fate.uniform(1, 40) if world.hit("late_listing") else 0.0),
+            waits_until=waits, ready_at=waits + fate.uniform(5, 240),
+        )  # fmt: skip
+        machine.idle_since = machine.ready_at
+        if world.hit("request_fails"):
+            machine.fails_at, machine.ready_at = machine.ready_at, math.inf
+        world.add(machine)
+        self.sim.note(f"created {slice.name}")
+        self.faults.begin(machine)
+        world.monitor.created(machine)
+
+    def delete(
+        self,
+        slice: Slice,
+        *,
+        timeout: float,
+        even_suspending: bool = False,
+        seen: Present | None = None,
+    ) -> None:
+        self.effect(
+            "delete", slice.name, lambda: self._delete(slice, even_suspending), timeout=timeout,
+            before="cloud_before", after="cloud_after",
+        )  # fmt: skip
+
+    def _delete(self, slice: Slice, even_suspending: bool) -> None:
+        world, now = self.world, self.sim.now
+        world.cloud_outage.check("delete")
+        world.monitor.deleting(slice)
+        machine = world.machines.get(slice.name)
+        if machine is None or now >= machine.deleting_at:
+            return
+        if machine.suspending(now):
+            if not even_suspending:
+                raise Transient(f"{slice.name} is being suspended")
+            world.monitor.forcing(machine)
+        self.sim.note(f"deleting {slice.name}")
+        if machine.survives:
+            machine.survives -= 1
+            machine.absent = (now, now + 40.0)
+            return
+        if world.hit("delete_fails"):
+            return  # accepted; the operation fails later, and the slice stays as it is
+        machine.deleting_at = now
+        for program in machine.running(now):
+            program.end(now, -15, "deleted")
+        stuck = world.hit("stuck_delete")
+        pause = world.fate.uniform(600, 3000) if stuck else world.fate.uniform(3, 90)
+        self.sim.after(pause, lambda: world.vanish(machine))
+
+    def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
+        return self.effect(
+            "list", ",".join(zones), lambda: self._list(zones), timeout=timeout,
+            before="cloud_before", after="cloud_after",
+        )  # fmt: skip
+
+    def _list(self, zones: Sequence[str]) -> list[Owned]:
+        self.world.cloud_outage.check("list")
+        return [
+            Owned(m.name, m.zone, m.job, m.created, suspending=m.suspending(self.sim.now))
+            for m in self.world.machines.values()
+            if m.ours and m.zone in zones and self.sim.now >= m.listed_at
+        ]

@@ -1,0 +1,54 @@
+"""The Copies port: one object a round, each of which may be lost, late or the last that its caller does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from tests.support.simulation.bucket import Bucket
+from tests.support.world import CopiesOfBucket, Faults
+from tpujob.domain.copies import Copy, CopyProgress
+from tpujob.domain.events import Event, EventKind
+from tpujob.domain.hardware.accelerators import region_of
+from tpujob.domain.model import Job
+
+
+class Copies(CopiesOfBucket):
+    def __init__(self, bucket: Bucket) -> None:
+        super().__init__(bucket, Faults())
+        self.in_simulation = bucket
+
+    def advance(self, copy: Copy, *, timeout: float) -> CopyProgress:
+        def do() -> CopyProgress:
+            self.in_simulation.outage.check("copy an object")
+            return CopiesOfBucket.advance(self, copy, timeout=timeout)
+
+        effect = self.in_simulation.effect
+        return effect("copy", copy.id, do, timeout=timeout, before="blobs", after="blobs")
+
+    def lacks(self, source: str, target: str) -> list[str]:
+        """Names of the objects of the source that are not at the target."""
+        there = self._below(target)
+        return [name for name, data in self._below(source).items() if there.get(name) != data]
+
+
+class Arrivals:
+    """I15: what a job reads is in the region of a slice before that is asked for, and nothing of it moves twice."""
+
+    def __init__(self, copies: Copies, broken: Callable[[str, str, str], NoReturn]) -> None:
+        self._copies, self._broken = copies, broken
+
+    def committed(self, job: Job, event: Event) -> None:
+        if event.kind is not EventKind.SLICE_REQUESTED or job.slice is None:
+            return
+        region = region_of(job.slice.zone)
+        for one in job.data:
+            target = one.at.get(region, one.base)
+            missing = self._copies.lacks(one.base, target) if target != one.base else []
+            if missing:
+                text = (
+                    f"a slice in {region} was asked for before {missing[0]} of {one.name} was there"
+                )
+                self._broken("I15", job.id, text)
+        if len(self._copies.made) > len(set(self._copies.made)):
+            self._broken("I15", job.id, f"copied twice: {self._copies.made}")

@@ -1,0 +1,128 @@
+"""Faults of slices: preemption, repair, people who delete things, broken networks, dying hosts and agents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from tests.support.simulation.effects import HOUR
+from tests.support.simulation.machines import Machine
+from tests.support.simulation.world import World
+
+
+class SliceFaults:
+    def __init__(self, world: World) -> None:
+        self.world, self.sim = world, world.sim
+        self.fate = world.sim.random(
+            "mishaps"
+        )  # another name would make another history of every seed
+        self.suspends = world.sim.random("suspends")
+
+    def begin(self, machine: Machine) -> None:
+        """From now on they happen to it, each at its rate for an hour."""
+        for fault, do in (
+            ("preempt", self.preempt),
+            ("repair", self.repair),
+            ("human", self.human),
+            ("reports_blocked", self.block),
+            ("ssh_down", self.down),
+            ("host_dies", self.kill_host),
+            ("agent_dies", self.kill_agent),
+        ):
+            self._fated(machine, fault, do)
+
+    def _fated(
+        self,
+        machine: Machine,
+        fault: str,
+        do: Callable[[Machine], None],
+    ) -> None:
+        rate = self.world.rate(fault)
+        pause = self.fate.expovariate(rate / HOUR) if rate else math.inf
+
+        def happen() -> None:
+            if machine.gone_at == math.inf and not self.world.effects.calm:
+                self.world.effects.counts.add(fault)
+                self.sim.note(f"{fault} {machine.name}")
+                do(machine)
+                self.world.stirred(machine.job)
+
+        if pause < 1e7:
+            self.sim.after(pause, happen)
+
+    def preempt(self, machine: Machine) -> None:
+        now = self.sim.now
+        if now < machine.ready_at or now >= machine.dead_at or now >= machine.fails_at:
+            if now < machine.ready_at:
+                machine.ready_at = machine.dead_at = math.inf
+                machine.shown_at = now
+            return
+        silent = self.fate.random() < min(0.6, self.world.rate("preempt_silent"))
+        machine.told_at = now
+        machine.dead_at = now + (0.0 if silent else 30.0)
+        machine.shown_at = math.inf if silent else machine.dead_at + self.fate.uniform(0, 120)
+        if machine.shown_at < math.inf:
+            self.sim.at(machine.shown_at, lambda: self.world.stirred(machine.job))
+        self._suspend(machine)
+        saved_at = now + 1 + self.fate.uniform(0.5, 40)
+        for program in machine.running(now):
+            program.died_at = machine.dead_at
+            run = program.run
+            if silent:
+                continue
+            program.told_at = now + self.fate.uniform(0, 1)
+            if run.begins < saved_at < min(machine.dead_at, run.hangs, run.spoils):
+                program.end(saved_at, 75, "preempted")
+                program.saved_in = saved_at - program.told_at
+
+    def _suspend(self, machine: Machine) -> None:
+        """From when it is shown to be lost: mostly for a while, at times for longer than anybody waits."""
+        if self.world.drawn(self.suspends, "suspending", count=True):
+            longest = 3000.0 if self.suspends.random() < 0.1 else 400.0
+            machine.suspended_at = machine.shown_at + self.suspends.uniform(20, longest)
+
+    def repair(self, machine: Machine) -> None:
+        if self.fate.random() < 0.5:
+            machine.repair = (self.sim.now, self.sim.now + self.fate.uniform(10, 300))
+
+    def human(self, machine: Machine) -> None:
+        now = self.sim.now
+        for program in machine.running(now):
+            program.died_at = now
+        if self.fate.random() < 0.5:
+            machine.stopped_at = now
+        else:
+            machine.deleting_at = min(now, machine.deleting_at)
+            machine.dead_at = min(now, machine.dead_at)
+            self.sim.after(self.fate.uniform(5, 60), lambda: self.world.vanish(machine))
+
+    def block(self, machine: Machine) -> None:
+        """Reports stay away, for less than what counts as lost by itself, also where the hosts stand still after it."""
+        now = self.sim.now
+        if not machine.blocked or now > machine.blocked[-1][1] + 60:
+            machine.blocked.append((now, now + self.fate.uniform(20, 1250)))
+        self._fated(machine, "reports_blocked", self.block)
+
+    def down(self, machine: Machine) -> None:
+        host = self.fate.randrange(machine.hosts)
+        machine.down[host] = self.sim.now + self.fate.uniform(5, 600)
+        self._fated(machine, "ssh_down", self.down)
+
+    def kill_host(self, machine: Machine) -> None:
+        """One of several, while the cloud goes on to call the slice ready. The others wait for it, or fail."""
+        now, host = self.sim.now, self.fate.randrange(machine.hosts)
+        machine.lost[host] = now
+        waits = self.fate.random() < 0.5
+        for program in machine.running(now):
+            if program.host == host:
+                program.died_at = now
+            elif not waits:
+                program.end(now + self.fate.uniform(5, 120), 76)
+            else:
+                program.exit_at = math.inf
+
+    def kill_agent(self, machine: Machine) -> None:
+        """Its host and its program live on."""
+        for program in machine.running(self.sim.now):
+            if program.host == 0:
+                program.silent_at = min(program.silent_at, self.sim.now)

@@ -1,0 +1,99 @@
+"""What is asked of the cloud, and who is suspected: circuits (I8), accusations (I5), how long condemned slices stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from tests.support.simulation.world import World
+from tpujob.domain.events import Event, EventKind, ReleaseStarted
+from tpujob.domain.failures.host_reputation import HALF_LIFE, NAMED
+from tpujob.domain.model import Cause, Job, Slice, Suspect
+
+#: seconds: the first wait after a refusal, what it grows to, and how long one that asks is waited for
+BACKOFF = {Cause.STOCKOUT: (15.0, 600.0), Cause.QUOTA: (60.0, 900.0)}
+PROBE = 120.0
+
+
+class Offers:
+    """I8: what each backend knows to be refused is asked for by one job at a time, and ever more rarely."""
+
+    def __init__(self, broken: Callable[[str, str, str], NoReturn]) -> None:
+        self.broken = broken
+        #: (backend, offer) -> [refusals in a row, when the last was noted, when it was last asked for]
+        self.refused: dict[tuple[str, str], list[float]] = {}
+
+    def committed(self, who: str, before: Job, job: Job, event: Event) -> None:
+        slice = job.slice or before.slice
+        if slice is None:
+            return
+        key = (who, f"{slice.zone}/{slice.type}")
+        if event.kind is EventKind.SLICE_REQUESTED:
+            self._asked(key, job, slice, event.at)
+        elif isinstance(event.payload, ReleaseStarted) and event.payload.refused is Cause.STOCKOUT:
+            self._refused(key, slice, event.at)
+
+    def granted(self, who: str, slice: Slice) -> None:
+        self.refused.pop((who, f"{slice.zone}/{slice.type}"), None)
+
+    def answered(self, who: str, slice: Slice) -> None:
+        """Nobody else waits for what this backend hears of that offer."""
+        known = self.refused.get((who, f"{slice.zone}/{slice.type}"))
+        if known:
+            known[2] = 0.0
+
+    def _refused(self, key: tuple[str, str], slice: Slice, at: float) -> None:
+        known = self.refused.get(key)
+        if known is None:
+            self.refused[key] = [1, at, 0.0]
+        elif slice.requested_at > known[1]:  # else it was out already when that was told
+            self.refused[key] = [known[0] + 1, at, 0.0]
+
+    def _asked(self, key: tuple[str, str], job: Job, slice: Slice, at: float) -> None:
+        known = self.refused.get(key)
+        if known is None:
+            return
+        first, most = BACKOFF[Cause.STOCKOUT]
+        wait = 0.75 * min(most, first * 2 ** (known[0] - 1))
+        if at < known[1] + wait - 2:
+            text = f"{slice.zone} was asked {at - known[1]:.0f} s after refusal {known[0]:.0f}"
+            self.broken("I8", job.id, f"{text}, by the backend that was told")
+        if at < known[2] + PROBE - 2:
+            self.broken("I8", job.id, f"{slice.zone} was asked while another job asked for all")
+        known[2] = at
+
+
+class Accusations:
+    """I5 of machines: only one that broke a number, or was beside it, is suspected, and once for each time."""
+
+    def __init__(self, world: World, broken: Callable[[str, str, str], NoReturn]) -> None:
+        self.world, self.broken = world, broken
+        self.held: dict[str, dict[str, float]] = {}  #: machine -> occasion -> weight
+
+    def made(
+        self, physicals: tuple[str, ...], reason: str, weight: float, stored: list[Suspect]
+    ) -> None:
+        occasion = " ".join(reason.split(":")[0].split())  #: `job 000001 attempt 2`
+        _, job, _, attempt = occasion.split()
+        broke = self._broke(job, int(attempt))
+        if broke is None or broke not in physicals:
+            text = (
+                f"{', '.join(physicals)} suspected for attempt {attempt}, in which it did nothing"
+            )
+            self.broken("I5", job, text)
+        if len(physicals) > 1 and weight >= NAMED:
+            self.broken("I5", job, f"all of {', '.join(physicals)} called bad, and one was")
+        for physical in physicals:
+            self.held.setdefault(physical, {}).setdefault(occasion, weight)
+        for suspect in stored:
+            allowed = sum(self.held.get(suspect.physical, {}).values())
+            if suspect.score > allowed + 1e-6:
+                text = f"{suspect.physical} counts {suspect.score:.2f}, and did {allowed:.2f}"
+                self.broken("I5", job, f"{text} (half of it fades in {HALF_LIFE / 86400:.0f} days)")
+
+    def _broke(self, job: str, attempt: int) -> str | None:
+        for machine in self.world.of_job.get(job, []):
+            run = machine.run_of(attempt)
+            if run and run.culprit >= 0:
+                return machine.physical[run.culprit]
+        return None

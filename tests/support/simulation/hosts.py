@@ -1,0 +1,116 @@
+"""The Hosts port: what the agent's `start` and `stop` do, over SSH."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from tests.support.simulation.machines import Machine
+from tests.support.simulation.programs import key_for
+from tests.support.simulation.sim import Violation
+from tests.support.simulation.world import World
+from tpujob.domain.actions import HostPlan
+from tpujob.domain.model import Slice
+from tpujob.errors import Refused, Transient
+from tpujob.ports import Listening
+
+
+class Hosts:
+    """The Hosts port: what the agent's `start` and `stop` do, over SSH."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.sim, self.effect = world, world.sim, world.effects
+
+    def public_key(self, slice: Slice) -> str:
+        return f"ssh-ed25519 KEY-{slice.name}"
+
+    def key(self, purpose: Sequence[str]) -> str:
+        self.sim.check_alive()
+        return key_for(*purpose)
+
+    def listen(
+        self, slice: Slice, host: int, *, job: str, attempt: int, timeout: float
+    ) -> Listening:
+        raise Transient("nobody follows programs that are only imagined")
+
+    def forget(self, slice: Slice) -> None:
+        self.sim.check_alive()
+
+    def kept(self) -> list[str]:
+        self.sim.check_alive()
+        return []
+
+    def _left(self, until: float, timeout: float) -> float:
+        if timeout > 0 and until <= self.sim.now:
+            raise Transient("deadline exceeded")
+        return min(timeout, until - self.sim.now)
+
+    def _reach(self, slice: Slice, host: int) -> Machine:
+        machine = self.world.machines.get(slice.name)
+        now = self.sim.now
+        if machine is None or not machine.reachable(host, now):
+            raise Transient(f"host {host}: no route to host")
+        return machine
+
+    def alive(self, slice: Slice, *, timeout: float) -> frozenset[int]:
+        def do() -> frozenset[int]:
+            machine = self.world.machines.get(slice.name)
+            hosts = range(machine.hosts if machine else 0)
+            return frozenset(h for h in hosts if machine and machine.reachable(h, self.sim.now))
+
+        return self.effect("alive", slice.name, do, timeout=timeout)
+
+    def abandoned(
+        self, slice: Slice, hosts: Collection[int], *, job: str, attempt: int, timeout: float
+    ) -> frozenset[int]:
+        """None: agents that are silent here hang, or may not write."""
+        return frozenset()
+
+    def start(self, slice: Slice, plans: Sequence[HostPlan], *, timeout: float) -> None:
+        until = self.sim.now + timeout
+        if [p.host for p in plans] != list(range(len(slice.endpoints))):
+            text = f"started on hosts {[p.host for p in plans]} of {len(slice.endpoints)}"
+            raise Violation("I3", slice.name, text)
+        for step in (self._reach, None):
+            for plan in plans:
+
+                def do(plan: HostPlan = plan, probe: object = step) -> None:
+                    machine = self._reach(slice, plan.host)
+                    if not probe:
+                        self._start(machine, plan)
+
+                self.effect(
+                    "probe" if step else "start", f"{slice.name}/{plan.host}", do,
+                    timeout=self._left(until, timeout),
+                    before="ssh_before", after="" if step else "ssh_after",
+                )  # fmt: skip
+
+    def _start(self, machine: Machine, plan: HostPlan) -> None:
+        now, attempt, host = self.sim.now, int(plan.document["attempt"]), plan.host
+        known = [r.programs[host] for r in machine.runs if host in r.programs]
+        if any(p.run.attempt == attempt for p in known):
+            return
+        if any(p.run.attempt > attempt for p in known):
+            raise Refused(f"attempt {attempt} is stale", cause="SETUP")
+        for old in (p for p in known if p.alive(now)):
+            self.world.monitor.stopping(machine, old, f"replaced by attempt {attempt}")
+            self.world.stop(old)
+        self.sim.note(f"started attempt {attempt} on {machine.name}/{host}")
+        self.world.begin(machine, plan)
+        self.world.stirred(machine.job)
+
+    def stop(self, slice: Slice, *, grace: float, discard: bool = False, timeout: float) -> None:
+        until = self.sim.now + timeout
+        for host in range(len(slice.endpoints)):
+
+            def do(host: int = host) -> None:
+                machine = self._reach(slice, host)
+                for program in [p for p in machine.running(self.sim.now) if p.host == host]:
+                    self.world.monitor.stopping(machine, program, "stopped")
+                    self.sim.note(f"stopped {machine.name}/{host}")
+                    self.world.stop(program)
+
+            self.effect(
+                "stop", f"{slice.name}/{host}", do,
+                timeout=self._left(until, timeout),
+                before="ssh_before", after="ssh_after",
+            )  # fmt: skip

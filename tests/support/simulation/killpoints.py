@@ -1,0 +1,55 @@
+"""Every kill point of a story: it is told once, its effects are counted, then killed before and after each of them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from tests.support.simulation.scenarios import SCENARIOS, tell
+from tests.support.simulation.sim import Violation
+
+
+@dataclass(frozen=True)
+class Point:
+    scenario: str
+    effect: int
+    what: str  #: `before`, `after`: a kill; `pause`: a long one; `cancel`: a user's
+
+    def play(self) -> Violation | None:
+        scenario = SCENARIOS[self.scenario]
+        logging.disable(logging.CRITICAL)
+        try:
+            if self.what == "cancel":
+                tell(scenario, cancel_at=self.effect)
+            else:
+                tell(scenario, strike_at=(self.effect, self.what))
+        except Violation as error:
+            return error
+        finally:
+            logging.disable(logging.NOTSET)
+        return None
+
+    def command(self) -> str:
+        return f"python -m tests.support.simulation --point '{self.scenario}:{self.effect}:{self.what}'"
+
+
+def points(scenario: str) -> list[Point]:
+    """All of them. Between two effects that change something, one kill is as good as another; but not one pause, where
+    another backend goes on in the meantime: what was seen before it is old after it."""
+    told, alone = tell(SCENARIOS[scenario]).effects, SCENARIOS[scenario].backends == 1
+    pauses = told.writes if alone else range(1, told.counts.effects + 1)
+    return [
+        *(Point(scenario, e, what) for e in told.writes for what in ("before", "after", "cancel")),
+        *(Point(scenario, e, "pause") for e in pauses),
+    ]
+
+
+def some(scenario: str, most: int) -> list[Point]:
+    """All, or that many, evenly spread."""
+    every = points(scenario)
+    return [every[i * len(every) // most] for i in range(most)] if len(every) > most else every
+
+
+def parse(text: str) -> Point:
+    scenario, effect, what = text.rsplit(":", 2)
+    return Point(scenario, int(effect), what)

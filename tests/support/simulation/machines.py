@@ -1,0 +1,125 @@
+"""The ledger of slices: what is truly there, which the code under test sees only through its ports."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from tests.support.simulation.programs import Program, Run
+from tpujob.domain.decide.active import LAUNCH_HEARD
+from tpujob.domain.failures.stall import QUIET
+from tpujob.domain.model import Endpoint
+from tpujob.domain.observations import SliceState
+
+
+@dataclass(eq=False)
+class Machine:
+    """One slice, as the cloud has it."""
+
+    name: str
+    zone: str
+    job: str
+    k: int
+    hosts: int
+    created: float
+    ours: bool = True
+    physical: tuple[str, ...] = ()  #: the machine below each host
+    nameless: bool = False  #: the metadata server does not tell them
+    listed_at: float = 0.0  #: lists lag until then
+    waits_until: float = 0.0
+    ready_at: float = 0.0
+    fails_at: float = math.inf
+    told_at: float = math.inf  #: a preemption's notice
+    dead_at: float = math.inf  #: its hosts are gone
+    shown_at: float = math.inf  #: the API says so
+    suspended_at: float = 0.0  #: until then the cloud is suspending it
+    stopped_at: float = math.inf  #: by a person
+    repair: tuple[float, float] = (math.inf, math.inf)
+    absent: tuple[float, float] = (0.0, 0.0)  #: looks at it miss it
+    left_out: tuple[float, float] = (0.0, 0.0)  #: lists of all slices miss it
+    torn: tuple[float, float] = (0.0, 0.0)  #: they show it without one of its nodes
+    found: bool = False  #: seen since they did
+    survives: int = 0  #: so many deletions are accepted and fail, while looks miss it for a moment
+    deleting_at: float = math.inf
+    gone_at: float = math.inf
+    down: dict[int, float] = field(default_factory=dict)  #: host -> unreachable over SSH until
+    lost: dict[int, float] = field(default_factory=dict)  #: host -> dead since, for ever
+    blocked: list[tuple[float, float]] = field(default_factory=list)  #: no report gets through
+    runs: list[Run] = field(default_factory=list)
+    idle_since: float = 0.0
+    unclaimed_since: float | None = None
+
+    def up(self, now: float) -> bool:
+        """Its hosts live and are ready."""
+        return (
+            self.ready_at <= now < min(self.dead_at, self.gone_at, self.fails_at, self.stopped_at)
+        )
+
+    def reachable(self, host: int, now: float) -> bool:
+        """Over SSH."""
+        return (
+            self.up(now)
+            and host not in self.lost
+            and self.down.get(host, 0.0) <= now
+            and not self.repair[0] <= now < self.repair[1]
+        )
+
+    def state(self, now: float) -> SliceState:
+        if now >= self.deleting_at:
+            return SliceState.DELETING
+        if now >= self.stopped_at:
+            return SliceState.STOPPED
+        if now >= self.fails_at:
+            return SliceState.FAILED
+        if now >= self.shown_at:
+            return SliceState.PREEMPTED
+        if now < self.waits_until:
+            return SliceState.WAITING
+        if now < self.ready_at:
+            return SliceState.CREATING
+        return SliceState.REPAIRING if self.repair[0] <= now < self.repair[1] else SliceState.READY
+
+    def suspending(self, now: float) -> bool:
+        return self.shown_at <= now < min(self.suspended_at, self.deleting_at)
+
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        return tuple(Endpoint(i, f"10.0.{self.k}.{i}") for i in range(self.hosts))
+
+    @property
+    def run(self) -> Run | None:
+        """The newest that was begun on it."""
+        return self.runs[-1] if self.runs else None
+
+    def running(self, now: float) -> list[Program]:
+        return [p for run in self.runs for p in run.programs.values() if p.alive(now)]
+
+    def run_of(self, attempt: int) -> Run | None:
+        return next((r for r in self.runs if r.attempt == attempt), None)
+
+    def healthy(self, now: float, attempt: int) -> bool:
+        """Nothing that anybody could hold against this attempt has happened."""
+        run = self.run_of(attempt)
+        return (
+            run is not None
+            and self.up(now)
+            and not self.lost
+            and now < min(self.told_at, self.deleting_at)
+            and len(run.programs) == self.hosts
+            and now < min(run.hangs, run.spoils)
+            and all(p.alive(now) and now < p.silent_at for p in run.programs.values())
+            and not any(self._cut_off(p, now) for p in run.programs.values())
+            and not self._unheard(run, now)
+        )
+
+    def _unheard(self, run: Run, now: float) -> bool:
+        """Of one of its hosts there was no word in all the time in which one must come."""
+        launched = min(p.started for p in run.programs.values())
+        return now - launched > LAUNCH_HEARD and any(p.wrote < 0 for p in run.programs.values())
+
+    def _cut_off(self, program: Program, now: float) -> bool:
+        """Neither a report nor an answer over SSH: nobody can tell it from a dead one."""
+        program.run.advance(now)
+        unreachable = max(
+            self.down.get(program.host, 0.0), self.repair[1] if self.repair[0] <= now else 0.0
+        )
+        return unreachable > now - 60 and now - program.wrote > QUIET

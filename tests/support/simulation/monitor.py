@@ -1,0 +1,332 @@
+"""The invariants, checked at every commit and effect and once a virtual minute, from what the code cannot see."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from tests.support.money import assert_adds_up, assert_covers
+from tests.support.simulation.bounds import Bounds
+from tests.support.simulation.budgets import Budgets
+from tests.support.simulation.checkpoints import Checkpoints
+from tests.support.simulation.copies import Arrivals
+from tests.support.simulation.effects import HOUR
+from tests.support.simulation.hardware import Accusations, Offers
+from tests.support.simulation.machines import Machine
+from tests.support.simulation.programs import Program
+from tests.support.simulation.sim import Sim, Violation
+from tests.support.simulation.views import Views
+from tests.support.simulation.world import World
+from tpujob.domain import invariants
+from tpujob.domain.decide import SUSPENDED_WITHIN
+from tpujob.domain.events import AboutSlice, Event, EventKind
+from tpujob.domain.model import Cause, DesiredState, Job, Outcome, Slice, SliceRole, State
+from tpujob.domain.money import GROUPS
+from tpujob.domain.observations import Present, SliceSeen, SliceState, Unknown
+from tpujob.engine.orphans import GRACE
+from tpujob.ports import Lease, Store
+
+CANARY = "canary-3f9a1c"  #: in every job's environment; must never be told
+#: calls that change the cloud, for one job in one hour
+CALLS = 240
+#: slices of one job that are billed at once: the serving one, one that is condemned, and one that should be gone
+BILLED = 3
+
+_ENDS = (EventKind.ATTEMPT_ENDED, EventKind.ATTEMPT_RETRIED, EventKind.ATTEMPT_CONDEMNED)
+_USER = (
+    EventKind.CANCEL_REQUESTED,
+    EventKind.RELEASE_REQUESTED,
+    EventKind.CLEAN_REQUESTED,
+    EventKind.RESUME_REQUESTED,
+    EventKind.BUDGET_CHANGED,
+)
+
+
+class Monitor:
+    arrivals: Arrivals
+
+    def __init__(self, sim: Sim, world: World, store: Store) -> None:
+        self.sim, self.world, self.store = sim, world, store
+        world.monitor = self
+        self.jobs: dict[str, Job] = {}
+        self.first: dict[str, Job] = {}
+        self.keys: dict[str, str] = {}
+        self.removed_jobs: set[str] = set()
+        self.seen: dict[tuple[str, str], SliceSeen] = {}  #: (backend, slice) -> last look
+        self.calls: dict[str, list[float]] = {}
+        self.leases: dict[str, Lease] = {}  #: job -> the newest that was given
+        self.budgets = Budgets(world, self.jobs, self.broken)
+        self.bounds = Bounds(sim, world, self.jobs, self.broken, self.budgets)
+        self.checkpoints = Checkpoints(self.jobs, self.broken)
+        self.offers = Offers(self.broken)
+        self.accusations = Accusations(world, self.broken)
+        self.views = Views(world, self.broken)
+        self.rolled_back, self.resumed = self.checkpoints.rolled_back, self.checkpoints.resumed
+        self.attended = self.bounds.attended
+
+    def broken(self, rule: str, job: str, text: str) -> NoReturn:
+        self.sim.note(f"VIOLATION {rule} {job} {text}")
+        raise Violation(rule, job, text)
+
+    def _none(self, found: list[invariants.Broken]) -> None:
+        for one in found:
+            self.broken(one.rule, one.job, one.text)
+
+    # The store -------------------------------------------------------------------------------------------------------
+
+    def submitted(self, job: Job, key: str) -> None:
+        if self.keys.setdefault(key, job.id) != job.id:
+            self.broken("I7", job.id, f"the key {key} made job {self.keys[key]}, too")
+        if job.id not in self.jobs and job.id not in self.removed_jobs:
+            self.jobs[job.id] = self.first[job.id] = job
+            self.sim.note(f"submitted {job.id}")
+
+    def committed(self, job: Job, event: Event | None, expected: int, lease: Lease | None) -> None:
+        before = self.jobs[job.id]
+        if job.version == before.version:  # recognised as a repeat
+            return
+        assert event is not None
+        self.sim.note(
+            f"{job.id} v{job.version} {before.state}->{job.state} {event.kind}: {event.text}"
+        )
+        if before.version != expected:
+            self.broken(
+                "I6", job.id, f"decided on version {expected}, written over {before.version}"
+            )
+        if lease is not None and lease.owner != self._who():
+            self.broken("I6", job.id, f"{self._who()} wrote under the lease of {lease.owner}")
+        if lease is None and event.kind not in _USER:
+            self.broken("I6", job.id, f"{event.kind} was written without a lease")
+        self._none(invariants.of_step(before, job))
+        self._none(invariants.of_job(job))
+        if CANARY in f"{event.text} {event.payload} {job.message}":
+            self.broken("I11", job.id, "an event tells what is in the environment")
+        self.jobs[job.id] = job
+        for machine in self.world.of_job.get(job.id, ()):
+            self.world.settle(machine)
+        self.checkpoints.recorded(before, job, event, self.world.saved.get(job.id, ()))
+        self.offers.committed(self._who(), before, job, event)
+        self.arrivals.committed(job, event)
+        self._reasoned(before, job, event)
+        self.budgets.committed(before, job, event)
+        self.views.check(job)
+        if job.state.final:
+            self._history(job)
+
+    def removed(self, job_id: str) -> None:
+        job = self.jobs.pop(job_id, None)
+        self.removed_jobs.add(job_id)
+        if job and (job.wish is not DesiredState.CLEAN or not job.state.final):
+            self.broken("I7", job_id, f"its record was removed while it was {job.state}")
+        self.sim.note(f"{job_id} removed")
+
+    def _history(self, job: Job) -> None:
+        self._none(invariants.of_history(self.first[job.id], self.store.events(job.id), job))
+        self._accounted(job)
+
+    def _accounted(self, job: Job) -> None:
+        """X2: its time and its money are divided without a rest."""
+        try:
+            assert_covers(job, self.sim.now, slack=4.0)
+            for by in GROUPS:
+                assert_adds_up(job, self.sim.now, by)
+        except AssertionError as error:
+            self.broken("X2", job.id, f"its time or money does not add up: {error}")
+
+    def _who(self) -> str:
+        return self.sim.me.process.name if self.sim.me.process else ""
+
+    def _reasoned(self, before: Job, job: Job, event: Event) -> None:
+        """I5, I12: no healthy attempt is ended without a reason that the ledger confirms."""
+        attempt = before.attempt
+        if event.kind is EventKind.SLICE_GONE and isinstance(event.payload, AboutSlice):
+            self._gone(job, event.payload.slice)
+        if event.kind not in _ENDS or attempt is None or before.slice is None:
+            return
+        machine = self.world.machines.get(attempt.slice)
+        ended = job.attempts[attempt.number - 1]
+        self.bounds.ended(job.id)
+        programs = self._programs(attempt.slice, job.id, attempt.number)
+        if ended.outcome is Outcome.SUCCEEDED:
+            good = [p for p in programs if p.exit_code == 0 and p.exit_at <= self.sim.now]
+            if not good or len(good) < good[0].run.hosts:
+                self.broken("I5", job.id, "called a success before every host had exited with 0")
+            elif good[0].run.step(good[0].exit_at) < good[0].run.steps:
+                self.broken("I5", job.id, "called a success before its last step")
+            return
+        if ended.cause is Cause.PREFLIGHT and job.then is State.FAILED:
+            self.broken("I5", job.id, "failed for machines that are only suspected")
+        if (
+            machine
+            and machine.healthy(self.sim.now, attempt.number)
+            and before.wish is DesiredState.RUN
+        ):
+            self.broken("I5", job.id, f"a healthy attempt was ended: {event.text}")
+        # only what was seen counts: a slice that could not be looked at is no reason
+        seen = self.seen.get((self._who(), attempt.slice))
+        by_slice = ended.cause is Cause.PREEMPTED and ended.host is None
+        reported = any(p.told_at <= self.sim.now for p in programs)
+        if by_slice and isinstance(seen, Unknown) and not reported:
+            self.broken("I12", job.id, f"decided unseen: {event.text}")
+
+    def _gone(self, job: Job, name: str) -> None:
+        """I2: what is there is not called gone. (A request that was never ready may have been missed once; it has no
+        program, and is the sweep's.)"""
+        machine = self.world.machines.get(name)
+        was_ready = any(s.name == name and s.ready_at is not None for s in job.slices)
+        if machine and was_ready and self.sim.now < machine.deleting_at:
+            self.broken("I2", job.id, f"{name} is there, and was called gone")
+
+    def _programs(self, slice: str, job_id: str, attempt: int) -> list[Program]:
+        for machine in self.world.of_job.get(job_id, ()):
+            run = machine.run_of(attempt)
+            if machine.name == slice and run:
+                return list(run.programs.values())
+        return []
+
+    def stall(self, job_id: str) -> float:
+        """Seconds without progress that its spec allows."""
+        return float(self.jobs[job_id].spec.recovery.stall)
+
+    # The cloud -------------------------------------------------------------------------------------------------------
+
+    def looked(self, slice: Slice, seen: SliceSeen) -> None:
+        self.seen[self._who(), slice.name] = seen
+        if isinstance(seen, Present) and seen.state is SliceState.READY:
+            self.offers.granted(self._who(), slice)
+
+    def _call(self, job_id: str) -> None:
+        recent = [t for t in self.calls.get(job_id, []) if t > self.sim.now - HOUR]
+        self.calls[job_id] = [*recent, self.sim.now]
+        if len(recent) > CALLS:
+            self.broken("I8", job_id, f"{len(recent)} calls to the cloud in an hour")
+
+    def leased(self, lease: Lease | None) -> None:
+        if lease is not None:
+            self.leases[lease.job_id] = lease
+
+    def accused(self, physicals: tuple[str, ...], op: str, reason: str, weight: float) -> None:
+        self.accusations.made(physicals, reason, weight, self.store.reputation.suspects())
+
+    def _led(self, job_id: str, what: str) -> None:
+        """Whoever acts on a job holds its lease, and has not outlived it. Its clock may be off by a little."""
+        lease = self.leases.get(job_id)
+        if lease is None or lease.owner != self._who() or self.sim.now > lease.until + 5:
+            self.broken("I6", job_id, f"{self._who()}: {what} without the lease")
+
+    def creating(self, slice: Slice, job_id: str) -> None:
+        self._call(job_id)
+        self._led(job_id, f"create {slice.name}")
+        job = self.jobs.get(job_id)
+        if job is None or slice.name not in [s.name for s in job.slices]:
+            self.broken("I1", job_id, f"{slice.name} was asked for before that was written down")
+        wanted = job.slice
+        if slice.name not in self.world.machines and (
+            wanted is None or wanted.name != slice.name or job.state is not State.PROVISIONING
+        ):
+            self.broken("I1", job_id, f"{slice.name} was made while the job was {job.state}")
+
+    def refused(self, slice: Slice) -> None:
+        self.offers.answered(self._who(), slice)
+
+    def created(self, machine: Machine) -> None:
+        now = self.sim.now
+        others = [
+            m.name
+            for m in self.world.machines.values()
+            if m.job == machine.job and m is not machine and m.ours and now < m.deleting_at
+        ]  # fmt: skip
+        job = self.jobs.get(machine.job)
+        records = {s.name: s for s in job.slices} if job else {}
+        # where a delete was accepted and came to nothing, it is the sweep's
+        claimed = [records[n] for n in others if n in records and records[n].gone_at is None]
+        if any(s.role is SliceRole.SERVING for s in claimed):
+            self.broken("I1", machine.job, f"{machine.name} was made beside {', '.join(others)}")
+        if len(claimed) >= BILLED:
+            self.broken("I10", machine.job, f"{', '.join(others)} are billed beside it, too")
+
+    def deleting(self, slice: Slice) -> None:
+        if slice.k:  # not the sweep's
+            self._led(slice.name.split("-")[1], f"delete {slice.name}")
+        machine = self.world.machines.get(slice.name)
+        self._call(machine.job if machine else slice.name)
+        if machine is None or self.sim.now >= machine.deleting_at:
+            return
+        if not machine.ours:
+            self.broken("I1", "", f"{slice.name} is somebody else's, and was deleted")
+        job = self.jobs.get(machine.job)
+        record = next((s for s in job.slices if s.name == slice.name), None) if job else None
+        if record is None or record.gone_at is not None:
+            if self.sim.now - machine.created <= GRACE - 5:
+                self.broken("I2", machine.job, f"{slice.name} was swept within its grace")
+            return
+        assert job is not None
+        condemned = record.role is SliceRole.CONDEMNED
+        if not record.delete_reason or not (condemned or job.state is State.RELEASING):
+            self.broken("I5", job.id, f"{slice.name} was deleted while the job was {job.state}")
+
+    def forcing(self, machine: Machine) -> None:
+        """I13: what the cloud is suspending is given its time, as a forced deletion may leave it stuck."""
+        waited = self.sim.now - machine.shown_at
+        if waited < SUSPENDED_WITHIN - 1:
+            text = f"{machine.name} was deleted by force after {waited:.0f} s of being suspended"
+            self.broken("I13", machine.job, text)
+
+    # Programs --------------------------------------------------------------------------------------------------------
+
+    def started(self, machine: Machine, program: Program, document: Any) -> None:
+        now, run = self.sim.now, program.run
+        self._led(run.job, f"start attempt {run.attempt}")
+        job = self.jobs.get(run.job)
+        newest = job.attempt.number if job and job.attempt else 0
+        if run.attempt != newest:
+            self.broken("I3", run.job, f"attempt {run.attempt} was started after {newest}")
+        record = next((s for s in job.slices if s.name == machine.name), None) if job else None
+        if record is None or record.role is not SliceRole.SERVING:
+            self.broken("I3", run.job, f"was started on {machine.name}, which does not serve it")
+        for other in self.world.of_job[run.job]:
+            for running in other.running(now):
+                if other is not machine or running.run.attempt != run.attempt:
+                    if other is machine and running.host != program.host:
+                        continue  # its own host is about to be told
+                    text = f"was started on {machine.name} while attempt {running.run.attempt}"
+                    self.broken("I3", run.job, f"{text} runs on {other.name}")
+
+    def stopping(self, machine: Machine, program: Program, why: str) -> None:
+        run = program.run
+        job = self.jobs.get(run.job)
+        if job is None or job.attempt is None:
+            return
+        attempt = job.attempts[run.attempt - 1]
+        if (
+            attempt.outcome is None
+            and job.wish is DesiredState.RUN
+            and machine.healthy(self.sim.now, run.attempt)
+        ):
+            self.broken("I5", job.id, f"attempt {run.attempt} runs well, and was {why}")
+
+    # The end ---------------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """L1: after the faults, everything has come to its end and nothing is left."""
+        for job_id, job in self.jobs.items():
+            stored = self.store.get(job_id)
+            if stored != job:
+                self.broken("I6", job_id, "its record is not what was last written")
+            self._history(job)
+            self.budgets.kept(job)
+            if not job.state.final and not self._goes_on(job):
+                self.broken("L1", job_id, f"still {job.state}: {job.message}")
+        going = [j.slice.name for j in self.jobs.values() if not j.state.final and j.slice]
+        left = [m.name for m in self.world.machines.values() if m.ours and m.name not in going]
+        if left:
+            self.broken("I2", "", f"{', '.join(left)} are left when every job has ended")
+        for key, job_id in self.keys.items():
+            if job_id not in self.jobs and job_id not in self.removed_jobs:
+                self.broken("I7", job_id, f"the submit {key} was acknowledged, and is lost")
+
+    def _goes_on(self, job: Job) -> bool:
+        """It has much to do yet, and does it."""
+        attempt = job.attempt
+        machine = self.world.machines.get(attempt.slice) if attempt else None
+        healthy = attempt and machine and machine.healthy(self.sim.now, attempt.number)
+        return bool(healthy and job.state is State.RUNNING)

@@ -1,0 +1,198 @@
+"""What is to become of a run, drawn when its last host starts: it ends well, crashes, hangs, or its numbers break."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.support.simulation.programs import EVERY, STEP, Program, Run
+
+if TYPE_CHECKING:
+    from tests.support.simulation.world import World
+
+#: seconds within which a broken number shows: the program's own replay, or a line of output
+SHOWS = (1.0, 45.0)
+MEMORY = ("MemoryError",)
+BUSY = ("RuntimeError: The TPU is already in use by process 4711",)
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a job's program is: the same in every attempt."""
+
+    steps: int = 30
+    contract: bool = True
+    listens: bool = True  #: it stays before the step that it is told
+    maths: int = 0  #: its numbers break at this step wherever it runs; 0: they do not
+    tells_step: bool = True  #: the line that tells of it names the step
+
+
+def draw(random: Random, lengths: tuple[int, ...], maths: float) -> Work:
+    steps = int(random.choice(lengths) / STEP)
+    breaks = random.randint(2, steps) if random.random() < maths else 0
+    contract = random.random() < 0.5
+    listens = contract or random.random() < 0.5
+    return Work(steps, contract, listens, breaks, random.random() < 0.8)
+
+
+def plan(world: World, run: Run, work: Work) -> None:
+    """Give the run its future. What comes first holds."""
+    fate = world.sim.random(f"{run.job}:{run.attempt}:fate")
+    run.begins = max(p.running_at for p in run.programs.values())
+    run.compiles = fate.choice([0.0, 20.0, 20.0, 120.0, 900.0])
+    left = max(1, run.steps - run.resumed)
+    _pause(world, run, fate, left * STEP)
+    ends = run.when(left * STEP)
+    first = min(left * STEP, 1800.0)
+    whens = {
+        "crash": run.when(fate.uniform(0, first)),
+        "hang": run.when(fate.uniform(-run.compiles, first)),
+        "left_behind": ends,
+        "bad_host": run.when(fate.uniform(STEP, max(2 * STEP, first))),
+        "flip": run.when(fate.uniform(STEP, max(2 * STEP, first))),
+    }
+    hits = {name for name in ("crash", "hang", "left_behind", "flip") if world.drawn(fate, name)}
+    if set(world.machines[run.slice].physical) & world.bad:
+        hits.add("bad_host")
+    if run.tainted:
+        hits.add("tainted")
+        whens["tainted"] = run.when(STEP)
+    if work.maths > run.resumed:
+        hits.add("maths")
+        whens["maths"] = run.when((work.maths - run.resumed) * STEP)
+    what = min(hits, key=lambda name: (whens[name], name), default="")
+    for program in run.programs.values():
+        _over(program, ends + fate.uniform(0, 2), 0)
+    if what and whens[what] <= ends:
+        if what not in ("maths", "tainted"):
+            world.effects.counts.add(what)
+        _DO[what](world, run, work, fate, whens[what])
+    if not run.contract and fate.random() < 0.3:
+        run.quiet_host = fate.randrange(run.hosts)
+
+
+def _pause(world: World, run: Run, fate: Random, length: float) -> None:
+    """A long evaluation, a slow checkpoint; or a host that is frozen and thaws."""
+    if not world.drawn(fate, "pause_of_program"):
+        return
+    run.frozen = fate.random() < 0.5
+    begin = run.begins + run.compiles + fate.uniform(0.1, min(length, 3600.0))
+    stall = world.monitor.stall(run.job)
+    run.pause = (
+        begin,
+        begin + (fate.uniform(30, 285) if run.frozen else fate.uniform(0.1, 0.7) * stall),
+    )
+
+
+def _over(program: Program, at: float, code: int, *, cause: str = "", error: str = "") -> None:
+    program.exit_at, program.exit_code, program.cause, program.error = at, code, cause, error
+
+
+def _crash(world: World, run: Run, work: Work, fate: Random, at: float) -> None:
+    culprit = fate.randrange(run.hosts)
+    kind = fate.choice(["crash", "crash", "crash", "memory", "busy"])
+    code = fate.choice([1, 1, 70, -11, 78 if fate.random() < 0.2 else 1])
+    waits = fate.random() < 0.3
+    for program in run.programs.values():
+        if program.host == culprit:
+            _over(program, at, code if kind == "crash" else 1)
+            program.lines = {"memory": MEMORY, "busy": BUSY}.get(kind, ())
+        else:
+            _over(program, math.inf if waits else at + 5, 76)
+
+
+def _hang(world: World, run: Run, work: Work, fate: Random, at: float) -> None:
+    """In a collective: nobody goes on, nobody ends."""
+    run.hangs = max(run.begins, at)
+    for program in run.programs.values():
+        _over(program, math.inf, 0)
+
+
+def _left_behind(world: World, run: Run, work: Work, fate: Random, at: float) -> None:
+    """One host is done, and the others wait for it."""
+    run.hangs = at
+    for program in run.programs.values():
+        if program.host:
+            _over(program, math.inf, 0)
+
+
+def _bad_host(world: World, run: Run, work: Work, fate: Random, at: float) -> None:
+    machines = world.machines[run.slice].physical
+    culprit = next(i for i, p in enumerate(machines) if p in world.bad)
+    _device(world, run, work, fate, at, culprit)
+
+
+def _flip(world: World, run: Run, work: Work, fate: Random, at: float) -> None:
+    """Once and never again: a machine that is not bad for all that."""
+    _device(world, run, work, fate, at, fate.randrange(run.hosts))
+
+
+def _device(world: World, run: Run, work: Work, fate: Random, at: float, culprit: int) -> None:
+    run.spoils, run.culprit = at, culprit
+    shows = at + fate.uniform(*SHOWS)
+    if not run.contract:
+        return _line(run, work, fate, shows)
+    verdict = {"step": run.bad_step(), "host": culprit, "device": "TPU_0", "blame": "device"}
+    text = f"step {run.bad_step()} is finite when host {culprit} is left out"
+    for program in run.programs.values():
+        if program.host == culprit:
+            _over(program, shows, 71)
+            program.verdict = verdict | {"text": text}
+        else:
+            _over(program, shows + 3, 76)
+    return None
+
+
+def _maths(world: World, run: Run, work: Work, fate: Random, at: float) -> None:
+    """Or wrong numbers that were saved, and are gone on from."""
+    run.spoils = at
+    shows = at + fate.uniform(*SHOWS)
+    if not run.contract:
+        return _line(run, work, fate, shows)
+    for program in run.programs.values():
+        _over(program, shows + program.host, 65)
+        verdict = {"step": run.bad_step(), "host": 0, "device": "", "blame": "model"}
+        program.verdict = verdict | {"text": f"step {run.bad_step()} is not finite on any host"}
+    return None
+
+
+def _line(run: Run, work: Work, fate: Random, shows: float) -> None:
+    """The agent of host 0 reads it, and stops its program; the others fail for want of their peer, or wait for it."""
+    line = f"step {run.bad_step()} loss=nan"
+    step = run.bad_step() if work.tells_step else None
+    waits = fate.random() < 0.5
+    for program in run.programs.values():
+        if program.host == 0:
+            _over(program, shows + fate.uniform(0, 5), -15, cause="NONFINITE", error=line)
+            program.verdict = {"step": step, "host": 0, "device": "", "blame": "", "text": line}
+        else:
+            _over(program, math.inf if waits else shows + 8, 76)
+
+
+def settle(world: World, run: Run, now: float) -> None:
+    """Write down what the run has saved by now, whatever becomes of it."""
+    reached, all_saved = run.step(now), run.saved_at() <= now
+    if run.spoils <= now and run.tainted:
+        reached = (run.bad_step() or 1) - 1  # it shows before anything is saved
+        all_saved = False
+    steps = list(range((run.kept // EVERY + 1) * EVERY, reached + 1, EVERY))
+    if all_saved and reached > run.kept and reached % EVERY:
+        steps.append(reached)
+    bad = run.bad_step() if run.spoils < run.over() else None
+    for step in steps:
+        good = bad is None or step < bad
+        world.keep(run, step, good)
+        run.kept = step
+
+
+_DO = {
+    "crash": _crash,
+    "hang": _hang,
+    "left_behind": _left_behind,
+    "bad_host": _bad_host,
+    "flip": _flip,
+    "maths": _maths,
+    "tainted": _maths,
+}

@@ -1,0 +1,205 @@
+"""One seed, played from its first submit through the faults and the calm after them to its end."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import time
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+
+from tests.support.simulation.backend import Backend
+from tests.support.simulation.bucket import Bucket
+from tests.support.simulation.cloud import Cloud
+from tests.support.simulation.copies import Arrivals, Copies
+from tests.support.simulation.effects import HOUR, Counts, Effects, Outage
+from tests.support.simulation.hosts import Hosts
+from tests.support.simulation.machines import Machine
+from tests.support.simulation.monitor import Monitor
+from tests.support.simulation.profile import FULL, SHORT, Profile, draw
+from tests.support.simulation.sim import EPOCH, Process, Sim, Violation
+from tests.support.simulation.store import SimStore
+from tests.support.simulation.users import User
+from tests.support.simulation.world import ZONES, World
+from tests.support.stores import in_memory
+from tpujob.domain.model import Job, State
+
+#: after the last fault, in virtual seconds, for everything to come to its end
+CALM = 6 * HOUR
+#: and for a slice to be gone
+LEAVING = 0.5 * HOUR
+
+
+@dataclass
+class Result:
+    seed: int
+    violation: Violation | None
+    log: list[str]
+    counts: Counts
+    now: float  #: when it ended, or was violated
+    seconds: float
+    detected: dict[str, list[float]]  #: what was wrong -> seconds until that was decided
+    job_hours: float  #: from the submits to the ends
+
+    @property
+    def days(self) -> float:
+        return (self.now - EPOCH) / 86400
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256("\n".join(self.log).encode()).hexdigest()
+
+    @property
+    def faults(self) -> int:
+        return sum(self.counts.faults.values())
+
+
+class Play:
+    def __init__(
+        self, seed: int, profile: Profile, script: Callable[[Play], None] | None = None
+    ) -> None:
+        """`script`: what happens instead of users and faults drawn from the seed."""
+        self.sim, self.profile = Sim(seed), profile
+        self.effects = Effects(self.sim, profile)
+        self.effects.kill = self._kill
+        self.world = World(self.sim, self.effects)
+        self.world.stirred = lambda job: [b.stir(job) for b in self.backends] and None
+        self.slices, self.hosts = Cloud(self.world), Hosts(self.world)
+        self.bucket = Bucket(self.world)
+        self.world.put = lambda path, data: self.bucket.put(path, data, timeout=1)
+        self.world.is_there = lambda path: path in self.bucket.objects
+        self.world.reported = self.bucket.reported
+        self.copies = Copies(self.bucket)
+        self.real = in_memory()
+        self.monitor = Monitor(self.sim, self.world, self.real)
+        self.monitor.arrivals = Arrivals(self.copies, self.monitor.broken)
+        outage = Outage(self.sim, self.effects, "store_outage", longest=900)
+        self.outages = [outage, self.world.cloud_outage, self.bucket.outage]
+        self.monitor.bounds.outages = self.outages
+        self.monitor.bounds.processes = lambda: [b.process for b in self.backends]
+        self.store = SimStore(self.real, self.world, self.monitor, outage)
+        self.random = self.sim.random("backends")
+        self._names, self._nobody_until = 0, 0.0
+        self.backends = [self._backend() for _ in range(profile.backends)]
+        self.users = [User(self, n) for n in range(1, profile.jobs + 1)]
+        for user in self.users if script is None else ():
+            self.sim.spawn(user.live, Process(f"user{user.number}"))
+        if script is not None:
+            script(self)
+        self._plant("foreign", ours=False)
+        self._plant("orphan", ours=True)
+
+    def _backend(self) -> Backend:
+        self._names += 1
+        skew = self.random.uniform(-1.5, 1.5)
+        return Backend(self, name=f"b{self._names}", skew=skew)
+
+    def _kill(self) -> None:
+        process = self.sim.me.process
+        assert process is not None
+        if process not in [b.process for b in self.backends]:
+            return
+        self.end(process, self.random.uniform(5, 120))
+
+    def end(self, process: Process, back_in: float) -> None:
+        """A backend dies, and another one is started in its place."""
+        process.alive = False
+        self.sim.after(back_in, lambda: self._restart(process))
+
+    def nobody(self, seconds: float) -> None:
+        """No backend lives for so long: all that do die, and nobody is started before."""
+        self._nobody_until = self.sim.now + seconds
+        for backend in self.backends:
+            if backend.process.alive:
+                self.end(backend.process, seconds)
+
+    def _restart(self, process: Process) -> None:
+        if self.sim.now < self._nobody_until:
+            self.sim.after(self._nobody_until - self.sim.now, lambda: self._restart(process))
+            return
+        self.backends = [self._backend() if b.process is process else b for b in self.backends]
+
+    def plant(self, fault: str, *, ours: bool, age: float) -> None:
+        """What no job of ours asked for: somebody else's slice, or one that was forgotten."""
+        number = len(self.world.past) + len(self.world.machines)
+        now, job = self.sim.now, f"9{number:05d}"
+        name = f"tj-{job}-1" if ours else f"somebody-{number}"
+        self.world.add(Machine(name, ZONES[0], job, 1, 2, now - age, ours=ours))
+        self.effects.counts.add(fault)
+        self.sim.note(f"planted {name}")
+
+    def _plant(self, fault: str, *, ours: bool) -> None:
+        rate = self.world.rate(fault)
+        pause = self.random.expovariate(rate / HOUR) if rate else math.inf
+
+        def plant() -> None:
+            if not self.effects.calm:
+                self.plant(fault, ours=ours, age=self.random.choice([0.0, 0.0, 4000.0]))
+                self._plant(fault, ours=ours)
+
+        if pause < 1e7:
+            self.sim.after(pause, plant)
+
+    def play(self) -> None:
+        self.sim.run_until(EPOCH + self.profile.hours * HOUR)
+        self.sim.note("calm")
+        self.effects.calm = True
+        self.world.calm_down()
+        for outage in self.outages:
+            outage.until = 0.0
+        self.monitor.bounds.calm_since = self.sim.now
+        until = self.sim.now + CALM
+        while self.sim.now < until and not self._settled():
+            self.sim.run_until(self.sim.now + 600)
+        if any(j.state is State.RELEASING for j in self.monitor.jobs.values()):
+            self.sim.run_until(self.sim.now + LEAVING)  # one may just have come to its end
+        self.monitor.finish()
+
+    def _settled(self) -> bool:
+        submitted = all(u.job_id for u in self.users)
+        ended = all(j.state.final and j.wish.value != "clean" for j in self.monitor.jobs.values())
+        return submitted and ended and not [m for m in self.world.machines.values() if m.ours]
+
+
+def play(
+    seed: int,
+    *,
+    short: bool = False,
+    off: Set[str] = frozenset(),
+    jobs: int | None = None,
+    backends: int | None = None,
+    hours: float | None = None,
+) -> Result:
+    """Play one seed. The violation that ended it, if any, is in the result."""
+    begun = time.perf_counter()
+    size = SHORT if short else FULL
+    profile = draw(
+        Sim(seed).random("profile"), size, off=off, jobs=jobs, backends=backends, hours=hours
+    )
+    logging.disable(logging.CRITICAL)
+    violation = None
+    it = Play(seed, profile)
+    try:
+        it.play()
+    except Violation as error:
+        violation = error
+    finally:
+        it.sim.stop()
+        it.real.close()
+        logging.disable(logging.NOTSET)
+    seconds = time.perf_counter() - begun
+    return Result(
+        seed,
+        violation,
+        it.sim.log,
+        it.effects.counts,
+        it.sim.now,
+        seconds,
+        it.monitor.bounds.detected,
+        sum(_lived(job, it.sim.now) for job in it.monitor.jobs.values()) / HOUR,
+    )
+
+
+def _lived(job: Job, now: float) -> float:
+    return (job.state_since if job.state.final else now) - job.created_at

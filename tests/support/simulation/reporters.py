@@ -1,0 +1,123 @@
+"""How the hosts of one run report: the real `ReportSchedule` of each, by clocks that are wrong.
+
+What they write comes to light when somebody looks. It is the same whenever that is: what happens between two looks is
+played again from its own times.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import TYPE_CHECKING, Any, cast
+
+from tpujob.agent.upload.report_writer import ReportSchedule
+from tpujob.protocol import Phase, ReportDocument
+from tpujob.protocol.limits import LEFT_BEHIND
+
+if TYPE_CHECKING:
+    from tests.support.simulation.machines import Machine
+    from tests.support.simulation.programs import Program, Run
+
+#: seconds between two looks of an agent while something happens, and while nothing does; how long something does
+BUSY, CALM, STIRRED = 5.0, 20.0, 60.0
+
+#: takes the host that writes, its report, its evidence, and when
+Write = Callable[[int, ReportDocument, bytes, float], None]
+
+
+class Reporters:
+    def __init__(
+        self, run: Run, machine: Machine, random: Random, broken: Callable[[str, str, str], object]
+    ) -> None:
+        self.run, self.machine, self._broken = run, machine, broken
+        self._clocks = [random.uniform(-3600, 3600) for _ in range(run.hosts)]
+        self._schedules: dict[int, ReportSchedule] = {}
+        self._numbers: dict[int, int] = {}
+        self._ended: set[int] = set()  #: hosts whose last report is written
+        self._last = -math.inf
+        self._could: dict[int, float] = {}  #: when each host could last not write
+        self._over = False  #: no host is left that could report anything
+        self._new: dict[int, tuple[ReportDocument, bytes, float]] = {}  #: by host, its newest
+
+    def advance(self, now: float, write: Write) -> None:
+        """Play on until now."""
+        marks = sorted(set(self._marks()))
+        while not self._over and (at := self._next(marks)) <= now:
+            self._last = at
+            alive = self._step(at)
+            self._over = not alive and at > max(mark for mark in marks if mark < math.inf)
+        for host, (report, evidence, at) in sorted(self._new.items()):
+            write(host, report, evidence, at)
+        self._new.clear()
+
+    def _marks(self) -> Iterator[float]:
+        """When something changes that may matter."""
+        run, over = self.run, self.run.over()
+        yield from (run.begins, run.begins + run.compiles, *run.pause, run.hangs, run.spoils)
+        yield from (over + LEFT_BEHIND, over + run.stall["seconds"], over + run.stall["first"])
+        for p in run.programs.values():
+            yield from (p.started, p.setup_at, p.running_at, p.told_at, p.exit_at)
+            yield from (p.died_at, p.silent_at)
+        for start, end in self.machine.blocked:
+            yield from (start, end)
+
+    def _next(self, marks: list[float]) -> float:
+        last = self._last
+        coming = next((mark for mark in marks if mark > last), math.inf)
+        if last < 0:
+            return coming
+        stirs = any(mark <= last < mark + STIRRED for mark in marks) or self._blocked(last)
+        fresh = any(mark <= last < mark + 3 for mark in marks)
+        return min(coming, last + (1.0 if fresh else BUSY if stirs else CALM))
+
+    def _step(self, at: float) -> list[int]:
+        """Who could report something."""
+        alive = [h for h, p in sorted(self.run.programs.items()) if self._alive(p, at)]
+        for host in alive:
+            self._report(host, at)
+        return alive
+
+    def _alive(self, program: Program, at: float) -> bool:
+        """Its agent runs."""
+        run = self.run
+        frozen = run.frozen and run.pause[0] <= at < run.pause[1]
+        dead = at >= min(program.died_at, program.silent_at)
+        if frozen or dead or program.host in self._ended:
+            self._could[program.host] = at
+            return False
+        return program.started <= at
+
+    def _blocked(self, at: float) -> bool:
+        return any(start <= at < end for start, end in self.machine.blocked)
+
+    def _report(self, host: int, at: float) -> None:
+        run, program = self.run, self.run.programs[host]
+        stall: Any = run.stall
+        schedule = self._schedules.setdefault(host, ReportSchedule(run.every, stall))
+        about = {"v": 1, "job": run.job, "attempt": run.attempt, "host": host}
+        report = cast(ReportDocument, about | program.report(at))
+        lines = at >= program.exit_at and program.lines
+        evidence = json.dumps({"lines": program.lines}).encode() if lines else b""
+        if self._blocked(at):
+            self._could[host] = at
+        if schedule.seconds_left(report, evidence, at) <= 0:
+            if self._blocked(at):
+                schedule.note_failed(at)
+            else:
+                self._write(host, report, evidence, at)
+        # I16: what a host has to say is written soon
+        since = max(program.wrote, self._could.setdefault(host, at))
+        if at - since > run.every + 2 * CALM:
+            text = f"host {host} runs, and has written no report for {at - since:.0f} s"
+            self._broken("I16", run.job, text)
+
+    def _write(self, host: int, report: ReportDocument, evidence: bytes, at: float) -> None:
+        number = max(self._numbers.get(host, 0) + 1, int((at + self._clocks[host]) * 1000))
+        self._numbers[host] = number
+        self._new[host] = cast(ReportDocument, {**report, "seq": number}), evidence, at
+        self._schedules[host].note_written(report, evidence, at)
+        self.run.programs[host].wrote = at
+        if report.get("phase") == Phase.EXITED:
+            self._ended.add(host)

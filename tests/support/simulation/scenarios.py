@@ -1,0 +1,587 @@
+"""Short stories of one job, without chance: what a kill or a cancel at any point of them may not spoil."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.support.simulation.faults import SliceFaults
+from tests.support.simulation.machines import Machine
+from tests.support.simulation.plans import Work
+from tests.support.simulation.play import Play
+from tests.support.simulation.profile import RATES, Profile
+from tests.support.simulation.sim import EPOCH, Process, Violation
+from tests.support.simulation.users import spec
+from tpujob.domain.model import Slice, State
+from tpujob.domain.observations import SliceSeen
+from tpujob.errors import Transient
+from tpujob.ports import BucketPlace
+from tpujob.service.jobs import Jobs
+
+JOB = "000001"
+#: virtual seconds that a story may take, kills included
+LONG = 6 * 3600.0
+CORPUS = "gs://corpus/fineweb"
+EITHER = {"type": ["v5p-16", "v4-16"], "zones": ["us-east5-a", "us-central2-b"], "pricing": "spot"}
+EAST = {"type": "v5p-16", "zones": ["us-east5-a", "us-east5-b"], "pricing": "spot"}
+
+Script = Callable[[Play], None]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    name: str
+    script: Script
+    ends: State = State.SUCCEEDED
+    #: how it may end besides, where a kill or a pause delays a user's word
+    late: State | None = None
+    backends: int = 1
+    work: Work = field(default_factory=Work)
+    stall: str = "5m"
+    budget: float | None = None  #: US dollars
+    data: bool = False  #: it reads data that lies in another region
+    moves: bool = False  #: it may run in two regions
+
+
+def tell(
+    scenario: Scenario,
+    *,
+    strike_at: tuple[int, str] | None = None,
+    cancel_at: int | None = None,
+    seed: int = 0,
+) -> Play:
+    """Play it to its end. Raises Violation, also when it ends otherwise than it should."""
+    quiet = dict.fromkeys(RATES, 0.0)
+    profile = Profile(quiet, 1, scenario.backends, 0.0)
+
+    def script(play: Play) -> None:
+        play.world.work[JOB] = scenario.work
+        play.effects.strike_at = strike_at
+        if cancel_at is not None:
+            play.effects.at[cancel_at] = lambda: ask(play, lambda api: api.cancel(JOB))
+        if scenario.data:
+            _put_data(play)
+        submit(play, scenario)
+        scenario.script(play)
+
+    play = Play(seed, profile, script)
+    try:
+        _to_the_end(play)
+        allowed = {scenario.ends, scenario.late if strike_at else None}
+        allowed |= set() if cancel_at is None else {State.CANCELLED}
+        job = play.monitor.jobs[JOB]
+        if job.state not in allowed:
+            raise Violation("L1", JOB, f"{scenario.name} ended as {job.state}: {job.message}")
+    except Violation as error:
+        error.add_note("\n".join(play.sim.log))
+        raise
+    finally:
+        play.sim.stop()
+        play.real.close()
+    return play
+
+
+def _to_the_end(play: Play) -> None:
+    while play.sim.now < EPOCH + LONG:
+        play.sim.run_until(play.sim.now + 120)
+        every = [job.state.final for job in play.monitor.jobs.values()]
+        if every and all(every) and not [m for m in play.world.machines.values() if m.ours]:
+            break
+    play.monitor.finish()
+
+
+# What a script does --------------------------------------------------------------------------------------------------
+
+
+def ask(play: Play, verb: Callable[[Jobs], object]) -> None:
+    user = play.users[0]
+    play.sim.spawn(lambda: user.insist(verb), Process("user"))
+
+
+def submit(play: Play, scenario: Scenario) -> None:
+    wanted = spec(1, play.sim.random("spec"))
+    wanted |= {"tpu": EAST, "hold": "1m", "recovery": {"stall": scenario.stall}}
+    wanted |= {"budget": {"usd": scenario.budget}} if scenario.budget else {}
+    wanted |= {"data": CORPUS} if scenario.data else {}
+    wanted |= {"tpu": EITHER} if scenario.moves else {}
+    ask(play, lambda api: api.create(wanted, idempotency_key="key"))
+
+
+def _put_data(play: Play) -> None:
+    play.bucket.places["corpus"] = BucketPlace("europe-west4", frozenset({"europe-west4"}))
+    for number in range(4):
+        play.bucket.put(f"{CORPUS}/{number}", b"data", timeout=1)
+
+
+def _preempted_and_full(play: Play, machine: Machine) -> None:
+    """Its region has no more for it: it moves."""
+    _stockout(play)
+    _preempted(play, machine)
+
+
+def _source_changes(play: Play) -> None:
+    """While it is being copied."""
+    data = {"0": b"other", "9": b"new"}
+    put = play.bucket.put
+    play.sim.after(
+        2.5, lambda: [put(f"{CORPUS}/{n}", d, timeout=1) for n, d in data.items()] and None
+    )
+
+
+def _copy_refused(play: Play) -> None:
+    def refuse() -> None:
+        for job in play.monitor.jobs.values():
+            play.copies.refused |= {one.at["us-east5"]: "PERMISSION" for one in job.data}
+
+    play.sim.after(3, refuse)
+
+
+def when(
+    play: Play, state: State, do: Callable[[Machine | None], object], *, then: float = 3.0
+) -> None:
+    """Once, that many seconds after the job is first seen in this state; with its slice, if there is one by then."""
+
+    def watch() -> None:
+        while True:
+            play.sim.sleep(0.5)
+            job = play.monitor.jobs.get(JOB)
+            if job and job.state is state:
+                break
+            if job and job.state.final:
+                return
+        play.sim.sleep(then)
+        machines = [m for m in play.world.machines.values() if m.job == JOB]
+        do(machines[-1] if machines else None)
+
+    play.sim.spawn(watch, Process("fate"))
+
+
+def at(state: State, do: Callable[[Play, Machine], object], *, then: float = 3.0) -> Script:
+    """To its slice, if there is one."""
+    return lambda play: when(play, state, lambda m: m and do(play, m), then=then)
+
+
+def user(state: State, verb: Callable[[Jobs], object]) -> Script:
+    return lambda play: when(play, state, lambda m: ask(play, verb))
+
+
+def both(*scripts: Script) -> Script:
+    return lambda play: [script(play) for script in scripts] and None
+
+
+def nothing(play: Play) -> None: ...
+
+
+def _stockout(play: Play) -> None:
+    play.world.scarce["us-east5-a"] = math.inf
+
+
+def _two_wait(play: Play) -> None:
+    """For the same, of which there is none for a while; and the cloud takes its time to say so."""
+    wanted, create = spec(2, play.sim.random("another")) | {"tpu": EAST}, play.slices.create
+    play.world.scarce |= dict.fromkeys(("us-east5-a", "us-east5-b"), EPOCH + 600)
+    play.world.work["000002"] = Work()
+    ask(play, lambda api: api.create(wanted, idempotency_key="another"))
+
+    def creates(slice: Slice, *, timeout: float, **given: Any) -> None:
+        until = play.sim.now + timeout
+        play.sim.sleep(20)
+        if play.sim.now > until:
+            raise Transient("create: deadline exceeded")
+        create(slice, timeout=until - play.sim.now, **given)
+
+    play.slices.create = creates
+
+
+def _preempted(play: Play, machine: Machine) -> None:
+    SliceFaults(play.world).preempt(machine)
+
+
+def _ends_with_0(play: Play, machine: Machine) -> None:
+    """Its program saves and ends with 0 when it is told to stop, as some trainers do."""
+    _preempted(play, machine)
+    for program in machine.running(play.sim.now):
+        program.exit_code = 0
+
+
+def _suspended_late(play: Play, machine: Machine) -> None:
+    """The cloud begins before the program has ended, and takes minutes."""
+    _preempted(play, machine)
+    machine.shown_at, machine.suspended_at = play.sim.now, play.sim.now + 300
+
+
+def _never_suspended(play: Play, machine: Machine) -> None:
+    _preempted(play, machine)
+    machine.shown_at, machine.suspended_at = play.sim.now, math.inf
+
+
+def _dead_ready(play: Play, machine: Machine) -> None:
+    _preempted(play, machine)
+    machine.shown_at, machine.dead_at = math.inf, play.sim.now
+    for program in machine.running(play.sim.now):
+        program.died_at, program.told_at = play.sim.now, math.inf
+
+
+def _done_and_then(verb: Callable[[Jobs], object]) -> Callable[[Play, Machine], object]:
+    """Its program ends with 0 on every host; before a backend has seen that, its user asks for something else."""
+
+    def end(play: Play, machine: Machine) -> None:
+        for run in machine.runs:
+            run.steps = run.step(play.sim.now)
+            for program in run.programs.values():
+                program.exit_at, program.exit_code = play.sim.now, 0
+        ask(play, verb)
+
+    return end
+
+
+def _short_lives(play: Play, machine: Machine) -> None:
+    """Of backends: half a minute each, as of one that is only called now and then."""
+    for backend in play.backends:
+        play.end(backend.process, 1.0)
+    play.sim.after(30, lambda: _short_lives(play, machine))
+
+
+def _nobody_and_nothing(play: Play, machine: Machine) -> None:
+    """Its hosts cannot write, and no backend lives but at the begin and for the last seconds of that."""
+    now = play.sim.now
+    machine.blocked.append((now, now + 2200))
+    play.sim.after(200, lambda: play.nobody(1990))
+
+
+def _refused(play: Play, machine: Machine) -> None:
+    """The bucket takes nothing of its hosts for twenty minutes, and answers the backend."""
+    machine.blocked.append((play.sim.now, play.sim.now + 1200))
+
+
+def _unreachable(play: Play, machine: Machine) -> None:
+    machine.down = dict.fromkeys(range(machine.hosts), math.inf)
+
+
+def _started_late(play: Play, machine: Machine) -> None:
+    """Nothing can be started for most of the time that a launch may take, in which no backend lives either; when it is
+    over, its hosts have been started just before, and cannot write yet."""
+    now = play.sim.now
+    machine.down = dict.fromkeys(range(machine.hosts), now + 1650)
+    machine.blocked.append((now, now + 2050))
+    play.nobody(1500)
+
+
+def _forged(play: Play, machine: Machine) -> None:
+    """Somebody who may write to the bucket says that it is done, again and again."""
+    play.bucket.forge(machine, {"phase": "exited", "exit_code": 0})
+    if play.sim.now < EPOCH + 600:
+        play.sim.after(4, lambda: _forged(play, machine))
+
+
+def _overwritten(play: Play, machine: Machine) -> None:
+    """It ends while no backend lives, and somebody writes over what its hosts have said last."""
+    play.nobody(500)
+    play.sim.after(400, lambda: play.bucket.forge(machine, {"phase": "running"}))
+
+
+def _hidden(play: Play, machine: Machine) -> None:
+    """It is dead, and somebody puts its old reports back, again and again."""
+    _dead_ready(play, machine)
+    _put_back(play, machine)
+
+
+def _put_back(play: Play, machine: Machine) -> None:
+    play.bucket.put_back(machine)
+    if play.sim.now < EPOCH + LONG - 3600:
+        play.sim.after(10, lambda: _put_back(play, machine))
+
+
+def _hangs(play: Play, machine: Machine) -> None:
+    for run in machine.runs:
+        run.hangs = play.sim.now
+        for program in run.programs.values():
+            program.exit_at = math.inf
+
+
+def _half_done(play: Play, machine: Machine) -> None:
+    _hangs(play, machine)
+    for program in machine.running(play.sim.now):
+        if program.host == 0:
+            program.end(play.sim.now, 0)
+
+
+def _frozen(play: Play, machine: Machine) -> None:
+    """Its hosts stand still, agents and all, for longer than its program may; what they report as they thaw finds them
+    idle for long, and looked at once."""
+    for run in machine.runs:
+        thaws = play.sim.now + 100
+        run.pause, run.frozen = (play.sim.now, thaws), True
+        for program in run.programs.values():
+            program.exit_at += thaws - play.sim.now
+
+
+def _crashes(play: Play, machine: Machine) -> None:
+    for program in machine.running(play.sim.now):
+        program.end(play.sim.now + program.host, 76 if program.host else 1)
+
+
+def _cut_off(play: Play, machine: Machine) -> None:
+    """Its programs run on, and nobody hears of them. Its deletion fails, unseen."""
+    machine.blocked.append((play.sim.now, math.inf))
+    machine.down = dict.fromkeys(range(machine.hosts), math.inf)
+    machine.survives = 1
+
+
+def _dies_for_ever(play: Play, machine: Machine) -> None:
+    """Its second host; the first one waits for it."""
+    machine.lost[1] = play.sim.now
+    for program in machine.running(play.sim.now):
+        if program.host:
+            program.died_at = play.sim.now
+        else:
+            program.exit_at = math.inf
+
+
+def _left_out(play: Play, machine: Machine) -> None:
+    machine.left_out = (play.sim.now, math.inf)
+
+
+def _cancelled_meanwhile(play: Play) -> None:
+    """Its slice is missing, as the cloud was away when it was asked for. While the backend that sees it is held up, the
+    job is cancelled, and another backend carries that out."""
+    away, look, callers = EPOCH + 30, play.slices.look, iter([True])
+    play.world.cloud_outage.until = away
+
+    def looks(slice: Slice, *, timeout: float) -> SliceSeen:
+        seen = look(slice, timeout=timeout)
+        if play.sim.now > away and next(callers, False):
+            ask(play, lambda api: api.cancel(JOB))
+            play.sim.sleep(40)
+        return seen
+
+    play.slices.look = looks
+
+
+def _torn(play: Play, machine: Machine) -> None:
+    """And for a while its hosts cannot write, so that they do not contradict the lists."""
+    machine.torn = (play.sim.now, math.inf)
+    machine.blocked.append((play.sim.now + 100, play.sim.now + 180))
+
+
+def _deleted_unseen(play: Play, machine: Machine) -> None:
+    """By a person, when it is too old for looks of its own; and lists had not shown it before, either."""
+    machine.left_out = (play.sim.now, math.inf)
+    play.sim.after(120, lambda: play.world.vanish(machine))
+
+
+def _missed_twice(play: Play, machine: Machine) -> None:
+    """For a moment, and five minutes later again; the cloud does not answer in between."""
+    now, away = play.sim.now, play.world.cloud_outage
+    machine.absent, machine.left_out = (now, now + 20), (now, math.inf)
+
+    def later() -> None:
+        away.until, machine.absent = now + 300, (now + 300, now + 320)
+
+    play.sim.after(20, later)
+
+
+def _deaf(play: Play, machine: Machine) -> None:
+    """No SSH: whoever wants to stop its programs has to wait."""
+    machine.down = dict.fromkeys(range(machine.hosts), play.sim.now + 3600)
+
+
+def _bad_machine(play: Play) -> None:
+    play.world.bad.add(play.world.free["us-east5-a"][1])
+
+
+def _bad_machines(play: Play) -> None:
+    """One below each of the first two slices."""
+    play.world.bad.update(play.world.free["us-east5-a"][1:4:2])
+
+
+def _all_bad(play: Play) -> None:
+    play.world.bad.update(*play.world.free.values())
+
+
+def _dies_unseen(play: Play, machine: Machine) -> None:
+    """Without a word, while the cloud cannot be asked."""
+    _dead_ready(play, machine)
+    play.world.cloud_outage.until = play.sim.now + 400
+
+
+def _suspected(play: Play) -> None:
+    first = play.world.free["us-east5-a"][0]
+    given = {
+        "zone": "us-east5-a",
+        "weight": 2.0,
+        "reason": "known",
+        "op_id": "x",
+        "at": EPOCH,
+        "owner": "",
+    }
+    play.real.reputation.accuse([first], **given)
+
+
+def _store_away(play: Play, machine: Machine) -> None:
+    play.store.outage.until = play.sim.now + 400
+    _preempted(play, machine)
+
+
+def _bucket_away(play: Play, machine: Machine) -> None:
+    play.bucket.outage.until = play.sim.now + 400
+
+
+def _orphan(play: Play, machine: Machine) -> None:
+    play.plant("orphan", ours=True, age=4000.0)
+    play.plant("foreign", ours=False, age=4000.0)
+
+
+_SUCCEEDED, _CANCELLED, _FAILED = State.SUCCEEDED, State.CANCELLED, State.FAILED
+_S = State
+#: an hour, and more than a small budget pays for
+_LONG = Work(360)
+
+SCENARIOS: Mapping[str, Scenario] = {
+    s.name: s
+    for s in (
+        Scenario("happy", nothing),
+        Scenario("stockout, then the next zone", _stockout),
+        Scenario("two jobs wait for the same", _two_wait),
+        Scenario("preempted while running", at(_S.RUNNING, _preempted, then=70.0)),
+        Scenario("preempted, and its program ends with 0", at(_S.RUNNING, _ends_with_0, then=70.0)),
+        Scenario("preempted while it is prepared", at(_S.PREPARING, _preempted)),
+        Scenario("preempted before it is ready", at(_S.PROVISIONING, _preempted)),
+        Scenario("preempted, and suspended late", at(_S.RUNNING, _suspended_late)),
+        Scenario("preempted, and never suspended", at(_S.RUNNING, _never_suspended)),
+        Scenario("dead, and called ready", at(_S.RUNNING, _dead_ready)),
+        Scenario(
+            "dead, under backends that live for half a minute",
+            both(at(_S.RUNNING, _dead_ready), at(_S.RUNNING, _short_lives)),
+        ),
+        Scenario(
+            "nobody looks while its hosts cannot write",
+            at(_S.RUNNING, _nobody_and_nothing),
+            work=_LONG,
+        ),
+        Scenario("the bucket refuses its hosts for 20 min", at(_S.RUNNING, _refused), work=_LONG),
+        Scenario(
+            "started late, and heard later",
+            both(at(_S.PROVISIONING, _unreachable), at(_S.PREPARING, _started_late)),
+        ),
+        Scenario("its second host dies", at(_S.RUNNING, _dies_for_ever)),
+        Scenario(
+            "its second host dies, under backends that live for half a minute",
+            both(at(_S.RUNNING, _dies_for_ever), at(_S.RUNNING, _short_lives)),
+        ),
+        Scenario("somebody forges its end", at(_S.RUNNING, _forged)),
+        Scenario("somebody writes over its end", at(_S.RUNNING, _overwritten)),
+        Scenario("dead, and somebody puts its old reports back", at(_S.RUNNING, _hidden)),
+        Scenario("two slices in a row are bad", _bad_machines, work=Work(120, contract=True)),
+        Scenario("dead, and the cloud is away", at(_S.RUNNING, _dies_unseen)),
+        Scenario("a machine makes wrong numbers", _bad_machine, work=Work(120, contract=True)),
+        Scenario("the same, and nobody replays it", _bad_machine, work=Work(120, contract=False)),
+        Scenario("every machine is bad", _all_bad, ends=_FAILED, work=Work(120, contract=True)),
+        Scenario("the maths breaks", nothing, ends=_FAILED, work=Work(30, contract=False, maths=8)),
+        Scenario("a suspected machine is refused", _suspected),
+        Scenario(
+            "wrong numbers, and nobody can stop them",
+            both(_bad_machine, at(_S.RUNNING, _deaf)),
+            work=Work(120, contract=False),
+        ),
+        Scenario("cut off, and its deletion fails unseen", at(_S.RUNNING, _cut_off)),
+        Scenario("missed twice, minutes apart", at(_S.RUNNING, _missed_twice), work=Work(120)),
+        Scenario("lists leave it out", at(_S.RUNNING, _left_out), work=Work(400)),
+        Scenario("lists show it in part", at(_S.RUNNING, _torn), work=Work(400)),
+        Scenario(
+            "deleted by a person, and lists had left it out",
+            at(_S.RUNNING, _deleted_unseen),
+            work=Work(400),
+        ),
+        Scenario("hangs", at(_S.RUNNING, _hangs)),
+        Scenario("a host ends, and the others wait for it", at(_S.RUNNING, _half_done)),
+        Scenario(
+            "frozen, and thaws",
+            at(_S.RUNNING, _frozen, then=3.0),
+            work=Work(60, contract=False),
+            stall="1m",
+        ),
+        Scenario("crashes once", at(_S.RUNNING, _crashes)),
+        Scenario("a host dies", at(_S.RUNNING, lambda p, m: SliceFaults(p.world).kill_host(m))),
+        Scenario(
+            "cancelled early",
+            user(_S.PROVISIONING, lambda a: a.cancel(JOB)),
+            ends=_CANCELLED,
+            late=_SUCCEEDED,
+        ),
+        Scenario(
+            "cancelled between a look and a request",
+            _cancelled_meanwhile,
+            ends=_CANCELLED,
+            late=_SUCCEEDED,
+            backends=2,
+        ),
+        Scenario(
+            "cancelled while it is prepared",
+            user(_S.PREPARING, lambda a: a.cancel(JOB)),
+            ends=_CANCELLED,
+            late=_SUCCEEDED,
+        ),
+        Scenario(
+            "cancelled while running",
+            user(_S.RUNNING, lambda a: a.cancel(JOB)),
+            ends=_CANCELLED,
+            late=_SUCCEEDED,
+        ),
+        Scenario(
+            "held, and resumed",
+            both(
+                user(_S.RUNNING, lambda a: a.cancel(JOB)),
+                user(_S.HOLDING, lambda a: a.resume(JOB)),
+            ),
+            late=_CANCELLED,
+        ),
+        Scenario(
+            "deleted while running",
+            user(_S.RUNNING, lambda a: a.delete(JOB)),
+            ends=_CANCELLED,
+            late=_SUCCEEDED,
+        ),
+        Scenario(
+            "done, and then cancelled", at(_S.RUNNING, _done_and_then(lambda a: a.cancel(JOB)))
+        ),
+        Scenario("done, and then deleted", at(_S.RUNNING, _done_and_then(lambda a: a.delete(JOB)))),
+        Scenario("two backends", at(_S.RUNNING, _preempted, then=70.0), backends=2),
+        Scenario("the store is away", at(_S.RUNNING, _store_away)),
+        Scenario("the storage is away", at(_S.RUNNING, _bucket_away)),
+        Scenario("orphans", at(_S.RUNNING, _orphan)),
+        Scenario("the budget is used up", nothing, ends=_FAILED, work=_LONG, budget=3.0),
+        Scenario(
+            "preempted, and little money is left",
+            at(_S.RUNNING, _preempted, then=150.0),
+            ends=_FAILED,
+            work=_LONG,
+            budget=2.4,
+        ),
+        Scenario(
+            "two slices are paid from one budget",
+            at(_S.RUNNING, _preempted, then=150.0),
+            ends=_FAILED,
+            work=_LONG,
+            budget=5.0,
+        ),
+        Scenario(
+            "the budget is used up, and is raised in time",
+            user(_S.HOLDING, lambda a: a.resume(JOB, budget=80.0)),
+            late=_FAILED,
+            work=Work(120),
+            budget=3.0,
+        ),
+        Scenario("data is brought first", nothing, data=True),
+        Scenario("data is changed on the way", _source_changes, data=True),
+        Scenario(
+            "its checkpoint follows it into another region",
+            at(_S.RUNNING, _preempted_and_full, then=150.0),
+            work=_LONG,
+            moves=True,
+        ),
+        Scenario("data may not be copied", _copy_refused, ends=_FAILED, late=_SUCCEEDED, data=True),
+    )
+}

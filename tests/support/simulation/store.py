@@ -1,0 +1,161 @@
+"""The Store port in front of the real adapter: each call may fail, its reply may be lost, its caller may die."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tests.support.simulation.effects import Outage
+from tests.support.simulation.world import World
+from tpujob.adapters.sqlite import store
+from tpujob.domain.events import Event
+from tpujob.domain.model import Job, Suspect
+from tpujob.ports import EventKey, Lease
+
+if TYPE_CHECKING:
+    from tests.support.simulation.monitor import Monitor
+
+FOR_EVER = 1e18
+BRIEF = 30.0  #: seconds that a call to the store may take
+
+
+class SimStore:
+    def __init__(
+        self, real: store.SqliteStore, world: World, monitor: Monitor, outage: Outage
+    ) -> None:
+        self.real, self.world, self.monitor, self.outage = real, world, monitor, outage
+        self.reputation = SimReputation(self)
+        self._known: dict[str, Job] = {}  #: what was read since it was last written
+        self._waking: list[str] | None = None  #: those that wake some time, the same
+
+    def _effect(self, name: str, about: str, do: Callable[[], Any], *, writes: bool = True) -> Any:
+        def guarded() -> Any:
+            self.outage.check(name)
+            return do()
+
+        lost = {"before": "store_before", "after": "store_after"} if writes else {}
+        return self.world.effects(name, about, guarded, timeout=BRIEF, store=True, **lost)
+
+    def identity(self) -> str:
+        self.world.sim.check_alive()
+        self.outage.check("identity")
+        return self.real.identity()
+
+    def create(self, job: Job, event: Event, *, idempotency_key: str = "") -> Job:
+        def do() -> Job:
+            stored = self.real.create(job, event, idempotency_key=idempotency_key)
+            self._forget(stored.id)
+            self.monitor.submitted(stored, idempotency_key)
+            return stored
+
+        return self._effect("submit", idempotency_key, do)
+
+    def get(self, job_id: str) -> Job:
+        self.world.sim.check_alive()
+        self.outage.check("get")
+        return self._read(job_id)
+
+    def peek(self, job_id: str) -> Job:
+        return self.get(job_id)
+
+    def _read(self, job_id: str) -> Job:
+        known = self._known.get(job_id)
+        if known is None:
+            known = self._known[job_id] = self.real.get(job_id)
+        return known
+
+    def _forget(self, job_id: str) -> None:
+        self._known.pop(job_id, None)
+        self._waking = None
+
+    def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
+        return self._effect(
+            "jobs", "", lambda: self.real.list(user=user, name=name, live=live), writes=False
+        )
+
+    def walk(self) -> Iterator[Job]:
+        return self.real.walk()
+
+    def damaged(self) -> list[tuple[str, str]]:
+        return self._effect("damaged", "", self.real.damaged, writes=False)
+
+    def commit(
+        self,
+        job: Job,
+        event: Event | None,
+        *,
+        expected_version: int,
+        op_id: str,
+        lease: Lease | None,
+    ) -> Job:
+        def do() -> Job:
+            self._forget(job.id)
+            stored = self.real.commit(
+                job, event, expected_version=expected_version, op_id=op_id, lease=lease
+            )
+            self.monitor.committed(stored, event, expected_version, lease)
+            return stored
+
+        return self._effect("commit", f"{job.id} {event.kind if event else ''}", do)
+
+    def events(self, job_id: str, *, after: int = 0) -> list[Event]:
+        return self.real.events(job_id, after=after)
+
+    def recent(self, *, before: EventKey | None = None, limit: int) -> list[tuple[str, Event]]:
+        return self.real.recent(before=before, limit=limit)
+
+    def remove(self, job_id: str, *, lease: Lease | None) -> None:
+        def do() -> None:
+            self._forget(job_id)
+            self.real.remove(job_id, lease=lease)
+            self.monitor.removed(job_id)
+
+        self._effect("remove", job_id, do)
+
+    def lease(self, job_id: str, owner: str, *, ttl: float, now: float) -> Lease | None:
+        def do() -> Lease | None:
+            lease = self.real.lease(job_id, owner, ttl=ttl, now=now)
+            self.monitor.leased(lease)
+            return lease
+
+        return self._effect("lease", job_id, do)
+
+    def release(self, lease: Lease) -> None:
+        self._effect("release", lease.job_id, lambda: self.real.release(lease))
+
+    def due(self, now: float) -> list[str]:
+        self.world.sim.check_alive()
+        self.outage.check("due")
+        if self._waking is None:
+            self._waking = self.real.due(FOR_EVER)
+        return [job_id for job_id in self._waking if self._read(job_id).wake <= now]
+
+    def newest(self) -> int:
+        return self.real.newest()
+
+    def changes(self, after: int) -> tuple[int, list[str]]:
+        return self.real.changes(after)
+
+    def zones(self) -> list[str]:
+        return self._effect("zones", "", self.real.zones, writes=False)
+
+
+class SimReputation:
+    def __init__(self, store: SimStore) -> None:
+        self._store, self._real = store, store.real.reputation
+
+    def accuse(self, physicals: Sequence[str], *, op_id: str, **given: Any) -> None:
+        def do() -> None:
+            self._real.accuse(physicals, op_id=op_id, **given)
+            self._store.monitor.accused(tuple(physicals), op_id, given["reason"], given["weight"])
+
+        self._store._effect("accuse", op_id, do)
+
+    def suspects(self) -> list[Suspect]:
+        return self._store._effect("suspects", "", self._real.suspects, writes=False)
+
+    def put(self, suspect: Suspect) -> None:
+        self._store._effect("put_suspect", suspect.physical, lambda: self._real.put(suspect))
+
+    def remove(self, physical: str) -> None:
+        self._store._effect("remove_suspect", physical, lambda: self._real.remove(physical))

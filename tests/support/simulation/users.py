@@ -1,0 +1,103 @@
+"""People: they submit, cancel, resume, delete and clean through whatever backend answers, and insist if none does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from tests.support.simulation.monitor import CANARY
+from tests.support.world import Killed
+from tpujob.errors import IllegalInState, NotFound, TpujobError
+
+if TYPE_CHECKING:
+    from tests.support.simulation.play import Play
+    from tpujob.service.jobs import Jobs
+
+
+def spec(number: int, random: Random) -> dict[str, object]:
+    """Any program: with a pattern for its output, should it not follow the workload contract."""
+    places: list[dict[str, object]] = [
+        {"type": "v4-16", "zones": ["us-central2-b"]},
+        {"type": "v5p-16", "zones": ["us-east5-a", "us-east5-b"]},
+        {"type": "v5p-16", "zones": ["us-east5-b"]},
+    ]
+    return {
+        "name": f"job-{number}",
+        "tpu": {**random.choice(places), "pricing": "spot"},
+        "run": {"command": "python train.py", "env": {"TOKEN": CANARY}},
+        "watch": {"nonfinite": r"step (?P<step>\d+).*loss=nan"},
+        "hold": random.choice(["1m", "10m", "15m"]),
+        "recovery": {
+            "failures": random.choice([0, 3, 3, 10]),
+            "stall": random.choice(["2m", "2m", "5m", "15m"]),
+            "on_bad_host": random.choice(["swap", "swap", "release"]),
+        },
+    }
+
+
+class User:
+    """One person with one job: it is submitted some time, and perhaps meddled with."""
+
+    def __init__(self, play: Play, number: int) -> None:
+        self.play, self.number = play, number
+        self.random = play.sim.random(f"user-{number}")
+        self.job_id = ""
+
+    def live(self) -> None:
+        hours = self.play.profile.hours
+        self.play.sim.sleep(self.random.uniform(0, hours * 3600 / 3))
+        wanted = spec(self.number, self.random)
+        key = f"key-{self.number}"
+        view = self.insist(lambda api: api.create(wanted, idempotency_key=key))
+        assert view is not None
+        self.job_id = view["id"]
+        if self.random.random() < 0.3:
+            return
+        for _ in range(self.random.randint(0, 5)):
+            self.play.sim.sleep(self.random.expovariate(1 / 1800))
+            if self.play.effects.calm:
+                return
+            self._meddle()
+
+    def _meddle(self) -> None:
+        job = self.job_id
+        verbs: list[tuple[str, Callable[[Jobs], object]]] = [
+            ("cancel", lambda api: api.cancel(job)),
+            ("cancel --release", lambda api: api.cancel(job, release=True)),
+            ("resume", lambda api: api.resume(job)),
+            ("resume", lambda api: api.resume(job)),
+            ("resume", lambda api: api.resume(job)),
+            ("delete", lambda api: api.delete(job)),
+            ("clean", lambda api: api.clean(job, checkpoints=True)),
+        ]
+        weights = [4, 1, 2, 2, 2, 1, 0.3]
+        word, verb = self.random.choices(verbs, weights)[0]
+        self.play.sim.note(f"user wants {word} {job}")
+        self.insist(verb)
+
+    def insist(self, verb: Callable[[Jobs], object]) -> dict[str, str] | None:
+        """Until a backend has answered. A user's call ends with the backend that carries it."""
+        while True:
+            answer: list[object] = []
+            backend = self.random.choice(self.play.backends)
+            if backend.process.alive and backend.process.paused_until <= self.play.sim.now:
+                done: list[bool] = []
+
+                def call(backend=backend, answer=answer, done=done) -> None:
+                    try:
+                        answer.append(verb(backend.api))
+                        done.append(True)
+                    except (NotFound, IllegalInState):
+                        done.append(True)
+                    except TpujobError:
+                        pass
+                    except Killed:
+                        pass
+
+                self.play.sim.spawn(call, backend.process)
+                for _ in range(40):
+                    self.play.sim.sleep(1.0)
+                    if done:
+                        return answer[0] if answer else None  # type: ignore[return-value]
+            self.play.sim.sleep(self.random.uniform(1, 60))

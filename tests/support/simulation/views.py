@@ -1,0 +1,147 @@
+"""What users read of a job, compared with the checkpoints in the bucket, the programs on the hosts, and the ledger."""
+
+from __future__ import annotations
+
+import math
+from typing import NoReturn, Protocol
+
+from tests.support.simulation.programs import Run
+from tests.support.simulation.world import World
+from tpujob.api import AttemptView, JobView
+from tpujob.domain.model import Attempt, Cause, Job, Outcome
+from tpujob.domain.money import covered, report
+from tpujob.domain.progress import began_from
+from tpujob.service.views import job_view
+
+_WRONG = (Cause.BAD_HOST, Cause.NONFINITE)
+#: seconds by which the clocks of hosts, backends and the store differ, and between two looks at a host
+CLOCKS = 30.0
+
+
+#: seconds within which a report is read
+LOOKS = 60.0
+
+
+class Broken(Protocol):
+    def __call__(self, rule: str, job: str, text: str) -> NoReturn: ...
+
+
+class Views:
+    """I17: each fact of a job's view is so."""
+
+    def __init__(self, world: World, broken: Broken) -> None:
+        self._world, self._broken = world, broken
+
+    def check(self, job: Job) -> None:
+        now = self._world.sim.now
+        view = job_view(job, now=now)
+        try:
+            self._checkpoint(job, view)
+            self._money(job, view, now)
+            for attempt, shown in zip(job.attempts, view["attempts"], strict=True):
+                run = self._run(job, attempt)
+                if run is not None:
+                    _ran(attempt, run)
+                    _succeeded(attempt, run)
+                    _steps(attempt, shown, run, now)
+                    self._redone(job, attempt, shown)
+        except AssertionError as error:
+            self._broken("I17", job.id, str(error).partition("\n")[0])
+
+    def _run(self, job: Job, attempt: Attempt) -> Run | None:
+        """What truly ran. None: no host was started."""
+        for machine in self._world.of_job.get(job.id, ()):
+            if machine.name == attempt.slice:
+                return machine.run_of(attempt.number)
+        return None
+
+    def _checkpoint(self, job: Job, view: JobView) -> None:
+        """The checkpoint that a resume goes on from, as it is shown, is in the bucket, and no verdict is against it."""
+        step, saved = view["checkpoint"], self._world.saved.get(job.id, ())
+        found = [c for c in saved if c.step == step]
+        assert step is None or found, f"shows checkpoint {step}, which is not in the bucket"
+        for attempt in job.attempts:
+            bad = attempt.verdict.step if attempt.verdict and attempt.cause in _WRONG else None
+            if bad is None:
+                continue
+            number, run = attempt.number, self._run(job, attempt)
+            if step is not None and found[-1].attempt == number and not found[-1].good:
+                assert step < bad, f"shows checkpoint {step}; attempt {number} broke at {bad}"
+            if attempt is job.attempt and run and run.contract:  # its report names both steps
+                good = [c.step for c in saved if c.attempt == number and c.step < bad]
+                assert max(good, default=0) <= (step or 0), (
+                    f"shows checkpoint {step}; {good[-1]} was saved before step {bad} broke"
+                )
+
+    def _money(self, job: Job, view: JobView, now: float) -> None:
+        """The dollars of the job's page are those of the ledger."""
+        found = report([job], now, "job", covered([job])).total.list / 1e6
+        shown = view["usd_spent"]
+        assert abs(found - shown) < 1e-6, f"shows ${shown:.6f}; the ledger has ${found:.6f}"
+        slices = sum(one["usd"] for one in view["slices"])
+        assert slices <= shown + 1e-6, f"its slices cost ${slices:.6f}, and it ${shown:.6f}"
+
+    def _redone(self, job: Job, attempt: Attempt, shown: AttemptView) -> None:
+        """Steps of an attempt that later ones made again, once one of those is known to have begun."""
+        known = [a for a in job.attempts[attempt.number :] if began_from(a) is not None]
+        later = [self._run(job, a) for a in known]
+        began = [run.resumed for run in later if run and run.resumed < run.steps]
+        if attempt.ended_at is None or not shown["redone"] or not began:
+            return
+        run = self._run(job, attempt)
+        assert run is not None
+        made_again = run.step(run.over()) - max(run.resumed, min(began))
+        assert shown["redone"] <= max(0, made_again), (
+            f"{shown['redone']} steps of attempt {attempt.number} are made again; it was {made_again}"
+        )
+
+
+def _succeeded(attempt: Attempt, run: Run) -> None:
+    """Programs that have all exited with 0, and whose hosts have reported it since, have succeeded."""
+    programs = run.programs.values()
+    if (
+        attempt.ended_at is None
+        or attempt.outcome is Outcome.SUCCEEDED
+        or len(programs) < run.hosts
+    ):
+        return
+    # a program that ends with 0 as its slice is preempted has saved, and is not done
+    plain = all(p.exit_code == 0 and not p.hidden and p.told_at > p.exit_at for p in programs)
+    heard = plain and all(p.wrote >= p.exit_at for p in programs)
+    last = max(p.wrote for p in programs)
+    assert not heard or last > attempt.ended_at - LOOKS, (
+        f"attempt {attempt.number} ended {attempt.cause}; every host had exited with 0, and reported "
+        f"that {attempt.ended_at - last:.0f} s before"
+    )
+
+
+def _ran(attempt: Attempt, run: Run) -> None:
+    """It is said to run from when its last host ran, and never if no program was started."""
+    began = max((p.running_at for p in run.programs.values()), default=math.inf)
+    if attempt.running_at is not None:
+        first = min(p.running_at for p in run.programs.values())
+        assert first - CLOCKS <= attempt.running_at, (
+            f"attempt {attempt.number} runs since {first - attempt.running_at:.0f} s before its program"
+        )
+    elif attempt.ended_at is not None and attempt.progress.step is not None:
+        raise AssertionError(
+            f"attempt {attempt.number} made step {attempt.progress.step} and has not run; "
+            f"its program began {attempt.ended_at - began:.0f} s before its end"
+        )
+
+
+def _steps(attempt: Attempt, shown: AttemptView, run: Run, now: float) -> None:
+    """No step is shown that was not made, and an attempt goes on from where its program did."""
+    number, step = attempt.number, shown["step"]
+    if step is not None:
+        reached = max(run.step(min(now, run.over())), run.resumed)
+        assert step <= reached, f"attempt {number} shows step {step} of {reached}"
+        assert step >= run.resumed, f"attempt {number} shows step {step}, began after {run.resumed}"
+    if shown["resumed_from"] is not None:
+        assert shown["resumed_from"] == run.resumed, (
+            f"attempt {number} shows that it went on from {shown['resumed_from']}, not {run.resumed}"
+        )
+    if attempt.outcome is Outcome.SUCCEEDED:
+        assert step is None or step >= run.steps or not run.contract, (
+            f"attempt {number} succeeded and shows step {step} of {run.steps}"
+        )

@@ -1,0 +1,214 @@
+"""What is truly there: slices, the machines below them, programs and what they saved; and what befalls it by itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from tests.support.simulation import plans
+from tests.support.simulation.effects import HOUR, Effects, Outage
+from tests.support.simulation.machines import Machine
+from tests.support.simulation.programs import Checkpoint, Program, Run
+from tests.support.simulation.reporters import Reporters
+from tests.support.simulation.sim import Sim
+from tpujob.domain.actions import HostPlan
+from tpujob.domain.model import Slice
+from tpujob.domain.placement.offers import region_of
+from tpujob.protocol import ReportDocument
+
+if TYPE_CHECKING:
+    from tests.support.simulation.monitor import Monitor
+
+#: v4-16 is offered in the first only; v5p-16 in the others, which lie in one region
+ZONES = ("us-central2-b", "us-east5-a", "us-east5-b")
+STOCK = 40  #: physical machines in each zone
+
+
+class World:
+    def __init__(self, sim: Sim, effects: Effects) -> None:
+        self.sim, self.effects = sim, effects
+        self.machines: dict[str, Machine] = {}
+        self.past: list[Machine] = []
+        self.of_job: dict[str, list[Machine]] = {}  #: all that ever were
+        self.saved: dict[str, list[Checkpoint]] = {}  #: job -> checkpoints that are committed
+        self.work: dict[str, plans.Work] = {}
+        self.monitor: Monitor
+        self.put: Callable[[str, bytes], object]  #: into the bucket, and whether it is there
+        self.is_there: Callable[[str], bool]
+        #: a host has written its report
+        self.reported: Callable[[Run, int, ReportDocument, bytes, float], None]
+        self.stirred: Callable[[str], None] = lambda job: None  #: something about a job changed
+        self.fate = sim.random("fate")
+        self.cloud_outage = Outage(sim, effects, "cloud_outage", longest=1500)
+        self.scarce: dict[str, float] = {}  #: zone, or region for a quota -> until
+        stock = sim.random("stock")
+        names = {zone: [f"{zone}/r{i:02d}" for i in range(STOCK)] for zone in ZONES}
+        everything = [name for free in names.values() for name in free]
+        self.bad = {p for p in everything if stock.random() < effects.profile["bad_machine"]}
+        self.free = names  #: the machine that was freed last comes first
+        for zone in ZONES:
+            stock.shuffle(self.free[zone])
+        for place in (*ZONES, *(f"quota {region_of(z)}" for z in ZONES[:2])):
+            self._scarcity(place, sim.random(f"scarce {place}"))
+
+    def rate(self, fault: str) -> float:
+        return 0.0 if self.effects.calm else self.effects.profile[fault]
+
+    def hit(self, fault: str) -> bool:
+        return self.drawn(self.fate, fault, count=True)
+
+    def drawn(self, random: Random, fault: str, *, count: bool = False) -> bool:
+        hit = random.random() < self.rate(fault)
+        if hit and count:
+            self.effects.counts.add(fault)
+        return hit
+
+    # Hardware --------------------------------------------------------------------------------------------------------
+
+    def _scarcity(self, place: str, random: Random) -> None:
+        """Times in which a zone has no capacity, or a region refuses more quota."""
+        rate = self.effects.profile["quota" if place.startswith("quota") else "stockout"]
+        pause = random.expovariate(rate / HOUR) if rate else math.inf
+
+        def begin() -> None:
+            if not self.effects.calm:
+                self.scarce[place] = self.sim.now + random.uniform(60, 5400)
+                self.sim.note(f"no more of {place} for {random.random():.2f}")
+                self._scarcity(place, random)
+
+        if pause < 1e7:
+            self.sim.after(pause, begin)
+
+    def refusal(self, slice: Slice) -> str:
+        """STOCKOUT or QUOTA, while one of them is in force; or empty."""
+        now = self.sim.now
+        if self.scarce.get(slice.zone, 0.0) > now or len(self.free[slice.zone]) < 2:
+            return "STOCKOUT"
+        return "QUOTA" if self.scarce.get(f"quota {region_of(slice.zone)}", 0.0) > now else ""
+
+    def add(self, machine: Machine) -> None:
+        """A nasty allocator: what was given back last is handed out first."""
+        free = self.free[machine.zone]
+        machine.physical = tuple(free.pop(0) for _ in range(min(machine.hosts, len(free))))
+        self.machines[machine.name] = machine
+        self.of_job.setdefault(machine.job, []).append(machine)
+
+    def vanish(self, machine: Machine) -> None:
+        if machine.gone_at == math.inf:
+            now = self.sim.now
+            machine.gone_at = now
+            for program in machine.running(now):
+                program.died_at = now
+            self.settle(machine)
+            del self.machines[machine.name]
+            self.past.append(machine)
+            self.free[machine.zone][:0] = machine.physical
+            self.sim.note(f"{machine.name} is gone")
+
+    def calm_down(self) -> None:
+        """Faults end: what is broken for a while is whole again, and what is somebody else's makes room."""
+        for machine in self.machines.values():
+            machine.down.clear()
+            if not machine.ours:
+                self.free[machine.zone] += machine.physical
+                machine.physical = ()
+        self.scarce.clear()
+        self.cloud_outage.until = 0.0
+
+    # Programs --------------------------------------------------------------------------------------------------------
+
+    def begin(self, machine: Machine, host_plan: HostPlan) -> None:
+        """What an agent does with a plan."""
+        document, now, host = host_plan.document, self.sim.now, host_plan.host
+        job, attempt = str(document["job"]), int(document["attempt"])
+        run = machine.run_of(attempt) or self._run(machine, job, attempt, document["context"])
+        run.workdir, run.key = str(document["workdir"]), host_plan.key
+        run.stall, run.every = document["stall"], float(document["report_every"])
+        fate = self.sim.random(f"{job}:{attempt}:{host}")
+        setup = now + 2 + fate.uniform(0, 40)
+        physical = machine.physical[host] if machine.physical and not machine.nameless else ""
+        program = Program(
+            run, host, str(document["workdir"]), physical, now, setup, setup + fate.uniform(0, 60)
+        )
+        program.died_at = machine.dead_at
+        run.programs[host] = program
+        self.monitor.started(machine, program, document)
+        if len(run.programs) == run.hosts:
+            plans.plan(self, run, self.work[job])
+            self._refuse(run, set(document["avoid"]))
+
+    def _run(self, machine: Machine, job: str, attempt: int, context: dict[str, Any]) -> Run:
+        for other in self.of_job[job]:
+            self.settle(other)
+        work = self.work.setdefault(job, self._work(job))
+        before = int(context["resume_before"])
+        if before and work.listens:  # and saves those steps anew
+            kept = [c for c in self.saved.get(job, []) if c.step < before]
+            self.monitor.rolled_back(job, before, self.saved.get(job, []))
+            self.saved[job] = kept
+        workdir = str(context["workdir"])
+        found = [c for c in self.saved.get(job, []) if self.at_hand(workdir, c.step)]
+        newest = max(found, key=lambda c: c.step, default=Checkpoint(0, 0, good=True))
+        run = Run(
+            job, attempt, machine.name, machine.hosts, work.listens, work.contract, newest.step, before,
+            work.steps, tainted=not newest.good, kept=newest.step,
+        )  # fmt: skip
+        machine.runs.append(run)
+        reporters = Reporters(
+            run, machine, self.sim.random(f"{job}:{attempt}:clocks"), self.monitor.broken
+        )
+        run.advance = lambda now: reporters.advance(now, partial(self.reported, run))
+        self.monitor.resumed(run, newest, self.saved.get(job, []))
+        return run
+
+    def _work(self, job: str) -> plans.Work:
+        random = self.sim.random(f"{job}:work")
+        return plans.draw(random, self.effects.profile.lengths, self.effects.profile["maths"])
+
+    def _refuse(self, run: Run, avoid: set[str]) -> None:
+        """The check before the program: a host keeps off a machine that is suspected, and the others wait for it."""
+        refused = [p for p in run.programs.values() if p.physical in avoid]
+        if not refused:
+            return
+        run.begins, run.spoils, run.hangs = math.inf, math.inf, math.inf
+        for program in run.programs.values():
+            at = program.running_at + (0.0 if program in refused else 60.0)
+            program.exit_at, program.exit_code, program.cause = at, 1, "PREFLIGHT"
+            said = f"the physical machine {program.physical} is suspected of wrong numbers"
+            program.error = said if program in refused else f"host {refused[0].host} did not come"
+            program.verdict, program.lines = None, ()
+
+    def keep(self, run: Run, step: int, good: bool) -> None:
+        """A checkpoint is committed."""
+        self.saved.setdefault(run.job, []).append(Checkpoint(step, run.attempt, good))
+        self.put(f"{run.workdir}/checkpoints/{step}/w", b"saved")
+
+    def at_hand(self, workdir: str, step: int) -> bool:
+        """Whether that checkpoint is in the workdir, which may be that of another region than it was saved in."""
+        return self.is_there(f"{workdir}/checkpoints/{step}/w")
+
+    def settle(self, machine: Machine) -> None:
+        for run in machine.runs:
+            plans.settle(self, run, self.sim.now)
+
+    def stop(self, program: Program) -> None:
+        """SIGTERM, and SIGKILL for what hangs."""
+        now, run = self.sim.now, program.run
+        hung = now >= min(run.hangs, run.spoils) or now < run.begins
+        program.end(now, -9 if hung else 75, "stopped")
+
+    def quiet_until(self, job: str) -> float:
+        """Until when, at the earliest, a look at the job could show something new, if all is well with it; else 0."""
+        now = self.sim.now
+        mine = [m for m in self.machines.values() if m.job == job]
+        if len(mine) != 1 or mine[0].run is None or mine[0].absent[1] > now:
+            return 0.0
+        (machine,), run = mine, mine[0].run
+        if max(machine.left_out[1], machine.torn[1]) > now:
+            return 0.0
+        whole = machine.healthy(now, run.attempt) and machine.repair[1] <= now
+        calm = whole and not (machine.blocked and machine.blocked[-1][1] > now - 60)
+        return run.next_change(now) if calm and run.stepped(now) else 0.0

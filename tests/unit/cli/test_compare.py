@@ -1,0 +1,147 @@
+"""`tpujob cost estimate` with preemptions, and `--compare`: what they print, and what they ask of the backend."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.estimates import compare_view, estimate_view
+from tests.support.scripted import ScriptedJobs
+from tests.unit.cli.conftest import Tpujob
+from tests.unit.service.test_forecast_of_costs import earlier
+from tpujob.cli.commands.cost.compare import amount, compare_page
+from tpujob.cli.commands.cost.estimate_page import estimate_page, in_short
+from tpujob.cli.render.text import width
+from tpujob.domain.model import Job
+from tpujob.errors import BadRequest
+
+SPEC = {
+    "name": "x",
+    "tpu": {"type": "v4-16", "zones": ["us-central2-b"]},
+    "run": {"command": "true"},
+}
+CALM = {"wait": 600.0, "preempt_every": 1e9}
+
+
+def test_an_estimate_of_a_spot_job_shows_its_range(tpujob: Tpujob, job_file: Path) -> None:
+    said = tpujob("cost", "estimate", str(job_file), "--hours", "3", "--preempt-every", "30m").out
+    rows = {line.split("  ")[0]: line for line in said.splitlines()}
+    assert rows["Nine of ten jobs"].split()[-2:] == ["above", "To"]
+    assert "With preemptions: $2" in said
+    assert rows["list value"].count("$") == 4
+    assert rows["you pay"].split()[-1] == "$0.00", "the emulator bills nothing"
+    assert "Preemptions are as stated" in said.replace("\n", " ")
+    assert "until the end" not in rows
+    assert "waits for a slice is not known: state it with `--wait`" in said.replace("\n", " ")
+
+
+def test_explain_tells_what_the_range_is_computed_with() -> None:
+    said = {"hours": 3, "wait": 600.0, "preempt_every": 7200.0}
+    page = estimate_page(estimate_view(SPEC, said), 100, explained=True)
+    assert "first slice  half are there after 7 min" in page  # the half-life: 600 s x ln 2
+    assert "after a loss half are there after 7 min" in page
+    assert "half are lost after 83 min" in page
+
+
+def page_of(jobs: Sequence[Job] = (), **said: float) -> str:
+    """In lines that are long enough for each sentence."""
+    return estimate_page(estimate_view(SPEC, {"hours": 1, **said}, jobs), 400, explained=True)  # type: ignore[typeddict-item]
+
+
+def test_what_no_job_was_measured_for_is_said_to_be_a_guess() -> None:
+    page = page_of()
+    guess = "as no job has been measured: the range holds guesses of them."
+    assert f"How long the set-up and the release take is not known, {guess}" in page
+    for what in ("set-up      ", "release     "):
+        assert f"  {what} half take less than (not known)" in page
+    assert "sampled from earlier jobs or as stated above." in page
+    known = page_of([earlier(1)])
+    assert "guess" not in known
+    assert "  release      half take less than 60 s" in known
+
+
+def test_an_average_leaves_out_what_is_nothing() -> None:
+    page = page_of(wait=0.001, preempt_every=1e12)
+    assert "On average" not in page
+    page = page_of([earlier(1)], wait=600.0, preempt_every=1e12)
+    assert re.search(
+        "On average [0-9]+ min of waiting and [0-9]+ min of set-up, beside 60 min", page
+    )
+
+
+def test_where_waits_come_from_is_said_where_no_job_has_had_such_a_slice() -> None:
+    new = "No job has had such a slice there yet"
+    guess = "Preemptions are guessed from records of spot machines of another kind: state them with `--preempt-every`."
+    assert f"{new}. {guess}" in page_of()
+    other = [earlier(1, type="v4-32")]
+    kind = "those of other places and of spot machines of another kind."
+    assert f"{new}; waits and preemptions are {kind}" in page_of(other)
+    assert f"{new}; waits are {kind} Preemptions are as stated." in page_of(
+        other, preempt_every=1e4
+    )
+    assert new not in page_of([earlier(1)])
+
+
+def test_a_range_is_told_in_short() -> None:
+    found = estimate_view(SPEC, {"hours": 3, "wait": 60.0, "preempt_every": 1e9})["forecast"]
+    low, high, middle = (word for word in in_short(found).replace(",", "").split() if "$" in word)
+    assert float(low[1:]) <= float(middle[1:]) <= float(high[1:])
+    assert estimate_view(SPEC)["list_micros"] > 0
+
+
+def test_types_are_compared(tpujob: Tpujob, api: ScriptedJobs, job_file: Path) -> None:
+    words = ["cost", "estimate", str(job_file), "--compare", "--tokens", "10B", "--types"]
+    words += ["v4-16,v5e-16", "--zones", "us-central2-b,us-central1-a"]
+    words += ["--throughput", "v4-16=120k", "--throughput", "v5e-16=100k", "--wait", "10m"]
+    said = tpujob(*words).out
+    assert said.splitlines()[0] == "counting: 10B tokens"
+    (asked,) = api.named("compare")
+    assert asked["asked"] == {
+        "unit": "tokens",
+        "amount": 1e10,
+        "types": ["v4-16", "v5e-16"],
+        "zones": ["us-central2-b", "us-central1-a"],
+        "throughput": {"v4-16": 120e3, "v5e-16": 100e3},
+    }
+    assert asked["said"]["wait"] == 600
+    assert said.count("cheapest") + said.count("both") == 1
+    assert tpujob(*words, "--json").json["ways"][0]["type"] in said
+
+
+def test_a_type_that_nobody_ran_says_so() -> None:
+    page = compare_page(compare_view(SPEC, {}, {"amount": 1000.0}), 100)
+    assert "unknown" in page.splitlines()[3]
+    assert "no job ran it on v4-16: --throughput v4-16=N" in page
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_they_fit(columns: int) -> None:
+    asked = {"amount": 1e6, "throughput": {"v4-16": 100.0}, "types": ["v4-16", "v6e-8"]}
+    page = compare_page(compare_view(SPEC, {}, asked), columns)
+    page += "\n" + estimate_page(estimate_view(SPEC, {"hours": 3}), columns, explained=True)
+    assert max(map(width, page.splitlines())) <= columns
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--compare", "--tokens", "many"],
+        ["--compare", "--tokens", "1B", "--samples", "3"],
+        ["--compare", "--tokens", "1B", "--throughput", "v4-16"],
+        ["--wait", "soon"],
+        ["--types", "v4-16"],
+    ],
+)
+def test_what_cannot_be_read_is_refused(tpujob: Tpujob, job_file: Path, words: list[str]) -> None:
+    tpujob("cost", "estimate", str(job_file), *words, code=2)
+
+
+def test_amounts_have_letters() -> None:
+    assert [amount(text, "") for text in ("300", "20k", "1.5M", "10B", "1,000")] == [
+        300, 20e3, 1.5e6, 10e9, 1000,
+    ]  # fmt: skip
+    with pytest.raises(BadRequest):
+        amount("1e9", "--tokens")

@@ -1,0 +1,227 @@
+"""`tpujob create --check`, and what `cost estimate --compare` makes of what it found."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import platform
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.scripted import ScriptedJobs
+from tests.unit.cli.conftest import Tpujob
+from tpujob.cli.render.check import Checked, check_page
+from tpujob.errors import BadRequest, TpujobError
+from tpujob.submit.compile_check import (
+    BundledProgram,
+    TargetFinding,
+    keep,
+    speeds,
+    target_of,
+    wanted_of,
+)
+from tpujob.submit.environment import environment, stamp
+from tpujob.submit.environment import environment as make
+
+NEEDS_LIBTPU = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None,
+    reason="libtpu is not installed: NOTHING WAS COMPILED FOR A TPU; it is in the extra `check`",
+)
+MLP = BundledProgram("mlp", ("--hidden=64", "--batch=64"))
+
+
+def finding(target: str = "v4-8", **changed: object) -> TargetFinding:
+    found: TargetFinding = {
+        "target": target,
+        "chips": 4,
+        "fit": "yes",
+        "reason": "",
+        "advice": "",
+        "batch": 64,
+        "tokens_per_row": 0,
+        "limit_bytes": 33017561088,
+        "needed_bytes": 0,
+        "program": {"peak_bytes": 2**30, "flops": 1e9},
+        "warnings": [],
+        "versions": {"libtpu": "0.0.42.1"},
+        "step_seconds": {"mxu": 1, "hbm": 2, "ici": 0, "dcn": 0, "model": 1, "bound": 2, "apart": 3},
+        "pace": {
+            "step": [4.0, 6.0],
+            "per_second": [16.0, 10.7],
+            "hours": [10.0, 15.0],
+            "chip_hours": [40.0, 60.0],
+            "work": 9000,
+            "unit": "steps",
+        },
+    }  # fmt: skip
+    return {**found, **changed}  # type: ignore[typeddict-item]
+
+
+@NEEDS_LIBTPU
+@pytest.mark.slow
+def test_a_job_is_compiled_for_its_types_and_then_compared_by_what_was_found(
+    tpujob: Tpujob, api: ScriptedJobs, tmp_path: Path
+) -> None:
+    file = tmp_path / "mlp.yaml"
+    file.write_text(
+        "name: small\ntpu: {type: [v4-8, v5e-4], zones: [us-central2-b, us-central1-a]}\n"
+        "run: {workload: mlp, args: {hidden: 64, batch: 64, steps: 1000}}\n"
+    )
+    said = tpujob("create", str(file), "--check").out
+    assert said.startswith("small: 1,000 steps")
+    assert [line.split()[0] for line in said.splitlines() if " yes " in line] == ["v4-8", "v5e-4"]
+    assert api.named("create") == api.named("plan") == [], (
+        "nothing is submitted, and the backend is not needed"
+    )
+    tpujob("cost", "estimate", str(file), "--compare", "--types", "v5e-4,v6e-4")
+    (compared,) = api.named("compare")
+    assert list(compared["asked"]["rooflines"]) == ["v5e-4"], "v6e-4 was not compiled for"
+    assert compared["asked"]["rooflines"]["v5e-4"] > 100
+
+
+@NEEDS_LIBTPU
+def test_arguments_that_the_program_refuses_are_refused(tpujob: Tpujob, tmp_path: Path) -> None:
+    file = tmp_path / "mlp.yaml"
+    file.write_text("name: a\ntpu: {type: v4-8}\nrun: {workload: mlp, args: {hiden: 64}}\n")
+    assert (
+        "workloads.mlp refuses its arguments" in tpujob("create", str(file), "--check", code=65).err
+    )
+
+
+@NEEDS_LIBTPU
+def test_a_batch_that_the_hosts_would_refuse_is_refused_with_the_one_to_give(
+    tpujob: Tpujob, tmp_path: Path
+) -> None:
+    """512 devices; the program's own batch has 256 rows."""
+    file = tmp_path / "mlp.yaml"
+    file.write_text(
+        'name: a\ntpu: {type: v4-1024}\nrun: {workload: mlp, args: {hidden: "256,256"}}\n'
+    )
+    said = " ".join(tpujob("create", str(file), "--check", code=78).out.split())
+    assert "v4-1024: batch=256 cannot be split over 512 devices: --batch=512, or another" in said
+    assert "`name: value` below `run.args`" in said
+
+
+def test_a_command_cannot_be_compiled(tpujob: Tpujob, job_file: Path) -> None:
+    said = tpujob("create", str(job_file), "--check", code=2)
+    assert "only the bundled programs can be compiled" in said.err
+
+
+# What was found ------------------------------------------------------------------------------------------------------
+
+
+def test_dollars_are_those_of_the_hours() -> None:
+    page = check_page("llama", [Checked(finding(), "us-central2-b", 12.88)], 120)
+    assert "llama: 9,000 steps" in page
+    (row,) = [line for line in page.splitlines() if line.startswith("v4-8")]
+    for part in ("yes", "1.00", "30.75", "2 s", "4 s to 6 s", "10 to 15", "$128.80 to $193.20"):
+        assert part in row, row
+
+
+def test_little_memory_is_told_in_mib() -> None:
+    small = finding(program={"peak_bytes": 45_000_000, "flops": 1e9})
+    page = check_page("mlp", [Checked(small, "us-central2-b", 12.88)], 120)
+    assert "42.9 MiB 30.75 GiB" in page, page
+
+
+def test_what_does_not_fit_says_what_would() -> None:
+    no = finding(fit="no", reason="it takes 40.10 GiB", advice="it fits with --remat=full", program=None,
+                 needed_bytes=43_057_047_142)  # fmt: skip
+    del no["pace"]
+    page = check_page("llama", [Checked(no, "us-central2-b", 12.88)], 100)
+    assert "v4-8: it takes 40.10 GiB" in page
+    assert "v4-8: it fits with --remat=full" in page
+    assert "$" not in page.split("Compiled on")[0]
+
+
+def test_a_type_without_a_price_has_hours_and_no_dollars() -> None:
+    page = check_page("llama", [Checked(finding(), "", None)], 120)
+    assert "10 to 15" in page
+    assert "unknown" in page
+
+
+# What is kept --------------------------------------------------------------------------------------------------------
+
+
+def test_a_speed_is_kept_for_the_same_program_arguments_and_versions(tmp_path: Path) -> None:
+    keep(tmp_path, MLP, "1", [finding(tokens_per_row=256), finding("v5e-4")])
+    targets = ["v4-8", "v5e-4", "v6e-4"]
+    assert speeds(tmp_path, MLP, targets, "1", "steps") == {"v4-8": 0.2, "v5e-4": 0.2}
+    assert speeds(tmp_path, MLP, targets, "1", "samples")["v5e-4"] == 64 / 5
+    assert speeds(tmp_path, MLP, targets, "1", "tokens") == {"v4-8": 64 * 256 / 5}
+    assert speeds(tmp_path, MLP, targets, "2", "steps") == {}
+    other = BundledProgram("mlp", ("--hidden=64", "--batch=128"))
+    assert speeds(tmp_path, other, targets, "1", "steps") == {}
+    longer = BundledProgram("mlp", (*MLP.options, "--steps=9"))
+    assert speeds(tmp_path, longer, targets, "1", "steps") != {}, "a step takes as long"
+
+
+def test_a_file_that_is_cut_short_is_as_good_as_none(tmp_path: Path) -> None:
+    keep(tmp_path, MLP, "1", [finding()])
+    (file,) = (tmp_path / "checks").iterdir()
+    file.write_text(json.dumps({"target": "v4-8", "pace": {"step": [1]}}))
+    assert speeds(tmp_path, MLP, ["v4-8"], "1", "steps") == {}
+
+
+def test_the_flags_of_a_job_are_the_compiler_s() -> None:
+    env = {"LIBTPU_INIT_ARGS": "--xla_x=1", "WANDB": "off"}
+    assert wanted_of("mlp", [], env).flags == (("LIBTPU_INIT_ARGS", "--xla_x=1"),)
+    assert [target_of("v5litepod-16", 2), target_of("v4-8", 1)] == ["2xv5e-16", "v4-8"]
+
+
+# The environment -----------------------------------------------------------------------------------------------------
+
+
+def uv(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A `uv` that comes first on the PATH and writes down how it was called; this Python lacks the compiler."""
+    file = folder / "bin" / "uv"
+    file.parent.mkdir()
+    file.write_text(f'#!/bin/sh\necho "$@" >> {folder}/called\n{script}\n')
+    file.chmod(file.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{file.parent}:/usr/bin:/bin")
+    monkeypatch.setattr(sys.modules["tpujob.submit.environment"], "can_here", lambda: False)
+    return folder / "called"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="refused elsewhere")
+def test_an_environment_is_made_once_from_the_lock_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = uv(tmp_path, "true", monkeypatch)
+    said: list[str] = []
+    first = environment(tmp_path / "cache", said.append)
+    assert environment(tmp_path / "cache", said.append) == first
+    assert len(said) == 1
+    venv, install = called.read_text().splitlines()
+    assert venv.startswith("venv --quiet --clear --python 3.11 ")
+    assert "--require-hashes --requirement" in install
+    assert install.endswith("workloads/requirements.lock")
+    assert (Path(first.path) / "workloads" / "check" / "child.py").exists()
+    assert "site-packages" not in first.path, "packages of this Python are not for that one"
+    assert "libtpu==" in (Path(first.path) / "workloads" / "requirements.lock").read_text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="refused elsewhere")
+def test_an_environment_that_could_not_be_made_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = uv(tmp_path, "echo 'error: no route to the index' >&2; exit 2", monkeypatch)
+    for _ in range(2):
+        with pytest.raises(TpujobError, match="no route to the index"):
+            environment(tmp_path / "cache", lambda _: None)
+    assert len(called.read_text().splitlines()) == 2
+
+
+@pytest.mark.parametrize(("system", "machine"), [("darwin", "arm64"), ("linux", "aarch64")])
+def test_where_the_compiler_cannot_run_is_said(
+    system: str, machine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["tpujob.submit.environment"], "can_here", lambda: False)
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    with pytest.raises(BadRequest, match="made for Linux on x86-64 only"):
+        make(tmp_path, lambda _: None)
+    assert stamp(), "what was kept can still be read"

@@ -1,0 +1,182 @@
+"""`tpujob cost estimate` and `tpujob cost prices`: what they print, what they ask of the backend, their exit codes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from tests.support.estimates import estimate_view
+from tests.support.paths import ROOT
+from tests.support.scripted import ScriptedJobs
+from tests.unit.cli.conftest import Tpujob
+from tpujob.cli.commands.cost.estimate_page import estimate_page
+from tpujob.cli.commands.cost.prices import NOTHING, chosen, prices_page
+from tpujob.cli.render.text import width
+from tpujob.config import prices
+from tpujob.domain.hardware.prices import LIST
+
+SPEC = {
+    "name": "x",
+    "tpu": {"type": "v4-16", "zones": ["us-central2-b"]},
+    "run": {"command": "true"},
+}
+
+
+def test_an_estimate_has_a_line_for_each_thing_and_its_sum(
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
+) -> None:
+    said = tpujob("cost", "estimate", str(job_file), "--hours", "3").out.splitlines()
+    assert said[0] == "counting on spot v4-16: 2 hosts, 8 chips, us-central2-b"
+    assert said[1] == "For 3 h, as stated by --hours."
+    rows = {" ".join(line.split()[:2]): line.split()[-2:] for line in said[3:]}
+    assert rows["slices v4-16,"] == ["$22.12", "$0.00"], "the emulator bills nothing"
+    assert rows["machines boot"] == ["$0.03", "$0.00"]
+    assert not {"machines host", "control plane"} & rows.keys(), "there is nothing to pay for"
+    assert rows["total >$22.18"] == [">$22.18", "$0.00"]
+    assert "  objects that the program writes: not stated: --objects-written" in said
+    assert api.named("estimate")[-1]["said"] == {"hours": 3.0, "quiet": False}
+
+
+def test_json_has_whole_micro_dollars_that_add_up(tpujob: Tpujob, job_file: Path) -> None:
+    found = tpujob("cost", "estimate", str(job_file), "--hours", "3", "--json").json
+    lines = found["lines"]
+    assert sum(one["list_micros"] or 0 for one in lines) == found["list_micros"]
+    assert lines[0]["price"]["usd"] == "0.9215"
+    assert lines[0]["price"]["as_of"] == "2026-09-20"
+
+
+def test_an_estimate_says_when_the_budget_ends_the_job() -> None:
+    tpu = {"type": "v4-32", "pricing": "on-demand"}
+    spec = {**SPEC, "tpu": tpu, "budget": {"usd": 10}}
+    found = estimate_view(spec, {"hours": 1.0})
+    # 10 $ less 210 s to give the slice back, at 51.52 $ an hour
+    assert found.get("budget_hours") == pytest.approx(10 / 51.52 - 210 / 3600, abs=1e-6)
+    assert found.get("budget_micros") == 10_000_000
+    ends = "The budget of $10.00 pays for 8 min of 60 min; then the job is ended."
+    assert ends in estimate_page(found, 100)
+    assert "pays for 8 min; then the job is ended" in estimate_page(estimate_view(spec), 100)
+    enough = estimate_view(spec, {"hours": 0.1})
+    assert "The budget" not in estimate_page(enough, 100)
+    assert enough.get("budget_hours") == found.get("budget_hours")
+    assert "budget_hours" not in estimate_view(SPEC, {"hours": 1.0})
+
+
+def test_a_reservation_is_priced_as_on_demand_and_the_page_says_so() -> None:
+    said = "The price is the list price on demand; a commitment costs less."
+    for pricing in ("reserved", "on-demand"):
+        spec = {**SPEC, "tpu": {**SPEC["tpu"], "pricing": pricing}}
+        assert (said in estimate_page(estimate_view(spec), 100)) == (pricing == "reserved")
+
+
+def test_strict_tells_a_script_that_something_is_not_known(tpujob: Tpujob, job_file: Path) -> None:
+    words = ["cost", "estimate", str(job_file), "--strict", "--hours", "1"]
+    assert "Not known" in tpujob(*words, code=6).out
+    rest = [
+        "--stored-gib",
+        "0",
+        "--stored-days",
+        "0",
+        "--objects-written",
+        "0",
+        "--objects-read",
+        "0",
+    ]
+    assert "Not known" not in tpujob(*words, *rest).out
+
+
+def test_a_dry_run_shows_the_estimate(tpujob: Tpujob, job_file: Path) -> None:
+    said = tpujob("create", str(job_file), "--dry-run").out
+    assert "For each hour: the run time is not stated: --hours" in said
+    assert "an hour" in said
+    plan = tpujob("create", str(job_file), "--dry-run", "--json").json
+    assert plan["estimate"]["hours"] is None
+
+
+@pytest.mark.parametrize(
+    "option", ["--hours=-1", "--hours=many", "--steps=1.5", "--objects-read=-3"]
+)
+def test_what_can_be_no_amount_is_refused(tpujob: Tpujob, job_file: Path, option: str) -> None:
+    tpujob("cost", "estimate", str(job_file), option, code=2)
+
+
+def test_explain_names_formula_row_day_and_source() -> None:
+    found = estimate_view(SPEC, {"hours": 3})
+    page = estimate_page(found, 200, explained=True)
+    assert "  8 chips x 3 h, at $0.9215 a chip-hour = $22.12" in page
+    assert (
+        "  price: tpu v4, us-central2, spot, sold as $3.686 for 8 cores an hour; "
+        "SkyPilot catalog v8 at 006059e0, made from the Cloud Billing SKUs, 2026-09-20, high confidence"
+        in page
+    )
+
+
+def test_a_price_that_is_not_known_is_never_a_zero() -> None:
+    spec = {**SPEC, "tpu": {"type": "v6e-8", "zones": ["us-central2-b"]}}
+    page = estimate_page(estimate_view(spec, {"hours": 3}), 100)
+    assert "unknown  unknown" in " ".join(page.splitlines()[4].split(" ")).replace(
+        "    ", "  "
+    ) or (page.splitlines()[4].split()[-2:] == ["unknown", "unknown"])
+    assert "no price is known for spot v6e-8 in us-central2-b" in page
+    assert page.splitlines()[3:] != []
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_they_fit(columns: int) -> None:
+    page = estimate_page(estimate_view(SPEC, {"hours": 3}), columns, explained=True)
+    page += "\n" + prices_page(chosen(LIST, []), date(2026, 11, 22), columns)
+    assert max(map(width, page.splitlines())) <= columns
+
+
+# Prices --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_price_list_can_be_searched(tpujob: Tpujob) -> None:
+    said = tpujob("cost", "prices", "v4", "spot").out.splitlines()
+    assert said[1].split()[:5] == ["tpu", "v4", "us-central2", "spot", "0.9215"]
+    assert said[-1].startswith("Spot prices here are up to ")
+    assert (
+        tpujob("cost", "prices", "v4", "on-demand", "--json").json[0]["quoted"]
+        == "$12.88 for 8 cores an hour"
+    )
+    assert NOTHING in tpujob("cost", "prices", "moon").out
+
+
+def test_a_price_file_can_be_checked(tpujob: Tpujob, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    row = "item: tpu v5e, where: us-central1, pricing: spot, unit: chip-hour, source: a bill"
+    file.write_text(f"prices:\n  - {{{row}, usd: 0.3, as_of: 2026-01-01}}\n")
+    said = tpujob("cost", "prices", "--lint", str(file))
+    assert said.out == f"{file}: 1 price, 1 warning\n"
+    assert "days old; spot prices can change every month" in said.err
+    file.write_text(f"prices:\n  - {{{row}, usd: 1.3, as_of: 2026-11-20}}\n")
+    assert (
+        "more than on demand ($1.2)" in tpujob("cost", "prices", "--lint", str(file), code=65).err
+    )
+
+
+# docs/cost.md --------------------------------------------------------------------------------------------------------
+
+PAGE = (ROOT / "docs" / "cost.md").read_text(encoding="utf-8")
+
+
+def test_the_commands_of_the_page_print_what_it_shows(
+    tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forecasts are the same each time, so they can be shown."""
+    monkeypatch.chdir(ROOT)
+    blocks = re.findall(r"```console\n\$ tpujob (.*?)\n(.*?)```", PAGE, re.S)
+    assert len(blocks) == 4
+    for command, shown in blocks:
+        assert shown.rstrip() in tpujob(*shlex.split(command)).out
+
+
+def test_the_price_file_of_the_page_is_accepted(tpujob: Tpujob, tmp_path: Path) -> None:
+    [text] = re.findall(r"```yaml\n(source: .*?)```", PAGE, re.S)
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    assert prices.parse(text, "mine.yaml", date(2026, 11, 22)).warnings == ()
+    assert tpujob("cost", "prices", "--lint", str(file)).out.startswith(f"{file}: 4 prices")

@@ -1,0 +1,288 @@
+"""What a job will probably take: against cases that can be worked out by hand, and what must hold of any."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from random import Random
+from statistics import median
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.domain.money.test_goodput import DONE, LOST, attempt, job_of, slice_of
+from tpujob.domain.model import Job, Progress, Rest, State
+from tpujob.domain.money.conditions import Conditions, Turn, conditions
+from tpujob.domain.money.durations import AGES, Rates, Stay, learned, likely, stated
+from tpujob.domain.money.forecast import PlannedWork, forecast
+from tpujob.domain.money.samples import SamplePlace, SliceSample, history
+
+HOUR = 3600.0
+PLACE = SamplePlace("v4-16", "us-central2-b", "spot")
+ELSEWHERE = SamplePlace("v5e-16", "us-west4-a", "spot")
+
+
+def known(*, wait: float = 600.0, life: float = 1e9, **more: tuple[float, ...]) -> Conditions:
+    turn = Turn(stated(wait), stated(life))
+    given: dict[str, tuple[float, ...]] = {
+        "setup": (300.0,),
+        "release": (60.0,),
+        "lost": (),
+        **more,
+    }
+    return Conditions(turn, turn, slices=0, losses=0, **given)
+
+
+# By hand -------------------------------------------------------------------------------------------------------------
+
+
+def test_without_preemptions_a_job_is_billed_for_its_work_its_setup_and_its_release():
+    found = forecast(PlannedWork(2 * HOUR), known())
+    assert set(found.billed) == {2 * HOUR + 300 + 60}
+    assert set(found.preemptions) == {0}
+    assert found.redone == 0
+    assert found.waiting == pytest.approx(600, rel=0.1)
+    assert found.billed.p50 == 2.1 * HOUR
+
+
+def test_the_expected_number_of_preemptions_is_that_of_a_poisson_process():
+    """Each hour of a slice loses 1/4; without set-up, and with a checkpoint at once, 40 hours lose 10."""
+    found = forecast(
+        PlannedWork(40 * HOUR, checkpoint=0.0, setup=0.0), known(life=4 * HOUR, release=(0.0,))
+    )
+    assert found.preemptions.p50 == pytest.approx(10, abs=1)
+    assert found.preemptions.low == pytest.approx(4, abs=1.1)  # of Poisson(10)
+    assert found.preemptions.high == pytest.approx(17, abs=1.1)
+    assert max(found.billed) - min(found.billed) == pytest.approx(0, abs=1e-3)
+
+
+def test_each_preemption_redoes_half_of_the_time_between_two_checkpoints():
+    found = forecast(PlannedWork(40 * HOUR, checkpoint=1200.0, setup=0.0), known(life=4 * HOUR))
+    losses = found.releasing / 60 - 1
+    assert found.redone / losses == pytest.approx(600, rel=0.1)
+
+
+def test_work_that_was_lost_before_is_lost_again():
+    kept = forecast(PlannedWork(40 * HOUR), known(life=4 * HOUR, lost=(0.0,) * 50))
+    lost = forecast(PlannedWork(40 * HOUR), known(life=4 * HOUR, lost=(1800.0,) * 50))
+    assert kept.redone < HOUR < 3 * HOUR < lost.redone
+
+
+def test_a_setup_longer_than_any_life_makes_no_progress():
+    found = forecast(
+        PlannedWork(10 * HOUR, setup=3600.0, preemptions=None), known(life=60.0, release=(60.0,))
+    )
+    assert found.fails == 1
+
+
+def test_years_of_work_are_no_reason_to_fail():
+    found = forecast(PlannedWork(20 * 8766 * HOUR, preemptions=None), known(life=720 * HOUR))
+    assert found.fails == 0
+    assert found.billed.p50 == pytest.approx(20 * 8766 * HOUR, rel=0.01)
+
+
+def test_a_job_fails_at_the_preemption_after_the_last_that_it_may_have():
+    found = forecast(PlannedWork(100 * HOUR, preemptions=3), known(life=HOUR))
+    assert found.fails == 1
+    assert set(found.preemptions) == {4}
+    assert forecast(PlannedWork(100 * HOUR, preemptions=None), known(life=HOUR)).fails == 0
+
+
+def test_a_job_fails_that_may_wait_no_longer():
+    found = forecast(PlannedWork(HOUR, wait=600.0), known(wait=600.0))
+    assert found.fails == pytest.approx(1 / 2.718, abs=0.05)  # of an exponential wait of that mean
+    assert found.wall.high <= 600 + HOUR + 300 + 60
+
+
+def test_a_long_job_goes_on_at_the_pace_that_it_has_shown():
+    short = forecast(PlannedWork(50 * HOUR, preemptions=None), known(life=HOUR))
+    long = forecast(PlannedWork(5000 * HOUR, preemptions=None), known(life=HOUR))
+    assert long.billed.p50 == pytest.approx(100 * short.billed.p50, rel=0.03)
+
+
+# What is learned -----------------------------------------------------------------------------------------------------
+
+
+def met(wait: float, life: float, *, ended: bool = True, setup: float | None = None) -> SliceSample:
+    took = None if setup is None else Stay(setup, ended=True)
+    return SliceSample(PLACE, "train", False, Stay(wait, ended=True), Stay(life, ended=ended), took)
+
+
+def test_rates_are_learned_from_stays_that_ended_and_from_those_that_did_not():
+    true, random = Rates((2.0, 2.0, 0.5, 0.5, 0.5, 0.1, 0.1, 0.1), 2.0), Random(1)
+    draw = true.drawing()
+    lives = [draw(random.expovariate(1.0)) for _ in range(2000)]
+    limit = 6 * HOUR
+    stays = [Stay(min(life, limit), ended=life < limit) for life in lives]
+    (found,) = learned([Rates((1.0,) * len(AGES), 2.0)], [stays])
+    for known_rate, rate in zip(true.per_hour[:6], found.per_hour[:6], strict=True):
+        assert rate == pytest.approx(known_rate, rel=0.2)
+    assert found.weight == 2 + sum(life < limit for life in lives)
+
+
+def test_a_place_of_long_lives_promises_fewer_preemptions():
+    calm = conditions([met(60, 40 * HOUR, ended=False)] * 5, PLACE)
+    wild = conditions([met(60, 0.4 * HOUR)] * 5, PLACE)
+    middle = conditions([], PLACE)
+    counts = [sum(forecast(PlannedWork(20 * HOUR), c).preemptions) for c in (calm, middle, wild)]
+    assert counts == sorted(counts)
+    assert counts[0] < counts[2] / 3
+    assert (wild.slices, wild.losses) == (5, 5)
+    assert (calm.slices, calm.losses) == (5, 0)
+
+
+def test_what_was_met_elsewhere_counts_less_and_with_other_pricing_not_at_all():
+    prior = conditions([], PLACE).first.life.expected(10 * HOUR)
+    wild = [met(60, 600)] * 20
+    here = conditions(wild, PLACE).first.life.expected(10 * HOUR)
+    there = conditions([m._replace(place=ELSEWHERE) for m in wild], PLACE)
+    assert prior < there.first.life.expected(10 * HOUR) < here
+    assert there.first.life.weight < 3
+    assert there.slices == 0
+    bought = conditions(wild, PLACE._replace(pricing="on-demand"))
+    assert bought.first.life == conditions([], PLACE._replace(pricing="on-demand")).first.life
+
+
+def test_what_is_stated_counts_more_than_any_history():
+    found = conditions([met(60, 600)] * 20, PLACE, wait=1800.0, preempt_every=2 * HOUR)
+    assert found.stated == ("wait", "preemptions")
+    assert found.later.life.expected(2 * HOUR) == pytest.approx(1)
+    assert found.first.wait.expected(1800) == pytest.approx(1)
+
+
+def test_setup_is_that_of_the_same_program():
+    seen = [met(60, 600, setup=33.0)] * 50
+    assert conditions(seen, PLACE, "train").setup.count(33.0) > 50
+    others = [met(60, 600, setup=700.0)._replace(program="another")] * 50
+    assert conditions([*seen, *others], PLACE, "train").setup.count(33.0) > 50
+
+
+def test_one_measurement_is_spread_and_many_are_taken_as_they_are():
+    one = met(60, 600, setup=32.0)._replace(release=Stay(20.0, ended=True))
+    for program in ("train", "another"):
+        found = conditions([one], PLACE, program)
+        assert (median(found.setup), median(found.release)) == (32, 20)
+        for seen, values in ((32, found.setup), (20, found.release)):
+            assert min(values) <= seen / 2
+            assert max(values) >= seen * 4
+        assert found.unknown == ()
+    many = conditions([one] * 100, PLACE, "train").setup
+    assert many.count(32.0) / len(many) > 0.95
+
+
+def test_what_no_job_was_measured_for_is_guessed_and_named_as_not_known():
+    found = conditions([], PLACE, "train")
+    assert found.unknown == ("wait", "setup", "release")
+    assert forecast(PlannedWork(HOUR), found).billed.low >= HOUR + 50
+    assert conditions([met(60, 600, setup=33.0)], PLACE).unknown == ("release",)
+
+
+def test_waits_of_spot_slices_say_nothing_of_those_on_demand():
+    spot, bought = [met(HOUR, 600)] * 20, PLACE._replace(pricing="on-demand")
+    assert "wait" in conditions(spot, bought).unknown
+    assert "wait" not in conditions(spot, PLACE).unknown
+    own = [met(90, HOUR, ended=False)._replace(place=bought)] * 3
+    found = conditions([*spot, *own], bought)
+    assert "wait" not in found.unknown
+    assert found.first.wait.half == pytest.approx(90 * math.log(2), rel=0.5)
+    assert "wait" not in conditions([], bought, wait=60.0).unknown
+
+
+def test_a_reserved_slice_has_no_wait():
+    found = conditions([met(HOUR, 600)] * 20, PLACE._replace(pricing="reserved"))
+    assert "wait" not in found.unknown
+    assert forecast(PlannedWork(HOUR), found).waiting < 1
+
+
+def test_a_setup_that_was_cut_short_is_as_long_as_those_that_came_as_far():
+    """Of ten, five took 100 s; five were cut short at 150 s, when they would have taken 900 s, as five others did."""
+    whole = [Stay(100.0, ended=True)] * 5 + [Stay(900.0, ended=True)] * 5
+    cut = [Stay(150.0, ended=False)] * 5
+    values = likely([*whole, *cut], [100.0])
+    assert sum(value == 900 for value in values) / len(values) == pytest.approx(2 / 3, abs=0.1)
+
+
+# What jobs met -------------------------------------------------------------------------------------------------------
+
+
+def preempted_once() -> Job:
+    """Waits 100 s; loses its slice after 900 s, at step 60, goes on from 50; is done. A step takes 10 s."""
+    return job_of(
+        [slice_of(1, 50, 100, 1050), slice_of(2, 1060, 1400, 4000)],
+        [
+            attempt(1, 1, 100, 160, 1000, first_step_at=420.0, first_step=2, step=60, resumed_from=0, **LOST),
+            attempt(
+                2, 2, 1400, 1500, 3110, first_step_at=1610.0, first_step=51, step=201,
+                resumed_from=50, **DONE,
+            ),
+        ],
+        4000,
+        created_at=0.0,
+    )  # fmt: skip
+
+
+def test_a_record_tells_waits_lives_setups_and_lost_work():
+    first, second = history([preempted_once()], 1e6)
+    assert (first.wait, first.life) == (Stay(100, ended=True), Stay(900, ended=True))
+    assert first.setup == Stay(300, ended=True)  # two steps were made when the first look saw any
+    assert first.lost == 100  # 48 of the steps after the second count, in the 580 s until the end
+    assert first.release == Stay(50, ended=True)
+    assert (second.wait, second.life) == (Stay(350, ended=True), Stay(1710, ended=False))
+    assert second.setup == Stay(200, ended=True)
+    assert (second.lost, second.release) == (None, Stay(890, ended=True))
+    assert (first.later, second.later) == (False, True)
+
+
+def test_a_setup_that_a_preemption_ends_is_known_to_take_longer():
+    job = preempted_once()
+    cut = replace(job.attempts[0], first_step_at=None, first_step=None, progress=Progress())
+    first, _ = history([replace(job, attempts=(cut, job.attempts[1]))], 1e6)
+    assert first.setup == Stay(900, ended=False)
+
+
+def test_a_wait_that_goes_on_is_known_to_last_at_least_so_long():
+    job = replace(preempted_once(), slices=(slice_of(1, 500, None, None),), attempts=())
+    (one,) = history([replace(job, state=State.PROVISIONING, finished_at=None)], 900.0)
+    assert one.wait == Stay(900, ended=False)
+    assert one.life is None
+    (one,) = history([replace(job, finished_at=700.0)], 900.0)
+    assert one.wait == Stay(700, ended=False)
+
+
+def test_refused_requests_and_rests_are_told_from_waiting():
+    """Refused at 20; asked again, ready at 100, done at 200; rests until 1,000; asked again, ready at 1,030."""
+    job = job_of(
+        [slice_of(1, 10, None, 20), slice_of(2, 40, 100, 200), slice_of(3, 1010, 1030, 1100)],
+        [attempt(1, 2, 100, 110, 190, **DONE), attempt(2, 3, 1030, 1040, 1090, **DONE)],
+        1100,
+        created_at=0.0,
+        rests=(Rest(200.0, 1000.0),),
+    )
+    assert [m.wait for m in history([job], 1e6)] == [Stay(100, ended=True), Stay(30, ended=True)]
+
+
+# Of any --------------------------------------------------------------------------------------------------------------
+
+seconds = st.floats(0, 1e6)
+
+
+@settings(max_examples=25)
+@given(
+    work=st.builds(
+        PlannedWork, seconds, st.floats(0, 1e4), st.none() | seconds, st.none() | st.integers(0, 200),
+        st.none() | seconds,
+    ),
+    stays=st.lists(st.tuples(seconds, seconds, st.booleans()), max_size=20),
+)  # fmt: skip
+def test_ranges_are_in_order_and_the_answer_is_the_same_again(
+    work: PlannedWork, stays: list[tuple[float, float, bool]]
+):
+    expected = conditions([met(w, life, ended=ended) for w, life, ended in stays], PLACE)
+    found = forecast(work, expected)
+    for span in (found.wall, found.billed, found.preemptions):
+        assert list(span) == sorted(span)
+        assert span[0] >= 0
+    assert found.wall.p50 >= found.billed.low
+    assert 0 <= found.fails <= 1
+    assert found == forecast(work, expected)

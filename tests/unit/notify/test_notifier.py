@@ -1,0 +1,336 @@
+"""What a notifier over a real store sends while the clock is turned."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.notify.receivers import a_message
+from tests.unit.notify.rig import LAB, Notes, Rig
+from tpujob.domain.events import BudgetWarned, EventKind
+from tpujob.domain.model import Attempt, Cause, Proof
+from tpujob.domain.notifications import delivery, messages
+from tpujob.domain.notifications.model import KEPT, NotificationKind, Receipt
+from tpujob.domain.notifications.rules import ChannelRule
+from tpujob.domain.spec import parse
+from tpujob.errors import Transient
+from tpujob.ports import Owned, Store
+
+DOWN = Receipt("HTTP 503")
+
+
+def kinds(sink: Notes) -> list[NotificationKind]:
+    return [message.notification.kind for message in sink.got]
+
+
+def test_a_failure_is_told_at_once_with_its_cause(rig: Rig) -> None:
+    job = rig.job(name="llama")
+    rig.fails(job, text="attempt 1 ended, CRASH: KeyError")
+    began = rig.clock.now()
+    rig.run(10)
+    (message,) = rig.lab.got
+    assert message.at - began <= 10
+    assert messages.headline(message) == f"llama ({job.id}) failed: CRASH"
+    assert "KeyError" in messages.lines(message)[0]
+    assert messages.command(message.notification) == f"tpujob why {job.id}"
+
+
+def test_a_failure_carries_the_one_line_that_proves_it(rig: Rig) -> None:
+    missing = "ModuleNotFoundError: No module named 'nosuchmodule'"
+    evidence = (
+        Proof(0, "Traceback (most recent call last):"),
+        Proof(0, missing),
+        Proof(1, "ended too: exit code 1"),
+    )
+    attempt = Attempt(1, "tj-1", 0.0, cause=Cause.SETUP, host=0, evidence=evidence)
+    rig.fails(rig.job(attempts=(attempt,)), Cause.SETUP, text="something is not installed")
+    rig.run(10)
+    (message,) = rig.lab.got
+    (note,) = messages.document(message, "http://127.0.0.1:1")["data"]["notes"]
+    assert note["lines"] == [missing]
+    assert note["url"] == f"http://127.0.0.1:1/jobs/{note['job']}"
+    assert messages.lines(message)[1:] == [missing]
+
+
+def test_a_burst_is_a_bounded_number_of_messages_that_count_all_of_it(rig: Rig) -> None:
+    jobs = [rig.job(name=f"sweep-{n}") for n in range(300)]
+    rig.run(1)
+    for start in range(0, 300, 50):
+        for job in jobs[start : start + 50]:
+            rig.fails(job)
+        rig.run(3)
+    rig.run(600)
+    assert len(rig.lab.got) == 2 * delivery.BURST
+    assert sum(1 + message.more for message in rig.lab.got) == 300
+    assert messages.lines(rig.lab.got[-1])[-1].startswith("and ")
+    states = [message.state for message in rig.store.outbox.messages(limit=999)]
+    assert states.count("sent") == 2 * delivery.BURST
+    assert states.count("collapsed") == 300 - 2 * delivery.BURST
+
+
+def test_what_mends_itself_is_not_told(rig: Rig) -> None:
+    job = rig.job()
+    for _ in range(3):
+        rig.run(30)
+    rig.resumes(job)
+    rig.run(600)
+    assert rig.lab.tried == []
+
+
+def test_a_job_that_waits_for_hardware_for_an_hour_is_told_of_once(rig: Rig) -> None:
+    job = rig.job(name="llama")
+    rig.run(3500)
+    assert rig.lab.got == []
+    rig.run(7200, rig.backend("backend-2"))
+    (message,) = rig.lab.got
+    assert message.notification.kind is NotificationKind.WAITING
+    assert message.notification.job == job.id
+    assert "has waited for hardware for 60 min" in message.notification.text
+
+
+def test_a_cancel_of_ones_own_is_no_news_and_one_by_somebody_else_is(rig: Rig) -> None:
+    for by in ("ana", "bob"):
+        job = rig.job(user="ana", name=f"by-{by}")
+        rig.happens(job, EventKind.RELEASE_REQUESTED, by=by)
+        from tpujob.domain.events import Finished
+
+        rig.happens(job, EventKind.CANCELLED, "cancelled", Finished(Cause.CANCELLED))
+    rig.run(60)
+    (message,) = rig.lab.got
+    assert message.notification.name == "by-bob"
+    assert message.notification.text.startswith("bob has cancelled it")
+
+
+def test_a_budget_is_told_once_for_each_limit(rig: Rig) -> None:
+    job = rig.job()
+    rig.happens(job, EventKind.BUDGET_WARNED, "80 %", BudgetWarned(100, 80))
+    rig.run(5)
+    rig.happens(job, EventKind.BUDGET_WARNED, "80 %", BudgetWarned(100, 81))
+    rig.run(700)
+    assert kinds(rig.lab) == [NotificationKind.BUDGET_WARNED]
+    rig.fails(job, Cause.BUDGET)
+    rig.run(60)
+    assert kinds(rig.lab) == [NotificationKind.BUDGET_WARNED, NotificationKind.BUDGET_USED_UP]
+
+
+def test_a_leak_is_told_once_however_often_it_is_swept(rig: Rig) -> None:
+    leak = Owned("tj-000009-1", "us-central2-b", "000009", rig.clock.now() - 7200)
+    for _ in range(5):
+        rig.notifier.leaked([leak])
+        rig.run(300)
+    (message,) = rig.lab.got
+    assert "tj-000009-1 in us-central2-b is 2 h old" in message.notification.text
+
+
+# Whom ----------------------------------------------------------------------------------------------------------------
+
+
+def test_rules_of_jobs_users_and_contexts_lead_to_channels(store: Store) -> None:
+    rules = [
+        ChannelRule(("ada",), users=("ada",)),
+        ChannelRule(("ops",), on=frozenset({NotificationKind.LEAK, NotificationKind.FAILED})),
+    ]
+    rig = Rig(store, rules=rules, channels=["ada", "ops"])
+    rig.run(1)
+    spec = parse({**SPEC, "notify": ["lab", "nobody"]})
+    rig.fails(rig.job(user="ada", name="one"))
+    rig.happens(
+        rig.job(user="bob", name="two", spec=spec), EventKind.BUDGET_WARNED, "", BudgetWarned(9, 8)
+    )
+    rig.notifier.leaked([Owned("tj-1", "us-central2-b", "1", 0.0)])
+    rig.run(60)
+    told = {name: kinds(sink) for name, sink in rig.sinks.items()}
+    assert told["ada"] == [NotificationKind.FAILED]
+    assert sorted(told["ops"]) == [NotificationKind.FAILED, NotificationKind.LEAK]
+    assert told["lab"] == [NotificationKind.BUDGET_WARNED], "its own file says so"
+
+
+SPEC = {"name": "mlp", "tpu": {"type": "v4-8"}, "run": {"command": "true"}}
+
+
+# Restarts, kills and several backends --------------------------------------------------------------------------------
+
+
+def test_what_happened_before_notifications_were_set_up_is_told_to_nobody(store: Store) -> None:
+    before = Rig(store)
+    old = before.job()
+    before.fails(old)
+    rig = Rig(store)
+    rig.clock.sleep(before.clock.now() - rig.clock.now() + 5)
+    rig.run(5)
+    rig.resumes(old)
+    rig.run(60)
+    assert rig.lab.tried == []
+
+
+def test_a_backend_that_starts_later_tells_what_happened_meanwhile(rig: Rig) -> None:
+    rig.fails(rig.job(name="while-nobody-ran"))
+    rig.clock.sleep(7200)
+    rig.notifier = rig.backend("backend-2")
+    rig.run(30)
+    assert rig.lab.names == ["while-nobody-ran"]
+
+
+def test_two_backends_send_each_thing_once(rig: Rig) -> None:
+    other = rig.backend("backend-2")
+    for n in range(20):
+        rig.fails(rig.job(name=f"job-{n}"), cause=[Cause.CRASH, Cause.HANG][n % 2])
+        rig.run(7, other)
+    rig.run(600, other)
+    assert sorted(rig.lab.names) == sorted(f"job-{n}" for n in range(20))
+
+
+class Killed(Exception):
+    """The process is killed here."""
+
+
+#: of each way to be cut off: the method of the outbox, at which of its calls, and whether that is still carried out
+CUTS = {
+    "before messages are stored": ("add", 1, False),
+    "when they are stored": ("add", 1, True),
+    "before a message is claimed": ("update", 1, False),
+    "when it is claimed": ("update", 1, True),
+    "between delivery and record": ("update", 2, False),
+    "when the delivery is recorded": ("update", 2, True),
+}
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_backend_that_is_killed_anywhere_loses_nothing(
+    rig: Rig, cut: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delivered twice is only what could not be recorded: the same message, with the same id."""
+    method, at, done = CUTS[cut]
+    real = getattr(rig.store.outbox, method)
+    calls = 0
+
+    def killed(_: object, *args: object, **kwargs: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls < at:
+            return real(*args, **kwargs)
+        if calls == at and done:
+            real(*args, **kwargs)
+        raise Killed
+
+    rig.fails(rig.job(name="one"))
+    with monkeypatch.context() as patched:
+        patched.setattr(type(rig.store.outbox), method, killed)
+        rig.run(1)
+    assert calls >= at
+    rig.notifier = rig.backend("backend-2")
+    rig.run(120)
+    assert set(rig.lab.names) == {"one"}
+    assert len({message.id for message in rig.lab.got}) == 1
+    assert len(rig.lab.got) == (2 if cut == "between delivery and record" else 1)
+
+
+def test_an_outage_of_the_store_loses_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def out(*_: object, **__: object) -> None:
+        raise Transient("no answer")
+
+    rig.fails(rig.job(name="one"))
+    with monkeypatch.context() as patched:
+        patched.setattr(type(rig.store.outbox), "add", out)
+        rig.run(60)
+    assert rig.lab.got == []
+    rig.run(10)
+    assert rig.lab.names == ["one"]
+
+
+# Sinks that fail -----------------------------------------------------------------------------------------------------
+
+
+def test_a_receiver_that_was_down_for_an_hour_gets_all_of_it_later_with_the_same_ids(
+    rig: Rig,
+) -> None:
+    rig.lab.answer = lambda _: DOWN
+    for n in range(20):
+        rig.fails(rig.job(name=f"job-{n}"), cause=list(Cause)[n % 9])
+        rig.run(180, poke=False)
+    tried = {message.id for message in rig.lab.tried}
+    rig.lab.answer = lambda _: Receipt()
+    rig.run(2 * 3600, poke=False)
+    assert tried <= {message.id for message in rig.lab.got}
+    assert sum(1 + message.more for message in rig.lab.got) == 20
+
+
+def test_a_dead_channel_does_not_delay_another(store: Store) -> None:
+    rig = Rig(store, rules=[ChannelRule(("lab", "ops"))], channels=["ops"])
+    rig.run(1)
+    rig.lab.answer = lambda _: DOWN
+    rig.fails(rig.job())
+    rig.run(10)
+    assert len(rig.sinks["ops"].got) == 1
+
+
+def test_a_receiver_says_when_it_is_asked_again(rig: Rig) -> None:
+    answers = [Receipt("HTTP 429", retry_after=900.0), Receipt()]
+    rig.lab.answer = lambda _: answers.pop(0)
+    rig.fails(rig.job(name="one"))
+    rig.run(10)
+    rig.fails(rig.job(name="two"), Cause.HANG)
+    rig.run(880)
+    assert rig.lab.got == [], "the other message waits, too: the channel was asked to be left alone"
+    answers.append(Receipt())
+    rig.run(60)
+    assert len(rig.lab.got) == 2
+
+
+def test_a_refusal_for_good_ends_the_tries(rig: Rig) -> None:
+    rig.lab.answer = lambda _: Receipt("HTTP 404", permanent=True)
+    rig.fails(rig.job())
+    rig.run(7200)
+    assert len(rig.lab.tried) == 1
+    assert rig.store.outbox.messages(limit=9)[0].state == "failed"
+
+
+def test_a_test_is_sent_at_once_and_once(rig: Rig) -> None:
+    assert rig.notifier.sender.test("lab", "ada").state == "sent"
+    rig.run(120)
+    assert kinds(rig.lab) == [NotificationKind.TEST]
+
+
+def test_a_channel_that_is_not_set_up_any_more_ends_its_messages(store: Store) -> None:
+    rig = Rig(store, rules=[LAB, ChannelRule(("old",))], channels=["old"])
+    rig.run(1)
+    rig.sinks["old"].answer = lambda _: DOWN
+    rig.fails(rig.job())
+    rig.run(1)
+    rig.channels.remove("old")
+    rig.notifier = rig.backend()
+    rig.run(7200)
+    ended = rig.store.outbox.messages(channel="old", limit=9)
+    assert [(m.state, m.error) for m in ended] == [
+        ("failed", "no channel of that name is configured")
+    ]
+
+
+def test_old_messages_are_removed_and_young_ones_stay(rig: Rig) -> None:
+    rig.fails(rig.job(name="one"))
+    rig.run(60)
+    rig.clock.sleep(KEPT)
+    rig.fails(rig.job(name="two"))
+    rig.run(7200)
+    assert [m.notification.name for m in rig.store.outbox.messages(limit=9)] == ["two"]
+
+
+# One message ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=100), st.floats(0, 1e6))
+def test_pauses_grow_and_tries_end(chances: list[float], retry_after: float) -> None:
+    message, now = a_message(), 0.0
+    for chance in chances:
+        message = delivery.record_try(message, Receipt("503", False, retry_after), now, chance)
+        if message.due is None:
+            break
+        assert message.due > now
+        now = message.due
+    assert (message.state == "failed") is (len(chances) >= delivery.MOST_TRIES)
+
+
+def test_tries_take_about_three_days() -> None:
+    pauses = [*delivery.PAUSES, *delivery.PAUSES[-1:] * (delivery.MOST_TRIES - 1)]
+    assert 70 < sum(pauses[: delivery.MOST_TRIES - 1]) / 3600 < 75

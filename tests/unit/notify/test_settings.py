@@ -1,0 +1,62 @@
+"""`notifications:` of a context: what it becomes, and what is said of its errors and of keys of earlier versions."""
+
+import re
+from typing import Any, cast
+
+import pytest
+
+from tests.support.paths import ROOT
+from tests.support.world import Clock
+from tpujob.config.notifications import NotificationSettings, parse
+from tpujob.domain.notifications.model import NotificationKind
+from tpujob.domain.spec import yaml
+from tpujob.errors import BadSpec
+from tpujob.wiring.notifications import build_setup
+
+PAGE = ROOT / "docs" / "notifications.md"
+
+
+def test_the_settings_of_the_page_become_channels_and_rules() -> None:
+    (block,) = re.findall(r"```yaml\n(notifications:.*?)```", PAGE.read_text(), re.S)
+    found = NotificationSettings.model_validate(yaml.load(block, "page").data["notifications"])
+    setup = build_setup(found, cast(Any, None), Clock(), "")
+    assert {name: channel.kind for name, channel in setup.channels.items()} == {
+        "lab": "slack",
+        "ada": "email",
+        "ops": "webhook",
+    }
+    assert setup.rules[2].on == {
+        NotificationKind.FAILED,
+        NotificationKind.STUCK,
+        NotificationKind.LEAK,
+    }
+
+
+def test_keys_of_earlier_versions_are_ignored_with_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    text = (
+        "channels: {lab: {slack: SLACK_LAB, quiet: '22:00-07:00', daily: '9'}, ops: {slack: X_Y}}"
+    )
+    found = parse(text, "n.yaml")
+    assert not caplog.messages, "only a backend warns, not each command that reads the file"
+    setup = build_setup(found, cast(Any, None), Clock(), "")
+    assert list(setup.channels) == ["lab", "ops"]
+    assert caplog.messages == [
+        "notifications: channel lab: quiet, daily: no longer supported, ignored"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("channels: {lab: {}}", "needs exactly one of slack, email and webhook, and has none"),
+        ("channels: {lab: {webhook: 'https://x'}}", "webhook and keys go together"),
+        ("channels: {lab: {email: a@b.org}}", "channel lab needs smtp, the mail server"),
+        ("rules: [{channels: [lab]}]", "rules name the channel lab; there are: none"),
+        ("channels: {lab: {slak: X}}", "slack"),
+    ],
+)
+def test_errors_name_what_is_wrong(text: str, error: str) -> None:
+    with pytest.raises(BadSpec, match=error):
+        parse(text, "n.yaml")

@@ -1,0 +1,54 @@
+"""docs/architecture.md tells the truth: every file that it names is there, and every room is in the picture."""
+
+from __future__ import annotations
+
+import re
+
+from tests.support.paths import ROOT
+from tpujob.domain.model import State
+
+PAGE = ROOT / "docs" / "architecture.md"
+MOST_WORDS = 1300
+MOST_FILES = 50
+MOST_MODULES = 16
+
+
+def test_every_file_that_the_page_names_exists():
+    named = re.findall(r"`((?:tpujob|workloads|tests|configs|deploy)/[\w./-]*)`", PAGE.read_text())
+    assert len(named) > 20, "the page has lost its files: is the pattern of this test still right?"
+    assert len(set(named)) <= MOST_FILES
+    missing = [path for path in dict.fromkeys(named) if not (ROOT / path).exists()]
+    assert not missing, f"docs/architecture.md names what is not there: {', '.join(missing)}"
+
+
+def test_the_page_can_be_read_in_one_sitting():
+    assert len(PAGE.read_text().split()) <= MOST_WORDS
+
+
+def test_the_drawing_of_the_states_has_every_state():
+    drawing = PAGE.read_text().split("## The states")[1].split("## ")[0]
+    missing = [state for state in State if state not in drawing]
+    assert not missing, f"not in the drawing: {', '.join(missing)}"
+
+
+def test_the_picture_shows_every_room_of_the_product():
+    picture = PAGE.read_text().split("## The rooms")[1].split("## The words")[0]
+    rooms = [f.parent.name for f in (ROOT / "tpujob").glob("*/__init__.py")]
+    missing = [room for room in rooms if not re.search(rf"\b{room}/", picture)]
+    assert not missing, f"not in the picture: {', '.join(missing)}"
+
+
+def test_no_folder_of_the_product_holds_more_modules_than_a_glance_takes_in():
+    for folder in {p.parent for top in ("tpujob", "workloads") for p in (ROOT / top).rglob("*.py")}:
+        modules = sorted(p.name for p in folder.glob("*.py"))
+        assert len(modules) <= MOST_MODULES, (
+            f"{folder.relative_to(ROOT)} has {len(modules)} modules: make a package of those that belong together"
+        )
+
+
+def test_every_package_says_what_belongs_there_and_what_does_not():
+    for face in (ROOT / "tpujob").rglob("__init__.py"):
+        words = face.read_text().partition('"""')[2].partition('"""')[0].split()
+        assert face.parent == ROOT / "tpujob" or len(words) >= 15, (
+            f"{face.relative_to(ROOT)} should say in about three lines what belongs there, and what does not"
+        )

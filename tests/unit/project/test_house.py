@@ -1,0 +1,109 @@
+"""The shape of the house: its size, no cycles of imports, names that mean one thing, one place for each method."""
+
+import ast
+import inspect
+import re
+from collections import Counter
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+from tests.support.stage import Stage
+from tpujob.api import METHODS
+
+PRODUCT = ROOT / "tpujob"
+#: At most. What adds to a figure takes as much away elsewhere; a change that lowers one lowers it here.
+MOST = {
+    "lines": 74_500,
+    "modules": 555,
+    "packages": 62,
+    "packages under four modules": 4,
+    "class names used twice": 4,
+    "private words": 40,
+    "parameters of a constructor": 14,
+    "lines of tests": 86_000,
+}
+#: words that a sentence uses in place of the one who acts
+PRIVATE = re.compile(r"\b(said|told|nobody|somebody|whoever|anew)\b", re.IGNORECASE)
+
+
+def figures() -> dict[str, int]:
+    files = {path: path.read_text(encoding="utf-8") for path in PRODUCT.rglob("*.py")}
+    tests = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    trees = {path: ast.parse(text) for path, text in files.items()}
+    classes = [
+        node for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef)
+    ]
+    names = Counter(node.name for node in classes if not node.name.startswith("_"))
+    makers = [f for node in classes for f in node.body if getattr(f, "name", "") == "__init__"]
+    folders = Counter(path.parent for path in files)
+    outside = [
+        folder for folder in folders if PRODUCT / "adapters" not in [folder, *folder.parents]
+    ]
+    return {
+        "lines": sum(text.count("\n") for text in files.values()),
+        "modules": len(files),
+        "packages": len(folders),
+        "packages under four modules": sum(folders[folder] < 5 for folder in outside),
+        "class names used twice": sum(count > 1 for count in names.values()),
+        "private words": sum(len(PRIVATE.findall(text)) for text in files.values()),
+        "parameters of a constructor": max(
+            len(f.args.args) + len(f.args.kwonlyargs) - 1
+            for f in makers
+            if isinstance(f, ast.FunctionDef)
+        ),
+        "lines of tests": sum(text.count("\n") for text in tests),
+    }
+
+
+def test_no_figure_of_the_house_grows() -> None:
+    grown = {
+        name: f"{value:,}, at most {MOST[name]:,}"
+        for name, value in figures().items()
+        if value > MOST[name]
+    }
+    assert not grown, grown
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(source: str, modules: set[str]) -> set[str]:
+    """The modules that a file imports, inside functions and for type checkers included."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= names & modules
+            if names - modules:
+                found.add(node.module)
+    return found & modules
+
+
+def test_no_module_imports_itself_by_way_of_others_also_inside_functions() -> None:
+    files = {module_name(path): path for path in (ROOT / "tpujob").rglob("*.py")}
+    graph = {
+        name: imported(path.read_text(encoding="utf-8"), {*files}) - {name}
+        for name, path in files.items()
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail("a cycle of imports: " + " <- ".join(error.args[1]))
+
+
+def test_each_method_of_the_table_has_one_place_in_the_service(tmp_path: Path) -> None:
+    """`Jobs`, or the first of its parts that has it, with the parameters that the table says."""
+    service = Stage(tmp_path).api
+    for name, row in METHODS.items():
+        signature = inspect.signature(getattr(service, name))
+        told = [*signature.parameters.values()]
+        assert [(p.name, p.kind, p.default) for p in told] == [
+            (p.name, p.kind, p.default) for p in row.arguments
+        ], name

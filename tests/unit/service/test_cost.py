@@ -1,0 +1,201 @@
+"""The costs of jobs that really ran through a backend, in every grouping."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from tests.flow.page import lab
+from tests.support.callers import ADA, NamedDoor
+from tests.support.stage import SPEC, Stage
+from tpujob.cli.commands.cost.report import cost_page
+from tpujob.cli.render import words
+from tpujob.domain import money
+from tpujob.domain.model import Grant, Job, State
+from tpujob.domain.text import dollars
+from tpujob.errors import BadRequest
+from tpujob.service.job_index.spending import EndedSpending
+from tpujob.web.api import create_app
+
+
+@pytest.fixture
+def done(stage: Stage) -> str:
+    """A job that waited, ran for an hour and succeeded."""
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.clock.sleep(3600)
+    stage.finish(job_id, 0, 0)
+    stage.until(job_id, State.SUCCEEDED)
+    return job_id
+
+
+def shown_total(stage: Stage) -> str:
+    """The row of the total, as the page shows it."""
+    app = create_app(stage.api.acting_for, NamedDoor(ADA))
+    app.state.now = stage.clock.now
+    page = TestClient(app, base_url="http://localhost").get(
+        "/spend", headers={"accept": "text/html"}
+    )
+    row = re.search(r'<tr id="spend-".*?</tr>', page.text, re.DOTALL)
+    assert row
+    return row[0]
+
+
+@pytest.mark.parametrize("by", ["job", "user", "day", "type", "zone"])
+def test_each_grouping_has_the_same_total(stage: Stage, done: str, by: str) -> None:
+    found = stage.api.cost(by=by)
+    spent = stage.api.get(done)["usd_spent"]
+    assert spent
+    assert found["total"]["list_micros"] == round(spent * 1e6)
+    assert sum(row["list_micros"] for row in found["rows"]) == found["total"]["list_micros"]
+    for row in found["rows"]:
+        assert row["list_micros"] == sum(part["list_micros"] for part in row["parts"])
+    keys = {"job": done, "user": "ada", "type": "v4-16", "zone": "us-central2-b"}
+    assert by == "day" or [row["key"] for row in found["rows"]] == [keys[by]]
+
+
+def test_a_program_that_tells_no_steps_was_productive_when_it_succeeded(
+    stage: Stage, done: str
+) -> None:
+    total = stage.api.cost()["total"]
+    hours = {part["part"]: part["chip_hours"] for part in total["parts"]}
+    assert hours["productive"] == pytest.approx(8.0, rel=0.01)
+    assert total["goodput"]
+    assert 0.9 < total["goodput"] < 1.0
+
+
+def test_a_report_says_what_all_records_say_whatever_becomes_of_jobs(stage: Stage) -> None:
+    """What has ended is summed once: jobs end, come, change and go, money runs on, grants are shared."""
+    dice, store, clock = Random(11), stage.store, stage.clock
+    clock.time = lab.NOW
+    kept = EndedSpending(store, stage.api.index)
+
+    def add(count: int) -> None:
+        for _ in range(count):
+            of = lab.job_in(dice.choice([*State]), dice.randrange(50))
+            grants = tuple(Grant("v4", "us-central2-b", "spot", chips) for chips in (16, 40))
+            lab.store_jobs(store, [replace(of, grants=dice.choice(((), grants[:1], grants[1:])))])
+
+    add(40)
+    for turn in range(30):
+        job = dice.choice(store.list())
+        match dice.randrange(4):
+            case 0:
+                store.remove(job.id, lease=None)
+            case 1:
+                add(1)
+            case 2 if not job.state.final:
+                over = {"state": State.SUCCEEDED, "finished_at": clock.now()}
+                gone = (replace(one, gone_at=one.gone_at or clock.now()) for one in job.slices)
+                change(stage, job, slices=tuple(gone), **over)
+            case _:
+                change(stage, job, message=f"turn {turn}")
+        clock.sleep(dice.uniform(0, 5000))
+        by, user = dice.choice(money.GROUPS), dice.choice(("", "ada", "bob"))
+        jobs = store.list()
+        wanted = [one for one in jobs if user in ("", one.user)]
+        expected = money.report(wanted, clock.now(), by, money.covered(jobs))
+        found, _ = kept.report(by, user, clock.now())
+        assert found == expected, f"turn {turn}, by {by}, of {user or 'all'}"
+
+
+def change(stage: Stage, job: Job, **changes: Any) -> None:
+    to = replace(job, **changes)
+    stage.store.commit(to, None, expected_version=job.version, op_id=f"{job.version}", lease=None)
+
+
+def test_only_one_user_or_job(stage: Stage, done: str) -> None:
+    assert stage.api.cost(user="bob")["rows"] == []
+    assert stage.api.cost(job=done)["total"]["jobs"] == 1
+
+
+def test_a_slice_that_a_grant_covers_is_listed_and_not_paid(stage: Stage, done: str) -> None:
+    job = stage.job(done)
+    granted = replace(job, grants=(Grant("v4", "us-central2-b", "spot", 8),))
+    stage.store.commit(granted, None, expected_version=job.version, op_id="x", lease=None)
+    total = stage.api.cost()["total"]
+    assert total["list_micros"] > 0
+    assert total["pay_micros"] == 0
+
+
+def test_the_ledger_has_every_slice_that_was_billed(stage: Stage, done: str) -> None:
+    found = stage.api.ledger()
+    (job,) = found["jobs"]
+    (one,) = job["slices"]
+    kept = stage.job(done).slices[0]
+    assert (job["job"], found["owner"], one["slice"]) == (done, "local", kept.name)
+    assert (one["generation"], one["chips"], one["granted"]) == ("v4", 8, False)
+    assert kept.ready_at
+    assert kept.gone_at
+    assert one["gone"] == round(kept.gone_at * 1e6)
+    assert one["micros_per_hour"]
+    spent = one["micros_per_hour"] * (kept.gone_at - kept.ready_at) / 3600
+    assert spent == pytest.approx(stage.api.cost()["total"]["list_micros"], abs=1)
+
+
+def test_an_unknown_grouping_is_refused(stage: Stage) -> None:
+    with pytest.raises(BadRequest, match="not shown by 'moon'"):
+        stage.api.cost(by="moon")
+
+
+def test_page_terminal_json_and_metrics_agree_that_the_emulator_bills_nothing(
+    stage: Stage, done: str
+) -> None:
+    stage.emulated = True
+    found = stage.api.cost(by="job")
+    listed = found["total"]["list_micros"]
+    assert listed > 0
+    assert found["rows"][0]["pay_micros"] == found["total"]["pay_micros"] == 0
+    assert cost_page(found, 100).splitlines()[2].split()[-2:] == [dollars(listed), "$0.00"]
+    row = shown_total(stage)
+    assert re.findall(r"\$[0-9.]+", row) == [dollars(listed), "$0.00"]
+    assert "tpujob_pay_dollars 0.0\n" in stage.api.backend_metrics()
+    estimate = stage.api.estimate(SPEC, {"hours": 2.0})
+    assert estimate["list_micros"] > 0
+    assert estimate["pay_micros"] == sum(one["pay_micros"] or 0 for one in estimate["lines"]) == 0
+    assert (estimate["forecast"]["pay_micros"] or {})["high"] == 0
+
+
+def test_goodput_and_its_parts_are_of_all_time_wherever_they_are_shown(stage: Stage) -> None:
+    """It waits for twice as long as its slice is billed, so the parts are more than the billed chip-hours."""
+    job = stage.create()
+    stage.clock.sleep(2 * 3600)
+    stage.running(job)
+    stage.clock.sleep(3600)
+    stage.finish(job, 0, 0)
+    stage.until(job, State.SUCCEEDED)
+    found = stage.api.cost()
+    total = found["total"]
+    whole, parts = (
+        total.get("all_chip_hours", 0.0),
+        {p["part"]: p["chip_hours"] for p in total["parts"]},
+    )
+    assert whole == pytest.approx(sum(parts.values()))
+    assert whole > total["chip_hours"] + 15, "two hours of waiting with eight chips"
+    assert total["goodput"] == pytest.approx(parts["productive"] / whole)
+    assert parts["productive"] <= total["chip_hours"]
+
+    row = shown_total(stage)
+    good, *shown = map(int, re.findall(r"(\d+) %", row))
+    assert good in shown, "the productive part is the goodput"
+    assert sum(shown) <= 101
+    said = cost_page(found, 100)
+    assert re.search(rf"\ball +{whole:.3f} 100.0%", said)
+    assert f"{total['chip_hours']:,.3f} of them were billed" in said
+
+
+def test_what_an_action_costs_on_the_emulator_is_called_a_list_price(stage: Stage) -> None:
+    job = stage.create()
+    stage.running(job)
+    paid = {one["name"]: one["costs"] for one in stage.api.get(job)["actions"]}
+    stage.emulated = True
+    view = stage.api.get(job)
+    assert view["emulated"]
+    for one in view["actions"]:
+        assert one["costs"] == f"{paid[one['name']]} (list price; the emulator bills nothing)"
+    assert "bills nothing" in words.cost(view)

@@ -1,0 +1,124 @@
+"""The lab as a whole: the events of all jobs, and how each offer fares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.flow.page import lab
+from tests.support.stage import SPEC, Stage
+from tpujob.domain.model import Attempt, Cause, Outcome, Slice
+from tpujob.domain.observations import Circuit
+from tpujob.errors import BadRequest
+from tpujob.service.overview import capacity
+
+NOW = lab.NOW
+
+
+def a_slice(number: int, **fields: object) -> Slice:
+    made = Slice(
+        name=f"tj-000001-{number}",
+        k=number,
+        type="v4-16",
+        zone="us-central2-b",
+        pricing="spot",
+        runtime_version="tpu-ubuntu2204-base",
+        usd_per_hour=7.0,
+        requested_at=NOW - 1000,
+    )
+    return replace(made, **fields)  # pyright: ignore[reportArgumentType]
+
+
+def test_an_offer_counts_what_is_held_and_asked_and_what_became_of_requests_within_the_day() -> (
+    None
+):
+    gone = Attempt(
+        1,
+        "tj-000001-2",
+        NOW - 500,
+        ended_at=NOW - 300,
+        outcome=Outcome.INTERRUPTED,
+        cause=Cause.PREEMPTED,
+    )
+    old = replace(gone, slice="tj-000001-9", ended_at=NOW - 2 * capacity.DAY)
+    job = replace(
+        next(iter(lab.full())),
+        slices=(
+            a_slice(1, gone_at=NOW - 900, refused=Cause.STOCKOUT),
+            a_slice(2, ready_at=NOW - 940, gone_at=NOW - 200),
+            a_slice(3, ready_at=NOW - 600),
+            a_slice(4, requested_at=NOW - 50),
+            a_slice(
+                9, requested_at=NOW - 3 * capacity.DAY, ready_at=NOW - 3 * capacity.DAY, gone_at=1.0
+            ),
+        ),
+        attempts=(gone, old),
+    )
+    (offer,) = capacity.offers([job], NOW)
+    assert (offer["type"], offer["zone"], offer["pricing"]) == ("v4-16", "us-central2-b", "spot")
+    assert (offer["held"], offer["held_chips"], offer["usd_per_hour"]) == (1, 8, 7.0)
+    assert (offer["asked"], offer["asked_chips"]) == (1, 8)
+    assert (offer["ready"], offer["wait_p50_s"], offer["wait_p90_s"]) == (2, 60.0, 400.0)
+    assert (offer["refused"], offer["preempted"]) == (1, 1), "an older one counts no more"
+
+
+def test_a_slice_of_unknown_price_makes_the_sum_unknown() -> None:
+    job = replace(next(iter(lab.full())), slices=(a_slice(1, ready_at=NOW, usd_per_hour=None),))
+    assert capacity.offers([job], NOW)[0]["usd_per_hour"] is None
+
+
+def test_what_the_cloud_refuses_says_until_when() -> None:
+    shut = Circuit(Cause.STOCKOUT, 3, NOW - 60, NOW + 40)
+    half = Circuit(Cause.QUOTA, 1, NOW - 60, NOW - 1)
+    found = capacity.open_circuits({"us-east5-a/v5p-16/spot": shut, "us-east5/v5p/spot": half}, NOW)
+    assert [(one["what"], one["place"], one["open"]) for one in found] == [
+        ("v5p-16", "us-east5-a", True),
+        ("v5p", "us-east5", False),
+    ]
+
+
+def test_events_of_all_jobs_come_in_pages_with_the_name_of_their_job(stage: Stage) -> None:
+    for name in ("first", "second"):
+        stage.api.create({**SPEC, "name": name})
+        stage.clock.time += 1
+    stage.api.cancel("000001")
+    page = stage.api.happened(limit=2)
+    assert [(e["job"], e["name"], e["kind"]) for e in page["events"]] == [
+        ("000001", "first", "cancel_requested"),
+        ("000002", "second", "created"),
+    ]
+    rest = stage.api.happened(limit=2, before=page["next"])
+    assert [(e["job"], e["kind"]) for e in rest["events"]] == [("000001", "created")]
+    assert rest["next"] == "", "there is nothing older"
+    assert stage.api.happened(limit=3)["next"] == "", "no link leads to an empty page"
+    assert stage.api.happened(limit=1, kinds=["cancel_requested"])["next"] == ""
+
+
+def test_events_of_one_kind_are_found_behind_any_number_of_others(stage: Stage) -> None:
+    stage.api.create(SPEC)
+    for _ in range(12):
+        stage.clock.time += 1
+        stage.api.resume("000001", budget=100.0 + stage.clock.time)
+    found = stage.api.happened(kinds=["created"], limit=3)
+    assert [e["kind"] for e in found["events"]] == ["created"]
+    assert found["next"] == ""
+
+
+def test_events_that_make_no_sense_are_refused(stage: Stage) -> None:
+    with pytest.raises(BadRequest, match="no events 'exploded'"):
+        stage.api.happened(kinds=["exploded"])
+    with pytest.raises(BadRequest, match="no place among the events"):
+        stage.api.happened(before="yesterday")
+    with pytest.raises(BadRequest, match="1 to 1000"):
+        stage.api.happened(limit=0)
+
+
+def test_the_capacity_of_a_lab_knows_jobs_that_wait_and_such_as_have_ended(stage: Stage) -> None:
+    stage.api.create(SPEC)
+    assert stage.api.capacity()["waiting"] == 1
+    lab.store_jobs(stage.store, lab.full())
+    stage.clock.time = NOW
+    found = stage.api.capacity()
+    assert sum(offer["held"] for offer in found["offers"]) > 0
+    assert found["waiting"] > 1

@@ -1,0 +1,162 @@
+"""Quota beside what jobs hold: read seldom, for all who look, and never in anybody's way for long."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from tests.flow.page import lab
+from tests.support.world import Clock
+from tpujob.api import CapacityReport
+from tpujob.cli.commands.overview import capacity_page
+from tpujob.doctor.quota import Held, Limit, QuotaKind, QuotaOverview, allowances
+from tpujob.domain.model import Cause, Job
+from tpujob.domain.text import rfc3339
+from tpujob.errors import Refused
+from tpujob.service.overview import Quotas, capacity, quotas
+
+ZONE, REGION = "us-central2-b", "us-central2"
+DENIED = Refused("The caller does not have permission (serviceusage.quotas.get)", cause=Cause.PERMISSION)  # fmt: skip
+
+
+class Cloud:
+    def __init__(self) -> None:
+        self.calls, self.error = 0, DENIED
+        self.fails = False
+        self.open = threading.Event()
+        self.open.set()
+
+    def read(self) -> QuotaOverview:
+        self.calls += 1
+        self.open.wait()
+        if self.fails:
+            raise self.error
+        return lab.quota()
+
+
+@pytest.fixture
+def cloud() -> Cloud:
+    return Cloud()
+
+
+def when_read(held: Quotas) -> None:
+    reading = held._reading
+    assert reading
+    reading.join()
+
+
+def test_one_reading_serves_all_viewers_for_some_minutes(cloud: Cloud) -> None:
+    clock = Clock()
+    known = Quotas(cloud.read, clock)
+    for _ in range(200):
+        assert known.look().at == clock.now()
+    assert cloud.calls == 1
+    clock.sleep(quotas.EVERY)
+    cloud.open.clear()
+    assert known.look().at == clock.now() - quotas.EVERY, "what is known is shown while it is read"
+    cloud.open.set()
+    when_read(known)
+    assert known.look().at == clock.now()
+    assert cloud.calls == 2
+
+
+def test_nobody_waits_for_what_another_one_reads(
+    cloud: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas, "PATIENCE", 0.0)
+    cloud.open.clear()
+    known = Quotas(cloud.read, Clock())
+    assert [known.look().found for _ in range(3)] == [None] * 3
+    told = quotas.view(known.look(), [], 0.0)
+    assert (told["at"], told["rows"], told["unknown"]) == (None, [], "")
+    cloud.open.set()
+    when_read(known)
+    assert known.look().found
+    assert cloud.calls == 1
+
+
+def test_what_may_not_be_read_names_the_permission_and_who_else_can_read_it(cloud: Cloud) -> None:
+    cloud.fails, clock = True, Clock()
+    known = Quotas(cloud.read, clock)
+    told = quotas.view(known.look(), [], clock.now())
+    assert (told["at"], told["rows"]) == (None, []), "not known is not zero"
+    assert told["unknown"] == DENIED.message
+    assert "`tpujob quota`" in told["hint"]
+    cloud.fails = False
+    clock.sleep(quotas.EVERY)
+    known.look()
+    when_read(known)
+    cloud.fails = True
+    clock.sleep(quotas.EVERY)
+    known.look()
+    when_read(known)
+    told = quotas.view(known.look(), [], clock.now())
+    assert told["rows"], "what was read before is still shown, with its time"
+    assert told["unknown"] == DENIED.message
+
+
+def test_a_failure_that_nobody_thought_of_stops_no_page() -> None:
+    def fails() -> QuotaOverview:
+        raise ZeroDivisionError
+
+    told = quotas.view(Quotas(fails, Clock()).look(), [], 0.0)
+    assert "its log says more" in told["unknown"]
+
+
+def test_a_row_has_what_jobs_hold_in_its_own_unit_and_what_it_refused() -> None:
+    job = _job("v4-32")
+    limits = [
+        Limit("m", QuotaKind("v4", "spot"), "zone", ZONE, 64, "cores"),
+        Limit("m", QuotaKind("v4", "spot"), "region", REGION, 48, "cores"),
+    ]
+    seen = [Held(QuotaKind("v4", "spot"), ZONE, 24)]
+    found = quotas.Looked(QuotaOverview("p", allowances(limits, [ZONE], held=seen)), lab.NOW)
+    (row,) = quotas.view(found, [job], lab.NOW)["rows"]
+    assert (row["limit"], row["unit"]) == (48, "cores")
+    assert row["used"] == 48, "by anybody, in cores"
+    assert row["held"] == 32, "16 chips of one slice that is there"
+    assert row["refused"] == 1, "one of the day; the other one was too long ago, the third no quota"
+
+
+def test_a_slice_of_one_host_counts_where_there_is_one_quota_for_all_sizes() -> None:
+    job = _job("v5litepod-8")
+    limits = [Limit("m", QuotaKind("v5e", "spot"), "zone", ZONE, 64, "chips")]
+    found = quotas.Looked(QuotaOverview("p", allowances(limits, [ZONE])), lab.NOW)
+    (row,) = quotas.view(found, [job], lab.NOW)["rows"]
+    assert row["held"] == 8
+
+
+def _job(type: str) -> Job:
+    """It holds a slice, and three requests were refused."""
+    job = lab.full()[0]
+    held = replace(
+        job.slices[-1], type=type, zone=ZONE, pricing="spot", ready_at=lab.NOW - 60, gone_at=None
+    )
+    gone = replace(held, ready_at=None, gone_at=lab.NOW - 9, refused=Cause.QUOTA)
+    old = replace(gone, gone_at=lab.NOW - 90_000)
+    return replace(job, slices=(held, gone, old, replace(gone, refused=Cause.STOCKOUT)))
+
+
+def test_the_command_prints_quota_beside_the_hardware_or_why_it_cannot() -> None:
+    jobs = lab.full()
+
+    def page(looked: quotas.Looked, columns: int = 80) -> str:
+        report = CapacityReport(
+            at=rfc3339(lab.NOW),
+            day_s=capacity.DAY,
+            offers=capacity.offers(jobs, lab.NOW),
+            closed=[],
+            waiting=1,
+            quota=quotas.view(looked, jobs, lab.NOW),
+        )
+        return capacity_page(report, columns, lab.NOW)
+
+    told = page(quotas.Looked(lab.quota(), lab.NOW - 80))
+    assert "1 job waits for a slice." in told
+    assert "v4   us-central2-b spot      128   96   64 cores       -" in told
+    assert told.endswith("Quota: read 1m ago; `tpujob quota` says more.")
+    denied = page(quotas.Looked(error=DENIED), 120)
+    assert "Quota could not be read: The caller does not have permission (serviceusage" in denied
+    assert "v4   us-central2-b" not in denied, "what is not known is not shown as zero"

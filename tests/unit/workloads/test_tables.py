@@ -1,0 +1,97 @@
+"""The tables of the talks on tiny arrays: what is measured, what is refused, what is said."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.told import events_of
+from workloads.tables import TablesConfig, report, talks
+
+TINY = TablesConfig(rounds=3, elements=1000, pairs=40, rows=4, loop_s=0.001)
+
+
+def played(folder: Path, config: TablesConfig, host: int = 0) -> list[dict]:
+    """The events of a whole run."""
+    return events_of(folder, partial(report.run, config), host=host)
+
+
+@pytest.mark.slow
+def test_a_run_prints_every_table_and_tells_every_ratio(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events = played(tmp_path, TINY)
+    said = capsys.readouterr().out
+    for words in ("a function of two vectors of 1,000", "SELU of 1,000 floats", "vmap + jit",
+                  "squared distances of 40 pairs", "nnx.cached_partial", "at 1: 1 4 10 6 0"):  # fmt: skip
+        assert words in said
+    assert "PyTorch" in said, "its row, or a line that says why there is none"
+    metrics = {event["name"]: event["value"] for event in events if event["kind"] == "metric"}
+    assert metrics["distances: vmap + jit speedup"] > 0
+    assert len(metrics) <= 32, "the agent keeps no more"
+    assert all(len(name) <= 60 for name in metrics), "the agent cuts longer names off"
+    assert not any("," in name for name in metrics), "they are listed with commas between them"
+    assert (events[-1]["kind"], events[-1]["name"]) == ("phase", "done")
+
+
+def test_as_json_each_row_is_a_line_that_a_program_can_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played(tmp_path, TINY.model_copy(update={"json_lines": True}))
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    by_table = {row["table"] for row in rows}
+    assert by_table == {"vectorised", "selu", "distances", "predict", "derivatives"}
+    loop = next(row for row in rows if row.get("way") == "Python loop")
+    median, low, high = loop["seconds"]
+    assert low <= median <= high
+    assert loop["faster"] == [1, 1, 1]
+
+
+def test_only_host_0_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    events = played(tmp_path, TINY, host=1)
+    assert capsys.readouterr().out == ""
+    assert any(event["kind"] == "metric" for event in events), "but each host tells its metrics"
+
+
+def test_a_long_loop_is_timed_in_part_and_the_table_says_so() -> None:
+    rng = np.random.default_rng(0)
+    table = talks.distances(rng, pairs=200, loop_s=1e-9)
+    assert table.parts == {"Python loop": 1 / 200}
+    row = report.measured(table, rounds=3)[0]
+    assert "Python loop *" in report.shown(table, [row])
+    assert "* the loop was timed over 1 of the pairs, and multiplied up" in report.shown(
+        table, [row]
+    )
+    assert row.seconds.median > 200 * 1e-6, "a call of JAX takes more than a microsecond"
+
+
+def test_a_short_loop_is_timed_whole() -> None:
+    table = talks.distances(np.random.default_rng(0), pairs=40, loop_s=60.0)
+    assert table.parts == {"Python loop": 1.0}
+    assert table.note == ""
+
+
+def test_a_way_with_another_result_is_refused_not_timed() -> None:
+    table = talks.selu(np.random.default_rng(0), 100)
+    right = table.ways["NumPy"]
+    wrong = table._replace(ways={**table.ways, "JAX + jit": lambda: np.asarray(right()) + 1})
+    with pytest.raises(report.WrongResult, match=r"SELU of 100 floats: JAX \+ jit differs"):
+        report.measured(wrong, rounds=3)
+
+
+def test_not_a_number_is_another_result() -> None:
+    table = talks.selu(np.random.default_rng(0), 100)
+    wrong = table._replace(ways={**table.ways, "JAX": lambda: np.full(100, np.nan)})
+    with pytest.raises(report.WrongResult):
+        report.agree(wrong)
+
+
+def test_wrong_derivatives_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert report.checked_derivatives() == (1, 4, 10, 6, 0)
+    monkeypatch.setattr(report, "derivatives", lambda: (1.0, 4.0, 10.0, 6.0, 1e-6))
+    with pytest.raises(report.WrongResult, match="1e-06"):
+        report.checked_derivatives()
