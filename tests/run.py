@@ -1,7 +1,7 @@
 """`python -m tests.run LAYER`: its tests, and as the very last line how many passed and failed.
 
-`check`: lint and the tests of one room in this process, in half a minute. `test`: every check, and every test that takes
-no longer than seconds. `nightly`: the rest; of `--minutes` that are over, each test that is left is skipped, and says so.
+`check`: lint of what changed, and the tests of one room, in half a minute. `test`: every check, and every test that
+takes no longer than seconds. `nightly`: the rest; once `--minutes` are over, each test that is left is skipped.
 
 Many tests wait for processes, so pytest has more processes than there are cores, and the checks run beside them with a
 lower priority. Each line that is printed begins with its stage.
@@ -33,7 +33,9 @@ BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 #: Folders whose files take longest. They begin first, so that nothing of them is alone at the end.
 FIRST = ("stack", "deploy", "hosts", "stores", "data")
 #: Folders of nightly tests, by what is lost where they do not run.
-NIGHTLY = ("stack", "simulation", "kills", "silence", "gcloud", "emulator", "fuzz", "training", "page", "bare")  # fmt: skip
+NIGHTLY = (
+    "stack", "simulation", "kills", "silence", "gcloud", "emulator", "fuzz", "training", "page", "bare",
+)  # fmt: skip
 SHOWN = 12  #: lines of what pytest says of a failure, at the end of the run
 
 
