@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tests.simulation.effects import Outage
 from tests.simulation.machines import Machine
@@ -92,13 +92,20 @@ class Bucket(PlainBucket):
             if program.wrote >= program.exit_at:  # nobody says that again
                 program.silent_at, program.hidden = min(program.silent_at, self.sim.now), True
 
-    def put_back(self, machine: Machine) -> None:
-        """The reports of its newest run, as if they were new."""
+    def reports_of(self, machine: Machine) -> Sequence[Blob]:
+        """The reports of its newest run, as they are now, by host."""
         run = machine.runs[-1]
-        for program in run.programs.values():
-            path = paths.report_path(program.workdir, run.attempt, program.host)
-            if path in self.objects:
-                self._replace(path, self.objects[path][1].metadata)
+        run.advance(self.sim.now)
+        hosts = sorted(run.programs)
+        places = [paths.report_path(run.workdir, run.attempt, host) for host in hosts]
+        return [self.objects[place][1] for place in places if place in self.objects]
+
+    def put_back(self, old: Sequence[Blob]) -> None:
+        """These reports, as if they were new."""
+        for run in self._newest():
+            run.advance(self.sim.now)
+        for blob in old:
+            self._replace(blob.path, blob.metadata)
 
     def _replace(self, path: str, metadata: Mapping[str, str]) -> None:
         body, old = self.objects.get(path, (b"", Blob(path, 0, 0, 0.0, {})))

@@ -95,11 +95,12 @@ def no_compare_and_set() -> Patch:
 
 
 def no_fencing_and_no_lease() -> Patch:
-    """Everybody gets the lease, and nobody is told that it is another's by now."""
+    """Every backend gets the lease, at any time, and writes with it."""
 
     def always(real: Any) -> Any:
         def lease(self: Any, job_id: str, owner: str, *, ttl: float, now: float) -> Any:
-            return real(self, job_id, owner, ttl=ttl, now=now + 1e6)
+            given = real(self, job_id, owner, ttl=0.0, now=1e12)
+            return given and replace(given, until=now + ttl)
 
         return lease
 
@@ -140,14 +141,17 @@ def suspending_is_waited_for_for_ever() -> Patch:
     return mock.patch.object(releasing, "SUSPENDED_WITHIN", 1e9)
 
 
-def suspending_since_is_not_stored() -> Patch:
-    """As if a backend counted the time by itself, from its start."""
+def suspending_is_counted_anew() -> Patch:
+    """From each minute on, as if by backends that live no longer."""
 
-    def change(job: Any, happened: Any, after: Any) -> Any:
-        seen = happened.kind is EventKind.SLICE_SUSPENDING
-        return replace(after, slices=job.slices) if seen else after
+    def make(real: Any) -> Any:
+        def leaving(job: Any, one: Any, seen: Any, now: float) -> Any:
+            known = now - (one.suspending_since or now) < 60
+            return real(job, one if known else replace(one, suspending_since=None), seen, now)
 
-    return folded(change)
+        return leaving
+
+    return everywhere(releasing.leaving, make)
 
 
 def looks_agree_whenever_they_were() -> Patch:
@@ -360,23 +364,20 @@ def slice_number_is_reused() -> Patch:
 
 def preempted_and_waiting_slices_look_ready() -> Patch:
     def make(real: Any) -> Any:
-        def look(self: Cloud, slice: Any, *, timeout: float) -> Any:
-            seen = real(self, slice, timeout=timeout)
-            if isinstance(seen, Present) and seen.state is not SliceState.READY:
-                machine = self.world.machines.get(slice.name)
-                hosts = machine.endpoints() if machine else ()
-                return Present(SliceState.READY, hosts)
-            return seen
+        def present(self: Cloud, machine: Any, now: float) -> Any:
+            seen = real(self, machine, now)
+            waits = seen.state is not SliceState.READY
+            return Present(SliceState.READY, machine.endpoints()) if waits else seen
 
-        return look
+        return present
 
-    return replaced(Cloud, "look", make)
+    return replaced(Cloud, "_present", make)
 
 
 def holds_are_for_ever() -> Patch:
     def make(real: Any) -> Any:
         def decide(job: Any, seen: Any, now: float) -> Any:
-            return real(replace(job, hold_until=None), seen, min(now, job.state_since))
+            return real(replace(job, hold_until=1e12), seen, now)
 
         return decide
 
@@ -428,7 +429,7 @@ MUTANTS: Mapping[str, Callable[[], Patch]] = {
         create_before_intent, acts_on_an_old_look, no_compare_and_set, no_fencing_and_no_lease,
         unknown_is_gone, gone_at_first_sight, one_look_after_a_delete_is_enough,
         suspending_is_not_waited_for, suspending_is_waited_for_for_ever,
-        suspending_since_is_not_stored, looks_agree_whenever_they_were, empty_list_is_gone, delete_is_forgotten,
+        suspending_is_counted_anew, looks_agree_whenever_they_were, empty_list_is_gone, delete_is_forgotten,
         no_delete_at_all, sweep_without_grace, no_sweep, sweep_takes_foreign_slices,
         sweep_believes_an_empty_list_of_jobs, lost_reply_is_a_failure, half_the_hosts_are_started,
         attempt_number_is_reused, cleanup_overwrites_the_outcome, idempotency_key_is_ignored,

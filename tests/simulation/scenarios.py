@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from tests.simulation.users import spec
 from tpujob.domain.model import Slice, State
 from tpujob.domain.observations import SliceSeen
 from tpujob.errors import Transient
-from tpujob.ports import BucketPlace
+from tpujob.ports import Blob, BucketPlace
 from tpujob.service.jobs import Jobs
 
 JOB = "000001"
@@ -283,15 +283,25 @@ def _overwritten(play: Play, machine: Machine) -> None:
 
 
 def _hidden(play: Play, machine: Machine) -> None:
-    """It is dead, and somebody puts its old reports back, again and again."""
+    """It is dead, and others put its old reports back, again and again."""
     _dead_ready(play, machine)
-    _put_back(play, machine)
+    _put_back(play, play.bucket.reports_of(machine))
 
 
-def _put_back(play: Play, machine: Machine) -> None:
-    play.bucket.put_back(machine)
+def _ends_by_turns(play: Play, machine: Machine) -> None:
+    """One host ends before the others, and from then on others put its old report back, again and again."""
+    old, now = play.bucket.reports_of(machine)[:1], play.sim.now
+    for run in machine.runs:
+        run.steps = run.step(now)
+        for program in run.programs.values():
+            program.exit_at, program.exit_code = now + 50 * program.host, 0
+    play.sim.after(20, lambda: _put_back(play, old))
+
+
+def _put_back(play: Play, old: Sequence[Blob]) -> None:
+    play.bucket.put_back(old)
     if play.sim.now < EPOCH + LONG - 3600:
-        play.sim.after(10, lambda: _put_back(play, machine))
+        play.sim.after(10, lambda: _put_back(play, old))
 
 
 def _hangs(play: Play, machine: Machine) -> None:
@@ -348,7 +358,7 @@ def _cancelled_meanwhile(play: Play) -> None:
     """Its slice is missing, as the cloud was away when it was asked for. While the backend that sees it is held up, the
     job is cancelled, and another backend carries that out."""
     away, look, callers = EPOCH + 30, play.slices.look, iter([True])
-    play.world.cloud_outage.until = away
+    play.world.cloud_outage.until = play.backends[1].process.paused_until = away
 
     def looks(slice: Slice, *, timeout: float) -> SliceSeen:
         seen = look(slice, timeout=timeout)
@@ -358,6 +368,36 @@ def _cancelled_meanwhile(play: Play) -> None:
         return seen
 
     play.slices.look = looks
+
+
+def _slow_to_create(play: Play) -> None:
+    """While one backend waits for it, the other one looks, too."""
+    create = play.slices.create
+
+    def creates(slice: Slice, **given: Any) -> None:
+        play.backends[1].loop.poke(JOB)
+        play.sim.sleep(20)
+        create(slice, **given)
+
+    play.slices.create = creates
+
+
+def _replies_lost(play: Play) -> None:
+    """Of the first submit, and of the first start: both have been carried out."""
+    play.store.create = _first_reply_lost(play.store.create)
+    play.hosts.start = _first_reply_lost(play.hosts.start)
+
+
+def _first_reply_lost(call: Callable[..., Any]) -> Callable[..., Any]:
+    calls = iter([True])
+
+    def called(*given: Any, **more: Any) -> Any:
+        result = call(*given, **more)
+        if next(calls, False):
+            raise Transient("the connection was reset")
+        return result
+
+    return called
 
 
 def _torn(play: Play, machine: Machine) -> None:
@@ -473,10 +513,20 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         Scenario("somebody forges its end", at(_S.RUNNING, _forged)),
         Scenario("somebody writes over its end", at(_S.RUNNING, _overwritten)),
-        Scenario("dead, and somebody puts its old reports back", at(_S.RUNNING, _hidden)),
+        Scenario("dead, and its old reports are put back", at(_S.RUNNING, _hidden)),
+        Scenario(
+            "dead, and its old reports are put back, under backends that live for half a minute",
+            both(at(_S.RUNNING, _hidden), at(_S.RUNNING, _short_lives)),
+        ),
+        Scenario(
+            "a host ends first, and its old report is put back",
+            at(_S.RUNNING, _ends_by_turns, then=70.0),
+        ),
         Scenario("two slices in a row are bad", _bad_machines, work=Work(120, contract=True)),
         Scenario("dead, and the cloud is away", at(_S.RUNNING, _dies_unseen)),
         Scenario("a machine makes wrong numbers", _bad_machine, work=Work(120, contract=True)),
+        Scenario("its numbers are wrong after a checkpoint", _bad_machine, work=Work(17)),
+        Scenario("its numbers are wrong before its first checkpoint", _bad_machine, work=Work(8)),
         Scenario("the same, and nobody replays it", _bad_machine, work=Work(120, contract=False)),
         Scenario("every machine is bad", _all_bad, ends=_FAILED, work=Work(120, contract=True)),
         Scenario("the maths breaks", nothing, ends=_FAILED, work=Work(30, contract=False, maths=8)),
@@ -548,6 +598,8 @@ SCENARIOS: Mapping[str, Scenario] = {
             "done, and then cancelled", at(_S.RUNNING, _done_and_then(lambda a: a.cancel(JOB)))
         ),
         Scenario("done, and then deleted", at(_S.RUNNING, _done_and_then(lambda a: a.delete(JOB)))),
+        Scenario("two backends, and a slow cloud", _slow_to_create, backends=2),
+        Scenario("replies are lost", _replies_lost),
         Scenario("two backends", at(_S.RUNNING, _preempted, then=70.0), backends=2),
         Scenario("the store is away", at(_S.RUNNING, _store_away)),
         Scenario("the storage is away", at(_S.RUNNING, _bucket_away)),
