@@ -25,7 +25,7 @@ YIELDING = ("nice", "-n", "5")
 WHEN_IDLE = ("nice", "-n", "15")
 #: the others have targets of their own in the Makefile
 SLOW = "slow and not bare and not gcloud and not train and not silence"
-QUICK = "not slow and not page and not sim and not silence"
+QUICK = "not slow and not page and not silence"
 #: Leaves behind every test file as pytest rewrites it, which takes most of the time of reading it. Processes that begin
 #: at the same time would each do that.
 COLLECT = (*PYTEST[:3], "-o", "addopts=", "-p", "no:terminal", "--collect-only")

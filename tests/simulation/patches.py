@@ -6,6 +6,7 @@ import contextlib
 import copy
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
@@ -61,3 +62,27 @@ class Instead:
 
     def __getattr__(self, name: str) -> Any:
         return self.methods[name] if name in self.methods else getattr(self.real, name)
+
+
+# The bugs ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PlantedBug:
+    plant: Callable[[], Patch]
+    where: str | int  #: the story, or the short seed, that shows it soon
+    rule: str  #: the invariant that it breaks there
+
+
+#: by name
+BUGS: dict[str, PlantedBug] = {}
+
+
+def bug(where: str | int, rule: str) -> Callable[[Callable[[], Patch]], Callable[[], Patch]]:
+    """Put a function that plants a bug into `BUGS`."""
+
+    def put(plant: Callable[[], Patch]) -> Callable[[], Patch]:
+        BUGS[plant.__name__] = PlantedBug(plant, where, rule)
+        return plant
+
+    return put

@@ -493,11 +493,11 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("preempted, and never suspended", at(_S.RUNNING, _never_suspended)),
         Scenario("dead, and called ready", at(_S.RUNNING, _dead_ready)),
         Scenario(
-            "dead, under backends that live for half a minute",
+            "dead, under short-lived backends",
             both(at(_S.RUNNING, _dead_ready), at(_S.RUNNING, _short_lives)),
         ),
         Scenario(
-            "nobody looks while its hosts cannot write",
+            "no backend lives while its hosts cannot write",
             at(_S.RUNNING, _nobody_and_nothing),
             work=_LONG,
         ),
@@ -508,14 +508,14 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         Scenario("its second host dies", at(_S.RUNNING, _dies_for_ever)),
         Scenario(
-            "its second host dies, under backends that live for half a minute",
+            "its second host dies, under short-lived backends",
             both(at(_S.RUNNING, _dies_for_ever), at(_S.RUNNING, _short_lives)),
         ),
-        Scenario("somebody forges its end", at(_S.RUNNING, _forged)),
-        Scenario("somebody writes over its end", at(_S.RUNNING, _overwritten)),
+        Scenario("its end is forged", at(_S.RUNNING, _forged)),
+        Scenario("its end is written over", at(_S.RUNNING, _overwritten)),
         Scenario("dead, and its old reports are put back", at(_S.RUNNING, _hidden)),
         Scenario(
-            "dead, and its old reports are put back, under backends that live for half a minute",
+            "dead, and its old reports are put back, under short-lived backends",
             both(at(_S.RUNNING, _hidden), at(_S.RUNNING, _short_lives)),
         ),
         Scenario(
@@ -527,12 +527,12 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("a machine makes wrong numbers", _bad_machine, work=Work(120, contract=True)),
         Scenario("its numbers are wrong after a checkpoint", _bad_machine, work=Work(17)),
         Scenario("its numbers are wrong before its first checkpoint", _bad_machine, work=Work(8)),
-        Scenario("the same, and nobody replays it", _bad_machine, work=Work(120, contract=False)),
+        Scenario("the same, without a replay", _bad_machine, work=Work(120, contract=False)),
         Scenario("every machine is bad", _all_bad, ends=_FAILED, work=Work(120, contract=True)),
         Scenario("the maths breaks", nothing, ends=_FAILED, work=Work(30, contract=False, maths=8)),
         Scenario("a suspected machine is refused", _suspected),
         Scenario(
-            "wrong numbers, and nobody can stop them",
+            "wrong numbers, and its hosts cannot be reached",
             both(_bad_machine, at(_S.RUNNING, _deaf)),
             work=Work(120, contract=False),
         ),

@@ -168,8 +168,9 @@ class Sim:
             raise self.failure
 
     def stop(self) -> None:
-        """Every task unwinds, and its thread ends."""
+        """Every task unwinds, and its thread ends; also where the main thread was interrupted while a task ran."""
         self._stopping = True
+        self._main.go.acquire(blocking=self.me is not self._main)
         while self._tasks:
             self.me = next(iter(self._tasks))
             self.me.go.release()
