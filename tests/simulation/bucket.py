@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from tests.simulation.effects import Outage
 from tests.simulation.machines import Machine
-from tests.simulation.programs import Run
+from tests.simulation.programs import Program, Run
 from tests.simulation.sim import Sim
 from tests.simulation.world import World
 from tests.support.world import Bucket as PlainBucket
@@ -78,48 +78,45 @@ class Bucket(PlainBucket):
 
         self.effect("wipe", path[-24:], do, timeout=timeout, before="blobs", after="blobs")
 
-    # Who may write to the bucket, and has no key
+    # Others who may write to the bucket, and have no key
 
     def forge(self, machine: Machine, fields: dict[str, object]) -> None:
         """In the place of all reports of its newest run."""
         run = machine.runs[-1]
         run.advance(self.sim.now)
         for program in run.programs.values():
-            path = paths.report_path(program.workdir, run.attempt, program.host)
-            said = {"v": 1, "job": run.job, "attempt": run.attempt, "host": program.host}
-            text = json.dumps(said | {"seq": 10**15} | fields)
-            self._replace(path, {"report": text, "mac": signing.sign("", "report", text)})
-            if program.wrote >= program.exit_at:  # nobody says that again
-                program.silent_at, program.hidden = min(program.silent_at, self.sim.now), True
+            about = {"v": 1, "job": run.job, "attempt": run.attempt, "host": program.host}
+            text = json.dumps(about | {"seq": 10**15} | fields)
+            self._overwrite(program, {"report": text, "mac": signing.sign("", "report", text)})
 
-    def reports_of(self, machine: Machine) -> Sequence[Blob]:
-        """The reports of its newest run, as they are now, by host."""
+    def reports_of(self, machine: Machine) -> dict[int, Mapping[str, str]]:
+        """The reports of its newest run, by host, as they are now."""
         run = machine.runs[-1]
         run.advance(self.sim.now)
-        hosts = sorted(run.programs)
-        places = [paths.report_path(run.workdir, run.attempt, host) for host in hosts]
-        return [self.objects[place][1] for place in places if place in self.objects]
+        found = {host: self.objects.get(_path(program)) for host, program in run.programs.items()}
+        return {host: one[1].metadata for host, one in found.items() if one}
 
-    def put_back(self, old: Sequence[Blob]) -> None:
-        """These reports, as if they were new."""
-        for run in self._newest():
-            run.advance(self.sim.now)
-        for blob in old:
-            self._replace(blob.path, blob.metadata)
+    def put_back(self, machine: Machine, old: Mapping[int, Mapping[str, str]]) -> None:
+        """These reports of its newest run, by host, as if they were new."""
+        run = machine.runs[-1]
+        run.advance(self.sim.now)
+        for host, metadata in old.items():
+            self._overwrite(run.programs[host], metadata)
 
-    def _replace(self, path: str, metadata: Mapping[str, str]) -> None:
+    def _overwrite(self, program: Program, metadata: Mapping[str, str]) -> None:
+        path = _path(program)
         body, old = self.objects.get(path, (b"", Blob(path, 0, 0, 0.0, {})))
         fresh = Blob(path, len(body), old.generation + 1, self._clock.time, metadata)
         self.objects[path] = (body, fresh)
+        if program.wrote >= program.exit_at:  # it reports that no more
+            program.silent_at, program.hidden = min(program.silent_at, self.sim.now), True
 
     def _reported(self, root: str) -> list[Blob]:
         """What the agents of newest attempts have written by now, of all jobs."""
         newest = [*self._newest()]
         for run in newest:
             run.advance(self.sim.now)
-        places = [
-            paths.report_path(run.workdir, run.attempt, h) for run in newest for h in run.programs
-        ]
+        places = [_path(program) for run in newest for program in run.programs.values()]
         return [self.objects[p][1] for p in places if p in self.objects and p.startswith(root)]
 
     def _newest(self) -> Iterator[Run]:
@@ -132,9 +129,14 @@ class Bucket(PlainBucket):
         self, run: Run, host: int, report: ReportDocument, evidence: bytes, at: float
     ) -> None:
         """A host of it has written that, then."""
-        path = paths.report_path(run.workdir, run.attempt, host)
+        path = _path(run.programs[host])
         updated = at + self._clock.time - self.sim.now
         metadata, body = sign_report({**report, "at": updated}, run.key, evidence)
         old = self.objects.get(path)
         generation = old[1].generation + 1 if old else 1
         self.objects[path] = (body, Blob(path, len(body), generation, updated, metadata))
+
+
+def _path(program: Program) -> str:
+    """Where its host reports."""
+    return paths.report_path(program.workdir, program.run.attempt, program.host)

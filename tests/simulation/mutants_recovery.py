@@ -256,7 +256,7 @@ def times_of_reports_are_ignored() -> Patch:
     return everywhere(accept, make)
 
 
-@bug("a host ends first, and its old report is put back", "L2")
+@bug("a host ends first, and its old report is put back", "L1")
 def old_reports_count() -> Patch:
     """Whatever was reported before."""
 
