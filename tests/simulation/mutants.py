@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import threading
 from collections.abc import Callable, Mapping
@@ -12,7 +11,16 @@ from unittest import mock
 
 from tests.simulation.cloud import Cloud
 from tests.simulation.hosts import Hosts
-from tests.simulation.patches import Instead, Patch, bug, everywhere, folded, replaced, ticking
+from tests.simulation.patches import (
+    Instead,
+    Patch,
+    bug,
+    everywhere,
+    folded,
+    replaced,
+    ticking,
+    together,
+)
 from tests.simulation.store import SimStore
 from tpujob.adapters.sqlite import store as sqlite
 from tpujob.domain.actions import Decision, Denied, NotYet, StartProgram
@@ -35,30 +43,24 @@ from tpujob.ports import Owned
 def create_before_intent() -> Patch:
     whose = threading.local()
 
-    def remembered(real: Any) -> Any:
-        def tick(self: Reconciler, job_id: str) -> Any:
-            whose.slices = self.actor.slices
-            return real(self, job_id)
+    def tick(real: Any, self: Reconciler, job_id: str) -> Any:
+        whose.slices = self.actor.slices
+        return real(self, job_id)
 
-        return tick
+    def planted(real: Any, job: Any, seen: Any, now: float) -> Any:
+        made = real(job, seen, now)
+        if made.event and made.event.kind is EventKind.SLICE_REQUESTED:
+            wanted = apply(job, made.event).slice
+            try:
+                whose.slices.create(wanted, job_id=job.id, public_key="", timeout=50)
+            except Transient:
+                return Decision(wake_in=3)
+        return made
 
-    def make(real: Any) -> Any:
-        def planted(job: Any, seen: Any, now: float) -> Any:
-            made = real(job, seen, now)
-            if made.event and made.event.kind is EventKind.SLICE_REQUESTED:
-                wanted = apply(job, made.event).slice
-                try:
-                    whose.slices.create(wanted, job_id=job.id, public_key="", timeout=50)
-                except Transient:
-                    return Decision(wake_in=3)
-            return made
-
-        return planted
-
-    stack = contextlib.ExitStack()
-    stack.enter_context(replaced(Reconciler, "tick", remembered))
-    stack.enter_context(everywhere(decide, make))
-    return stack
+    return together(
+        replaced(Reconciler, "tick", tick),
+        everywhere(decide, planted),
+    )
 
 
 @bug("cancelled between a look and a request", "I1")
@@ -82,48 +84,39 @@ def acts_on_an_old_look() -> Patch:
 
 @bug("two backends", "I6")
 def no_compare_and_set() -> Patch:
-    def make(real: Any) -> Any:
-        def commit(self: Any, job: Any, event: Any, **given: Any) -> Any:
-            now = self.get(job.id).version
-            given["expected_version"] = now
-            return real(self, replace(job, version=now), event, **given)
+    def commit(real: Any, self: Any, job: Any, event: Any, **given: Any) -> Any:
+        now = self.get(job.id).version
+        given["expected_version"] = now
+        return real(self, replace(job, version=now), event, **given)
 
-        return commit
-
-    return replaced(sqlite.SqliteStore, "commit", make)
+    return replaced(sqlite.SqliteStore, "commit", commit)
 
 
 @bug("two backends, and a slow cloud", "I6")
 def no_fencing_and_no_lease() -> Patch:
     """Every backend gets the lease, at any time, and writes with it."""
 
-    def always(real: Any) -> Any:
-        def lease(self: Any, job_id: str, owner: str, *, ttl: float, now: float) -> Any:
-            given = real(self, job_id, owner, ttl=0.0, now=1e12)
-            return given and replace(given, until=now + ttl)
+    def lease(real: Any, self: Any, job_id: str, owner: str, *, ttl: float, now: float) -> Any:
+        given = real(self, job_id, owner, ttl=0.0, now=1e12)
+        return given and replace(given, until=now + ttl)
 
-        return lease
+    def unfenced(real: Any, self: Any, *given: Any, **more: Any) -> Any:
+        return real(self, *given, **{**more, "lease": None})
 
-    def unfenced(real: Any) -> Any:
-        return lambda self, *given, **more: real(self, *given, **{**more, "lease": None})
-
-    stack = contextlib.ExitStack()
-    stack.enter_context(replaced(sqlite.SqliteStore, "lease", always))
-    stack.enter_context(replaced(sqlite.SqliteStore, "commit", unfenced))
-    stack.enter_context(replaced(sqlite.SqliteStore, "remove", unfenced))
-    return stack
+    return together(
+        replaced(sqlite.SqliteStore, "lease", lease),
+        replaced(sqlite.SqliteStore, "commit", unfenced),
+        replaced(sqlite.SqliteStore, "remove", unfenced),
+    )
 
 
 @bug("dead, and the cloud is away", "I12")
 def unknown_is_gone() -> Patch:
-    def make(real: Any) -> Any:
-        def look(self: Cloud, slice: Any, *, timeout: float) -> Any:
-            seen = real(self, slice, timeout=timeout)
-            return Absent() if isinstance(seen, Unknown) else seen
+    def look(real: Any, self: Cloud, slice: Any, *, timeout: float) -> Any:
+        seen = real(self, slice, timeout=timeout)
+        return Absent() if isinstance(seen, Unknown) else seen
 
-        return look
-
-    return replaced(Cloud, "look", make)
+    return replaced(Cloud, "look", look)
 
 
 @bug("cut off, and its deletion fails unseen", "I2")
@@ -150,14 +143,11 @@ def suspending_is_waited_for_for_ever() -> Patch:
 def suspending_is_counted_anew() -> Patch:
     """From each minute on, as if by backends that live no longer."""
 
-    def make(real: Any) -> Any:
-        def leaving(job: Any, one: Any, seen: Any, now: float) -> Any:
-            known = now - (one.suspending_since or now) < 60
-            return real(job, one if known else replace(one, suspending_since=None), seen, now)
+    def leaving(real: Any, job: Any, one: Any, seen: Any, now: float) -> Any:
+        known = now - (one.suspending_since or now) < 60
+        return real(job, one if known else replace(one, suspending_since=None), seen, now)
 
-        return leaving
-
-    return everywhere(releasing.leaving, make)
+    return everywhere(releasing.leaving, leaving)
 
 
 @bug("missed twice, minutes apart", "I5")
@@ -169,35 +159,29 @@ def looks_agree_whenever_they_were() -> Patch:
 def empty_list_is_gone() -> Patch:
     """Absent whenever a list does not show it, and an error is an empty list."""
 
-    def make(real: Any) -> Any:
-        def look(self: Cloud, slice: Any, *, timeout: float) -> Any:
-            try:
-                names = [o.name for o in self.list_all([slice.zone], timeout=timeout)]
-            except Transient:
-                names = []
-            return real(self, slice, timeout=timeout) if slice.name in names else Absent()
+    def look(real: Any, self: Cloud, slice: Any, *, timeout: float) -> Any:
+        try:
+            names = [o.name for o in self.list_all([slice.zone], timeout=timeout)]
+        except Transient:
+            names = []
+        return real(self, slice, timeout=timeout) if slice.name in names else Absent()
 
-        return look
-
-    return replaced(Cloud, "look", make)
+    return replaced(Cloud, "look", look)
 
 
 @bug("cut off, and its deletion fails unseen", "I2")
 def delete_is_forgotten() -> Patch:
     """Asked once, and believed: it is gone, whatever is there."""
 
-    def make(real: Any) -> Any:
-        def decide(job: Any, seen: Any, now: float) -> Any:
-            gone: Mapping[str, Any] = {
-                s.name: Absent() if s.delete_asked_at is not None else seen.slices.get(s.name)
-                for s in job.slices
-                if s.gone_at is None
-            }
-            return real(job, replace(seen, slices=gone), now)
+    def decide(real: Any, job: Any, seen: Any, now: float) -> Any:
+        gone: Mapping[str, Any] = {
+            s.name: Absent() if s.delete_asked_at is not None else seen.slices.get(s.name)
+            for s in job.slices
+            if s.gone_at is None
+        }
+        return real(job, replace(seen, slices=gone), now)
 
-        return decide
-
-    return replaced(releasing, "decide", make)
+    return replaced(releasing, "decide", decide)
 
 
 @bug("happy", "I9")
@@ -242,38 +226,29 @@ def sweep_believes_an_empty_list_of_jobs() -> Patch:
         def __getattr__(self, name: str) -> Any:
             return getattr(self.store, name)
 
-    def make(real: Any) -> Any:
-        def sweep(self: Orphans, *, dry_run: bool = False) -> Any:
-            blind: Any = copy.copy(self)
-            blind.store = NoJobs(self.store)
-            return real(blind, dry_run=dry_run)
+    def sweep(real: Any, self: Orphans, *, dry_run: bool = False) -> Any:
+        blind: Any = copy.copy(self)
+        blind.store = NoJobs(self.store)
+        return real(blind, dry_run=dry_run)
 
-        return sweep
-
-    return replaced(Orphans, "sweep", make)
+    return replaced(Orphans, "sweep", sweep)
 
 
 @bug("replies are lost", "I5")
 def lost_reply_is_a_failure() -> Patch:
     """A start whose reply was lost ends the attempt."""
 
-    def make(real: Any) -> Any:
-        def planted(job: Any, action: Any, result: Any, now: float) -> Any:
-            if isinstance(action, StartProgram) and isinstance(result, NotYet):
-                result = Denied(Cause.LOST_CONTACT, result.error)
-            return real(job, action, result, now)
+    def planted(real: Any, job: Any, action: Any, result: Any, now: float) -> Any:
+        if isinstance(action, StartProgram) and isinstance(result, NotYet):
+            result = Denied(Cause.LOST_CONTACT, result.error)
+        return real(job, action, result, now)
 
-        return planted
-
-    return everywhere(follow_up, make)
+    return everywhere(follow_up, planted)
 
 
 @bug("happy", "I3")
 def half_the_hosts_are_started() -> Patch:
-    def make(real: Any) -> Any:
-        return lambda job, **given: real(job, **given)[:1]
-
-    return replaced(launch, "plans", make)
+    return replaced(launch, "plans", lambda real, job, **given: real(job, **given)[:1])
 
 
 @bug("preempted while running", "I1")
@@ -302,13 +277,10 @@ def cleanup_overwrites_the_outcome() -> Patch:
 
 @bug("replies are lost", "I7")
 def idempotency_key_is_ignored() -> Patch:
-    def make(real: Any) -> Any:
-        def create(self: Any, job: Any, event: Any, *, idempotency_key: str = "") -> Any:
-            return real(self, job, event)
+    def create(real: Any, self: Any, job: Any, event: Any, *, idempotency_key: str = "") -> Any:
+        return real(self, job, event)
 
-        return create
-
-    return replaced(sqlite.SqliteStore, "create", make)
+    return replaced(sqlite.SqliteStore, "create", create)
 
 
 @bug(0, "I6")
@@ -349,14 +321,11 @@ def retries_without_backoff() -> Patch:
 
 @bug("a host ends, and the others wait for it", "I5")
 def success_on_one_host() -> Patch:
-    def make(real: Any) -> Any:
-        def ended(reports: Any, hosts: int, *given: Any, **more: Any) -> Any:
-            good = [r for r in reports if r.phase == "exited" and r.exit_code == 0]
-            return real(good or reports, len(good) or hosts, *given, **more)
+    def ended(real: Any, reports: Any, hosts: int, *given: Any, **more: Any) -> Any:
+        good = [r for r in reports if r.phase == "exited" and r.exit_code == 0]
+        return real(good or reports, len(good) or hosts, *given, **more)
 
-        return ended
-
-    return replaced(triage, "ended", make)
+    return replaced(triage, "ended", ended)
 
 
 @bug("dead, and called ready", "L2")
@@ -374,83 +343,68 @@ def impatient_with_silence() -> Patch:
 def slice_number_is_reused() -> Patch:
     """The next slice has the name of the last one."""
 
-    def make(real: Any) -> Any:
-        def decide(job: Any, seen: Any, now: float) -> Any:
-            made = real(job, seen, now)
-            if made.event is None or made.event.kind is not EventKind.SLICE_REQUESTED:
-                return made
-            payload = replace(made.event.payload, name=f"tj-{job.id}-1", k=1)
-            return replace(made, event=replace(made.event, payload=payload))
+    def decide(real: Any, job: Any, seen: Any, now: float) -> Any:
+        made = real(job, seen, now)
+        if made.event is None or made.event.kind is not EventKind.SLICE_REQUESTED:
+            return made
+        payload = replace(made.event.payload, name=f"tj-{job.id}-1", k=1)
+        return replace(made, event=replace(made.event, payload=payload))
 
-        return decide
-
-    return replaced(queued, "decide", make)
+    return replaced(queued, "decide", decide)
 
 
 @bug("preempted while it is prepared", "L2")
 def preempted_and_waiting_slices_look_ready() -> Patch:
-    def make(real: Any) -> Any:
-        def present(self: Cloud, machine: Any, now: float) -> Any:
-            seen = real(self, machine, now)
-            waits = seen.state is not SliceState.READY
-            return Present(SliceState.READY, machine.endpoints()) if waits else seen
+    def present(real: Any, self: Cloud, machine: Any, now: float) -> Any:
+        seen = real(self, machine, now)
+        waits = seen.state is not SliceState.READY
+        return Present(SliceState.READY, machine.endpoints()) if waits else seen
 
-        return present
-
-    return replaced(Cloud, "_present", make)
+    return replaced(Cloud, "_present", present)
 
 
 @bug("cancelled while running", "I9")
 def holds_are_for_ever() -> Patch:
-    def make(real: Any) -> Any:
-        def decide(job: Any, seen: Any, now: float) -> Any:
-            return real(replace(job, hold_until=1e12), seen, now)
+    def decide(real: Any, job: Any, seen: Any, now: float) -> Any:
+        return real(replace(job, hold_until=1e12), seen, now)
 
-        return decide
-
-    return replaced(holding, "decide", make)
+    return replaced(holding, "decide", decide)
 
 
 @bug(6, "I5")
 def start_is_not_safe_to_repeat() -> Patch:
     """A repeated start replaces the program that already runs."""
 
-    def make(real: Any) -> Any:
-        def begin(self: Hosts, machine: Any, plan: Any) -> Any:
-            for run in machine.runs:
-                old = run.programs.get(plan.host)
-                if old and old.alive(self.sim.now):
-                    self.world.monitor.stopping(machine, old, "started again")
-                    del run.programs[plan.host]
-            return real(self, machine, plan)
+    def begin(real: Any, self: Hosts, machine: Any, plan: Any) -> Any:
+        for run in machine.runs:
+            old = run.programs.get(plan.host)
+            if old and old.alive(self.sim.now):
+                self.world.monitor.stopping(machine, old, "started again")
+                del run.programs[plan.host]
+        return real(self, machine, plan)
 
-        return begin
-
-    return replaced(Hosts, "_start", make)
+    return replaced(Hosts, "_start", begin)
 
 
 @bug("dead, under short-lived backends", "L3")
 def a_new_backend_looks_after_no_job() -> Patch:
     """Only after those that it was asked for: what a backend that died left behind stays behind."""
-    stack = contextlib.ExitStack()
-    stack.enter_context(mock.patch.object(SimStore, "due", return_value=[]))
-    stack.enter_context(mock.patch.object(SimStore, "changes", lambda self, after: (after, [])))
-    return stack
+    return together(
+        mock.patch.object(SimStore, "due", return_value=[]),
+        mock.patch.object(SimStore, "changes", lambda self, after: (after, [])),
+    )
 
 
 @bug("happy", "I11")
 def secrets_are_shown() -> Patch:
-    def make(real: Any) -> Any:
-        def planted(job: Any, seen: Any, now: float) -> Any:
-            made = real(job, seen, now)
-            if made.event is None:
-                return made
-            said = replace(made.event, text=f"{made.event.text} {job.spec.run}")
-            return replace(made, event=said)
+    def planted(real: Any, job: Any, seen: Any, now: float) -> Any:
+        made = real(job, seen, now)
+        if made.event is None:
+            return made
+        said = replace(made.event, text=f"{made.event.text} {job.spec.run}")
+        return replace(made, event=said)
 
-        return planted
-
-    return everywhere(decide, make)
+    return everywhere(decide, planted)
 
 
 @bug("deleted by a person, and lists had left it out", "L2")
@@ -461,32 +415,25 @@ def never_by_name() -> Patch:
 
 @bug("lists leave it out", "I5")
 def missing_in_a_list_is_gone() -> Patch:
-    def make(real: Any) -> Any:
-        def look(self: Any, one: Any, **given: Any) -> Any:
-            seen, listed = real(self, one, **given | {"by_name": False})
-            return (Absent() if listed and isinstance(seen, Unknown) else seen), False
+    def look(real: Any, self: Any, one: Any, **given: Any) -> Any:
+        seen, listed = real(self, one, **given | {"by_name": False})
+        return (Absent() if listed and isinstance(seen, Unknown) else seen), False
 
-        return look
-
-    stack = contextlib.ExitStack()
-    stack.enter_context(never_by_name())
-    stack.enter_context(replaced(SliceCache, "look", make))
-    return stack
+    return together(
+        never_by_name(),
+        replaced(SliceCache, "look", look),
+    )
 
 
 @bug("lists show it in part", "I5")
 def lists_are_acted_upon() -> Patch:
     """Nobody looks again by name before an attempt is ended."""
 
-    def make(real: Any) -> Any:
-        return lambda self, one, **given: (real(self, one, **given)[0], False)
-
-    return replaced(SliceCache, "look", make)
+    return replaced(
+        SliceCache, "look", lambda real, self, one, **given: (real(self, one, **given)[0], False)
+    )
 
 
 @bug("two slices are paid from one budget", "I14")
 def a_list_serves_for_ever() -> Patch:
-    stack = contextlib.ExitStack()
-    for name in ("FOR_EACH_CALL", "LONGEST"):
-        stack.enter_context(mock.patch.object(slice_cache, name, 1e9))
-    return stack
+    return mock.patch.multiple(slice_cache, FOR_EACH_CALL=1e9, LONGEST=1e9)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from tests.simulation.patches import Patch, bug, everywhere, folded, replaced
+from tests.simulation.patches import Patch, bug, everywhere, folded, replaced, together
 from tpujob.agent.upload.report_writer import ReportSchedule
 from tpujob.domain.actions import Copied
 from tpujob.domain.decide import active, condemned, copying
@@ -33,10 +32,10 @@ def condemned_slice_is_never_deleted() -> Patch:
 
 @bug("every machine is bad", "I10")
 def condemned_slices_pile_up() -> Patch:
-    stack = contextlib.ExitStack()
-    stack.enter_context(condemned_slice_is_never_deleted())
-    stack.enter_context(mock.patch.object(condemned, "MOST_KEPT", 99))
-    return stack
+    return together(
+        condemned_slice_is_never_deleted(),
+        mock.patch.object(condemned, "MOST_KEPT", 99),
+    )
 
 
 @bug("wrong numbers, and its hosts cannot be reached", "I3")
@@ -71,13 +70,10 @@ def exit_code_0_is_success() -> Patch:
 def silence_alone_is_death() -> Patch:
     """A host that does not report is dead, although it answers over SSH."""
 
-    def make(real: Any) -> Any:
-        def silent(reports: Any, unreachable: Any, *more: Any, **given: Any) -> Any:
-            return real(reports, {r.host: Silence(1e6, 99) for r in reports}, *more, **given)
+    def silent(real: Any, reports: Any, unreachable: Any, *more: Any, **given: Any) -> Any:
+        return real(reports, {r.host: Silence(1e6, 99) for r in reports}, *more, **given)
 
-        return silent
-
-    return replaced(stall, "silent", make)
+    return replaced(stall, "silent", silent)
 
 
 @bug("preempted while running", "I5")
@@ -87,22 +83,20 @@ def hang_by_looks_alone() -> Patch:
 
 @bug("frozen, and thaws", "I5")
 def hang_by_the_clock_alone() -> Patch:
-    def make(real: Any) -> Any:
-        return lambda limit, reports: real(limit, [replace(r, looks=99) for r in reports])
-
-    return replaced(stall, "hung", make)
+    return replaced(
+        stall,
+        "hung",
+        lambda real, limit, reports: real(limit, [replace(r, looks=99) for r in reports]),
+    )
 
 
 @bug("frozen, and thaws", "I5")
 def hang_by_one_host() -> Patch:
-    def make(real: Any) -> Any:
-        def hung(limit: float, reports: Any) -> Any:
-            most = max((r.idle or 0.0 for r in reports), default=0.0)
-            return real(limit, [replace(r, idle=most, looks=99) for r in reports])
+    def hung(real: Any, limit: float, reports: Any) -> Any:
+        most = max((r.idle or 0.0 for r in reports), default=0.0)
+        return real(limit, [replace(r, idle=most, looks=99) for r in reports])
 
-        return hung
-
-    return replaced(stall, "hung", make)
+    return replaced(stall, "hung", hung)
 
 
 @bug(4, "I5")
@@ -150,21 +144,19 @@ def suspicion_counts_twice() -> Patch:
     """Whoever finds it again counts it again."""
     count = itertools.count()
 
-    def make(real: Any) -> Any:
-        return lambda *given: [replace(a, op_id=f"{next(count)}") for a in real(*given)]
-
-    return replaced(nonfinite, "accusations", make)
+    return replaced(
+        nonfinite,
+        "accusations",
+        lambda real, *given: [replace(a, op_id=f"{next(count)}") for a in real(*given)],
+    )
 
 
 @bug("two slices in a row are bad", "I5")
 def all_beside_a_bad_machine_are_called_bad() -> Patch:
-    def make(real: Any) -> Any:
-        def accusations(job: Any, physical: Any) -> Any:
-            return [_all_of(job, found) for found in real(job, physical)]
+    def accusations(real: Any, job: Any, physical: Any) -> Any:
+        return [_all_of(job, found) for found in real(job, physical)]
 
-        return accusations
-
-    return replaced(nonfinite, "accusations", make)
+    return replaced(nonfinite, "accusations", accusations)
 
 
 def _all_of(job: Any, found: nonfinite.Accusation) -> nonfinite.Accusation:
@@ -187,28 +179,24 @@ def suspects_are_never_taken() -> Patch:
 
 @bug("data is brought first", "I15")
 def slices_do_not_wait_for_data() -> Patch:
-    return everywhere(copying.decide, lambda real: lambda *given: None)
+    return everywhere(copying.decide, lambda real, *given: None)
 
 
 @bug("its checkpoint follows it into another region", "I4")
 def checkpoints_do_not_follow() -> Patch:
-    def make(real: Any) -> Any:
-        return lambda *given: [wish for wish in real(*given) if wish.saved is None]
-
-    return everywhere(datasets.wanted, make)
+    return everywhere(
+        datasets.wanted, lambda real, *given: [wish for wish in real(*given) if wish.saved is None]
+    )
 
 
 @bug("data is brought first", "I15")
 def one_round_makes_a_copy_whole() -> Patch:
-    def make(real: Any) -> Any:
-        def planted(job: Any, id: str, result: Any, now: float) -> Any:
-            if isinstance(result, Copied):
-                result = Copied(replace(result.progress, whole=True))
-            return real(job, id, result, now)
+    def planted(real: Any, job: Any, id: str, result: Any, now: float) -> Any:
+        if isinstance(result, Copied):
+            result = Copied(replace(result.progress, whole=True))
+        return real(job, id, result, now)
 
-        return planted
-
-    return everywhere(copying.follow_up, make)
+    return everywhere(copying.follow_up, planted)
 
 
 @bug("dead, under short-lived backends", "L2")
@@ -235,70 +223,57 @@ def reports_are_not_verified() -> Patch:
 @bug("happy", "L2")
 def old_listings_serve() -> Patch:
     """What hosts said is looked at every quarter of an hour, for all jobs."""
-    stack = contextlib.ExitStack()
-    for name in ("LASTS", "LONGEST", "UNASKED"):
-        stack.enter_context(mock.patch.object(polling_cost, name, 900.0))
-    return stack
+    return mock.patch.multiple(polling_cost, LASTS=900.0, LONGEST=900.0, UNASKED=900.0)
 
 
 @bug("dead, and its old reports are put back, under short-lived backends", "L2")
 def times_of_reports_are_ignored() -> Patch:
     """What was reported long ago looks fresh, as the object is."""
 
-    def make(real: Any) -> Any:
-        def judge(job: Any, host: int, blob: Any, newest: Any, key: Any) -> Any:
-            verdict = real(job, host, blob, newest, key)
-            reports = tuple(replace(r, since=blob.updated) for r in getattr(verdict, "reports", ()))
-            return replace(verdict, reports=reports, replayed=False) if reports else verdict
+    def judge(real: Any, job: Any, host: int, blob: Any, newest: Any, key: Any) -> Any:
+        verdict = real(job, host, blob, newest, key)
+        reports = tuple(replace(r, since=blob.updated) for r in getattr(verdict, "reports", ()))
+        return replace(verdict, reports=reports, replayed=False) if reports else verdict
 
-        return judge
-
-    return everywhere(accept, make)
+    return everywhere(accept, judge)
 
 
 @bug("a host ends first, and its old report is put back", "L1")
 def old_reports_count() -> Patch:
     """Whatever was reported before."""
 
-    def make(real: Any) -> Any:
-        def add(known: Any, *given: Any, **more: Any) -> Any:
-            return real(replace(known, newest={}, judged={}), *given, **more)
+    def add(real: Any, known: Any, *given: Any, **more: Any) -> Any:
+        return real(replace(known, newest={}, judged={}), *given, **more)
 
-        return add
-
-    return everywhere(add_reports, make)
+    return everywhere(add_reports, add)
 
 
 @bug("the bucket refuses its hosts for 20 min", "I16")
 def what_was_refused_is_never_tried_again() -> Patch:
     """Neither that, nor anything later."""
 
-    def make(real: Any) -> Any:
-        def note_failed(self: Any, now: float) -> None:
-            real(self, math.inf)
+    def note_failed(real: Any, self: Any, now: float) -> None:
+        real(self, math.inf)
 
-        return note_failed
-
-    return replaced(ReportSchedule, "note_failed", make)
+    return replaced(ReportSchedule, "note_failed", note_failed)
 
 
 @bug("happy", "I16")
 def what_matters_waits() -> Patch:
     """For the next report."""
 
-    def make(real: Any) -> Any:
-        def seconds_left(self: Any, report: Any, evidence: bytes, now: float, **more: Any) -> Any:
-            late = getattr(self, "last", -1e9) + 60 - now
-            left = max(late, real(self, report, evidence, now, **more))
-            self.last = now if left <= 0 else getattr(self, "last", -1e9)
-            return left
+    def seconds_left(
+        real: Any, self: Any, report: Any, evidence: bytes, now: float, **more: Any
+    ) -> Any:
+        late = getattr(self, "last", -1e9) + 60 - now
+        left = max(late, real(self, report, evidence, now, **more))
+        self.last = now if left <= 0 else getattr(self, "last", -1e9)
+        return left
 
-        return seconds_left
-
-    return replaced(ReportSchedule, "seconds_left", make)
+    return replaced(ReportSchedule, "seconds_left", seconds_left)
 
 
 @bug("its end is written over", "L2")
 def what_was_overwritten_disturbs_for_ever() -> Patch:
     """Also when no host has written there for hours."""
-    return replaced(report_verifier, "DISTURBS", lambda _: float("inf"))
+    return mock.patch.object(report_verifier, "DISTURBS", math.inf)

@@ -17,45 +17,39 @@ from tpujob.domain.progress import job_progress, steps_kept
 def checkpoints_of_wrong_numbers_are_shown() -> Patch:
     """The newest that was saved, whatever a verdict has against it."""
 
-    def make(real: Any) -> Any:
-        def shown(*given: Any) -> Any:
-            has = real(*given)
-            return replace(has, checkpoint=has.saved)
+    def shown(real: Any, *given: Any) -> Any:
+        has = real(*given)
+        return replace(has, checkpoint=has.saved)
 
-        return shown
-
-    return everywhere(job_progress, make)
+    return everywhere(job_progress, shown)
 
 
 @bug("its numbers are wrong after a checkpoint", "I17")
 def checkpoints_before_a_bad_step_are_forgotten() -> Patch:
-    return everywhere(best_progress, lambda real: lambda reports, bad_step=None: real(reports))
+    return everywhere(best_progress, lambda real, reports, bad_step=None: real(reports))
 
 
 @bug(57, "I17")
 def a_program_that_ends_early_has_not_run() -> Patch:
-    return everywhere(ran_since, lambda real: lambda job, reports, now: None)
+    return everywhere(ran_since, lambda real, job, reports, now: None)
 
 
 @bug(25, "I17")
 def every_step_since_a_known_checkpoint_is_lost() -> Patch:
     """Although the next attempt went on from a later one."""
 
-    def make(real: Any) -> Any:
-        def kept(job: Any) -> Any:
-            return {a.number: real(replace(job, attempts=job.attempts[: a.number])).get(a.number)
-                    for a in job.attempts if a.ended_at is not None}  # fmt: skip
+    def kept(real: Any, job: Any) -> Any:
+        return {a.number: real(replace(job, attempts=job.attempts[: a.number])).get(a.number)
+                for a in job.attempts if a.ended_at is not None}  # fmt: skip
 
-        return kept
-
-    return everywhere(steps_kept, make)
+    return everywhere(steps_kept, kept)
 
 
 @bug("preempted while running", "I17")
 def only_the_newest_slice_is_paid() -> Patch:
     return everywhere(
         usd_of_job,
-        lambda real: lambda job, now: real(replace(job, slices=job.slices[-1:]), now),
+        lambda real, job, now: real(replace(job, slices=job.slices[-1:]), now),
     )
 
 
@@ -74,10 +68,11 @@ def stopping_is_free() -> Patch:
 def budget_of_each_slice() -> Patch:
     """What earlier slices have cost is forgotten."""
 
-    def make(real: Any) -> Any:
-        return lambda job, *given: real(replace(job, slices=job.slices[-1:]), *given)
-
-    return replaced(budget, "account", make)
+    return replaced(
+        budget,
+        "account",
+        lambda real, job, *given: real(replace(job, slices=job.slices[-1:]), *given),
+    )
 
 
 @bug("preempted, and little money is left", "I14")
