@@ -1,4 +1,4 @@
-"""The Blobs port; what agents write comes to light when somebody lists it."""
+"""The Blobs port; what agents write comes to light when it is listed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class StorageClock:
 
 
 class Bucket(PlainBucket):
-    """The Blobs port; what agents write comes to light when somebody lists it."""
+    """The Blobs port; what agents write comes to light when it is listed."""
 
     def __init__(self, world: World) -> None:
         super().__init__(StorageClock(world.sim), Faults())  # type: ignore[arg-type]

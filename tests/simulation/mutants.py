@@ -140,7 +140,7 @@ def suspending_is_waited_for_for_ever() -> Patch:
 
 
 @bug("preempted, and never suspended", "I9")
-def suspending_is_counted_anew() -> Patch:
+def the_time_of_suspending_starts_again() -> Patch:
     """From each minute on, as if by backends that live no longer."""
 
     def leaving(real: Any, job: Any, one: Any, seen: Any, now: float) -> Any:
@@ -401,8 +401,8 @@ def secrets_are_shown() -> Patch:
         made = real(job, seen, now)
         if made.event is None:
             return made
-        said = replace(made.event, text=f"{made.event.text} {job.spec.run}")
-        return replace(made, event=said)
+        shown = replace(made.event, text=f"{made.event.text} {job.spec.run}")
+        return replace(made, event=shown)
 
     return everywhere(decide, planted)
 

@@ -62,7 +62,7 @@ def wrong_numbers_are_resumed() -> Patch:
 
 @bug("preempted, and its program ends with 0", "I5")
 def exit_code_0_is_success() -> Patch:
-    """Even of a program that was told to stop."""
+    """Even of a program that was asked to stop."""
     return mock.patch.object(preemption_notice, "complete", return_value=True)
 
 
@@ -201,7 +201,7 @@ def one_round_makes_a_copy_whole() -> Patch:
 
 @bug("dead, under short-lived backends", "L2")
 def silence_is_forgotten() -> Patch:
-    """Each backend finds out anew how long there has been no word of a host."""
+    """Each backend counts from its own start how long a host has not reported."""
 
     def take_over(self: Any, job: Any, now: float) -> None:
         self.readable_since = now if self.readable_since is None else self.readable_since
@@ -211,7 +211,7 @@ def silence_is_forgotten() -> Patch:
 
 @bug("no backend lives while its hosts cannot write", "I5")
 def old_watches_count() -> Patch:
-    """However long nobody looked since."""
+    """However long no backend has looked since."""
     return mock.patch.object(observer, "WATCH_LASTS", 1e9)
 
 
@@ -222,7 +222,7 @@ def reports_are_not_verified() -> Patch:
 
 @bug("happy", "L2")
 def old_listings_serve() -> Patch:
-    """What hosts said is looked at every quarter of an hour, for all jobs."""
+    """Reports are listed every quarter of an hour, for all jobs."""
     return mock.patch.multiple(polling_cost, LASTS=900.0, LONGEST=900.0, UNASKED=900.0)
 
 

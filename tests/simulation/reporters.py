@@ -1,6 +1,6 @@
 """How the hosts of one run report: the real `ReportSchedule` of each, by clocks that are wrong.
 
-What they write comes to light when somebody looks. It is the same whenever that is: what happens between two looks is
+What they write comes to light when a backend looks. It is the same whenever that is: what happens between two looks is
 played again from its own times.
 """
 

@@ -255,7 +255,7 @@ def _short_lives(play: Play, machine: Machine) -> None:
     play.sim.after(30, lambda: _short_lives(play, machine))
 
 
-def _nobody_and_nothing(play: Play, machine: Machine) -> None:
+def _no_backend_and_no_reports(play: Play, machine: Machine) -> None:
     """Its hosts cannot write, and no backend lives but at the begin and for the last seconds of that."""
     now = play.sim.now
     machine.blocked.append((now, now + 2200))
@@ -288,7 +288,7 @@ def _forged(play: Play, machine: Machine) -> None:
 
 
 def _overwritten(play: Play, machine: Machine) -> None:
-    """It ends while no backend lives, and somebody writes over what its hosts have said last."""
+    """It ends while no backend lives, and others write over the last reports of its hosts."""
     play.nobody(500)
     play.sim.after(400, lambda: play.bucket.forge(machine, {"phase": "running"}))
 
@@ -498,9 +498,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             both(at(_S.RUNNING, _dead_ready), at(_S.RUNNING, _short_lives)),
         ),
         Scenario(
-            "no backend lives while its hosts cannot write",
-            at(_S.RUNNING, _nobody_and_nothing),
-            work=_LONG,
+            "no backend lives while its hosts cannot write", at(_S.RUNNING, _no_backend_and_no_reports), work=_LONG,
         ),
         Scenario("the bucket refuses its hosts for 20 min", at(_S.RUNNING, _refused), work=_LONG),
         Scenario(
@@ -520,23 +518,20 @@ SCENARIOS: Mapping[str, Scenario] = {
             both(at(_S.RUNNING, _hidden), at(_S.RUNNING, _short_lives)),
         ),
         Scenario(
-            "a host ends first, and its old report is put back",
-            at(_S.RUNNING, _ends_by_turns, then=70.0),
-            late=_FAILED,
-            budget=3.0,  # pays for no second attempt
+            "a host ends first, and its old report is put back", at(_S.RUNNING, _ends_by_turns, then=70.0),
+            late=_FAILED, budget=3.0,  # which pays for no second attempt
         ),
         Scenario("two slices in a row are bad", _bad_machines, work=Work(120, contract=True)),
         Scenario("dead, and the cloud is away", at(_S.RUNNING, _dies_unseen)),
         Scenario("a machine makes wrong numbers", _bad_machine, work=Work(120, contract=True)),
         Scenario("its numbers are wrong after a checkpoint", _bad_machine, work=Work(17)),
         Scenario("its numbers are wrong before its first checkpoint", _bad_machine, work=Work(8)),
-        Scenario("the same, without a replay", _bad_machine, work=Work(120, contract=False)),
+        Scenario("wrong numbers, without a replay", _bad_machine, work=Work(120, contract=False)),
         Scenario("every machine is bad", _all_bad, ends=_FAILED, work=Work(120, contract=True)),
         Scenario("the maths breaks", nothing, ends=_FAILED, work=Work(30, contract=False, maths=8)),
         Scenario("a suspected machine is refused", _suspected),
         Scenario(
-            "wrong numbers, and its hosts cannot be reached",
-            both(_bad_machine, at(_S.RUNNING, _deaf)),
+            "wrong numbers, and its hosts cannot be reached", both(_bad_machine, at(_S.RUNNING, _deaf)),
             work=Work(120, contract=False),
         ),
         Scenario("cut off, and its deletion fails unseen", at(_S.RUNNING, _cut_off)),
@@ -544,62 +539,43 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("lists leave it out", at(_S.RUNNING, _left_out), work=Work(400)),
         Scenario("lists show it in part", at(_S.RUNNING, _torn), work=Work(400)),
         Scenario(
-            "deleted by a person, and lists had left it out",
-            at(_S.RUNNING, _deleted_unseen),
+            "deleted by a person, and lists had left it out", at(_S.RUNNING, _deleted_unseen),
             work=Work(400),
         ),
         Scenario("hangs", at(_S.RUNNING, _hangs)),
         Scenario("a host ends, and the others wait for it", at(_S.RUNNING, _half_done)),
         Scenario(
-            "frozen, and thaws",
-            at(_S.RUNNING, _frozen, then=3.0),
-            work=Work(60, contract=False),
+            "frozen, and thaws", at(_S.RUNNING, _frozen, then=3.0), work=Work(60, contract=False),
             stall="1m",
         ),
         Scenario("crashes once", at(_S.RUNNING, _crashes)),
         Scenario("a host dies", at(_S.RUNNING, lambda p, m: SliceFaults(p.world).kill_host(m))),
         Scenario(
-            "cancelled early",
-            user(_S.PROVISIONING, lambda a: a.cancel(JOB)),
-            ends=_CANCELLED,
+            "cancelled early", user(_S.PROVISIONING, lambda a: a.cancel(JOB)), ends=_CANCELLED,
             late=_SUCCEEDED,
         ),
         Scenario(
-            "cancelled between a look and a request",
-            _cancelled_meanwhile,
-            ends=_CANCELLED,
-            late=_SUCCEEDED,
+            "cancelled between a look and a request", _cancelled_meanwhile, ends=_CANCELLED, late=_SUCCEEDED,
             backends=2,
         ),
         Scenario(
-            "cancelled while it is prepared",
-            user(_S.PREPARING, lambda a: a.cancel(JOB)),
-            ends=_CANCELLED,
+            "cancelled while it is prepared", user(_S.PREPARING, lambda a: a.cancel(JOB)), ends=_CANCELLED,
             late=_SUCCEEDED,
         ),
         Scenario(
-            "cancelled while running",
-            user(_S.RUNNING, lambda a: a.cancel(JOB)),
-            ends=_CANCELLED,
+            "cancelled while running", user(_S.RUNNING, lambda a: a.cancel(JOB)), ends=_CANCELLED,
             late=_SUCCEEDED,
         ),
         Scenario(
             "held, and resumed",
-            both(
-                user(_S.RUNNING, lambda a: a.cancel(JOB)),
-                user(_S.HOLDING, lambda a: a.resume(JOB)),
-            ),
+            both(user(_S.RUNNING, lambda a: a.cancel(JOB)), user(_S.HOLDING, lambda a: a.resume(JOB))),
             late=_CANCELLED,
         ),
         Scenario(
-            "deleted while running",
-            user(_S.RUNNING, lambda a: a.delete(JOB)),
-            ends=_CANCELLED,
+            "deleted while running", user(_S.RUNNING, lambda a: a.delete(JOB)), ends=_CANCELLED,
             late=_SUCCEEDED,
         ),
-        Scenario(
-            "done, and then cancelled", at(_S.RUNNING, _done_and_then(lambda a: a.cancel(JOB)))
-        ),
+        Scenario("done, and then cancelled", at(_S.RUNNING, _done_and_then(lambda a: a.cancel(JOB)))),
         Scenario("done, and then deleted", at(_S.RUNNING, _done_and_then(lambda a: a.delete(JOB)))),
         Scenario("two backends, and a slow cloud", _both_look, backends=2),
         Scenario("replies are lost", _replies_lost),
@@ -609,34 +585,23 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("orphans", at(_S.RUNNING, _orphan)),
         Scenario("the budget is used up", nothing, ends=_FAILED, work=_LONG, budget=3.0),
         Scenario(
-            "preempted, and little money is left",
-            at(_S.RUNNING, _preempted, then=150.0),
-            ends=_FAILED,
-            work=_LONG,
-            budget=2.4,
+            "preempted, and little money is left", at(_S.RUNNING, _preempted, then=150.0), ends=_FAILED,
+            work=_LONG, budget=2.4,
         ),
         Scenario(
-            "two slices are paid from one budget",
-            at(_S.RUNNING, _preempted, then=150.0),
-            ends=_FAILED,
-            work=_LONG,
-            budget=5.0,
+            "two slices are paid from one budget", at(_S.RUNNING, _preempted, then=150.0), ends=_FAILED,
+            work=_LONG, budget=5.0,
         ),
         Scenario(
             "the budget is used up, and is raised in time",
-            user(_S.HOLDING, lambda a: a.resume(JOB, budget=80.0)),
-            late=_FAILED,
-            work=Work(120),
-            budget=3.0,
+            user(_S.HOLDING, lambda a: a.resume(JOB, budget=80.0)), late=_FAILED, work=Work(120), budget=3.0,
         ),
         Scenario("data is brought first", nothing, data=True),
         Scenario("data is changed on the way", _source_changes, data=True),
         Scenario(
-            "its checkpoint follows it into another region",
-            at(_S.RUNNING, _preempted_and_full, then=150.0),
-            work=_LONG,
-            moves=True,
+            "its checkpoint follows it into another region", at(_S.RUNNING, _preempted_and_full, then=150.0),
+            work=_LONG, moves=True,
         ),
         Scenario("data may not be copied", _copy_refused, ends=_FAILED, late=_SUCCEEDED, data=True),
     )
-}
+}  # fmt: skip
