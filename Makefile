@@ -19,7 +19,7 @@ test: $(READY)  ## before you commit: every check, and every test that takes no 
 	@$(BIN)/python -m tests.run test
 
 # MINUTES=20: no further test begins after that. ONLY=gcloud: one folder of tests/nightly.
-nightly: $(READY)  ## what takes longer: whole stacks, kills, planted bugs, gcloud, training; forty minutes
+nightly: $(READY)  ## what takes longer: whole stacks, kills, gcloud, training; forty minutes
 	@$(BIN)/python -m $(if $(ONLY),pytest tests/nightly/$(ONLY),tests.run nightly $(if $(MINUTES),--minutes=$(MINUTES)))
 
 test-all: test nightly  ## everything, before a release
@@ -35,7 +35,7 @@ POINTS ?= 40
 
 sim: $(READY)  ## recovery under a virtual clock: faults and kills by the thousand, every invariant checked
 	@$(BIN)/python -m tests.support.simulation --seeds $(SEEDS) --fresh $(FRESH) --points $(POINTS)
-	@$(BIN)/python -m pytest -q tests/nightly/simulation/test_mutants.py
+	@$(BIN)/python -m pytest -q tests/flow/simulation/test_mutants.py
 
 # Spot histories of your own: TPUJOB_SPOT_TRACES=FOLDER.
 estimator: $(READY)  ## 500 jobs, estimated and then simulated: how often the range holds what they cost; ten minutes

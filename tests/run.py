@@ -34,7 +34,7 @@ BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
 FIRST = ("stack", "deploy", "hosts", "stores", "data")
 #: Folders of nightly tests, by what is lost where they do not run.
 NIGHTLY = (
-    "stack", "simulation", "kills", "silence", "gcloud", "emulator", "fuzz", "training", "page", "bare",
+    "stack", "kills", "silence", "gcloud", "emulator", "fuzz", "estimator", "training", "page", "bare",
 )  # fmt: skip
 SHOWN = 12  #: lines of what pytest says of a failure, at the end of the run
 

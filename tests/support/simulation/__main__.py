@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 from xml.etree import ElementTree
 
-from tests.support.simulation import killpoints
+from tests.support.simulation import bugs, killpoints
 from tests.support.simulation.play import play
 from tests.support.simulation.profile import RATES
 from tests.support.simulation.scenarios import SCENARIOS
@@ -210,6 +211,7 @@ def main() -> int:
     parser.add_argument("--points", type=int, default=240, help="of each story, at most (240)")
     parser.add_argument("--seed", type=int, help="replay one and print its whole log")
     parser.add_argument("--point", help="replay a point: STORY:EFFECT:before|after|pause|cancel")
+    parser.add_argument("--where", metavar="BUG", help="print where a planted bug shows")
     parser.add_argument("--short", action="store_true", help="of the seed that is replayed")
     off = "faults left out, with commas: " + ", ".join(RATES)
     parser.add_argument("--off", default="", help=off)
@@ -223,6 +225,9 @@ def main() -> int:
         return replay(given)
     if given.point:
         return replay_point(given.point)
+    if given.where:
+        many("places", partial(bugs.shows, given.where), bugs.PLACES, given.processes)
+        return 0
     logging.disable(logging.CRITICAL)
     wanted = seeds(given.seeds, given.first, given.fresh, given.full)
     done = many("seeds", summary, wanted, given.processes)

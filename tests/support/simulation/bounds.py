@@ -7,14 +7,13 @@ be seen is not acted upon, and rightly so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NoReturn
 
 from tests.support.simulation.budgets import Budgets
 from tests.support.simulation.effects import HOUR, Outage
 from tests.support.simulation.machines import Machine
 from tests.support.simulation.profile import Profile
 from tests.support.simulation.programs import Run
-from tests.support.simulation.sim import Process, Sim
+from tests.support.simulation.sim import Broken, Process, Sim
 from tests.support.simulation.world import World
 from tpujob.domain import invariants
 from tpujob.domain.model import DesiredState, Job, State
@@ -51,7 +50,7 @@ class Bounds:
         sim: Sim,
         world: World,
         jobs: Mapping[str, Job],
-        broken: Callable[[str, str, str], NoReturn],
+        broken: Broken,
         budgets: Budgets,
     ) -> None:
         self.sim, self.world, self.jobs, self.broken = sim, world, jobs, broken

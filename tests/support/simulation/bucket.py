@@ -1,4 +1,4 @@
-"""The Blobs port; what agents write comes to light when somebody lists it."""
+"""The Blobs port; what agents write comes to light when it is listed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from tests.support.simulation.effects import Outage
 from tests.support.simulation.machines import Machine
-from tests.support.simulation.programs import Run
+from tests.support.simulation.programs import Program, Run
 from tests.support.simulation.sim import Sim
 from tests.support.simulation.world import World
 from tests.support.world import Bucket as PlainBucket
@@ -30,7 +30,7 @@ class StorageClock:
 
 
 class Bucket(PlainBucket):
-    """The Blobs port; what agents write comes to light when somebody lists it."""
+    """The Blobs port; what agents write comes to light when it is listed."""
 
     def __init__(self, world: World) -> None:
         super().__init__(StorageClock(world.sim), Faults())  # type: ignore[arg-type]
@@ -78,41 +78,45 @@ class Bucket(PlainBucket):
 
         self.effect("wipe", path[-24:], do, timeout=timeout, before="blobs", after="blobs")
 
-    # Who may write to the bucket, and has no key
+    # Others who may write to the bucket, and have no key
 
     def forge(self, machine: Machine, fields: dict[str, object]) -> None:
         """In the place of all reports of its newest run."""
         run = machine.runs[-1]
         run.advance(self.sim.now)
         for program in run.programs.values():
-            path = paths.report_path(program.workdir, run.attempt, program.host)
-            said = {"v": 1, "job": run.job, "attempt": run.attempt, "host": program.host}
-            text = json.dumps(said | {"seq": 10**15} | fields)
-            self._replace(path, {"report": text, "mac": signing.sign("", "report", text)})
-            if program.wrote >= program.exit_at:  # nobody says that again
-                program.silent_at, program.hidden = min(program.silent_at, self.sim.now), True
+            about = {"v": 1, "job": run.job, "attempt": run.attempt, "host": program.host}
+            text = json.dumps(about | {"seq": 10**15} | fields)
+            self._overwrite(program, {"report": text, "mac": signing.sign("", "report", text)})
 
-    def put_back(self, machine: Machine) -> None:
-        """The reports of its newest run, as if they were new."""
+    def reports_of(self, machine: Machine) -> dict[int, Mapping[str, str]]:
+        """The reports of its newest run, by host, as they are now."""
         run = machine.runs[-1]
-        for program in run.programs.values():
-            path = paths.report_path(program.workdir, run.attempt, program.host)
-            if path in self.objects:
-                self._replace(path, self.objects[path][1].metadata)
+        run.advance(self.sim.now)
+        found = {host: self.objects.get(_path(program)) for host, program in run.programs.items()}
+        return {host: one[1].metadata for host, one in found.items() if one}
 
-    def _replace(self, path: str, metadata: Mapping[str, str]) -> None:
+    def put_back(self, machine: Machine, old: Mapping[int, Mapping[str, str]]) -> None:
+        """These reports of its newest run, by host, as if they were new."""
+        run = machine.runs[-1]
+        run.advance(self.sim.now)
+        for host, metadata in old.items():
+            self._overwrite(run.programs[host], metadata)
+
+    def _overwrite(self, program: Program, metadata: Mapping[str, str]) -> None:
+        path = _path(program)
         body, old = self.objects.get(path, (b"", Blob(path, 0, 0, 0.0, {})))
         fresh = Blob(path, len(body), old.generation + 1, self._clock.time, metadata)
         self.objects[path] = (body, fresh)
+        if program.wrote >= program.exit_at:  # it reports that no more
+            program.silent_at, program.hidden = min(program.silent_at, self.sim.now), True
 
     def _reported(self, root: str) -> list[Blob]:
         """What the agents of newest attempts have written by now, of all jobs."""
         newest = [*self._newest()]
         for run in newest:
             run.advance(self.sim.now)
-        places = [
-            paths.report_path(run.workdir, run.attempt, h) for run in newest for h in run.programs
-        ]
+        places = [_path(program) for run in newest for program in run.programs.values()]
         return [self.objects[p][1] for p in places if p in self.objects and p.startswith(root)]
 
     def _newest(self) -> Iterator[Run]:
@@ -125,9 +129,14 @@ class Bucket(PlainBucket):
         self, run: Run, host: int, report: ReportDocument, evidence: bytes, at: float
     ) -> None:
         """A host of it has written that, then."""
-        path = paths.report_path(run.workdir, run.attempt, host)
+        path = _path(run.programs[host])
         updated = at + self._clock.time - self.sim.now
         metadata, body = sign_report({**report, "at": updated}, run.key, evidence)
         old = self.objects.get(path)
         generation = old[1].generation + 1 if old else 1
         self.objects[path] = (body, Blob(path, len(body), generation, updated, metadata))
+
+
+def _path(program: Program) -> str:
+    """Where its host reports."""
+    return paths.report_path(program.workdir, program.run.attempt, program.host)

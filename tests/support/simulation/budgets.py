@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING
 
+from tests.support.simulation.sim import Broken
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Cause, Job, State
 
@@ -16,10 +17,6 @@ if TYPE_CHECKING:
 OUT, WORTH = 60 + 30 + 120, 300
 #: seconds by which clocks differ, and until a slice that is ready was looked at
 SLACK = 20.0
-
-
-class Broken(Protocol):
-    def __call__(self, rule: str, job: str, text: str) -> NoReturn: ...
 
 
 class Budgets:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NoReturn
+from collections.abc import Sequence
 
 from tests.support.simulation.programs import Checkpoint, Run
+from tests.support.simulation.sim import Broken
 from tpujob.domain.events import Event
 from tpujob.domain.model import Attempt, Cause, Job
 
@@ -13,7 +13,7 @@ _WRONG = (Cause.NONFINITE, Cause.BAD_HOST)
 
 
 class Checkpoints:
-    def __init__(self, jobs: dict[str, Job], broken: Callable[[str, str, str], NoReturn]) -> None:
+    def __init__(self, jobs: dict[str, Job], broken: Broken) -> None:
         self.jobs, self.broken = jobs, broken
 
     def rolled_back(self, job_id: str, before: int, saved: Sequence[Checkpoint]) -> None:

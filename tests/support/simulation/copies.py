@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NoReturn
-
 from tests.support.simulation.bucket import Bucket
+from tests.support.simulation.sim import Broken
 from tests.support.world import CopiesOfBucket, Faults
 from tpujob.domain.copies import Copy, CopyProgress
 from tpujob.domain.events import Event, EventKind
@@ -35,7 +33,7 @@ class Copies(CopiesOfBucket):
 class Arrivals:
     """I15: what a job reads is in the region of a slice before that is asked for, and nothing of it moves twice."""
 
-    def __init__(self, copies: Copies, broken: Callable[[str, str, str], NoReturn]) -> None:
+    def __init__(self, copies: Copies, broken: Broken) -> None:
         self._copies, self._broken = copies, broken
 
     def committed(self, job: Job, event: Event) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NoReturn
-
+from tests.support.simulation.sim import Broken
 from tests.support.simulation.world import World
 from tpujob.domain.events import Event, EventKind, ReleaseStarted
 from tpujob.domain.failures.host_reputation import HALF_LIFE, NAMED
@@ -18,7 +16,7 @@ PROBE = 120.0
 class Offers:
     """I8: what each backend knows to be refused is asked for by one job at a time, and ever more rarely."""
 
-    def __init__(self, broken: Callable[[str, str, str], NoReturn]) -> None:
+    def __init__(self, broken: Broken) -> None:
         self.broken = broken
         #: (backend, offer) -> [refusals in a row, when the last was noted, when it was last asked for]
         self.refused: dict[tuple[str, str], list[float]] = {}
@@ -66,7 +64,7 @@ class Offers:
 class Accusations:
     """I5 of machines: only one that broke a number, or was beside it, is suspected, and once for each time."""
 
-    def __init__(self, world: World, broken: Callable[[str, str, str], NoReturn]) -> None:
+    def __init__(self, world: World, broken: Broken) -> None:
         self.world, self.broken = world, broken
         self.held: dict[str, dict[str, float]] = {}  #: machine -> occasion -> weight
 

@@ -1,23 +1,26 @@
-"""Bugs planted into the real code, one at a time: a simulation that misses one of them proves little."""
+"""Bugs planted into the store, leases, requests, and how slices are looked at, listed, deleted and swept."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 from unittest import mock
 
 from tests.support.simulation.cloud import Cloud
 from tests.support.simulation.hosts import Hosts
-from tests.support.simulation.mutants_lists import MUTANTS as LISTS
-from tests.support.simulation.mutants_money import MUTANTS as MONEY
-from tests.support.simulation.mutants_recovery import MUTANTS as MORE
-from tests.support.simulation.mutants_reports import MUTANTS as REPORTS
-from tests.support.simulation.mutants_views import MUTANTS as VIEWS
-from tests.support.simulation.patches import Instead, Patch, everywhere, folded, replaced, ticking
+from tests.support.simulation.patches import (
+    Instead,
+    Patch,
+    bug,
+    everywhere,
+    folded,
+    replaced,
+    ticking,
+    together,
+)
 from tests.support.simulation.store import SimStore
 from tpujob.adapters.sqlite import store as sqlite
 from tpujob.domain.actions import Decision, Denied, NotYet, StartProgram
@@ -28,42 +31,39 @@ from tpujob.domain.host import plan as launch
 from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Cause, Outcome
 from tpujob.domain.observations import Absent, Present, SliceState, Unknown
-from tpujob.engine import orphans
+from tpujob.engine import orphans, slice_cache
 from tpujob.engine.orphans import Orphans, Swept
 from tpujob.engine.reconciler import Reconciler
+from tpujob.engine.slice_cache import SliceCache
 from tpujob.errors import Transient
 from tpujob.ports import Owned
 
 
+@bug("happy", "I6")
 def create_before_intent() -> Patch:
     whose = threading.local()
 
-    def remembered(real: Any) -> Any:
-        def tick(self: Reconciler, job_id: str) -> Any:
-            whose.slices = self.actor.slices
-            return real(self, job_id)
+    def tick(real: Any, self: Reconciler, job_id: str) -> Any:
+        whose.slices = self.actor.slices
+        return real(self, job_id)
 
-        return tick
+    def planted(real: Any, job: Any, seen: Any, now: float) -> Any:
+        made = real(job, seen, now)
+        if made.event and made.event.kind is EventKind.SLICE_REQUESTED:
+            wanted = apply(job, made.event).slice
+            try:
+                whose.slices.create(wanted, job_id=job.id, public_key="", timeout=50)
+            except Transient:
+                return Decision(wake_in=3)
+        return made
 
-    def make(real: Any) -> Any:
-        def planted(job: Any, seen: Any, now: float) -> Any:
-            made = real(job, seen, now)
-            if made.event and made.event.kind is EventKind.SLICE_REQUESTED:
-                wanted = apply(job, made.event).slice
-                try:
-                    whose.slices.create(wanted, job_id=job.id, public_key="", timeout=50)
-                except Transient:
-                    return Decision(wake_in=3)
-            return made
-
-        return planted
-
-    stack = contextlib.ExitStack()
-    stack.enter_context(replaced(Reconciler, "tick", remembered))
-    stack.enter_context(everywhere(decide, make))
-    return stack
+    return together(
+        replaced(Reconciler, "tick", tick),
+        everywhere(decide, planted),
+    )
 
 
+@bug("cancelled between a look and a request", "I1")
 def acts_on_an_old_look() -> Patch:
     """Who looks again whether a job has changed is shown what he saw before."""
 
@@ -82,111 +82,109 @@ def acts_on_an_old_look() -> Patch:
     return ticking(store=store)
 
 
+@bug("two backends", "I6")
 def no_compare_and_set() -> Patch:
-    def make(real: Any) -> Any:
-        def commit(self: Any, job: Any, event: Any, **given: Any) -> Any:
-            now = self.get(job.id).version
-            given["expected_version"] = now
-            return real(self, replace(job, version=now), event, **given)
+    def commit(real: Any, self: Any, job: Any, event: Any, **given: Any) -> Any:
+        now = self.get(job.id).version
+        given["expected_version"] = now
+        return real(self, replace(job, version=now), event, **given)
 
-        return commit
-
-    return replaced(sqlite.SqliteStore, "commit", make)
+    return replaced(sqlite.SqliteStore, "commit", commit)
 
 
+@bug("two backends, and a slow cloud", "I6")
 def no_fencing_and_no_lease() -> Patch:
-    """Everybody gets the lease, and nobody is told that it is another's by now."""
+    """Every backend gets the lease, at any time, and writes with it."""
 
-    def always(real: Any) -> Any:
-        def lease(self: Any, job_id: str, owner: str, *, ttl: float, now: float) -> Any:
-            return real(self, job_id, owner, ttl=ttl, now=now + 1e6)
+    def lease(real: Any, self: Any, job_id: str, owner: str, *, ttl: float, now: float) -> Any:
+        given = real(self, job_id, owner, ttl=0.0, now=1e12)
+        return given and replace(given, until=now + ttl)
 
-        return lease
+    def unfenced(real: Any, self: Any, *given: Any, **more: Any) -> Any:
+        return real(self, *given, **{**more, "lease": None})
 
-    def unfenced(real: Any) -> Any:
-        return lambda self, *given, **more: real(self, *given, **{**more, "lease": None})
-
-    stack = contextlib.ExitStack()
-    stack.enter_context(replaced(sqlite.SqliteStore, "lease", always))
-    stack.enter_context(replaced(sqlite.SqliteStore, "commit", unfenced))
-    stack.enter_context(replaced(sqlite.SqliteStore, "remove", unfenced))
-    return stack
+    return together(
+        replaced(sqlite.SqliteStore, "lease", lease),
+        replaced(sqlite.SqliteStore, "commit", unfenced),
+        replaced(sqlite.SqliteStore, "remove", unfenced),
+    )
 
 
+@bug("dead, and the cloud is away", "I12")
 def unknown_is_gone() -> Patch:
-    def make(real: Any) -> Any:
-        def look(self: Cloud, slice: Any, *, timeout: float) -> Any:
-            seen = real(self, slice, timeout=timeout)
-            return Absent() if isinstance(seen, Unknown) else seen
+    def look(real: Any, self: Cloud, slice: Any, *, timeout: float) -> Any:
+        seen = real(self, slice, timeout=timeout)
+        return Absent() if isinstance(seen, Unknown) else seen
 
-        return look
-
-    return replaced(Cloud, "look", make)
+    return replaced(Cloud, "look", look)
 
 
+@bug("cut off, and its deletion fails unseen", "I2")
 def gone_at_first_sight() -> Patch:
     return mock.patch.object(releasing, "missing_twice", return_value=True)
 
 
+@bug("cut off, and its deletion fails unseen", "I2")
 def one_look_after_a_delete_is_enough() -> Patch:
     return mock.patch.object(releasing, "deletion_is_sure", return_value=True)
 
 
+@bug("preempted, and suspended late", "I13")
 def suspending_is_not_waited_for() -> Patch:
     return mock.patch.object(releasing, "SUSPENDED_WITHIN", 0.0)
 
 
+@bug("preempted, and never suspended", "I9")
 def suspending_is_waited_for_for_ever() -> Patch:
     return mock.patch.object(releasing, "SUSPENDED_WITHIN", 1e9)
 
 
-def suspending_since_is_not_stored() -> Patch:
-    """As if a backend counted the time by itself, from its start."""
+@bug("preempted, and never suspended", "I9")
+def the_time_of_suspending_starts_again() -> Patch:
+    """From each minute on, as if by backends that live no longer."""
 
-    def change(job: Any, happened: Any, after: Any) -> Any:
-        seen = happened.kind is EventKind.SLICE_SUSPENDING
-        return replace(after, slices=job.slices) if seen else after
+    def leaving(real: Any, job: Any, one: Any, seen: Any, now: float) -> Any:
+        known = now - (one.suspending_since or now) < 60
+        return real(job, one if known else replace(one, suspending_since=None), seen, now)
 
-    return folded(change)
+    return everywhere(releasing.leaving, leaving)
 
 
+@bug("missed twice, minutes apart", "I5")
 def looks_agree_whenever_they_were() -> Patch:
     return mock.patch.object(releasing, "AGREES_FOR", 1e9)
 
 
+@bug("missed twice, minutes apart", "I5")
 def empty_list_is_gone() -> Patch:
     """Absent whenever a list does not show it, and an error is an empty list."""
 
-    def make(real: Any) -> Any:
-        def look(self: Cloud, slice: Any, *, timeout: float) -> Any:
-            try:
-                names = [o.name for o in self.list_all([slice.zone], timeout=timeout)]
-            except Transient:
-                names = []
-            return real(self, slice, timeout=timeout) if slice.name in names else Absent()
+    def look(real: Any, self: Cloud, slice: Any, *, timeout: float) -> Any:
+        try:
+            names = [o.name for o in self.list_all([slice.zone], timeout=timeout)]
+        except Transient:
+            names = []
+        return real(self, slice, timeout=timeout) if slice.name in names else Absent()
 
-        return look
-
-    return replaced(Cloud, "look", make)
+    return replaced(Cloud, "look", look)
 
 
+@bug("cut off, and its deletion fails unseen", "I2")
 def delete_is_forgotten() -> Patch:
     """Asked once, and believed: it is gone, whatever is there."""
 
-    def make(real: Any) -> Any:
-        def decide(job: Any, seen: Any, now: float) -> Any:
-            gone: Mapping[str, Any] = {
-                s.name: Absent() if s.delete_asked_at is not None else seen.slices.get(s.name)
-                for s in job.slices
-                if s.gone_at is None
-            }
-            return real(job, replace(seen, slices=gone), now)
+    def decide(real: Any, job: Any, seen: Any, now: float) -> Any:
+        gone: Mapping[str, Any] = {
+            s.name: Absent() if s.delete_asked_at is not None else seen.slices.get(s.name)
+            for s in job.slices
+            if s.gone_at is None
+        }
+        return real(job, replace(seen, slices=gone), now)
 
-        return decide
-
-    return replaced(releasing, "decide", make)
+    return replaced(releasing, "decide", decide)
 
 
+@bug("happy", "I9")
 def no_delete_at_all() -> Patch:
     def slices(self: Reconciler) -> Any:
         return Instead(self.actor.slices, delete=lambda slice, **_: None)
@@ -194,14 +192,17 @@ def no_delete_at_all() -> Patch:
     return ticking(slices=slices)
 
 
+@bug(1, "I2")
 def sweep_without_grace() -> Patch:
     return mock.patch.object(orphans, "GRACE", -1.0)
 
 
+@bug("orphans", "I2")
 def no_sweep() -> Patch:
     return mock.patch.object(Orphans, "sweep", return_value=Swept())
 
 
+@bug("orphans", "I1")
 def sweep_takes_foreign_slices() -> Patch:
     """No look at the labels."""
 
@@ -212,6 +213,7 @@ def sweep_takes_foreign_slices() -> Patch:
     return mock.patch.object(Cloud, "_list", listed)
 
 
+@bug("happy", "I5")
 def sweep_believes_an_empty_list_of_jobs() -> Patch:
     # Not a patch within the patch: a process may be killed in the middle of a sweep, and would leave it planted.
     class NoJobs:
@@ -224,38 +226,32 @@ def sweep_believes_an_empty_list_of_jobs() -> Patch:
         def __getattr__(self, name: str) -> Any:
             return getattr(self.store, name)
 
-    def make(real: Any) -> Any:
-        def sweep(self: Orphans, *, dry_run: bool = False) -> Any:
-            blind: Any = copy.copy(self)
-            blind.store = NoJobs(self.store)
-            return real(blind, dry_run=dry_run)
+    def sweep(real: Any, self: Orphans, *, dry_run: bool = False) -> Any:
+        blind: Any = copy.copy(self)
+        blind.store = NoJobs(self.store)
+        return real(blind, dry_run=dry_run)
 
-        return sweep
-
-    return replaced(Orphans, "sweep", make)
+    return replaced(Orphans, "sweep", sweep)
 
 
+@bug("replies are lost", "I5")
 def lost_reply_is_a_failure() -> Patch:
     """A start whose reply was lost ends the attempt."""
 
-    def make(real: Any) -> Any:
-        def planted(job: Any, action: Any, result: Any, now: float) -> Any:
-            if isinstance(action, StartProgram) and isinstance(result, NotYet):
-                result = Denied(Cause.LOST_CONTACT, result.error)
-            return real(job, action, result, now)
+    def planted(real: Any, job: Any, action: Any, result: Any, now: float) -> Any:
+        if isinstance(action, StartProgram) and isinstance(result, NotYet):
+            result = Denied(Cause.LOST_CONTACT, result.error)
+        return real(job, action, result, now)
 
-        return planted
-
-    return everywhere(follow_up, make)
+    return everywhere(follow_up, planted)
 
 
+@bug("happy", "I3")
 def half_the_hosts_are_started() -> Patch:
-    def make(real: Any) -> Any:
-        return lambda job, **given: real(job, **given)[:1]
-
-    return replaced(launch, "plans", make)
+    return replaced(launch, "plans", lambda real, job, **given: real(job, **given)[:1])
 
 
+@bug("preempted while running", "I1")
 def attempt_number_is_reused() -> Patch:
     def change(job: Any, happened: Any, after: Any) -> Any:
         if len(after.attempts) == len(job.attempts):
@@ -267,6 +263,7 @@ def attempt_number_is_reused() -> Patch:
     return folded(change)
 
 
+@bug("happy", "I6")
 def cleanup_overwrites_the_outcome() -> Patch:
     def change(job: Any, happened: Any, after: Any) -> Any:
         if happened.kind is not EventKind.SLICE_GONE or not after.attempts:
@@ -278,16 +275,15 @@ def cleanup_overwrites_the_outcome() -> Patch:
     return folded(change)
 
 
+@bug("replies are lost", "I7")
 def idempotency_key_is_ignored() -> Patch:
-    def make(real: Any) -> Any:
-        def create(self: Any, job: Any, event: Any, *, idempotency_key: str = "") -> Any:
-            return real(self, job, event)
+    def create(real: Any, self: Any, job: Any, event: Any, *, idempotency_key: str = "") -> Any:
+        return real(self, job, event)
 
-        return create
-
-    return replaced(sqlite.SqliteStore, "create", make)
+    return replaced(sqlite.SqliteStore, "create", create)
 
 
+@bug(0, "I6")
 def no_deadline() -> Patch:
     """Calls may take as long as they like, whatever the lease says."""
 
@@ -318,129 +314,126 @@ def no_deadline() -> Patch:
     return ticking(store=store)
 
 
+@bug("stockout, then the next zone", "I8")
 def retries_without_backoff() -> Patch:
     return mock.patch.object(retry, "backoff", return_value=0.0)
 
 
+@bug("a host ends, and the others wait for it", "I5")
 def success_on_one_host() -> Patch:
-    def make(real: Any) -> Any:
-        def ended(reports: Any, hosts: int, *given: Any, **more: Any) -> Any:
-            good = [r for r in reports if r.phase == "exited" and r.exit_code == 0]
-            return real(good or reports, len(good) or hosts, *given, **more)
+    def ended(real: Any, reports: Any, hosts: int, *given: Any, **more: Any) -> Any:
+        good = [r for r in reports if r.phase == "exited" and r.exit_code == 0]
+        return real(good or reports, len(good) or hosts, *given, **more)
 
-        return ended
-
-    return replaced(triage, "ended", make)
+    return replaced(triage, "ended", ended)
 
 
+@bug("dead, and called ready", "L2")
 def ready_is_trusted() -> Patch:
     """A slice that the cloud calls ready runs, whatever its hosts do not say."""
     return mock.patch.object(stall, "silent", return_value=None)
 
 
+@bug("the bucket refuses its hosts for 20 min", "I5")
 def impatient_with_silence() -> Patch:
     return mock.patch.object(stall, "SILENCE", 900.0)
 
 
+@bug("stockout, then the next zone", "I6")
 def slice_number_is_reused() -> Patch:
     """The next slice has the name of the last one."""
 
-    def make(real: Any) -> Any:
-        def decide(job: Any, seen: Any, now: float) -> Any:
-            made = real(job, seen, now)
-            if made.event is None or made.event.kind is not EventKind.SLICE_REQUESTED:
-                return made
-            payload = replace(made.event.payload, name=f"tj-{job.id}-1", k=1)
-            return replace(made, event=replace(made.event, payload=payload))
+    def decide(real: Any, job: Any, seen: Any, now: float) -> Any:
+        made = real(job, seen, now)
+        if made.event is None or made.event.kind is not EventKind.SLICE_REQUESTED:
+            return made
+        payload = replace(made.event.payload, name=f"tj-{job.id}-1", k=1)
+        return replace(made, event=replace(made.event, payload=payload))
 
-        return decide
-
-    return replaced(queued, "decide", make)
+    return replaced(queued, "decide", decide)
 
 
+@bug("preempted while it is prepared", "L2")
 def preempted_and_waiting_slices_look_ready() -> Patch:
-    def make(real: Any) -> Any:
-        def look(self: Cloud, slice: Any, *, timeout: float) -> Any:
-            seen = real(self, slice, timeout=timeout)
-            if isinstance(seen, Present) and seen.state is not SliceState.READY:
-                machine = self.world.machines.get(slice.name)
-                hosts = machine.endpoints() if machine else ()
-                return Present(SliceState.READY, hosts)
-            return seen
+    def present(real: Any, self: Cloud, machine: Any, now: float) -> Any:
+        seen = real(self, machine, now)
+        waits = seen.state is not SliceState.READY
+        return Present(SliceState.READY, machine.endpoints()) if waits else seen
 
-        return look
-
-    return replaced(Cloud, "look", make)
+    return replaced(Cloud, "_present", present)
 
 
+@bug("cancelled while running", "I9")
 def holds_are_for_ever() -> Patch:
-    def make(real: Any) -> Any:
-        def decide(job: Any, seen: Any, now: float) -> Any:
-            return real(replace(job, hold_until=None), seen, min(now, job.state_since))
+    def decide(real: Any, job: Any, seen: Any, now: float) -> Any:
+        return real(replace(job, hold_until=1e12), seen, now)
 
-        return decide
-
-    return replaced(holding, "decide", make)
+    return replaced(holding, "decide", decide)
 
 
+@bug(6, "I5")
 def start_is_not_safe_to_repeat() -> Patch:
     """A repeated start replaces the program that already runs."""
 
-    def make(real: Any) -> Any:
-        def begin(self: Hosts, machine: Any, plan: Any) -> Any:
-            for run in machine.runs:
-                old = run.programs.get(plan.host)
-                if old and old.alive(self.sim.now):
-                    self.world.monitor.stopping(machine, old, "started again")
-                    del run.programs[plan.host]
-            return real(self, machine, plan)
+    def begin(real: Any, self: Hosts, machine: Any, plan: Any) -> Any:
+        for run in machine.runs:
+            old = run.programs.get(plan.host)
+            if old and old.alive(self.sim.now):
+                self.world.monitor.stopping(machine, old, "started again")
+                del run.programs[plan.host]
+        return real(self, machine, plan)
 
-        return begin
-
-    return replaced(Hosts, "_start", make)
+    return replaced(Hosts, "_start", begin)
 
 
-def a_new_backend_looks_after_nobody() -> Patch:
+@bug("dead, under short-lived backends", "L3")
+def a_new_backend_looks_after_no_job() -> Patch:
     """Only after those that it was asked for: what a backend that died left behind stays behind."""
-    stack = contextlib.ExitStack()
-    stack.enter_context(mock.patch.object(SimStore, "due", return_value=[]))
-    stack.enter_context(mock.patch.object(SimStore, "changes", lambda self, after: (after, [])))
-    return stack
-
-
-def secrets_are_told() -> Patch:
-    def make(real: Any) -> Any:
-        def planted(job: Any, seen: Any, now: float) -> Any:
-            made = real(job, seen, now)
-            if made.event is None:
-                return made
-            said = replace(made.event, text=f"{made.event.text} {job.spec.run}")
-            return replace(made, event=said)
-
-        return planted
-
-    return everywhere(decide, make)
-
-
-MUTANTS: Mapping[str, Callable[[], Patch]] = {
-    made.__name__: made
-    for made in (
-        create_before_intent, acts_on_an_old_look, no_compare_and_set, no_fencing_and_no_lease,
-        unknown_is_gone, gone_at_first_sight, one_look_after_a_delete_is_enough,
-        suspending_is_not_waited_for, suspending_is_waited_for_for_ever,
-        suspending_since_is_not_stored, looks_agree_whenever_they_were, empty_list_is_gone, delete_is_forgotten,
-        no_delete_at_all, sweep_without_grace, no_sweep, sweep_takes_foreign_slices,
-        sweep_believes_an_empty_list_of_jobs, lost_reply_is_a_failure, half_the_hosts_are_started,
-        attempt_number_is_reused, cleanup_overwrites_the_outcome, idempotency_key_is_ignored,
-        no_deadline, retries_without_backoff, success_on_one_host, ready_is_trusted,
-        impatient_with_silence, slice_number_is_reused, preempted_and_waiting_slices_look_ready,
-        holds_are_for_ever, start_is_not_safe_to_repeat, secrets_are_told,
-        a_new_backend_looks_after_nobody,
+    return together(
+        mock.patch.object(SimStore, "due", return_value=[]),
+        mock.patch.object(SimStore, "changes", lambda self, after: (after, [])),
     )
-} | MORE | MONEY | LISTS | VIEWS | REPORTS  # fmt: skip
 
 
-@contextlib.contextmanager
-def planted(name: str) -> Generator[None]:
-    with MUTANTS[name]():
-        yield
+@bug("happy", "I11")
+def secrets_are_shown() -> Patch:
+    def planted(real: Any, job: Any, seen: Any, now: float) -> Any:
+        made = real(job, seen, now)
+        if made.event is None:
+            return made
+        shown = replace(made.event, text=f"{made.event.text} {job.spec.run}")
+        return replace(made, event=shown)
+
+    return everywhere(decide, planted)
+
+
+@bug("deleted by a person, and lists had left it out", "L2")
+def never_by_name() -> Patch:
+    """What lists do not show stays unknown."""
+    return mock.patch.object(slice_cache, "AHEAD", -1e12)
+
+
+@bug("lists leave it out", "I5")
+def missing_in_a_list_is_gone() -> Patch:
+    def look(real: Any, self: Any, one: Any, **given: Any) -> Any:
+        seen, listed = real(self, one, **given | {"by_name": False})
+        return (Absent() if listed and isinstance(seen, Unknown) else seen), False
+
+    return together(
+        never_by_name(),
+        replaced(SliceCache, "look", look),
+    )
+
+
+@bug("lists show it in part", "I5")
+def lists_are_acted_upon() -> Patch:
+    """Nobody looks again by name before an attempt is ended."""
+
+    return replaced(
+        SliceCache, "look", lambda real, self, one, **given: (real(self, one, **given)[0], False)
+    )
+
+
+@bug("two slices are paid from one budget", "I14")
+def a_list_serves_for_ever() -> Patch:
+    return mock.patch.multiple(slice_cache, FOR_EACH_CALL=1e9, LONGEST=1e9)

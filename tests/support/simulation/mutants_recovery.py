@@ -1,19 +1,21 @@
-"""More planted bugs: what is decided about hangs, lost hosts, bad hardware, checkpoints and refused offers."""
+"""Bugs planted into reports, and into what is decided about hangs, lost hosts, bad machines, checkpoints and data."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-from collections.abc import Callable, Mapping
+import math
 from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from tests.support.simulation.patches import Patch, everywhere, folded, replaced
+from tests.support.simulation.patches import Patch, bug, everywhere, folded, replaced, together
+from tpujob.agent.upload.report_writer import ReportSchedule
 from tpujob.domain.actions import Copied
 from tpujob.domain.decide import active, condemned, copying
 from tpujob.domain.events import EventKind
 from tpujob.domain.failures import host_reputation, nonfinite, preemption_notice, stall
+from tpujob.domain.host import report_verifier
+from tpujob.domain.host.report_verifier import accept, add_reports
 from tpujob.domain.model import Cause
 from tpujob.domain.money import polling_cost
 from tpujob.domain.observations import Silence
@@ -23,18 +25,21 @@ from tpujob.engine import observer
 from tpujob.protocol import signing
 
 
+@bug("every machine is bad", "I9")
 def condemned_slice_is_never_deleted() -> Patch:
     return mock.patch.object(condemned, "may_go", return_value=False)
 
 
+@bug("every machine is bad", "I10")
 def condemned_slices_pile_up() -> Patch:
-    stack = contextlib.ExitStack()
-    stack.enter_context(condemned_slice_is_never_deleted())
-    stack.enter_context(mock.patch.object(condemned, "MOST_KEPT", 99))
-    return stack
+    return together(
+        condemned_slice_is_never_deleted(),
+        mock.patch.object(condemned, "MOST_KEPT", 99),
+    )
 
 
-def nobody_waits_for_the_condemned_program() -> Patch:
+@bug("wrong numbers, and its hosts cannot be reached", "I3")
+def the_condemned_program_is_not_waited_for() -> Patch:
     """The next attempt starts whether or not the last one was stopped."""
 
     def change(job: Any, happened: Any, after: Any) -> Any:
@@ -47,6 +52,7 @@ def nobody_waits_for_the_condemned_program() -> Patch:
     return folded(change)
 
 
+@bug("a machine makes wrong numbers", "I4")
 def wrong_numbers_are_resumed() -> Patch:
     def change(job: Any, happened: Any, after: Any) -> Any:
         return replace(after, attempts=tuple(replace(a, resume_before=0) for a in after.attempts))
@@ -54,95 +60,103 @@ def wrong_numbers_are_resumed() -> Patch:
     return folded(change)
 
 
+@bug("preempted, and its program ends with 0", "I5")
 def exit_code_0_is_success() -> Patch:
-    """Even of a program that was told to stop."""
+    """Even of a program that was asked to stop."""
     return mock.patch.object(preemption_notice, "complete", return_value=True)
 
 
+@bug("no backend lives while its hosts cannot write", "I5")
 def silence_alone_is_death() -> Patch:
     """A host that does not report is dead, although it answers over SSH."""
 
-    def make(real: Any) -> Any:
-        def silent(reports: Any, unreachable: Any, *more: Any, **given: Any) -> Any:
-            return real(reports, {r.host: Silence(1e6, 99) for r in reports}, *more, **given)
+    def silent(real: Any, reports: Any, unreachable: Any, *more: Any, **given: Any) -> Any:
+        return real(reports, {r.host: Silence(1e6, 99) for r in reports}, *more, **given)
 
-        return silent
-
-    return replaced(stall, "silent", make)
+    return replaced(stall, "silent", silent)
 
 
+@bug("preempted while running", "I5")
 def hang_by_looks_alone() -> Patch:
     return mock.patch.object(stall, "limit", return_value=0.0)
 
 
+@bug("frozen, and thaws", "I5")
 def hang_by_the_clock_alone() -> Patch:
-    def make(real: Any) -> Any:
-        return lambda limit, reports: real(limit, [replace(r, looks=99) for r in reports])
+    return replaced(
+        stall,
+        "hung",
+        lambda real, limit, reports: real(limit, [replace(r, looks=99) for r in reports]),
+    )
 
-    return replaced(stall, "hung", make)
 
-
+@bug("frozen, and thaws", "I5")
 def hang_by_one_host() -> Patch:
-    def make(real: Any) -> Any:
-        def hung(limit: float, reports: Any) -> Any:
-            most = max((r.idle or 0.0 for r in reports), default=0.0)
-            return real(limit, [replace(r, idle=most, looks=99) for r in reports])
+    def hung(real: Any, limit: float, reports: Any) -> Any:
+        most = max((r.idle or 0.0 for r in reports), default=0.0)
+        return real(limit, [replace(r, idle=most, looks=99) for r in reports])
 
-        return hung
-
-    return replaced(stall, "hung", make)
+    return replaced(stall, "hung", hung)
 
 
+@bug(4, "I5")
 def hang_while_others_are_prepared() -> Patch:
     return mock.patch.object(stall, "ON_THE_WAY", frozenset())
 
 
+@bug("every machine is bad", "I5")
 def no_grace_for_the_first_step() -> Patch:
     return mock.patch.object(stall, "limit", lambda limit, running: limit)
 
 
+@bug("hangs", "L2")
 def no_watchdog() -> Patch:
     return mock.patch.object(stall, "hung", return_value=None)
 
 
-def nobody_is_left_behind() -> Patch:
+@bug("a host ends, and the others wait for it", "L2")
+def waiting_hosts_go_on_for_ever() -> Patch:
     return mock.patch.object(stall, "left_behind", return_value=None)
 
 
+@bug("a host dies", "L2")
 def launches_take_for_ever() -> Patch:
     return mock.patch.object(active, "LAUNCH_DEADLINE", 1e9)
 
 
-def launches_count_while_nobody_is_there() -> Patch:
+@bug("started late, and heard later", "I5")
+def launches_count_while_no_backend_lives() -> Patch:
     return mock.patch.object(active, "LAUNCH_HEARD", 60.0)
 
 
+@bug("stockout, then the next zone", "L1")
 def circuits_are_ignored() -> Patch:
     return mock.patch.object(capacity, "retry_at", return_value=0.0)
 
 
-def half_open_lets_everybody_through() -> Patch:
+@bug("two jobs wait for the same", "I8")
+def half_open_lets_all_through() -> Patch:
     return mock.patch.object(capacity, "asked", lambda circuits, offer, now: dict(circuits))
 
 
+@bug("two slices in a row are bad", "I5")
 def suspicion_counts_twice() -> Patch:
     """Whoever finds it again counts it again."""
     count = itertools.count()
 
-    def make(real: Any) -> Any:
-        return lambda *given: [replace(a, op_id=f"{next(count)}") for a in real(*given)]
+    return replaced(
+        nonfinite,
+        "accusations",
+        lambda real, *given: [replace(a, op_id=f"{next(count)}") for a in real(*given)],
+    )
 
-    return replaced(nonfinite, "accusations", make)
 
-
+@bug("two slices in a row are bad", "I5")
 def all_beside_a_bad_machine_are_called_bad() -> Patch:
-    def make(real: Any) -> Any:
-        def accusations(job: Any, physical: Any) -> Any:
-            return [_all_of(job, found) for found in real(job, physical)]
+    def accusations(real: Any, job: Any, physical: Any) -> Any:
+        return [_all_of(job, found) for found in real(job, physical)]
 
-        return accusations
-
-    return replaced(nonfinite, "accusations", make)
+    return replaced(nonfinite, "accusations", accusations)
 
 
 def _all_of(job: Any, found: nonfinite.Accusation) -> nonfinite.Accusation:
@@ -152,40 +166,42 @@ def _all_of(job: Any, found: nonfinite.Accusation) -> nonfinite.Accusation:
     return replace(found, physicals=tuple(p for p in attempt.physical if p))
 
 
+@bug("the maths breaks", "I5")
 def maths_is_held_against_machines() -> Patch:
     """Whoever comes past any step has shown that the machines before it were bad."""
     return mock.patch.object(nonfinite, "passed", return_value=True)
 
 
+@bug("every machine is bad", "I5")
 def suspects_are_never_taken() -> Patch:
     return mock.patch.object(host_reputation, "REFUSALS", 10**6)
 
 
+@bug("data is brought first", "I15")
 def slices_do_not_wait_for_data() -> Patch:
-    return everywhere(copying.decide, lambda real: lambda *given: None)
+    return everywhere(copying.decide, lambda real, *given: None)
 
 
+@bug("its checkpoint follows it into another region", "I4")
 def checkpoints_do_not_follow() -> Patch:
-    def make(real: Any) -> Any:
-        return lambda *given: [wish for wish in real(*given) if wish.saved is None]
+    return everywhere(
+        datasets.wanted, lambda real, *given: [wish for wish in real(*given) if wish.saved is None]
+    )
 
-    return everywhere(datasets.wanted, make)
 
-
+@bug("data is brought first", "I15")
 def one_round_makes_a_copy_whole() -> Patch:
-    def make(real: Any) -> Any:
-        def planted(job: Any, id: str, result: Any, now: float) -> Any:
-            if isinstance(result, Copied):
-                result = Copied(replace(result.progress, whole=True))
-            return real(job, id, result, now)
+    def planted(real: Any, job: Any, id: str, result: Any, now: float) -> Any:
+        if isinstance(result, Copied):
+            result = Copied(replace(result.progress, whole=True))
+        return real(job, id, result, now)
 
-        return planted
-
-    return everywhere(copying.follow_up, make)
+    return everywhere(copying.follow_up, planted)
 
 
+@bug("dead, under short-lived backends", "L2")
 def silence_is_forgotten() -> Patch:
-    """Each backend finds out anew how long there has been no word of a host."""
+    """Each backend counts from its own start how long a host has not reported."""
 
     def take_over(self: Any, job: Any, now: float) -> None:
         self.readable_since = now if self.readable_since is None else self.readable_since
@@ -193,35 +209,71 @@ def silence_is_forgotten() -> Patch:
     return mock.patch.object(observer.JobRuntime, "take_over", take_over)
 
 
+@bug("no backend lives while its hosts cannot write", "I5")
 def old_watches_count() -> Patch:
-    """However long nobody looked since."""
+    """However long no backend has looked since."""
     return mock.patch.object(observer, "WATCH_LASTS", 1e9)
 
 
+@bug("its end is forged", "I5")
 def reports_are_not_verified() -> Patch:
     return mock.patch.object(signing, "verify", return_value=True)
 
 
+@bug("happy", "L2")
 def old_listings_serve() -> Patch:
-    """What hosts said is looked at every quarter of an hour, for all jobs."""
-    stack = contextlib.ExitStack()
-    for name in ("LASTS", "LONGEST", "UNASKED"):
-        stack.enter_context(mock.patch.object(polling_cost, name, 900.0))
-    return stack
+    """Reports are listed every quarter of an hour, for all jobs."""
+    return mock.patch.multiple(polling_cost, LASTS=900.0, LONGEST=900.0, UNASKED=900.0)
 
 
-MUTANTS: Mapping[str, Callable[[], Patch]] = {
-    made.__name__: made
-    for made in (
-        condemned_slice_is_never_deleted, condemned_slices_pile_up, nobody_waits_for_the_condemned_program,
-        wrong_numbers_are_resumed, silence_alone_is_death, hang_by_looks_alone,
-        hang_by_the_clock_alone, hang_by_one_host, hang_while_others_are_prepared,
-        no_grace_for_the_first_step, no_watchdog, nobody_is_left_behind, launches_take_for_ever,
-        launches_count_while_nobody_is_there,
-        circuits_are_ignored, half_open_lets_everybody_through, suspicion_counts_twice,
-        all_beside_a_bad_machine_are_called_bad, maths_is_held_against_machines,
-        suspects_are_never_taken, exit_code_0_is_success, slices_do_not_wait_for_data,
-        one_round_makes_a_copy_whole, checkpoints_do_not_follow, silence_is_forgotten, old_watches_count,
-        reports_are_not_verified, old_listings_serve,
-    )
-}  # fmt: skip
+@bug("dead, and its old reports are put back, under short-lived backends", "L2")
+def times_of_reports_are_ignored() -> Patch:
+    """What was reported long ago looks fresh, as the object is."""
+
+    def judge(real: Any, job: Any, host: int, blob: Any, newest: Any, key: Any) -> Any:
+        verdict = real(job, host, blob, newest, key)
+        reports = tuple(replace(r, since=blob.updated) for r in getattr(verdict, "reports", ()))
+        return replace(verdict, reports=reports, replayed=False) if reports else verdict
+
+    return everywhere(accept, judge)
+
+
+@bug("a host ends first, and its old report is put back", "L1")
+def old_reports_count() -> Patch:
+    """Whatever was reported before."""
+
+    def add(real: Any, known: Any, *given: Any, **more: Any) -> Any:
+        return real(replace(known, newest={}, judged={}), *given, **more)
+
+    return everywhere(add_reports, add)
+
+
+@bug("the bucket refuses its hosts for 20 min", "I16")
+def what_was_refused_is_never_tried_again() -> Patch:
+    """Neither that, nor anything later."""
+
+    def note_failed(real: Any, self: Any, now: float) -> None:
+        real(self, math.inf)
+
+    return replaced(ReportSchedule, "note_failed", note_failed)
+
+
+@bug("happy", "I16")
+def what_matters_waits() -> Patch:
+    """For the next report."""
+
+    def seconds_left(
+        real: Any, self: Any, report: Any, evidence: bytes, now: float, **more: Any
+    ) -> Any:
+        late = getattr(self, "last", -1e9) + 60 - now
+        left = max(late, real(self, report, evidence, now, **more))
+        self.last = now if left <= 0 else getattr(self, "last", -1e9)
+        return left
+
+    return replaced(ReportSchedule, "seconds_left", seconds_left)
+
+
+@bug("its end is written over", "L2")
+def what_was_overwritten_disturbs_for_ever() -> Patch:
+    """Also when no host has written there for hours."""
+    return mock.patch.object(report_verifier, "DISTURBS", math.inf)

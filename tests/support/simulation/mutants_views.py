@@ -1,63 +1,96 @@
-"""More planted bugs: what users read of a job."""
+"""Bugs planted into budgets, and into what users read of a job."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
-from tests.support.simulation.patches import Patch, everywhere
+from tests.support.simulation.patches import Patch, bug, everywhere, folded, replaced
 from tpujob.domain.decide.attempt_end import best_progress, ran_since
-from tpujob.domain.money import usd_of_job
+from tpujob.domain.events import EventKind
+from tpujob.domain.money import budget, usd_of_job
 from tpujob.domain.progress import job_progress, steps_kept
 
 
+@bug("its numbers are wrong before its first checkpoint", "I17")
 def checkpoints_of_wrong_numbers_are_shown() -> Patch:
     """The newest that was saved, whatever a verdict has against it."""
 
-    def make(real: Any) -> Any:
-        def shown(*given: Any) -> Any:
-            has = real(*given)
-            return replace(has, checkpoint=has.saved)
+    def shown(real: Any, *given: Any) -> Any:
+        has = real(*given)
+        return replace(has, checkpoint=has.saved)
 
-        return shown
-
-    return everywhere(job_progress, make)
+    return everywhere(job_progress, shown)
 
 
+@bug("its numbers are wrong after a checkpoint", "I17")
 def checkpoints_before_a_bad_step_are_forgotten() -> Patch:
-    return everywhere(best_progress, lambda real: lambda reports, bad_step=None: real(reports))
+    return everywhere(best_progress, lambda real, reports, bad_step=None: real(reports))
 
 
+@bug(57, "I17")
 def a_program_that_ends_early_has_not_run() -> Patch:
-    return everywhere(ran_since, lambda real: lambda job, reports, now: None)
+    return everywhere(ran_since, lambda real, job, reports, now: None)
 
 
+@bug(25, "I17")
 def every_step_since_a_known_checkpoint_is_lost() -> Patch:
     """Although the next attempt went on from a later one."""
 
-    def make(real: Any) -> Any:
-        def kept(job: Any) -> Any:
-            return {a.number: real(replace(job, attempts=job.attempts[: a.number])).get(a.number)
-                    for a in job.attempts if a.ended_at is not None}  # fmt: skip
+    def kept(real: Any, job: Any) -> Any:
+        return {a.number: real(replace(job, attempts=job.attempts[: a.number])).get(a.number)
+                for a in job.attempts if a.ended_at is not None}  # fmt: skip
 
-        return kept
-
-    return everywhere(steps_kept, make)
+    return everywhere(steps_kept, kept)
 
 
+@bug("preempted while running", "I17")
 def only_the_newest_slice_is_paid() -> Patch:
     return everywhere(
         usd_of_job,
-        lambda real: lambda job, now: real(replace(job, slices=job.slices[-1:]), now),
+        lambda real, job, now: real(replace(job, slices=job.slices[-1:]), now),
     )
 
 
-MUTANTS: Mapping[str, Callable[[], Patch]] = {
-    made.__name__: made
-    for made in (
-        checkpoints_of_wrong_numbers_are_shown, checkpoints_before_a_bad_step_are_forgotten,
-        a_program_that_ends_early_has_not_run, every_step_since_a_known_checkpoint_is_lost,
-        only_the_newest_slice_is_paid,
+@bug("the budget is used up", "I14")
+def budgets_are_only_shown() -> Patch:
+    return mock.patch.object(budget, "used_up", return_value=False)
+
+
+@bug("the budget is used up", "I14")
+def stopping_is_free() -> Patch:
+    """As if billing ended with the decision."""
+    return mock.patch.object(budget, "reserve", return_value=0)
+
+
+@bug("two slices are paid from one budget", "I14")
+def budget_of_each_slice() -> Patch:
+    """What earlier slices have cost is forgotten."""
+
+    return replaced(
+        budget,
+        "account",
+        lambda real, job, *given: real(replace(job, slices=job.slices[-1:]), *given),
     )
-}  # fmt: skip
+
+
+@bug("preempted, and little money is left", "I14")
+def any_slice_is_paid_for() -> Patch:
+    return mock.patch.object(budget, "pays_for", return_value=True)
+
+
+@bug("the budget is used up", "I14")
+def stops_long_before_the_limit() -> Patch:
+    return mock.patch.object(budget, "DELETION", 250.0)
+
+
+@bug("the budget is used up, and is raised in time", "L1")
+def more_money_comes_too_late() -> Patch:
+    """The new limit is stored, and the job ends all the same."""
+
+    def change(job: Any, happened: Any, after: Any) -> Any:
+        raised = happened.kind is EventKind.BUDGET_CHANGED
+        return replace(after, then=job.then) if raised else after
+
+    return folded(change)

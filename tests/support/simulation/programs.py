@@ -148,6 +148,10 @@ class Program:
     def alive(self, now: float) -> bool:
         return now < self.exit_at and now < self.died_at
 
+    def news(self) -> tuple[float, ...]:
+        """When something happens to it that is reported at once."""
+        return self.started, self.setup_at, self.running_at, self.told_at, self.exit_at
+
     def end(self, at: float, code: int, why: str = "") -> None:
         if at < self.exit_at:
             self.exit_at, self.exit_code, self.stopped_by = at, code, why

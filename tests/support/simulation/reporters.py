@@ -1,6 +1,6 @@
 """How the hosts of one run report: the real `ReportSchedule` of each, by clocks that are wrong.
 
-What they write comes to light when somebody looks. It is the same whenever that is: what happens between two looks is
+What they write comes to light when a backend looks. It is the same whenever that is: what happens between two looks is
 played again from its own times.
 """
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: seconds between two looks of an agent while something happens, and while nothing does; how long something does
 BUSY, CALM, STIRRED = 5.0, 20.0, 60.0
+#: seconds within which news are written: the longest pause between two tries, and one look
+SOON = 20.0
 
 #: takes the host that writes, its report, its evidence, and when
 Write = Callable[[int, ReportDocument, bytes, float], None]
@@ -58,8 +60,7 @@ class Reporters:
         yield from (run.begins, run.begins + run.compiles, *run.pause, run.hangs, run.spoils)
         yield from (over + LEFT_BEHIND, over + run.stall["seconds"], over + run.stall["first"])
         for p in run.programs.values():
-            yield from (p.started, p.setup_at, p.running_at, p.told_at, p.exit_at)
-            yield from (p.died_at, p.silent_at)
+            yield from (*p.news(), p.died_at, p.silent_at)
         for start, end in self.machine.blocked:
             yield from (start, end)
 
@@ -107,10 +108,13 @@ class Reporters:
                 schedule.note_failed(at)
             else:
                 self._write(host, report, evidence, at)
-        # I16: what a host has to say is written soon
-        since = max(program.wrote, self._could.setdefault(host, at))
-        if at - since > run.every + 2 * CALM:
-            text = f"host {host} runs, and has written no report for {at - since:.0f} s"
+        # I16: what a host has to report is written soon, and at once when something happens that matters
+        news = max(t for t in program.news() if t <= at)
+        could = self._could.setdefault(host, at)
+        late = at - max(news, could) if program.wrote < news else 0.0
+        quiet = at - max(program.wrote, could)
+        if late > SOON or quiet > run.every + 2 * CALM:
+            text = f"host {host} has written no report for {quiet:.0f} s, and none of its news for {late:.0f} s"
             self._broken("I16", run.job, text)
 
     def _write(self, host: int, report: ReportDocument, evidence: bytes, at: float) -> None:

@@ -180,13 +180,24 @@ def _stockout(play: Play) -> None:
 
 def _two_wait(play: Play) -> None:
     """For the same, of which there is none for a while; and the cloud takes its time to say so."""
-    wanted, create = spec(2, play.sim.random("another")) | {"tpu": EAST}, play.slices.create
+    wanted = spec(2, play.sim.random("another")) | {"tpu": EAST}
     play.world.scarce |= dict.fromkeys(("us-east5-a", "us-east5-b"), EPOCH + 600)
     play.world.work["000002"] = Work()
     ask(play, lambda api: api.create(wanted, idempotency_key="another"))
+    _slow_to_create(play)
+
+
+def _both_look(play: Play) -> None:
+    """While one backend waits for the cloud, the other one looks at the job, too."""
+    _slow_to_create(play, lambda: play.backends[1].loop.poke(JOB))
+
+
+def _slow_to_create(play: Play, meanwhile: Callable[[], object] = lambda: None) -> None:
+    create = play.slices.create
 
     def creates(slice: Slice, *, timeout: float, **given: Any) -> None:
         until = play.sim.now + timeout
+        meanwhile()
         play.sim.sleep(20)
         if play.sim.now > until:
             raise Transient("create: deadline exceeded")
@@ -244,7 +255,7 @@ def _short_lives(play: Play, machine: Machine) -> None:
     play.sim.after(30, lambda: _short_lives(play, machine))
 
 
-def _nobody_and_nothing(play: Play, machine: Machine) -> None:
+def _no_backend_and_no_reports(play: Play, machine: Machine) -> None:
     """Its hosts cannot write, and no backend lives but at the begin and for the last seconds of that."""
     now = play.sim.now
     machine.blocked.append((now, now + 2200))
@@ -277,21 +288,33 @@ def _forged(play: Play, machine: Machine) -> None:
 
 
 def _overwritten(play: Play, machine: Machine) -> None:
-    """It ends while no backend lives, and somebody writes over what its hosts have said last."""
+    """It ends while no backend lives, and others write over the last reports of its hosts."""
     play.nobody(500)
     play.sim.after(400, lambda: play.bucket.forge(machine, {"phase": "running"}))
 
 
 def _hidden(play: Play, machine: Machine) -> None:
-    """It is dead, and somebody puts its old reports back, again and again."""
+    """It is dead, and others put its old reports back, again and again."""
     _dead_ready(play, machine)
-    _put_back(play, machine)
+    _put_back(play, machine, play.bucket.reports_of(machine), EPOCH + LONG - 3600)
 
 
-def _put_back(play: Play, machine: Machine) -> None:
-    play.bucket.put_back(machine)
-    if play.sim.now < EPOCH + LONG - 3600:
-        play.sim.after(10, lambda: _put_back(play, machine))
+def _ends_by_turns(play: Play, machine: Machine) -> None:
+    """One host ends before the other, and in between others put its old report back."""
+    old, now = {0: play.bucket.reports_of(machine)[0]}, play.sim.now
+    for run in machine.runs:
+        run.steps = run.step(now)
+        for program in run.programs.values():
+            program.exit_at, program.exit_code = now + 50 * program.host, 0
+    play.sim.after(20, lambda: _put_back(play, machine, old, now + 60))
+
+
+def _put_back(
+    play: Play, machine: Machine, old: Mapping[int, Mapping[str, str]], until: float
+) -> None:
+    play.bucket.put_back(machine, old)
+    if play.sim.now < until:
+        play.sim.after(10, lambda: _put_back(play, machine, old, until))
 
 
 def _hangs(play: Play, machine: Machine) -> None:
@@ -348,7 +371,7 @@ def _cancelled_meanwhile(play: Play) -> None:
     """Its slice is missing, as the cloud was away when it was asked for. While the backend that sees it is held up, the
     job is cancelled, and another backend carries that out."""
     away, look, callers = EPOCH + 30, play.slices.look, iter([True])
-    play.world.cloud_outage.until = away
+    play.world.cloud_outage.until = play.backends[1].process.paused_until = away
 
     def looks(slice: Slice, *, timeout: float) -> SliceSeen:
         seen = look(slice, timeout=timeout)
@@ -358,6 +381,24 @@ def _cancelled_meanwhile(play: Play) -> None:
         return seen
 
     play.slices.look = looks
+
+
+def _replies_lost(play: Play) -> None:
+    """Of the first submit, and of the first start: both have been carried out."""
+    play.store.create = _first_reply_lost(play.store.create)
+    play.hosts.start = _first_reply_lost(play.hosts.start)
+
+
+def _first_reply_lost(call: Callable[..., Any]) -> Callable[..., Any]:
+    calls = iter([True])
+
+    def called(*given: Any, **more: Any) -> Any:
+        result = call(*given, **more)
+        if next(calls, False):
+            raise Transient("the connection was reset")
+        return result
+
+    return called
 
 
 def _torn(play: Play, machine: Machine) -> None:
@@ -453,13 +494,11 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("preempted, and never suspended", at(_S.RUNNING, _never_suspended)),
         Scenario("dead, and called ready", at(_S.RUNNING, _dead_ready)),
         Scenario(
-            "dead, under backends that live for half a minute",
+            "dead, under short-lived backends",
             both(at(_S.RUNNING, _dead_ready), at(_S.RUNNING, _short_lives)),
         ),
         Scenario(
-            "nobody looks while its hosts cannot write",
-            at(_S.RUNNING, _nobody_and_nothing),
-            work=_LONG,
+            "no backend lives while its hosts cannot write", at(_S.RUNNING, _no_backend_and_no_reports), work=_LONG,
         ),
         Scenario("the bucket refuses its hosts for 20 min", at(_S.RUNNING, _refused), work=_LONG),
         Scenario(
@@ -468,22 +507,31 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         Scenario("its second host dies", at(_S.RUNNING, _dies_for_ever)),
         Scenario(
-            "its second host dies, under backends that live for half a minute",
+            "its second host dies, under short-lived backends",
             both(at(_S.RUNNING, _dies_for_ever), at(_S.RUNNING, _short_lives)),
         ),
-        Scenario("somebody forges its end", at(_S.RUNNING, _forged)),
-        Scenario("somebody writes over its end", at(_S.RUNNING, _overwritten)),
-        Scenario("dead, and somebody puts its old reports back", at(_S.RUNNING, _hidden)),
+        Scenario("its end is forged", at(_S.RUNNING, _forged)),
+        Scenario("its end is written over", at(_S.RUNNING, _overwritten)),
+        Scenario("dead, and its old reports are put back", at(_S.RUNNING, _hidden)),
+        Scenario(
+            "dead, and its old reports are put back, under short-lived backends",
+            both(at(_S.RUNNING, _hidden), at(_S.RUNNING, _short_lives)),
+        ),
+        Scenario(
+            "a host ends first, and its old report is put back", at(_S.RUNNING, _ends_by_turns, then=70.0),
+            late=_FAILED, budget=3.0,  # which pays for no second attempt
+        ),
         Scenario("two slices in a row are bad", _bad_machines, work=Work(120, contract=True)),
         Scenario("dead, and the cloud is away", at(_S.RUNNING, _dies_unseen)),
         Scenario("a machine makes wrong numbers", _bad_machine, work=Work(120, contract=True)),
-        Scenario("the same, and nobody replays it", _bad_machine, work=Work(120, contract=False)),
+        Scenario("its numbers are wrong after a checkpoint", _bad_machine, work=Work(17)),
+        Scenario("its numbers are wrong before its first checkpoint", _bad_machine, work=Work(8)),
+        Scenario("wrong numbers, without a replay", _bad_machine, work=Work(120, contract=False)),
         Scenario("every machine is bad", _all_bad, ends=_FAILED, work=Work(120, contract=True)),
         Scenario("the maths breaks", nothing, ends=_FAILED, work=Work(30, contract=False, maths=8)),
         Scenario("a suspected machine is refused", _suspected),
         Scenario(
-            "wrong numbers, and nobody can stop them",
-            both(_bad_machine, at(_S.RUNNING, _deaf)),
+            "wrong numbers, and its hosts cannot be reached", both(_bad_machine, at(_S.RUNNING, _deaf)),
             work=Work(120, contract=False),
         ),
         Scenario("cut off, and its deletion fails unseen", at(_S.RUNNING, _cut_off)),
@@ -491,97 +539,69 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("lists leave it out", at(_S.RUNNING, _left_out), work=Work(400)),
         Scenario("lists show it in part", at(_S.RUNNING, _torn), work=Work(400)),
         Scenario(
-            "deleted by a person, and lists had left it out",
-            at(_S.RUNNING, _deleted_unseen),
+            "deleted by a person, and lists had left it out", at(_S.RUNNING, _deleted_unseen),
             work=Work(400),
         ),
         Scenario("hangs", at(_S.RUNNING, _hangs)),
         Scenario("a host ends, and the others wait for it", at(_S.RUNNING, _half_done)),
         Scenario(
-            "frozen, and thaws",
-            at(_S.RUNNING, _frozen, then=3.0),
-            work=Work(60, contract=False),
+            "frozen, and thaws", at(_S.RUNNING, _frozen, then=3.0), work=Work(60, contract=False),
             stall="1m",
         ),
         Scenario("crashes once", at(_S.RUNNING, _crashes)),
         Scenario("a host dies", at(_S.RUNNING, lambda p, m: SliceFaults(p.world).kill_host(m))),
         Scenario(
-            "cancelled early",
-            user(_S.PROVISIONING, lambda a: a.cancel(JOB)),
-            ends=_CANCELLED,
+            "cancelled early", user(_S.PROVISIONING, lambda a: a.cancel(JOB)), ends=_CANCELLED,
             late=_SUCCEEDED,
         ),
         Scenario(
-            "cancelled between a look and a request",
-            _cancelled_meanwhile,
-            ends=_CANCELLED,
-            late=_SUCCEEDED,
+            "cancelled between a look and a request", _cancelled_meanwhile, ends=_CANCELLED, late=_SUCCEEDED,
             backends=2,
         ),
         Scenario(
-            "cancelled while it is prepared",
-            user(_S.PREPARING, lambda a: a.cancel(JOB)),
-            ends=_CANCELLED,
+            "cancelled while it is prepared", user(_S.PREPARING, lambda a: a.cancel(JOB)), ends=_CANCELLED,
             late=_SUCCEEDED,
         ),
         Scenario(
-            "cancelled while running",
-            user(_S.RUNNING, lambda a: a.cancel(JOB)),
-            ends=_CANCELLED,
+            "cancelled while running", user(_S.RUNNING, lambda a: a.cancel(JOB)), ends=_CANCELLED,
             late=_SUCCEEDED,
         ),
         Scenario(
             "held, and resumed",
-            both(
-                user(_S.RUNNING, lambda a: a.cancel(JOB)),
-                user(_S.HOLDING, lambda a: a.resume(JOB)),
-            ),
+            both(user(_S.RUNNING, lambda a: a.cancel(JOB)), user(_S.HOLDING, lambda a: a.resume(JOB))),
             late=_CANCELLED,
         ),
         Scenario(
-            "deleted while running",
-            user(_S.RUNNING, lambda a: a.delete(JOB)),
-            ends=_CANCELLED,
+            "deleted while running", user(_S.RUNNING, lambda a: a.delete(JOB)), ends=_CANCELLED,
             late=_SUCCEEDED,
         ),
-        Scenario(
-            "done, and then cancelled", at(_S.RUNNING, _done_and_then(lambda a: a.cancel(JOB)))
-        ),
+        Scenario("done, and then cancelled", at(_S.RUNNING, _done_and_then(lambda a: a.cancel(JOB)))),
         Scenario("done, and then deleted", at(_S.RUNNING, _done_and_then(lambda a: a.delete(JOB)))),
+        Scenario("two backends, and a slow cloud", _both_look, backends=2),
+        Scenario("replies are lost", _replies_lost),
         Scenario("two backends", at(_S.RUNNING, _preempted, then=70.0), backends=2),
         Scenario("the store is away", at(_S.RUNNING, _store_away)),
         Scenario("the storage is away", at(_S.RUNNING, _bucket_away)),
         Scenario("orphans", at(_S.RUNNING, _orphan)),
         Scenario("the budget is used up", nothing, ends=_FAILED, work=_LONG, budget=3.0),
         Scenario(
-            "preempted, and little money is left",
-            at(_S.RUNNING, _preempted, then=150.0),
-            ends=_FAILED,
-            work=_LONG,
-            budget=2.4,
+            "preempted, and little money is left", at(_S.RUNNING, _preempted, then=150.0), ends=_FAILED,
+            work=_LONG, budget=2.4,
         ),
         Scenario(
-            "two slices are paid from one budget",
-            at(_S.RUNNING, _preempted, then=150.0),
-            ends=_FAILED,
-            work=_LONG,
-            budget=5.0,
+            "two slices are paid from one budget", at(_S.RUNNING, _preempted, then=150.0), ends=_FAILED,
+            work=_LONG, budget=5.0,
         ),
         Scenario(
             "the budget is used up, and is raised in time",
-            user(_S.HOLDING, lambda a: a.resume(JOB, budget=80.0)),
-            late=_FAILED,
-            work=Work(120),
-            budget=3.0,
+            user(_S.HOLDING, lambda a: a.resume(JOB, budget=80.0)), late=_FAILED, work=Work(120), budget=3.0,
         ),
         Scenario("data is brought first", nothing, data=True),
         Scenario("data is changed on the way", _source_changes, data=True),
         Scenario(
-            "its checkpoint follows it into another region",
-            at(_S.RUNNING, _preempted_and_full, then=150.0),
-            work=_LONG,
-            moves=True,
+            "its checkpoint follows it into another region", at(_S.RUNNING, _preempted_and_full, then=150.0),
+            work=_LONG, moves=True,
         ),
         Scenario("data may not be copied", _copy_refused, ends=_FAILED, late=_SUCCEEDED, data=True),
     )
-}
+}  # fmt: skip

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, NoReturn
 
 from tests.support.world import Killed
 
@@ -24,6 +24,10 @@ class Violation(BaseException):
     def __init__(self, rule: str, job: str, text: str) -> None:
         super().__init__(f"{rule}: {'job ' + job + ': ' if job else ''}{text}")
         self.rule, self.job, self.text = rule, job, text
+
+
+#: is called with the rule, the job, and what is wrong
+Broken = Callable[[str, str, str], NoReturn]
 
 
 class _Stopped(BaseException):
@@ -168,8 +172,9 @@ class Sim:
             raise self.failure
 
     def stop(self) -> None:
-        """Every task unwinds, and its thread ends."""
+        """Every task unwinds, and its thread ends; also where the main thread was interrupted while a task ran."""
         self._stopping = True
+        self._main.go.acquire(blocking=self.me is not self._main)
         while self._tasks:
             self.me = next(iter(self._tasks))
             self.me.go.release()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import NoReturn, Protocol
 
 from tests.support.simulation.programs import Run
+from tests.support.simulation.sim import Broken
 from tests.support.simulation.world import World
 from tpujob.api import AttemptView, JobView
 from tpujob.domain.model import Attempt, Cause, Job, Outcome
@@ -20,10 +20,6 @@ CLOCKS = 30.0
 
 #: seconds within which a report is read
 LOOKS = 60.0
-
-
-class Broken(Protocol):
-    def __call__(self, rule: str, job: str, text: str) -> NoReturn: ...
 
 
 class Views:

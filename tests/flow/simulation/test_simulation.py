@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.support.simulation.__main__ import Seed, seeds
-from tests.support.simulation.mutants import planted
+from tests.support.simulation.bugs import BUGS
 from tests.support.simulation.play import play
 from tests.support.simulation.shrink import Small, command, history
 
@@ -42,7 +42,7 @@ def _digest_in_a_new_process(seed: int, hash_seed: str) -> str:
 
 
 def test_a_violation_is_shown_with_its_history_and_how_to_replay_it() -> None:
-    with planted("create_before_intent"):
+    with BUGS["create_before_intent"].plant():
         result = play(0)
     assert result.violation
     assert result.violation.rule == "I6"

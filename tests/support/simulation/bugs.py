@@ -1,0 +1,35 @@
+"""Plays a planted bug: where it shows, or anywhere."""
+
+from __future__ import annotations
+
+import time
+
+from tests.support.simulation import mutants, mutants_recovery, mutants_views
+from tests.support.simulation.patches import BUGS
+from tests.support.simulation.play import play
+from tests.support.simulation.scenarios import SCENARIOS, tell
+from tests.support.simulation.sim import Violation
+
+#: the modules that fill `BUGS`
+PLANTED = (mutants, mutants_recovery, mutants_views)
+#: where a bug may show: in a story, or in a short seed
+PLACES = (*SCENARIOS, *range(40))
+
+
+def play_with_bug(name: str, where: str | int) -> Violation | None:
+    """Return what comes of it there."""
+    with BUGS[name].plant():
+        if isinstance(where, int):
+            return play(where, short=True).violation
+        try:
+            tell(SCENARIOS[where])
+        except Violation as violation:
+            return violation
+        return None
+
+
+def shows(name: str, where: str | int) -> str:
+    """Return a line with what comes of it there, and the seconds that it took; empty: nothing."""
+    begun = time.process_time()
+    violation = play_with_bug(name, where)
+    return f"{time.process_time() - begun:5.1f} s {where!r}: {violation}" if violation else ""
