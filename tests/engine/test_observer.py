@@ -14,7 +14,8 @@ from tpujob.domain.host import keys
 from tpujob.domain.model import Job, State
 from tpujob.domain.money.polling_cost import LASTS
 from tpujob.domain.observations import Observation, Present, Silence, SliceState, Unknown
-from tpujob.engine.observer import PROBE_AFTER, PROBE_EVERY, PROBED, JobRuntime
+from tpujob.engine.observer import PROBE_AFTER, PROBE_EVERY, PROBED
+from tpujob.engine.runtime import JobRuntime
 
 
 @pytest.fixture
@@ -212,11 +213,13 @@ def test_trouble_with_acting_stays_while_only_looking_works() -> None:
 
 def test_a_deletion_once_seen_is_remembered_while_the_slice_cannot_be_read() -> None:
     known = JobRuntime()
-    known.watch_leaving({"a": Present(SliceState.DELETING), "b": Present(SliceState.READY)})
-    assert known.leaving == {"a"}
-    known.watch_leaving({"a": Unknown("503"), "b": Unknown("503")})
-    assert known.leaving == {"a"}
-    known.watch_leaving({"a": Present(SliceState.READY), "b": Present(SliceState.DELETING)})
-    assert known.leaving == {"b"}, "a was not deleted after all"
-    known.watch_leaving({})
+    ready, deleting = Present(SliceState.READY), Present(SliceState.DELETING)
+    for a, b, leaving in (
+        (deleting, ready, {"a"}),
+        (Unknown("503"), Unknown("503"), {"a"}),
+        (ready, deleting, {"b"}),  # a was not deleted after all
+    ):
+        known.note_look({"a": a, "b": b}, (), 0.0)
+        assert known.leaving == leaving
+    known.note_look({}, (), 0.0)
     assert known.leaving == set(), "b is no slice of the job any more"

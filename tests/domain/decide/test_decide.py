@@ -22,7 +22,7 @@ from tpujob.domain.actions import (
 from tpujob.domain.decide.dispatch import decide, follow_up
 from tpujob.domain.events import PAYLOADS, CleanRequested, EventKind
 from tpujob.domain.lifecycle import TABLE, IllegalEvent, apply, event
-from tpujob.domain.model import Cause, DesiredState, Job, Outcome, Progress, State
+from tpujob.domain.model import Cause, DesiredState, Job, Outcome, State
 from tpujob.domain.observations import HostReport, Observation, Unknown
 
 CODES = (0, 1, 65, 70, 71, 75, 76, 78, 134, 137, 143, -9, -15)
@@ -138,12 +138,3 @@ def test_every_state_can_be_reached_and_left_and_every_event_is_used() -> None:
     assert {s for _, s in TABLE.items()} | {State.QUEUED} == set(State)
     assert {k for _, k in TABLE} | {EventKind.CREATED} == set(EventKind)
     assert {s for s, _ in TABLE} == set(State)
-
-
-def test_progress_is_that_of_the_host_furthest_behind() -> None:
-    from tpujob.domain.decide.attempt_end import best_progress
-
-    ahead = report(0, progress=Progress(step=12, metrics={"test_accuracy": 0.5}))
-    behind = report(1, progress=Progress(step=10, loss=0.25))
-    best = best_progress([ahead, behind])
-    assert (best.step, best.loss, best.metrics) == (10, 0.25, {"test_accuracy": 0.5})
