@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.stage import Stage
+from tpujob.domain.actions import Needs
 from tpujob.domain.decide import active
 from tpujob.domain.failures.stall import WATCH_LASTS
 from tpujob.domain.host import keys
@@ -16,6 +17,7 @@ from tpujob.domain.money.polling_cost import LASTS
 from tpujob.domain.observations import Observation, Present, Silence, SliceState, Unknown
 from tpujob.engine.observer import PROBE_AFTER, PROBE_EVERY, PROBED
 from tpujob.engine.runtime import JobRuntime
+from tpujob.engine.slice_cache import LAG
 
 
 @pytest.fixture
@@ -175,6 +177,18 @@ def test_reports_are_read_only_in_states_that_need_them(stage: Stage, job: Job) 
     for state in State:
         reads = state in (State.PREPARING, State.RUNNING, State.HOLDING)
         assert bool(look(stage, replace(job, state=state)).reports) is reads, state
+
+
+def test_only_what_a_decision_needs_is_read_again(stage: Stage, job: Job) -> None:
+    seen, (name,) = look(stage, job, after=LAG), stage.cloud.machines
+    assert (seen.listed, seen.evidence) == ({name}, False)
+    stage.cloud.machines[name].state = SliceState.PREEMPTED
+    stage.faults.broken.add("blobs")
+    stage.clock.sleep(1)
+    fresh = stage.reconciler.observer.extend(job, seen, Needs.FRESH)
+    assert (fresh.slices[name], fresh.listed) == (Present(SliceState.PREEMPTED), frozenset())
+    assert (fresh.at, fresh.polled_at, fresh.took) == (seen.at, seen.at + 1, 1)
+    assert (fresh.reports, fresh.evidence) == (seen.reports, False), "they were not read again"
 
 
 # What is in the way --------------------------------------------------------------------------------------------------
