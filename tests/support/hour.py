@@ -28,7 +28,7 @@ from tpujob.domain.model import Job, Outcome, State
 from tpujob.domain.observations import SliceState
 from tpujob.engine.loop import RESYNC, SWEEP_EVERY
 from tpujob.engine.reconciler import Reconciler
-from tpujob.ports import Lease, Store
+from tpujob.ports import Lease, Ports, Store
 
 SPEC = {
     "tpu": {"type": "v4-16", "zones": ["us-central2-b"]},
@@ -125,15 +125,17 @@ class Hour:
 
     def _backend(self, owner: str, store: Store) -> Backend:
         seen: Any = Witnessed(store, self.ledger, self.clock)
-        world = (self.cloud, self.hosts, self.bucket, self.clock)
-        copies = CopiesOfBucket(self.bucket, Faults())
-        given = {
-            "copies": copies,
-            "secrets": SecretsInMemory(),
-            "owner": owner,
-            "reputation": store.reputation,
-        }
-        return Backend(Reconciler(seen, *world, **given), store)
+        ports = Ports(
+            seen,
+            self.cloud,
+            self.hosts,
+            self.bucket,
+            self.clock,
+            CopiesOfBucket(self.bucket, Faults()),
+            SecretsInMemory(),
+            store.reputation,
+        )
+        return Backend(Reconciler(ports, owner=owner), store)
 
     def run(self, *, hours: float = 1.0, preempted: Sequence[float] = ()) -> None:
         """`preempted`: seconds from the start at which every job's slice is taken away. At the end all programs have

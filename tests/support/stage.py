@@ -27,6 +27,7 @@ from tpujob.domain.money.shared import SharedBudget
 from tpujob.engine.notification_collector import NotificationSetup
 from tpujob.engine.orphans import Swept
 from tpujob.engine.reconciler import Reconciler
+from tpujob.ports import Ports
 from tpujob.protocol import paths
 from tpujob.protocol.report import sign_report
 from tpujob.service.jobs import Jobs
@@ -68,14 +69,19 @@ class Stage:
     def new_backend(self) -> Reconciler:
         """Another backend process on the same store and world."""
         self._backends += 1
-        owner = f"backend-{self._backends}"
-        world = (self.store, self.cloud, self.hosts, self.bucket, self.clock)
+        ports = Ports(
+            self.store,
+            self.cloud,
+            self.hosts,
+            self.bucket,
+            self.clock,
+            self.copies,
+            self.secrets,
+            self.store.reputation,
+        )
         return Reconciler(
-            *world,
-            copies=self.copies,
-            secrets=self.secrets,
-            owner=owner,
-            reputation=self.store.reputation,
+            ports,
+            owner=f"backend-{self._backends}",
             budgets=self.budgets,
             report_every=self.report_every,
         )

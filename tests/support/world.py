@@ -42,7 +42,7 @@ from tpujob.service.jobs import Jobs
 from tpujob.service.members import Membership
 from tpujob.service.notifications import Notifications
 from tpujob.service.overview import Quotas
-from tpujob.service.parts import EngineState, HostReach, Ports, ServiceSettings
+from tpujob.service.parts import EngineState, HostReach, ServiceSettings
 from tpujob.service.submission import Offered, types_unknown
 from tpujob.wiring.service import jobs
 
@@ -453,8 +453,8 @@ def orphans(
     store = store or backend.store
     return Orphans(
         store,
-        backend.actor.slices,
-        backend.actor.hosts,
+        backend.ports.slices,
+        backend.ports.hosts,
         backend.clock,
         zones=lambda: of_site or zones(store),
         counters=backend.counters,
@@ -495,10 +495,10 @@ def service(
     store = store or backend.store
     setup = setup or NotificationSetup()
     sender = Sender(store.outbox, setup, backend.clock, owner="way in", pool=Inline())
-    told = Notifications(store.outbox, setup, sender, backend.actor.secrets, backend.clock)
-    actor, spending = backend.actor, backend.spending
+    told = Notifications(store.outbox, setup, sender, backend.ports.secrets, backend.clock)
+    spending = backend.spending
     return jobs(
-        Ports(store, actor.blobs, backend.clock, actor.copies, actor.secrets),
+        replace(backend.ports, store=store),
         EngineState(
             cast(Loop, loop or NoLoop()),
             backend.live,
@@ -507,7 +507,7 @@ def service(
             spending.accounts,
             backend.counters,
         ),
-        HostReach(access, actor.hosts.key),
+        HostReach(access, backend.ports.hosts.key),
         ServiceSettings(
             offered=offered,
             quotas=quotas,
@@ -516,7 +516,7 @@ def service(
         ),
         who=ADA,
         changes=Changes(store),
-        admin=Admin(store, orphans(backend, store=store), backend.reputation, backend.clock),
+        admin=Admin(store, orphans(backend, store=store), backend.ports.reputation, backend.clock),
         members=Membership(backend.store.members),
         notifications=told,
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from tpujob.domain.copies import CopyProgress
 from tpujob.domain.events import Event
@@ -92,6 +93,13 @@ class Denied:
 Result = Done | Copied | NotYet | Denied
 
 
+class Needs(StrEnum):
+    """What an observation lacks for a decision."""
+
+    FRESH = "fresh"  #: slices as the cloud shows each of them now, not as a list showed them
+    EVIDENCE = "evidence"  #: the lines that failed hosts kept of their end
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """At most one event and one action. The event is stored before the action is done."""
@@ -99,6 +107,8 @@ class Decision:
     event: Event | None = None
     action: Action | None = None
     wake_in: float = 10.0  #: seconds until the next look
+    #: to be observed first: then there is no event and no action, and the same is decided again
+    needs: Needs | None = None
 
 
 def soon(job: Job, now: float) -> float:

@@ -135,7 +135,7 @@ class Account:
     limit: int
     used: int
     reserve: (
-        int  #: what it still costs to save and to give back every slice that is there or asked for
+        int  #: what it still costs to save and to release every slice that is there or asked for
     )
     burn: int  #: an hour, at that moment
     at: float
@@ -157,7 +157,7 @@ NO_FUNDS = Funds()
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What could be observed of a job just now."""
+    """What could be observed of a job from `at` on, and how fresh its parts are. Left out: as fresh as can be."""
 
     slices: Mapping[str, SliceSeen] = field(default_factory=dict[str, SliceSeen])  #: by slice name
     reports: tuple[HostReport, ...] | Unknown = ()  #: of the newest attempt only
@@ -171,13 +171,18 @@ class Observation:
     watch: Watch | None = None  #: to be remembered; None: there is word of every host
     report_every: float = 15.0  #: seconds between two reports of a host
     leaving: frozenset[str] = frozenset()  #: slices that were seen being deleted, by name
-    circuits: Mapping[str, Circuit] = field(
-        default_factory=dict[str, Circuit]
-    )  #: by `capacity.key`
+    #: by `circuits.key`
+    circuits: Mapping[str, Circuit] = field(default_factory=dict[str, Circuit])
     prices: PriceList = LIST  #: at which a slice is asked for
     funds: Funds = NO_FUNDS
-    listed: bool = False  #: a slice is seen as a list showed it some seconds ago
-    took: float = 0.0  #: seconds that all of this took; the moment of a decision is its begin
+    at: float = 0.0  #: when observing began: the moment of a decision
+    took: float = 0.0  #: seconds that all of it took
+    #: slices as a list showed them some seconds ago, by name; each of the others was polled by name
+    listed: frozenset[str] = frozenset()
+    polled_at: float = 0.0  #: when that began
+    evidence: bool = (
+        True  #: the reports have the evidence of failed hosts, as far as it could be read
+    )
 
     def of(self, one: Slice) -> SliceSeen:
         return self.slices.get(one.name, Unknown("not looked at"))

@@ -6,9 +6,9 @@ Effects only: what to do next is decided in `domain/decide/`; who is asked is a 
 from tpujob.engine.bundles import Bundles
 from tpujob.engine.counters import Counters, Times
 from tpujob.engine.loop import Loop, Pulse
-from tpujob.engine.observer import JobRuntime
 from tpujob.engine.orphans import Orphans, zones
 from tpujob.engine.reconciler import Reconciler
+from tpujob.engine.runtime import JobRuntime
 
 __all__ = [
     "Bundles",

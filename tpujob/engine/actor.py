@@ -5,7 +5,7 @@ runs is not started again.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tpujob.domain.actions import (
@@ -28,9 +28,11 @@ from tpujob.domain.model import Cause, Job, Slice
 from tpujob.domain.observations import Observation, Present
 from tpujob.domain.placement import datasets
 from tpujob.engine.bundles import Bundles
-from tpujob.engine.observer import LOOK, JobRuntime
+from tpujob.engine.observer import LOOK
+from tpujob.engine.runtime import JobRuntime
+from tpujob.engine.slice_cache import NAMED
 from tpujob.errors import HostKeyChanged, NotFound, Refused, StoreError, Transient
-from tpujob.ports import Blobs, Clock, Copies, Hosts, Lease, Reputation, Secrets, Slices, Store
+from tpujob.ports import Lease, Ports
 from tpujob.protocol import paths
 
 log = logging.getLogger(__name__)
@@ -47,35 +49,25 @@ _PREFLIGHTS = POLICIES[Cause.PREFLIGHT].budget
 
 class Actor:
     def __init__(
-        self,
-        store: Store,
-        slices: Slices,
-        hosts: Hosts,
-        blobs: Blobs,
-        clock: Clock,
-        *,
-        copies: Copies,
-        secrets: Secrets,
-        reputation: Reputation,
-        report_every: float,
-        live_of: Callable[[str], JobRuntime],
+        self, ports: Ports, *, report_every: float, live: Mapping[str, JobRuntime]
     ) -> None:
-        """`live_of`: what this process remembers of a job; it keeps when hosts have taken a start."""
-        self.store, self.slices, self.hosts, self.blobs = store, slices, hosts, blobs
-        self.clock, self.copies, self.secrets = clock, copies, secrets
-        self.reputation, self.report_every = reputation, report_every
-        self._bundles, self._live_of = Bundles(store, blobs), live_of
+        """`live`: what this process remembers of each job; it keeps when hosts have taken a start."""
+        self.store, self.slices, self.hosts = ports.store, ports.slices, ports.hosts
+        self.blobs, self.clock, self.copies = ports.blobs, ports.clock, ports.copies
+        self.secrets, self.reputation = ports.secrets, ports.reputation
+        self.report_every, self._live = report_every, live
+        self._bundles = Bundles(ports.store, ports.blobs)
 
     def worth_doing(self, job: Job, action: Action | None) -> Action | None:
         """None for a start that was accepted a moment ago and is about to report."""
         if isinstance(action, StartProgram):
-            started = self._live_of(job.id).started
+            started = self._live[job.id].started
             if started is not None and self.clock.now() - started < PATIENCE:
                 return None
         return action
 
-    def act(self, job: Job, action: Action, lease: Lease, seen: Observation | None) -> Result:
-        """`seen`: what looks by name have just shown; None: there were none."""
+    def act(self, job: Job, action: Action, lease: Lease, seen: Observation) -> Result:
+        """Do it, or say why not. `seen`: what it was decided on."""
         try:
             if isinstance(action, MakeCopy):
                 return self._copy(job, action, lease)
@@ -97,7 +89,7 @@ class Actor:
             raise Transient("the lease ran out before anything was done")
         return left
 
-    def _do(self, job: Job, action: Action, lease: Lease, seen: Observation | None) -> None:
+    def _do(self, job: Job, action: Action, lease: Lease, seen: Observation) -> None:
         match action:
             case CreateSlice():
                 slice = _serving(job)
@@ -107,8 +99,9 @@ class Actor:
                 self.slices.create(slice, job_id=job.id, public_key=key, timeout=left, user=user)
             case DeleteSlice(name, even_suspending):
                 slice = next(s for s in job.slices if s.name == name)
-                left, look = self._left(lease), seen.slices.get(name) if seen else None
-                there = look if isinstance(look, Present) else None
+                left, look = self._left(lease), seen.of(slice)
+                young = self.clock.now() - seen.polled_at < NAMED
+                there = look if isinstance(look, Present) and young else None
                 self.slices.delete(slice, timeout=left, even_suspending=even_suspending, seen=there)
                 self.hosts.forget(slice)
             case StartProgram():
@@ -121,7 +114,7 @@ class Actor:
                 }
                 plans = [replace(one, **values) for one in plans]
                 self.hosts.start(_serving(job), plans, timeout=self._left(lease))
-                live = self._live_of(job.id)
+                live = self._live[job.id]
                 live.turn_to(job)  # an attempt is started before its reports are read
                 live.started = self.clock.now()
                 live.launched = live.launched or live.started

@@ -5,34 +5,32 @@ Reads only. Never raises for an error of a cloud or a host: what could not be se
 
 import logging
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from tpujob.domain.decide import best_progress
+from tpujob.domain.actions import Needs
 from tpujob.domain.failures import stall, triage
-from tpujob.domain.failures.stall import WATCH_LASTS
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.host import keys
 from tpujob.domain.host import reports as host_reports
-from tpujob.domain.host.report_verifier import VerifiedReports, add_reports
-from tpujob.domain.model import Job, Progress, State, Unanswered, Watch
+from tpujob.domain.host.report_verifier import add_reports
+from tpujob.domain.model import Job, State
 from tpujob.domain.observations import (
     NO_FUNDS,
     Circuit,
     Funds,
     HostReport,
-    Maintenance,
     Observation,
-    Present,
     Silence,
     SliceSeen,
-    SliceState,
     Unknown,
 )
 from tpujob.engine.report_cache import ReportCache
+from tpujob.engine.runtime import JobRuntime
 from tpujob.engine.slice_cache import SliceCache
 from tpujob.errors import NotFound, Refused, Transient
-from tpujob.ports import Blob, Blobs, Clock, Hosts, Slices
+from tpujob.ports import Blob, Ports
 from tpujob.protocol import Phase, limits
 from tpujob.protocol.old_slice_report import is_slice_report
 
@@ -46,83 +44,6 @@ EVIDENCE, WITNESSES = 5.0, 8
 PROBE_AFTER, PROBE_EVERY, PROBE_TIME = 75.0, 20.0, 10.0
 #: jobs whose hosts are asked at once: when reports of all jobs are late, the others must have their ticks
 PROBED = 16
-
-
-@dataclass(slots=True)
-class JobRuntime:
-    """What is known of a job beyond its record. Lost with the process, and read again from the reports."""
-
-    progress: Progress = field(default_factory=Progress)
-    attempt: int = 0
-    verified: VerifiedReports = field(default_factory=VerifiedReports)  #: of the newest attempt
-    disturbed: bool = False  #: others write where its hosts report
-    reports: tuple[HostReport, ...] = ()  #: of the hosts, as they were read last
-    heard_at: float = 0.0  #: when that was
-    maintenance: Maintenance | None = None  #: the first that is announced for a host
-    moved_at: float | None = None  #: when the step was last seen to change
-    #: since when every read of the reports has worked, in this process or in those before it; None: not now
-    readable_since: float | None = None
-    unread_at: float = 0.0  #: when one last failed in this process
-    read_at: float = 0.0  #: when one last worked in this process
-    trouble: str = ""  #: what is being retried, in one line
-    trouble_since: float | None = None
-    looking: bool = False  #: the trouble is with observing, not with an action
-    launched: float | None = (
-        None  #: when every host had first taken the start of the newest attempt
-    )
-    started: float | None = None  #: when they last took it from this process
-    probed_at: float = 0.0
-    #: hosts that do not answer over SSH: since when, and how often they were asked
-    dead: dict[int, tuple[float, int]] = field(default_factory=dict[int, tuple[float, int]])
-    abandoned: frozenset[int] = frozenset()  #: hosts that know that their agents have died
-    leaving: set[str] = field(default_factory=set[str])  #: slices whose deletion was seen to go on
-
-    def meet(self, trouble: str, now: float, *, looking: bool) -> None:
-        """Remember the current trouble and since when; empty: it is over. `looking`: it is a trouble with observing."""
-        if trouble:
-            self.trouble_since = self.trouble_since if self.trouble else now
-            self.trouble, self.looking = trouble, looking
-        elif self.looking is looking:
-            self.trouble = ""
-
-    def turn_to(self, job: Job) -> None:
-        """Forget what is known of an attempt that is not the newest any more."""
-        if job.attempt and self.verified.attempt != job.attempt.number:
-            self.verified = VerifiedReports(job.attempt.number)
-            self.dead, self.abandoned = {}, frozenset()
-            self.launched = self.started = None
-
-    def take_over(self, job: Job, now: float) -> None:
-        """The reports could be read: go on from what another process has stored, unless this one knows better. One that
-        was held up for long knows nothing of that time."""
-        if now - self.read_at > WATCH_LASTS:
-            self.readable_since = None
-        self.read_at = now
-        stored = job.attempt.watch if job.attempt else None
-        if stored is None or now - stored.at > WATCH_LASTS:
-            stored = None
-        elif stored.at > self.probed_at:
-            self.dead = {u.host: (u.since, u.probes) for u in stored.unanswered}
-        if self.readable_since is None:
-            goes_on = stored is not None and stored.at > self.unread_at
-            self.readable_since = stored.since if stored and goes_on else now
-        if self.launched is None and stored is not None:
-            self.launched = stored.launched
-
-    def watch(self, now: float) -> Watch:
-        """What the next process is to go on from."""
-        dead = (Unanswered(host, since, n) for host, (since, n) in sorted(self.dead.items()))
-        since = now if self.readable_since is None else self.readable_since
-        return Watch(since, now, tuple(dead), self.launched)
-
-    def watch_leaving(self, slices: Mapping[str, SliceSeen]) -> None:
-        """A slice that was seen DELETING counts as such until it is seen in another state."""
-        for name, seen in slices.items():
-            if isinstance(seen, Present) and seen.state is SliceState.DELETING:
-                self.leaving.add(name)
-            elif isinstance(seen, Present):
-                self.leaving.discard(name)
-        self.leaving &= slices.keys()
 
 
 def _quiet(report: HostReport, every: float) -> bool:
@@ -141,61 +62,43 @@ class Observer:
 
     def __init__(
         self,
-        slices: Slices,
-        hosts: Hosts,
-        blobs: Blobs,
-        clock: Clock,
+        ports: Ports,
         circuits: Callable[[], Mapping[str, Circuit]],
         report_every: float,
         prices: PriceList = LIST,
         funds: Callable[[Job], Funds] = lambda _: NO_FUNDS,
     ) -> None:
-        self.slices, self.hosts, self.blobs, self.clock = slices, hosts, blobs, clock
+        self.hosts, self.blobs, self.clock = ports.hosts, ports.blobs, ports.clock
         self.circuits, self.prices, self.funds = circuits, prices, funds
         self.report_every = report_every
-        self.report_cache = ReportCache(blobs, clock, prices)
-        self.slice_cache = SliceCache(slices, clock)
-        self.live: dict[str, JobRuntime] = {}
+        self.report_cache = ReportCache(ports.blobs, ports.clock, prices)
+        self.slice_cache = SliceCache(ports.slices, ports.clock)
+        self.live = defaultdict[str, JobRuntime](JobRuntime)  #: by job
         self._probing = threading.Semaphore(PROBED)
 
-    def live_of(self, job_id: str) -> JobRuntime:
-        """What is known of it; nothing as yet, if it was never looked at."""
-        found = self.live.get(job_id)
-        if found is None:
-            found = self.live[job_id] = JobRuntime()
-        return found
-
-    def look(self, job: Job, *, by_name: bool = False) -> Observation:
-        """Everything that a decision about this job depends on. `by_name`: its slices as the cloud shows each of them
-        now, and not as its newest list does."""
-        began = self.clock.now()
-        held = [s for s in job.slices if s.gone_at is None]
-        steady = self._steady(job)
-        looks = {
-            s.name: self.slice_cache.look(
-                s, timeout=LOOK, job_id=job.id, by_name=by_name, steady=steady
-            )
-            for s in held
-        }
-        slices: dict[str, SliceSeen] = {name: seen for name, (seen, _) in looks.items()}
-        reports = self._reports(job) if job.state in _REPORTING and job.attempt else ()
-        unseen = [s.error for s in (*slices.values(), reports) if isinstance(s, Unknown)]
-        live = self.live_of(job.id)
+    def look(self, job: Job) -> Observation:
+        """Observe what a decision about this job depends on: its slices as the newest list shows them, as far as that
+        may be believed, and the reports of its hosts without evidence."""
+        at, live = self.clock.now(), self.live[job.id]
+        slices, listed = self._slices(job, live)
+        reports = self._reports(job, live) if job.state in _REPORTING and job.attempt else ()
         now = self.clock.now()
-        live.meet(unseen[0] if unseen else "", now, looking=True)
+        live.note_look(slices, reports, now)
         since = now if live.readable_since is None else live.readable_since
-        live.watch_leaving(slices)
         probed_at = live.probed_at
         silent = self._probe(job, reports, live) if reports and job.slice else {}
         if live.probed_at != probed_at:  # which may take long: what was read before it is old
-            reports = self._reports(job)
+            reports = self._reports(job, live)
             silent = self._probe(job, reports, live)
         waits = not isinstance(reports, Unknown) and self._waits(job, reports)
         return Observation(
             slices=slices,
-            listed=any(listed for _, listed in looks.values()),
-            took=self.clock.now() - began,
+            listed=listed,
+            polled_at=at,
+            at=at,
+            took=self.clock.now() - at,
             reports=reports,
+            evidence=False,
             readable_for=now - since,
             launched_for=None if live.launched is None else now - live.launched,
             disturbed=live.disturbed,
@@ -210,11 +113,38 @@ class Observer:
             funds=NO_FUNDS if job.state.final else self.funds(job),
         )
 
-    def _steady(self, job: Job) -> bool:
-        """Return whether its program runs, and no host has reported anything else."""
-        reports = self.live_of(job.id).reports
-        ending = any(r.phase != Phase.RUNNING or r.notice for r in reports)
-        return job.state is State.RUNNING and not ending
+    def extend(self, job: Job, seen: Observation, needs: Needs) -> Observation:
+        """Return the observation with what a decision needs, read now. Its other parts stay as they are."""
+        read = self._with_fresh_slices if needs is Needs.FRESH else self._with_evidence
+        return replace(read(job, seen), took=self.clock.now() - seen.at)
+
+    def _slices(self, job: Job, live: JobRuntime) -> tuple[dict[str, SliceSeen], frozenset[str]]:
+        """Return the slices that the job holds, by name, and the names of those that are seen as a list showed them."""
+        steady = live.is_steady(job)
+        looks = {
+            s.name: self.slice_cache.look(s, timeout=LOOK, job_id=job.id, steady=steady)
+            for s in job.slices
+            if s.gone_at is None
+        }
+        listed = frozenset(name for name, (_, listed) in looks.items() if listed)
+        return {name: seen for name, (seen, _) in looks.items()}, listed
+
+    def _with_fresh_slices(self, job: Job, seen: Observation) -> Observation:
+        """Return the same with every slice polled by name."""
+        began, live, slices = self.clock.now(), self.live[job.id], dict(seen.slices)
+        for one in job.slices:
+            if one.name in seen.listed:
+                slices[one.name], _ = self.slice_cache.look(
+                    one, timeout=LOOK, job_id=job.id, by_name=True
+                )
+        live.note_look(slices, seen.reports, self.clock.now())
+        return replace(
+            seen,
+            slices=slices,
+            listed=frozenset(),
+            polled_at=began if len(seen.listed) == len(slices) else seen.polled_at,
+            leaving=frozenset(live.leaving),
+        )
 
     def _waits(self, job: Job, reports: Sequence[HostReport]) -> bool:
         """Whether there is no word of some host."""
@@ -247,41 +177,30 @@ class Observer:
         found = {host: live.dead[host] for host in quiet & set(live.dead)}
         return {host: Silence(now - since, n) for host, (since, n) in found.items()}
 
-    def _reports(self, job: Job) -> tuple[HostReport, ...] | Unknown:
-        """Every host's report of the newest attempt; also remembers its progress."""
+    def _reports(self, job: Job, live: JobRuntime) -> tuple[HostReport, ...] | Unknown:
+        """Return every host's report of the newest attempt, and remember them."""
         try:
             blobs, storage_now = self.report_cache.reports_of(job, timeout=LOOK)
             signed = job.attempt is not None and job.attempt.signed
             key = self.hosts.key(keys.of_attempt(job)) if signed else None
         except (Transient, Refused) as error:
-            live = self.live_of(job.id)
             live.readable_since, live.unread_at = None, self.clock.now()
             return Unknown(str(error))
-        live = self.live_of(job.id)
         live.turn_to(job)
         live.take_over(job, self.clock.now())
         bodies = self._bodies_of_slices(job, [b for b in blobs if live.verified.is_new(b)])
         live.verified = add_reports(live.verified, job, blobs, key=key, bodies=bodies)
         live.disturbed = live.verified.is_disturbed(storage_now)
-        found = live.verified.reports(storage_now)
+        reports = live.verified.reports(storage_now)
         if job.state is State.RUNNING and job.attempt:  # every host that runs has reported
-            missed = set(range(job.hosts)) - {r.host for r in found}
+            missed = set(range(job.hosts)) - {r.host for r in reports}
             # a listing may be older than the attempt: another backend may have started it some seconds ago
             began = job.attempt.running_at or job.attempt.started_at
             age = self.clock.now() - max(live.readable_since or 0.0, began)
             lost = (HostReport(host, job.attempt.number, Phase.RUNNING, age) for host in missed)
-            found = tuple(sorted((*found, *lost), key=lambda r: r.host))
-        if found and job.attempt:
-            progress = best_progress(found)
-            if live.attempt != job.attempt.number:
-                live.moved_at = None
-            elif progress.step != live.progress.step:
-                live.moved_at = self.clock.now()
-            live.progress, live.attempt = progress, job.attempt.number
-            live.reports, live.heard_at = found, self.clock.now()
-            announced = (r.maintenance for r in found if r.maintenance)
-            live.maintenance = min(announced, key=lambda one: one.starts, default=None)
-        return found
+            reports = tuple(sorted((*reports, *lost), key=lambda r: r.host))
+        live.note_reports(job, reports, self.clock.now())
+        return reports
 
     def _bodies_of_slices(self, job: Job, blobs: Sequence[Blob]) -> dict[str, bytes]:
         """Read the objects of old agents that have the reports of many hosts; those that cannot be read come later."""
@@ -294,12 +213,12 @@ class Observer:
                     log.info("job %s: %s is read later: %s", job.id, blob.path, error)
         return bodies
 
-    def with_evidence(self, job: Job, seen: Observation) -> Observation:
-        """The same with the evidence of failed hosts, as far as it can be read in time. It may name a better cause."""
+    def _with_evidence(self, job: Job, seen: Observation) -> Observation:
+        """Return the same with the evidence of failed hosts, as far as it can be read in time."""
         if isinstance(seen.reports, Unknown) or job.attempt is None:
-            return seen
+            return replace(seen, evidence=True)
         until = self.clock.now() + EVIDENCE
-        newest = self.live_of(job.id).verified.newest
+        newest = self.live[job.id].verified.newest
         asked = triage.witnesses(seen.reports)[:WITNESSES]
         paths = {r.host: newest[r.host].path for r in asked if r.host in newest}
         bodies: dict[str, bytes] = {}
@@ -318,4 +237,4 @@ class Observer:
             if paths.get(r.host) in bodies
         }
         reports = tuple(replace(r, evidence=kept.get(r.host, ())) for r in seen.reports)
-        return replace(seen, reports=reports)
+        return replace(seen, reports=reports, evidence=True)

@@ -16,12 +16,10 @@ from tpujob.domain.actions import (
     Done,
     MakeCopy,
     NotYet,
-    Result,
-    StartProgram,
     StopProgram,
 )
 from tpujob.domain.decide import decide, decide_beside, follow_up
-from tpujob.domain.events import Event, EventKind
+from tpujob.domain.events import Event
 from tpujob.domain.failures import nonfinite
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.host import keys
@@ -33,15 +31,10 @@ from tpujob.engine.actor import Actor
 from tpujob.engine.circuits import CircuitBreaker
 from tpujob.engine.counters import RECOVERY, Counters, recovered
 from tpujob.engine.observer import Observer
-from tpujob.engine.slice_cache import NAMED
 from tpujob.engine.spending import Spending
-from tpujob.errors import (
-    Conflict,
-    Fenced,
-    NotFound,
-)
+from tpujob.errors import Conflict, Fenced, NotFound
 from tpujob.lib import log_context
-from tpujob.ports import Blobs, Clock, Copies, Hosts, Lease, Reputation, Secrets, Slices, Store
+from tpujob.ports import Lease, Ports
 
 log = logging.getLogger(__name__)
 
@@ -52,17 +45,6 @@ FRESH = 60.0
 #: decisions in one tick; the next tick goes on from there
 ROUNDS = 12
 
-#: the events that give an attempt its cause
-_ENDS = frozenset({EventKind.ATTEMPT_ENDED, EventKind.ATTEMPT_RETRIED, EventKind.ATTEMPT_CONDEMNED})
-#: what comes often, and neither ends, deletes nor asks for anything
-_OFTEN = frozenset(
-    {
-        EventKind.PROGRESSED,
-        EventKind.WATCHED,
-        EventKind.REPORTS_IGNORED,
-        EventKind.COPY_ADVANCED,
-    }
-)
 #: how each is counted
 _RESULTS = {Done: "done", Copied: "done", NotYet: "not_yet", Denied: "denied"}
 
@@ -70,49 +52,25 @@ _RESULTS = {Done: "done", Copied: "done", NotYet: "not_yet", Denied: "denied"}
 class Reconciler:
     def __init__(
         self,
-        store: Store,
-        slices: Slices,
-        hosts: Hosts,
-        blobs: Blobs,
-        clock: Clock,
+        ports: Ports,
         *,
-        copies: Copies,
-        secrets: Secrets,
         owner: str,
-        reputation: Reputation,
         report_every: float = 15.0,
         changed: Callable[[], None] = lambda: None,
         prices: PriceList = LIST,
         budgets: Sequence[SharedBudget] = (),
         counters: Counters | None = None,
     ) -> None:
-        self.store, self.clock, self.reputation = store, clock, reputation
+        self.ports, self.store, self.clock = ports, ports.store, ports.clock
         self.counters = counters or Counters()
         self.owner = owner  #: unique among all backends, ever
         self.changed = changed  #: called after every commit, so that followers look again
-        self.breaker, self.spending = CircuitBreaker(store), Spending(store, clock, budgets)
+        self.breaker = CircuitBreaker(ports.store)
+        self.spending = Spending(ports.store, ports.clock, budgets)
         self.observer = Observer(
-            slices,
-            hosts,
-            blobs,
-            clock,
-            self.breaker.circuits,
-            report_every,
-            prices,
-            self.spending.of,
+            ports, self.breaker.circuits, report_every, prices, self.spending.of
         )
-        self.actor = Actor(
-            store,
-            slices,
-            hosts,
-            blobs,
-            clock,
-            copies=copies,
-            secrets=secrets,
-            reputation=reputation,
-            report_every=report_every,
-            live_of=self.observer.live_of,
-        )
+        self.actor = Actor(ports, report_every=report_every, live=self.observer.live)
         self.live, self.circuits = self.observer.live, self.breaker.circuits
         self._accused: set[str] = set()  #: what this process has stored already
 
@@ -142,21 +100,16 @@ class Reconciler:
     def _step(
         self, job: Job, decide: Callable[[Job, Observation, float], Decision]
     ) -> tuple[Decision, bool | None]:
-        """Observe, decide and carry it out. The second is as of `_carry_out`."""
-        looked = self.clock.now()
+        """Observe until nothing more is needed for the decision, and carry it out. The second is as of `_carry_out`."""
         seen = self.observer.look(job)
-        decision = decide(job, seen, looked)
-        if seen.listed and not _light(decision):
-            looked = self.clock.now()
-            seen = self.observer.look(job, by_name=True)
-            decision = decide(job, seen, looked)
-        if decision.event and decision.event.kind in _ENDS:
-            seen = self.observer.with_evidence(job, seen)
-            decision = decide(job, seen, looked)
+        decision = decide(job, seen, seen.at)
+        while decision.needs:
+            seen = self.observer.extend(job, seen, decision.needs)
+            decision = decide(job, seen, seen.at)
         action = self.actor.worth_doing(job, decision.action)
         if decision.event is None and action is None:
             return decision, False
-        return decision, self._carry_out(job, seen, looked, decision.event, action)
+        return decision, self._carry_out(job, seen, decision.event, action)
 
     def tidy(self) -> None:
         """Remove reports of attempts that are over; from time to time. Raises StoreError."""
@@ -169,12 +122,9 @@ class Reconciler:
             job = self.store.get(job_id)
         except NotFound:
             return None
-        known = 0 < number <= len(job.attempts)
-        return (
-            self.observer.hosts.key(keys.of_attempt(job, job.attempts[number - 1]))
-            if known
-            else None
-        )
+        if not 0 < number <= len(job.attempts):
+            return None
+        return self.ports.hosts.key(keys.of_attempt(job, job.attempts[number - 1]))
 
     def _finished(self, job_id: str) -> bool:
         try:
@@ -186,33 +136,31 @@ class Reconciler:
         return True
 
     def _carry_out(
-        self,
-        job: Job,
-        seen: Observation,
-        looked: float,
-        happened: Event | None,
-        action: Action | None,
+        self, job: Job, seen: Observation, happened: Event | None, action: Action | None
     ) -> bool | None:
         """Commit, then act, under one lease. True: an event was stored; False: none; None: another backend acts, or the
         observation is too old."""
-        lease = self.store.lease(job.id, self.owner, ttl=_ttl(job, action), now=self.clock.now())
+        grace = job.spec.stop_grace if isinstance(action, StopProgram) else 0.0
+        lease = self.store.lease(job.id, self.owner, ttl=LEASE + grace, now=self.clock.now())
         if lease is None:
             return None
         try:
-            if self.clock.now() - looked > FRESH:  # this process was held up
+            if self.clock.now() - seen.at > FRESH:  # this process was held up
                 return None
             if happened:
                 self._accuse(apply(job, happened), seen)
             current = self._commit(job, happened, lease) if happened else self._unchanged(job)
-            young = seen if not seen.listed and self.clock.now() - looked < NAMED else None
-            result = self.actor.act(current, action, lease, young) if action else Done()
+            result = self.actor.act(current, action, lease, seen) if action else Done()
             if action:
                 self.counters.count("actions", type(action).__name__, _RESULTS[type(result)])
             after = follow_up(current, action, result, self.clock.now()) if action else None
-            self._note(job.id, Done() if after else result)
+            # what is in the way: an action is tried again, or was refused without effect
+            trouble = "" if after or not isinstance(result, NotYet | Denied) else result.error
+            self.live[job.id].meet(trouble, self.clock.now(), looking=False)
             if after:
                 self._commit(current, after, lease)
-            if isinstance(action, MakeCopy) and not _whole(result):
+            whole = isinstance(result, Copied) and result.progress.whole
+            if isinstance(action, MakeCopy) and not whole:
                 return False  # other jobs have their turn
             return happened is not None or after is not None
         except (Conflict, Fenced) as error:
@@ -264,7 +212,7 @@ class Reconciler:
         physical = [r.physical for r in seen.heard]
         for found in nonfinite.accusations(job, physical):
             if found.op_id not in self._accused:
-                self.reputation.accuse(
+                self.ports.reputation.accuse(
                     found.physicals,
                     zone=found.zone,
                     weight=found.weight,
@@ -274,26 +222,3 @@ class Reconciler:
                     owner=job.owner,
                 )
                 self._accused.add(found.op_id)
-
-    def _note(self, job_id: str, result: Result) -> None:
-        """Remember what is in the way: the error of an action that is tried again, or was refused without effect."""
-        live = self.observer.live_of(job_id)
-        trouble = result.error if isinstance(result, NotYet | Denied) else ""
-        live.meet(trouble, self.clock.now(), looking=False)
-
-
-def _ttl(job: Job, action: Action | None) -> float:
-    """Long enough for the action: a program that is stopped gets the grace that its spec promises."""
-    return LEASE + job.spec.stop_grace if isinstance(action, StopProgram) else LEASE
-
-
-def _light(decision: Decision) -> bool:
-    """Whether it may rest on what a list showed some seconds ago."""
-    event, action = decision.event, decision.action
-    return (event is None or event.kind in _OFTEN) and isinstance(
-        action, None | StartProgram | MakeCopy
-    )
-
-
-def _whole(result: Result) -> bool:
-    return isinstance(result, Copied) and result.progress.whole

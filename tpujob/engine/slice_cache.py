@@ -1,8 +1,8 @@
 """What the cloud says of all slices: one list of it serves every look of some seconds, whatever job looks.
 
 A list may lag behind, and leave things out. So it is believed only in what it shows, and not of slices that were
-deleted just before; all others are looked at by name. Before a decision that ends, deletes or asks for something, the
-reconciler looks again by name (`engine/reconciler.py`).
+deleted just before; all others are looked at by name. Before a job ends, deletes or asks for something, all its slices
+are (`domain/decide/dispatch.py`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Listed:
     def lost_since(self, before: _Listed) -> set[str]:
         """The slices that this shows as lost, and an earlier one did not."""
         lost, known = (
-            {name for name, seen in one.survey.seen.items() if _lost(seen)}
+            {n for n, s in one.survey.seen.items() if isinstance(s, Present) and s.state.lost}
             for one in (self, before)
         )
         return lost - known
@@ -64,13 +64,11 @@ class SliceCache:
         self._making = False
         self._zones: dict[str, float] = {}  #: when a slice there was last looked at
         self._asked: dict[str, float] = {}  #: when a slice was last looked at by name
-        self._named: dict[
-            str, tuple[float, Present]
-        ] = {}  #: what was seen then, and when it was asked
+        #: what was seen then, and when it was asked
+        self._named: dict[str, tuple[float, Present]] = {}
         self._unshown: dict[str, float] = {}  #: when a slice was last looked for in vain
-        self._looked: dict[
-            str, tuple[str, float]
-        ] = {}  #: for which job a slice was last looked at, and when
+        #: for which job a slice was last looked at, and when
+        self._looked: dict[str, tuple[str, float]] = {}
         self._booked = 0.0  #: until when looks by name at what lists do not show are used up
         #: called with each job of which a slice is lost, as soon as a list shows it
         self.news: Callable[[str], None] = lambda _: None
@@ -113,7 +111,8 @@ class SliceCache:
         if newest and one.delete_asked_at is None:
             lasts = max(NAMED, newest.lasts)
         young = 0 <= now - at < lasts and at >= (newest.at if newest else 0.0)
-        return (seen, now - at >= NAMED) if seen and young and at > _asked_at(one) else None
+        asked_at = max(one.requested_at, one.delete_asked_at or 0.0)  # by whichever backend
+        return (seen, now - at >= NAMED) if seen and young and at > asked_at else None
 
     def _current(self, now: float, longer: float) -> _Listed | None:
         """A list that is young enough, made now if need be; None: it is just being made for the first time in long."""
@@ -161,15 +160,6 @@ class SliceCache:
             return None
         missed = listed.survey.missed.get(one.zone)
         return found or Unknown(missed or f"the list of all slices does not show {one.name}")
-
-
-def _lost(seen: SliceSeen) -> bool:
-    return isinstance(seen, Present) and seen.state.lost
-
-
-def _asked_at(one: Slice) -> float:
-    """When it was last asked for, or its deletion was, by whichever backend."""
-    return max(one.requested_at, one.delete_asked_at or 0.0)
 
 
 def _settled(one: Slice) -> float:

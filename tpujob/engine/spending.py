@@ -97,9 +97,8 @@ class Spending:
         self._accounts = self._sums.accounts(self.budgets, now)
 
     def _read_all(self, now: float) -> None:
-        self._change = self._store.changes(0)[
-            0
-        ]  # before the records: what changes meanwhile is read again
+        # before the records: what changes meanwhile is read again
+        self._change = self._store.changes(0)[0]
         jobs = self._store.list()
         self._holders = {job.id: _bare(job) for job in jobs if job.grants}
         self._covered = covered(self._holders.values())

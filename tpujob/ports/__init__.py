@@ -5,6 +5,7 @@ nothing is known) or `Refused` (a clear no), never a vendor's own error. What a 
 `api/jobs_api.py`.
 """
 
+from tpujob.ports.backend import Ports
 from tpujob.ports.clock import Clock
 from tpujob.ports.hardware import Hosts, Listening, Owned, PublishedHost, Slices, SliceSurvey
 from tpujob.ports.outbox import Outbox, Sink
@@ -28,6 +29,7 @@ __all__ = [
     "Members",
     "Outbox",
     "Owned",
+    "Ports",
     "PublishedHost",
     "Reputation",
     "Secrets",

@@ -44,6 +44,7 @@ from tpujob.domain.money import budget as money
 from tpujob.domain.pages import EVENTS
 from tpujob.engine import JobRuntime
 from tpujob.errors import Conflict, IllegalInState, NotFound
+from tpujob.ports import Ports
 from tpujob.service import actions, details
 from tpujob.service.authorization import Authorized, find_job, own_key
 from tpujob.service.diff import compare
@@ -51,7 +52,7 @@ from tpujob.service.logs import hosts_up_to
 from tpujob.service.members import Membership
 from tpujob.service.money import budgets
 from tpujob.service.notifications import Notifications
-from tpujob.service.parts import Changing, EngineState, HostReach, Ports, Reading, ServiceSettings
+from tpujob.service.parts import Changing, EngineState, HostReach, Reading, ServiceSettings
 from tpujob.service.views import event_view, job_view
 
 

@@ -9,7 +9,6 @@ from tpujob.domain.money import Surroundings
 from tpujob.domain.observations import NO_FUNDS, Account, Circuit, Funds
 from tpujob.domain.placement import EVERYWHERE, Site
 from tpujob.engine import Bundles, Counters, JobRuntime, Loop
-from tpujob.ports import Blobs, Clock, Copies, Secrets, Store
 from tpujob.service.backend import BackendStatus, ProcessFacts
 from tpujob.service.job_actions import JobActions
 from tpujob.service.job_index import Changes, JobIndex, Records
@@ -20,17 +19,6 @@ from tpujob.service.overview import Overview, Quotas
 from tpujob.service.runtime_info import RuntimeReader
 from tpujob.service.submission import Offered, Submission, types_unknown
 from tpujob.service.submission.secrets import OwnSecrets
-
-
-@dataclass(frozen=True, slots=True)
-class Ports:
-    """The world outside."""
-
-    store: Store
-    blobs: Blobs
-    clock: Clock
-    copies: Copies
-    secrets: Secrets
 
 
 @dataclass(frozen=True, slots=True)

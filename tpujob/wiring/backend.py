@@ -60,13 +60,14 @@ def backend(settings: Settings) -> Backend:
     from tpujob.config.notifications import file_of_local_stack
     from tpujob.engine import Counters, Loop, Orphans, Reconciler, zones
     from tpujob.engine.notifier import Notifier
+    from tpujob.ports import Ports
     from tpujob.service import Admin, Changes, Membership
     from tpujob.service.backend import ProcessFacts
     from tpujob.service.logs import LiveLogs
     from tpujob.service.notifications import Notifications
     from tpujob.service.overview import Quotas
     from tpujob.service.overview.quotas import EVERY
-    from tpujob.service.parts import EngineState, HostReach, Ports, ServiceSettings
+    from tpujob.service.parts import EngineState, HostReach, ServiceSettings
     from tpujob.wiring import doctor, notifications, service
     from tpujob.wiring.store import check_database
     from tpujob.wiring.world import world
@@ -91,16 +92,19 @@ def backend(settings: Settings) -> Backend:
         changes.poke()
         notifier.poke()
 
-    reconciler = Reconciler(
+    ports = Ports(
         store,
         found.slices,
         found.hosts,
         found.blobs,
         clock,
-        copies=found.copies,
-        secrets=found.secrets,
+        found.copies,
+        found.secrets,
+        store.reputation,
+    )
+    reconciler = Reconciler(
+        ports,
         owner=owner,
-        reputation=store.reputation,
         report_every=settings.report_every,
         changed=changed,
         prices=found.site.prices,
@@ -132,7 +136,7 @@ def backend(settings: Settings) -> Backend:
     loop = Loop(reconciler, store, clock, sweep=sweep)
     listening = LiveLogs(found.hosts)
     api = service.jobs(
-        Ports(store, found.blobs, clock, found.copies, found.secrets),
+        ports,
         EngineState(
             loop,
             reconciler.live,

@@ -23,10 +23,11 @@ from tpujob.service.submission.secrets import OwnSecrets
 
 if TYPE_CHECKING:
     from tpujob.domain.model import Job
+    from tpujob.ports import Ports
     from tpujob.service import Admin, Changes, Membership
     from tpujob.service.logs import LiveLogs
     from tpujob.service.notifications import Notifications
-    from tpujob.service.parts import EngineState, HostReach, Ports, ServiceSettings
+    from tpujob.service.parts import EngineState, HostReach, ServiceSettings
 
 
 def jobs(

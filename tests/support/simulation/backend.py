@@ -16,10 +16,11 @@ from tpujob.engine.notifier import Sender
 from tpujob.engine.orphans import Orphans, Swept
 from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import TpujobError
+from tpujob.ports import Ports
 from tpujob.service.admin import Admin
 from tpujob.service.members import Membership
 from tpujob.service.notifications import Notifications
-from tpujob.service.parts import EngineState, HostReach, Ports, ServiceSettings
+from tpujob.service.parts import EngineState, HostReach, ServiceSettings
 from tpujob.wiring.service import jobs
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class SimReconciler(Reconciler):
             return wake_in
         patience = min(PATIENT, changes_in + wake_in * self.world.fate.random())
         # the looks that are left out would have worked
-        self.observer.live_of(job_id).read_at = self.clock.now() + patience
+        self.live[job_id].read_at = self.clock.now() + patience
         return patience
 
 
@@ -129,18 +130,17 @@ class Backend:
         sim, world, store = play.sim, play.world, play.store
         self.sim, self.process = sim, Process(name, skew, born=sim.now)
         self.clock = clock = SimClock(sim, self.process)
-        self.reconciler = SimReconciler(
+        ports = Ports(
             store,
             play.slices,
             play.hosts,
             play.bucket,
             clock,
-            copies=play.copies,
-            secrets=SecretsInMemory(),
-            owner=name,
-            reputation=store.reputation,
-            report_every=60.0,
+            play.copies,
+            SecretsInMemory(),
+            store.reputation,
         )
+        self.reconciler = SimReconciler(ports, owner=name, report_every=60.0)
         self.reconciler.world, self.reconciler.monitor = world, world.monitor
         orphans = SimOrphans(store, play.slices, play.hosts, clock, zones=lambda: ZONES)
         self.loop = loop = Loop(
@@ -153,10 +153,10 @@ class Backend:
         )
         setup, outbox = NotificationSetup(), store.real.outbox  # no channels: nothing is ever sent
         sender = Sender(outbox, setup, clock, owner=name, pool=Inline())
-        told = Notifications(outbox, setup, sender, self.reconciler.actor.secrets, clock)
+        told = Notifications(outbox, setup, sender, ports.secrets, clock)
         reconciler = self.reconciler
         self.api = jobs(
-            Ports(store, play.bucket, clock, play.copies, reconciler.actor.secrets),
+            ports,
             EngineState(loop, reconciler.live, reconciler.circuits),
             HostReach(_no_access, play.hosts.key),
             ServiceSettings(),

@@ -82,7 +82,7 @@ def acts_on_an_old_look() -> Patch:
     return ticking(store=store)
 
 
-@bug("two backends", "I6")
+@bug(28, "I6")
 def no_compare_and_set() -> Patch:
     def commit(real: Any, self: Any, job: Any, event: Any, **given: Any) -> Any:
         now = self.get(job.id).version

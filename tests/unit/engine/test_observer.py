@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.support.stage import Stage
+from tpujob.domain.actions import Needs
 from tpujob.domain.decide import active
 from tpujob.domain.failures.stall import WATCH_LASTS
 from tpujob.domain.host import keys
 from tpujob.domain.model import Job, State
 from tpujob.domain.money.polling_cost import LASTS
 from tpujob.domain.observations import Observation, Present, Silence, SliceState, Unknown
-from tpujob.engine.observer import PROBE_AFTER, PROBE_EVERY, PROBED, JobRuntime
+from tpujob.engine.observer import PROBE_AFTER, PROBE_EVERY, PROBED
+from tpujob.engine.runtime import JobRuntime
+from tpujob.engine.slice_cache import LAG
 
 
 @pytest.fixture
@@ -176,6 +179,18 @@ def test_reports_are_read_only_in_states_that_need_them(stage: Stage, job: Job) 
         assert bool(look(stage, replace(job, state=state)).reports) is reads, state
 
 
+def test_only_what_a_decision_needs_is_read_again(stage: Stage, job: Job) -> None:
+    seen, (name,) = look(stage, job, after=LAG), stage.cloud.machines
+    assert (seen.listed, seen.evidence) == ({name}, False)
+    stage.cloud.machines[name].state = SliceState.PREEMPTED
+    stage.faults.broken.add("blobs")
+    stage.clock.sleep(1)
+    fresh = stage.reconciler.observer.extend(job, seen, Needs.FRESH)
+    assert (fresh.slices[name], fresh.listed) == (Present(SliceState.PREEMPTED), frozenset())
+    assert (fresh.at, fresh.polled_at, fresh.took) == (seen.at, seen.at + 1, 1)
+    assert (fresh.reports, fresh.evidence) == (seen.reports, False), "they were not read again"
+
+
 # What is in the way --------------------------------------------------------------------------------------------------
 
 
@@ -212,11 +227,13 @@ def test_trouble_with_acting_stays_while_only_looking_works() -> None:
 
 def test_a_deletion_once_seen_is_remembered_while_the_slice_cannot_be_read() -> None:
     known = JobRuntime()
-    known.watch_leaving({"a": Present(SliceState.DELETING), "b": Present(SliceState.READY)})
-    assert known.leaving == {"a"}
-    known.watch_leaving({"a": Unknown("503"), "b": Unknown("503")})
-    assert known.leaving == {"a"}
-    known.watch_leaving({"a": Present(SliceState.READY), "b": Present(SliceState.DELETING)})
-    assert known.leaving == {"b"}, "a was not deleted after all"
-    known.watch_leaving({})
+    ready, deleting = Present(SliceState.READY), Present(SliceState.DELETING)
+    for a, b, leaving in (
+        (deleting, ready, {"a"}),
+        (Unknown("503"), Unknown("503"), {"a"}),
+        (ready, deleting, {"b"}),  # a was not deleted after all
+    ):
+        known.note_look({"a": a, "b": b}, (), 0.0)
+        assert known.leaving == leaving
+    known.note_look({}, (), 0.0)
     assert known.leaving == set(), "b is no slice of the job any more"

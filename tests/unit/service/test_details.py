@@ -20,7 +20,7 @@ def test_hosts_say_when_they_were_heard_and_what_is_held_against_their_machines(
     job = bob.create(SPEC)["id"]
     assert bob.get(job)["on_hosts"] == []
     stage.running(job)
-    stage.reconciler.reputation.put(Suspect("rack-1", "us-central2-b", 2.0, stage.clock.now()))
+    stage.store.reputation.put(Suspect("rack-1", "us-central2-b", 2.0, stage.clock.now()))
     stage.report(job, 0, step=7, physical="rack-0")
     stage.report(job, 1, step=7, physical="rack-1", notice="preempted", error="disk full")
     wrote = stage.clock.now()

@@ -210,23 +210,15 @@ def _stalled(
     backend may be cut off."""
     if not isinstance(seen.serving(job), Present):
         return None
-    heard = _in_touch(job, seen)
+    silent = _in_touch(job, seen) and stall.silent(
+        reports, seen.silent, seen.report_every, disturbed=seen.disturbed, abandoned=seen.abandoned
+    )
     end = (
-        (_silent(seen, reports) if heard else None)
+        silent
         or stall.left_behind(reports, job.hosts)
         or stall.hung(job.spec.recovery.stall, reports)
     )
     return _over(job, end, reports, now) if end else None
-
-
-def _silent(seen: Observation, reports: Sequence[HostReport]) -> End | None:
-    return stall.silent(
-        reports,
-        seen.silent,
-        seen.report_every,
-        disturbed=seen.disturbed,
-        abandoned=seen.abandoned,
-    )
 
 
 def _watched(job: Job, seen: Observation, now: float) -> Decision | None:

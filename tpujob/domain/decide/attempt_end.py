@@ -27,7 +27,8 @@ def end_attempt(job: Job, end: End, reports: Sequence[HostReport], now: float) -
     if isinstance(next_try, retry.GiveUp):
         text = f"{ending}; {next_try.why}"
         return event(job, _E.ATTEMPT_ENDED, now, text, AttemptEnded(end, State.FAILED))
-    left = "" if next_try.left is None else f" ({_more_retries(next_try.left)})"
+    retries = "1 more retry" if next_try.left == 1 else f"{next_try.left or 'no'} more retries"
+    left = "" if next_try.left is None else f" ({retries})"
     repeated = AttemptRepeated(end, next_try.delay, next_try.budget)
     slice_is_lost = any(r.notice for r in reports)
     if next_try.same_slice and not slice_is_lost:
@@ -38,10 +39,6 @@ def end_attempt(job: Job, end: End, reports: Sequence[HostReport], now: float) -
         return event(job, _E.ATTEMPT_CONDEMNED, now, text, repeated)
     ended = AttemptEnded(end, State.QUEUED, next_try.budget)
     return event(job, _E.ATTEMPT_ENDED, now, f"{ending}{left}", ended)
-
-
-def _more_retries(left: int) -> str:
-    return "1 more retry" if left == 1 else f"{left or 'no'} more retries"
 
 
 def _next_try(job: Job, end: End, now: float) -> retry.Again | retry.GiveUp:

@@ -23,7 +23,8 @@ def give_back(job: Job, seen: Observation, now: float) -> Decision | None:
     again keeps nothing else waiting."""
     steps = [_next(job, one, seen, now) for one in releasing.fresh_first(job.condemned)]
     due = [step for step in steps if step and (step.event or step.action)]
-    return min(due, key=_rank, default=None)
+    due.sort(key=lambda step: (not step.event, not isinstance(step.action, StopProgram)))
+    return due[0] if due else None
 
 
 def _next(job: Job, one: Slice, seen: Observation, now: float) -> Decision | None:
@@ -31,10 +32,6 @@ def _next(job: Job, one: Slice, seen: Observation, now: float) -> Decision | Non
     if leaves or may_go(job, one, seen.of(one), now):
         return releasing.leaving(job, one, seen, now)
     return None if one.stopped else Decision(action=StopProgram(one.name), wake_in=2)
-
-
-def _rank(step: Decision) -> tuple[bool, bool]:
-    return not step.event, not isinstance(step.action, StopProgram)
 
 
 def may_go(job: Job, one: Slice, look: SliceSeen, now: float) -> bool:

@@ -1,6 +1,7 @@
 """What to do next with one job: `decide` by its state, and `follow_up` for the result of an action. Pure.
 
-What is Unknown decides nothing: it is waited out.
+What is Unknown decides nothing: it is waited out. Nothing is ended, deleted or asked for on the strength of a list, and
+no attempt is ended without evidence: then the decision is what must be read first. When all is read, nothing is needed.
 """
 
 from dataclasses import replace
@@ -13,6 +14,7 @@ from tpujob.domain.actions import (
     Denied,
     Done,
     MakeCopy,
+    Needs,
     Result,
     StartProgram,
     StopProgram,
@@ -37,21 +39,38 @@ from tpujob.domain.observations import Observation
 
 _E = EventKind
 
+#: the events that give an attempt its cause, for which evidence may name a better one
+_ENDS = frozenset({_E.ATTEMPT_ENDED, _E.ATTEMPT_RETRIED, _E.ATTEMPT_CONDEMNED})
+#: what comes often, and neither ends, deletes nor asks for anything
+_OFTEN = frozenset({_E.PROGRESSED, _E.WATCHED, _E.REPORTS_IGNORED, _E.COPY_ADVANCED})
+
 
 def decide(job: Job, seen: Observation, now: float) -> Decision:
-    """At most one event and one action for `job`, given what was seen of the world at `now`."""
+    """At most one event and one action for `job`, given what was seen of the world at `now`; or what it needs first."""
     decision = spending.warn(job, seen, now) or _by_state(job, seen, now)
     if job.condemned and decision.event is None and decision.action is None:
         # it may be long until anything is asked for again, and these are billed
         decision = condemned.give_back(job, seen, now) or _within(decision, soon(job, now))
     due = spending.due_in(job, seen, now)
-    return decision if due is None else _within(decision, due)
+    return _with_needs(decision if due is None else _within(decision, due), seen)
 
 
 def decide_beside(job: Job, seen: Observation, now: float) -> Decision:
     """What condemned slices need, while the job's own next step is an action that is repeated: a start that is not
     answered, a copy that takes long."""
-    return condemned.give_back(job, seen, now) or Decision()
+    return _with_needs(condemned.give_back(job, seen, now) or Decision(), seen)
+
+
+def _with_needs(decision: Decision, seen: Observation) -> Decision:
+    """Return the decision, if it may rest on what was seen; else what it needs first."""
+    event, action = decision.event, decision.action
+    ends = event is not None and event.kind in _ENDS
+    often = event is None or event.kind in _OFTEN
+    if seen.listed and not (often and isinstance(action, None | StartProgram | MakeCopy)):
+        return Decision(needs=Needs.FRESH)
+    if ends and not seen.evidence:
+        return Decision(needs=Needs.EVIDENCE)
+    return decision
 
 
 def _within(decision: Decision, seconds: float) -> Decision:

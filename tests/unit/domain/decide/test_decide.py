@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 
 from tests.support.records import NOW, SLICES, job_in, report
+from tpujob.domain import invariants
 from tpujob.domain.actions import (
     Action,
     CreateSlice,
@@ -22,8 +23,9 @@ from tpujob.domain.actions import (
 from tpujob.domain.decide.dispatch import decide, follow_up
 from tpujob.domain.events import PAYLOADS, CleanRequested, EventKind
 from tpujob.domain.lifecycle import TABLE, IllegalEvent, apply, event
-from tpujob.domain.model import Cause, DesiredState, Job, Outcome, Progress, State
+from tpujob.domain.model import Cause, DesiredState, Job, Outcome, SliceRole, State
 from tpujob.domain.observations import HostReport, Observation, Unknown
+from tpujob.domain.placement import circuits
 
 CODES = (0, 1, 65, 70, 71, 75, 76, 78, 134, 137, 143, -9, -15)
 REPORTS: list[tuple[HostReport, ...] | Unknown] = [
@@ -53,34 +55,45 @@ def test_every_combination_decides_something_legal_and_safe(state: State) -> Non
 
 
 def check(job: Job, seen: Observation) -> None:
-    slice_seen = seen.slices["tj-000001-1"]
-    decision = decide(job, seen, NOW)
-    where = (job.state, job.wish, slice_seen, seen.reports, decision)
+    """What is decided is legal and safe, whatever of it was seen."""
+    decision, broken = decide(job, seen, NOW), invariants.of_job(job)
+    where = (job.state, job.wish, job.slices, seen, decision)
+    after = apply(job, decision.event) if decision.event else job  # raises IllegalEvent
+    if not broken:
+        assert not invariants.of_job(after), f"{invariants.of_job(after)}: {where}"
+        if decision.event:
+            stored = replace(after, version=job.version + 1)
+            assert not invariants.of_step(job, stored), where
     assert decision.wake_in >= 0, where
-    after = (
-        apply(job, decision.event) if decision.event else job
-    )  # raises IllegalEvent when the table forbids it
-    if (
-        isinstance(slice_seen, Unknown)
-        and job.wish is DesiredState.RUN
-        and job.state is not State.RELEASING
-    ):
-        assert not isinstance(decision.action, DeleteSlice), f"deletes what it cannot see: {where}"
-    if isinstance(decision.action, DeleteSlice):
-        assert after.state is State.RELEASING or after.condemned, where
-        assert after.slices[-1].delete_reason, f"deletes without a stored reason: {where}"
-    if isinstance(decision.action, (StartProgram, CreateSlice)) or decision.action == StopProgram():
-        assert after.slice is not None, where
-    elif isinstance(decision.action, StopProgram):
-        assert decision.action.name in [s.name for s in after.condemned], where
+    match decision.action:
+        case StartProgram():
+            assert after.slice is not None, where
+            assert all(s.stopped for s in job.condemned), f"two programs at once: {where}"
+        case CreateSlice():
+            assert after.slice is not None, where
+            opens = circuits.retry_at(after.slice, seen.circuits)
+            assert job.state is not State.QUEUED or opens <= NOW, f"it is refused: {where}"
+        case DeleteSlice(name):
+            slice = next(s for s in after.slices if s.name == name)
+            assert slice.delete_reason, f"deletes without a stored reason: {where}"
+            assert slice.role is SliceRole.CONDEMNED or after.state is State.RELEASING, where
+            unseen = isinstance(seen.of(slice), Unknown) and job.wish is DesiredState.RUN
+            leaves = slice.role is SliceRole.CONDEMNED or job.state is State.RELEASING
+            assert leaves or not unseen, f"deletes what it cannot see: {where}"
+        case StopProgram(name):
+            assert name in [s.name for s in after.condemned] or (not name and after.slice), where
+        case WipeJob():
+            assert (job.state.final, job.wish) == (True, DesiredState.CLEAN), where
+        case _:
+            pass
     if after.state.final or after.state is State.QUEUED:
-        assert after.slice is None or job.state is after.state, (
-            f"{after.state} owns a slice: {where}"
-        )
-    if isinstance(decision.action, WipeJob):
-        assert (job.state.final, job.wish) == (True, DesiredState.CLEAN), where
+        assert after.slice is None or job.state is after.state, f"it owns a slice: {where}"
+    if after.state.final:
+        assert not [s for s in after.slices if s.gone_at is None], f"ends with a slice: {where}"
     if after.state is State.SUCCEEDED and not job.state.final:
         assert job.then is State.SUCCEEDED, where
+    done = decision.action and follow_up(after, decision.action, Done(), NOW)
+    assert not done or broken or not invariants.of_job(apply(after, done)), where
 
 
 ACTIONS: dict[State, tuple[Action, EventKind | None, bool]] = {
@@ -138,12 +151,3 @@ def test_every_state_can_be_reached_and_left_and_every_event_is_used() -> None:
     assert {s for _, s in TABLE.items()} | {State.QUEUED} == set(State)
     assert {k for _, k in TABLE} | {EventKind.CREATED} == set(EventKind)
     assert {s for s, _ in TABLE} == set(State)
-
-
-def test_progress_is_that_of_the_host_furthest_behind() -> None:
-    from tpujob.domain.decide.attempt_end import best_progress
-
-    ahead = report(0, progress=Progress(step=12, metrics={"test_accuracy": 0.5}))
-    behind = report(1, progress=Progress(step=10, loss=0.25))
-    best = best_progress([ahead, behind])
-    assert (best.step, best.loss, best.metrics) == (10, 0.25, {"test_accuracy": 0.5})

@@ -19,11 +19,10 @@ from tests.support.records import (
     respec,
     with_condemned,
 )
-from tpujob.domain import invariants
-from tpujob.domain.actions import CreateSlice, DeleteSlice, Done, StartProgram, StopProgram
-from tpujob.domain.decide.dispatch import decide, follow_up
-from tpujob.domain.lifecycle import apply
-from tpujob.domain.model import Cause, DesiredState, Job, Outcome, SliceRole, State, Verdict
+from tests.unit.domain.decide.test_decide import check
+from tpujob.domain.actions import StartProgram
+from tpujob.domain.decide.dispatch import decide
+from tpujob.domain.model import Cause, DesiredState, Job, Outcome, State, Verdict
 from tpujob.domain.observations import (
     Absent,
     Circuit,
@@ -35,7 +34,6 @@ from tpujob.domain.observations import (
     SliceState,
     Unknown,
 )
-from tpujob.domain.placement import circuits as capacity
 
 AGES = (10.0, 3600.0)
 CONDEMNED: list[dict[str, Any]] = [
@@ -68,41 +66,6 @@ CIRCUITS = [
 ]
 
 
-def safe(job: Job, seen: Observation) -> None:
-    decision = decide(job, seen, NOW)
-    where = (job.state, job.wish, job.slices, seen, decision)
-    after = apply(job, decision.event) if decision.event else job  # raises IllegalEvent
-    if not invariants.of_job(job):
-        assert not invariants.of_job(after), f"{invariants.of_job(after)}: {where}"
-        if decision.event:
-            stored = replace(after, version=job.version + 1)
-            assert not invariants.of_step(job, stored), where
-    assert decision.wake_in >= 0, where
-    match decision.action:
-        case StartProgram():
-            assert after.slice is not None, where
-            assert all(s.stopped for s in job.condemned), f"two programs at once: {where}"
-        case CreateSlice():
-            opens = capacity.retry_at(after.slice, seen.circuits) if after.slice else 0.0
-            assert job.state is not State.QUEUED or opens <= NOW, (
-                f"asks for what is refused: {where}"
-            )
-        case DeleteSlice(name):
-            slice = next(s for s in after.slices if s.name == name)
-            assert slice.delete_reason, where
-            assert slice.role is SliceRole.CONDEMNED or after.state is State.RELEASING, where
-        case StopProgram(name):
-            assert name == "" or name in [s.name for s in after.condemned], where
-        case _:
-            pass
-    if after.state.final:
-        assert not [s for s in after.slices if s.gone_at is None], f"ends with a slice: {where}"
-    if decision.action:
-        done = follow_up(after, decision.action, Done(), NOW)
-        if done:
-            assert not invariants.of_job(apply(after, done)) or invariants.of_job(job), where
-
-
 @pytest.mark.parametrize("state", [s for s in State if not s.final])
 def test_a_condemned_slice_is_stopped_and_given_back_whatever_the_job_does(state: State) -> None:
     reported: Sequence[tuple[HostReport, ...]] = ((), (report(0), report(1)))
@@ -114,7 +77,7 @@ def test_a_condemned_slice_is_stopped_and_given_back_whatever_the_job_does(state
             continue
         job = with_condemned(job_in(state, wish=wish), condemned)
         looks: dict[str, SliceSeen] = {"tj-000001-1": bad_seen, "tj-000001-2": seen}
-        safe(job, Observation(looks, reports, readable_for=100.0))
+        check(job, Observation(looks, reports, readable_for=100.0))
 
 
 SWAPS = {swap: respec(SPEC, recovery={"on_bad_host": swap}) for swap in ("swap", "release")}
@@ -133,7 +96,7 @@ def test_every_end_with_every_verdict_leads_somewhere(state: State) -> None:
         last = report(1, "exited", end["code"], verdict=verdict, physical="b", **given)
         last = replace(last, attempt=len(job.attempts))
         first = replace(report(0, "exited", 76, physical="a"), attempt=len(job.attempts))
-        safe(job, Observation({"tj-000001-1": LOOKS[-1]}, (first, last), readable_for=100.0))
+        check(job, Observation({"tj-000001-1": LOOKS[-1]}, (first, last), readable_for=100.0))
 
 
 def _second(job: Job, cause: Cause) -> Job:
@@ -161,7 +124,7 @@ def test_every_silence_hang_and_outage_leads_somewhere(state: State) -> None:
     ):
         one = replace(report(0, idle=idle, looks=look), age=age)
         other = replace(report(1, phase, idle=idle, looks=look), age=5.0)
-        safe(
+        check(
             job_in(state),
             Observation({"tj-000001-1": seen}, (one, other), readable_for=readable, silent=silent),
         )
@@ -171,7 +134,7 @@ def test_every_silence_hang_and_outage_leads_somewhere(state: State) -> None:
 def test_a_refused_offer_is_not_asked_for(state: State) -> None:
     for wish, circuits, seen, wake in product(DesiredState, CIRCUITS, SLICES, (0.0, NOW + 5)):
         job = replace(job_in(state, wish=wish), wake=wake)
-        safe(job, Observation({"tj-000001-1": seen}, circuits=circuits))
+        check(job, Observation({"tj-000001-1": seen}, circuits=circuits))
 
 
 READY_SLICE = Present(SliceState.READY, ENDPOINTS)

@@ -1,0 +1,126 @@
+"""What this process knows of a job beyond its record. It is lost with the process, and read again from the reports."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tpujob.domain.decide import best_progress
+from tpujob.domain.failures.stall import WATCH_LASTS
+from tpujob.domain.host.report_verifier import VerifiedReports
+from tpujob.domain.model import Job, Progress, State, Unanswered, Watch
+from tpujob.domain.observations import (
+    HostReport,
+    Maintenance,
+    Present,
+    SliceSeen,
+    SliceState,
+    Unknown,
+)
+from tpujob.protocol import Phase
+
+
+@dataclass(slots=True)
+class JobRuntime:
+    """Times are by this process's clock, unless another process has stored them."""
+
+    #: the attempt that `progress` and what follows it are about
+    attempt: int = 0
+    progress: Progress = field(default_factory=Progress)
+    #: when the step was last seen to change
+    moved_at: float | None = None
+    #: the last that could be read, of each host, and when
+    reports: tuple[HostReport, ...] = ()
+    heard_at: float = 0.0
+    #: the first that is announced for a host
+    maintenance: Maintenance | None = None
+    #: of the newest attempt, and whether others write where its hosts report
+    verified: VerifiedReports = field(default_factory=VerifiedReports)
+    disturbed: bool = False
+    #: since when every read of the reports has worked, in this process or in those before it; None: the last failed
+    readable_since: float | None = None
+    #: when reading last worked in this process, and when it last failed
+    read_at: float = 0.0
+    unread_at: float = 0.0
+    #: what is being retried, in one line, since when, and whether that is an observation or an action
+    trouble: str = ""
+    trouble_since: float | None = None
+    looking: bool = False
+    #: when every host took the start of the newest attempt: first, and last from this process
+    launched: float | None = None
+    started: float | None = None
+    #: when silent hosts were last asked over SSH; those that did not answer: since when, and how often they were asked
+    probed_at: float = 0.0
+    dead: dict[int, tuple[float, int]] = field(default_factory=dict[int, tuple[float, int]])
+    #: hosts that answer over SSH, and whose agents have died
+    abandoned: frozenset[int] = frozenset()
+    #: slices that are being deleted, by name
+    leaving: set[str] = field(default_factory=set[str])
+
+    def meet(self, trouble: str, now: float, *, looking: bool) -> None:
+        """Remember the current trouble and since when; empty: it is over. `looking`: it is a trouble with observing."""
+        if trouble:
+            self.trouble_since = self.trouble_since if self.trouble else now
+            self.trouble, self.looking = trouble, looking
+        elif self.looking is looking:
+            self.trouble = ""
+
+    def turn_to(self, job: Job) -> None:
+        """Forget what is known of an attempt that is not the newest any more."""
+        if job.attempt and self.verified.attempt != job.attempt.number:
+            self.verified = VerifiedReports(job.attempt.number)
+            self.dead, self.abandoned = {}, frozenset()
+            self.launched = self.started = None
+
+    def take_over(self, job: Job, now: float) -> None:
+        """The reports could be read: go on from what another process stored, unless this one knows better. After a
+        long pause, ignore this process's own start of that time."""
+        if now - self.read_at > WATCH_LASTS:
+            self.readable_since = None
+        self.read_at = now
+        stored = job.attempt.watch if job.attempt else None
+        if stored is None or now - stored.at > WATCH_LASTS:
+            stored = None
+        elif stored.at > self.probed_at:
+            self.dead = {u.host: (u.since, u.probes) for u in stored.unanswered}
+        if self.readable_since is None:
+            goes_on = stored is not None and stored.at > self.unread_at
+            self.readable_since = stored.since if stored and goes_on else now
+        if self.launched is None and stored is not None:
+            self.launched = stored.launched
+
+    def watch(self, now: float) -> Watch:
+        """Return what the next process is to go on from."""
+        dead = (Unanswered(host, since, n) for host, (since, n) in sorted(self.dead.items()))
+        since = now if self.readable_since is None else self.readable_since
+        return Watch(since, now, tuple(dead), self.launched)
+
+    def note_reports(self, job: Job, reports: tuple[HostReport, ...], now: float) -> None:
+        """Remember what the hosts of the newest attempt have reported, and when its step changed."""
+        if not reports or job.attempt is None:
+            return
+        progress = best_progress(reports)
+        if self.attempt != job.attempt.number:
+            self.moved_at = None
+        elif progress.step != self.progress.step:
+            self.moved_at = now
+        self.progress, self.attempt = progress, job.attempt.number
+        self.reports, self.heard_at = reports, now
+        announced = (r.maintenance for r in reports if r.maintenance)
+        self.maintenance = min(announced, key=lambda one: one.starts, default=None)
+
+    def is_steady(self, job: Job) -> bool:
+        """Return whether the program runs, and no host has reported anything else."""
+        ending = any(r.phase != Phase.RUNNING or r.notice for r in self.reports)
+        return job.state is State.RUNNING and not ending
+
+    def note_look(
+        self, slices: Mapping[str, SliceSeen], reports: Sequence[HostReport] | Unknown, now: float
+    ) -> None:
+        """Remember what could not be observed. A slice seen DELETING counts as such until it is seen otherwise."""
+        unseen = [part.error for part in (*slices.values(), reports) if isinstance(part, Unknown)]
+        self.meet(unseen[0] if unseen else "", now, looking=True)
+        for name, seen in slices.items():
+            if isinstance(seen, Present) and seen.state is SliceState.DELETING:
+                self.leaving.add(name)
+            elif isinstance(seen, Present):
+                self.leaving.discard(name)
+        self.leaving &= slices.keys()

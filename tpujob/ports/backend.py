@@ -1,0 +1,23 @@
+"""All that a backend touches of the world, as one value."""
+
+from dataclasses import dataclass
+
+from tpujob.ports.clock import Clock
+from tpujob.ports.hardware import Hosts, Slices
+from tpujob.ports.people import Reputation, Secrets
+from tpujob.ports.storage import Blobs, Copies
+from tpujob.ports.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Who gets it uses what it needs of it."""
+
+    store: Store
+    slices: Slices
+    hosts: Hosts
+    blobs: Blobs
+    clock: Clock
+    copies: Copies
+    secrets: Secrets
+    reputation: Reputation
