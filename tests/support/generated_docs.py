@@ -22,14 +22,17 @@ Schema = dict[str, Any]
 
 DOCS = Path(__file__).parents[2] / "docs"
 MARKER = "<!-- Written by `make docs`; change nothing below. -->\n"
-#: meanings that the text above the marker of docs/commands.md states once: of arguments, which are left out, ...
+#: meanings that the text above the marker of docs/commands.md states once, or that a name states: left out ...
 COMMON = ("Its id (42 or 000042) or unique name.", "Ids (42 or 000042) or unique names.", "Its id or name.",
-          "Only this job.", "Default: the only ready slice.", "A job file in YAML.", "A folder.",
-          "Such as us-central2-b.", "Name in the context.")  # fmt: skip
-#: ... and of options, which stand in the first line of their command
-SHORT = ("Print JSON.", "Print CSV, in micro-dollars.", "Do not ask.", "Follow the job until it ends.",
-         "Only this host.", "Host number.", "Host number; default: all.", "End it.",
+          "Only this job.", "Default: all jobs.", "Default: the list of jobs.", "Default: the only ready slice.",
+          "A job file in YAML.", "A folder.", "A folder with a packed set.", "Such as us-central2-b.",
+          "Login or e-mail address.", "viewer, submitter or admin.", "As in `tpujob hosts`.", "Name in the context.",
+          "Run a command.", "A line `NAME: ROLE` per member.", "Print JSON.")  # fmt: skip
+#: ... and of options, which stand in the first line of their command, as those do that their name explains
+SHORT = ("Print CSV, in micro-dollars.", "Follow the job until it ends.", "Host number; default: all.",
          "Default: until --off.")  # fmt: skip
+#: words of a help of which the name of the option says as much
+FEW = 4
 WIDTH, INDENT = 100, 28
 
 
@@ -73,7 +76,9 @@ def _command(path: list[str], command: Any, context: Any) -> Iterator[str]:
             text = text.removesuffix("[required]").strip()
             if text not in COMMON and path[0] != "emulator":
                 rows.append((name, text))
-        elif text.removesuffix(" [default: 0]") in SHORT or path[0] == "emulator":
+        elif text in COMMON:
+            continue
+        elif text in SHORT or len(text.split(" [")[0].split()) <= FEW or path[0] == "emulator":
             usage.append(f"[{name.rpartition(', ')[2]}]")
         else:
             rows.append((name, text))

@@ -47,7 +47,7 @@ def reconcile(
     until: Annotated[
         datetime | None,
         typer.Option(
-            metavar="DAY", formats=_DAY, help="End day, UTC; default: 48 hours before the newest row."
+            metavar="DAY", formats=_DAY, help="Compare before this day, UTC; default: 48 hours before the newest row."
         ),
     ] = None,
     tolerance: Annotated[
