@@ -33,7 +33,7 @@ SHORT = ("Print CSV, in micro-dollars.", "Follow the job until it ends.", "Host 
          "Default: until --off.")  # fmt: skip
 #: words of a help of which the name of the option says as much
 FEW = 4
-WIDTH, INDENT = 100, 28
+WIDTH, INDENT, INDENT_OF_KEYS = 120, 28, 46
 
 
 def commands_page() -> str:
@@ -88,8 +88,12 @@ def _command(path: list[str], command: Any, context: Any) -> Iterator[str]:
         yield from _wrapped(f"    {name}  ".ljust(INDENT), text, INDENT)
 
 
-def _wrapped(first: str, text: str, indent: int) -> list[str]:
-    return textwrap.wrap(
+def _wrapped(first: str, text: str, indent: int) -> Iterator[str]:
+    """Yield the text behind `first`, or below it if that is too long, in lines that begin at the column `indent`."""
+    if len(first) > indent:
+        yield first.rstrip()
+        first = " " * indent
+    yield from textwrap.wrap(
         " ".join(text.split()),
         WIDTH,
         initial_indent=first,
@@ -98,15 +102,8 @@ def _wrapped(first: str, text: str, indent: int) -> list[str]:
     )
 
 
-def _escaped(text: str) -> str:
-    """Return the text with `<` as Markdown wants it outside backticks."""
-    parts = text.split("`")
-    parts[::2] = [part.replace("<", "&lt;").replace("*", "\\*") for part in parts[::2]]
-    return "`".join(parts)
-
-
 def job_file_page() -> str:
-    """Return a table of the keys of the job file, and one for each part that has keys of its own."""
+    """Return the keys of the job file, and those of each part that has keys of its own."""
     schema = jobspec.schema()
     lines = ["", "## Keys", "", *_keys(schema, schema)]
     for path, part in _parts(schema, "", schema):
@@ -133,21 +130,21 @@ def _part_of(value: Schema, schema: Schema) -> Schema | None:
 
 
 def _keys(part: Schema, schema: Schema) -> Iterator[str]:
-    yield "| Key | Type | Meaning |"
-    yield "|---|---|---|"
     required = part.get("required", [])
+    yield "```"
     for key, value in part["properties"].items():
         default = ["required"] if key in required else _default(value)
         meaning = value.get("description") or (_part_of(value, schema) or {}).get("description", "")
-        cells = f"`{key}`", ", ".join([_type(value), *default]), _escaped(meaning)
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        first = f"{key:20} {', '.join([_type(value), *default])}".ljust(INDENT_OF_KEYS - 2) + "  "
+        yield from _wrapped(first, meaning, INDENT_OF_KEYS)
+    yield "```"
 
 
 def _default(value: Schema) -> list[str]:
     default = value.get("default")
     if default is None or isinstance(default, (list, dict)) or default == "":
         return []
-    return [f"default `{str(default).lower() if isinstance(default, bool) else default}`"]
+    return [f"default {str(default).lower() if isinstance(default, bool) else default}"]
 
 
 def _type(value: Schema) -> str:
@@ -156,7 +153,7 @@ def _type(value: Schema) -> str:
         words = dict.fromkeys(_type(choice) for choice in choices if choice.get("type") != "null")
         return " or ".join(words)
     if 1 < len(value.get("enum", [])) < 8:
-        return " or ".join(f"`{choice}`" for choice in value["enum"])
+        return "|".join(value["enum"])
     if "[0-9]{1,9}d" in value.get("pattern", ""):
         return "time"
     kinds = {"array": "list", "boolean": "boolean", "integer": "integer", "number": "number"}
