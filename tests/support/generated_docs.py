@@ -32,7 +32,7 @@ COMMON = ("Its id (42 or 000042) or unique name.", "Ids (42 or 000042) or unique
 SHORT = ("Print CSV, in micro-dollars.", "Follow the job until it ends.", "Host number; default: all.",
          "Default: until --off.")  # fmt: skip
 #: words of a help of which the name of the option says as much
-FEW = 5
+FEW = 6
 WIDTH, INDENT, INDENT_OF_KEYS = 120, 28, 46
 
 
