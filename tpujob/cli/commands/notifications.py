@@ -71,7 +71,7 @@ def secret(
 ) -> None:
     """Store a URL, signing key or password of a channel.
 
-    The command prompts for the value, or reads standard input: tpujob notifications secret NAME < FILE"""
+    The value is prompted for, or read from standard input."""
     secrets.checked_name(name)
     value = value_of(name, from_env=from_env)
     say_where()

@@ -40,7 +40,7 @@ def set_secret(
 ) -> None:
     """Set a secret, or replace its value.
 
-    The command prompts for the value, or reads standard input: tpujob secret set NAME < FILE"""
+    The value is prompted for, or read from standard input."""
     secrets.checked_name(name)
     value = value_of(name, from_env=from_env)
     say_where()

@@ -123,7 +123,7 @@ def max_run(
 ) -> None:
     """Suspend slices some time after they became ready.
 
-    It affects slices that become ready from now on."""
+    For slices that become ready from now on."""
     given.client().do("max-run", for_s=lasts)
     say(
         f"slices are suspended {lasts:g} s after they are ready"

@@ -11,9 +11,7 @@ from tpujob.emulator.faults import USUAL_HOST_FAULT
 
 
 def preempt(target: Target = "", notice: Annotated[float, lasting("Default: 30s.")] = 30.0) -> None:
-    """Preempt a slice.
-
-    SIGTERM now; the hosts are gone after the notice."""
+    """Preempt a slice, with a notice."""
     slice = given.do("preempt", target, notice_s=notice)
     say(f"{slice} is being preempted: its hosts are gone in {notice:g} s")
 
@@ -91,9 +89,7 @@ def cut(
     host: AnyHost = None,
     off: Off = False,
 ) -> None:
-    """Cut hosts off from each other.
-
-    As by a firewall; SSH and the bucket still work."""
+    """Cut hosts off from each other, as by a firewall."""
     given.client().do("cut", target=given.slice_or_id(target), host=host, off=off)
     where = f"{target}: " if target else ""
     how = "reaches the others again" if off else "is cut off from the others"
@@ -101,17 +97,13 @@ def cut(
 
 
 def oom(target: Target = "", host: OneHost = 0) -> None:
-    """Let a host run out of memory.
-
-    The biggest process of the program is killed."""
+    """Let a host run out of memory."""
     slice = given.do("oom", target, host=host)
     say(f"{slice}: host {host} is out of memory; its biggest process is killed")
 
 
 def delete(target: Target = "") -> None:
-    """Delete a slice behind tpujob's back.
-
-    As a person in the console."""
+    """Delete a slice, as a person in the console may do."""
     say(f"{given.do('delete', target)} is being deleted")
 
 
@@ -136,7 +128,7 @@ def break_host(
 ) -> None:
     """Make a physical host bad.
 
-    It affects programs that start there from now on."""
+    For programs that start there from now on."""
     given.client().do("break-host", physical=physical, fault=fault, mend=mend)
     say(f"{physical} is {'good again' if mend else 'bad'}")
 
