@@ -4,6 +4,7 @@ The text above the marker of a page is written by hand, all below it comes from 
 """
 
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,9 +22,18 @@ Schema = dict[str, Any]
 
 DOCS = ROOT / "docs"
 MARKER = "<!-- Written by `make docs`; change nothing below. -->\n"
-#: stated once above the marker of docs/commands.md
+#: meanings that the text above the marker of docs/commands.md states once, or that a name states: left out ...
 COMMON = ("Its id (42 or 000042) or unique name.", "Ids (42 or 000042) or unique names.", "Its id or name.",
-          "Default: the only ready slice.")  # fmt: skip
+          "Only this job.", "Default: all jobs.", "Default: the list of jobs.", "Default: the only ready slice.",
+          "A job file in YAML.", "A folder.", "A folder with a packed set.", "Such as us-central2-b.",
+          "Login or e-mail address.", "viewer, submitter or admin.", "As in `tpujob hosts`.", "Name in the context.",
+          "Run a command.", "A line `NAME: ROLE` per member.", "Print JSON.")  # fmt: skip
+#: ... and of options, which stand in the first line of their command, as those do that their name explains
+SHORT = ("Print CSV, in micro-dollars.", "Follow the job until it ends.", "Host number; default: all.",
+         "Default: until --off.")  # fmt: skip
+#: words of a help of which the name of the option says as much
+FEW = 6
+WIDTH, INDENT, INDENT_OF_KEYS = 120, 28, 46
 
 
 def commands_page() -> str:
@@ -32,10 +42,11 @@ def commands_page() -> str:
     context = main.make_context("tpujob", [], resilient_parsing=True)
     lines: list[str] = []
     for heading, names in GROUPS.items():
-        lines += ["", f"## {heading}"]
+        lines += ["", f"## {heading}", "", "```"]
         for name in names:
-            for path, command, own in _leaves(main.commands[name], ["tpujob", name], context):
-                lines += ["", *_command(path, command, own)]
+            for path, command, own in _leaves(main.commands[name], [name], context):
+                lines += _command(path, command, own)
+        lines += ["```"]
     return "\n".join(lines) + "\n"
 
 
@@ -53,46 +64,50 @@ def _leaves(command: Any, path: list[str], parent: Any) -> Iterator[tuple[list[s
 
 
 def _command(path: list[str], command: Any, context: Any) -> Iterator[str]:
-    rows: list[str] = []
-    usage, takes_json = [*path], False
+    """Yield the first line, the help and the options; of the emulator the names of the options alone."""
+    usage, rows = [*path], list[tuple[str, str]]()
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
         if record is None or record[0].endswith("--help"):
             continue
         name, text = record[0], " ".join(LOWEST.sub("", record[1]).replace("[]", "").split())
         if isinstance(parameter, TyperArgument):
-            if not parameter.required and not name.startswith("["):
-                name = f"[{name}]"
-            usage.append(name)
+            usage.append(name if parameter.required or name.startswith("[") else f"[{name}]")
             text = text.removesuffix("[required]").strip()
-            if text in COMMON:
-                continue
-        if name == "--json":
-            takes_json = True
+            if text not in COMMON and path[0] != "emulator":
+                rows.append((name, text))
+        elif text in COMMON:
+            continue
+        elif text in SHORT or len(text.split(" [")[0].split()) <= FEW or path[0] == "emulator":
+            usage.append(f"[{name.rpartition(', ')[2]}]")
         else:
-            rows.append(f"- `{name}`: {_escaped(text)}")
-    yield f"### {' '.join(usage)}"
-    yield ""
-    yield " ".join(_escaped(command.help or "").split()) + (" (`--json`)" if takes_json else "")
-    if rows:
-        yield ""
-        yield from rows
+            rows.append((name, text))
+    yield from textwrap.wrap(" ".join(usage), WIDTH, subsequent_indent="    ")
+    yield from _wrapped("  ", command.help or "", 2)
+    for name, text in rows:
+        yield from _wrapped(f"    {name}  ".ljust(INDENT), text, INDENT)
 
 
-def _escaped(text: str) -> str:
-    """Return the text with `<` as Markdown wants it outside backticks."""
-    parts = text.split("`")
-    parts[::2] = [part.replace("<", "&lt;").replace("*", "\\*") for part in parts[::2]]
-    return "`".join(parts)
+def _wrapped(first: str, text: str, indent: int) -> Iterator[str]:
+    """Yield the text behind `first`, or below it if that is too long, in lines that begin at the column `indent`."""
+    if len(first) > indent:
+        yield first.rstrip()
+        first = " " * indent
+    yield from textwrap.wrap(
+        " ".join(text.split()),
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=" " * indent,
+        break_on_hyphens=False,
+    )
 
 
 def job_file_page() -> str:
-    """Return a table of the keys of the job file, and one for each part that has keys of its own."""
+    """Return the keys of the job file, and those of each part that has keys of its own."""
     schema = jobspec.schema()
     lines = ["", "## Keys", "", *_keys(schema, schema)]
     for path, part in _parts(schema, "", schema):
-        about = [part["description"], ""] if "description" in part else []
-        lines += ["", f"## {path}", "", *about, *_keys(part, schema)]
+        lines += ["", f"## {path}", "", *_keys(part, schema)]
     return "\n".join(lines) + "\n"
 
 
@@ -115,21 +130,21 @@ def _part_of(value: Schema, schema: Schema) -> Schema | None:
 
 
 def _keys(part: Schema, schema: Schema) -> Iterator[str]:
-    yield "| Key | Type | Default | Meaning |"
-    yield "|---|---|---|---|"
     required = part.get("required", [])
+    yield "```"
     for key, value in part["properties"].items():
-        default = "required" if key in required else _default(value)
+        default = ["required"] if key in required else _default(value)
         meaning = value.get("description") or (_part_of(value, schema) or {}).get("description", "")
-        cells = f"`{key}`", _type(value), default, _escaped(meaning)
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        first = f"{key:20} {', '.join([_type(value), *default])}".ljust(INDENT_OF_KEYS - 2) + "  "
+        yield from _wrapped(first, meaning, INDENT_OF_KEYS)
+    yield "```"
 
 
-def _default(value: Schema) -> str:
+def _default(value: Schema) -> list[str]:
     default = value.get("default")
     if default is None or isinstance(default, (list, dict)) or default == "":
-        return ""
-    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+        return []
+    return [f"default {str(default).lower() if isinstance(default, bool) else default}"]
 
 
 def _type(value: Schema) -> str:
@@ -138,7 +153,7 @@ def _type(value: Schema) -> str:
         words = dict.fromkeys(_type(choice) for choice in choices if choice.get("type") != "null")
         return " or ".join(words)
     if 1 < len(value.get("enum", [])) < 8:
-        return ", ".join(f"`{choice}`" for choice in value["enum"])
+        return "|".join(value["enum"])
     if "[0-9]{1,9}d" in value.get("pattern", ""):
         return "time"
     kinds = {"array": "list", "boolean": "boolean", "integer": "integer", "number": "number"}

@@ -46,6 +46,6 @@ JobRefs = Annotated[
         autocompletion=complete_job,
     ),
 ]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Follow the job until it ends.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -85,7 +85,7 @@ def elsewhere(
 def test_the_commands_of_the_page_print_what_it_shows(
     elsewhere: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert len(steps()) >= 12
+    assert len(steps()) >= 10
     for command, shown in steps():
         for ours, there in elsewhere.items():
             command = command.replace(ours, there)

@@ -1,9 +1,10 @@
-"""The workload that `docs/workloads.md` shows: three files and a YAML, no edit of the frame. Its dropout and its
+"""The workload of `configs/own-workload`, to which `docs/workloads.md` leads: no edit of the frame. Its dropout and its
 running mean go on bit for bit after it was killed."""
 
 from __future__ import annotations
 
 import re
+import shutil
 import signal
 from pathlib import Path
 
@@ -14,16 +15,15 @@ from tests.support.warm import Warm
 from tests.support.workload_rig import Host, Job
 from tpujob.domain.spec import jobspec
 
+SPIRALS = ROOT / "configs" / "own-workload" / "spirals"
 FLAGS = ("--steps=300", "--lr=1e-2", "--batch=64", "--checkpoint-every=50", "--log-every=1000")
 
 
-def _shown() -> dict[str, str]:
-    """The files of the section, by their path."""
+def _spec_shown() -> str:
+    """The job file of the section."""
     page = (ROOT / "docs" / "workloads.md").read_text(encoding="utf-8")
-    section = page[page.index("## A workload of your own") :]
-    section = section[: section.index("\n## ", 5)]
-    files = re.findall(r"`(spirals[/.]\S*?)`[^`]*?```\w+\n(.*?)```", section, re.S)
-    return {f"{'workloads' if '/' in name else 'configs'}/{name}": text for name, text in files}
+    [text] = re.findall(r"`spirals\.yaml`:\n\n```yaml\n(.*?)```", page, re.S)
+    return text
 
 
 @pytest.fixture
@@ -33,27 +33,23 @@ def spirals(tmp_path: Path, cache: Path, warm: Warm | None) -> Job:
     package.mkdir(parents=True)
     for bundled in (ROOT / "workloads").iterdir():
         (package / bundled.name).symlink_to(bundled)
-    for name, text in _shown().items():
-        path = tmp_path / "code" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+    shutil.copytree(SPIRALS, package / "spirals")
     job = Job(tmp_path, cache, warm, PYTHONPATH=str(tmp_path / "code"))
     job.module = "workloads.spirals"
     return job
 
 
-def test_a_workload_takes_three_files_and_a_job_file() -> None:
-    files = _shown()
-    assert sorted(files) == [
-        "configs/spirals.yaml",
-        "workloads/spirals/__init__.py",
-        "workloads/spirals/__main__.py",
-        "workloads/spirals/model.py",
-    ]
-    spec = jobspec.load(files["configs/spirals.yaml"], "spirals.yaml")
+def test_the_job_file_of_the_page_starts_it() -> None:
+    assert {file.name for file in SPIRALS.glob("*.py")} == {
+        "__init__.py",
+        "__main__.py",
+        "model.py",
+    }
+    spec = jobspec.load(_spec_shown(), "spirals.yaml")
     assert spec.run.command == "python3 -m workloads.spirals --steps=400 --lr=1e-2"
 
 
+@pytest.mark.slow
 def test_it_learns_and_its_dropout_and_running_mean_go_on_bit_for_bit(
     spirals: Job, tmp_path: Path
 ) -> None:

@@ -169,7 +169,7 @@ def test_the_commands_of_the_page_print_what_it_shows(
     """Forecasts are the same each time, so they can be shown."""
     monkeypatch.chdir(ROOT)
     blocks = re.findall(r"```console\n\$ tpujob (.*?)\n(.*?)```", PAGE, re.S)
-    assert len(blocks) == 4
+    assert len(blocks) == 3
     for command, shown in blocks:
         assert shown.rstrip() in tpujob(*shlex.split(command)).out
 

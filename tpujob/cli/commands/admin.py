@@ -36,7 +36,7 @@ Machine = Annotated[
     str,
     typer.Argument(
         metavar="NAME",
-        help="As `tpujob hosts` and `tpujob show JOB` show it.",
+        help="As in `tpujob hosts`.",
         autocompletion=complete_host,
     ),
 ]
@@ -53,12 +53,12 @@ def show_hosts(context: typer.Context, as_json: Json = False) -> None:
 @hosts.command()
 def pin(
     name: Machine,
-    good: Annotated[bool, typer.Option("--good", help="Always let programs run on it.")] = False,
-    bad: Annotated[bool, typer.Option("--bad", help="Never let programs run on it.")] = False,
-    off: Annotated[bool, typer.Option("--off", help="Let its score decide again.")] = False,
+    good: Annotated[bool, typer.Option("--good", help="Always use it.")] = False,
+    bad: Annotated[bool, typer.Option("--bad", help="Never use it.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Remove the mark.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Call a machine good or bad, whatever its score."""
+    """Mark a machine good or bad, whatever its score."""
     if good + bad + off != 1:
         raise BadRequest(
             "give exactly one of --good, --bad and --off", hint=f"tpujob hosts pin {name} --bad"
@@ -103,14 +103,12 @@ def leaks(as_json: Json = False) -> int:
 
 
 def sweep(
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be deleted.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print only.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Delete what no job claims.
+    """Delete slices, requests and keys that no job claims.
 
-    Slices and requests in every zone of the context, and keys of slices that are gone."""
+    In all zones of the context."""
     say_where()
     swept = connect().sweep(dry_run=dry_run)
     say_page(swept, swept_page, as_json, dry_run=dry_run)
@@ -259,15 +257,13 @@ def fsck_lines(found: Sequence[BrokenView]) -> str:
 # Members -------------------------------------------------------------------------------------------------------------
 
 
-members = typer.Typer(
-    invoke_without_command=True, help="Show who may use this backend; give and take roles."
-)
+members = typer.Typer(invoke_without_command=True, help="Show members and roles.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A login or an e-mail address.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Login or e-mail address.")]
 
 
 def whoami(as_json: Json = False) -> int:
-    """Say who you are to the backend, and what role you have."""
+    """Print your identity and role."""
     found = connect().whoami()
     if as_json:
         say_json(found)
@@ -278,7 +274,7 @@ def whoami(as_json: Json = False) -> int:
 
 @members.callback()
 def show_members(context: typer.Context, as_json: Json = False) -> None:
-    """Show who may use this backend; give and take roles."""
+    """Show members and roles."""
     if context.invoked_subcommand:
         return
     say_page(list(connect().members()), members_table, as_json)
@@ -306,9 +302,9 @@ def remove(name: Name) -> None:
 
 @members.command()
 def apply(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A line `NAME: ROLE` for each.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A line `NAME: ROLE` per member.")],
 ) -> None:
-    """Make the list what a file says, and nothing else."""
+    """Replace the list by that of a file."""
     from tpujob.config.members import read
     from tpujob.domain.members import differences
 

@@ -26,7 +26,7 @@ PATIENCE = 60.0
 def create(
     region: Annotated[
         str,
-        typer.Option(metavar="REGION", help="Region; default: that of the context's first zone."),
+        typer.Option(metavar="REGION", help="Default: that of the first zone."),
     ] = "",
     name: Annotated[
         str,
@@ -36,13 +36,9 @@ def create(
     ] = "",
     log_days: Annotated[
         int,
-        typer.Option(
-            min=0, metavar="DAYS", help="Remove logs of jobs after this many days; 0: never."
-        ),
+        typer.Option(min=0, metavar="DAYS", help="Days until logs are removed; 0: never."),
     ] = 90,
-    adopt: Annotated[
-        bool, typer.Option("--adopt", help="Also set up a bucket that tpujob did not make.")
-    ] = False,
+    adopt: Annotated[bool, typer.Option("--adopt", help="Set up an existing bucket.")] = False,
     as_json: Json = False,
 ) -> int:
     """Make a bucket in a region of the context, set up for checkpoints. Safe to repeat."""

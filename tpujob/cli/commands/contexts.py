@@ -25,29 +25,26 @@ def use(
     ] = "",
     name: Annotated[
         str,
-        typer.Option(metavar="NAME", help="Name for a deployed backend; default: after its host."),
+        typer.Option(metavar="NAME", help="Name of the context; default: after the host."),
     ] = "",
-    client_id: Annotated[
-        str, typer.Option(metavar="ID", help="The lab's OAuth client, to sign in with.")
-    ] = "",
-    client_secret: Annotated[
-        str, typer.Option(metavar="TEXT", help="Of that client; no secret for a desktop client.")
-    ] = "",
+    client_id: Annotated[str, typer.Option(metavar="ID", help="OAuth client for sign-in.")] = "",
+    client_secret: Annotated[str, typer.Option(metavar="TEXT", help="Secret of that client.")] = "",
     account: Annotated[
         str,
         typer.Option(
             metavar="[machine|EMAIL]",
-            help="For programs: this machine's service account, or one that it may act as.",
+            help="Service account of this machine, or one to impersonate.",
         ),
     ] = "",
     door: Annotated[
-        str, typer.Option(metavar="[iam|iap|public]", help="What stands in front of the backend.")
+        str,
+        typer.Option(metavar="[iam|iap|public]", help="Access control in front of the backend."),
     ] = "",
     as_json: Json = False,
 ) -> int:
     """Choose where jobs run: here, a context, a shared backend.
 
-    URL: that of a deployed backend. PATH: the socket of `tpujob serve` on this machine."""
+    URL: a deployed backend. PATH: the socket of `tpujob serve`."""
     from tpujob.config import context, settings
 
     now = settings.load()
@@ -154,58 +151,48 @@ def _meet(chosen: Settings) -> None:
 
 
 def init(
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="Name of the context; default: after the project.")
-    ] = "",
-    project: Annotated[
-        str, typer.Option(metavar="ID", help="Id of the project; default: that of gcloud.")
-    ] = "",
+    name: Annotated[str, typer.Option(metavar="NAME", help="Default: after the project.")] = "",
+    project: Annotated[str, typer.Option(metavar="ID", help="Default: that of gcloud.")] = "",
     zone: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="ZONE", help="A zone with TPUs; repeat it for more, the preferred first."
-        ),
+        typer.Option(metavar="ZONE", help="Zone with TPUs; repeatable, preferred first."),
     ] = None,
     bucket: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[REGION=]gs://NAME",
-            help="A bucket of yours; default REGION: that of the first zone. Repeat it for more.",
+            help="Bucket; default REGION: that of the first zone; repeatable.",
         ),
     ] = None,
     network: Annotated[
         str,
-        typer.Option(
-            metavar="NAME", help="Network of the slices; default: the project's default network."
-        ),
+        typer.Option(metavar="NAME", help="Default: the project's default network."),
     ] = "",
-    subnetwork: Annotated[str, typer.Option(metavar="NAME", help="Subnetwork of the slices.")] = "",
+    subnetwork: Annotated[str, typer.Option(metavar="NAME", help="Subnetwork of slices.")] = "",
     service_account: Annotated[
-        str, typer.Option(metavar="EMAIL", help="Service account that programs run as.")
+        str, typer.Option(metavar="EMAIL", help="Service account of programs.")
     ] = "",
     ssh: Annotated[
         str,
         typer.Option(
             metavar="[external|internal|iap]",
-            help="How hosts are reached; default: internal within Google Cloud, else iap.",
+            help="SSH to hosts; default: internal within Google Cloud, else iap.",
         ),
     ] = "",
     store: Annotated[
         str,
         typer.Option(
             metavar="[sqlite|firestore]",
-            help="Where jobs are stored: on this machine, or in Firestore.",
+            help="Store of jobs.",
         ),
     ] = "sqlite",
     grant: Annotated[
         list[str] | None,
-        typer.Option(metavar="TYPE:ZONE:PRICING:CHIPS", help="Chips that are free of charge."),
+        typer.Option(metavar="TYPE:ZONE:PRICING:CHIPS", help="Free chips."),
     ] = None,
     grant_file: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="An e-mail of the TPU Research Cloud; - reads standard input."
-        ),
+        typer.Option(metavar="FILE", help="E-mail of the TPU Research Cloud; -: standard input."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a context.")] = False,
     as_json: Json = False,

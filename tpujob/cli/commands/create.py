@@ -35,15 +35,13 @@ def create(
         bool,
         typer.Option(
             "--check",
-            help="Compile the program for its slices, here and without a TPU; submit nothing.",
+            help="Compile the program without a TPU; submit nothing.",
         ),
     ] = False,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Follow the job until it ends.")
     ] = False,
-    name: Annotated[
-        str, typer.Option(metavar="NAME", help="Instead of the name in the file.")
-    ] = "",
+    name: Annotated[str, typer.Option(metavar="NAME", help="Override the name in the file.")] = "",
     allow_cross_region: Annotated[
         bool,
         typer.Option(
@@ -56,7 +54,7 @@ def create(
         typer.Option("--allow-keys", help="Ship files of `code` that look like keys."),
     ] = False,
     key: Annotated[
-        str, typer.Option(metavar="KEY", help="A repeat with the same key makes no second job.")
+        str, typer.Option(metavar="KEY", help="Idempotency key: a repeat creates no second job.")
     ] = "",
     as_json: Json = False,
 ) -> int:

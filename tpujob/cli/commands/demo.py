@@ -26,11 +26,9 @@ EARLY, LATE = 0.25, 0.6  #: fractions of all steps between which the slice is pr
 
 def demo(
     preempt: Annotated[
-        bool, typer.Option("--preempt/--no-preempt", help="Take the slice away in mid-training.")
+        bool, typer.Option("--preempt/--no-preempt", help="Preempt the slice during training.")
     ] = True,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the local stack running afterwards.")
-    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the local stack running.")] = False,
 ) -> int:
     """Run a training job on the local stack, through a preemption."""
     _only_local()

@@ -35,7 +35,7 @@ def doctor(as_json: Json = False) -> int:
 
 def quota(
     everywhere: Annotated[
-        bool, typer.Option("--all", help="In every zone, not only those of the context.")
+        bool, typer.Option("--all", help="All zones, not only those of the context.")
     ] = False,
     as_json: Json = False,
 ) -> None:

@@ -24,39 +24,39 @@ if TYPE_CHECKING:
 
 
 def _only(name: str, metavar: str, text: str) -> typer.models.OptionInfo:
-    return typer.Option(f"--{name}", metavar=metavar, show_default=False, help=f"Only {text}.")
+    return typer.Option(f"--{name}", metavar=metavar, show_default=False, help=f"Filter by {text}.")
 
 
-_States = Annotated[list[str] | None, _only("state", "STATE", "in this state, or several")]
-_Causes = Annotated[list[str] | None, _only("cause", "CAUSE", "that met this, such as OOM_HBM")]
-_Types = Annotated[list[str] | None, _only("type", "TYPE", "on this hardware")]
-_Zones = Annotated[list[str] | None, _only("zone", "ZONE", "in this zone")]
+_States = Annotated[list[str] | None, _only("state", "STATE", "state; repeatable")]
+_Causes = Annotated[list[str] | None, _only("cause", "CAUSE", "cause, such as OOM_HBM")]
+_Types = Annotated[list[str] | None, _only("type", "TYPE", "TPU type")]
+_Zones = Annotated[list[str] | None, _only("zone", "ZONE", "zone")]
 
 
 def list_jobs(
     all_jobs: Annotated[
-        bool, typer.Option("--all", "-a", help="Also those that ended more than a day ago.")
+        bool, typer.Option("--all", "-a", help="Include jobs that ended earlier.")
     ] = False,
-    user: Annotated[str, typer.Option(metavar="NAME", help="Only this user's.")] = "",
-    mine: Annotated[bool, typer.Option("--mine", "-m", help="Only your own.")] = False,
+    user: Annotated[str, typer.Option(metavar="NAME", help="Filter by user.")] = "",
+    mine: Annotated[bool, typer.Option("--mine", "-m", help="Only your jobs.")] = False,
     state: _States = None,
     cause: _Causes = None,
     type_: _Types = None,
     zone: _Zones = None,
     text: Annotated[
-        str, typer.Option(metavar="TEXT", help="Only with this in id, name or user.")
+        str, typer.Option(metavar="TEXT", help="Filter by text in id, name or user.")
     ] = "",
     order: Annotated[
-        str, typer.Option(metavar="COLUMN", help="By this, such as step, left or spent.")
+        str, typer.Option(metavar="COLUMN", help="Sort by a column, such as step or spent.")
     ] = "",
     reverse: Annotated[bool, typer.Option("--reverse", "-r", help="Reverse the order.")] = False,
     limit: Annotated[
-        int, typer.Option(min=0, metavar="N", show_default=False, help="At most so many.")
+        int, typer.Option(min=0, metavar="N", show_default=False, help="Maximum number.")
     ] = 0,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it, live.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Update live.")] = False,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write them as a page that needs no server."),
+        typer.Option("--html", metavar="FILE", help="Write a static HTML page."),
     ] = None,
     as_json: Json = False,
 ) -> int:
@@ -106,9 +106,7 @@ def _write_page(file: Path, asked: ListAsked, *, watch: bool, as_json: bool) -> 
 
 def show(
     job: JobRef,
-    plot: Annotated[
-        bool, typer.Option("--plot", help="Also how loss and speed went, step by step.")
-    ] = False,
+    plot: Annotated[bool, typer.Option("--plot", help="Plot loss and speed.")] = False,
     as_json: Json = False,
 ) -> int:
     """Show everything about a job, and what happens next."""
@@ -122,7 +120,7 @@ def show(
 
 
 def why(job: JobRef, as_json: Json = False) -> int:
-    """Say why a job is in its state, and what happens next."""
+    """Explain a job's state, and what happens next."""
     from tpujob.cli.render.job_page import why_page
 
     return _one_page(job, as_json, why_page)
@@ -143,9 +141,7 @@ def wait(
     job: JobRef,
     timeout: Annotated[
         str,
-        typer.Option(
-            metavar="TIME", show_default=False, help="Stop waiting after this time, such as 15m."
-        ),
+        typer.Option(metavar="TIME", show_default=False, help="Maximum wait, such as 15m."),
     ] = "",
     as_json: Json = False,
 ) -> int:
@@ -191,7 +187,7 @@ def _next_look(retrying: RetryingClient, job_id: str, deadline: float | None) ->
 
 def cancel(
     jobs: JobRefs,
-    release: Annotated[bool, typer.Option("--release", help="Give the slice back too.")] = False,
+    release: Annotated[bool, typer.Option("--release", help="Release the slice too.")] = False,
     as_json: Json = False,
 ) -> int:
     """Stop a job's program; keep its slice for a while, for a resume."""
@@ -206,7 +202,7 @@ def resume(
         typer.Option(
             metavar="USD",
             show_default=False,
-            help="What it may cost in all from now on, in US dollars; also of a job that runs.",
+            help="New total budget in US dollars, also of a running job.",
         ),
     ] = None,
     as_json: Json = False,
@@ -305,11 +301,9 @@ def ssh(
     job: JobRef,
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- COMMAND...]", help="Run this instead of a shell."),
+        typer.Argument(metavar="[-- COMMAND...]", help="Run a command."),
     ] = None,
-    host: Annotated[
-        int, typer.Option("--host", min=0, metavar="K", help="Its number in the job.")
-    ] = 0,
+    host: Annotated[int, typer.Option("--host", min=0, metavar="K", help="Host number.")] = 0,
 ) -> int:
     """Open a shell on a host of a job, or run a command there."""
     backend = connect()

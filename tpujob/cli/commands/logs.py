@@ -61,42 +61,36 @@ def logs(
     job: JobRef,
     follow: Follow = False,
     host: Annotated[
-        int | None, typer.Option("--host", min=0, metavar="K", help="Only host K.")
+        int | None, typer.Option("--host", min=0, metavar="K", help="Only this host.")
     ] = None,
     attempt: Annotated[
         int | None,
-        typer.Option("--attempt", min=1, metavar="N", help="Only attempt N; default: the newest."),
+        typer.Option("--attempt", min=1, metavar="N", help="Attempt; default: the newest."),
     ] = None,
     tail: Annotated[
-        int | None, typer.Option("--tail", "-n", min=0, metavar="N", help="Only the last N lines.")
+        int | None, typer.Option("--tail", "-n", min=0, metavar="N", help="Last N lines.")
     ] = None,
     grep: Annotated[
-        str, typer.Option("--grep", metavar="TEXT", help="Only lines with this text, numbered.")
+        str, typer.Option("--grep", metavar="TEXT", help="Lines with TEXT, numbered.")
     ] = "",
     regexp: Annotated[
-        bool, typer.Option("--regexp", "-E", help="TEXT is a pattern, as in Python's `re`.")
+        bool, typer.Option("--regexp", "-E", help="TEXT is a Python regular expression.")
     ] = False,
-    ignore_case: Annotated[
-        bool, typer.Option("--ignore-case", "-i", help="Small letters are capital ones, too.")
-    ] = False,
-    count: Annotated[
-        bool, typer.Option("--count", "-c", help="Only how many lines have it.")
-    ] = False,
+    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Ignore case.")] = False,
+    count: Annotated[bool, typer.Option("--count", "-c", help="Count matching lines.")] = False,
     line: Annotated[
         int | None,
-        typer.Option("--line", min=1, metavar="N", help="Line N of host K, else of host 0."),
+        typer.Option("--line", min=1, metavar="N", help="Line N of host K; default: host 0."),
     ] = None,
     traceback: Annotated[
         int | None,
-        typer.Option("--traceback", metavar="N", help="The N-th traceback; -1: the last."),
+        typer.Option("--traceback", metavar="N", help="N-th traceback; -1: the last."),
     ] = None,
     around: Annotated[
         int,
-        typer.Option("--around", min=0, metavar="N", help="Lines around --line, --traceback."),
+        typer.Option("--around", min=0, metavar="N", help="Context of --line and --traceback."),
     ] = AROUND,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="As it was written, with its escape sequences.")
-    ] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Keep escape sequences.")] = False,
     as_json: Json = False,
 ) -> int:
     """Print a job's output, all hosts merged."""

@@ -40,10 +40,10 @@ def show_channels(context: typer.Context, as_json: Json = False) -> None:
 @app.command(name="list")
 def list_deliveries(
     channel: Annotated[
-        str, typer.Option("--channel", metavar="NAME", help="Of this channel alone.")
+        str, typer.Option("--channel", metavar="NAME", help="Filter by channel.")
     ] = "",
     limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, max=1000, help="How many.")
+        int, typer.Option("--limit", "-n", metavar="N", min=1, max=1000, help="Number of messages.")
     ] = 20,
     as_json: Json = False,
 ) -> None:
@@ -54,10 +54,10 @@ def list_deliveries(
 
 @app.command(name="test")
 def send_test(
-    channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="Its name in the context.")],
+    channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="Name in the context.")],
     as_json: Json = False,
 ) -> None:
-    """Send a message that says it is a test, now."""
+    """Send a test message now."""
     found = connect().test_channel(channel)
     say_json(found) if as_json else say(describe_test(found))
     if found["state"] != "sent":
@@ -66,12 +66,12 @@ def send_test(
 
 @app.command()
 def secret(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name in the context.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name in the context.")],
     from_env: FromEnv = False,
 ) -> None:
-    """Store what a channel needs: a URL, a signing key or a password.
+    """Store a URL, signing key or password of a channel.
 
-    The command prompts for the value, or reads standard input: tpujob notifications secret NAME < FILE"""
+    The value is prompted for, or read from standard input."""
     secrets.checked_name(name)
     value = value_of(name, from_env=from_env)
     say_where()

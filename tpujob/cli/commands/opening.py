@@ -20,23 +20,19 @@ if TYPE_CHECKING:
 
 
 def open_page(
-    job: Annotated[
-        str, typer.Argument(metavar="[JOB]", help="Its page; left out: the list of jobs.")
-    ] = "",
-    print_only: Annotated[
-        bool, typer.Option("--print", help="Print the address, and open no browser.")
-    ] = False,
+    job: Annotated[str, typer.Argument(metavar="[JOB]", help="Default: the list of jobs.")] = "",
+    print_only: Annotated[bool, typer.Option("--print", help="Print the address only.")] = False,
     code: Annotated[
         bool,
         typer.Option(
             "--code",
-            help="Print an address that opens the page once, within a minute, in a browser that it does not know.",
+            help="Print a one-time address for another browser, valid for a minute.",
         ),
     ] = False,
 ) -> int:
     """Open the page of your jobs, or of one, in the browser.
 
-    For a backend on another machine, or of another user, this command is the way to it, until Ctrl-C."""
+    For a remote or shared backend it forwards requests until Ctrl-C."""
     from tpujob.wiring import client
 
     now, api = current_settings(), connect()

@@ -38,16 +38,14 @@ NEWEST = 50
 
 
 def events(
-    job: Annotated[
-        str | None, typer.Argument(metavar="[JOB]", help="Id or name; left out: all jobs.")
-    ] = None,
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Default: all jobs.")] = None,
     follow: Follow = False,
     kind: Annotated[
         list[str] | None,
-        typer.Option(metavar="KIND", help="Of all jobs: only these, such as slice_gone."),
+        typer.Option(metavar="KIND", help="All jobs: filter by kind, such as slice_gone."),
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=1, max=MOST, metavar="N", help="Of all jobs: the newest so many.")
+        int, typer.Option(min=1, max=MOST, metavar="N", help="All jobs: number of events.")
     ] = NEWEST,
     as_json: Json = False,
 ) -> int:

@@ -27,11 +27,9 @@ app = typer.Typer(
 )
 Name = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="The variable that programs find it in: WANDB_API_KEY."),
+    typer.Argument(metavar="NAME", help="Environment variable, such as WANDB_API_KEY."),
 ]
-FromEnv = Annotated[
-    bool, typer.Option("--from-env", help="Take the value of this machine's variable NAME.")
-]
+FromEnv = Annotated[bool, typer.Option("--from-env", help="Read the value from the variable NAME.")]
 _COLUMNS = (Column("Name"), Column("Set"))
 
 
@@ -42,7 +40,7 @@ def set_secret(
 ) -> None:
     """Set a secret, or replace its value.
 
-    The value is asked for; or it is read from standard input: tpujob secret set NAME < FILE"""
+    The value is prompted for, or read from standard input."""
     secrets.checked_name(name)
     value = value_of(name, from_env=from_env)
     say_where()

@@ -20,7 +20,7 @@ def login(
         bool,
         typer.Option(
             "--no-browser",
-            help="Print the address instead, and ask for the one at which a browser elsewhere ends.",
+            help="Print the address; paste back the one at which the browser ends.",
         ),
     ] = False,
 ) -> None:
@@ -29,7 +29,7 @@ def login(
 
 
 def logout() -> None:
-    """Take back the sign-in, here and at Google."""
+    """Revoke the sign-in, here and at Google."""
     from tpujob.wiring import sign_in
 
     now = current_settings()

@@ -26,7 +26,7 @@ def up(
         str,
         typer.Option(
             metavar="ID",
-            help="Give up the lost store with this id: its jobs have no history, their slices are deleted.",
+            help="Give up the lost store with this id: its jobs lose their history, its slices are deleted.",
         ),
     ] = "",
     as_json: Json = False,
@@ -46,7 +46,7 @@ def up(
 def down() -> int:
     """Stop the local stack, or the backend of the context.
 
-    Jobs in the cloud go on, but nothing looks after them until `tpujob up`."""
+    Jobs in the cloud continue, without recovery until `tpujob up`."""
     from tpujob.config import stack
 
     now = current_settings()
@@ -57,7 +57,7 @@ def down() -> int:
 
 def serve(
     context: Annotated[
-        str, typer.Option(metavar="NAME", help="Where jobs run; default: the current context.")
+        str, typer.Option(metavar="NAME", help="Default: the current context.")
     ] = "",
     socket: Annotated[
         str,
@@ -68,12 +68,12 @@ def serve(
     ] = "",
     members: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Who may use it: one `LOGIN: ROLE` a line."),
+        typer.Option(metavar="FILE", help="Members: one `LOGIN: ROLE` a line."),
     ] = None,
 ) -> int:
     """Run one backend for all users of this machine, until Ctrl-C.
 
-    The kernel says who connects: you are admin, others are what `tpujob members` says. They run `tpujob use PATH` once.
+    You are admin; `tpujob members` gives roles to others. They run `tpujob use PATH` once.
     """
     from tpujob.config import settings, shared_socket, stack
     from tpujob.wiring import client

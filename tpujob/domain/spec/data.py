@@ -110,13 +110,13 @@ _ONE = {
         "to": {
             "type": "string",
             "pattern": f"^{_NAME}$",
-            "description": "Its name; left out: the last part of the path.",
+            "description": "Name. Default: the last part of the path.",
         },
         "stage": {
             "enum": list(STAGES),
             "default": "stream",
-            "description": "stream: the program reads the bucket. disk, memory: it is brought to each host before the "
-            "program starts. mount: the bucket is shown as a folder, by gcsfuse.",
+            "description": "stream: the program reads the bucket. disk, memory (/dev/shm): each host fetches it first. "
+            "mount: a folder by gcsfuse.",
         },
     },
 }

@@ -138,24 +138,20 @@ _OnlyDir = Annotated[str | None, BeforeValidator(kinds.optional(_folder)), _sche
 
 
 class Env(kinds.SpecPart):
-    """The environment that set-up and the program run in; built once on each host, and kept."""
+    """The environment of set-up and program, built once on each host."""
 
-    uv: _File = Field(None, description="A requirements file in code, installed with uv.")
+    uv: _File = Field(None, description="Requirements file in code, installed by uv.")
     pip: _File = Field(
         None,
-        description="A requirements file in code, installed with pip; with hashes in it, every "
-        "package is held to its own.",
+        description="Requirements file in code, installed by pip; hashes are checked.",
     )
-    conda: _File = Field(None, description="An environment.yml in code, for micromamba or conda.")
+    conda: _File = Field(None, description="environment.yml in code, for micromamba or conda.")
     docker: _Image = Field(
         None,
-        description="An image that set-up and the program run in; with @sha256:..., so that "
-        "every attempt gets the same.",
+        description="Image; with @sha256:... every attempt gets the same.",
     )
-    python: _Python = Field(
-        None, description='With uv or pip: the version of Python, such as "3.11".'
-    )
-    args: _Args = Field((), description="With docker: more options of `docker run`.")
+    python: _Python = Field(None, description='With uv or pip: version of Python, such as "3.11".')
+    args: _Args = Field((), description="With docker: options of `docker run`.")
 
     @model_validator(mode="before")
     @classmethod
@@ -196,26 +192,24 @@ class Env(kinds.SpecPart):
 
 
 class MountCache(kinds.SpecPart):
-    """What a host keeps of a bucket that it reads."""
+    """A cache of the bucket on the host's disk."""
 
-    size: _Size = Field(description="How much of the disk, such as 50GiB.")
+    size: _Size = Field(description="Size, such as 50GiB.")
     ttl: kinds.Ttl = Field(
         3600,
-        description="How long what is known of an object holds, such as 1h.",
+        description="How long metadata is valid.",
         json_schema_extra={"default": kinds.time_text(3600)},
     )
 
 
 class Mount(kinds.SpecPart):
-    """A bucket that every host sees as a folder, through gcsfuse."""
+    """A bucket that gcsfuse mounts on every host."""
 
     bucket: _Bucket = Field(description="Such as gs://lab-data.")
-    to: _To = Field(description="Where it appears on every host, such as ~/data or /mnt/data.")
-    read_only: bool = Field(True, description="false: the program may write to the bucket.")
-    only_dir: _OnlyDir = Field(None, description="Only this folder of the bucket.")
-    cache: MountCache | None = Field(
-        None, description="Keep what is read on the host's disk. Left out: nothing is kept."
-    )
+    to: _To = Field(description="Mount point, such as ~/data or /mnt/data.")
+    read_only: bool = Field(True, description="false: the program may write.")
+    only_dir: _OnlyDir = Field(None, description="Folder of the bucket to mount.")
+    cache: MountCache | None = Field(None, description="Cache on the host's disk. Default: none.")
 
 
 def _apart(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:

@@ -55,11 +55,11 @@ Usd = Annotated[
 
 
 class JobBudget(SpecPart):
-    """What the slices of one job may cost in all."""
+    """The limit of the cost of a job's slices."""
 
     usd: Usd = Field(
-        description="US dollars. The program saves and the slice is released before "
-        "they are used up; `tpujob resume --budget` raises it.",
+        description="US dollars. The program saves and the slice is released before the limit; `tpujob "
+        "resume --budget` raises it.",
     )
 
 
@@ -117,31 +117,30 @@ _Workload = Annotated[
 
 
 class Tpu(kinds.SpecPart):
-    """The hardware that the job needs."""
+    """The hardware."""
 
     types: kinds.Types = Field(
         alias="type",
-        description="An accelerator type such as v4-16, or a list of them in order of preference.",
+        description="Accelerator type such as v4-16, or a list in order of preference.",
     )
     zones: kinds.Zones = Field(
         (),
-        description="Zones, best first. Left out: those of the context that have the type.",
+        description="Zones, best first. Default: those of the context that have the type.",
     )
     pricing: kinds.Pricing = Field(
-        "spot", description="spot is cheap and can be taken away; reserved needs a reservation."
+        "spot", description="spot can be preempted; reserved needs a reservation."
     )
     allow_cross_region: bool = Field(
         False,
         validation_alias=AliasChoices("allow_cross_region", "cross_region"),
-        description="Whether zones may lie where the context has no bucket; traffic is billed.",
+        description="Allow zones where the context has no bucket; traffic is billed.",
     )
     runtime_version: kinds.RuntimeVersion = Field(
-        None, description="The TPU VM's software. Left out: the usual one of the generation."
+        None, description="Software of the TPU VM. Default: the usual one of the generation."
     )
     slices: kinds.Slices = Field(
         1,
-        description="How many slices of that type run the program together, up to 64: Multislice. "
-        "They come and go as one.",
+        description="Number of slices that run the program together (Multislice), up to 64.",
     )
 
     @model_validator(mode="after")
@@ -167,24 +166,21 @@ class Tpu(kinds.SpecPart):
 
 
 class Run(kinds.SpecPart):
-    """The program that every host runs."""
+    """The program, which every host runs."""
 
     model_config = ConfigDict(
         json_schema_extra={"oneOf": [{"required": ["workload"]}, {"required": ["command"]}]}
     )
 
-    workload: _Workload = Field(None, description="A bundled training program.")
-    args: kinds.Args = Field({}, description="Arguments of the bundled program, by name.")
-    command: kinds.Command = Field(
-        None, description="Any program instead, as a shell command; it starts on every host."
-    )
+    workload: _Workload = Field(None, description="Bundled training program.")
+    args: kinds.Args = Field({}, description="Arguments of the bundled program.")
+    command: kinds.Command = Field(None, description="Shell command, instead of a bundled program.")
     env: kinds.Env = Field(
-        {}, description="Environment variables of the program. Keys and passwords go into secrets."
+        {}, description="Environment variables. Keys and passwords go into secrets."
     )
     secrets: kinds.Secrets = Field(
         (),
-        description="Names of secrets of yours (`tpujob secret set NAME`), such as WANDB_API_KEY: set-up and the "
-        "program find each value in the variable of that name, and it is written nowhere.",
+        description="Names of secrets (`tpujob secret set NAME`), each a variable of set-up and program.",
     )
 
     @model_validator(mode="after")
@@ -200,56 +196,49 @@ class Run(kinds.SpecPart):
 
 
 class Recovery(kinds.SpecPart):
-    """How often an interrupted job is started again."""
+    """How often the job is retried, by cause."""
 
-    preemptions: kinds.Preemptions = Field(
-        100, description="How many preemptions are made up for before the job fails."
-    )
-    failures: kinds.Failures = Field(
-        3, description="How often a program that failed is started again."
-    )
-    hangs: kinds.Failures = Field(3, description="How often a program that hung is started again.")
-    nonfinite: kinds.Failures = Field(
-        3, description="How often NaN or Inf is made up for with other hardware."
-    )
+    preemptions: kinds.Preemptions = Field(100, description="Retries after preemptions.")
+    failures: kinds.Failures = Field(3, description="Retries after failures of the program.")
+    hangs: kinds.Failures = Field(3, description="Retries after hangs.")
+    nonfinite: kinds.Failures = Field(3, description="Retries on other hardware after NaN or Inf.")
     stall: kinds.Stall = Field(
         900,
-        description="A program without progress for this long hangs, such as 15m; 0s: never. "
-        "The first step gets twice that, at least 30m.",
+        description="Time without progress that counts as a hang; 0s: never. The first step has twice that, "
+        "at least 30m.",
         json_schema_extra={"default": kinds.time_text(900)},
     )
     on_bad_host: kinds.OnBadHost = Field(
         "swap",
-        description="swap keeps a bad slice until another one is there, so that the same hardware "
-        "is not handed out again; release gives it back at once.",
+        description="swap keeps a bad slice until its replacement is ready; release deletes it at once.",
     )
     wait: kinds.Wait = Field(
         None,
-        description="How long to wait for capacity, such as 12h. Left out: as long as it takes.",
+        description="Maximum wait for capacity. Default: no limit.",
     )
 
 
 class WatchSpec(kinds.SpecPart):
-    """What to look for in the output of a program that tells nothing by itself."""
+    """Patterns for the output of a program that writes no events."""
 
     nonfinite: kinds.Pattern = Field(
         None,
-        description="A regular expression of a line that tells of NaN or Inf, such as "
-        "'step (?P<step>\\d+).*loss[=: ]+nan'; the group step, if there is one, is the step.",
+        description="Regular expression of a line with NaN or Inf, such as "
+        "'step (?P<step>\\d+).*loss[=: ]+nan'; the group step is optional.",
     )
     progress: kinds.Pattern = Field(
         None,
-        description="A regular expression of a line that tells of progress, such as "
-        "'step (?P<step>\\d+)'; any other line then counts for nothing.",
+        description="Regular expression of a line with progress, such as "
+        "'step (?P<step>\\d+)'; other lines do not count.",
     )
     checkpoint: kinds.StepPattern = Field(
         None,
-        description="A regular expression of a line that says which checkpoint is committed, such as "
+        description="Regular expression of a line that reports a checkpoint, such as "
         "'saved step (?P<step>\\d+)'.",
     )
     resume: kinds.StepPattern = Field(
         None,
-        description="A regular expression of a line that says which checkpoint the program goes on from, "
+        description="Regular expression of a line that reports where the program resumes, "
         "such as 'resumed from step (?P<step>\\d+)'.",
     )
 
@@ -257,58 +246,53 @@ class WatchSpec(kinds.SpecPart):
 class JobSpec(kinds.SpecPart):
     """A training job on Cloud TPUs."""
 
-    name: kinds.Name = Field(description="What people call the job: a-z, 0-9 and -, up to 40.")
+    name: kinds.Name = Field(description="Name of the job: a-z, 0-9 and -, up to 40.")
     tpu: Tpu
     run: Run
     code: kinds.Folder = Field(
         None,
-        description="A folder, relative to this file, that is shipped to every host; "
-        "the program starts in it. Left out: nothing is shipped.",
+        description="Folder, relative to this file, to ship to every host; the program starts in it.",
     )
     env: Env | None = Field(
         None,
-        description="What set-up and the program run in: uv, pip, conda or docker. Left out: the "
-        "host as it is; a bundled program brings its own. Variables of the program go into run.env.",
+        description="Environment of set-up and program: uv, pip, conda or docker. Default: the host as it "
+        "is; bundled programs bring their own.",
     )
     mounts: Mounts = Field(
-        (), description="Buckets that appear as folders on every host, before set-up."
+        (), description="Buckets to mount as folders on every host, before set-up."
     )
     outputs: Outputs = Field(
         (),
-        description="Folders that the program writes, relative to its own: the bucket keeps what each host has there, "
-        "and every attempt starts with it.",
+        description="Folders, relative to that of the program, to keep in the bucket and restore in each attempt.",
     )
     data: Datasets = Field(
         (),
-        description="What the program reads, from a bucket in its own region: the program finds it at "
-        "TPUJOB_DATA, each of several at TPUJOB_DATA_NAME. Copied there before a slice is asked for.",
+        description="Input, copied to the region of the slice; the program finds it at TPUJOB_DATA or "
+        "TPUJOB_DATA_NAME.",
     )
     setup: kinds.Command = Field(
-        None, description="A shell command that prepares a host, run before the program."
+        None, description="Shell command that runs on each host before the program."
     )
     recovery: Recovery = Recovery()  # pyright: ignore[reportCallIssue]
     watch: WatchSpec = WatchSpec()  # pyright: ignore[reportCallIssue]
     preflight: bool = Field(
         True,
-        description="Check every host and device before the program starts, in a minute at most.",
+        description="Check hosts and devices before the program starts.",
     )
     hold: kinds.Hold = Field(
         900,
-        description="How long cancel keeps the slice for a resume, such as 15m; up to 7d.",
+        description="How long cancel keeps the slice, up to 7d.",
         json_schema_extra={"default": kinds.time_text(900)},
     )
     stop_grace: kinds.Grace = Field(
         30,
-        description="How long a program may take to stop, from SIGTERM to SIGKILL; up to 10m.",
+        description="Time from SIGTERM to SIGKILL, up to 10m.",
         json_schema_extra={"default": kinds.time_text(30)},
     )
-    budget: JobBudget | None = Field(
-        None, description="The most that the job may cost. Left out: there is no limit."
-    )
+    budget: JobBudget | None = Field(None, description="Limit of the job's cost. Default: none.")
     notify: kinds.Channels = Field(
         (),
-        description="Channels on which to tell how the job ends, and what it needs a person for "
-        "(`tpujob notifications` lists them).",
+        description="Notification channels (`tpujob notifications`).",
     )
 
 

@@ -17,40 +17,36 @@ def estimate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file in YAML.")],
     hours: Annotated[
         float | None,
-        typer.Option(
-            metavar="H", min=0, help="Run time in hours. Default: learned from earlier jobs."
-        ),
+        typer.Option(metavar="H", min=0, help="Run time. Default: from earlier jobs."),
     ] = None,
     steps: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Steps, if the file does not say.")
     ] = None,
     step_seconds: Annotated[
-        float | None, typer.Option(metavar="S", min=0, help="Seconds of a step.")
+        float | None, typer.Option(metavar="S", min=0, help="Seconds per step.")
     ] = None,
     stored_gib: Annotated[
         float | None,
-        typer.Option(
-            metavar="GIB", min=0, help="GiB that stay in the bucket, checkpoints included."
-        ),
+        typer.Option(metavar="GIB", min=0, help="GiB kept in the bucket, with checkpoints."),
     ] = None,
     stored_days: Annotated[
-        float | None, typer.Option(metavar="D", min=0, help="Days for which they stay.")
+        float | None, typer.Option(metavar="D", min=0, help="Days they are kept.")
     ] = None,
     objects_written: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="Objects written by the program (class A)."),
+        typer.Option(metavar="N", min=0, help="Objects written (class A)."),
     ] = None,
     objects_read: Annotated[
         int | None,
-        typer.Option(metavar="N", min=0, help="Objects read by the program (class B)."),
+        typer.Option(metavar="N", min=0, help="Objects read (class B)."),
     ] = None,
     read_gib: Annotated[
         float | None,
-        typer.Option(metavar="GIB", min=0, help="Read from a bucket in another region."),
+        typer.Option(metavar="GIB", min=0, help="GiB read from another region."),
     ] = None,
     written_gib: Annotated[
         float | None,
-        typer.Option(metavar="GIB", min=0, help="Written to a bucket in another region."),
+        typer.Option(metavar="GIB", min=0, help="GiB written to another region."),
     ] = None,
     wait: Annotated[
         str, typer.Option(metavar="TIME", help="Mean wait for a slice, such as 30m.")
@@ -75,7 +71,7 @@ def estimate(
     samples: Annotated[str, typer.Option(metavar="N", help="The same, in samples.")] = "",
     throughput: Annotated[
         list[str] | None,
-        typer.Option(metavar="TYPE=N", help="Throughput per type, if no earlier job measured it."),
+        typer.Option(metavar="TYPE=N", help="Throughput of a type; repeatable."),
     ] = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show where each figure comes from.")

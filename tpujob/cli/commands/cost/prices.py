@@ -25,11 +25,9 @@ if TYPE_CHECKING:
 def prices(
     words: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[WORD]...", help="Only rows with these words: v5e us-central1."),
+        typer.Argument(metavar="[WORD]...", help="Filter by words, such as v5e us-central1."),
     ] = None,
-    lint: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Check a price file of yours instead.")
-    ] = None,
+    lint: Annotated[Path | None, typer.Option(metavar="FILE", help="Check a price file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show the prices in force, with their dates and sources."""

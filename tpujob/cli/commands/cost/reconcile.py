@@ -42,17 +42,17 @@ def reconcile(
     ],
     since: Annotated[
         datetime | None,
-        typer.Option(metavar="DAY", formats=_DAY, help="First day, UTC (default: of the first row)."),
+        typer.Option(metavar="DAY", formats=_DAY, help="First day, UTC; default: that of the first row."),
     ] = None,
     until: Annotated[
         datetime | None,
         typer.Option(
-            metavar="DAY", formats=_DAY, help="Compare before this day, UTC (default: 48 hours before the newest row)."
+            metavar="DAY", formats=_DAY, help="Compare before this day, UTC; default: 48 hours before the newest row."
         ),
     ] = None,
     tolerance: Annotated[
         float,
-        typer.Option(metavar="PERCENT", min=0.0, help="Ignore differences below this share, or below $0.01."),
+        typer.Option(metavar="PERCENT", min=0.0, help="Ignore smaller differences, and those below $0.01."),
     ] = 1.0,
     as_json: Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, in micro-dollars.")] = False,

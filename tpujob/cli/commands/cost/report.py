@@ -36,7 +36,7 @@ def report(
         typer.Argument(metavar="JOB", help="Only this job.", autocompletion=complete_job),
     ] = "",
     by: Annotated[
-        By, typer.Option(metavar="|".join(By), help="What makes a row; days are those of UTC.")
+        By, typer.Option(metavar="|".join(By), help="Group rows; days are UTC.")
     ] = By.JOB,
     user: Annotated[str, typer.Option(metavar="NAME", help="Only jobs of this user.")] = "",
     plot: Annotated[

@@ -17,7 +17,7 @@ from tpujob.errors import BadRequest, TpujobError
 def gc(
     buckets: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[gs://BUCKET]...", help="Buckets whose settings to show."),
+        typer.Argument(metavar="[gs://BUCKET]...", help="Show settings of these buckets."),
     ] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Remove what is listed.")] = False,
     rule: Annotated[

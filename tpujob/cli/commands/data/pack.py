@@ -39,7 +39,7 @@ def pack(
     ] = None,
     epochs: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="Epochs for which reading is priced."),
+        typer.Option(metavar="N", min=1, help="Epochs to price reading for."),
     ] = 90,
     replace: Annotated[
         bool, typer.Option("--replace", help="Overwrite another packed set at DST.")

@@ -25,8 +25,8 @@ def sync(
         str,
         typer.Argument(
             metavar="SRC",
-            help="A folder, gs://BUCKET/PREFIX, s3://BUCKET/PREFIX, https://HOST/FILE, or a list of URLs: a file whose "
-            "first line is TsvHttpData-1.0 and each other one a URL, its bytes and the base64 of its MD5.",
+            help="A folder, gs://BUCKET/PREFIX, s3://BUCKET/PREFIX, https://HOST/FILE, or a list of URLs "
+            "(TsvHttpData-1.0).",
         ),
     ],
     target: Annotated[str, typer.Argument(metavar="DST", help="A folder, or gs://BUCKET/PREFIX.")],

@@ -26,16 +26,14 @@ def where(
             metavar="FILE|JOB|SRC", help="A job file, a job, or a source such as gs://data/c4."
         ),
     ],
-    type: Annotated[
-        str, typer.Option("--type", metavar="TYPE", help="With SRC: the TPUs that will read it.")
-    ] = "",
+    type: Annotated[str, typer.Option("--type", metavar="TYPE", help="With SRC: TPU type.")] = "",
     zones: Annotated[
         list[str] | None,
-        typer.Option("--zone", metavar="ZONE", help="With SRC: such a zone; may be repeated."),
+        typer.Option("--zone", metavar="ZONE", help="With SRC: zone; repeatable."),
     ] = None,
     epochs: Annotated[
         int,
-        typer.Option(metavar="N", min=1, help="How often the program reads all of it."),
+        typer.Option(metavar="N", min=1, help="Passes over the data."),
     ] = 1,
     as_json: Json = False,
 ) -> int:

@@ -5,19 +5,17 @@ from typing import Annotated
 import typer
 
 from tpujob.cli.commands.emulator import options as given
-from tpujob.cli.commands.emulator.options import Hang, Lasts, Type, Zone, duration
+from tpujob.cli.commands.emulator.options import Hang, Lasts, Off, Type, Zone, duration
 from tpujob.cli.output import say
 
 
 def stockout(
     zone: Zone,
-    type: Annotated[
-        str, typer.Argument(metavar="TYPE", help="Such as v4; default: every type.")
-    ] = "",
+    type: Annotated[str, typer.Argument(metavar="TYPE", help="Such as v4; default: all.")] = "",
     lasts: Lasts = None,
-    off: Annotated[bool, typer.Option("--off", help="There is capacity again.")] = False,
+    off: Off = False,
     fail: Annotated[
-        bool, typer.Option("--fail", help="Requests fail at once, instead of waiting in the queue.")
+        bool, typer.Option("--fail", help="Fail requests at once instead of queueing them.")
     ] = False,
 ) -> None:
     """Let a zone run out of capacity for new slices."""
@@ -31,12 +29,10 @@ def quota(
     type: Type,
     limit: Annotated[
         str,
-        typer.Argument(
-            metavar="LIMIT", help="In cores (v5e, v6e: chips), as in v4-16; none: no limit."
-        ),
+        typer.Argument(metavar="LIMIT", help="Cores (v5e, v6e: chips), or none."),
     ],
     pricing: Annotated[
-        str, typer.Option(metavar="[spot|on-demand|reserved]", help="Default: each of them.")
+        str, typer.Option(metavar="[spot|on-demand|reserved]", help="Default: all.")
     ] = "",
 ) -> None:
     """Limit how much of a generation may be held in a zone."""
@@ -51,19 +47,17 @@ def api_error(
     method: Annotated[
         str, typer.Argument(metavar="METHOD", help="Such as CreateQueuedResource; *: any.")
     ],
-    code: Annotated[
-        str, typer.Argument(metavar="CODE", help="gRPC status to return; OK only delays the call.")
-    ],
+    code: Annotated[str, typer.Argument(metavar="CODE", help="gRPC status; OK: delay only.")],
     count: Annotated[
         int, typer.Option(min=0, metavar="N", help="Number of calls; 0 removes the fault.")
     ] = 1,
     after: Annotated[
-        bool, typer.Option("--after", help="Fail after the call took effect, not before.")
+        bool, typer.Option("--after", help="Fail after the call took effect.")
     ] = False,
     hang: Hang = 0.0,
     message: Annotated[str, typer.Option(metavar="TEXT", help="The error message.")] = "",
 ) -> None:
-    """Let the next calls of the TPU API fail, or delay them."""
+    """Fail or delay the next calls of the TPU API."""
     fault = {"count": count, "after": after, "hang_s": hang, "message": message}
     given.client().do("api-error", method=method, code=code, **fault)
     say(f"{method}: {_next(count, 'call')} {code.upper()}")
@@ -72,21 +66,21 @@ def api_error(
 def storage_error(
     count: Annotated[int, typer.Option(min=1, metavar="N", help="Number of requests.")] = 1,
     status: Annotated[
-        int, typer.Option(help="503, 429, 403 or 404; 200 only delays the request.", metavar="CODE")
+        int, typer.Option(help="503, 429, 403 or 404; 200: delay only.", metavar="CODE")
     ] = 503,
     method: Annotated[
         str, typer.Option(metavar="METHOD", help="GET, LIST, POST, PUT, PATCH or DELETE; *: any.")
     ] = "*",
     hang: Hang = 0.0,
     path: Annotated[
-        str, typer.Option(help="Only where bucket and name contain this text.", metavar="TEXT")
+        str, typer.Option(help="Only names that contain this text.", metavar="TEXT")
     ] = "",
     after: Annotated[
-        bool, typer.Option("--after", help="Fail after the request took effect, not before.")
+        bool, typer.Option("--after", help="Fail after the request took effect.")
     ] = False,
-    off: Annotated[bool, typer.Option("--off", help="Remove all of these faults.")] = False,
+    off: Off = False,
 ) -> None:
-    """Let the next requests of Cloud Storage fail, or delay them."""
+    """Fail or delay the next requests of Cloud Storage."""
     fault = {"status": status, "method": method, "count": count, "after": after, "hang_s": hang}
     given.client().do("storage-error", **fault, path=path, off=off)
     of = "" if method == "*" else f" ({method.upper()})"
@@ -105,12 +99,11 @@ def api_bug(
         str,
         typer.Argument(
             metavar="NAME",
-            help="late-conflict: a request succeeds, but is answered with 409. late-conflict-operation: its operation "
-            "ends with 409 instead. no-labels: answers leave out labels. wedge: a forced deletion of a slice that is "
-            "being suspended never ends.",
+            help="late-conflict: a request succeeds, but returns 409. late-conflict-operation: its operation ends with "
+            "409. no-labels: responses omit labels. wedge: a forced deletion of a suspending slice never ends.",
         ),
     ],
-    off: Annotated[bool, typer.Option("--off", help="End it.")] = False,
+    off: Off = False,
 ) -> None:
     """Switch on a rare behaviour of Google's API."""
     given.client().do("api-bug", name=name, off=off)
@@ -130,7 +123,7 @@ def max_run(
 ) -> None:
     """Suspend slices some time after they became ready.
 
-    As at the end of a maximum run duration. For slices that become ready from now on."""
+    For slices that become ready from now on."""
     given.client().do("max-run", for_s=lasts)
     say(
         f"slices are suspended {lasts:g} s after they are ready"
@@ -139,18 +132,14 @@ def max_run(
     )
 
 
-def unreachable(
-    zone: Zone, off: Annotated[bool, typer.Option("--off", help="Lists reach it again.")] = False
-) -> None:
-    """Let lists leave out a zone, and report it as unreachable."""
+def unreachable(zone: Zone, off: Off = False) -> None:
+    """Report a zone as unreachable in lists."""
     given.client().do("unreachable", zone=zone, off=off)
     say(f"{zone}: lists {'reach it again' if off else 'do not reach it'}")
 
 
 def offer(
-    zone: Annotated[
-        str, typer.Argument(metavar="ZONE", help="Such as us-central2-x; a new one too.")
-    ],
+    zone: Annotated[str, typer.Argument(metavar="ZONE", help="Such as us-central2-x.")],
     type: Annotated[str, typer.Argument(metavar="TYPE", help="Such as v6e-512, or v9x-16.")],
 ) -> None:
     """Let a zone offer a type that tpujob does not know."""
@@ -165,12 +154,12 @@ def add(
             metavar="KIND", help="network, subnetwork, service-account, reservation or disk."
         ),
     ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="As a context names it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name in the context.")],
     off: Annotated[bool, typer.Option("--off", help="Remove it.")] = False,
 ) -> None:
     """Add a network, an account, a reservation or a disk.
 
-    Requests that name a missing one are refused. It lasts until the emulator stops."""
+    It lasts until the emulator stops."""
     given.client().do("add", kind=kind, name=name, off=off)
     say(f"the {kind} {name} {'is gone' if off else 'exists'}")
 

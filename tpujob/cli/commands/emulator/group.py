@@ -20,7 +20,7 @@ from tpujob.emulator.faults import PER_HOUR, PRESETS
 
 app = typer.Typer(no_args_is_help=True, help=HELP)
 
-_OFF = Annotated[bool, typer.Option("--off", help="Stop the schedule; faults that are set stay.")]
+_OFF = Annotated[bool, typer.Option("--off", help="Stop the schedule; current faults stay.")]
 
 
 @app.command()
@@ -34,15 +34,16 @@ def status(as_json: Json = False) -> None:
 @app.command()
 def env(
     project: Annotated[
-        str, typer.Option(metavar="PROJECT", help="gcloud's project; default: the context's.")
+        str,
+        typer.Option(metavar="PROJECT", help="Project of gcloud; default: that of the context."),
     ] = "",
-    off: Annotated[bool, typer.Option("--off", help="Print how to undo it.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Print how to unset them.")] = False,
     as_json: Json = False,
 ) -> None:
     """Print what to export for gcloud and Python clients.
 
-    eval "$(tpujob emulator env)" leads gcloud, Google's Python clients and the contexts of tpujob
-    in this terminal to the emulator. Its addresses change with each start."""
+    eval "$(tpujob emulator env)" directs gcloud, Google's Python clients and tpujob in this terminal to the emulator.
+    Addresses change with each start."""
     if off:
         from tpujob.emulator import environment
 
@@ -61,7 +62,7 @@ def profile(
         str,
         typer.Argument(
             metavar="default|bare",
-            help="bare: what a TPU VM has. Python 3.10 without pip and JAX, no `python`, packages being upgraded.",
+            help="bare: as a TPU VM, with Python 3.10, without pip, JAX and `python`.",
         ),
     ],
 ) -> None:
@@ -80,8 +81,8 @@ for command in (*slices.COMMANDS, *cloud.COMMANDS):
 def settings(
     create: Annotated[float | None, lasting("Time to create a slice.")] = None,
     delete: Annotated[float | None, lasting("Time to delete a slice.")] = None,
-    suspend: Annotated[float | None, lasting("Time to suspend one that was preempted.")] = None,
-    list_lag: Annotated[float | None, lasting("Time until lists show either.")] = None,
+    suspend: Annotated[float | None, lasting("Time to suspend a preempted slice.")] = None,
+    list_lag: Annotated[float | None, lasting("Time until lists show it.")] = None,
 ) -> None:
     """Show or change how long the cloud takes, in seconds."""
     wanted = {"create": create, "delete": delete, "suspend": suspend, "list_lag": list_lag}
@@ -91,25 +92,21 @@ def settings(
 
 @app.command()
 def chaos(
-    seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="The same seed brings the same faults.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="Seed.")] = None,
     rate: Annotated[
         str,
-        typer.Option(
-            metavar="RATE", help="calm, normal, storm, or a multiple of normal such as 2.5."
-        ),
+        typer.Option(metavar="RATE", help="calm, normal, storm, or a factor such as 2.5."),
     ] = "normal",
     lasts: given.Lasts = None,
     only: Annotated[
         str,
-        typer.Option(metavar="KINDS", help=f"With commas between them, of {', '.join(PER_HOUR)}."),
+        typer.Option(metavar="KINDS", help=f"Comma-separated, of {', '.join(PER_HOUR)}."),
     ] = "",
     off: _OFF = False,
 ) -> None:
     """Inject faults at random.
 
-    Preemptions, stockouts, errors of the APIs, slow hosts and others, at times that a seed decides."""
+    The same seed brings the same faults at the same times."""
     if off:
         _end()
         return
@@ -122,16 +119,13 @@ def chaos(
 def schedule(
     file: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="FILE", help="YAML or JSON: a list of steps such as {at: 30s, do: preempt}."
-        ),
+        typer.Argument(metavar="FILE", help="YAML or JSON list of steps."),
     ] = None,
     off: _OFF = False,
 ) -> None:
     """Inject the faults of a file, each at its time.
 
-    A step has `at`, `do` (the name of a command) and that command's options
-    by name: {at: 2m, do: stockout, zone: us-central2-b, for: 10m}."""
+    A step has `at`, `do` (a command) and its options: {at: 2m, do: stockout, zone: us-central2-b, for: 10m}."""
     if off:
         _end()
         return

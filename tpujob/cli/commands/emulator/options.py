@@ -30,15 +30,14 @@ Target = Annotated[
     str, typer.Argument(metavar="[JOB|SLICE]", help="Default: the only ready slice.")
 ]
 Zone = Annotated[str, typer.Argument(metavar="ZONE", help="Such as us-central2-b.")]
-Type = Annotated[
-    str, typer.Argument(metavar="TYPE", help="Such as v4 or v4-16: the generation counts.")
-]
-Hang = Annotated[float, lasting("Delay the answer by this.")]
+Type = Annotated[str, typer.Argument(metavar="TYPE", help="Generation, such as v4.")]
+Hang = Annotated[float, lasting("Delay of the answer.")]
 Lasts = Annotated[float | None, lasting("Default: until --off.", "--for")]
-OneHost = Annotated[int, typer.Option(min=0, metavar="K", help="Its number in the slice.")]
+Off = Annotated[bool, typer.Option("--off", help="End it.")]
+OneHost = Annotated[int, typer.Option(min=0, metavar="K", help="Host number.")]
 AnyHost = Annotated[
     int | None,
-    typer.Option(min=0, metavar="K", help="Its number in the slice; default: every host."),
+    typer.Option(min=0, metavar="K", help="Host number; default: all."),
 ]
 
 

@@ -5,28 +5,24 @@ from typing import Annotated
 import typer
 
 from tpujob.cli.commands.emulator import options as given
-from tpujob.cli.commands.emulator.options import AnyHost, OneHost, Target, lasting
+from tpujob.cli.commands.emulator.options import AnyHost, Off, OneHost, Target, lasting
 from tpujob.cli.output import say
 from tpujob.emulator.faults import USUAL_HOST_FAULT
 
 
 def preempt(target: Target = "", notice: Annotated[float, lasting("Default: 30s.")] = 30.0) -> None:
-    """Preempt a slice.
-
-    SIGTERM now, everything gone after the notice."""
+    """Preempt a slice, with a notice."""
     slice = given.do("preempt", target, notice_s=notice)
     say(f"{slice} is being preempted: its hosts are gone in {notice:g} s")
 
 
 def maintain(
     target: Target = "",
-    window: Annotated[float, lasting("Its duration; default: 1m.")] = 60.0,
+    window: Annotated[float, lasting("Duration; default: 1m.")] = 60.0,
     restart: Annotated[
-        bool, typer.Option("--restart", help="The hosts are off for the window, then back.")
+        bool, typer.Option("--restart", help="Turn the hosts off for the window.")
     ] = False,
-    notice: Annotated[
-        float, lasting("Announced this long before a restart; default: not at all.")
-    ] = 0.0,
+    notice: Annotated[float, lasting("Notice before a restart; default: none.")] = 0.0,
 ) -> None:
     """Announce maintenance to a slice, or carry it out."""
     slice = given.do("maintain", target, window_s=window, restart=restart, notice_s=notice)
@@ -40,12 +36,12 @@ def maintain(
 def announce(
     target: Target = "",
     begins: Annotated[float, lasting("Time until it begins; default: 1d.", "--in")] = 86400.0,
-    window: Annotated[float, lasting("Its duration; default: 1h.")] = 3600.0,
-    off: Annotated[bool, typer.Option("--off", help="Cancel it.")] = False,
+    window: Annotated[float, lasting("Duration; default: 1h.")] = 3600.0,
+    off: Off = False,
 ) -> None:
     """Announce maintenance for later.
 
-    Nothing happens by itself then: `maintain` carries it out."""
+    `maintain` carries it out."""
     slice = given.do("announce", target, in_s=begins, window_s=window, off=off)
     what = "no maintenance is announced" if off else f"maintenance is announced, in {begins:g} s"
     say(f"{slice}: {what}")
@@ -55,7 +51,7 @@ def slow(
     target: Target = "",
     host: OneHost = 0,
     factor: Annotated[
-        float, typer.Option(min=1, metavar="TIMES", help="How much slower; 1: full speed.")
+        float, typer.Option(min=1, metavar="TIMES", help="Factor; 1: full speed.")
     ] = 10.0,
     lasts: Annotated[float | None, lasting("Default: until --factor 1.", "--for")] = None,
 ) -> None:
@@ -69,7 +65,7 @@ def slow(
 def silence(target: Target = "", host: AnyHost = None) -> None:
     """Let hosts die silently.
 
-    Their processes, SSH and metadata servers end, while the API still says READY."""
+    The API still reports READY."""
     slice = given.do("silence", target, host=host)
     say(f"{slice}: {_which(host)} has fallen silent; the API says READY")
 
@@ -77,11 +73,11 @@ def silence(target: Target = "", host: AnyHost = None) -> None:
 def hang(
     target: Target = "",
     host: AnyHost = None,
-    off: Annotated[bool, typer.Option("--off", help="Let it continue.")] = False,
+    off: Off = False,
 ) -> None:
     """Let a program hang.
 
-    Its agent runs, and its host answers."""
+    Agent and host still answer."""
     slice = given.do("hang", target, host=host, off=off)
     say(f"{slice}: the program of {_which(host)} {'continues' if off else 'hangs'}")
 
@@ -91,11 +87,9 @@ def cut(
         str, typer.Argument(metavar="[JOB|SLICE]", help="Default: every slice, now and later.")
     ] = "",
     host: AnyHost = None,
-    off: Annotated[bool, typer.Option("--off", help="Connect them again.")] = False,
+    off: Off = False,
 ) -> None:
-    """Cut hosts off from each other.
-
-    As when the firewall blocks the ports between them. SSH and the bucket work as before."""
+    """Cut hosts off from each other, as by a firewall."""
     given.client().do("cut", target=given.slice_or_id(target), host=host, off=off)
     where = f"{target}: " if target else ""
     how = "reaches the others again" if off else "is cut off from the others"
@@ -103,44 +97,38 @@ def cut(
 
 
 def oom(target: Target = "", host: OneHost = 0) -> None:
-    """Let a host run out of memory.
-
-    The program's biggest process is killed, and counted, as the kernel does."""
+    """Let a host run out of memory."""
     slice = given.do("oom", target, host=host)
     say(f"{slice}: host {host} is out of memory; its biggest process is killed")
 
 
 def delete(target: Target = "") -> None:
-    """Delete a slice behind tpujob's back.
-
-    The node and the queued resource, as a person may do in the console."""
+    """Delete a slice, as a person in the console may do."""
     say(f"{given.do('delete', target)} is being deleted")
 
 
 def suspend(target: Target = "") -> None:
     """Delete the node of a slice alone.
 
-    Its queued resource becomes SUSPENDED, by the user, and still counts against the quota."""
+    Its queued resource becomes SUSPENDED and still counts against the quota."""
     say(f"{given.do('suspend', target)} is being suspended by the user")
 
 
 def break_host(
-    physical: Annotated[
-        str, typer.Argument(metavar="MACHINE", help="Such as us-central2-b-h003; see status.")
-    ],
+    physical: Annotated[str, typer.Argument(metavar="MACHINE", help="Such as us-central2-b-h003.")],
     fault: Annotated[
         str,
         typer.Option(
             metavar="FAULT",
-            help="What a program that starts there gets as TPUJOB_FAULT: nan:step=20 (with device=0, transient=1, "
-            "where=device|data|model), hang:step=20, oom:step=20, exit:step=20,code=1 or preflight:device=0.",
+            help="TPUJOB_FAULT of the program: nan:step=20 (device=0, transient=1, where=device|data|model), "
+            "hang:step=20, oom:step=20, exit:step=20,code=1 or preflight:device=0.",
         ),
     ] = USUAL_HOST_FAULT,
-    mend: Annotated[bool, typer.Option("--mend", help="Make it good again.")] = False,
+    mend: Annotated[bool, typer.Option("--mend", help="Repair it.")] = False,
 ) -> None:
     """Make a physical host bad.
 
-    For programs that start there from now on, on whatever slice."""
+    For programs that start there from now on."""
     given.client().do("break-host", physical=physical, fault=fault, mend=mend)
     say(f"{physical} is {'good again' if mend else 'bad'}")
 
