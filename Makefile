@@ -7,7 +7,7 @@ BIN := .venv/bin
 READY := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: demo check test nightly test-all check-models sim estimator live hf kills page screenshots checkpoints verdicts equality workloads scale fuzz audit docs lint lint-changed fmt bench bench-scale speed lock clean help
+.PHONY: demo check test nightly test-all check-models sim estimator live hf kills page screenshots checkpoints verdicts equality workloads fuzz audit docs lint lint-changed fmt bench bench-scale speed lock clean help
 
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
@@ -55,7 +55,6 @@ kills: $(READY)  ## data sync, data pack and the backend, killed at many points;
 
 page: $(READY)  ## the page under load, and a job of the whole stack on it; about twenty minutes
 	@$(BIN)/python -m pytest tests/nightly/page
-	@$(BIN)/python -m tests.bench.bench_page
 
 verdicts: $(READY)  ## faults in each layer of a model, on each device of each mesh: whom the replay blames
 	@TPUJOB_VERDICTS=all $(BIN)/python -m pytest tests/unit/workloads/test_blame.py tests/nightly/training/test_verdicts.py
@@ -75,9 +74,6 @@ screenshots: $(READY)  ## the pictures in docs/page, made anew
 
 checkpoints: $(READY)  ## damaged checkpoints: 4 ways and FLIPS=24 bits, met by runs of one host and of two
 	@TPUJOB_FLIPS=$(or $(FLIPS),24) $(BIN)/python -m pytest tests/nightly/training/test_checkpoints.py
-
-scale: $(READY)  ## data sync of a million objects that changes nothing: operations, CPU and memory, with limits
-	@$(BIN)/python -m tests.bench.scale_sync
 
 fuzz: $(READY)  ## the API, job files, headers and what hosts say, with CASES=100000 that nobody would write; ten to twenty minutes
 	@TPUJOB_FUZZ=$(or $(CASES),100000) $(BIN)/python -m pytest --timeout=3600 tests/nightly/fuzz tests/contract/web/test_log.py
@@ -110,30 +106,15 @@ fmt: $(READY)  ## format the code and fix what can be fixed
 	$(BIN)/ruff check --fix-only --quiet
 	$(BIN)/ruff format
 
-bench: $(READY)  ## figures: commands, store, backend, emulated storage, Firestore, SSH, long logs, a training step
+bench: $(READY)  ## figures: commands, store and backend, the table of docs/cost.md
 	@$(BIN)/python -m tests.bench.bench_cli
-	@$(BIN)/python -m tests.bench.bench_list
-	@$(BIN)/python -m tests.bench.bench_cost
-	@$(BIN)/python -m tests.bench.bench_bill
-	@$(BIN)/python -m tests.bench.bench_storage
-	@$(BIN)/python -m tests.bench.bench_data
-	@$(BIN)/python -m tests.bench.bench_pack
 	@$(BIN)/python -m tests.bench.bench_firestore
-	@$(BIN)/python -m tests.bench.bench_calls
 	@$(BIN)/python -m tests.bench.bench_costs
-	@$(BIN)/python -m tests.bench.bench_ssh
-	@$(BIN)/python -m tests.bench.bench_redact
-	@$(BIN)/python -m tests.bench.bench_live
-	@$(BIN)/python -m tests.bench.bench_logs
-	@$(BIN)/python -m tests.bench.bench_mlp
-	@$(BIN)/python -m tests.bench.bench_rows
-	@$(BIN)/python -m tests.bench.bench_checkpoint
-	@$(BIN)/python -m tests.bench.bench_step
 
 bench-scale: $(READY)  ## a real backend with JOBS=10000 on simulated hosts: CPU, memory, lists, recovery; half an hour
 	@$(BIN)/python -m tests.bench.scale $(or $(JOBS),10000)
 
-speed: $(READY)  ## figures of training on one GPU, beside PyTorch where it is installed; nine minutes at most
+speed: $(READY)  ## figures of training on one GPU
 	@$(BIN)/python -m tests.bench.speed
 
 COMPILE := $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url \

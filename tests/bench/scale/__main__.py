@@ -2,12 +2,11 @@
 
 The backend is a process of its own on SQLite, with the real adapters: gRPC, HTTP and SSH on loopback to the emulator,
 which is another process with simulated hosts. CPU time is the process's own, so it does not depend on what else the
-machine does; times are wall times, and do. SCALE_PROFILE=FILE profiles the backend, which about doubles its CPU time.
+machine does; times are wall times, and do.
 """
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
@@ -33,7 +32,7 @@ CORE, MEMORY, LIST, BACK, WHOLE = 1.0, 512.0, 300.0, 10.0, 5.0
 def main() -> None:
     jobs = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     hosts = jobs // len(ZONES) + 2 * GONE
-    with running(REPORT_EVERY, hosts, os.environ.get("SCALE_PROFILE", "")) as rig:
+    with running(REPORT_EVERY, hosts) as rig:
         few, jobs = _ramp(rig, jobs)
         steady = _steady(rig, jobs)
         _lists(rig)

@@ -172,8 +172,8 @@ class Rig:
 
 
 @contextlib.contextmanager
-def running(report_every: float, hosts: int, profile: str) -> Generator[Rig]:
-    """Start the stack in a new folder, with so many hosts in each zone. `profile`: the file of a profile, or empty."""
+def running(report_every: float, hosts: int) -> Generator[Rig]:
+    """Start the stack in a new folder, with so many hosts in each zone."""
     with tempfile.TemporaryDirectory(prefix="tpujob-scale-") as folder:
         for name in [name for name in os.environ if name.startswith("TPUJOB_")]:
             del os.environ[name]
@@ -185,10 +185,7 @@ def running(report_every: float, hosts: int, profile: str) -> Generator[Rig]:
         settings = settings_module.load()
         os.environ["PYTHONPATH"] = str(ROOT)
         os.environ["SCALE_HOSTS"] = str(hosts)
-        modules = {"emulator": ("tests.bench.scale.emulator",)}
-        if profile:
-            modules["backend"] = ("tests.bench.scale.profiled", profile, "{module}")
-        parts = tuple(_replaced(part, modules.get(part.name, ())) for part in stack.parts(settings))
+        parts = tuple(_simulated(part) for part in stack.parts(settings))
         stack.up(settings, parts)
         try:
             yield Rig(settings)
@@ -196,11 +193,9 @@ def running(report_every: float, hosts: int, profile: str) -> Generator[Rig]:
             stack.down(settings, parts, grace=120)
 
 
-def _replaced(part: stack.StackProcess, words: tuple[str, ...]) -> stack.StackProcess:
-    """The process with another module in place of its own, which `{module}` stands for."""
-    if not words:
+def _simulated(part: stack.StackProcess) -> stack.StackProcess:
+    """The emulator with simulated hosts in place of its own; the other process as it is."""
+    if part.name != "emulator":
         return part
-    python, run, module, *rest = part.command
-    assert (python, run) == (sys.executable, "-m"), f"{part.name} is a module"
-    command = (python, run, *(word.format(module=module) for word in words), *rest)
-    return stack.StackProcess(part.name, command)
+    python, run, _, *rest = part.command
+    return stack.StackProcess(part.name, (python, run, "tests.bench.scale.emulator", *rest))
