@@ -108,7 +108,6 @@ fmt: $(READY)  ## format the code and fix what can be fixed
 
 bench: $(READY)  ## figures: commands, store and backend, the table of docs/cost.md
 	@$(BIN)/python -m tests.bench.bench_cli
-	@$(BIN)/python -m tests.bench.bench_firestore
 	@$(BIN)/python -m tests.bench.bench_costs
 
 bench-scale: $(READY)  ## a real backend with JOBS=10000 on simulated hosts: CPU, memory, lists, recovery; half an hour

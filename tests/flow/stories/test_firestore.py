@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.support.hour import Hour
 from tests.support.stores import a_job, an_event
 from tpujob.adapters.firestore import Firestore, FirestoreStore
 from tpujob.config import settings
+from tpujob.domain.money.estimate import FIRESTORE
 from tpujob.wiring import world
 
 
@@ -48,6 +50,22 @@ def test_two_backends_lose_no_update_and_never_lead_at_once(
     hour.check(attempts=3)
     led = {lease.owner for leases in hour.ledger.leases.values() for lease in leases}
     assert led == {"backend-0", "backend-1"}, "both had work"
+
+
+def test_an_hour_takes_no_more_operations_than_estimates_count_on(
+    stores: list[FirestoreStore], networks: list[Network]
+) -> None:
+    """Jobs start, are preempted and end in it, with two backends."""
+    jobs = 4
+    hour = Hour(stores, jobs)
+    hour.run(preempted=[1800])
+    billed = Counter[str]()
+    for network in networks:
+        for (kind, _), count in network.billed.items():
+            billed[kind] += count
+    hour.check(attempts=2)
+    assert billed["reads"] > billed["writes"] > 0
+    assert {kind for kind in billed if billed[kind] / jobs > FIRESTORE[kind]} == set(), dict(billed)
 
 
 def test_the_settings_of_a_backend_lead_to_its_database(
