@@ -177,10 +177,6 @@ def grant_known(asked: Asked) -> Any:
     return grant_all(asked)
 
 
-def grant_none(asked: Asked) -> dict[str, Any]:
-    return {}
-
-
 def enabled(*but: str) -> Answer:
     """To the question which of these APIs are enabled: all but these."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.stage import DEVICE, Stage, bad_device
-from tpujob.domain.model import Cause, Job, Outcome, SliceRole, State
+from tpujob.domain.model import Cause, Job, SliceRole, State
 from tpujob.domain.observations import SliceState
 
 
@@ -81,49 +81,6 @@ def test_the_machine_that_a_replay_names_is_remembered_across_jobs(stage: Stage)
     assert job.attempt is not None
     assert job.attempt.number == 2
     assert "us-central2-b-01" not in stage.cloud.machines[job.attempt.slice].racks
-
-
-def test_a_job_that_meets_suspects_again_and_again_takes_what_it_gets(stage: Stage) -> None:
-    for n in range(180):
-        rack, owner = divmod(n, 2)
-        stage.store.reputation.accuse(
-            [f"us-central2-b-{rack:02}"],
-            zone="us-central2-b",
-            weight=1.0,
-            reason="a drill",
-            op_id=f"drill:{n}",
-            at=stage.clock.now(),
-            owner=f"uid:{owner}",
-        )
-    job_id = stage.create()
-    job = stage.running(job_id, attempt=4)
-    assert [a.cause for a in job.attempts] == [Cause.PREFLIGHT] * 3 + [None]
-
-
-def test_the_same_step_on_other_hardware_is_the_maths_and_ends_the_job(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
-    nan(stage, job_id, 300)
-    stage.running(job_id, attempt=2)
-    nan(stage, job_id, 300)
-    job = stage.until(job_id, State.FAILED)
-    assert (job.outcome, job.cause) == (Outcome.FAILED, Cause.NONFINITE)
-    assert "at step 300, as in attempt 1 on other hardware: the model or the data" in job.message
-    assert stage.store.reputation.suspects() == [], "no machine is to blame"
-    assert stage.cloud.machines == {}
-
-
-def test_success_on_the_same_machines_accuses_nobody(stage: Stage) -> None:
-    """Given back at once, they were handed out again: another slice, and no other hardware."""
-    job_id = stage.create(recovery={"on_bad_host": "release"})
-    stage.running(job_id)
-    nan(stage, job_id, 300)
-    stage.running(job_id, attempt=2)
-    stage.finish(job_id, 0, 0)
-    job = stage.until(job_id, State.SUCCEEDED)
-    first, second = job.attempts
-    assert (first.slice != second.slice, first.physical) == (True, second.physical)
-    assert stage.store.reputation.suspects() == []
 
 
 def test_success_on_other_hardware_accuses_the_first_machines(stage: Stage) -> None:
@@ -205,25 +162,6 @@ def test_a_bad_slice_is_not_kept_for_one_that_only_waits_in_the_queue(stage: Sta
     bad_device(stage, job_id)
     stage.until(job_id, lambda j: j.state is State.PROVISIONING and not j.condemned)
     assert list(stage.cloud.machines) == ["tj-000001-2"]
-
-
-def test_nothing_starts_elsewhere_before_the_program_on_the_bad_slice_is_stopped(
-    stage: Stage,
-) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
-    stage.faults.broken.add("stop")
-    bad_device(stage, job_id)
-    ready = stage.until(job_id, lambda j: j.state is State.PROVISIONING)
-    for _ in range(10):
-        stage.step(job_id)
-    assert stage.job(job_id).state is State.PROVISIONING, "its slice is ready, and it waits"
-    assert len(stage.job(job_id).attempts) == 1
-    job = stage.running(
-        job_id, attempt=2
-    )  # the stop is given up, the slice deleted, and seen to be gone
-    assert ready.slices[0].name not in stage.cloud.machines
-    assert len(job.attempts) == 2
 
 
 @pytest.mark.parametrize("release", [False, True])

@@ -70,19 +70,6 @@ def test_without_room_anywhere_pauses_grow_and_the_wait_is_shown(stage: Stage) -
     assert stage.until(job_id, State.RUNNING, limit=2000).spent.get("stockouts") is None
 
 
-def test_after_a_pause_one_job_asks_and_the_others_wait_for_what_comes_of_it(stage: Stage) -> None:
-    stage.cloud.hosts = 1
-    stage.cloud.full = set(ZONES)
-    jobs = [stage.create(name=f"job-{n}", tpu=V6E) for n in range(8)]
-    for _ in range(60):
-        for job_id in jobs:
-            stage.reconciler.tick(job_id)
-        stage.clock.sleep(10)
-    tries = sum(len(asked(stage, job_id)) for job_id in jobs)
-    alone = 3 * 7  # a job by itself: three zones, seven tries each in ten minutes, at most
-    assert tries <= 8 * 3 + alone, f"{tries} tries of 8 jobs: each asks for itself"
-
-
 def test_a_new_backend_recalls_what_was_refused(stage: Stage) -> None:
     stage.cloud.full = set(ZONES)
     job_id = stage.create(tpu=V6E)

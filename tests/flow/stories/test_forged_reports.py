@@ -67,32 +67,6 @@ def test_what_was_not_believed_is_stored_now_and_then_and_outlives_the_backend(
     assert found["unverified"] >= 20
 
 
-def test_nobody_else_can_have_a_machine_refused(stage: Stage) -> None:
-    stage.running(victim := stage.create())
-    forge(stage, victim, phase="exited", exit_code=71, verdict=WRONG, physical="us-central2-b-77")
-    for _ in range(4):
-        stage.step(victim)
-    assert stage.job(victim).state is State.RUNNING
-    assert stage.store.reputation.suspects() == []
-
-
-def test_an_old_report_that_is_put_back_hides_no_dead_host(stage: Stage) -> None:
-    """It is signed, and was true once: without the number the host would go on living."""
-    job = stage.running(victim := stage.create())
-    path = paths.report_path(job.workdir, 1, 1)
-    kept = stage.bucket.objects[path][1].metadata
-    stage.report(victim, 1, step=2)
-    stage.step(victim)
-    stage.hosts.dead = {1}
-
-    def replay() -> None:
-        stage.bucket.put(path, b"", metadata=kept, timeout=1)
-        stage.report(victim, 0, step=3)
-
-    ended = stage.until(victim, lambda j: j.attempts[0].ended_at is not None, each=replay)
-    assert "host 1 has not reported" in ended.attempts[0].message
-
-
 @pytest.mark.parametrize("at", ['"y"', "NaN", "Infinity", "-Infinity", "[]"])
 def test_nonsense_that_a_program_signs_ends_its_own_job_alone(stage: Stage, at: str) -> None:
     """It has the key of its agent. No tick fails, and its silent hosts are found."""

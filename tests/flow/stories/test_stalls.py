@@ -55,22 +55,6 @@ def test_hangs_have_a_retry_budget_of_their_own(stage: Stage) -> None:
     assert "1 retry allowed by `recovery.hangs`, all used" in job.message
 
 
-def test_one_host_exits_well_while_the_other_hangs(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
-    pass_time(stage, job_id, 120)
-    began = stage.clock.now()
-    stage.report(job_id, 0, phase="exited", exit_code=0)
-    for n in range(20):
-        stage.report(job_id, 1, idle=5.0 * n, looks=5 * n)
-        stage.reconciler.tick(job_id)
-        if len(stage.job(job_id).attempts) == 2:
-            break
-        stage.clock.sleep(5)
-    assert stage.clock.now() - began <= 60
-    assert "host 0 ended with success, and host 1" in stage.job(job_id).attempts[0].message
-
-
 def test_a_slice_that_is_ready_but_dead_is_replaced_within_five_minutes(stage: Stage) -> None:
     job_id = stage.create()
     stage.running(job_id)
@@ -231,22 +215,6 @@ def test_an_agent_that_was_killed_is_noticed_at_the_first_silence(stage: Stage) 
     assert stage.clock.now() - began < 120
 
 
-def test_an_outage_between_two_lives_is_no_silence_of_hosts(stage: Stage) -> None:
-    """The storage was away for longer than what was stored is good for: hosts get the time to write again."""
-    stage.running(job_id := stage.create())
-    stage.hosts.dead = {1}
-    called_once_a_minute(stage, job_id, 3)
-    assert stage.job(job_id).attempts[0].watch is not None
-    stage.hosts.dead = set()
-    stage.clock.sleep(1200)
-    called_once_a_minute(stage, job_id, 1)
-    assert stage.job(job_id).attempts[0].ended_at is None
-    for host in range(2):
-        stage.report(job_id, host, step=1)
-    called_once_a_minute(stage, job_id, 1)
-    assert stage.job(job_id).state is State.RUNNING
-
-
 def test_nothing_is_stored_while_there_is_word_of_every_host(stage: Stage) -> None:
     stage.running(job_id := stage.create())
     version = stage.job(job_id).version
@@ -255,12 +223,3 @@ def test_nothing_is_stored_while_there_is_word_of_every_host(stage: Stage) -> No
             stage.report(job_id, host)
         called_once_a_minute(stage, job_id, 1)
     assert stage.job(job_id).version == version
-
-
-def test_a_launch_that_nobody_answers_ends_under_backends_that_live_for_one_tick(
-    stage: Stage,
-) -> None:
-    stage.faults.broken.add("start")
-    stage.until(job_id := stage.create(), State.PREPARING)
-    job = called_once_a_minute(stage, job_id, 40)
-    assert "no word from hosts 0, 1" in job.attempts[0].message
