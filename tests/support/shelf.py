@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tests.support.old_logs import metadata_of_pieces
 from tpujob.errors import NotFound
 from tpujob.ports import Blob
 from tpujob.protocol import paths, segment
+from tpujob.protocol.segment import AT, PIECES, SegmentFacts
 from tpujob.service.logs import Logs
 from tpujob.service.logs.segments import Segments, read_segments
 
@@ -66,7 +66,7 @@ class Shelf:
         """A segment as agents write it, its first line with that number; when the next line comes."""
         text = b"".join(b"%.3f %b\n" % (at + i * every, line) for i, line in enumerate(lines))
         path = self.append(host, text, segment=number, attempt=attempt)
-        self.facts[path] = segment.written(segment.SegmentFacts(first, len(lines), at))
+        self.facts[path] = segment.written(SegmentFacts(first, len(lines), at))
         return at + len(lines) * every
 
     def ship_together(
@@ -77,7 +77,7 @@ class Shelf:
         facts = [
             (
                 host,
-                segment.SegmentFacts(first, data.count(b"\n"), float(data.split()[0])),
+                SegmentFacts(first, data.count(b"\n"), float(data.split()[0])),
                 len(data),
             )
             for host, first, data in pieces
@@ -94,3 +94,13 @@ def at_once(workdir: str, attempt: int, blobs: Sequence[Blob]) -> Segments:
 def reader(shelf: Shelf, *, answer: float = 10) -> Logs:
     """Of a log that may have grown a moment ago."""
     return Logs(shelf, fresh=0, answer=answer)  # pyright: ignore[reportArgumentType]
+
+
+def metadata_of_pieces(pieces: Sequence[tuple[int, SegmentFacts, int]]) -> dict[str, str]:
+    """The metadata of an object of earlier versions that holds these, in that order: host, facts, size in bytes."""
+    began = min((facts.at for _, facts, _ in pieces), default=0.0)
+    rows = [
+        f"{host},{f.line},{f.lines},{size},{round((f.at - began) * 1000)},{f.open:d}"
+        for host, f, size in pieces
+    ]
+    return {AT: f"{began:.3f}", PIECES: ";".join(rows)}

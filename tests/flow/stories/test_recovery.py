@@ -128,6 +128,23 @@ def test_a_crash_is_tried_again_on_the_same_slice_until_its_budget_is_spent(stag
     assert stage.cloud.machines == {}
 
 
+def test_one_host_crashes_while_the_other_hangs_in_a_collective(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.report(job_id, 1, phase="exited", exit_code=1)
+    job = stage.until(job_id, lambda j: len(j.attempts) == 2)
+    assert (job.attempts[0].cause, job.attempts[0].host) == (Cause.CRASH, 1)
+
+
+def test_a_refused_configuration_is_never_tried_again(stage: Stage) -> None:
+    job_id = stage.create()
+    stage.running(job_id)
+    stage.finish(job_id, 78, 78)
+    job = stage.until(job_id, State.FAILED)
+    assert job.cause is Cause.BAD_SPEC
+    assert len(job.attempts) == 1
+
+
 def test_cancel_keeps_the_slice_for_a_while_and_resume_uses_it(stage: Stage) -> None:
     job_id = stage.create(hold="10m")
     stage.running(job_id)

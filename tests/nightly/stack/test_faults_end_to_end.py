@@ -31,17 +31,6 @@ def test_a_silent_slice_that_is_still_called_ready_is_replaced(stack: LocalStack
     finish(stack, job_id)
 
 
-def test_a_stockout_leads_to_the_next_zone_at_once(stack: LocalStack) -> None:
-    stack.run("emulator", "stockout", "us-east5-b", "v6e", "--fail")
-    tpu = {"type": "v6e-8", "zones": ["us-east5-b", "us-east5-a"]}
-    job_id = stack.create("moved", "echo there", tpu=tpu, **PLAIN)
-    stack.run("wait", job_id)
-    view = stack.job(job_id)
-    assert [s["zone"] for s in view["slices"]] == ["us-east5-b", "us-east5-a"]
-    assert view["spent"] == {}, "a stockout is no failure of the job"
-    stack.run("emulator", "stockout", "us-east5-b", "v6e", "--off")
-
-
 def test_a_host_out_of_memory_is_named_and_tried_again_once(stack: LocalStack) -> None:
     eater = "exec python3 -c 'import time; print(1, flush=True); time.sleep(600)'"
     job_id = stack.create("hungry", eater, **PLAIN)
