@@ -11,8 +11,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from tpujob.api.cost_shapes import SpendingView
-from tpujob.api.data_shapes import CopyView, DataView
-from tpujob.api.job_shapes import ActionView, HostView, RefusedView, SpanView
+from tpujob.api.job_shapes import ActionView, CopyView, DataView, HostView, RefusedView, SpanView
 
 
 class EventView(TypedDict):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import IO, Any, cast
 
 from tpujob.api import (
@@ -39,21 +39,96 @@ from tpujob.api import (
 from tpujob.domain import access
 from tpujob.domain.access import Principal, Role
 from tpujob.domain.failures.disclosure import ended_by, in_full, job_in_full
-from tpujob.domain.model import Job, State
+from tpujob.domain.model import Job, Slice, State, Suspect
+from tpujob.domain.money import Surroundings
 from tpujob.domain.money import budget as money
+from tpujob.domain.observations import NO_FUNDS, Account, Circuit, Funds
 from tpujob.domain.pages import EVENTS
-from tpujob.engine import JobRuntime
+from tpujob.domain.placement import EVERYWHERE, Site
+from tpujob.engine import Bundles, Counters, JobRuntime, Loop
 from tpujob.errors import Conflict, IllegalInState, NotFound
 from tpujob.ports import Ports
 from tpujob.service import actions, details
 from tpujob.service.authorization import Authorized, find_job, own_key
+from tpujob.service.backend import BackendStatus, ProcessFacts
+from tpujob.service.backend.capacity import Quotas
+from tpujob.service.backend.overview import Overview
+from tpujob.service.curves import Curves
 from tpujob.service.diff import compare
-from tpujob.service.logs import hosts_up_to
+from tpujob.service.job_actions import JobActions
+from tpujob.service.job_index import Changes, JobIndex, Records
+from tpujob.service.logs import Logs, hosts_up_to
 from tpujob.service.members import Membership
 from tpujob.service.money import budgets
+from tpujob.service.money.estimate import Estimates
 from tpujob.service.notifications import Notifications
-from tpujob.service.parts import Changing, EngineState, HostReach, Reading, ServiceSettings
+from tpujob.service.runtime_info import RuntimeReader
+from tpujob.service.submission import Offered, OwnSecrets, Submission, types_unknown
 from tpujob.service.views import event_view, job_view
+
+
+@dataclass(frozen=True, slots=True)
+class HostReach:
+    """How hosts are reached and believed; see `Hosts`."""
+
+    access: Callable[[Slice, int, str, str], HostAccess]  #: lets the holder of a public key in
+    key: Callable[[Sequence[str]], str]
+    trust: Callable[[Slice], str] = lambda _: ""  #: why the keys of a slice's hosts are trusted
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """What the control loop knows beyond the records of jobs."""
+
+    loop: Loop
+    live: Mapping[str, JobRuntime]
+    #: the offers that were refused lately, for all jobs
+    circuits: Callable[[], Mapping[str, Circuit]] = dict
+    #: what budgets depend on beside a job's record
+    funds: Callable[[Job], Funds] = lambda _: NO_FUNDS
+    accounts: Callable[[], Sequence[Account]] = tuple  #: of the budgets that are shared
+    counters: Counters = field(default_factory=Counters)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """What the context says."""
+
+    site: Site = EVERYWHERE
+    #: what the context adds to the bill
+    around: Surroundings = field(default_factory=Surroundings)
+    owner: str = "local"  #: what slices are labelled with
+    offered: Offered = types_unknown  #: what a zone lists
+    quotas: Quotas | None = None  #: what the project may hold; None: there is none to read
+    process: ProcessFacts = field(default_factory=ProcessFacts)
+    word: Callable[[], str] = str  #: draws one for the workdir of each new job
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Where answers come from."""
+
+    changes: Changes
+    records: Records
+    knowledge: RuntimeReader
+    index: JobIndex
+    logs: Logs
+    curves: Curves
+    overview: Overview
+    status: BackendStatus
+    suspects: Callable[[], Sequence[Suspect]]  #: machines, as they are recorded
+
+
+@dataclass(frozen=True, slots=True)
+class Changing:
+    """What checks, stores and changes jobs."""
+
+    submission: Submission
+    secrets: OwnSecrets
+    bundles: Bundles
+    estimates: Estimates
+    actions: JobActions
+    announce: Callable[[Job], None]  #: a job was changed: tell the loop and those who follow
 
 
 class Jobs:

@@ -22,8 +22,7 @@ from tpujob.config.sign_in import DOORS, DoorKind
 from tpujob.domain.access import BACKEND, Role
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.web.api import create_app
-from tpujob.web.auth.identities import GCLOUD
-from tpujob.web.auth.sign_in import SignInAuthenticator, SignInPolicy
+from tpujob.web.auth.sign_in import GCLOUD, SignInAuthenticator, SignInPolicy
 from tpujob.web.log import Json, log_to_stderr
 from tpujob.web.serving import SocketListener, serve
 from tpujob.wiring import backend

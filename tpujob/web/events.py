@@ -25,7 +25,7 @@ from tpujob.errors import StoreError, TpujobError, Transient
 from tpujob.service import Changes
 from tpujob.web.middleware.connections import LINE, ClientConnection
 from tpujob.web.middleware.security import WHO
-from tpujob.web.routes.caller import Caller
+from tpujob.web.schemas import Caller
 
 log = logging.getLogger(__name__)
 

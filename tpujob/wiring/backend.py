@@ -63,11 +63,10 @@ def backend(settings: Settings) -> Backend:
     from tpujob.ports import Ports
     from tpujob.service import Admin, Changes, Membership
     from tpujob.service.backend import ProcessFacts
+    from tpujob.service.backend.quotas import EVERY, Quotas
+    from tpujob.service.jobs import EngineState, HostReach, ServiceSettings
     from tpujob.service.logs import LiveLogs
     from tpujob.service.notifications import Notifications
-    from tpujob.service.overview import Quotas
-    from tpujob.service.overview.quotas import EVERY
-    from tpujob.service.parts import EngineState, HostReach, ServiceSettings
     from tpujob.wiring import doctor, notifications, service
     from tpujob.wiring.store import check_database
     from tpujob.wiring.world import world

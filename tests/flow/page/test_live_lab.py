@@ -9,7 +9,7 @@ from tests.flow.page import lab
 from tests.flow.page.conftest import OpenTab, Site
 from tests.support.stage import SPEC
 from tpujob.domain.model import State
-from tpujob.service.overview import quotas
+from tpujob.service.backend import quotas
 
 
 @pytest.fixture

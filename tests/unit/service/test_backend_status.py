@@ -25,7 +25,7 @@ from tpujob.engine import Pulse
 from tpujob.engine.loop import Loop
 from tpujob.errors import NotFound, Refused, StoreError
 from tpujob.service.backend import ProcessFacts
-from tpujob.service.backend.health import LATE, LATE_CALLED, Look, is_late, troubles
+from tpujob.service.backend.status import LATE, LATE_CALLED, Look, is_late, troubles
 from tpujob.wiring.world import counting
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

@@ -14,9 +14,9 @@ from tpujob.domain.pages import EVENTS, PAGE
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest, NotFound, StoreError
 from tpujob.ports import Clock, EventKey, Store
+from tpujob.service.backend import capacity
+from tpujob.service.backend.capacity import Quotas, quotas_view
 from tpujob.service.job_index import JobIndex
-from tpujob.service.overview import capacity, quotas
-from tpujob.service.overview.quotas import Quotas
 from tpujob.service.views import event_view
 
 #: events that are read of the store for one page, at most: a filter that matches nothing must end
@@ -89,7 +89,7 @@ class Overview:
             waiting=sum(j.state in (State.QUEUED, State.PROVISIONING) for j in live),
         )
         if self._allowed:
-            found["quota"] = quotas.view(self._allowed.look(), jobs, now)
+            found["quota"] = quotas_view(self._allowed.look(), jobs, now)
         return found
 
     def _of_the_day(self, ended: Mapping[int, int], now: float) -> Sequence[Job]:

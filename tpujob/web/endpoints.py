@@ -1,23 +1,31 @@
-"""The routes of `JobsApi`, one for each row of its table: what a request may have is the method's own signature."""
+"""The routes of the HTTP API: one for each row of the table of `JobsApi`, which takes what the method's signature says;
+then version, liveness, the API's own page, and a pass over all jobs.
+
+They are plain functions, as the service is synchronous: each runs in a thread of the pool. A view of the service is
+sent as it is; the models only describe it in the OpenAPI document.
+"""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from fastapi import Depends, FastAPI, Header, Query, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import ConfigDict, Field, create_model
 from typing_extensions import is_typeddict
 
 from tpujob.api import METHODS, CodeGiven, JobsApi, all_shapes
 from tpujob.api.methods import Method
-from tpujob.web import schemas
-from tpujob.web.routes.caller import Caller
+from tpujob.errors import BadRequest
+from tpujob.service import authorization
+from tpujob.web import docs, schemas, streams
+from tpujob.web.auth.authenticator import TICK_PATH
+from tpujob.web.schemas import Caller
 
 Endpoint = Callable[..., Any]
 
 
-def add(app: FastAPI, own: Mapping[str, tuple[Endpoint, Any]]) -> None:
+def add_methods(app: FastAPI, own: Mapping[str, tuple[Endpoint, Any]]) -> None:
     """A route for each method. `own`: an endpoint with the model of its answer, for each whose request or answer is
     more than JSON; None: the answer is no JSON."""
     for row in METHODS.values():
@@ -124,3 +132,42 @@ def _parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> 
 def _with_signature(function: Endpoint, taken: list[inspect.Parameter]) -> Endpoint:
     setattr(function, "__signature__", inspect.Signature(taken))  # noqa: B010
     return function
+
+
+# Beside `JobsApi` ----------------------------------------------------------------------------------------------------
+
+
+def add_backend(app: FastAPI, version: str, alive: Callable[[], bool]) -> None:
+    def get_version() -> JSONResponse:
+        """Which tpujob this is."""
+        return JSONResponse({"version": version, "api": "v1"})
+
+    async def health() -> JSONResponse:  # answers also while every thread waits for the store
+        """Whether the backend works; to anybody. 503: it answers, and its jobs are not looked after. Cloud Run keeps
+        `/healthz` for itself."""
+        ok = alive()
+        return JSONResponse({"ok": ok}, 200 if ok else 503)
+
+    def describe() -> HTMLResponse:
+        """Every route and every shape, as a page."""
+        policy = {"content-security-policy": docs.POLICY}
+        return HTMLResponse(docs.page(app.openapi()), headers=policy)
+
+    app.get("/v1/version", tags=["backend"], response_model=schemas.Version)(get_version)
+    app.get("/health", tags=["backend"], response_model=schemas.Health)(health)
+    app.get("/healthz", include_in_schema=False)(health)
+    app.get("/metrics", include_in_schema=False)(streams.backend_metrics)
+    app.get("/docs", include_in_schema=False)(describe)
+
+
+def add_tick(app: FastAPI, make_pass: Callable[[bool], tuple[int, float | None]] | None) -> None:
+    def tick(request: Request, sweep: bool = False) -> JSONResponse:
+        """One pass over every job that is due, for a backend that only runs while it is called; with `sweep` also over
+        what is in the cloud. Safe to repeat, and from several callers at once."""
+        authorization.check(request.scope["state"]["principal"], "tick")
+        if make_pass is None:
+            raise BadRequest("this backend makes its passes by itself")
+        ticks, next_in = make_pass(sweep)
+        return JSONResponse({"ticks": ticks, "next_in": next_in})
+
+    app.post(TICK_PATH, tags=["backend"], response_model=schemas.Pass)(tick)

@@ -1,5 +1,7 @@
 """What comes before a job: its plan, the code that is shipped, and the record that it begins with."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import io
@@ -7,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import IO, Any, NamedTuple
 
-from tpujob.api import CodeGiven, PlanView, RefusalView
+from tpujob.api import CodeGiven, PlanView, RefusalView, SecretView
+from tpujob.domain import secrets as rules
 from tpujob.domain.access import Principal
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware import accelerators
@@ -27,12 +30,13 @@ from tpujob.domain.placement import (
     unsure,
 )
 from tpujob.domain.spec import JobSpec, dump, parse
-from tpujob.errors import BadRequest, BadSpec, Conflict, NotFound, Refused
-from tpujob.ports import Blobs, Clock, Copies
+from tpujob.domain.text import rfc3339
+from tpujob.errors import BadRequest, BadSpec, Conflict, IllegalInState, NotFound, Refused
+from tpujob.ports import Blobs, Clock, Copies, Secrets, Store
 from tpujob.protocol.bundle import BadBundle, members
 from tpujob.protocol.paths import owner_folder
+from tpujob.service.datasets import DataPlaces
 from tpujob.service.money import budgets
-from tpujob.service.submission.datasets import DataPlaces
 from tpujob.submit.archive import workloads_bundle
 
 #: seconds to write a bundle to the bucket
@@ -300,3 +304,43 @@ def _sha256(data: bytes | IO[bytes]) -> str:
         return hashlib.sha256(data).hexdigest()
     data.seek(0)
     return hashlib.file_digest(data, "sha256").hexdigest()  # pyright: ignore[reportArgumentType]
+
+
+# Secrets of a user ---------------------------------------------------------------------------------------------------
+
+
+class OwnSecrets:
+    """The caller's own secrets."""
+
+    def __init__(self, store: Store, secrets: Secrets) -> None:
+        self._store, self._secrets = store, secrets
+
+    def list(self, who: Principal) -> list[SecretView]:
+        return [
+            SecretView(name=one.name, set_at=rfc3339(one.set_at) if one.set_at else None)
+            for one in self._secrets.list(who.id)
+        ]
+
+    def set(self, who: Principal, name: str, value: str) -> None:
+        rules.checked_value(rules.checked_name(name), value)
+        self._secrets.put(who.id, name, value)
+
+    def remove(self, who: Principal, name: str) -> None:
+        """Raises NotFound; IllegalInState while a job that goes on names it."""
+        self._secrets.get(who.id, rules.checked_name(name))
+        for job in self._store.list(live=True):
+            if job.owner == who.id and name in job.spec.run.secrets:
+                raise IllegalInState(
+                    f"job {job.id} goes on and names the secret {name}",
+                    hint=f"`tpujob secret set {name}` sets another value; `tpujob delete {job.id}` ends the job.",
+                )
+        self._secrets.remove(who.id, name)
+
+    def check(self, who: Principal, spec: JobSpec) -> None:
+        """Raises BadSpec when a secret that their job names is not set, or cannot be passed to its program."""
+        values: dict[str, str] = {}
+        for name in spec.run.secrets:
+            with contextlib.suppress(NotFound):
+                values[name] = self._secrets.get(who.id, name)
+        rules.check_set(spec.run.secrets, values)
+        rules.check_lines(spec.env.docker or "" if spec.env else "", values)
