@@ -315,17 +315,17 @@ class OwnSecrets:
     def __init__(self, store: Store, secrets: Secrets) -> None:
         self._store, self._secrets = store, secrets
 
-    def list(self, who: Principal) -> list[SecretView]:
+    def secrets(self, who: Principal) -> list[SecretView]:
         return [
             SecretView(name=one.name, set_at=rfc3339(one.set_at) if one.set_at else None)
             for one in self._secrets.list(who.id)
         ]
 
-    def set(self, who: Principal, name: str, value: str) -> None:
+    def set_secret(self, who: Principal, name: str, value: str) -> None:
         rules.checked_value(rules.checked_name(name), value)
         self._secrets.put(who.id, name, value)
 
-    def remove(self, who: Principal, name: str) -> None:
+    def remove_secret(self, who: Principal, name: str) -> None:
         """Raises NotFound; IllegalInState while a job that goes on names it."""
         self._secrets.get(who.id, rules.checked_name(name))
         for job in self._store.list(live=True):

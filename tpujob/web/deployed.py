@@ -78,8 +78,8 @@ def _serve(options: argparse.Namespace) -> None:
     if settings.google_endpoint:
         log.warning("the keys of Google come from %s", settings.google_endpoint)
     parts = backend.backend(settings)
-    if options.admin and not any(m["role"] == Role.ADMIN for m in parts.members.list()):
-        parts.members.give(BACKEND, options.admin, Role.ADMIN)
+    if options.admin and not any(m["role"] == Role.ADMIN for m in parts.members.members()):
+        parts.members.give_role(BACKEND, options.admin, Role.ADMIN)
     door = SignInAuthenticator(policy, parts.members.recognise, backend.signing_keys(settings))
     port = settings.port if options.port is None else options.port
     serve(

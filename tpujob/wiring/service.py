@@ -70,7 +70,6 @@ def jobs(
         index=index,
         logs=Logs(blobs, live_logs),
         curves=Curves(blobs, clock, reach.key),
-        overview=Overview(store, clock, engine.circuits, index, settings.quotas),
         status=status,
         suspects=admin.suspects,
     )
@@ -83,7 +82,9 @@ def jobs(
         announce=announce,
     )
     comparisons = Comparisons(store, clock, site, submission.placed, estimates)
-    parts = (admin, costs, estimates, comparisons, status)
-    return Jobs(
-        who, ports, engine, reach, settings, reading, changing, members, notifications, parts
-    )
+    overview = Overview(store, clock, engine.circuits, index, settings.quotas)
+    secrets = changing.secrets
+    parts = (
+        admin, members, notifications, secrets, submission, overview, costs, estimates, comparisons, status,
+    )  # fmt: skip
+    return Jobs(who, ports, engine, reach, settings, reading, changing, notifications, parts)

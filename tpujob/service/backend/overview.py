@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tpujob.api import CapacityReport, EventsPage, JobEventView
+from tpujob.domain.access import Principal, Role
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.failures.disclosure import event_in_full
 from tpujob.domain.model import Job, State
@@ -43,9 +44,14 @@ class Overview:
     # Events ----------------------------------------------------------------------------------------------------------
 
     def happened(
-        self, *, before: str = "", kinds: Sequence[str] = (), limit: int = EVENTS, full: bool
+        self,
+        who: Principal,
+        *,
+        before: str = "",
+        kinds: Sequence[str] = (),
+        limit: int = EVENTS,
     ) -> EventsPage:
-        """As `JobsApi.happened` says. `full`: with the text of the errors that ended attempts, for admins."""
+        """As `JobsApi.happened` says. Admins read the text of the errors that ended attempts, too."""
         if not 1 <= limit <= PAGE:
             raise BadRequest(f"a page has 1 to {PAGE} events, not {limit}")
         wanted, older = _kinds(kinds), ""
@@ -61,7 +67,10 @@ class Overview:
                 older = _written(one)
                 break
         of = self._index.names(job_id for job_id, _ in found)
-        shown = [(job_id, event_in_full(one) if full else one) for job_id, one in found]
+        shown = [
+            (job_id, event_in_full(one) if who.at_least(Role.ADMIN) else one)
+            for job_id, one in found
+        ]
         views = [_view(job_id, event, *of.get(job_id, ("", ""))) for job_id, event in shown]
         return EventsPage(events=views, next=older)
 
