@@ -65,7 +65,7 @@ def backend(settings: Settings) -> Backend:
     from tpujob.ports import Ports
     from tpujob.service import Admin, Changes, Membership
     from tpujob.service.backend import ProcessFacts
-    from tpujob.service.backend.quotas import EVERY, Quotas
+    from tpujob.service.backend.capacity import EVERY, Quotas
     from tpujob.service.jobs import EngineState, HostReach, ServiceSettings
     from tpujob.service.logs import LiveLogs
     from tpujob.service.notifications import Notifications

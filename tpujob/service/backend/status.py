@@ -1,11 +1,10 @@
 """The part of `api.JobsApi` that is about the backend itself."""
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tpujob.api import CostRowView, HealthView, LoopView, StoreView, TroubleView
+from tpujob.api import HealthView, LoopView, StoreView, TroubleView
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Circuit
 from tpujob.domain.text import duration, many, rfc3339
@@ -122,7 +121,7 @@ class BackendStatus:
     ) -> None:
         self.store, self.clock, self.index, self.loop = store, clock, index, loop
         self.counters, self.circuits, self.process = counters, circuits, process
-        self.figures = Figures(costs, clock)
+        self.costs = costs
         self._notifications = notifications
         self.streams: Callable[[], int] = lambda: 0  #: open ones, where pages are live
 
@@ -203,36 +202,3 @@ class BackendStatus:
             if one.until > now:
                 found[one.cause] = found.get(one.cause, 0) + 1
         return found
-
-
-# Money and goodput ---------------------------------------------------------------------------------------------------
-
-
-#: seconds between two readings at least; and the part of the time that may go into them
-EVERY, SHARE = 60.0, 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Money:
-    at: float
-    total: CostRowView
-
-
-class Figures:
-    """Thread-safe; one caller at a time reads."""
-
-    def __init__(self, costs: Costs, clock: Clock) -> None:
-        self._costs, self._clock = costs, clock
-        self._lock = threading.Lock()
-        self._money: Money | None = None
-        self._again_at = 0.0
-
-    def money(self) -> Money:
-        """Of all jobs, as it was a minute ago at most, or a little longer where there are very many."""
-        with self._lock:
-            now = self._clock.now()
-            if self._money is None or now >= self._again_at:
-                began = time.monotonic()
-                self._money = Money(now, self._costs.cost(by="type")["total"])
-                self._again_at = now + max(EVERY, (time.monotonic() - began) / SHARE)
-            return self._money
