@@ -73,8 +73,8 @@ class Events:
         if not self._follows:
             yield
             return
-        if failing := self._changes.failing:
-            raise Transient(f"the store has not answered since {rfc3339(failing.since)}")
+        if since := self._changes.failing:
+            raise Transient(f"the store has not answered since {rfc3339(since)}")
         with self._changes.followed():
             yield
 
