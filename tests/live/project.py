@@ -32,7 +32,7 @@ from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.hardware.prices import LIST
 from tpujob.domain.model import Endpoint, Slice
 from tpujob.domain.observations import Absent
-from tpujob.emulator.farm_client import FarmClient
+from tpujob.emulator.driver import FarmClient
 from tpujob.emulator.storage import StorageServer
 from tpujob.errors import TpujobError
 

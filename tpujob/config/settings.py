@@ -191,7 +191,7 @@ def variable(name: str, env: Mapping[str, str] | None = None) -> str:
 def for_processes(env: Mapping[str, str] | None = None) -> dict[str, str]:
     """What a process of the stack starts with: this environment without the secrets in it, which are for commands.
     Those that lead tpujob and Google's own clients to the cloud stay."""
-    from tpujob.protocol.secret_names import secret_variables
+    from tpujob.protocol.limits import secret_variables
 
     env = os.environ if env is None else env
     return {

@@ -35,7 +35,7 @@ from tpujob.adapters.ssh.pool import Bounds
 from tpujob.adapters.ssh.transport import MAX_TUNNELS, telling
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Endpoint, Slice
-from tpujob.emulator.farm_client import FarmClient
+from tpujob.emulator.driver import FarmClient
 from tpujob.emulator.tpu.errors import CallFault
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
 from tpujob.ports import PublishedHost

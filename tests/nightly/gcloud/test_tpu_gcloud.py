@@ -23,7 +23,7 @@ from tpujob.adapters.cloud_tpu.request import Options, queued_request
 from tpujob.domain.model import Slice
 from tpujob.emulator.http_messages import Body, Request, Response
 from tpujob.emulator.http_server import HttpThread
-from tpujob.emulator.tpu import rest, transcode
+from tpujob.emulator.tpu import rest
 
 pytestmark = sdk.needed
 
@@ -251,7 +251,7 @@ def test_the_http_rules_are_those_that_gcloud_was_generated_from(version: str) -
     theirs = {(method, "/" + re.sub(r"\{\w+\}", "*", path)) for path, method in found}
     ours = {
         (rule.method, re.sub(r"\{[\w.]+=([^}]+)\}", r"\1", rule.uri))
-        for rule in transcode.rules()
+        for rule in rest.http_rules()
         if rule.version == version
     }
     assert ours <= theirs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.stage import Stage
-from tpujob.agent.upload.series import Series
+from tpujob.agent.upload.progress import Series
 from tpujob.api import CurveView
 from tpujob.domain.model import State
 from tpujob.domain.observations import SliceState

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from tests.support.records import a_job
 from tests.support.stage import Stage
-from tpujob.agent.upload.series import Series
+from tpujob.agent.upload.progress import Series
 from tpujob.domain.host import reports
 from tpujob.errors import NotFound
 from tpujob.ports import Blobs, Clock

@@ -45,9 +45,9 @@ def env(
     eval "$(tpujob emulator env)" directs gcloud, Google's Python clients and tpujob in this terminal to the emulator.
     Addresses change with each start."""
     if off:
-        from tpujob.emulator import environment
+        from tpujob.emulator.client import shell_variable_names
 
-        say(f"unset {' '.join(environment.names())}")
+        say(f"unset {' '.join(shell_variable_names())}")
         return
     variables = given.shell_variables(project)
     if as_json:

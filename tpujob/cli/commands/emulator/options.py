@@ -71,12 +71,12 @@ def shell_variables(project: str) -> dict[str, str]:
     gcloud's; empty: the context's."""
     from tpujob.cli.backend import current_settings, local_stack
     from tpujob.config import context, stack
-    from tpujob.emulator import environment
+    from tpujob.emulator.client import shell_variables
 
     here, now = local_stack(), current_settings()
     if not project:
         project = here.project if now.local else context.current(now).project or here.project
     ready = {part.name: part.ready or {} for part in stack.status(here)}
-    return environment.of_shell(
+    return shell_variables(
         ready["emulator"], ready["farm"], project=project, gcloud=here.state / "gcloud"
     )

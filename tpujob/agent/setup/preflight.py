@@ -18,9 +18,8 @@ from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.base import Failure, Record, read_json, remove_file, write_json
 from tpujob.agent.commands import injected_fault, run_before
 from tpujob.agent.folders import PREFLIGHT, ROOT
-from tpujob.agent.preflight.meeting import Meetings
-from tpujob.agent.preflight.reach import closed_port, first_closed
 from tpujob.agent.processes import command_of, device_files, free_devices, hidden_holders, holders
+from tpujob.agent.setup.meeting import Meetings, closed_port, first_closed
 from tpujob.agent.storage import StorageError
 from tpujob.protocol import VERSIONS, Plan, PreflightOrder, VerdictDocument, paths
 from tpujob.protocol.limits import MAX_VERDICT_TEXT
@@ -251,7 +250,7 @@ class Preflight:
         os.makedirs(folder, exist_ok=True)
         script, result = os.path.join(folder, "devices.py"), os.path.join(folder, what + ".json")
         with open(script, "wb") as file:
-            file.write(pkgutil.get_data("tpujob.agent.preflight", "devices.py") or b"")
+            file.write(pkgutil.get_data("tpujob.agent.setup", "devices.py") or b"")
         remove_file(result)
         first = self._plan["argv"][0]
         python = first if os.path.basename(first).startswith("python") else "python3"
