@@ -28,12 +28,7 @@ class ServerCopier:
     moved: Callable[[int], None]
 
     def same(self, pair: Pair[ObjectFacts, ObjectFacts]) -> bool:
-        facts, there = pair.source, pair.target
-        return (
-            there is not None
-            and facts.crc32c is not None
-            and (there.size, there.crc32c) == (facts.size, facts.crc32c)
-        )
+        return pair.source.same_bytes(pair.target)
 
     def copy(self, pair: Pair[ObjectFacts, ObjectFacts]) -> Done:
         """Afterwards there is an object with the same bytes. Raises Conflict when either was changed meanwhile,
@@ -86,8 +81,8 @@ class Copier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    source: SyncEndpoint[Any]
-    target: SyncEndpoint[Any]
+    source: SyncEndpoint
+    target: SyncEndpoint
     copier: Copier
     why_not: Callable[[str], str]  #: why a key cannot be copied; keys come in their order
     #: class A and B of copying an object of that size
@@ -106,7 +101,7 @@ def direction(
     BadRequest where nothing is copied."""
     used: Any = objects if isinstance(source, Prefix) else reader
     if isinstance(source, Folder):
-        begin: SyncEndpoint[Any] = FolderEndpoint(_real_path(source))
+        begin: SyncEndpoint = FolderEndpoint(_real_path(source))
     else:
         from_storage = isinstance(source, Prefix)
         begin = ListedEndpoint(used, source.bucket, source.prefix, billed=from_storage)
