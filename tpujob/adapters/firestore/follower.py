@@ -51,7 +51,9 @@ class Follower:
         return lambda: self._stop([key])
 
     def close(self) -> None:
-        self._stop([*self._listeners])
+        with self._lock:
+            keys = [*self._listeners]
+        self._stop(keys)
 
     def _stop(self, keys: Sequence[object]) -> None:
         """Afterwards these are not called, and no stream is open without a listener."""

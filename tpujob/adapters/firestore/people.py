@@ -1,15 +1,29 @@
-"""The ports `Members` and `Reputation` on Firestore, in the database of the store."""
+"""The ports `Members`, `Reputation` and `Outbox` on Firestore, in the database of the store.
 
+    members/<digest>  suspects/<digest>  accusations/<digest>
+    messages/<id>            a message; `due` is there while it is to be tried
+    counters/notes           how far the events of jobs were read
+    notes/<digest>           of earlier versions: to be sent while `open` is there, which begins with the channel
+
+Each query goes by one field, which has an index by itself. A message is written by a create that fails when it is
+there, so no transaction spans more than the messages of one burst.
+"""
+
+import contextlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tpujob.adapters.firestore import records
-from tpujob.adapters.firestore.calls import Docs, Firestore
-from tpujob.adapters.firestore.records import Found, Put, Remove
+from tpujob.adapters.firestore.calls import BATCH, Docs, Firestore, Plan
+from tpujob.adapters.firestore.records import Found, Put, Remove, Where
 from tpujob.domain.access import Role
+from tpujob.domain.codec import message_from_text, to_text
 from tpujob.domain.failures import host_reputation
 from tpujob.domain.members import Member
 from tpujob.domain.model import Suspect
+from tpujob.domain.notifications.model import Message, ReadPosition
+from tpujob.errors import DamagedRecord
 
 
 class FirestoreMembers:
@@ -104,3 +118,125 @@ class FirestoreReputation:
 
 def _suspect_path(physical: str) -> str:
     return f"suspects/{records.digest(physical)}"
+
+
+# Outbox --------------------------------------------------------------------------------------------------------------
+
+
+_POSITION = "counters/notes"
+#: sorts after everything that follows a channel's name
+_END = "\uf8ff"
+
+
+class FirestoreOutbox:
+    """Implements `ports.Outbox`. Raises as the store does."""
+
+    def __init__(self, firestore: Firestore) -> None:
+        self._db = firestore
+
+    def position(self) -> ReadPosition | None:
+        return _position(self._db.read("read how far events were read", _POSITION))
+
+    def add(self, messages: Sequence[Message], position: ReadPosition | None = None) -> None:
+        for start in range(0, len(messages), BATCH):
+            puts = {put.path: put for put in map(_put, messages[start : start + BATCH])}
+
+            def plan(docs: Docs, puts: dict[str, Put] = puts) -> tuple[None, list[Put | Remove]]:
+                return None, [put for path, put in puts.items() if docs[path] is None]
+
+            self._db.change("store messages", list(puts), plan)
+        if position is not None:
+            self._db.change("note how far events were read", [_POSITION], _move_to(position))
+
+    def due(self, now: float, limit: int) -> list[Message]:
+        return self._select([("due", "<=", float(now))], "due", limit)
+
+    def update(self, messages: Sequence[Message]) -> list[Message] | None:
+        stored = [replace(message, version=message.version + 1) for message in messages]
+
+        def plan(docs: Docs) -> tuple[list[Message] | None, list[Put | Remove]]:
+            found = [_read(docs[_message_path(message)]) for message in messages]
+            if found == stored:  # the reply of an earlier try was lost
+                return stored, []
+            versions = [message.version for message in found if message]
+            if versions != [message.version for message in messages]:
+                return None, []
+            return stored, [_put(message) for message in stored]
+
+        return self._db.change(
+            "write messages", [_message_path(message) for message in messages], plan
+        )
+
+    def messages(self, *, channel: str = "", limit: int) -> list[Message]:
+        if not channel:
+            return self._select([], "until", limit, newest_first=True)
+        where: list[Where] = [("of", ">", f"{channel}/"), ("of", "<=", f"{channel}/{_END}")]
+        return self._select(where, "of", limit, newest_first=True)
+
+    def forget(self, now: float, limit: int) -> None:
+        self._adopt_notes(limit)
+        where: list[Where] = [("until", "<=", float(now))]
+        found = self._db.select(
+            "list messages", "messages", where=where, order="until", limit=limit
+        )
+        self._db.remove("remove old messages", [doc.path for doc in found])
+
+    def _adopt_notes(self, limit: int) -> None:
+        """Make messages of what an earlier version had collected for a later message."""
+        found = self._db.select("list notes", "notes", where=[], order="until", limit=limit)
+        for doc in found:
+            with contextlib.suppress(DamagedRecord, KeyError, ValueError):
+                channel = str(doc.fields["open"]).partition("/")[0]
+                note = json.loads(records.document(doc))
+                made = {"id": f"msg_{doc.id}", "channel": channel, "notification": note}
+                times = {"at": note["at"], "due": note["at"]}
+                self.add([message_from_text(json.dumps(made | times))])
+        self._db.remove("remove old notes", [doc.path for doc in found])
+
+    def _select(
+        self, where: list[Where], order: str, limit: int, *, newest_first: bool = False
+    ) -> list[Message]:
+        found = self._db.select(
+            "list messages",
+            "messages",
+            where=where,
+            order=order,
+            newest_first=newest_first,
+            limit=limit,
+        )
+        return [message_from_text(records.document(doc)) for doc in found]
+
+
+def _move_to(position: ReadPosition) -> Plan[None]:
+    def plan(docs: Docs) -> tuple[None, list[Put | Remove]]:
+        known = _position(docs[_POSITION])
+        if known and known.change >= position.change:
+            return None, []
+        since = float(known.since if known else position.since)
+        return None, [Put(_POSITION, {"change": position.change, "since": since})]
+
+    return plan
+
+
+def _position(found: Found | None) -> ReadPosition | None:
+    if found is None:
+        return None
+    return ReadPosition(records.field(found, "change", int), records.field(found, "since", float))
+
+
+def _read(found: Found | None) -> Message | None:
+    return message_from_text(records.document(found)) if found else None
+
+
+def _message_path(message: Message) -> str:
+    return f"messages/{message.id}"
+
+
+def _put(message: Message) -> Put:
+    fields = {
+        "of": f"{message.channel}/msg_{message.at * 1000:013.0f}",
+        "due": None if message.due is None else float(message.due),
+        "until": float(message.until),
+        "document": to_text(message),
+    }
+    return Put(_message_path(message), fields)

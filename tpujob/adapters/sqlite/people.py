@@ -1,4 +1,4 @@
-"""The ports `Members` and `Reputation` on the SQLite file of the store."""
+"""The ports `Members`, `Reputation` and `Outbox` on the SQLite file of the store."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -8,9 +8,11 @@ from typing import Any
 
 from tpujob.adapters.sqlite.file import SqliteFile
 from tpujob.domain.access import Role
+from tpujob.domain.codec import message_from_text, to_text
 from tpujob.domain.failures import host_reputation
 from tpujob.domain.members import Member
 from tpujob.domain.model import Suspect
+from tpujob.domain.notifications.model import Message, ReadPosition
 
 _SELECT = "SELECT name, role, id FROM members"
 
@@ -113,3 +115,67 @@ def _suspect(row: tuple[Any, ...]) -> Suspect:
     physical, zone, score, updated_at, pinned, reasons, owners = row
     parsed = (tuple(json.loads(reasons)), json.loads(owners))
     return Suspect(physical, zone, score, updated_at, pinned, *parsed)
+
+
+# Outbox --------------------------------------------------------------------------------------------------------------
+
+
+_NOTES = "notes"
+_MOVE = (
+    "INSERT INTO progress VALUES (?, ?, ?)"
+    " ON CONFLICT (name) DO UPDATE SET change = max(change, excluded.change)"
+)
+
+
+class SqliteOutbox:
+    """Implements `ports.Outbox`. Raises as the store does."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    def position(self) -> ReadPosition | None:
+        query = "SELECT change, since FROM progress WHERE name = ?"
+        with self._file.reading() as db:
+            row = db.execute(query, (_NOTES,)).fetchone()
+        return ReadPosition(*row) if row else None
+
+    def add(self, messages: Sequence[Message], position: ReadPosition | None = None) -> None:
+        insert = "INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?, ?, ?)"
+        with self._file.writing() as db:
+            db.executemany(insert, map(_row, messages))
+            if position is not None:
+                db.execute(_MOVE, (_NOTES, position.change, position.since))
+
+    def due(self, now: float, limit: int) -> list[Message]:
+        return self._select("WHERE due <= ? ORDER BY due", now, limit)
+
+    def update(self, messages: Sequence[Message]) -> list[Message] | None:
+        stored = [replace(message, version=message.version + 1) for message in messages]
+        newest = "SELECT version FROM messages WHERE id = ?"
+        with self._file.writing() as db:
+            for message in messages:
+                if db.execute(newest, (message.id,)).fetchone() != (message.version,):
+                    return None
+            db.executemany("REPLACE INTO messages VALUES (?, ?, ?, ?, ?, ?)", map(_row, stored))
+        return stored
+
+    def messages(self, *, channel: str = "", limit: int) -> list[Message]:
+        if channel:
+            return self._select("WHERE channel = ? ORDER BY until DESC", channel, limit)
+        return self._select("ORDER BY until DESC", limit)
+
+    def forget(self, now: float, limit: int) -> None:
+        old = "SELECT id FROM messages WHERE until <= ? LIMIT ?"
+        with self._file.writing() as db:
+            db.execute(f"DELETE FROM messages WHERE id IN ({old})", (now, limit))  # noqa: S608, ours
+
+    def _select(self, which: str, *given: str | float) -> list[Message]:
+        query = f"SELECT document FROM messages {which} LIMIT ?"  # noqa: S608, ours
+        with self._file.reading() as db:
+            rows = db.execute(query, given).fetchall()
+        return [message_from_text(text) for (text,) in rows]
+
+
+def _row(message: Message) -> tuple[str, str, int, float | None, float, str]:
+    what = (message.id, message.channel, message.version, message.due, message.until)
+    return *what, to_text(message)
