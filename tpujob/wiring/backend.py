@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from tpujob.adapters.clock import SystemClock
+from tpujob.adapters.calling import SystemClock
 from tpujob.config.settings import Settings
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def _schemas(store: Store) -> dict[str, int]:
 
 
 def signing_keys(settings: Settings) -> Callable[[str], tuple[bytes, float]]:
-    """Fetches the keys with which tokens are verified; see `adapters/google/signing_keys.py`."""
-    from tpujob.adapters.google import signing_keys
+    """Fetches the keys with which tokens are verified; see `adapters/google/rest.py`."""
+    from tpujob.adapters.google import rest
 
-    return signing_keys.fetcher(settings.google_endpoint)
+    return rest.key_fetcher(settings.google_endpoint)

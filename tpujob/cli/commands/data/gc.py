@@ -8,8 +8,8 @@ import typer
 from tpujob.cli.commands.data.sync import settings
 from tpujob.cli.options import Json
 from tpujob.cli.output import say, say_json
-from tpujob.data.incomplete_downloads import PartsFolder
 from tpujob.data.objects import Upkeep
+from tpujob.data.sync.checksum_cache import PartsFolder
 from tpujob.domain.text import amount_of_bytes, clean, many
 from tpujob.errors import BadRequest, TpujobError
 
@@ -32,17 +32,17 @@ def gc(
     as_json: Json = False,
 ) -> int:
     """List unfinished downloads of ended syncs. Removes nothing without --delete."""
-    from tpujob.data import incomplete_downloads
+    from tpujob.data.sync import checksum_cache
     from tpujob.wiring.data import copying
 
     names = [_bucket(text) for text in buckets or ()]
     if rule and not names:
         raise BadRequest("--rule needs a bucket", hint="name gs://BUCKET")
     with copying(settings()) as (objects, cache):
-        folders = incomplete_downloads.find(cache)
+        folders = checksum_cache.find_incomplete(cache)
         if delete:
             try:
-                incomplete_downloads.remove(cache, folders)
+                checksum_cache.remove_incomplete(cache, folders)
             except OSError as error:
                 raise TpujobError(f"cannot remove {error.filename}: {error.strerror}") from error
         kept = {name: objects.upkeep(name) for name in names}

@@ -62,8 +62,8 @@ def copied(source: str, target: str, ended: str) -> dict[str, Any]:
 def _prepared(source: str, target: str, *, dry_run: bool) -> Generator[tuple[Sync, Operations]]:
     from tpujob.cli.commands.data.progress import ProgressBar
     from tpujob.data import places
+    from tpujob.data.places import listed
     from tpujob.data.sync.run import Sync, check
-    from tpujob.data.url_lists import listed
     from tpujob.wiring.data import copying, reading
 
     from_, to = listed(places.parse(source)), places.parse(target)

@@ -1,5 +1,6 @@
-"""The port `Outbox` on Firestore, in the database of the store.
+"""The ports `Members`, `Reputation` and `Outbox` on Firestore, in the database of the store.
 
+    members/<digest>  suspects/<digest>  accusations/<digest>
     messages/<id>            a message; `due` is there while it is to be tried
     counters/notes           how far the events of jobs were read
     notes/<digest>           of earlier versions: to be sent while `open` is there, which begins with the channel
@@ -10,15 +11,117 @@ there, so no transaction spans more than the messages of one burst.
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tpujob.adapters.firestore import records
 from tpujob.adapters.firestore.calls import BATCH, Docs, Firestore, Plan
 from tpujob.adapters.firestore.records import Found, Put, Remove, Where
+from tpujob.domain.access import Role
 from tpujob.domain.codec import message_from_text, to_text
+from tpujob.domain.failures import host_reputation
+from tpujob.domain.members import Member
+from tpujob.domain.model import Suspect
 from tpujob.domain.notifications.model import Message, ReadPosition
 from tpujob.errors import DamagedRecord
+
+
+class FirestoreMembers:
+    """Implements `ports.Members`. Raises as the store does."""
+
+    def __init__(self, firestore: Firestore) -> None:
+        self._db = firestore
+
+    def find(self, name: str) -> Member | None:
+        path = _path(name)
+        return _member(self._db.change(f"find {name}", [path], lambda docs: (docs[path], [])))
+
+    def with_id(self, id: str) -> Member | None:
+        found = self._db.select("find a member", "members", where=[("id", "==", id)]) if id else []
+        return _member(found[0]) if found else None
+
+    def all(self) -> list[Member]:
+        found = map(_member, self._db.select("list the members", "members"))
+        return sorted(filter(None, found), key=lambda member: member.name)
+
+    def change(self, name: str, plan: Callable[[Member | None], Member | None]) -> Member | None:
+        path = _path(name)
+
+        def write(docs: Docs) -> tuple[Member | None, list[Put | Remove]]:
+            new = plan(_member(docs[path]))
+            if new is None:
+                return None, [Remove(path)]
+            return new, [Put(path, {"name": name, "role": new.role, "id": new.id})]
+
+        return self._db.change(f"change member {name}", [path], write)
+
+
+def _path(name: str) -> str:
+    return f"members/{records.digest(name)}"
+
+
+def _member(doc: Found | None) -> Member | None:
+    if doc is None:
+        return None
+    name, role, id = (records.field(doc, each, str) for each in ("name", "role", "id"))
+    return Member(name, Role(role), id)
+
+
+# Reputation -----------------------------------------------------------------------------------------------------------
+
+
+class FirestoreReputation:
+    """Implements `ports.Reputation`. Raises as the store does."""
+
+    def __init__(self, firestore: Firestore) -> None:
+        self._db = firestore
+
+    def accuse(
+        self,
+        physicals: Sequence[str],
+        *,
+        zone: str,
+        weight: float,
+        reason: str,
+        op_id: str,
+        at: float,
+        owner: str,
+    ) -> None:
+        made = f"accusations/{records.digest(op_id)}"
+        accused = {_suspect_path(physical): physical for physical in physicals}
+
+        def plan(docs: Docs) -> tuple[None, list[Put | Remove]]:
+            if docs[made]:
+                return None, []
+            puts: list[Put | Remove] = [Put(made, {"op": op_id})]
+            for path, physical in accused.items():
+                doc = docs[path]
+                known = records.suspect(doc) if doc else Suspect(physical, zone, 0.0, at)
+                known = replace(known, zone=zone or known.zone)
+                more = host_reputation.accused(known, weight, reason, at, owner)
+                puts.append(Put(path, records.suspect_fields(more)))
+            return None, puts
+
+        self._db.change(f"accuse {', '.join(physicals)}", [made, *accused], plan)
+
+    def suspects(self) -> list[Suspect]:
+        docs = self._db.select("list the suspects", "suspects")
+        return host_reputation.worst_first(map(records.suspect, docs))
+
+    def put(self, suspect: Suspect) -> None:
+        put = Put(_suspect_path(suspect.physical), records.suspect_fields(suspect))
+        self._db.change(f"pin {suspect.physical}", [], lambda _: (None, [put]))
+
+    def remove(self, physical: str) -> None:
+        self._db.remove(f"forget {physical}", [_suspect_path(physical)])
+
+
+def _suspect_path(physical: str) -> str:
+    return f"suspects/{records.digest(physical)}"
+
+
+# Outbox --------------------------------------------------------------------------------------------------------------
+
 
 _POSITION = "counters/notes"
 #: sorts after everything that follows a channel's name
@@ -52,7 +155,7 @@ class FirestoreOutbox:
         stored = [replace(message, version=message.version + 1) for message in messages]
 
         def plan(docs: Docs) -> tuple[list[Message] | None, list[Put | Remove]]:
-            found = [_read(docs[_path(message)]) for message in messages]
+            found = [_read(docs[_message_path(message)]) for message in messages]
             if found == stored:  # the reply of an earlier try was lost
                 return stored, []
             versions = [message.version for message in found if message]
@@ -60,7 +163,9 @@ class FirestoreOutbox:
                 return None, []
             return stored, [_put(message) for message in stored]
 
-        return self._db.change("write messages", [_path(message) for message in messages], plan)
+        return self._db.change(
+            "write messages", [_message_path(message) for message in messages], plan
+        )
 
     def messages(self, *, channel: str = "", limit: int) -> list[Message]:
         if not channel:
@@ -123,7 +228,7 @@ def _read(found: Found | None) -> Message | None:
     return message_from_text(records.document(found)) if found else None
 
 
-def _path(message: Message) -> str:
+def _message_path(message: Message) -> str:
     return f"messages/{message.id}"
 
 
@@ -134,4 +239,4 @@ def _put(message: Message) -> Put:
         "until": float(message.until),
         "document": to_text(message),
     }
-    return Put(_path(message), fields)
+    return Put(_message_path(message), fields)
