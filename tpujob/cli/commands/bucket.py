@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpujob.cli.backend import current_settings
-from tpujob.cli.options import Json
+from tpujob.cli.options import Json, flag, option
 from tpujob.cli.output import say, say_json
 from tpujob.errors import BadRequest
 
@@ -24,21 +24,12 @@ PATIENCE = 60.0
 
 @app.command()
 def create(
-    region: Annotated[
-        str,
-        typer.Option(metavar="REGION", help="Default: that of the first zone."),
-    ] = "",
+    region: Annotated[str, option("REGION", "Default: that of the first zone.")] = "",
     name: Annotated[
-        str,
-        typer.Option(
-            metavar="gs://NAME", help="Default: the context's bucket, or a name after the project."
-        ),
+        str, option("gs://NAME", "Default: the context's bucket, or a name after the project.")
     ] = "",
-    log_days: Annotated[
-        int,
-        typer.Option(min=0, metavar="DAYS", help="Days until logs are removed; 0: never."),
-    ] = 90,
-    adopt: Annotated[bool, typer.Option("--adopt", help="Set up an existing bucket.")] = False,
+    log_days: Annotated[int, option("DAYS", "Days until logs are removed; 0: never.", min=0)] = 90,
+    adopt: Annotated[bool, flag("Set up an existing bucket.", "--adopt")] = False,
     as_json: Json = False,
 ) -> int:
     """Make a bucket in a region of the context, set up for checkpoints. Safe to repeat."""

@@ -8,11 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tpujob.cli.backend import RetryingClient, connect, current_settings, page_of, say_where
 from tpujob.cli.errors import DOES_NOT_FIT, goes_on, on_interrupt
-from tpujob.cli.options import Json
+from tpujob.cli.options import Json, argument, flag, option
 from tpujob.cli.output import Screen, note, say, say_json, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import created_text, plan_page, steered_text
@@ -27,35 +25,23 @@ if TYPE_CHECKING:
 
 
 def create(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file in YAML.")],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the resolved plan; submit nothing.")
-    ] = False,
+    file: Annotated[Path, argument("FILE", "A job file in YAML.")],
+    dry_run: Annotated[bool, flag("Print the resolved plan; submit nothing.", "--dry-run")] = False,
     check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            help="Compile the program without a TPU; submit nothing.",
-        ),
+        bool, flag("Compile the program without a TPU; submit nothing.", "--check")
     ] = False,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Follow the job until it ends.")
-    ] = False,
-    name: Annotated[str, typer.Option(metavar="NAME", help="Override the name in the file.")] = "",
+    follow: Annotated[bool, flag("Follow the job until it ends.", "--follow", "-f")] = False,
+    name: Annotated[str, option("NAME", "Override the name in the file.")] = "",
     allow_cross_region: Annotated[
         bool,
-        typer.Option(
-            "--allow-cross-region",
-            help="Also use zones outside the bucket's region; traffic is billed.",
+        flag(
+            "Also use zones outside the bucket's region; traffic is billed.", "--allow-cross-region"
         ),
     ] = False,
     allow_keys: Annotated[
-        bool,
-        typer.Option("--allow-keys", help="Ship files of `code` that look like keys."),
+        bool, flag("Ship files of `code` that look like keys.", "--allow-keys")
     ] = False,
-    key: Annotated[
-        str, typer.Option(metavar="KEY", help="Idempotency key: a repeat creates no second job.")
-    ] = "",
+    key: Annotated[str, option("KEY", "Idempotency key: a repeat creates no second job.")] = "",
     as_json: Json = False,
 ) -> int:
     """Submit a job."""

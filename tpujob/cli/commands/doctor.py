@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import typer
-
 from tpujob.cli.backend import current_settings, local_stack
 from tpujob.cli.errors import FOUND
-from tpujob.cli.options import Json
+from tpujob.cli.options import Json, flag
 from tpujob.cli.output import say, say_json, screen
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
@@ -34,9 +32,7 @@ def doctor(as_json: Json = False) -> int:
 
 
 def quota(
-    everywhere: Annotated[
-        bool, typer.Option("--all", help="All zones, not only those of the context.")
-    ] = False,
+    everywhere: Annotated[bool, flag("All zones, not only those of the context.", "--all")] = False,
     as_json: Json = False,
 ) -> None:
     """Show limits, use and grants of each type of TPU, by zone."""

@@ -11,7 +11,7 @@ import typer
 
 from tpujob.cli.backend import RetryingClient, connect, current_settings, say_where
 from tpujob.cli.errors import TIMED_OUT, goes_on, on_interrupt, show_error
-from tpujob.cli.options import JobRef, JobRefs, Json, Yes
+from tpujob.cli.options import JobRef, JobRefs, Json, Yes, argument, flag, option
 from tpujob.cli.output import note, say, say_json, say_json_line, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import next_commands, steered_text, stop_question
@@ -23,41 +23,20 @@ if TYPE_CHECKING:
     from tpujob.api import JobsApi, JobView, ListAsked
 
 
-def _only(name: str, metavar: str, text: str) -> typer.models.OptionInfo:
-    return typer.Option(f"--{name}", metavar=metavar, show_default=False, help=f"Filter by {text}.")
-
-
-_States = Annotated[list[str] | None, _only("state", "STATE", "state; repeatable")]
-_Causes = Annotated[list[str] | None, _only("cause", "CAUSE", "cause, such as OOM_HBM")]
-_Types = Annotated[list[str] | None, _only("type", "TYPE", "TPU type")]
-_Zones = Annotated[list[str] | None, _only("zone", "ZONE", "zone")]
-
-
 def list_jobs(
-    all_jobs: Annotated[
-        bool, typer.Option("--all", "-a", help="Include jobs that ended earlier.")
-    ] = False,
-    user: Annotated[str, typer.Option(metavar="NAME", help="Filter by user.")] = "",
-    mine: Annotated[bool, typer.Option("--mine", "-m", help="Only your jobs.")] = False,
-    state: _States = None,
-    cause: _Causes = None,
-    type_: _Types = None,
-    zone: _Zones = None,
-    text: Annotated[
-        str, typer.Option(metavar="TEXT", help="Filter by text in id, name or user.")
-    ] = "",
-    order: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Sort by a column, such as step or spent.")
-    ] = "",
-    reverse: Annotated[bool, typer.Option("--reverse", "-r", help="Reverse the order.")] = False,
-    limit: Annotated[
-        int, typer.Option(min=0, metavar="N", show_default=False, help="Maximum number.")
-    ] = 0,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Update live.")] = False,
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write a static HTML page."),
-    ] = None,
+    all_jobs: Annotated[bool, flag("Include jobs that ended earlier.", "--all", "-a")] = False,
+    user: Annotated[str, option("NAME", "Filter by user.")] = "",
+    mine: Annotated[bool, flag("Only your jobs.", "--mine", "-m")] = False,
+    state: Annotated[list[str] | None, option("STATE", "Filter by state; repeatable.")] = None,
+    cause: Annotated[list[str] | None, option("CAUSE", "Filter by cause, such as OOM_HBM.")] = None,
+    type_: Annotated[list[str] | None, option("TYPE", "Filter by TPU type.", "--type")] = None,
+    zone: Annotated[list[str] | None, option("ZONE", "Filter by zone.")] = None,
+    text: Annotated[str, option("TEXT", "Filter by text in id, name or user.")] = "",
+    order: Annotated[str, option("COLUMN", "Sort by a column, such as step or spent.")] = "",
+    reverse: Annotated[bool, flag("Reverse the order.", "--reverse", "-r")] = False,
+    limit: Annotated[int, option("N", "Maximum number.", min=0, show_default=False)] = 0,
+    watch: Annotated[bool, flag("Update live.", "--watch", "-w")] = False,
+    html: Annotated[Path | None, option("FILE", "Write a static HTML page.", "--html")] = None,
     as_json: Json = False,
 ) -> int:
     """List active jobs, and those that ended within the last day."""
@@ -106,7 +85,7 @@ def _write_page(file: Path, asked: ListAsked, *, watch: bool, as_json: bool) -> 
 
 def show(
     job: JobRef,
-    plot: Annotated[bool, typer.Option("--plot", help="Plot loss and speed.")] = False,
+    plot: Annotated[bool, flag("Plot loss and speed.", "--plot")] = False,
     as_json: Json = False,
 ) -> int:
     """Show everything about a job, and what happens next."""
@@ -139,10 +118,7 @@ def _one_page(job: str, as_json: bool, page: Callable[..., str]) -> int:
 
 def wait(
     job: JobRef,
-    timeout: Annotated[
-        str,
-        typer.Option(metavar="TIME", show_default=False, help="Maximum wait, such as 15m."),
-    ] = "",
+    timeout: Annotated[str, option("TIME", "Maximum wait, such as 15m.", show_default=False)] = "",
     as_json: Json = False,
 ) -> int:
     """Wait until a job has ended; the exit code says how."""
@@ -187,7 +163,7 @@ def _next_look(retrying: RetryingClient, job_id: str, deadline: float | None) ->
 
 def cancel(
     jobs: JobRefs,
-    release: Annotated[bool, typer.Option("--release", help="Release the slice too.")] = False,
+    release: Annotated[bool, flag("Release the slice too.", "--release")] = False,
     as_json: Json = False,
 ) -> int:
     """Stop a job's program; keep its slice for a while, for a resume."""
@@ -199,11 +175,7 @@ def resume(
     jobs: JobRefs,
     budget: Annotated[
         float | None,
-        typer.Option(
-            metavar="USD",
-            show_default=False,
-            help="New total budget in US dollars, also of a running job.",
-        ),
+        option("USD", "New total budget in US dollars, also of a running job.", show_default=False),
     ] = None,
     as_json: Json = False,
 ) -> int:
@@ -228,7 +200,7 @@ def clean(
     jobs: JobRefs,
     yes: Yes = False,
     checkpoints: Annotated[
-        bool, typer.Option("--checkpoints", help="Remove its checkpoints and outputs too.")
+        bool, flag("Remove its checkpoints and outputs too.", "--checkpoints")
     ] = False,
     as_json: Json = False,
 ) -> int:
@@ -299,11 +271,8 @@ def _say_job(job: JobView, as_json: bool) -> None:
 
 def ssh(
     job: JobRef,
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- COMMAND...]", help="Run a command."),
-    ] = None,
-    host: Annotated[int, typer.Option("--host", min=0, metavar="K", help="Host number.")] = 0,
+    command: Annotated[list[str] | None, argument("[-- COMMAND...]", "Run a command.")] = None,
+    host: Annotated[int, option("K", "Host number.", "--host", min=0)] = 0,
 ) -> int:
     """Open a shell on a host of a job, or run a command there."""
     backend = connect()

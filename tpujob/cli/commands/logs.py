@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tpujob.cli.backend import RetryingClient
 from tpujob.cli.errors import goes_on, on_interrupt
-from tpujob.cli.options import Follow, JobRef, Json
+from tpujob.cli.options import Follow, JobRef, Json, flag, option
 from tpujob.cli.output import flush, note, say, say_bytes, say_json_line, say_json_list, screen
 from tpujob.cli.render.lines import log_line, log_text, numbered_line
 from tpujob.domain import text as blocks
@@ -60,37 +58,25 @@ class Read:
 def logs(
     job: JobRef,
     follow: Follow = False,
-    host: Annotated[
-        int | None, typer.Option("--host", min=0, metavar="K", help="Only this host.")
-    ] = None,
+    host: Annotated[int | None, option("K", "Only this host.", "--host", min=0)] = None,
     attempt: Annotated[
-        int | None,
-        typer.Option("--attempt", min=1, metavar="N", help="Attempt; default: the newest."),
+        int | None, option("N", "Attempt; default: the newest.", "--attempt", min=1)
     ] = None,
-    tail: Annotated[
-        int | None, typer.Option("--tail", "-n", min=0, metavar="N", help="Last N lines.")
-    ] = None,
-    grep: Annotated[
-        str, typer.Option("--grep", metavar="TEXT", help="Lines with TEXT, numbered.")
-    ] = "",
-    regexp: Annotated[
-        bool, typer.Option("--regexp", "-E", help="TEXT is a Python regular expression.")
-    ] = False,
-    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Ignore case.")] = False,
-    count: Annotated[bool, typer.Option("--count", "-c", help="Count matching lines.")] = False,
+    tail: Annotated[int | None, option("N", "Last N lines.", "--tail", "-n", min=0)] = None,
+    grep: Annotated[str, option("TEXT", "Lines with TEXT, numbered.", "--grep")] = "",
+    regexp: Annotated[bool, flag("TEXT is a Python regular expression.", "--regexp", "-E")] = False,
+    ignore_case: Annotated[bool, flag("Ignore case.", "--ignore-case", "-i")] = False,
+    count: Annotated[bool, flag("Count matching lines.", "--count", "-c")] = False,
     line: Annotated[
-        int | None,
-        typer.Option("--line", min=1, metavar="N", help="Line N of host K; default: host 0."),
+        int | None, option("N", "Line N of host K; default: host 0.", "--line", min=1)
     ] = None,
     traceback: Annotated[
-        int | None,
-        typer.Option("--traceback", metavar="N", help="N-th traceback; -1: the last."),
+        int | None, option("N", "N-th traceback; -1: the last.", "--traceback")
     ] = None,
     around: Annotated[
-        int,
-        typer.Option("--around", min=0, metavar="N", help="Context of --line and --traceback."),
+        int, option("N", "Context of --line and --traceback.", "--around", min=0)
     ] = AROUND,
-    raw: Annotated[bool, typer.Option("--raw", help="Keep escape sequences.")] = False,
+    raw: Annotated[bool, flag("Keep escape sequences.", "--raw")] = False,
     as_json: Json = False,
 ) -> int:
     """Print a job's output, all hosts merged."""

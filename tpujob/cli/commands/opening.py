@@ -9,9 +9,8 @@ import sys
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
-import typer
-
 from tpujob.cli.backend import connect, current_settings
+from tpujob.cli.options import argument, flag
 from tpujob.cli.output import note, say
 from tpujob.errors import BackendGone
 
@@ -20,14 +19,10 @@ if TYPE_CHECKING:
 
 
 def open_page(
-    job: Annotated[str, typer.Argument(metavar="[JOB]", help="Default: the list of jobs.")] = "",
-    print_only: Annotated[bool, typer.Option("--print", help="Print the address only.")] = False,
+    job: Annotated[str, argument("[JOB]", "Default: the list of jobs.")] = "",
+    print_only: Annotated[bool, flag("Print the address only.", "--print")] = False,
     code: Annotated[
-        bool,
-        typer.Option(
-            "--code",
-            help="Print a one-time address for another browser, valid for a minute.",
-        ),
+        bool, flag("Print a one-time address for another browser, valid for a minute.", "--code")
     ] = False,
 ) -> int:
     """Open the page of your jobs, or of one, in the browser.

@@ -6,11 +6,9 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tpujob.cli.backend import RetryingClient
 from tpujob.cli.errors import goes_on, on_interrupt
-from tpujob.cli.options import Follow, Json
+from tpujob.cli.options import Follow, Json, argument, option
 from tpujob.cli.output import flush, say, say_json, say_json_line, say_json_list, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import event_line, event_lines, job_event_line
@@ -38,15 +36,12 @@ NEWEST = 50
 
 
 def events(
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Default: all jobs.")] = None,
+    job: Annotated[str | None, argument("[JOB]", "Default: all jobs.")] = None,
     follow: Follow = False,
     kind: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KIND", help="All jobs: filter by kind, such as slice_gone."),
+        list[str] | None, option("KIND", "All jobs: filter by kind, such as slice_gone.")
     ] = None,
-    limit: Annotated[
-        int, typer.Option(min=1, max=MOST, metavar="N", help="All jobs: number of events.")
-    ] = NEWEST,
+    limit: Annotated[int, option("N", "All jobs: number of events.", min=1, max=MOST)] = NEWEST,
     as_json: Json = False,
 ) -> int:
     """Print the events of a job, or of all jobs, oldest first."""

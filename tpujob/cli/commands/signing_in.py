@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpujob.cli.backend import current_settings
+from tpujob.cli.options import flag
 from tpujob.cli.output import note, say, screen
 from tpujob.domain.text import clean
 from tpujob.errors import BadRequest
@@ -18,10 +19,7 @@ if TYPE_CHECKING:
 def login(
     no_browser: Annotated[
         bool,
-        typer.Option(
-            "--no-browser",
-            help="Print the address; paste back the one at which the browser ends.",
-        ),
+        flag("Print the address; paste back the one at which the browser ends.", "--no-browser"),
     ] = False,
 ) -> None:
     """Sign in at Google for the deployed backend of the context."""

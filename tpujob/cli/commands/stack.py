@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tpujob.cli.backend import current_settings, runs_here
-from tpujob.cli.options import Json
+from tpujob.cli.options import Json, option
 from tpujob.cli.output import note, say, say_json, screen
 from tpujob.cli.render.listing import health_lines, stack_page
 from tpujob.errors import TpujobError
@@ -24,9 +22,9 @@ if TYPE_CHECKING:
 def up(
     replace_store: Annotated[
         str,
-        typer.Option(
-            metavar="ID",
-            help="Give up the lost store with this id: its jobs lose their history, its slices are deleted.",
+        option(
+            "ID",
+            "Give up the lost store with this id: its jobs lose their history, its slices are deleted.",
         ),
     ] = "",
     as_json: Json = False,
@@ -56,20 +54,14 @@ def down() -> int:
 
 
 def serve(
-    context: Annotated[
-        str, typer.Option(metavar="NAME", help="Default: the current context.")
-    ] = "",
+    context: Annotated[str, option("NAME", "Default: the current context.")] = "",
     socket: Annotated[
         str,
-        typer.Option(
-            metavar="PATH",
-            help="Default: $TPUJOB_SOCKET, or /run/tpujob/backend.sock if its folder is yours.",
+        option(
+            "PATH", "Default: $TPUJOB_SOCKET, or /run/tpujob/backend.sock if its folder is yours."
         ),
     ] = "",
-    members: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Members: one `LOGIN: ROLE` a line."),
-    ] = None,
+    members: Annotated[Path | None, option("FILE", "Members: one `LOGIN: ROLE` a line.")] = None,
 ) -> int:
     """Run one backend for all users of this machine, until Ctrl-C.
 

@@ -3,81 +3,52 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from tpujob.cli.backend import connect, current_settings
 from tpujob.cli.commands.cost import compare as comparison
 from tpujob.cli.errors import FOUND
-from tpujob.cli.options import Json
+from tpujob.cli.options import Json, argument, flag, option
 from tpujob.cli.output import say, say_json, screen
 from tpujob.errors import BadRequest
 
 
 def estimate(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file in YAML.")],
+    file: Annotated[Path, argument("FILE", "A job file in YAML.")],
     hours: Annotated[
-        float | None,
-        typer.Option(metavar="H", min=0, help="Run time. Default: from earlier jobs."),
+        float | None, option("H", "Run time. Default: from earlier jobs.", min=0)
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Steps, if the file does not say.")
-    ] = None,
-    step_seconds: Annotated[
-        float | None, typer.Option(metavar="S", min=0, help="Seconds per step.")
-    ] = None,
+    steps: Annotated[int | None, option("N", "Steps, if the file does not say.", min=0)] = None,
+    step_seconds: Annotated[float | None, option("S", "Seconds per step.", min=0)] = None,
     stored_gib: Annotated[
-        float | None,
-        typer.Option(metavar="GIB", min=0, help="GiB kept in the bucket, with checkpoints."),
+        float | None, option("GIB", "GiB kept in the bucket, with checkpoints.", min=0)
     ] = None,
-    stored_days: Annotated[
-        float | None, typer.Option(metavar="D", min=0, help="Days they are kept.")
-    ] = None,
-    objects_written: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, help="Objects written (class A)."),
-    ] = None,
-    objects_read: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, help="Objects read (class B)."),
-    ] = None,
-    read_gib: Annotated[
-        float | None,
-        typer.Option(metavar="GIB", min=0, help="GiB read from another region."),
-    ] = None,
+    stored_days: Annotated[float | None, option("D", "Days they are kept.", min=0)] = None,
+    objects_written: Annotated[int | None, option("N", "Objects written (class A).", min=0)] = None,
+    objects_read: Annotated[int | None, option("N", "Objects read (class B).", min=0)] = None,
+    read_gib: Annotated[float | None, option("GIB", "GiB read from another region.", min=0)] = None,
     written_gib: Annotated[
-        float | None,
-        typer.Option(metavar="GIB", min=0, help="GiB written to another region."),
+        float | None, option("GIB", "GiB written to another region.", min=0)
     ] = None,
-    wait: Annotated[
-        str, typer.Option(metavar="TIME", help="Mean wait for a slice, such as 30m.")
-    ] = "",
+    wait: Annotated[str, option("TIME", "Mean wait for a slice, such as 30m.")] = "",
     preempt_every: Annotated[
-        str, typer.Option(metavar="TIME", help="Mean time until a slice is lost, such as 6h.")
+        str, option("TIME", "Mean time until a slice is lost, such as 6h.")
     ] = "",
     checkpoint_every: Annotated[
-        str, typer.Option(metavar="TIME", help="Time between two checkpoints. Default: 10m.")
+        str, option("TIME", "Time between two checkpoints. Default: 10m.")
     ] = "",
-    quiet: Annotated[
-        bool, typer.Option("--quiet-program", help="Assume almost no log output.")
-    ] = False,
-    compare: Annotated[bool, typer.Option("--compare", help="Compare types and zones.")] = False,
-    types: Annotated[
-        str, typer.Option(metavar="TYPE,...", help="Types to compare. Default: the file's.")
-    ] = "",
+    quiet: Annotated[bool, flag("Assume almost no log output.", "--quiet-program")] = False,
+    compare: Annotated[bool, flag("Compare types and zones.", "--compare")] = False,
+    types: Annotated[str, option("TYPE,...", "Types to compare. Default: the file's.")] = "",
     zones: Annotated[
-        str, typer.Option(metavar="ZONE,...", help="Zones to compare. Default: the file's, or all.")
+        str, option("ZONE,...", "Zones to compare. Default: the file's, or all.")
     ] = "",
-    tokens: Annotated[str, typer.Option(metavar="N", help="Work to compare by, such as 10B.")] = "",
-    samples: Annotated[str, typer.Option(metavar="N", help="The same, in samples.")] = "",
+    tokens: Annotated[str, option("N", "Work to compare by, such as 10B.")] = "",
+    samples: Annotated[str, option("N", "The same, in samples.")] = "",
     throughput: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TYPE=N", help="Throughput of a type; repeatable."),
+        list[str] | None, option("TYPE=N", "Throughput of a type; repeatable.")
     ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show where each figure comes from.")
-    ] = False,
+    explain: Annotated[bool, flag("Show where each figure comes from.", "--explain")] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 6 if a price or quantity is unknown.")
+        bool, flag("Exit with 6 if a price or quantity is unknown.", "--strict")
     ] = False,
     as_json: Json = False,
 ) -> int:

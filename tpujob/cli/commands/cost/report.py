@@ -8,10 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tpujob.cli.backend import connect
-from tpujob.cli.options import Json, complete_job
+from tpujob.cli.options import Json, argument, complete_job, flag, option
 from tpujob.cli.output import note, say, say_json, screen
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
@@ -31,20 +29,14 @@ class By(StrEnum):
 
 
 def report(
-    job: Annotated[
-        str,
-        typer.Argument(metavar="JOB", help="Only this job.", autocompletion=complete_job),
-    ] = "",
-    by: Annotated[
-        By, typer.Option(metavar="|".join(By), help="Group rows; days are UTC.")
-    ] = By.JOB,
-    user: Annotated[str, typer.Option(metavar="NAME", help="Only jobs of this user.")] = "",
+    job: Annotated[str, argument("JOB", "Only this job.", autocompletion=complete_job)] = "",
+    by: Annotated[By, option("|".join(By), "Group rows; days are UTC.")] = By.JOB,
+    user: Annotated[str, option("NAME", "Only jobs of this user.")] = "",
     plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw money and goodput by day, as .svg or .png."),
+        Path | None, option("FILE", "Draw money and goodput by day, as .svg or .png.")
     ] = None,
     as_json: Json = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, in micro-dollars.")] = False,
+    as_csv: Annotated[bool, flag("Print CSV, in micro-dollars.", "--csv")] = False,
 ) -> None:
     """Show chip-hours, list value and goodput of all slices."""
     if as_json and as_csv:

@@ -7,11 +7,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tpujob.cli.backend import current_settings, local_stack
 from tpujob.cli.errors import FOUND, on_interrupt
-from tpujob.cli.options import Json
+from tpujob.cli.options import Json, argument, flag
 from tpujob.cli.output import say, say_json
 
 if TYPE_CHECKING:
@@ -23,15 +21,15 @@ if TYPE_CHECKING:
 def sync(
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="SRC",
-            help="A folder, gs://BUCKET/PREFIX, s3://BUCKET/PREFIX, https://HOST/FILE, or a list of URLs "
+        argument(
+            "SRC",
+            "A folder, gs://BUCKET/PREFIX, s3://BUCKET/PREFIX, https://HOST/FILE, or a list of URLs "
             "(TsvHttpData-1.0).",
         ),
     ],
-    target: Annotated[str, typer.Argument(metavar="DST", help="A folder, or gs://BUCKET/PREFIX.")],
+    target: Annotated[str, argument("DST", "A folder, or gs://BUCKET/PREFIX.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print objects, bytes and cost; copy nothing.")
+        bool, flag("Print objects, bytes and cost; copy nothing.", "--dry-run")
     ] = False,
     as_json: Json = False,
 ) -> int:

@@ -14,13 +14,13 @@ import typer
 from tpujob.cli.commands.emulator import HELP, cloud, slices
 from tpujob.cli.commands.emulator import options as given
 from tpujob.cli.commands.emulator.options import lasting
-from tpujob.cli.options import Json
+from tpujob.cli.options import Json, argument, flag, option
 from tpujob.cli.output import note, say, say_json, say_page
 from tpujob.emulator.faults import PER_HOUR, PRESETS
 
 app = typer.Typer(no_args_is_help=True, help=HELP)
 
-_OFF = Annotated[bool, typer.Option("--off", help="Stop the schedule; current faults stay.")]
+_OFF = Annotated[bool, flag("Stop the schedule; current faults stay.", "--off")]
 
 
 @app.command()
@@ -34,10 +34,9 @@ def status(as_json: Json = False) -> None:
 @app.command()
 def env(
     project: Annotated[
-        str,
-        typer.Option(metavar="PROJECT", help="Project of gcloud; default: that of the context."),
+        str, option("PROJECT", "Project of gcloud; default: that of the context.")
     ] = "",
-    off: Annotated[bool, typer.Option("--off", help="Print how to unset them.")] = False,
+    off: Annotated[bool, flag("Print how to unset them.", "--off")] = False,
     as_json: Json = False,
 ) -> None:
     """Print what to export for gcloud and Python clients.
@@ -60,9 +59,8 @@ def env(
 def profile(
     name: Annotated[
         str,
-        typer.Argument(
-            metavar="default|bare",
-            help="bare: as a TPU VM, with Python 3.10, without pip, JAX and `python`.",
+        argument(
+            "default|bare", "bare: as a TPU VM, with Python 3.10, without pip, JAX and `python`."
         ),
     ],
 ) -> None:
@@ -92,16 +90,12 @@ def settings(
 
 @app.command()
 def chaos(
-    seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="Seed.")] = None,
+    seed: Annotated[int | None, option("N", "Seed.", min=0)] = None,
     rate: Annotated[
-        str,
-        typer.Option(metavar="RATE", help="calm, normal, storm, or a factor such as 2.5."),
+        str, option("RATE", "calm, normal, storm, or a factor such as 2.5.")
     ] = "normal",
     lasts: given.Lasts = None,
-    only: Annotated[
-        str,
-        typer.Option(metavar="KINDS", help=f"Comma-separated, of {', '.join(PER_HOUR)}."),
-    ] = "",
+    only: Annotated[str, option("KINDS", f"Comma-separated, of {', '.join(PER_HOUR)}.")] = "",
     off: _OFF = False,
 ) -> None:
     """Inject faults at random.
@@ -117,10 +111,7 @@ def chaos(
 
 @app.command()
 def schedule(
-    file: Annotated[
-        Path | None,
-        typer.Argument(metavar="FILE", help="YAML or JSON list of steps."),
-    ] = None,
+    file: Annotated[Path | None, argument("FILE", "YAML or JSON list of steps.")] = None,
     off: _OFF = False,
 ) -> None:
     """Inject the faults of a file, each at its time.
