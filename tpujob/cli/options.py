@@ -47,6 +47,17 @@ def complete_host(incomplete: str) -> list[tuple[str, str]]:
     return [pair for pair in named if pair[0].startswith(incomplete)]
 
 
+def seconds_of(text: str, option: str) -> float:
+    """Return the seconds of a time with its unit, as in a job file. Raises BadRequest."""
+    from tpujob.domain.spec.fields import time_span
+    from tpujob.errors import BadRequest
+
+    try:
+        return float(time_span("365d")(text))
+    except ValueError as error:
+        raise BadRequest(f"{option} {error}") from None
+
+
 JobRef = Annotated[
     str, argument("JOB", "Its id (42 or 000042) or unique name.", autocompletion=complete_job)
 ]

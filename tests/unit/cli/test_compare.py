@@ -12,7 +12,7 @@ from tests.support.estimates import compare_view, estimate_view
 from tests.support.scripted import ScriptedJobs
 from tests.unit.cli.conftest import Tpujob
 from tests.unit.service.test_forecast_of_costs import earlier
-from tpujob.cli.commands.cost.compare import amount, compare_page
+from tpujob.cli.commands.cost.estimate import amount, compare_page
 from tpujob.cli.commands.cost.estimate_page import estimate_page, in_short
 from tpujob.cli.render.text import width
 from tpujob.domain.model import Job

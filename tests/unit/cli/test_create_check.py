@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.scripted import ScriptedJobs
 from tests.unit.cli.conftest import Tpujob
-from tpujob.cli.render.check import Checked, check_page
+from tpujob.cli.commands.create import Checked, check_page
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.submit.compile_check import (
     BundledProgram,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.commands import Tpujob, same
 from tpujob.cli.commands.emulator import options
-from tpujob.cli.render.emulator import status_page
+from tpujob.cli.commands.emulator.group import status_page
 
 NO_FAULTS: dict[str, Any] = {
     "stockouts": [],

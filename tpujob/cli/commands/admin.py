@@ -258,10 +258,8 @@ Name = Annotated[str, argument("NAME", "Login or e-mail address.")]
 def whoami(as_json: Json = False) -> int:
     """Print your identity and role."""
     found = connect().whoami()
-    if as_json:
-        say_json(found)
-    else:
-        say(f"{clean(found['name'])} ({clean(found['id'])}), {found['role']}")
+    who = f"{clean(found['name'])} ({clean(found['id'])}), {found['role']}"
+    say_json(found) if as_json else say(who)
     return 0
 
 

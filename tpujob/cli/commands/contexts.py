@@ -117,7 +117,7 @@ def _deployed(now: Settings, url: str, name: str, given: dict[str, str], door: s
 
 def _meet(chosen: Settings) -> None:
     """Sign in, where a person can, unless that was done; else say what is next."""
-    from tpujob.cli.commands.signing_in import sign_in
+    from tpujob.cli.commands.browser import sign_in
     from tpujob.config import context
     from tpujob.errors import Unauthorized
     from tpujob.wiring import client

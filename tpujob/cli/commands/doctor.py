@@ -23,11 +23,9 @@ def doctor(as_json: Json = False) -> int:
 
     now = current_settings()
     found = doctor.findings(now)
-    if as_json:
-        say_json([asdict(one) for one in found])
-    else:
-        on = screen()
-        say(doctor_page(now.context, found, on.columns, color=on.color))
+    on = screen()
+    page = doctor_page(now.context, found, on.columns, color=on.color)
+    say_json([asdict(one) for one in found]) if as_json else say(page)
     return {Severity.FAIL: FOUND, Severity.UNKNOWN: Transient.exit_code}.get(worst(found), 0)
 
 
@@ -42,11 +40,9 @@ def quota(
     if now.local:
         local_stack()
     found = doctor.quotas(now, everywhere=everywhere)
-    if as_json:
-        say_json(_as_json(found))
-        return
     on = screen()
-    say(quota_page(found, on.columns, color=on.color, everywhere=everywhere))
+    page = quota_page(found, on.columns, color=on.color, everywhere=everywhere)
+    say_json(_as_json(found)) if as_json else say(page)
 
 
 def _as_json(found: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import typer
 
 from tpujob.cli.backend import RetryingClient, connect, current_settings, say_where
 from tpujob.cli.errors import TIMED_OUT, goes_on, on_interrupt, show_error
-from tpujob.cli.options import JobRef, JobRefs, Json, Yes, argument, flag, option
-from tpujob.cli.output import note, say, say_json, say_json_line, screen
+from tpujob.cli.options import JobRef, JobRefs, Json, Yes, argument, flag, option, seconds_of
+from tpujob.cli.output import note, say, say_json, say_json_line, say_page, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import next_commands, steered_text, stop_question
 from tpujob.cli.render.job_page import job_page
@@ -110,9 +110,9 @@ def _one_page(job: str, as_json: bool, page: Callable[..., str]) -> int:
     found = api.get(job)
     if as_json:
         say_json(found)
-        return 0
-    on = screen()
-    say(page(found, api.events(found["id"]), on.columns, time.time(), color=on.color))
+    else:
+        on = screen()
+        say(page(found, api.events(found["id"]), on.columns, time.time(), color=on.color))
     return 0
 
 
@@ -137,14 +137,8 @@ def wait(
 
 def _seconds(text: str) -> float:
     """The seconds of a time with its unit, as in a job file, or of a plain number."""
-    from tpujob.domain.spec import fields
-
-    try:
-        return (
-            float(text) if text.replace(".", "", 1).isdecimal() else fields.time_span("365d")(text)
-        )
-    except ValueError as error:
-        raise BadRequest(f"--timeout {error}") from None
+    plain = text.replace(".", "", 1).isdecimal()
+    return float(text) if plain else seconds_of(text, "--timeout")
 
 
 def _next_look(retrying: RetryingClient, job_id: str, deadline: float | None) -> JobView:
@@ -262,8 +256,7 @@ def _steer(
 
 
 def _say_job(job: JobView, as_json: bool) -> None:
-    on = screen()
-    say_json(job) if as_json else say(steered_text(job, on.columns, time.time(), color=on.color))
+    say_page(job, steered_text, as_json, now=time.time())
 
 
 # Reach ---------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from tpujob.cli.backend import RetryingClient
 from tpujob.cli.errors import goes_on, on_interrupt
 from tpujob.cli.options import Follow, Json, argument, option
-from tpujob.cli.output import flush, say, say_json, say_json_line, say_json_list, screen
+from tpujob.cli.output import flush, say, say_json_line, say_json_list, say_page, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import event_line, event_lines, job_event_line
 from tpujob.cli.render.table import Column, table
@@ -114,11 +114,7 @@ def _events(retrying: RetryingClient, job_id: str) -> Iterator[list[EventView]]:
 def capacity(as_json: Json = False) -> int:
     """Show what jobs hold and wait for, and what the cloud refuses."""
     found = RetryingClient().ask(lambda api: api.capacity())
-    if as_json:
-        say_json(found)
-    else:
-        on = screen()
-        say(capacity_page(found, on.columns, time.time(), color=on.color))
+    say_page(found, capacity_page, as_json, now=time.time())
     return 0
 
 

@@ -2,7 +2,7 @@
 
 import typer
 
-from tpujob.cli.commands.cost import HELP, budgets, estimate, prices, reconcile, report
+from tpujob.cli.commands.cost import HELP, estimate, prices, reconcile, report
 
 app = typer.Typer(no_args_is_help=True, help=HELP)
 
@@ -16,4 +16,4 @@ app.command()(report.report)
 app.command()(estimate.estimate)
 app.command()(reconcile.reconcile)
 app.command()(prices.prices)
-app.command()(budgets.budgets)
+app.command()(report.budgets)

@@ -45,19 +45,15 @@ def prices(
             say(f"{lint}: {many(len(found.rows), 'price')}, {many(len(found.warnings), 'warning')}")
         return
     settings = current_settings()
-    path = None
-    if not settings.local:
-        path = own.path_of(settings, context.current(settings))
+    path = None if settings.local else own.path_of(settings, context.current(settings))
     mine = own.read(path, today) if path else own.OwnPrices((), ())
     for warning in mine.warnings:
         note(f"warning: {clean(warning)}")
 
     rows = chosen(LIST.over(mine.rows), words or [])
-    if as_json:
-        say_json([row.record() for row in rows])
-        return
     on = screen()
-    say(prices_page(rows, today, on.columns, color=on.color))
+    page = prices_page(rows, today, on.columns, color=on.color)
+    say_json([row.record() for row in rows]) if as_json else say(page)
 
 
 NOTHING = "No price has all these words. `tpujob cost prices` lists every price."

@@ -40,7 +40,7 @@ def pack(
 ) -> int:
     """Pack the files of SRC into verified ArrayRecord shards. Safe to repeat: finished shards are kept."""
     from tpujob.cli.commands.data import pack as render
-    from tpujob.cli.commands.data.progress import ProgressBar
+    from tpujob.cli.commands.data.sync import ProgressBar
     from tpujob.data.pack.places import FolderTarget
     from tpujob.data.pack.run import Pack
 
@@ -65,7 +65,7 @@ def unpack(
 ) -> int:
     """Restore the files of a packed set in DST, byte for byte. Overwrites nothing; safe to repeat."""
     from tpujob.cli.commands.data import pack as render
-    from tpujob.cli.commands.data.progress import ProgressBar
+    from tpujob.cli.commands.data.sync import ProgressBar
     from tpujob.data.pack.places import FolderSource
     from tpujob.data.pack.unpack import Unpack
 
