@@ -58,9 +58,9 @@ def _only_local() -> None:
 
 def _only_with_jax() -> None:
     """Hosts on this machine run the program with this Python's packages. Raises BadRequest."""
-    from tpujob.config import installed
+    from tpujob.submit import environment
 
-    lacks = installed.lacking("workloads")
+    lacks = environment.lacking("workloads")
     if lacks:
         raise BadRequest(
             f"the demo trains on this machine, and this Python has no {', '.join(lacks)}",
