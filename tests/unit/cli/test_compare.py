@@ -38,14 +38,6 @@ def test_an_estimate_of_a_spot_job_shows_its_range(tpujob: Tpujob, job_file: Pat
     assert "waits for a slice is not known: state it with `--wait`" in said.replace("\n", " ")
 
 
-def test_explain_tells_what_the_range_is_computed_with() -> None:
-    said = {"hours": 3, "wait": 600.0, "preempt_every": 7200.0}
-    page = estimate_page(estimate_view(SPEC, said), 100, explained=True)
-    assert "first slice  half are there after 7 min" in page  # the half-life: 600 s x ln 2
-    assert "after a loss half are there after 7 min" in page
-    assert "half are lost after 83 min" in page
-
-
 def page_of(jobs: Sequence[Job] = (), **said: float) -> str:
     """In lines that are long enough for each sentence."""
     return estimate_page(estimate_view(SPEC, {"hours": 1, **said}, jobs), 400, explained=True)  # type: ignore[typeddict-item]

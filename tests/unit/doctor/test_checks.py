@@ -218,14 +218,15 @@ def test_every_check() -> None:
     buckets = {
         name: places.check_buckets(LAB, {"gs://lab": one})[0] for name, one in BUCKETS.items()
     }
-    page: list[str] = []
-    for case, found in (CASES | buckets).items():
-        page += [f"# {case}", f"{found.verdict} {found.name}: {found.what}"]
-        page += [f"-> {found.cure}"] if found.cure else []
+    cases = CASES | buckets
+    for found in cases.values():
         assert bool(found.cure) == (found.verdict is not OK), f"a cure where one helps: {found}"
         assert "\n" not in found.what + found.cure
         assert not found.what.endswith("."), found
-    golden("doctor-checks", "\n".join(page))
+    pages = {
+        case: f"{one.verdict} {one.name}: {one.what}\n{one.cure}" for case, one in cases.items()
+    }
+    golden("doctor-checks", {case: page.rstrip() for case, page in pages.items()})
 
 
 def test_every_region_needs_a_bucket() -> None:
