@@ -255,12 +255,11 @@ members = typer.Typer(invoke_without_command=True, help="Show members and roles.
 Name = Annotated[str, argument("NAME", "Login or e-mail address.")]
 
 
-def whoami(as_json: Json = False) -> int:
+def whoami(as_json: Json = False) -> None:
     """Print your identity and role."""
     found = connect().whoami()
     who = f"{clean(found['name'])} ({clean(found['id'])}), {found['role']}"
     say_json(found) if as_json else say(who)
-    return 0
 
 
 @members.callback()

@@ -31,7 +31,7 @@ def use(
         str, option("[iam|iap|public]", "Access control in front of the backend.")
     ] = "",
     as_json: Json = False,
-) -> int:
+) -> None:
     """Choose where jobs run: here, a context, a shared backend.
 
     URL: a deployed backend. PATH: the socket of `tpujob serve`."""
@@ -39,7 +39,8 @@ def use(
 
     now = settings.load()
     if not where:
-        return _list(now, as_json=as_json)
+        _list(now, as_json=as_json)
+        return
     deployed = "://" in where
     if where.startswith(("/", "unix:")):
         where = _served(now, where.removeprefix("unix:"), name)
@@ -55,21 +56,19 @@ def use(
     say(f"Jobs now run in {_line(now, where)}.")
     if deployed:
         _meet(settings.load(now.state, context=where))
-    return 0
 
 
-def _list(now: Settings, *, as_json: bool) -> int:
+def _list(now: Settings, *, as_json: bool) -> None:
     from tpujob.config import context, settings
 
     names = [settings.LOCAL, *context.names(now)]
     if as_json:
         say_json([{"name": name, "current": name == now.context} for name in names])
-        return 0
+        return
     for name in names:
         say(f"{'*' if name == now.context else ' '} {_line(now, name)}")
     if len(names) == 1:
         say("\nTo run jobs in Google Cloud: tpujob init")
-    return 0
 
 
 def _line(now: Settings, name: str) -> str:
@@ -167,7 +166,7 @@ def init(
     ] = None,
     force: Annotated[bool, flag("Overwrite a context.", "--force")] = False,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Write a context: where in Google Cloud jobs run."""
     from tpujob.config import context, settings
     from tpujob.domain.hardware import accelerators
@@ -202,14 +201,13 @@ def init(
     settings.choose(now, made.name)
     if as_json:
         say_json(made.model_dump(mode="json"))
-        return 0
+        return
     say(f"{path}:\n")
     say("\n".join(f"  {line}" for line in context.text(made).splitlines()))
     if not ssh:
         say(f"\nHosts are reached by `ssh: {chosen}`: {why}. Another way: --ssh.")
     say(f"\nJobs now run in {_line(now, made.name)}.\nNext:")
     say("\n".join(f"  {command}" for command in _next(made)))
-    return 0
 
 
 def _next(made: Context) -> list[str]:

@@ -63,7 +63,8 @@ def create(
     api = connect()
     plan = job_file.named(file, lambda: api.plan(given))
     if dry_run:
-        return _dry_run(api, given, plan, as_json=as_json)
+        _dry_run(api, given, plan, as_json=as_json)
+        return 0
     if refused := plan.get("refused"):  # before the code is shipped
         raise BadSpec(f"{file}: {refused[0]['message']}", hint=refused[0]["hint"])
     bundle = job_file.packed(spec, file, allow_keys=allow_keys)
@@ -122,7 +123,7 @@ def _price(spec: JobSpec, type: str, prices: PriceList) -> tuple[str, float | No
     return next(iter(zones), ""), None
 
 
-def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: bool) -> int:
+def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: bool) -> None:
     """The plan, and what the job would cost, if the backend is not too old to say. In JSON the estimate is a key of
     the plan."""
     found: EstimateView | None = None
@@ -130,14 +131,13 @@ def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: boo
         found = api.estimate(spec)
     if as_json:
         say_json({**plan, "estimate": found})
-        return 0
+        return
     on = screen()
     say(plan_page(plan, on.columns, color=on.color))
     if found is not None:
         from tpujob.cli.commands.cost.estimate_page import estimate_page
 
         say("\n" + estimate_page(found, on.columns, color=on.color))
-    return 0
 
 
 def _submit(

@@ -38,7 +38,7 @@ def list_jobs(
     watch: Annotated[bool, flag("Update live.", "--watch", "-w")] = False,
     html: Annotated[Path | None, option("FILE", "Write a static HTML page.", "--html")] = None,
     as_json: Json = False,
-) -> int:
+) -> None:
     """List active jobs, and those that ended within the last day."""
     options = {"user": user, "mine": mine, "text": text, "order": order, "reverse": reverse}
     several = {"states": state, "causes": cause, "types": type_, "zones": zone}
@@ -46,21 +46,18 @@ def list_jobs(
     given = {**options, **several, "recent": not ended, "limit": limit}
     asked = cast("ListAsked", {name: value for name, value in given.items() if value})
     if html:
-        return _write_page(html, asked, watch=watch, as_json=as_json)
-    if watch:
+        _write_page(html, asked, watch=watch, as_json=as_json)
+    elif watch:
         from tpujob.cli.live_display import watch_list
 
-        return watch_list(asked, as_json=as_json)
-    page = connect().list(asked)
-    on = screen()
-    if as_json:
-        say_json(page["rows"])
+        watch_list(asked, as_json=as_json)
     else:
-        say(list_page(page, asked, on.columns, time.time(), color=on.color))
-    return 0
+        page, on = connect().list(asked), screen()
+        text = list_page(page, asked, on.columns, time.time(), color=on.color)
+        say_json(page["rows"]) if as_json else say(text)
 
 
-def _write_page(file: Path, asked: ListAsked, *, watch: bool, as_json: bool) -> int:
+def _write_page(file: Path, asked: ListAsked, *, watch: bool, as_json: bool) -> None:
     """The same list as the page has it."""
     from urllib.parse import urlencode
 
@@ -80,32 +77,30 @@ def _write_page(file: Path, asked: ListAsked, *, watch: bool, as_json: bool) -> 
     text = client.client(current_settings()).html(f"/?{urlencode(query, doseq=True)}")
     file.write_text(text, encoding="utf-8")
     say(f"Wrote {file}.")
-    return 0
 
 
 def show(
     job: JobRef,
     plot: Annotated[bool, flag("Plot loss and speed.", "--plot")] = False,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Show everything about a job, and what happens next."""
-    code = _one_page(job, as_json, job_page)
+    _one_page(job, as_json, job_page)
     if plot and not as_json:
         from tpujob.cli.render.plot import plot_page
 
         on = screen()
         say("\n" + plot_page(connect().metrics(job), on.columns, color=on.color))
-    return code
 
 
-def why(job: JobRef, as_json: Json = False) -> int:
+def why(job: JobRef, as_json: Json = False) -> None:
     """Explain a job's state, and what happens next."""
     from tpujob.cli.render.job_page import why_page
 
-    return _one_page(job, as_json, why_page)
+    _one_page(job, as_json, why_page)
 
 
-def _one_page(job: str, as_json: bool, page: Callable[..., str]) -> int:
+def _one_page(job: str, as_json: bool, page: Callable[..., str]) -> None:
     api = connect()
     found = api.get(job)
     if as_json:
@@ -113,7 +108,6 @@ def _one_page(job: str, as_json: bool, page: Callable[..., str]) -> int:
     else:
         on = screen()
         say(page(found, api.events(found["id"]), on.columns, time.time(), color=on.color))
-    return 0
 
 
 def wait(

@@ -28,7 +28,7 @@ def up(
         ),
     ] = "",
     as_json: Json = False,
-) -> int:
+) -> None:
     """Start the local stack, or the backend of the context.
 
     The local stack is the emulator, its hosts and the backend."""
@@ -38,10 +38,10 @@ def up(
 
     now = current_settings()
     client.up(replace(now, replace_store=replace_store or now.replace_store))
-    return status(as_json)
+    status(as_json)
 
 
-def down() -> int:
+def down() -> None:
     """Stop the local stack, or the backend of the context.
 
     Jobs in the cloud continue, without recovery until `tpujob up`."""
@@ -50,7 +50,6 @@ def down() -> int:
     now = current_settings()
     ended = stack.down(now)
     say(f"Stopped: {', '.join(ended)}." if ended else f"Nothing to stop: {runs_here(now)} is down.")
-    return 0
 
 
 def serve(
@@ -62,7 +61,7 @@ def serve(
         ),
     ] = "",
     members: Annotated[Path | None, option("FILE", "Members: one `LOGIN: ROLE` a line.")] = None,
-) -> int:
+) -> None:
     """Run one backend for all users of this machine, until Ctrl-C.
 
     You are admin; `tpujob members` gives roles to others. They run `tpujob use PATH` once.
@@ -83,7 +82,7 @@ def serve(
     os.execve(words[0], words, settings.for_processes())  # noqa: S606, in the foreground and under this pid
 
 
-def status(as_json: Json = False) -> int:
+def status(as_json: Json = False) -> None:
     """Show the processes of tpujob on this machine."""
     from tpujob.config import stack
     from tpujob.wiring import client
@@ -112,14 +111,11 @@ def status(as_json: Json = False) -> int:
         text += stack_page(found, on.columns, color=on.color)
     if as_json:
         say_json([{**one, "health": health} if one["name"] == "backend" else one for one in found])
-        return 0
-    page = client.way_to_page(now)
-    say(
-        "\n".join(
-            [text, "", *health_lines(health, time.time()), *([f"Page: {page}"] if page else [])]
-        ).rstrip()
-    )
-    return 0
+        return
+    lines = [text, "", *health_lines(health, time.time())]
+    if page := client.way_to_page(now):
+        lines.append(f"Page: {page}")
+    say("\n".join(lines).rstrip())
 
 
 def _health(now: Settings) -> HealthView | dict[str, str] | None:
@@ -138,17 +134,15 @@ def _address(ready: Mapping[str, Any] | None) -> str:
     return str(ready.get("url") or ready.get("control") or "") if ready else ""
 
 
-def schema() -> int:
+def schema() -> None:
     """Print the JSON schema of a job file, for editors."""
     from tpujob.domain.spec import jobspec
 
     say_json(jobspec.schema())
-    return 0
 
 
-def version(as_json: Json = False) -> int:
+def version(as_json: Json = False) -> None:
     """Print the version."""
     from tpujob.version import __version__
 
     say_json({"version": __version__}) if as_json else say(f"tpujob {__version__}")
-    return 0

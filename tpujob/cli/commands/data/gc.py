@@ -27,7 +27,7 @@ def gc(
         ),
     ] = None,
     as_json: Json = False,
-) -> int:
+) -> None:
     """List unfinished downloads of ended syncs. Removes nothing without --delete."""
     from tpujob.data import incomplete_downloads
     from tpujob.wiring.data import copying
@@ -49,7 +49,6 @@ def gc(
                 kept[name] = objects.upkeep(name)
         shown = record(folders, kept, removed=delete)
     say_json(shown) if as_json else say(page(shown))
-    return 0
 
 
 def _bucket(text: str) -> str:

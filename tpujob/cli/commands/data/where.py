@@ -27,7 +27,7 @@ def where(
     ] = None,
     epochs: Annotated[int, option("N", "Passes over the data.", min=1)] = 1,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Show where a job's data is, and what bringing it there costs. Copies nothing."""
     api = connect()
     if "://" in of:
@@ -45,7 +45,6 @@ def where(
     if not spec.get("data"):
         raise BadRequest(f"{of} reads no data", hint="say what it reads: data: gs://BUCKET/PREFIX")
     say_page(where_record(plan, epochs), where_page, as_json)
-    return 0
 
 
 def _of_source(source: str, type: str, zones: list[str]) -> dict[str, Any]:
