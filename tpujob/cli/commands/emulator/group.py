@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from tpujob.cli.commands.emulator import HELP, cloud, slices
+from tpujob.cli.commands.emulator import cloud, slices
 from tpujob.cli.commands.emulator import options as given
 from tpujob.cli.commands.emulator.options import lasting
 from tpujob.cli.options import Json, argument, flag, option
@@ -21,7 +21,9 @@ from tpujob.cli.render.table import Column, table
 from tpujob.domain.text import age, clean, many, span
 from tpujob.emulator.faults import PER_HOUR, PRESETS
 
-app = typer.Typer(no_args_is_help=True, help=HELP)
+app = typer.Typer(
+    no_args_is_help=True, help="Inject faults into the local Cloud TPU, and show its state."
+)
 
 _OFF = Annotated[bool, flag("Stop the schedule; current faults stay.", "--off")]
 
