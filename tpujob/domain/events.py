@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from tpujob.domain.copies import CopyProgress, Saved
 from tpujob.domain.model import (
+    CLOUD_TPU,
     SCHEMA_VERSION,
     Cause,
     End,
@@ -100,6 +101,7 @@ class SliceRequested:
     runtime_version: str
     usd_per_hour: float | None
     bucket: str = ""  #: that its attempts keep their files in; empty: the job's
+    provider: str = CLOUD_TPU
 
 
 @dataclass(frozen=True, slots=True)

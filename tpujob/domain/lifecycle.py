@@ -260,6 +260,7 @@ def _slice_requested(job: Job, at: float, asked: SliceRequested) -> Job:
         requested_at=at,
         tpu_slices=job.tpu_slices,
         bucket=asked.bucket,
+        provider=asked.provider,
     )
     old = [s.k for s in job.slices if s.refused and s.gone_at is not None][:-REFUSALS]
     kept = tuple(s for s in job.slices if s.k not in old)

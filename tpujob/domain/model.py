@@ -76,6 +76,10 @@ class Cause(StrEnum):
     CANCELLED = "CANCELLED"
 
 
+#: the provider of every slice of a record that names none
+CLOUD_TPU = "cloud-tpu"
+
+
 class SliceRole(StrEnum):
     SERVING = "serving"
     CONDEMNED = "condemned"  #: swapped out as bad; kept only until its replacement is ready
@@ -126,6 +130,7 @@ class Slice:
     stopped: bool = False  #: condemned: every host has confirmed that the program is gone
     tpu_slices: int = 1  #: TPU slices that it consists of; more than one: Multislice
     bucket: str = ""  #: that its attempts keep their files in; empty: the job's
+    provider: str = CLOUD_TPU  #: the API that it is requested from (`adapters/providers.py`)
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,6 +195,7 @@ def as_slice(orphan: Owned) -> Slice:
         usd_per_hour=None,
         requested_at=orphan.created_at,
         tpu_slices=orphan.tpu_slices,
+        provider=orphan.provider,
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tpujob.domain.actions import HostPlan
-from tpujob.domain.model import Slice
+from tpujob.domain.model import CLOUD_TPU, Slice
 from tpujob.domain.observations import Present, SliceSeen
 
 # Slices --------------------------------------------------------------------------------------------------------------
@@ -24,6 +24,7 @@ class Owned:
     pricing: str = ""  #: `spot`, `on-demand` or `reserved`; empty: not known
     tpu_slices: int = 1  #: how many TPU slices it consists of, all of that type
     suspending: bool = False  #: the cloud is taking it down by itself
+    provider: str = CLOUD_TPU
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,9 @@ def backend(settings: Settings) -> Backend:
     import secrets
     import socket
 
+    from tpujob.adapters.providers import Providers
     from tpujob.config.notifications import file_of_local_stack
+    from tpujob.domain.model import CLOUD_TPU
     from tpujob.engine import Counters, Loop, Orphans, Reconciler, zones
     from tpujob.engine.notifier import Notifier
     from tpujob.ports import Ports
@@ -92,9 +94,10 @@ def backend(settings: Settings) -> Backend:
         changes.poke()
         notifier.poke()
 
+    slices = Providers({CLOUD_TPU: found.slices})
     ports = Ports(
         store,
-        found.slices,
+        slices,
         found.hosts,
         found.blobs,
         clock,
@@ -121,7 +124,7 @@ def backend(settings: Settings) -> Backend:
     )
     orphans = Orphans(
         store,
-        found.slices,
+        slices,
         found.hosts,
         clock,
         zones=lambda: zones(store, found.site.zones),

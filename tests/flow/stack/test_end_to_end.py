@@ -46,6 +46,7 @@ def test_a_command_runs_on_all_hosts_and_its_logs_are_merged(stack: LocalStack) 
 PAGE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_page_about_python_prints_what_it_shows(stack: LocalStack) -> None:
     job, program, notebook, printed = re.findall(r"```\w*\n(.*?)```", PAGE, re.S)
     folder = stack.folder / "page"  # what lies beside the job file is its code
@@ -73,6 +74,7 @@ def test_a_preempted_job_gets_another_slice_and_nothing_of_the_old_one_lives(
     stack.until(job_id, "cancelled")
 
 
+@pytest.mark.slow
 def test_several_slices_run_one_program_and_are_lost_as_one(stack: LocalStack) -> None:
     """Multislice: four hosts on two slices; one of these is preempted, so both are replaced."""
     told = 'echo "$TPUJOB_HOST of $TPUJOB_HOSTS on $MEGASCALE_SLICE_ID of $MEGASCALE_NUM_SLICES'
@@ -134,6 +136,7 @@ def test_kill_9_of_the_backend_loses_nothing(stack: LocalStack) -> None:
     assert stack.job(job_id)["attempt"] == 1
 
 
+@pytest.mark.slow
 def test_two_backends_on_one_state_folder_act_as_one(stack: LocalStack) -> None:
     ready = stack.state / "run" / "second.json"
     command = [
@@ -169,6 +172,7 @@ def test_two_backends_on_one_state_folder_act_as_one(stack: LocalStack) -> None:
     assert not door.parent.exists(), "it left its own behind"
 
 
+@pytest.mark.slow
 def test_one_host_fails_while_the_other_hangs(stack: LocalStack) -> None:
     command = 'if [ "$TPUJOB_HOST" = 1 ]; then echo broken; exit 3; fi; sleep 600'
     job_id = stack.create("half", command, recovery={"failures": 0})
@@ -178,6 +182,7 @@ def test_one_host_fails_while_the_other_hangs(stack: LocalStack) -> None:
     assert view["slices"][0]["gone_at"]
 
 
+@pytest.mark.slow
 def test_ssh_opens_a_real_session_on_the_host_that_is_named(stack: LocalStack) -> None:
     job_id = stack.create("shell", COUNT)
     stack.until(job_id, "running")
@@ -190,6 +195,7 @@ def test_ssh_opens_a_real_session_on_the_host_that_is_named(stack: LocalStack) -
     stack.run("delete", job_id, "--yes")
 
 
+@pytest.mark.slow
 def test_a_users_own_script_travels_with_the_job_and_resumes(stack: LocalStack) -> None:
     """What the README tells: a folder of one's own, `code: .`, cancelled and resumed."""
     folder = ROOT / "configs" / "own-script"
@@ -208,6 +214,7 @@ def test_a_users_own_script_travels_with_the_job_and_resumes(stack: LocalStack) 
     stack.run("delete", job_id, "--yes")
 
 
+@pytest.mark.slow
 def test_an_interrupted_create_says_that_the_job_goes_on(stack: LocalStack) -> None:
     (stack.folder / "follow.yaml").write_text(
         "name: followed\ntpu: {type: v4-8}\nrun: {command: sleep 60}\n"
@@ -224,6 +231,7 @@ def test_an_interrupted_create_says_that_the_job_goes_on(stack: LocalStack) -> N
     stack.run("delete", "followed", "--yes")
 
 
+@pytest.mark.slow
 def test_commands_that_need_the_local_stack_start_it_also_after_the_emulator_died(
     tmp_path: Path,
 ) -> None:
@@ -242,6 +250,7 @@ def test_commands_that_need_the_local_stack_start_it_also_after_the_emulator_die
         local.down()
 
 
+@pytest.mark.slow
 def test_a_type_and_a_zone_that_no_table_has_work_without_a_release(stack: LocalStack) -> None:
     stack.run("up")
     stack.run("emulator", "offer", "mars-north1-a", "v9x-8")
@@ -264,6 +273,7 @@ def test_a_type_and_a_zone_that_no_table_has_work_without_a_release(stack: Local
     stack.until(job_id, "cancelled")
 
 
+@pytest.mark.slow
 def test_a_project_without_billing_is_told_so_in_one_line_and_nothing_is_left(
     stack: LocalStack,
 ) -> None:
@@ -282,6 +292,7 @@ def test_a_project_without_billing_is_told_so_in_one_line_and_nothing_is_left(
     assert "Nothing is left over" in stack.run("leaks")
 
 
+@pytest.mark.slow
 def test_hosts_behind_a_firewall_are_told_from_bad_hardware(stack: LocalStack) -> None:
     stack.run("up")
     stack.run("emulator", "cut")
@@ -296,6 +307,7 @@ def test_hosts_behind_a_firewall_are_told_from_bad_hardware(stack: LocalStack) -
     assert stack.json("hosts") == [], "no machine is suspected"
 
 
+@pytest.mark.slow
 def test_data_of_another_region_and_of_a_folder_is_read_in_the_region_of_the_slice(
     stack: LocalStack,
 ) -> None:

@@ -51,7 +51,7 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         **asdict(chosen),
     )
     count = "a" if job.tpu_slices == 1 else job.tpu_slices
-    text = f"asked for {count} {chosen.pricing} {chosen.type} in {chosen.zone}"
+    text = f"requested {count} {chosen.pricing} {chosen.type} in {chosen.zone}"
     return Decision(event(job, _E.SLICE_REQUESTED, now, text, asked), CreateSlice(), wake_in=1)
 
 

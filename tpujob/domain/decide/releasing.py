@@ -76,7 +76,7 @@ def leaving(job: Job, one: Slice, seen: Observation, now: float) -> Decision:
             return Decision(note_found(job, one, now), again.action, again.wake_in)
         case Absent():
             unsure = None if deletion_is_sure(one, seen) else look_again(job, one, seen, now)
-            gone = event(job, _E.SLICE_GONE, now, f"{one.name} is gone", AboutSlice(one.name))
+            gone = event(job, _E.SLICE_GONE, now, f"{one.name} is released", AboutSlice(one.name))
             return unsure or Decision(gone, wake_in=0)
         case _:
             return again
@@ -164,7 +164,7 @@ def _requeue_delay(job: Job, known: circuits.Circuits, now: float) -> float:
 
 def _requeue_text(job: Job, known: circuits.Circuits, delay: float, now: float) -> str:
     after = f" (after {job.cause})" if job.cause else ""
-    waits = f"waiting {delay:.0f} s, then asking for another slice{after}"
+    waits = f"requesting another slice in {delay:.0f} s{after}"
     return circuits.waiting(job, known, now) or waits
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of as region_of
 from tpujob.domain.hardware.prices import LIST, PriceList, Pricing
+from tpujob.domain.model import CLOUD_TPU
 from tpujob.errors import BadSpec
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ class Offer:
     pricing: Pricing
     runtime_version: str
     usd_per_hour: float | None  #: of all slices that are asked for; None: no price is known
+    provider: str = CLOUD_TPU
 
 
 #: What zones were asked and say that they offer: types, by zone.

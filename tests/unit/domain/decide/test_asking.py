@@ -54,7 +54,7 @@ def test_a_job_asks_for_the_best_offer_that_nothing_is_known_against() -> None:
     first = decided(job)
     assert first.action == CreateSlice()
     asked = after(job, first).slices[-1]
-    assert after(job, first).message == "asked for a spot v6e-8 in us-east5-b"
+    assert after(job, first).message == "requested a spot v6e-8 in us-east5-b"
     assert (asked.name, asked.k, asked.zone, asked.pricing) == (NAME, 1, "us-east5-b", "spot")
     circuit = Circuit(Cause.STOCKOUT, 1, NOW - 5, NOW + 15, NOW - 5)
     second = decided(job, circuits={"us-east5-b/v6e-8/spot": circuit})
