@@ -1,4 +1,4 @@
-"""`tpujob open`: the page in the browser, of a local, a shared or a deployed backend."""
+"""The commands that need a browser: `tpujob open` a page, `login` and `logout`."""
 
 from __future__ import annotations
 
@@ -12,22 +12,67 @@ from urllib.parse import urlsplit
 import typer
 
 from tpujob.cli.backend import connect, current_settings
-from tpujob.cli.output import note, say
-from tpujob.errors import BackendGone
+from tpujob.cli.options import argument, flag
+from tpujob.cli.output import note, say, screen
+from tpujob.domain.text import clean
+from tpujob.errors import BackendGone, BadRequest
 
 if TYPE_CHECKING:
     from tpujob.config.settings import Settings
 
 
-def open_page(
-    job: Annotated[str, typer.Argument(metavar="[JOB]", help="Default: the list of jobs.")] = "",
-    print_only: Annotated[bool, typer.Option("--print", help="Print the address only.")] = False,
-    code: Annotated[
+def login(
+    no_browser: Annotated[
         bool,
-        typer.Option(
-            "--code",
-            help="Print a one-time address for another browser, valid for a minute.",
-        ),
+        flag("Print the address; paste back the one at which the browser ends.", "--no-browser"),
+    ] = False,
+) -> None:
+    """Sign in at Google for the deployed backend of the context."""
+    sign_in(current_settings(), browser=not no_browser)
+
+
+def logout() -> None:
+    """Revoke the sign-in, here and at Google."""
+    from tpujob.wiring import sign_in
+
+    now = current_settings()
+    was = sign_in.logout(now)
+    say(f"Signed out of {now.context}." if was else "You were not signed in.")
+
+
+def sign_in(now: Settings, *, browser: bool = True) -> None:
+    """Sign in for that context, and say as whom."""
+    from tpujob.config.settings import has_screen
+    from tpujob.wiring import sign_in as wiring
+
+    opened = _open if browser and has_screen() else None
+    who = wiring.login(now, open_browser=opened, show=note, ask=_ask)
+    say(f"Signed in as {clean(who)}, for {now.context}.")
+
+
+def _open(address: str) -> bool:
+    import webbrowser
+
+    return webbrowser.open(address)
+
+
+def _ask(what: str) -> str:
+    if not screen().asks:
+        raise BadRequest(
+            "signing in needs a terminal",
+            hint="Programs use a service account: tpujob use URL --account machine",
+        )
+    return str(typer.prompt(what, err=True))
+
+
+# Open a page of a local, a shared or a deployed backend -------------------------------------------------------------
+
+
+def open_page(
+    job: Annotated[str, argument("[JOB]", "Default: the list of jobs.")] = "",
+    print_only: Annotated[bool, flag("Print the address only.", "--print")] = False,
+    code: Annotated[
+        bool, flag("Print a one-time address for another browser, valid for a minute.", "--code")
     ] = False,
 ) -> int:
     """Open the page of your jobs, or of one, in the browser.
@@ -60,7 +105,7 @@ def _show(now: Settings, address: str, *, browser: bool) -> None:
     """Open it if there is a screen; else say how another machine's browser gets there."""
     from tpujob.config.settings import has_screen, variable
 
-    if browser and has_screen() and _opens(address):
+    if browser and has_screen() and _open(address):
         say(f"Opened in the browser: {address}", flush=True)
         return
     say(address, flush=True)
@@ -70,12 +115,6 @@ def _show(now: Settings, address: str, *, browser: bool) -> None:
 
         note("The browser of your own machine finds it there, too, while this runs there:")
         note(f"  ssh -N -L {port}:127.0.0.1:{port} {now.user}@{socket.gethostname()}")
-
-
-def _opens(address: str) -> bool:
-    import webbrowser
-
-    return webbrowser.open(address)
 
 
 def _relay(now: Settings, path: str, *, browser: bool, code: bool) -> int:
