@@ -32,7 +32,7 @@ from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.hardware.prices import LIST
 from tpujob.domain.model import Endpoint, Slice
 from tpujob.domain.observations import Absent
-from tpujob.emulator.farm_client import FarmClient
+from tpujob.emulator.driver import FarmClient
 from tpujob.emulator.storage import StorageServer
 from tpujob.errors import TpujobError
 
@@ -220,7 +220,7 @@ def real(folder: Path) -> Iterator[Project]:
     )
     slices = CloudTpuSlices(id, owner=OWNER, options=Options(wait=wait))
     keys, (credentials, _) = FileKeys(folder / "keys"), identity.find()
-    hosts = SshHosts(keys, project=id, guests=slices.guest_attributes.look)
+    hosts = SshHosts(keys, project=id, guests=slices.guest_attributes)
     made = _project(
         id, zone, slices, hosts, keys, GcsBlobs(id), GoogleRest(id, credentials), tpu_v2.TpuClient(),
         bucket, cap=cap, wait=wait, ssh_port=22, type=os.environ.get("TPUJOB_LIVE_TYPE", ""),
@@ -246,7 +246,7 @@ def emulated(folder: Path) -> Iterator[Project]:
         g.PROJECT, endpoint=cloud.tpu.address, owner=OWNER, options=Options(wait=60)
     )
     keys = FileKeys(folder / "keys")
-    hosts = SshHosts(keys, port=farm.ssh_port, guests=slices.guest_attributes.look)
+    hosts = SshHosts(keys, port=farm.ssh_port, guests=slices.guest_attributes)
     blobs = GcsBlobs(g.PROJECT, endpoint=storage.url)
     blobs.make_bucket(f"gs://{g.BUCKET}", g.REGION, log_days=90, adopt=False, timeout=30)
     made = _project(

@@ -14,16 +14,16 @@ import sys
 import tarfile
 import tempfile
 import threading
-import time
 import urllib.parse
 import urllib.request
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from tests.support.shelf import at_once
+from tests.support.waiting import until as until
 from tpujob.adapters.ssh.agent_calls import packed
 from tpujob.domain.host import reports
 from tpujob.emulator.storage import StorageServer
@@ -41,17 +41,6 @@ AGENT = (sys.executable, "-S", "-E")
 
 #: On PYTHONPATH: a host whose Python lacks libtpu.
 NO_LIBTPU = str(Path(__file__).parent / "no_libtpu")
-
-
-def until(condition: Callable[[], Any], what: str, seconds: float = 90) -> Any:
-    """The first true value of the condition."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.03)
-    raise AssertionError(f"not within {seconds} s: {what}")
 
 
 @functools.cache

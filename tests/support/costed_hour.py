@@ -20,8 +20,8 @@ from tests.support.simulation.sim import Sim
 from tests.support.stage import Stage
 from tests.support.virtual_threads import virtual
 from tests.support.world import Bucket, Clock, orphans
-from tpujob.agent.upload import Redactor, log, report_writer, segments
-from tpujob.agent.upload import followed as followed_sign
+from tpujob.agent import live as followed_sign
+from tpujob.agent.upload import Redactor, log, report_writer, spool
 from tpujob.cli.commands.logs import POLL
 from tpujob.domain.hardware.prices import LIST
 from tpujob.domain.model import Job
@@ -63,7 +63,7 @@ class Bill:
 def _timed() -> list[ModuleType]:
     """What reads a clock: the agent's writers, and the reader of logs, which keeps lists for a while."""
     read = [module for name, module in sys.modules.items() if name.startswith(logs.__name__)]
-    return [log, segments, report_writer, followed_sign, *read]
+    return [log, spool, report_writer, followed_sign, *read]
 
 
 class _Time(Clock):

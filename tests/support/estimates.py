@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from tpujob.adapters.clock import SystemClock
+from tpujob.adapters.calling import SystemClock
 from tpujob.api import CompareAsked, CompareView, EstimateSaid, EstimateView
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.model import Job

@@ -8,31 +8,17 @@ import json
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import paramiko
 
+from tests.support.waiting import until as until
 from tpujob.adapters.ssh import FileKeys
 from tpujob.adapters.ssh.keys import public_line
 from tpujob.domain.model import Endpoint, Slice
-from tpujob.emulator import ready
-
-T = TypeVar("T")
-
-
-def until(look: Callable[[], T], what: str, seconds: float = 60) -> T:
-    """The first true answer of `look`. Fails, saying what was waited for."""
-    end = time.monotonic() + seconds
-    while True:
-        answer = look()
-        if answer:
-            return answer
-        if time.monotonic() > end:
-            raise AssertionError(f"after {seconds} s still not: {what}")
-        time.sleep(0.02)
+from tpujob.emulator.client import call_control
 
 
 class FarmProcess:
@@ -66,7 +52,7 @@ class FarmProcess:
         return status
 
     def _ask(self, method: str, path: str, body: Any) -> tuple[int, bytes]:
-        return ready.call(Path(self.ready["control"]), method, path, body, timeout=60)
+        return call_control(Path(self.ready["control"]), method, path, body, timeout=60)
 
     def slice(self, name: str, hosts: int = 1, *, key: str = "", **more: Any) -> list[str]:
         """Make a slice that lets `key` (or the rig) in; returns the addresses."""

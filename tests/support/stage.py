@@ -30,8 +30,8 @@ from tpujob.engine.reconciler import Reconciler
 from tpujob.ports import Ports
 from tpujob.protocol import paths
 from tpujob.protocol.report import sign_report
+from tpujob.service.backend.capacity import Quotas
 from tpujob.service.jobs import Jobs
-from tpujob.service.overview import Quotas
 
 SPEC = {
     "name": "digits",

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 from google.cloud import tpu_v2, tpu_v2alpha1
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport as AlphaTransport
 
+from tests.support.waiting import until as until
 from tpujob.emulator.control import ControlServer
-from tpujob.emulator.driver import Driver
-from tpujob.emulator.farm_client import FarmApi, NoFarm
+from tpujob.emulator.driver import Driver, FarmApi, NoFarm
 from tpujob.emulator.tpu.records import Latencies
 from tpujob.emulator.tpu.rest import RestServer
 from tpujob.emulator.tpu.server import TpuServer
@@ -25,19 +24,6 @@ PROJECT = "p"
 ZONE = "us-central2-b"
 PARENT = f"projects/{PROJECT}/locations/{ZONE}"
 QUICK = Latencies(accept=0.01, create=0.03, delete=0.02, suspend=0.02, stop=0.01)
-
-T = TypeVar("T")
-
-
-def until(look: Callable[[], T], what: str, seconds: float = 60) -> T:
-    """The first true answer of `look`. Fails, saying what was waited for."""
-    end = time.monotonic() + seconds
-    while True:
-        if answer := look():
-            return answer
-        if time.monotonic() > end:
-            raise AssertionError(f"after {seconds} s still not: {what}")
-        time.sleep(0.01)
 
 
 class Cloud:

@@ -37,12 +37,11 @@ from tpujob.ports import (
 from tpujob.protocol import paths, signing
 from tpujob.service.admin import Admin
 from tpujob.service.backend import ProcessFacts
+from tpujob.service.backend.capacity import Quotas
 from tpujob.service.job_index import Changes
-from tpujob.service.jobs import Jobs
+from tpujob.service.jobs import EngineState, HostReach, Jobs, ServiceSettings
 from tpujob.service.members import Membership
 from tpujob.service.notifications import Notifications
-from tpujob.service.overview import Quotas
-from tpujob.service.parts import EngineState, HostReach, ServiceSettings
 from tpujob.service.submission import Offered, types_unknown
 from tpujob.wiring.service import jobs
 

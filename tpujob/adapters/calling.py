@@ -144,3 +144,16 @@ def first_line(error: object) -> str:
     """Of a message, as one sentence without a full stop, to be read after a colon."""
     line = str(error).strip().partition("\n")[0] or type(error).__name__
     return line.rstrip(". ")[:300]
+
+
+# The system's clock ---------------------------------------------------------------------------------------------------
+
+
+class SystemClock:
+    """Implements `ports.Clock`."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)

@@ -18,6 +18,7 @@ from tpujob.agent.folders import AttemptFolder
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.runtimes import Runtime
 from tpujob.agent.storage import Storage
+from tpujob.agent.supervision import Notices, Supervision
 from tpujob.agent.upload import (
     CompileCache,
     Log,
@@ -25,11 +26,9 @@ from tpujob.agent.upload import (
     ProgressReader,
     Redactor,
     ReportWriter,
-    watch_for_followers,
 )
-from tpujob.agent.watch import Notices, Supervision
 from tpujob.protocol import Phase, Plan, ReportDocument, limits, paths
-from tpujob.protocol.secret_names import secret_variables
+from tpujob.protocol.limits import secret_variables
 from workloads.contract import EVENTS
 
 #: the fields of a state that a report repeats
@@ -89,7 +88,7 @@ class HostAttempt:
             self.redactor,
             min(limits.LOG_EVERY, limits.LOG_PER_REPORT * plan["report_every"]),
         )
-        watch_for_followers(
+        live.watch_for_followers(
             self.storage, paths.followed_path(*where[:2]), plan["hosts"], self.log.ship
         )
         live.Server(self.folder, plan["host"], self.log)

@@ -15,7 +15,7 @@ from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.folders import on_this_host
 from tpujob.agent.processes import Find, end_all, family
 from tpujob.agent.runtimes import Runtime
-from tpujob.agent.watch import Supervision
+from tpujob.agent.supervision import Supervision
 from tpujob.protocol import Phase, Plan
 from workloads.contract import OUT, PREFIX, REPLAY, VERDICT
 from workloads.contract.faults import VARIABLE

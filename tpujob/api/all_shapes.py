@@ -1,13 +1,8 @@
 """Every shape of these modules, in one place."""
 
-from tpujob.api.admin_shapes import *  # noqa: F403
 from tpujob.api.backend_shapes import *  # noqa: F403
 from tpujob.api.cost_shapes import *  # noqa: F403
-from tpujob.api.data_shapes import *  # noqa: F403
-from tpujob.api.forecast_shapes import *  # noqa: F403
 from tpujob.api.job_shapes import *  # noqa: F403
 from tpujob.api.list_shapes import *  # noqa: F403
 from tpujob.api.log_shapes import *  # noqa: F403
-from tpujob.api.notify_shapes import *  # noqa: F403
-from tpujob.api.overview_shapes import *  # noqa: F403
 from tpujob.api.shapes import *  # noqa: F403

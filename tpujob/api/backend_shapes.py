@@ -1,6 +1,12 @@
-"""What a backend says of itself."""
+"""What a backend says of itself, of the lab as a whole, of machines, slices and records, and of notifications."""
+
+from __future__ import annotations
+
+from typing import NotRequired
 
 from typing_extensions import TypedDict
+
+from tpujob.api.shapes import EventView
 
 
 class TroubleView(TypedDict):
@@ -47,3 +53,199 @@ class HealthView(TypedDict):
     streams: int  #: open pages that are kept up to date
     waiting: int  #: messages that are still to be sent; at most 1,000 are counted
     schemas: dict[str, int]  #: the version of each thing that it writes
+
+
+# Events and hardware of the lab --------------------------------------------------------------------------------------
+
+
+class JobEventView(EventView):
+    """An event, and whose it is."""
+
+    job: str
+    name: str  #: of the job; empty: it is not there any more
+    user: str
+
+
+class EventsPage(TypedDict):
+    """Events of all jobs, the newest first."""
+
+    events: list[JobEventView]
+    next: str  #: ask for what comes `before` it; empty: there is nothing older
+
+
+class OfferView(TypedDict):
+    """One type in one zone, as it is paid for: what is there, what is asked for, and how the last day went."""
+
+    type: str
+    zone: str
+    pricing: str
+    held: int  #: slices that are ready
+    held_chips: int
+    usd_per_hour: float | None  #: of those; None: the price of one is not known
+    asked: int  #: slices that are asked for and not there yet
+    asked_chips: int
+    asked_since: str | None  #: the oldest of these requests
+    ready: int  #: slices that became ready within the day
+    wait_p50_s: float | None  #: from request to ready, of those
+    wait_p90_s: float | None
+    refused: int  #: requests that the cloud refused within the day
+    preempted: int  #: attempts that the cloud ended within the day
+
+
+class OpenCircuit(TypedDict):
+    """An offer that the cloud has refused lately: while its circuit is open, no job asks for it."""
+
+    cause: str  #: STOCKOUT or QUOTA
+    place: str  #: a zone, or a region where a quota holds there
+    what: str  #: a type; with a quota its generation
+    pricing: str
+    refusals: int  #: in a row
+    since: str
+    again_at: str  #: when a job may ask for it again
+    open: bool  #: False: that time has passed, and no job has asked since
+
+
+class AllowanceView(TypedDict):
+    """How much of one kind of TPU may be held in one zone, and how much all users hold."""
+
+    type: str  #: the generation
+    part: str  #: `one host` where slices of one host have a quota of their own; empty: the others, or all
+    pricing: str
+    zone: str
+    known: bool  #: there is a quota of that kind there
+    limit: int | None  #: the smaller one of the two; None: there is none
+    zone_limit: int | None
+    region_limit: int | None
+    unit: str  #: of limits and use: `cores` or `chips`; empty: not known
+    used: int | None  #: None: not known
+    used_by: str  #: who says so: `nodes`, which the cloud lists, or `monitoring`, which may be hours late
+    granted_chips: int
+
+
+class QuotaView(AllowanceView):
+    held: int  #: by jobs of this backend, in `unit`
+    refused: int  #: of their requests, for want of quota, within the day
+
+
+class QuotasView(TypedDict):
+    """Quota as the backend may read it, with its own rights and seldom."""
+
+    at: str | None  #: when it was read; None: it was not
+    rows: list[QuotaView]
+    notes: list[str]  #: what could not be read beside the limits
+    unknown: str  #: why the newest attempt to read it failed; empty: it did not
+    hint: str  #: then what to do
+
+
+class CapacityReport(TypedDict):
+    at: str
+    day_s: float  #: how long "within the day" is
+    offers: list[OfferView]
+    closed: list[OpenCircuit]  #: open circuits; the name is older than the word
+    waiting: int  #: jobs that wait for a slice
+    quota: NotRequired[QuotasView]
+
+
+# For administrators --------------------------------------------------------------------------------------------------
+
+
+class CallerView(TypedDict):
+    """What `JobsApi.whoami` says."""
+
+    id: str
+    name: str
+    role: str  #: `viewer`, `submitter` or `admin`
+
+
+class MemberView(TypedDict):
+    """A person or program that may use the backend."""
+
+    name: str  #: a login or an e-mail address
+    role: str
+    #: of the first principal who signed in under that name; empty: none has yet
+    id: str
+
+
+class SuspectView(TypedDict):
+    """What `tpujob hosts` shows of a machine."""
+
+    physical: str
+    zone: str
+    score: float  #: faded to now
+    refused: bool  #: programs of everybody are kept off it
+    accusers: NotRequired[
+        int
+    ]  #: owners whose own programs are kept off it, as their jobs have met it
+    pinned: str  #: empty, `good` or `bad`
+    reasons: list[str]
+    updated_at: str
+
+
+class LeakView(TypedDict):
+    """Something in the cloud that carries our label and that no job claims."""
+
+    name: str
+    zone: str
+    job: str
+    age_s: float
+    usd_per_hour: float | None  #: None: the type is not known any more
+    detail: str
+
+
+class SweptView(TypedDict):
+    """What `tpujob sweep` did, or would do, in every zone of the context."""
+
+    deleted: list[LeakView]  #: asked to end
+    kept: list[LeakView]  #: so young that a job may just be about to claim it
+    failed: list[LeakView]  #: could not be asked to end; `detail` says why
+    keys: list[str]  #: names of slices that are gone, whose keys were removed
+    unlisted: NotRequired[
+        dict[str, str]
+    ]  #: zones (or `keys`) that could not be listed, each with the reason
+
+
+class BrokenView(TypedDict):
+    """A rule that does not hold of a record (`domain/invariants.py`)."""
+
+    rule: str
+    job: str
+    text: str
+
+
+# Notifications -------------------------------------------------------------------------------------------------------
+# No secret is in them.
+
+
+class RuleView(TypedDict):
+    """Which events a channel gets."""
+
+    users: list[str]  #: whose jobs; empty: those of all users, and what is about no job
+    on: list[str]  #: kinds of events; empty: everything that concerns them
+
+
+class ChannelView(TypedDict):
+    name: str
+    kind: str  #: `slack`, `email` or `webhook`
+    to: str  #: its destination; empty: only admins see it, and the user whose own address it is
+    rules: list[RuleView]  #: of the context; jobs may name the channel besides
+    state: str  #: `works`, `failing` at its last try, or `untried`
+    waiting: int  #: messages that are still to be sent
+    last: DeliveryView | None  #: the message that was tried last
+
+
+class DeliveryView(TypedDict):
+    """A message: the same content and the same id in each try."""
+
+    id: str
+    channel: str
+    at: str
+    kind: str
+    state: str  #: `waiting` for its next try, `sent`, `failed`, or `collapsed` into another message of a burst
+    headline: str
+    lines: list[str]
+    job: str  #: its id; empty: it is about no single job
+    count: int  #: of messages of a burst, this one included
+    tries: int
+    tried_at: str | None
+    error: str  #: of the last try; empty: it was delivered. The receiver's answer is only for those who see `to`
+    due: str | None  #: its next try

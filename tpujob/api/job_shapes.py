@@ -1,8 +1,10 @@
-"""What the page of one job shows beyond its record: what may be done with it, its timeline, its hosts, its curves."""
-
-from typing import Literal
+"""What the page of one job shows beyond its record: what may be done with it, its timeline, its
+hosts, its curves, its data."""
 
 # pydantic reads `typing.TypedDict` from Python 3.12 on only
+
+from typing import Literal, NotRequired
+
 from typing_extensions import TypedDict
 
 ActionName = Literal["cancel", "resume", "delete", "clean"]
@@ -108,3 +110,51 @@ class MetricsView(TypedDict):
     left_out: int  #: earlier attempts that are not
     unread: list[int]  #: attempts of which nothing could be read just now
     why: str  #: there is no curve, or one is missing, for this reason; empty: all is there
+
+
+# Data that jobs read -------------------------------------------------------------------------------------------------
+
+
+class DataPlaceView(TypedDict):
+    """Where a data set is read in one region. Dollars are list prices."""
+
+    region: str
+    zones: list[str]  #: of the job, in that region
+    path: str
+    copied: (
+        bool  #: it is a copy, made before a slice is asked for there; False: it is read where it is
+    )
+    missing: int  #: objects that are still to be copied, as are the bytes
+    missing_bytes: int
+    usd_copy: float  #: once, for what is missing
+    usd_epoch: float  #: for reading the source from that region instead, once over; 0: it is local
+    usd_month: float | None  #: for keeping it; None: no price is known
+
+
+class DataView(TypedDict):
+    """An entry of `data` in a job file."""
+
+    name: str
+    source: str
+    base: str  #: what copies are made of
+    location: str  #: of `base`
+    to_bring: bool  #: the storage cannot read the source: `create` copies it to `base` first
+    objects: int  #: at `base`, as are the bytes
+    bytes: int
+    counted: bool  #: False: there are more than were counted
+    places: list[DataPlaceView]
+
+
+class CopyView(TypedDict):
+    """A copy that a job waits for, before it asks for a slice."""
+
+    name: str
+    region: str
+    source: str
+    target: str
+    bytes: int  #: that are there
+    total_bytes: int | None  #: None: not counted
+    left_s: float | None  #: at the speed so far; None: not known
+    usd: float  #: so far
+    since: str
+    said: NotRequired[str]  #: all of it in one line

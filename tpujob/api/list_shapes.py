@@ -4,7 +4,7 @@ from typing import Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from tpujob.api.shapes import NextView
+from tpujob.api.shapes import JobFacts, NextView
 
 #: a column by which rows can be ordered
 JobOrder = Literal[
@@ -45,43 +45,15 @@ class ListAsked(TypedDict, total=False):
     fields: list[str]  #: of a row, beside its id; left out: all
 
 
-class JobRow(TypedDict):
+class JobRow(JobFacts):
     """A job in a list; the fields mean what they mean in a `JobView`. Texts are clean, and cut where they are long."""
 
-    id: str
-    name: str
-    user: str
     mine: bool
-    state: str
-    wish: str
     why: str
     next: NextView
-    trouble: str
-    outcome: str | None
-    cause: str | None
-    type: str
-    tpu_slices: int
-    chips: int
-    hosts: int
-    zone: str
-    pricing: str
-    host0_ip: str
-    usd_per_hour: float | None
-    usd_spent: float | None
-    condemned: list[str]
-    attempt: int
     preemptions: int  #: attempts that ended so
-    phase: str
-    step: int | None
-    steps: int | None
     steps_per_s: float | None
     left_s: float | None
-    loss: float | None
-    checkpoint: int | None
-    version: int
-    created_at: str
-    state_since: str
-    finished_at: str | None
     warned: list[str]  #: its budgets of which little is left, in words
 
 

@@ -11,8 +11,7 @@ from typing import Any, Literal, NotRequired
 from typing_extensions import TypedDict
 
 from tpujob.api.cost_shapes import SpendingView
-from tpujob.api.data_shapes import CopyView, DataView
-from tpujob.api.job_shapes import ActionView, HostView, RefusedView, SpanView
+from tpujob.api.job_shapes import ActionView, CopyView, DataView, HostView, RefusedView, SpanView
 
 
 class EventView(TypedDict):
@@ -228,33 +227,23 @@ class MaintenanceView(TypedDict):
     status: str  #: PENDING or ONGOING
 
 
-class JobView(TypedDict):
+class JobFacts(TypedDict):
+    """What a view and a row of a list say of a job."""
+
     id: str
     name: str
     user: str
     state: str
     wish: str
-    message: str  #: why it is in its state; `trouble` is not in it
-    why: NotRequired[str]  #: the same, or what it waits for just now
-    next: NotRequired[NextView]
     trouble: str  #: what fails just now and is tried again, in one line; empty: nothing
-    trouble_since: str | None
-    waiting: str  #: `capacity` in one line; empty: it waits for none
-    capacity: NotRequired[CapacityView | None]
-    copying: NotRequired[CopyView | None]  #: None: it waits for no copy
-    usd_copies: NotRequired[float]  #: of all copies that were made for it, by list price
-    maintenance: NotRequired[MaintenanceView | None]  #: None: none is announced
-    ignored: NotRequired[IgnoredView | None]  #: None: every report was believed
     outcome: str | None
     cause: str | None
     type: str
     tpu_slices: int  #: more than one: Multislice
     chips: int  #: of all of them, as are the hosts
     hosts: int
-    topology: str  #: of one of them
     zone: str
     pricing: str
-    runtime_version: str
     usd_per_hour: float | None  #: what is billed now, condemned slices included; 0 without a slice
     usd_spent: float | None
     condemned: list[str]  #: slices that were swapped out as bad and are not gone yet
@@ -263,22 +252,37 @@ class JobView(TypedDict):
     phase: str
     step: int | None
     steps: int | None
+    loss: float | None
+    checkpoint: int | None
+    version: int
+    created_at: str
+    state_since: str
+    finished_at: str | None
+
+
+class JobView(JobFacts):
+    message: str  #: why it is in its state; `trouble` is not in it
+    why: NotRequired[str]  #: the same, or what it waits for just now
+    next: NotRequired[NextView]
+    trouble_since: str | None
+    waiting: str  #: `capacity` in one line; empty: it waits for none
+    capacity: NotRequired[CapacityView | None]
+    copying: NotRequired[CopyView | None]  #: None: it waits for no copy
+    usd_copies: NotRequired[float]  #: of all copies that were made for it, by list price
+    maintenance: NotRequired[MaintenanceView | None]  #: None: none is announced
+    ignored: NotRequired[IgnoredView | None]  #: None: every report was believed
+    topology: str  #: of one of them
+    runtime_version: str
     steps_per_s: NotRequired[float | None]  #: as the program says, or as its steps were seen to go
     left_s: NotRequired[float | None]  #: until its last step, at that rate
     progress_at: str | None  #: when the step last changed, as far as is known; while it runs
     stall_s: (
         float | None
     )  #: seconds without progress after which it hangs, while it runs; None: never
-    loss: float | None
-    checkpoint: int | None
     metrics: dict[str, float]
     workdir: str
     bundles: list[str]  #: object paths of what is shipped, laid over each other in this order
     code: CodeView | None  #: None: nothing is shipped, or it comes from no checkout
-    version: int
-    created_at: str
-    state_since: str
-    finished_at: str | None
     hold_until: str | None
     wake_at: str | None  #: when the next try is due, while one is waited for
     spending: NotRequired[list[SpendingView]]  #: its budgets of money, its own first

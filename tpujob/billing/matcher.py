@@ -7,7 +7,7 @@ rest is others'. A job that is found by name or label takes no part in the last.
 
 import sqlite3
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -150,28 +150,11 @@ def reconcile(
         settled = (newest - SETTLED_AFTER) // DAY * DAY if until is None else until
         start = min(settled, newest if first is None else first) if since is None else since
         end = min(settled, now)
-        db.executemany("INSERT INTO job VALUES (?)", ((job,) for job in jobs))
-        db.executemany(
-            "INSERT INTO slice VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                (s.job, s.name, s.generation, s.spot, s.zone, s.chips, s.ready, s.until(now))
-                for s in slices
-            ),
-        )
+        _insert_ledger(db, jobs, slices, now)
         db.execute(_LINES, {"start": start, "settled": settled, "owner": owner})
         db.execute(_SHARES)
         lines = _ledger_lines(jobs, slices, start, end)
-        sums: defaultdict[tuple[str, str], Totals] = defaultdict(Totals)
-        billed = Totals()
-        for kind, key, currency, *figures, native in db.execute(_RESULT):
-            totals = Totals(*figures)
-            totals.by_currency[currency] = native
-            billed.add(totals)
-            if kind in ("name", "label", "hour"):
-                lines[key].matched.add(kind)
-                lines[key].billed.add(totals)
-            else:
-                sums[kind, key].add(totals)
+        billed, sums = _add_bill(db, lines)
     finally:
         db.close()
     before, unsettled = sums.pop(("before", ""), Totals()), sums.pop(("unsettled", ""), Totals())
@@ -191,6 +174,34 @@ def reconcile(
         earlier_estimate=_estimate(slices, 0, start),
         tpu=whole, billed=billed,
     )  # fmt: skip
+
+
+def _insert_ledger(
+    db: sqlite3.Connection, jobs: Iterable[str], slices: Iterable[LedgerSlice], now: int
+) -> None:
+    db.executemany("INSERT INTO job VALUES (?)", ((job,) for job in jobs))
+    rows = (
+        (s.job, s.name, s.generation, s.spot, s.zone, s.chips, s.ready, s.until(now))
+        for s in slices
+    )
+    db.executemany("INSERT INTO slice VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def _add_bill(
+    db: sqlite3.Connection, lines: Mapping[str, JobLine]
+) -> tuple[Totals, dict[tuple[str, str], Totals]]:
+    """Add the matched rows to the lines of their jobs. Return the sum of all, and of those of no job by their kind."""
+    billed, sums = Totals(), defaultdict[tuple[str, str], Totals](Totals)
+    for kind, key, currency, *figures, native in db.execute(_RESULT):
+        totals = Totals(*figures)
+        totals.by_currency[currency] = native
+        billed.add(totals)
+        if kind in ("name", "label", "hour"):
+            lines[key].matched.add(kind)
+            lines[key].billed.add(totals)
+        else:
+            sums[kind, key].add(totals)
+    return billed, sums
 
 
 def _ledger_lines(

@@ -46,7 +46,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "delete": Command("jobs", "delete", "Stop a job and release its slice; keep its record and logs."),
         "clean": Command("jobs", "clean", "Delete a job, then remove its logs, its bundle and its record."),
         "ssh": Command("jobs", "ssh", "Open a shell on a host of a job, or run a command there."),
-        "open": Command("opening", "open_page", "Open the page of your jobs, or of one, in the browser."),
+        "open": Command("browser", "open_page", "Open the page of your jobs, or of one, in the browser."),
         "schema": Command("stack", "schema", "Print the JSON schema of a job file, for editors."),
     },
     "Data": {
@@ -69,8 +69,8 @@ GROUPS: dict[str, dict[str, Command]] = {
         "fsck": Command("admin", "fsck", "Check every record, its history and the slices in the cloud."),
     },
     "People": {
-        "login": Command("signing_in", "login", "Sign in at Google for the deployed backend of the context."),
-        "logout": Command("signing_in", "logout", "Revoke the sign-in, here and at Google."),
+        "login": Command("browser", "login", "Sign in at Google for the deployed backend of the context."),
+        "logout": Command("browser", "logout", "Revoke the sign-in, here and at Google."),
         "whoami": Command("admin", "whoami", "Print your identity and role."),
         "members": Command("admin", "members", "Show members and roles."),
         "notifications": Command("notifications", "app", "Show the notification channels; test them."),

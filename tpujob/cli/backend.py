@@ -11,7 +11,7 @@ from tpujob.cli.output import note
 from tpujob.errors import BackendGone, Transient
 
 if TYPE_CHECKING:
-    from tpujob.api import JobsApi
+    from tpujob.api import EventView, JobsApi, JobView
     from tpujob.config.settings import Settings
 
 T = TypeVar("T")
@@ -131,6 +131,19 @@ class RetryingClient:
             except (BackendGone, Transient):
                 self._reconnect()
                 yield  # the caller asks now, and gets the error if it lasts
+
+    def changes(self, job_id: str, *, timeout: float) -> Iterator[tuple[JobView, list[EventView]]]:
+        """The job at each look, and its events since the last, until it has ended."""
+        from tpujob.cli.render.words import FINAL
+
+        seen = 0
+        for _ in self.follow(job_id, timeout=timeout):
+            job = self.ask(lambda api: api.get(job_id))
+            fresh = self.ask(lambda api, after=seen: api.events(job_id, after=after))
+            seen = max([seen, *(event["seq"] for event in fresh)])
+            yield job, fresh
+            if job["state"] in FINAL:
+                return
 
     def _reconnect(self) -> None:
         with contextlib.suppress(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from tpujob.cli.backend import RetryingClient
 from tpujob.cli.output import Screen, flush, say, say_json_line, screen
-from tpujob.cli.render import words
 from tpujob.cli.render.lines import event_line, progress_line
 from tpujob.cli.render.listing import list_page
+from tpujob.cli.render.words import FINAL
 
 if TYPE_CHECKING:
     from tpujob.api import EventView, JobPage, JobView, ListAsked
@@ -39,18 +39,12 @@ def follow(
     each: Callable[[JobView], str] = lambda _job: "",
 ) -> JobView:
     """The job when it has ended. `each` is called at every look; what it returns, if anything, is shown as a remark."""
-    seen = 0
     with sink:
-        for _ in retrying.follow(job_id, timeout=LOOK_EVERY):
-            job = retrying.ask(lambda api: api.get(job_id))
-            after = seen
-            fresh = retrying.ask(lambda api: api.events(job_id, after=after))  # noqa: B023 asked at once
-            seen = max([seen, *(event["seq"] for event in fresh)])
+        for job, fresh in retrying.changes(job_id, timeout=LOOK_EVERY):
             sink.show(job, fresh, time.time())
-            if job["state"] in words.FINAL:
+            if job["state"] in FINAL:
                 return job
-            remark = each(job)
-            if remark:
+            if remark := each(job):
                 sink.remark(remark, time.time())
     raise AssertionError("the hints never end")
 
@@ -97,7 +91,7 @@ class PlainLines(LineSink):
 EVERY = 2.0  #: seconds, at the latest: ages and steps change without a hint
 
 
-def watch_list(asked: ListAsked, *, as_json: bool) -> int:
+def watch_list(asked: ListAsked, *, as_json: bool) -> None:
     """Until Ctrl-C. On a terminal in place; elsewhere the table, or a line of JSON, at each change."""
     retrying = RetryingClient()
     on = screen()
@@ -113,7 +107,6 @@ def watch_list(asked: ListAsked, *, as_json: bool) -> int:
                 shown = str(page["rows"])
             else:
                 shown = _again(page, on, asked, shown)
-    return 0
 
 
 def _again(page: JobPage, on: Screen, asked: ListAsked, shown: str) -> str:

@@ -1,8 +1,23 @@
 """Arguments and options that several commands share, and their completion."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+
+def argument(metavar: str, help: str, **more: Any) -> Any:
+    """Return what typer has to know about an argument."""
+    return typer.Argument(metavar=metavar, help=help, **more)
+
+
+def option(metavar: str, help: str, *names: str, **more: Any) -> Any:
+    """Return what typer has to know about an option with a value. It is called as its parameter without `names`."""
+    return typer.Option(*names, metavar=metavar, help=help, **more)
+
+
+def flag(help: str, *names: str, **more: Any) -> Any:
+    """Return what typer has to know about an option without a value."""
+    return typer.Option(*names, help=help, **more)
 
 
 def complete_job(incomplete: str) -> list[tuple[str, str]]:
@@ -32,20 +47,24 @@ def complete_host(incomplete: str) -> list[tuple[str, str]]:
     return [pair for pair in named if pair[0].startswith(incomplete)]
 
 
+def seconds_of(text: str, option: str) -> float:
+    """Return the seconds of a time with its unit, as in a job file. Raises BadRequest."""
+    from tpujob.domain.spec.fields import time_span
+    from tpujob.errors import BadRequest
+
+    try:
+        return float(time_span("365d")(text))
+    except ValueError as error:
+        raise BadRequest(f"{option} {error}") from None
+
+
 JobRef = Annotated[
-    str,
-    typer.Argument(
-        metavar="JOB", help="Its id (42 or 000042) or unique name.", autocompletion=complete_job
-    ),
+    str, argument("JOB", "Its id (42 or 000042) or unique name.", autocompletion=complete_job)
 ]
 JobRefs = Annotated[
     list[str],
-    typer.Argument(
-        metavar="JOB...",
-        help="Ids (42 or 000042) or unique names.",
-        autocompletion=complete_job,
-    ),
+    argument("JOB...", "Ids (42 or 000042) or unique names.", autocompletion=complete_job),
 ]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Follow the job until it ends.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Follow = Annotated[bool, flag("Follow the job until it ends.", "--follow", "-f")]
+Json = Annotated[bool, flag("Print JSON.", "--json")]
+Yes = Annotated[bool, flag("Do not ask.", "--yes", "-y")]

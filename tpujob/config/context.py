@@ -16,19 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from tpujob.config import files
-from tpujob.config.notifications import NotificationSettings, below
+from tpujob.config.notifications import NotificationSettings
 from tpujob.config.settings import CONTEXT_NAME, LOCAL, Settings, prepare
 from tpujob.config.sign_in import Door, SignIn
 from tpujob.domain import model
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.placement import Site
-from tpujob.domain.spec import Allowed, Usd, bad_spec, problems, yaml
+from tpujob.domain.spec import Usd, validate, yaml
 from tpujob.domain.spec import fields as kinds
-from tpujob.domain.spec.errors import EACH
 from tpujob.errors import BadRequest, BadSpec, NotFound
 
 if TYPE_CHECKING:
@@ -200,17 +199,6 @@ class Context(kinds.SpecPart):
         return tuple(dict.fromkeys(map(region_of, self.zones)))
 
 
-_ALLOWED: Allowed = {
-    (): tuple(Context.model_fields),
-    ("sign_in",): tuple(SignIn.model_fields),
-    ("grants", EACH): tuple(GrantSetting.model_fields),
-    ("budgets",): tuple(Budgets.model_fields),
-    ("budgets", "project"): tuple(PeriodBudget.model_fields),
-    ("budgets", "users", EACH): tuple(PeriodBudget.model_fields),
-    **below("notifications"),
-}
-
-
 # Owner and site ----------------------------------------------------------------------------------------------------
 
 
@@ -369,18 +357,12 @@ def _with_line(text: str, region: str, bucket: str) -> str:
 def parse(text: str, source: str) -> Context:
     """The context in a file's text; `source` names the file in errors. Raises BadSpec."""
     document = yaml.load(text, source)
-    try:
-        return Context.model_validate(document.data)
-    except ValidationError as error:
-        raise bad_spec(problems(error, _ALLOWED, of="a context"), document) from None
+    return validate(Context, document.data, document, of="a context")
 
 
 def make(fields: Mapping[str, Any]) -> Context:
     """A context of these fields. Raises BadSpec that says everything that is wrong."""
-    try:
-        return Context.model_validate(dict(fields))
-    except ValidationError as error:
-        raise bad_spec(problems(error, _ALLOWED, of="a context")) from None
+    return validate(Context, dict(fields), of="a context")
 
 
 def text(context: Context) -> str:

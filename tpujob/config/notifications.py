@@ -7,22 +7,22 @@ The local stack, which has no context file, reads the same keys from `notificati
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from tpujob.config import files
 from tpujob.config.settings import Settings
 from tpujob.domain import secrets
 from tpujob.domain.notifications.model import NotificationKind
 from tpujob.domain.notifications.rules import ChannelRule
-from tpujob.domain.spec import Allowed, bad_spec, problems, yaml
 from tpujob.domain.spec import fields as kinds
-from tpujob.domain.spec.errors import EACH
+from tpujob.domain.spec import validate, yaml
 
 _ADDRESS = r"[^\s@<>,;:\"\\()\[\]\x00-\x1f\x7f]{1,64}@[A-Za-z0-9.-]{1,253}"
 _HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?"
 _URL = r"https?://[^\s<>\"]{1,1000}"
 #: what may be named in a rule
 _KINDS = tuple(kind.value for kind in NotificationKind if kind not in ("summary", "test"))
+
 #: keys of a channel that earlier versions had
 REMOVED = ("quiet", "daily")
 
@@ -55,8 +55,8 @@ class ChannelFile(kinds.SpecPart):
         ),
     ] = ()
     private: bool = False  #: it may be at an address that is not public, and over plain HTTP
-    quiet: Any = None  #: of earlier versions, and ignored
-    daily: Any = None  #: of earlier versions, and ignored
+    quiet: Any = Field(None, exclude=True)  #: of earlier versions, and ignored
+    daily: Any = Field(None, exclude=True)  #: of earlier versions, and ignored
 
     @model_validator(mode="after")
     def _one_kind(self) -> Self:
@@ -142,19 +142,6 @@ class NotificationSettings(kinds.SpecPart):
         )
 
 
-ALLOWED: Allowed = {
-    (): tuple(field.alias or name for name, field in NotificationSettings.model_fields.items()),
-    ("channels", EACH): tuple(name for name in ChannelFile.model_fields if name not in REMOVED),
-    ("smtp",): tuple(field.alias or name for name, field in MailServer.model_fields.items()),
-    ("rules", EACH): tuple(RuleFile.model_fields),
-}
-
-
-def below(key: str) -> Allowed:
-    """Return the allowed keys for a file that has these settings below that key."""
-    return {(key, *path): names for path, names in ALLOWED.items()}
-
-
 def of_local_stack(settings: Settings) -> NotificationSettings:
     """Return the settings of the local stack; without its file there are no channels. Raises BadSpec."""
     path = file_of_local_stack(settings)
@@ -168,7 +155,4 @@ def file_of_local_stack(settings: Settings) -> Path:
 def parse(text: str, source: str) -> NotificationSettings:
     """Raises BadSpec that says everything that is wrong, each with its line."""
     document = yaml.load(text, source)
-    try:
-        return NotificationSettings.model_validate(document.data)
-    except ValidationError as error:
-        raise bad_spec(problems(error, ALLOWED, of="notifications"), document) from None
+    return validate(NotificationSettings, document.data, document, of="notifications")

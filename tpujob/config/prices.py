@@ -12,7 +12,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import BeforeValidator, Field
 
 from tpujob.config import files
 from tpujob.config.context import Context
@@ -21,9 +21,9 @@ from tpujob.domain.hardware import price_rows as known
 from tpujob.domain.hardware import tpu_prices
 from tpujob.domain.hardware.prices import LIST, Flaw, Price, PriceList, Source, flaws
 from tpujob.domain.hardware.service_prices import PARTS, route
-from tpujob.domain.spec import Allowed, bad_spec, problems, yaml
+from tpujob.domain.spec import bad_spec, validate, yaml
 from tpujob.domain.spec import fields as kinds
-from tpujob.domain.spec.errors import EACH, Problem
+from tpujob.domain.spec.errors import Problem
 
 _MAX_USD = 1_000_000
 #: units that a price may be given in beside its item's own, and what a price for it is multiplied by
@@ -49,10 +49,7 @@ def read(path: Path, today: date) -> OwnPrices:
 def parse(text: str, source: str, today: date) -> OwnPrices:
     """The same for a file's text; `source` names the file in errors."""
     document = yaml.load(text, source)
-    try:
-        given = _File.model_validate(document.data)
-    except ValidationError as error:
-        raise bad_spec(problems(error, _ALLOWED, of="a price file"), document) from None
+    given = validate(_File, document.data, document, of="a price file")
     rows, wrong = _rows(given)
     faulty = {problem.path[1] for problem in wrong}
     found = [flaw for flaw in flaws(rows, LIST, today) if flaw.row not in faulty]
@@ -138,9 +135,6 @@ class _File(kinds.SpecPart):
     source: _Source = None
     as_of: _AsOf = None
     prices: Annotated[tuple[_Row, ...], Field(strict=False), BeforeValidator(_many)]
-
-
-_ALLOWED: Allowed = {(): tuple(_File.model_fields), ("prices", EACH): tuple(_Row.model_fields)}
 
 
 def _rows(given: _File) -> tuple[list[Price], list[Problem]]:

@@ -10,7 +10,7 @@ import os
 import pwd
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -147,6 +147,8 @@ def load(
             f"{context[:60]!r} is no name of a context",
             hint="1 to 40 of a-z, 0-9 and -; `tpujob use` lists those that there are",
         )
+    # an instance of Cloud Run has no disk that outlives it
+    kept = "secret-manager" if env.get("K_SERVICE") else "files"
     return Settings(
         state=state,
         user=_user(env),
@@ -154,7 +156,7 @@ def load(
         context=context,
         report_every=_number(env, "TPUJOB_REPORT_EVERY", 1, 60)
         or (2.0 if context == LOCAL else 60.0),
-        store=_store(env),
+        store=_choice(env, "TPUJOB_STORE", ("sqlite", "firestore"), "sqlite"),
         database=env.get("TPUJOB_DATABASE") or "(default)",
         replace_store=env.get(REPLACE_STORE, ""),
         firestore_emulator=env.get("FIRESTORE_EMULATOR_HOST", ""),
@@ -162,11 +164,11 @@ def load(
         tpu_endpoint=env.get("TPUJOB_TPU_ENDPOINT", ""),
         google_endpoint=_url(env.get("TPUJOB_GOOGLE_ENDPOINT", "")),
         ssh_port=int(_number(env, "TPUJOB_SSH_PORT", 1, 65535) or 22),
-        keys_in=_keys_in(env),
+        keys_in=_choice(env, "TPUJOB_KEYS", ("files", "secret-manager"), kept),
         tunnel=env.get("TPUJOB_TUNNEL") or "gcloud",
         service=env.get("K_SERVICE", ""),
         socket=env.get("TPUJOB_SOCKET", ""),
-        page=_page(env),
+        page=_choice(env, "TPUJOB_PAGE", ("on", "off"), "on") == "on",
         port=int(_number(env, "PORT", 1, 65535)) if env.get("K_SERVICE") else 0,
     )
 
@@ -191,7 +193,7 @@ def variable(name: str, env: Mapping[str, str] | None = None) -> str:
 def for_processes(env: Mapping[str, str] | None = None) -> dict[str, str]:
     """What a process of the stack starts with: this environment without the secrets in it, which are for commands.
     Those that lead tpujob and Google's own clients to the cloud stay."""
-    from tpujob.protocol.secret_names import secret_variables
+    from tpujob.protocol.limits import secret_variables
 
     env = os.environ if env is None else env
     return {
@@ -226,27 +228,10 @@ def _state(env: Mapping[str, str]) -> Path:
     return Path(base) / "tpujob"
 
 
-def _store(env: Mapping[str, str]) -> str:
-    given = env.get("TPUJOB_STORE") or "sqlite"
-    if given not in ("sqlite", "firestore"):
-        raise BadRequest(
-            f"TPUJOB_STORE is {given!r}", hint="it can be sqlite (also when unset) or firestore"
-        )
-    return given
-
-
-def _page(env: Mapping[str, str]) -> bool:
-    given = env.get("TPUJOB_PAGE", "")
-    if given not in ("", "off"):
-        raise BadRequest(f"TPUJOB_PAGE is {given!r}", hint="it can be off, or unset")
-    return not given
-
-
-def _keys_in(env: Mapping[str, str]) -> str:
-    """An instance of Cloud Run has no disk that outlives it."""
-    given = env.get("TPUJOB_KEYS") or ("secret-manager" if env.get("K_SERVICE") else "files")
-    if given not in ("files", "secret-manager"):
-        raise BadRequest(f"TPUJOB_KEYS is {given!r}", hint="it can be files or secret-manager")
+def _choice(env: Mapping[str, str], name: str, allowed: Sequence[str], default: str) -> str:
+    given = env.get(name) or default
+    if given not in allowed:
+        raise BadRequest(f"{name} is {given!r}", hint=f"it can be {' or '.join(allowed)}, or unset")
     return given
 
 

@@ -6,12 +6,13 @@ itself remembers, so that nothing is lost with the progress of a round but a few
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from tpujob.data.objects import ObjectFacts, Objects
+from tpujob.data.sync.workers import Pair, pairs
 from tpujob.domain.copies import Copy, CopyProgress, Saved
 from tpujob.domain.model import Cause
 from tpujob.errors import Conflict, NotFound, Refused, Transient
@@ -28,23 +29,7 @@ _COUNTED = 50
 _STAYS = ("attempts/", "bundles/")
 _CHECKPOINTS, _OUTPUTS = "checkpoints/", "outputs/"
 
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """An object of the source, and what the target has under its name."""
-
-    name: str  #: below the prefix
-    facts: ObjectFacts
-    there: ObjectFacts | None
-
-    @property
-    def same(self) -> bool:
-        return self.there is not None and _agree(self.there, self.facts)
-
-
-def _agree(one: ObjectFacts, other: ObjectFacts) -> bool:
-    """Whether they have the same content. False where the storage says no checksum (customer's keys, documented)."""
-    return one.crc32c is not None and (one.size, one.crc32c) == (other.size, other.crc32c)
+_Pair = Pair[ObjectFacts, ObjectFacts]
 
 
 class ObjectCopies:
@@ -60,14 +45,14 @@ class ObjectCopies:
     def compare(self, source: str, target: str, *, timeout: float) -> Comparison:
         until = self._clock() + timeout
         found = [0, 0, 0, 0]
-        for number, one in enumerate(self._pairs(source, target, (), "")):
+        for number, pair in enumerate(self._pairs(source, target, (), "")):
             if number // 1000 >= _COUNTED or self._clock() > until:
                 return Comparison(*found, counted=False)
             found[0] += 1
-            found[1] += one.facts.size
-            if not one.same:
+            found[1] += pair.source.size
+            if not pair.source.same_bytes(pair.target):
                 found[2] += 1
-                found[3] += one.facts.size
+                found[3] += pair.source.size
         return Comparison(*found, counted=True)
 
     def advance(self, copy: Copy, *, timeout: float) -> CopyProgress:
@@ -84,12 +69,12 @@ class ObjectCopies:
             return progress
         wanted = self._pairs(copy.source, copy.target, progress.below, progress.after)
         if copy.saved and not progress.below:
-            wanted = (one for one in wanted if not one.name.startswith(_STAYS))
+            wanted = (pair for pair in wanted if not pair.key.startswith(_STAYS))
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="copy") as pool:
             while batch := list(islice(wanted, _BATCH)):
-                moving = [pool.submit(self._move, copy, one, progress, until) for one in batch]
+                moving = [pool.submit(self._move, copy, pair, progress, until) for pair in batch]
                 steps = [
-                    _Step(one, *_result(task)) for one, task in zip(batch, moving, strict=True)
+                    _Step(pair, *_result(task)) for pair, task in zip(batch, moving, strict=True)
                 ]
                 before, progress = progress, _after(progress, steps)
                 failed = next((step.error for step in steps if step.error), None)
@@ -141,22 +126,22 @@ class ObjectCopies:
     # One object
 
     def _move(
-        self, copy: Copy, one: _Wanted, progress: CopyProgress, until: float
+        self, copy: Copy, pair: _Pair, progress: CopyProgress, until: float
     ) -> str | ObjectFacts | None:
         """The object at the target; a token where the time was up first; None: it is looked at again, as it changed."""
-        if one.same:
-            assert one.there
-            return one.there
+        facts, there = pair.source, pair.target
+        if there and facts.same_bytes(there):
+            return there
         source, _ = _split(copy.source)
         bucket, prefix = _split(copy.target)
-        token = progress.tokens.get(one.name, "")
-        generation = one.there.generation if one.there else 0
+        token = progress.tokens.get(pair.key, "")
+        generation = there.generation if there else 0
         while True:
             if self._clock() > until:
                 return token
             try:
                 step = self._objects.rewrite(
-                    source, one.facts, bucket, prefix + one.name, generation, token
+                    source, facts, bucket, prefix + pair.key, generation, token
                 )
             except (Conflict, NotFound):
                 if not token:
@@ -164,7 +149,7 @@ class ObjectCopies:
                 token = ""  # the step that it is of has ended; or the object was changed, and the next try says so
                 continue
             if isinstance(step, ObjectFacts):
-                return step if _agree(step, one.facts) else None
+                return step if facts.same_bytes(step) else None
             token = step
 
     # Lists
@@ -176,27 +161,28 @@ class ObjectCopies:
         for part in below or ("",):
             yield from self._objects.pages(bucket, prefix + part, prefix + after if after else "")
 
-    def _pairs(
-        self, source: str, target: str, below: Sequence[str], after: str
-    ) -> Iterator[_Wanted]:
+    def _pairs(self, source: str, target: str, below: Sequence[str], after: str) -> Iterator[_Pair]:
         """Every object of the source after that name, with its counterpart."""
-        from_, to = len(_split(source)[1]), len(_split(target)[1]) if target else 0
-        theirs = _flat(self._pages(target, below, after)) if target else iter(())
-        there = next(theirs, None)
-        for facts in _flat(self._pages(source, below, after)):
-            name = facts.name[from_:]
-            if name == after or not name:
-                continue
-            while there and there.name[to:].encode() < name.encode():
-                there = next(theirs, None)
-            yield _Wanted(name, facts, there if there and there.name[to:] == name else None)
+        there = self._named(target, below, after) if target else iter(())
+        return pairs(self._named(source, below, after), there)
+
+    def _named(
+        self, place: str, below: Sequence[str], after: str
+    ) -> Iterator[tuple[str, ObjectFacts]]:
+        """Every object after that name, by its name below the place."""
+        start = len(_split(place)[1])
+        for page in self._pages(place, below, after):
+            for facts in page:
+                name = facts.name[start:]
+                if name and name != after:
+                    yield name, facts
 
 
 @dataclass(frozen=True, slots=True)
 class _Step:
     """What became of one object in one round."""
 
-    of: _Wanted
+    pair: _Pair
     found: str | ObjectFacts | None  #: as `_move` returns it
     error: Transient | None = None
 
@@ -217,26 +203,22 @@ def _result(
 def _after(progress: CopyProgress, steps: list[_Step]) -> CopyProgress:
     """The progress after a batch. What is complete up to the first object that is not is never looked at again."""
     counted = set(progress.beyond)
-    new = [s.of for s in steps if s.done and s.of.name not in counted]
-    moved = [o for o in new if not o.same]
-    same = [o for o in new if o.same] if not progress.passes else []  # counted once
+    new = [s.pair for s in steps if s.done and s.pair.key not in counted]
+    moved = [pair.source for pair in new if not pair.source.same_bytes(pair.target)]
+    same = [pair.source for pair in new if pair.source.same_bytes(pair.target)]
+    same = same if not progress.passes else []  # counted once
     first = next((n for n, step in enumerate(steps) if not step.done), len(steps))
     return replace(
         progress,
-        after=steps[first - 1].of.name if first else progress.after,
-        beyond=tuple(s.of.name for s in steps[first:] if s.done),
-        tokens={s.of.name: s.found for s in steps if isinstance(s.found, str) and s.found},
+        after=steps[first - 1].pair.key if first else progress.after,
+        beyond=tuple(s.pair.key for s in steps[first:] if s.done),
+        tokens={s.pair.key: s.found for s in steps if isinstance(s.found, str) and s.found},
         moved=progress.moved or bool(moved),
         objects=progress.objects + len(moved),
-        bytes=progress.bytes + sum(o.facts.size for o in moved),
+        bytes=progress.bytes + sum(facts.size for facts in moved),
         same=progress.same + len(same),
-        same_bytes=progress.same_bytes + sum(o.facts.size for o in same),
+        same_bytes=progress.same_bytes + sum(facts.size for facts in same),
     )
-
-
-def _flat(pages: Iterable[Sequence[ObjectFacts]]) -> Iterator[ObjectFacts]:
-    for page in pages:
-        yield from page
 
 
 def _split(place: str) -> tuple[str, str]:

@@ -6,7 +6,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
 from tpujob.data.checksums import Hash
 from tpujob.data.places import Traffic
@@ -28,6 +28,12 @@ class ObjectFacts:
     identity: str = ""
     hash: Hash | None = None  #: outside Cloud Storage, where a request for this one object had it
     source: str = ""  #: in Cloud Storage: the identity of what it was copied from
+
+    def same_bytes(self, other: Self | None) -> bool:
+        """Return whether both have the same content. False where the storage says no checksum."""
+        if other is None or self.crc32c is None:
+            return False
+        return (self.size, self.crc32c) == (other.size, other.crc32c)
 
 
 @dataclass(slots=True)

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 #: writes a second that any bucket takes: about 1,000 (documented), less a margin
 FIRST = 800.0
@@ -17,23 +16,6 @@ DOUBLING = 20 * 60.0
 _SLOWEST = 10.0
 #: seconds before a rate that was cut grows again, and for which further refusals do not cut it again
 _CALM = 10.0
-
-
-class WriteRate(Protocol):
-    """Asked before each write, by any thread."""
-
-    def wait(self, bucket: str) -> None:
-        """Returns when one more write may be sent to that bucket."""
-        ...
-
-    def slow_down(self, bucket: str) -> None:
-        """The bucket has refused a request because it is busy."""
-        ...
-
-
-class Unlimited:
-    def wait(self, bucket: str) -> None: ...
-    def slow_down(self, bucket: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +45,7 @@ class WritePace:
 
 
 class RateLimit:
-    """Implements `WriteRate`."""
+    """Paces the writes to each bucket. Threads share it."""
 
     def __init__(
         self,
@@ -76,6 +58,7 @@ class RateLimit:
         self._lock = threading.Lock()
 
     def wait(self, bucket: str) -> None:
+        """Return when one more write may be sent to that bucket."""
         with self._lock:
             now = self._clock()
             begin, self._paces[bucket] = self._pace(bucket, now).slot(now)
@@ -84,8 +67,7 @@ class RateLimit:
             self._sleep((begin - now) * (1 + 0.1 * self._chance()))
 
     def slow_down(self, bucket: str) -> None:
-        if not bucket:
-            return  # a read
+        """The bucket has refused a write because it is busy."""
         with self._lock:
             now = self._clock()
             self._paces[bucket] = self._pace(bucket, now).slower(now)

@@ -14,13 +14,11 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
-from tpujob.emulator import environment
-from tpujob.emulator import ready as ready_file
-from tpujob.emulator.billed import Billed
+from tpujob.emulator.client import storage_variables, write_ready_file
 from tpujob.emulator.control import ControlServer
-from tpujob.emulator.driver import Driver
-from tpujob.emulator.farm_client import FarmApi, FarmClient, FarmError, NoFarm
+from tpujob.emulator.driver import Driver, FarmApi, FarmClient, FarmError, NoFarm
 from tpujob.emulator.storage import StorageServer
+from tpujob.emulator.storage.faults import Billed
 from tpujob.emulator.tpu.errors import Faults
 from tpujob.emulator.tpu.rest import RestServer
 from tpujob.emulator.tpu.server import TpuServer
@@ -40,7 +38,7 @@ def main(
         signal.signal(number, lambda _number, _frame: stop.set())
     try:
         with running(args, farm_of or _farm, world) as ready:
-            ready_file.write(args.ready, {"pid": os.getpid(), **ready})
+            write_ready_file(args.ready, {"pid": os.getpid(), **ready})
             stop.wait()
     except OSError as error:
         print(f"the emulator cannot start: {error}", file=sys.stderr)
@@ -59,7 +57,7 @@ def running(
         billed = Billed()
         storage = StorageServer(args.state, args.storage_port, faults.storage, billed)
         stack.callback(storage.stop)
-        env = environment.of_storage(storage.url)
+        env = storage_variables(storage.url)
         world = World(time.time, faults=faults, host_env=env, billed=billed, **more)
         driver = Driver(world, farm_of(args, storage.url))
         driver.start()

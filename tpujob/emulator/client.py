@@ -1,13 +1,17 @@
-"""The client of a running emulator's control interface. Standard library only, for the command line's start time."""
+"""The client of a running emulator's control interface, how its processes call each other, and the variables by which
+other programs find it. Standard library only, for the command line's start time.
+"""
 
 from __future__ import annotations
 
 import http.client
 import json
+import os
+import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tpujob.emulator import ready
 from tpujob.errors import (
     BackendGone,
     BadRequest,
@@ -37,7 +41,7 @@ class EmulatorClient:
     def from_ready(file: Path) -> EmulatorClient:
         """The emulator that wrote this ready file. Raises BackendGone if there is no file."""
         try:
-            return EmulatorClient(ready.read(file))
+            return EmulatorClient(read_ready_file(file))
         except (OSError, ValueError) as error:
             raise BackendGone("the emulator is not running", hint=_START_IT) from error
 
@@ -51,10 +55,89 @@ class EmulatorClient:
 
     def _call(self, verb: str, path: str, /, **body: Any) -> dict[str, Any]:
         try:
-            status, raw = ready.call(self._where, verb, path, body, timeout=_TIMEOUT_S)
+            status, raw = call_control(self._where, verb, path, body, timeout=_TIMEOUT_S)
             answer: dict[str, Any] = json.loads(raw)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise BackendGone("the emulator does not answer", hint=_START_IT) from error
         if status != 200:
             raise _ERRORS.get(status, TpujobError)(str(answer.get("error", "")))
         return answer
+
+
+# Ready files, and JSON over HTTP on Unix sockets ---------------------------------------------------------------------
+
+
+def write_ready_file(path: Path, content: dict[str, Any]) -> None:
+    """Say that the process listens. Atomic, and readable by its owner only."""
+    temporary = path.with_suffix(".tmp")
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump(content, file)
+    temporary.replace(path)
+
+
+def read_ready_file(path: Path) -> Path:
+    """The socket of a control interface. Raises FileNotFoundError, other OSErrors, ValueError."""
+    try:
+        return Path(json.loads(path.read_text(encoding="utf-8"))["control"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not a ready file") from error
+
+
+def call_control(
+    where: Path, method: str, path: str, body: Any = None, *, timeout: float
+) -> tuple[int, bytes]:
+    """Status and body of the answer. Raises OSError, http.client.HTTPException."""
+    connection = _SocketConnection(where, timeout)
+    text = None if body is None else json.dumps(body)
+    try:
+        connection.request(method, path, text, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+class _SocketConnection(http.client.HTTPConnection):
+    def __init__(self, where: Path, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._where = where
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._where))
+
+
+# Variables by which programs find the emulator in place of Google: of its hosts, of a shell --------------------------
+
+
+def storage_variables(url: str) -> dict[str, str]:
+    """Makes each client library find the emulated storage at `gs://`."""
+    return {
+        "STORAGE_EMULATOR_HOST": url,
+        "TENSORSTORE_GCS_HTTP_URL": url,
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",  # else it tries TLS for a minute first
+    }
+
+
+def shell_variables(
+    emulator: Mapping[str, Any], farm: Mapping[str, Any], *, project: str, gcloud: Path
+) -> dict[str, str]:
+    """For Google's Python clients, for gcloud, and for a context of tpujob. `emulator`, `farm`: what their ready files
+    hold; `gcloud`: a folder that is gcloud's alone, so that neither its accounts nor its settings are touched."""
+    return {
+        **storage_variables(emulator["storage"]),
+        "TPUJOB_TPU_ENDPOINT": emulator["tpu"],
+        "TPUJOB_SSH_PORT": str(farm["ssh_port"]),
+        "CLOUDSDK_CONFIG": str(gcloud),
+        "CLOUDSDK_CORE_PROJECT": project,
+        "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{emulator['tpu_rest']}/",
+        "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{emulator['storage']}/storage/v1/",
+    }
+
+
+def shell_variable_names() -> list[str]:
+    """Of the variables of a shell, wherever they lead."""
+    nowhere = {"storage": "", "tpu": "", "tpu_rest": ""}
+    return list(shell_variables(nowhere, {"ssh_port": 0}, project="", gcloud=Path()))

@@ -5,11 +5,9 @@ nothing is known) or `Refused` (a clear no), never a vendor's own error. What a 
 `api/jobs_api.py`.
 """
 
-from tpujob.ports.backend import Ports
-from tpujob.ports.clock import Clock
+from tpujob.ports.backend import Clock, Ports
 from tpujob.ports.hardware import Hosts, Listening, Owned, PublishedHost, Slices, SliceSurvey
-from tpujob.ports.outbox import Outbox, Sink
-from tpujob.ports.people import KeptSecret, Members, Reputation, Secrets
+from tpujob.ports.people import KeptSecret, Members, Outbox, Reputation, Secrets, Sink
 from tpujob.ports.storage import Blob, Blobs, BucketFacts, BucketPlace, Comparison, Copies
 from tpujob.ports.store import EventKey, Lease, Store
 

@@ -1,4 +1,4 @@
-"""What is kept of machines and people beside the jobs: suspicions, members, secrets."""
+"""What is kept of machines and people beside the jobs: suspicions, members, secrets, messages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Protocol
 
 from tpujob.domain.members import Member
 from tpujob.domain.model import Suspect
+from tpujob.domain.notifications.model import Message, ReadPosition, Receipt
 
 # Reputation ----------------------------------------------------------------------------------------------------------
 
@@ -94,4 +95,46 @@ class Secrets(Protocol):
 
     def remove(self, owner: str, name: str) -> None:
         """Absent is success."""
+        ...
+
+
+# Notifications --------------------------------------------------------------------------------------------------------
+
+
+class Outbox(Protocol):
+    """Keeps messages and how far events were read. Holds no rules: it compares a version and writes."""
+
+    def position(self) -> ReadPosition | None:
+        """Return how far the events of all jobs were read; None: they never were."""
+        ...
+
+    def add(self, messages: Sequence[Message], position: ReadPosition | None = None) -> None:
+        """Store each message, unless one of its id is stored; then the position, unless a later one is. The first
+        `since` stays. Safe to repeat, and from two backends at once."""
+        ...
+
+    def due(self, now: float, limit: int) -> list[Message]:
+        """Return the messages whose `due` has come, the longest overdue first."""
+        ...
+
+    def update(self, messages: Sequence[Message]) -> list[Message] | None:
+        """Write each as the next version of the one that was read, all or none. None: another caller has written one
+        of them first, or has removed it."""
+        ...
+
+    def messages(self, *, channel: str = "", limit: int) -> list[Message]:
+        """Return messages of one channel or all, newest first."""
+        ...
+
+    def forget(self, now: float, limit: int) -> None:
+        """Remove messages that are kept no longer (`Message.until`), at most so many."""
+        ...
+
+
+class Sink(Protocol):
+    """Delivers messages to one channel."""
+
+    def send(self, message: Message, *, timeout: float) -> Receipt:
+        """Try it once. Never raises, and returns within `timeout`. The receiver recognises a repeat by the message's
+        id."""
         ...

@@ -1,4 +1,9 @@
-"""How much each side writes, and how much the other reads."""
+"""How much each side writes and the other reads; labels; which variables hold secrets, by what their names say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
 
 #: bytes of a report that are written; Cloud Storage takes 8 KiB of metadata
 MAX_METADATA = 7 * 1024
@@ -32,3 +37,17 @@ LOG_PER_REPORT = 5  #: the same as so many times between two reports, where that
 LABEL = "tpujob"  #: of all that tpujob makes: `1`
 JOB_LABEL = "tpujob-job"  #: of a slice: the id of its job
 OWNER_LABEL = "tpujob-owner"  #: of slices and secrets: the backend that made them
+
+
+# Secrets -------------------------------------------------------------------------------------------------------------
+
+
+#: A name whose last word, or a word before a `_`, says so. `MAX_TOKENS` counts, and is none.
+_SECRET = re.compile(
+    r"(?:KEYS?|TOKEN|SECRETS?|PASSWORDS?|PASSWD|CREDENTIALS?)(?:_|[0-9]|$)", re.IGNORECASE
+)
+
+
+def secret_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the variables whose names say that their values are secrets."""
+    return {name: value for name, value in variables.items() if _SECRET.search(name)}

@@ -2,7 +2,7 @@
 
 The report is the metadata `report` of `paths.report_path`, so that a list call reads it; `mac` beside it signs its text
 with the key of the attempt (`signing.py`). The body is lines: the evidence, `{"v": 1, "lines": [...]}`; the curves of
-`series.py`; the number of the report; the signature of these three. Evidence and curves may be empty.
+`agent/upload/progress.py`; the number of the report; the signature of these three. Evidence and curves may be empty.
 Agents of before may leave out the last two lines, and the curves of all hosts but host 0.
 """
 

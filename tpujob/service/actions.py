@@ -1,7 +1,7 @@
 """What a caller can do with a job in its state, what it does and what it costs; and why the rest cannot be done. Pure.
 
 Buttons, confirmations and the command line show these words. Who may do what at all is in
-the rows of `api/jobs_api.py`; `steering.py` does it.
+the rows of `api/jobs_api.py`; `job_actions.py` does it.
 """
 
 from collections.abc import Sequence

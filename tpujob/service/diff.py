@@ -21,7 +21,7 @@ from tpujob.domain.spec import dump
 from tpujob.errors import NotFound
 from tpujob.ports import Blobs
 from tpujob.protocol.bundle import ArchiveMember, BadBundle, members
-from tpujob.protocol.secret_names import secret_variables
+from tpujob.protocol.limits import secret_variables
 from tpujob.service.views import SET, code_view
 
 FETCH = 60.0  #: seconds to fetch one piece of a bundle

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import IO, Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from inspect import signature
+from typing import Any, cast
 
 from tpujob.api import (
     METHODS,
     CallerView,
-    CapacityReport,
-    ChannelView,
     CodeGiven,
-    DeliveryView,
     DiffView,
-    EventsPage,
     EventView,
     HostAccess,
     HostView,
@@ -27,38 +25,106 @@ from tpujob.api import (
     LogMatches,
     LogPage,
     LogWindow,
-    MemberView,
     MetricsView,
     PatchView,
     PlanView,
     SearchAsked,
-    SecretView,
     SpendingView,
     WindowAsked,
 )
 from tpujob.domain import access
-from tpujob.domain.access import Principal, Role
+from tpujob.domain.access import Principal
 from tpujob.domain.failures.disclosure import ended_by, in_full, job_in_full
-from tpujob.domain.model import Job, State
+from tpujob.domain.model import Job, Slice, State, Suspect
+from tpujob.domain.money import Surroundings
 from tpujob.domain.money import budget as money
-from tpujob.domain.pages import EVENTS
-from tpujob.engine import JobRuntime
+from tpujob.domain.observations import NO_FUNDS, Account, Circuit, Funds
+from tpujob.domain.placement import EVERYWHERE, Site
+from tpujob.engine import Bundles, Counters, JobRuntime, Loop
 from tpujob.errors import Conflict, IllegalInState, NotFound
 from tpujob.ports import Ports
 from tpujob.service import actions, details
 from tpujob.service.authorization import Authorized, find_job, own_key
+from tpujob.service.backend import BackendStatus, ProcessFacts
+from tpujob.service.backend.capacity import Quotas
+from tpujob.service.curves import Curves
 from tpujob.service.diff import compare
-from tpujob.service.logs import hosts_up_to
-from tpujob.service.members import Membership
+from tpujob.service.job_actions import JobActions
+from tpujob.service.job_index import Changes, JobIndex, Records
+from tpujob.service.logs import Logs, hosts_up_to
 from tpujob.service.money import budgets
+from tpujob.service.money.estimate import Estimates
 from tpujob.service.notifications import Notifications
-from tpujob.service.parts import Changing, EngineState, HostReach, Reading, ServiceSettings
+from tpujob.service.runtime_info import RuntimeReader
+from tpujob.service.submission import Offered, OwnSecrets, Submission, types_unknown
 from tpujob.service.views import event_view, job_view
 
 
+@dataclass(frozen=True, slots=True)
+class HostReach:
+    """How hosts are reached and believed; see `Hosts`."""
+
+    access: Callable[[Slice, int, str, str], HostAccess]  #: lets the holder of a public key in
+    key: Callable[[Sequence[str]], str]
+    trust: Callable[[Slice], str] = lambda _: ""  #: why the keys of a slice's hosts are trusted
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """What the control loop knows beyond the records of jobs."""
+
+    loop: Loop
+    live: Mapping[str, JobRuntime]
+    #: the offers that were refused lately, for all jobs
+    circuits: Callable[[], Mapping[str, Circuit]] = dict
+    #: what budgets depend on beside a job's record
+    funds: Callable[[Job], Funds] = lambda _: NO_FUNDS
+    accounts: Callable[[], Sequence[Account]] = tuple  #: of the budgets that are shared
+    counters: Counters = field(default_factory=Counters)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """What the context says."""
+
+    site: Site = EVERYWHERE
+    #: what the context adds to the bill
+    around: Surroundings = field(default_factory=Surroundings)
+    owner: str = "local"  #: what slices are labelled with
+    offered: Offered = types_unknown  #: what a zone lists
+    quotas: Quotas | None = None  #: what the project may hold; None: there is none to read
+    process: ProcessFacts = field(default_factory=ProcessFacts)
+    word: Callable[[], str] = str  #: draws one for the workdir of each new job
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Where answers come from."""
+
+    changes: Changes
+    records: Records
+    knowledge: RuntimeReader
+    index: JobIndex
+    logs: Logs
+    curves: Curves
+    status: BackendStatus
+    suspects: Callable[[], Sequence[Suspect]]  #: machines, as they are recorded
+
+
+@dataclass(frozen=True, slots=True)
+class Changing:
+    """What checks, stores and changes jobs."""
+
+    submission: Submission
+    secrets: OwnSecrets
+    bundles: Bundles
+    estimates: Estimates
+    actions: JobActions
+    announce: Callable[[Job], None]  #: a job was changed: tell the loop and those who follow
+
+
 class Jobs:
-    """Implements `api.JobsApi` for one caller. Here is what depends on the caller; the rest are methods of `parts`, by
-    the same names."""
+    """Implements `api.JobsApi` for one caller. Here is what needs several parts; a part alone has each other method."""
 
     def __init__(
         self,
@@ -69,23 +135,23 @@ class Jobs:
         settings: ServiceSettings,
         reading: Reading,
         changing: Changing,
-        members: Membership,
         notifications: Notifications,
         parts: Sequence[object],
     ) -> None:
-        """`who`: for whom; `acting_for` makes one for another caller. `parts`: have the methods that are not here."""
-        self._who, self._parts = who, parts
+        """`who`: for whom; `acting_for` makes one for another caller. `parts`: have the methods that are not here; the
+        caller comes first where a method has the parameter `who`."""
+        self._who, self._notifications = who, notifications
+        #: by method of the table: the part that has it
+        self._places = {n: part for part in parts for n in METHODS if hasattr(type(part), n)}
         self._ports, self._engine, self._reach, self._settings = ports, engine, reach, settings
         self._reading, self._changing = reading, changing
-        self._members, self._notifications = members, notifications
         self.index, self.changes, self.itself = reading.index, reading.changes, reading.status
 
     def __getattr__(self, name: str) -> Any:
-        if name in METHODS:
-            for part in self._parts:
-                if hasattr(type(part), name):
-                    return getattr(part, name)
-        raise AttributeError(f"{type(self).__name__} has no {name}")
+        if name not in METHODS:  # also while a copy is made, which has nothing yet
+            raise AttributeError(f"{type(self).__name__} has no {name}")
+        method = getattr(self._places[name], name)
+        return partial(method, self._who) if "who" in signature(method).parameters else method
 
     def acting_for(self, who: Principal) -> JobsApi:
         """As that caller may use it: a method that the caller's role does not allow raises Forbidden."""
@@ -101,31 +167,6 @@ class Jobs:
 
         return metrics.text(self.itself)
 
-    # Notifications ---------------------------------------------------------------------------------------------------
-
-    def set_channel_secret(self, name: str, value: str) -> None:
-        self._notifications.set_channel_secret(name, value)
-
-    def channels(self) -> Sequence[ChannelView]:
-        return self._notifications.channels(self._who)
-
-    def deliveries(self, *, channel: str = "", limit: int = 50) -> Sequence[DeliveryView]:
-        return self._notifications.deliveries(self._who, channel=channel, limit=limit)
-
-    def test_channel(self, channel: str) -> DeliveryView:
-        return self._notifications.test_channel(self._who, channel)
-
-    # Members ---------------------------------------------------------------------------------------------------------
-
-    def members(self) -> Sequence[MemberView]:
-        return self._members.list()
-
-    def give_role(self, name: str, role: str) -> MemberView:
-        return self._members.give(self._who, name, role)
-
-    def remove_member(self, name: str) -> None:
-        self._members.remove(self._who, name)
-
     # Submit ----------------------------------------------------------------------------------------------------------
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
@@ -135,9 +176,6 @@ class Jobs:
         found = self._changing.submission.plan(placed)
         self._changing.estimates.within_budget(placed)
         return found
-
-    def put_bundle(self, sha256: str, data: bytes | IO[bytes], *, bucket: str) -> str:
-        return self._changing.submission.put_bundle(self._who, sha256, data, bucket=bucket)
 
     def create(
         self,
@@ -164,17 +202,6 @@ class Jobs:
         self._changing.announce(stored)
         return self._view(stored)
 
-    # Secrets ---------------------------------------------------------------------------------------------------------
-
-    def secrets(self) -> Sequence[SecretView]:
-        return self._changing.secrets.list(self._who)
-
-    def set_secret(self, name: str, value: str) -> None:
-        self._changing.secrets.set(self._who, name, value)
-
-    def remove_secret(self, name: str) -> None:
-        self._changing.secrets.remove(self._who, name)
-
     # Look ------------------------------------------------------------------------------------------------------------
 
     def list(self, asked: ListAsked | None = None) -> JobPage:
@@ -189,15 +216,6 @@ class Jobs:
         if access.sees_all(self._who, of.owner):
             found = [replace(e, text=in_full(e.text, ended_by(of, e.at))) for e in found]
         return [event_view(e) for e in found]
-
-    def happened(
-        self, *, before: str = "", kinds: Sequence[str] = (), limit: int = EVENTS
-    ) -> EventsPage:
-        full = self._who.at_least(Role.ADMIN)
-        return self._reading.overview.happened(before=before, kinds=kinds, limit=limit, full=full)
-
-    def capacity(self) -> CapacityReport:
-        return self._reading.overview.capacity()
 
     def metrics(self, job: str, *, attempt: int | None = None) -> MetricsView:
         return self._reading.curves.metrics(self._find("metrics", job), attempt)

@@ -55,26 +55,26 @@ class Membership:
                 self._read_at = self._clock()
             return self._all
 
-    def list(self) -> list[MemberView]:
+    def members(self) -> list[MemberView]:
         return [_view(member) for member in self._members.all()]
 
-    def give(self, by: Principal, name: str, role: str) -> MemberView:
+    def give_role(self, who: Principal, name: str, role: str) -> MemberView:
         """Give that name that role. Raises BadRequest for what is no name or no role, and when the caller would lose
         their own admin role."""
         name, given = rules.name_of(name), rules.role_of(role)
-        if self._is(by, name) and given is not Role.ADMIN:
+        if self._is(who, name) and given is not Role.ADMIN:
             raise BadRequest("this is your own role", hint="Another admin can change it.")
-        return self._give(by, name, given)
+        return self._give(who, name, given)
 
-    def remove(self, by: Principal, name: str) -> None:
+    def remove_member(self, who: Principal, name: str) -> None:
         """Afterwards that name is a stranger's. Their jobs go on; an admin may stop them. Raises NotFound, BadRequest
-        as `give` does."""
+        as `give_role` does."""
         name = rules.name_of(name)
         if self._members.find(name) is None:
             raise NotFound(f"{name} is not a member", hint="`tpujob members` lists them.")
-        if self._is(by, name):
+        if self._is(who, name):
             raise BadRequest("this is you", hint="Another admin can remove you.")
-        self._remove(by, name)
+        self._remove(who, name)
 
     def apply(self, by: Principal, wanted: Mapping[str, Role]) -> None:
         """Make these the only members. Those who stay keep what they had."""

@@ -45,7 +45,7 @@ class RuntimeReader:
         self._live, self._circuits, self._funds, self._prices = live, circuits, funds, prices
 
     def of(self, job: Job, now: float) -> RuntimeInfo:
-        live, funds = self._live.get(job.id), self.funds(job)
+        live, funds = self._live.get(job.id), self._funds(job)
         going = self.going(job)
         return RuntimeInfo(
             progress=going.progress if going else None,
@@ -72,13 +72,6 @@ class RuntimeReader:
         if live is None or attempt is None or attempt.ended_at is not None:
             return None
         return live.verified.ignored(now) if live.verified.attempt == attempt.number else None
-
-    def trouble(self, job: Job) -> str:
-        live = self._live.get(job.id)
-        return live.trouble if live else ""
-
-    def funds(self, job: Job) -> Funds:
-        return self._funds(job)
 
     def _wait(self, job: Job) -> capacity.Wait | None:
         asks = job.state in _ASKING and capacity.refusals(job)

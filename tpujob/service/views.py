@@ -9,6 +9,7 @@ from tpujob.api import (
     CodeView,
     EventView,
     IgnoredView,
+    JobFacts,
     JobView,
     LeakView,
     MaintenanceView,
@@ -76,6 +77,41 @@ def speed(job: Job, has: JobProgress, moved_at: float | None) -> float | None:
     return pace.steps_per_second(job.attempt, has, moved_at)
 
 
+def job_facts(job: Job, known: RuntimeInfo, now: float, has: JobProgress) -> JobFacts:
+    """Return what a view and a row of a list say alike, in nothing but what JSON has."""
+    serving, attempt, shown = job.slice, job.attempt, hardware(job)
+    return JobFacts(
+        id=job.id,
+        name=job.name,
+        user=job.user,
+        state=str(job.state),
+        wish=str(job.wish),
+        trouble="" if job.state.final else known.trouble,
+        outcome=job.outcome and str(job.outcome),
+        cause=job.cause and str(job.cause),
+        type=shown.facts.type,
+        tpu_slices=shown.tpu_slices,
+        chips=shown.chips,
+        hosts=shown.hosts,
+        zone=shown.zone,
+        pricing=job.spec.tpu.pricing,
+        usd_per_hour=billed_now(job),
+        usd_spent=usd_of_job(job, now),
+        condemned=[s.name for s in job.condemned],
+        host0_ip=serving.endpoints[0].address if serving and serving.endpoints else "",
+        attempt=attempt.number if attempt else 0,
+        phase=has.phase if job.state is State.RUNNING else "",
+        step=has.step,
+        steps=has.steps,
+        loss=has.loss,
+        checkpoint=has.checkpoint,
+        version=job.version,
+        created_at=rfc3339(job.created_at),
+        state_since=rfc3339(job.state_since),
+        finished_at=_maybe(job.finished_at),
+    )
+
+
 def job_view(
     job: Job,
     *,
@@ -90,19 +126,14 @@ def job_view(
     trouble = "" if job.state.final else known.trouble
     progress, moved_at = known.progress, known.moved_at
     job = with_live(job, progress)
-    serving, attempt, shown = job.slice, job.attempt, hardware(job)
+    serving, shown = job.slice, hardware(job)
     has, kept = job_progress(job), steps_kept(job)
     rate = speed(job, has, moved_at)
     return JobView(
-        id=job.id,
-        name=job.name,
-        user=job.user,
-        state=job.state,
-        wish=job.wish,
+        **job_facts(job, known, now, has),
         message=job.message,
         next=next_step.what_next(job, has, known.wait, now),
         why=next_step.why(job, known.wait, known.unpaid, now),
-        trouble=trouble,
         trouble_since=_maybe(known.trouble_since) if trouble else None,
         waiting=circuits.describe_wait(known.wait, now) if known.wait else known.unpaid,
         capacity=next_step.capacity(known.wait) if known.wait else None,
@@ -110,38 +141,16 @@ def job_view(
         usd_copies=sum(copy.micros for copy in job.copies) / 1e6,
         maintenance=_maintenance_view(known.maintenance, now),
         ignored=_ignored_view(job.attempt, known.ignored),
-        outcome=job.outcome,
-        cause=job.cause,
-        type=shown.facts.type,
-        tpu_slices=shown.tpu_slices,
-        chips=shown.chips,
-        hosts=shown.hosts,
         topology=shown.facts.topology,
-        zone=shown.zone,
-        pricing=job.spec.tpu.pricing,
         runtime_version=shown.runtime_version,
-        usd_per_hour=billed_now(job),
-        usd_spent=usd_of_job(job, now),
-        condemned=[s.name for s in job.condemned],
-        host0_ip=serving.endpoints[0].address if serving and serving.endpoints else "",
-        attempt=attempt.number if attempt else 0,
-        phase=has.phase if job.state is State.RUNNING else "",
-        step=has.step,
-        steps=has.steps,
         steps_per_s=rate,
         left_s=pace.seconds_left(has, rate),
         progress_at=_maybe(_progress_at(job, moved_at)),
         stall_s=_stall(job, progress),
-        loss=has.loss,
-        checkpoint=has.checkpoint,
         metrics=dict(has.metrics),
         workdir=job.workdir if private else "",
         bundles=list(job.bundles) if private else [],
         code=code_view(job.code) if private else None,
-        version=job.version,
-        created_at=rfc3339(job.created_at),
-        state_since=rfc3339(job.state_since),
-        finished_at=_maybe(job.finished_at),
         hold_until=_maybe(job.hold_until),
         wake_at=_maybe(job.wake if job.state in _WAITING and job.wake > now else None),
         spending=budgets.views(job, known.funds, now),

@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import importlib.util
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -14,7 +15,6 @@ from importlib import metadata
 from pathlib import Path
 
 import workloads
-from tpujob.config import installed
 from tpujob.errors import BadRequest, TpujobError
 
 #: what the lock file was resolved for
@@ -64,7 +64,7 @@ def stamp() -> str:
 
 def can_here() -> bool:
     """Whether this Python has the packages of the programs, and the compiler."""
-    return not installed.lacking("workloads") and importlib.util.find_spec("libtpu") is not None
+    return not lacking("workloads") and importlib.util.find_spec("libtpu") is not None
 
 
 def _make(folder: Path) -> None:
@@ -110,3 +110,24 @@ def _lock_file() -> Path:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+_REQUIREMENT = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*).*;.*\bextra == ['\"]([a-z]+)['\"]")
+
+
+def lacking(extra: str) -> list[str]:
+    """The packages of that extra that are not installed, by name. Nothing is imported."""
+    try:
+        stated = metadata.requires("tpujob") or []
+    except metadata.PackageNotFoundError:  # it is run from a folder, not installed
+        return []
+    found = (_REQUIREMENT.match(line) for line in stated)
+    return [one[1] for one in found if one and one[2] == extra and not _is_installed(one[1])]
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True

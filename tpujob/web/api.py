@@ -12,7 +12,7 @@ from tpujob.domain.access import Principal
 from tpujob.service import Changes
 from tpujob.service.backend import BackendStatus
 from tpujob.version import __version__
-from tpujob.web import events, schemas
+from tpujob.web import endpoints, events, schemas, streams
 from tpujob.web.auth import browser
 from tpujob.web.auth.authenticator import Authenticator
 from tpujob.web.auth.browser import Sessions
@@ -21,8 +21,6 @@ from tpujob.web.middleware import errors
 from tpujob.web.middleware.limits import Limiter, Limits
 from tpujob.web.middleware.security import LOOPBACK, SecurityMiddleware
 from tpujob.web.pages import frame, routes
-from tpujob.web.routes import backend, following, methods
-from tpujob.web.routes import streams as byte_routes
 
 
 def create_app(
@@ -50,10 +48,10 @@ def create_app(
     backend is alive; left out, it is as long as it answers."""
 
     def routed(app: FastAPI) -> FastAPI:
-        follow = following.endpoint(watch, stopping)
-        methods.add(app, {**byte_routes.OWN, "follow": (follow, schemas.Hint)})
-        backend.add(app, version, itself.alive if itself else lambda: True)
-        backend.add_tick(app, make_pass)
+        follow = streams.endpoint(watch, stopping)
+        endpoints.add_methods(app, {**streams.OWN, "follow": (follow, schemas.Hint)})
+        endpoints.add_backend(app, version, itself.alive if itself else lambda: True)
+        endpoints.add_tick(app, make_pass)
         if sessions:
             browser.add(app, sessions)
         return app
@@ -62,11 +60,11 @@ def create_app(
     app.router.route_class = _Undescribed
     app.state.jobs = jobs
     app.state.channels_file = itself.process.channels_file if itself else ""
-    app.state.events = streams = Events(changes, stopping, times) if changes else None
-    if streams:
-        events.add(app, streams)
+    app.state.events = live = Events(changes, stopping, times) if changes else None
+    if live:
+        events.add(app, live)
         if itself:
-            itself.streams = lambda: streams.streams
+            itself.streams = lambda: live.streams
     app.add_middleware(Limiter, limits=limits)
     counters = itself.counters if itself else None
     app.add_middleware(

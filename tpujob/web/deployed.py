@@ -22,8 +22,7 @@ from tpujob.config.sign_in import DOORS, DoorKind
 from tpujob.domain.access import BACKEND, Role
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.web.api import create_app
-from tpujob.web.auth.identities import GCLOUD
-from tpujob.web.auth.sign_in import SignInAuthenticator, SignInPolicy
+from tpujob.web.auth.sign_in import GCLOUD, SignInAuthenticator, SignInPolicy
 from tpujob.web.log import Json, log_to_stderr
 from tpujob.web.serving import SocketListener, serve
 from tpujob.wiring import backend
@@ -79,8 +78,8 @@ def _serve(options: argparse.Namespace) -> None:
     if settings.google_endpoint:
         log.warning("the keys of Google come from %s", settings.google_endpoint)
     parts = backend.backend(settings)
-    if options.admin and not any(m["role"] == Role.ADMIN for m in parts.members.list()):
-        parts.members.give(BACKEND, options.admin, Role.ADMIN)
+    if options.admin and not any(m["role"] == Role.ADMIN for m in parts.members.members()):
+        parts.members.give_role(BACKEND, options.admin, Role.ADMIN)
     door = SignInAuthenticator(policy, parts.members.recognise, backend.signing_keys(settings))
     port = settings.port if options.port is None else options.port
     serve(

@@ -25,7 +25,7 @@ from tpujob.errors import StoreError, TpujobError, Transient
 from tpujob.service import Changes
 from tpujob.web.middleware.connections import LINE, ClientConnection
 from tpujob.web.middleware.security import WHO
-from tpujob.web.routes.caller import Caller
+from tpujob.web.schemas import Caller
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +73,8 @@ class Events:
         if not self._follows:
             yield
             return
-        if failing := self._changes.failing:
-            raise Transient(f"the store has not answered since {rfc3339(failing.since)}")
+        if since := self._changes.failing:
+            raise Transient(f"the store has not answered since {rfc3339(since)}")
         with self._changes.followed():
             yield
 

@@ -31,7 +31,7 @@ from tpujob.errors import BackendGone, TpujobError, Transient
 from tpujob.lib import unix_sockets
 from tpujob.web.auth import browser
 from tpujob.web.auth.browser import BrowserAuthenticator, Sessions
-from tpujob.web.middleware import error_page
+from tpujob.web.middleware import errors
 from tpujob.web.middleware.connections import Connections, most_connections
 from tpujob.web.middleware.security import SecurityMiddleware
 from tpujob.web.serving import config_of
@@ -87,7 +87,7 @@ class BackendProxy:
             answer = await loop.run_in_executor(self._threads, self._ask, scope, body)
         except TpujobError as error:
             passes = isinstance(error, (BackendGone, Transient)) and scope["method"] == "GET"
-            reply = error_page.answer(scope, error, again_s=AGAIN_S if passes else 0)
+            reply = errors.answer(scope, error, again_s=AGAIN_S if passes else 0)
             await reply(scope, receive, send)
             return
         watch = asyncio.create_task(_cut_when_gone(receive, answer))

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from tpujob.adapters.clock import SystemClock
+from tpujob.adapters.calling import SystemClock
 from tpujob.config.settings import Settings
 
 if TYPE_CHECKING:
@@ -65,11 +65,10 @@ def backend(settings: Settings) -> Backend:
     from tpujob.ports import Ports
     from tpujob.service import Admin, Changes, Membership
     from tpujob.service.backend import ProcessFacts
+    from tpujob.service.backend.capacity import EVERY, Quotas
+    from tpujob.service.jobs import EngineState, HostReach, ServiceSettings
     from tpujob.service.logs import LiveLogs
     from tpujob.service.notifications import Notifications
-    from tpujob.service.overview import Quotas
-    from tpujob.service.overview.quotas import EVERY
-    from tpujob.service.parts import EngineState, HostReach, ServiceSettings
     from tpujob.wiring import doctor, notifications, service
     from tpujob.wiring.store import check_database
     from tpujob.wiring.world import world
@@ -185,7 +184,7 @@ def _schemas(store: Store) -> dict[str, int]:
 
 
 def signing_keys(settings: Settings) -> Callable[[str], tuple[bytes, float]]:
-    """Fetches the keys with which tokens are verified; see `adapters/google/signing_keys.py`."""
-    from tpujob.adapters.google import signing_keys
+    """Fetches the keys with which tokens are verified; see `adapters/google/rest.py`."""
+    from tpujob.adapters.google import rest
 
-    return signing_keys.fetcher(settings.google_endpoint)
+    return rest.key_fetcher(settings.google_endpoint)

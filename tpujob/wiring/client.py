@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tpujob.adapters.gcs import GcsBlobs
-    from tpujob.adapters.http.address import BackendAddress
     from tpujob.adapters.http.client import RemoteJobs
     from tpujob.adapters.http.proxy_client import ProxyClient
+    from tpujob.adapters.http.transport import BackendAddress
     from tpujob.api import CallerView, JobsApi
     from tpujob.config.context import Context
     from tpujob.config.stack import Access
@@ -96,8 +96,8 @@ def way_to_page(settings: Settings, job: str = "") -> str:
 
 def proxy_client(settings: Settings) -> ProxyClient:
     """Return the client through which the page of a deployed or a shared backend is reached. Raises BackendGone."""
-    from tpujob.adapters.http.address import BackendAddress
     from tpujob.adapters.http.proxy_client import ProxyClient
+    from tpujob.adapters.http.transport import BackendAddress
 
     if there := deployed(settings):
         return ProxyClient(_way_to(settings, there))
@@ -205,7 +205,7 @@ def usual_project() -> str:
 
 
 def _way_to(settings: Settings, there: Context) -> BackendAddress:
-    from tpujob.adapters.http.address import BackendAddress
+    from tpujob.adapters.http.transport import BackendAddress
 
     if there.backend.startswith("unix:"):
         return BackendAddress(there.backend, there.backend_uid)

@@ -56,9 +56,9 @@ def reading(source: Place) -> Generator[SourceReader | None]:
         made = S3Objects()
     elif isinstance(source, Url | UrlList):
         from tpujob.adapters.sources.web import WebFiles
-        from tpujob.data.url_lists import files_of
+        from tpujob.data.places import web_files
 
-        made = WebFiles(files_of(source))
+        made = WebFiles(web_files(source))
     try:
         yield made
     finally:

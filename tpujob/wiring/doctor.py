@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpujob.adapters.clock import SystemClock
+from tpujob.adapters.calling import SystemClock
 from tpujob.config.settings import Settings
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.wiring.client import running_client
@@ -48,11 +48,11 @@ def quotas(settings: Settings, *, everywhere: bool = False) -> QuotaOverview:
     """What may be held where, and what is; in the context's zones, or `everywhere`. Raises BadRequest for a context
     without a project, BackendGone when the emulator is down, else Refused or Transient."""
     if settings.local:
-        from tpujob.adapters import emulated_quota
+        from tpujob.adapters import this_machine
         from tpujob.emulator.client import EmulatorClient
 
         status = EmulatorClient.from_ready(settings.emulator_ready).status()
-        return emulated_quota.overview(status, everywhere=everywhere)
+        return this_machine.emulated_quotas(status, everywhere=everywhere)
     from tpujob.adapters.google import quota
     from tpujob.config import context
 

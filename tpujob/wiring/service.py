@@ -7,27 +7,25 @@ from typing import TYPE_CHECKING
 from tpujob.domain.access import BACKEND, Principal
 from tpujob.engine import Bundles
 from tpujob.service.backend import BackendStatus
+from tpujob.service.backend.overview import Overview
+from tpujob.service.curves import Curves
 from tpujob.service.job_actions import JobActions
 from tpujob.service.job_index import JobIndex, Records
-from tpujob.service.jobs import Jobs
+from tpujob.service.jobs import Changing, Jobs, Reading
 from tpujob.service.logs import Logs
-from tpujob.service.metrics import Curves
 from tpujob.service.money.comparison import Comparisons
 from tpujob.service.money.cost import Costs
 from tpujob.service.money.estimate import Estimates
-from tpujob.service.overview import Overview
-from tpujob.service.parts import Changing, Reading
 from tpujob.service.runtime_info import RuntimeReader
-from tpujob.service.submission import Submission
-from tpujob.service.submission.secrets import OwnSecrets
+from tpujob.service.submission import OwnSecrets, Submission
 
 if TYPE_CHECKING:
     from tpujob.domain.model import Job
     from tpujob.ports import Ports
     from tpujob.service import Admin, Changes, Membership
+    from tpujob.service.jobs import EngineState, HostReach, ServiceSettings
     from tpujob.service.logs import LiveLogs
     from tpujob.service.notifications import Notifications
-    from tpujob.service.parts import EngineState, HostReach, ServiceSettings
 
 
 def jobs(
@@ -72,7 +70,6 @@ def jobs(
         index=index,
         logs=Logs(blobs, live_logs),
         curves=Curves(blobs, clock, reach.key),
-        overview=Overview(store, clock, engine.circuits, index, settings.quotas),
         status=status,
         suspects=admin.suspects,
     )
@@ -85,7 +82,9 @@ def jobs(
         announce=announce,
     )
     comparisons = Comparisons(store, clock, site, submission.placed, estimates)
-    parts = (admin, costs, estimates, comparisons, status)
-    return Jobs(
-        who, ports, engine, reach, settings, reading, changing, members, notifications, parts
-    )
+    overview = Overview(store, clock, engine.circuits, index, settings.quotas)
+    secrets = changing.secrets
+    parts = (
+        admin, members, notifications, secrets, submission, overview, costs, estimates, comparisons, status,
+    )  # fmt: skip
+    return Jobs(who, ports, engine, reach, settings, reading, changing, notifications, parts)

@@ -8,7 +8,7 @@ import sys
 
 from tests.bench.scale.farm import SimulatedFarm
 from tpujob.emulator.__main__ import main
-from tpujob.emulator.farm_client import FarmClient
+from tpujob.emulator.driver import FarmClient
 
 if __name__ == "__main__":
     sys.exit(

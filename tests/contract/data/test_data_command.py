@@ -22,7 +22,7 @@ from tests.support.paths import ROOT
 from tpujob.cli.app import run
 from tpujob.cli.commands.data.pack import survey_page, survey_record
 from tpujob.data.pack.run import SourceSurvey
-from tpujob.data.url_lists import HEADER
+from tpujob.data.places import HEADER
 from tpujob.domain.hardware.prices import LIST
 
 PAGE = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")

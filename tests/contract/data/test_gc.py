@@ -12,9 +12,9 @@ from tests.contract.data.rig import Rig, files_in
 from tests.contract.emulator.storage_rig import ask
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.cli.app import run
-from tpujob.data import incomplete_downloads
 from tpujob.data.keys import alone
 from tpujob.data.objects import ObjectContent, ObjectFacts
+from tpujob.data.sync import checksum_cache
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.errors import IllegalInState
 
@@ -44,12 +44,12 @@ def leave_behind(rig: Rig) -> None:
 def test_what_is_left_behind_is_found_and_removed_and_nothing_else(rig: Rig) -> None:
     leave_behind(rig)
     (rig.folder / "back" / "mine").write_bytes(b"mine")
-    (found,) = folders = incomplete_downloads.find(rig.cache)
+    (found,) = folders = checksum_cache.find_incomplete(rig.cache)
     assert (found.path, found.files, found.size) == (f"{rig.folder}/back/.tpujob-parts", 1, 100)
     with alone(rig.folder / "back" / ".tpujob-parts" / "lock", ""), pytest.raises(IllegalInState):
-        incomplete_downloads.remove(rig.cache, folders)
-    incomplete_downloads.remove(rig.cache, folders)
-    assert incomplete_downloads.find(rig.cache) == []
+        checksum_cache.remove_incomplete(rig.cache, folders)
+    checksum_cache.remove_incomplete(rig.cache, folders)
+    assert checksum_cache.find_incomplete(rig.cache) == []
     assert files_in(rig.folder / "back") == {"mine": b"mine"}
     assert rig.sync(f"gs://{rig.bucket}/other", rig.folder / "back").copied == 1
 
@@ -57,7 +57,7 @@ def test_what_is_left_behind_is_found_and_removed_and_nothing_else(rig: Rig) -> 
 def test_the_next_sync_removes_what_an_ended_one_left(rig: Rig) -> None:
     leave_behind(rig)
     assert rig.sync(f"gs://{rig.bucket}/other", rig.folder / "back").copied == 1
-    assert incomplete_downloads.find(rig.cache) == []
+    assert checksum_cache.find_incomplete(rig.cache) == []
     assert files_in(rig.folder / "back") == {"file": b"y" * 5000}
 
 

@@ -19,11 +19,10 @@ import pytest
 from tests.contract.data.rig import Silent, files_in, named
 from tpujob.data.objects import LocalFile
 from tpujob.data.pack import records
-from tpujob.data.pack import shard_plan as cutting
+from tpujob.data.pack import run as cutting
 from tpujob.data.pack.manifest import BadManifest, decode
 from tpujob.data.pack.places import FolderSource, FolderTarget
-from tpujob.data.pack.run import Pack, PackOutcome
-from tpujob.data.pack.shard_plan import cut
+from tpujob.data.pack.run import Pack, PackOutcome, cut
 from tpujob.data.pack.unpack import Unpack, UnpackOutcome
 from tpujob.data.places import Folder
 from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound, TpujobError

@@ -16,10 +16,9 @@ from tests.contract.data.rig import Rig
 from tests.contract.data.web import WebServer, serving
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.sources.web import WebFiles
-from tpujob.data.places import Url
+from tpujob.data.places import Url, web_files
 from tpujob.data.sync import upload
 from tpujob.data.sync.checksum_cache import ChecksumCache
-from tpujob.data.url_lists import files_of
 
 OURS = b"o" * 3000
 SAME = b"ours, too" * 400
@@ -58,7 +57,7 @@ class Interrupted(JsonObjects):
 
 def fetch(rig: Rig, url: str, objects: JsonObjects) -> Any:
     place = Url(url)
-    reader = WebFiles(files_of(place), patience=2)
+    reader = WebFiles(web_files(place), patience=2)
     try:
         return rig.from_outside(place, rig.place, reader, objects)
     finally:

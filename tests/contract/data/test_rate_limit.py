@@ -108,7 +108,7 @@ def test_a_storage_that_is_busy_is_written_to_more_slowly(tmp_path: object, rig:
     other = Rig(server.url, rig.folder / "own")
     told: list[str] = []
 
-    class Rate:
+    class Rate(RateLimit):
         def wait(self, bucket: str) -> None:
             told.append(f"write {bucket}")
 

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from tpujob.data.checksums import hasher
-from tpujob.data.places import Folder, Url, UrlList
-from tpujob.data.source_identity import (
+from tpujob.data.checksums import (
     etag_of,
     hash_of_s3,
     hash_of_web,
+    hasher,
     identity_of,
     validator_of,
 )
-from tpujob.data.url_lists import HEADER, files_of, listed, parse_list
+from tpujob.data.places import HEADER, Folder, Url, UrlList, listed, parse_list, web_files
 from tpujob.errors import BadRequest
 
 MD5 = base64.b64encode(hashlib.md5(b"x").digest()).decode()
@@ -58,11 +57,11 @@ def test_a_file_that_begins_as_a_list_is_one(tmp_path: Path) -> None:
     path = tmp_path / "urls.tsv"
     path.write_text(f"{HEADER}\r\nhttps://h/a\n")
     assert listed(Folder(str(path))) == UrlList(str(path))
-    assert [file.key for file in files_of(UrlList(str(path)))] == ["h/a"]
+    assert [file.key for file in web_files(UrlList(str(path)))] == ["h/a"]
     path.write_text("something else")
     assert listed(Folder(str(path))) == Folder(str(path))
     assert listed(Folder(str(tmp_path))) == Folder(str(tmp_path))
-    assert [file.key for file in files_of(Url("https://h/a/b.tar?x=/y"))] == ["b.tar"]
+    assert [file.key for file in web_files(Url("https://h/a/b.tar?x=/y"))] == ["b.tar"]
 
 
 def test_an_identity_has_what_a_server_gives_and_its_validator() -> None:

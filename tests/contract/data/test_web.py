@@ -19,9 +19,8 @@ from tests.contract.data.rig import Rig, files_in, named
 from tests.contract.data.web import WebServer, serving
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.sources.web import WebFiles
-from tpujob.data.places import Url, UrlList
+from tpujob.data.places import HEADER, Url, UrlList, web_files
 from tpujob.data.sync import upload
-from tpujob.data.url_lists import HEADER, files_of
 from tpujob.errors import BadRequest, NotFound, Refused, TpujobError, Transient
 
 MIB = 1 << 20
@@ -48,7 +47,7 @@ def list_of(rig: Rig, url: str, files: dict[str, bytes], *, md5: bool = True) ->
 def fetch(rig: Rig, source: str, target: object, objects: JsonObjects | None = None) -> Any:
     """`source`: a URL, or the path of a list."""
     place = Url(source) if "://" in source else UrlList(source)
-    reader = WebFiles(files_of(place), patience=2)
+    reader = WebFiles(web_files(place), patience=2)
     try:
         return rig.from_outside(place, target, reader, objects)
     finally:
@@ -262,7 +261,7 @@ def test_an_empty_file_is_verified(rig: Rig, web: WebServer) -> None:
 def test_a_folder_is_no_list(rig: Rig, tmp_path: Path) -> None:
     (tmp_path / "urls.tsv").write_text("https://h/x\n")
     with pytest.raises(BadRequest, match="its first line is not"):
-        files_of(UrlList(str(tmp_path / "urls.tsv")))
+        web_files(UrlList(str(tmp_path / "urls.tsv")))
 
 
 class Endless(BaseHTTPRequestHandler):

@@ -33,7 +33,7 @@ from tpujob.config import settings
 from tpujob.doctor.access import TPU_PERMISSIONS
 from tpujob.doctor.quota import LIMITS_TAKE, USE_TAKES
 from tpujob.domain import access
-from tpujob.service.backend.health import LATE
+from tpujob.service.backend.status import LATE
 from tpujob.web import deployed
 from tpujob.web.events import StreamTimes
 from tpujob.web.middleware import connections

@@ -1,4 +1,4 @@
-"""An emulated Cloud TPU of each test's own, and the official client of it."""
+"""An emulated Cloud TPU of each test's own, and the official client of it; a host farm for all tests of a module."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from google.cloud import tpu_v2
 
+from tests.support.farm_rig import FarmProcess
 from tests.support.tpu_rig import Cloud
 
 
@@ -20,3 +21,10 @@ def cloud() -> Iterator[Cloud]:
 @pytest.fixture
 def client(cloud: Cloud) -> tpu_v2.TpuClient:
     return cloud.client()
+
+
+@pytest.fixture(scope="module")
+def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FarmProcess]:
+    process = FarmProcess(tmp_path_factory.mktemp("farm"))
+    yield process
+    process.stop()

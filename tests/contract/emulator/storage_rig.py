@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import requests
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
+from tests.support.waiting import until
 from tpujob.emulator.storage import StorageServer
 
 BUCKET = "test-bucket"
@@ -71,18 +71,11 @@ def send_part(url: str, head: str, body: bytes, arrived: Callable[[], bool] = la
     place = urlsplit(url)
     with socket.create_connection((place.hostname, place.port), timeout=20) as wire:
         wire.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)
-        wait_until(arrived, "what was sent before the cut arrives")
+        until(arrived, "what was sent before the cut arrives")
 
 
 def error_of(body: bytes) -> Any:
     return json.loads(body)["error"]
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, f"not within 20 s: {what}"
-        time.sleep(0.02)
 
 
 def files_below(folder: Path) -> list[str]:

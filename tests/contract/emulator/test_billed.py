@@ -11,9 +11,9 @@ from google.cloud import storage, tpu_v2
 
 from tests.contract.emulator.storage_rig import BUCKET, official
 from tests.support.tpu_rig import PARENT, Cloud, node_name
-from tpujob.emulator.billed import Billed
-from tpujob.emulator.status import status
+from tpujob.emulator.control import status
 from tpujob.emulator.storage import StorageServer
+from tpujob.emulator.storage.faults import Billed
 
 
 @pytest.fixture

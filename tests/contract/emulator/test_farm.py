@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import socket
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
 from pathlib import Path
 
 import paramiko
 import pytest
 
 from tests.support.farm_rig import FarmProcess, alive, until
-from tpujob.agent.preflight.reach import way_to
+from tpujob.agent.setup.meeting import way_to
 from tpujob.emulator.farm import image
-
-
-@pytest.fixture(scope="module")
-def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FarmProcess]:
-    process = FarmProcess(tmp_path_factory.mktemp("farm"))
-    yield process
-    process.stop()
 
 
 def test_a_session_has_the_environment_of_a_tpu_vm_and_nothing_of_the_farm(farm: FarmProcess):
@@ -285,9 +276,6 @@ def _expect(channel: paramiko.Channel, text: bytes) -> None:
 
 def test_a_bare_host_has_what_a_tpu_vm_has(farm: FarmProcess) -> None:
     (address,) = farm.slice("tj-bare", image="bare")
-    lock = farm.state / "slices" / "tj-bare" / "host-0" / "dpkg.lock"
-    with lock.open("w") as file, pytest.raises(BlockingIOError):
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def said(command: str) -> tuple[int, str]:
         code, out, err = farm.run(address, command)

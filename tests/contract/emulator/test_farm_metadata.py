@@ -6,20 +6,12 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 
 import pytest
 
 from tests.support.farm_rig import FarmProcess
 
 V1 = "/computeMetadata/v1/"
-
-
-@pytest.fixture(scope="module")
-def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FarmProcess]:
-    process = FarmProcess(tmp_path_factory.mktemp("farm"))
-    yield process
-    process.stop()
 
 
 class Vm:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.contract.emulator.world_rig import Model
-from tpujob.emulator.driver import FarmWatch
-from tpujob.emulator.farm_client import FarmError, FarmGone, NoFarm
+from tpujob.emulator.driver import FarmError, FarmGone, FarmWatch, NoFarm
 from tpujob.emulator.tpu import convert
 
 
@@ -32,10 +31,7 @@ def seen(model: Model) -> tuple[str, str]:
 @pytest.fixture
 def model() -> Model:
     """With one slice, which is ready."""
-    made = Model()
-    made.ask("q")
-    made.go(20)
-    return made
+    return Model.with_slice()
 
 
 def test_a_slice_that_the_farm_has_is_left_alone(model: Model) -> None:

@@ -18,7 +18,7 @@ from tests.support.tpu_rig import Cloud, queued, queued_state, until
 from tpujob.cli.commands.emulator import group as cli
 from tpujob.cli.commands.emulator import options
 from tpujob.emulator.client import EmulatorClient
-from tpujob.emulator.faults import PER_HOUR, PRESETS, chaos, commands, schedule
+from tpujob.emulator.faults import PER_HOUR, PRESETS, commands, schedule
 from tpujob.emulator.faults.schedule import Step
 from tpujob.emulator.tpu.records import ApiError
 from tpujob.errors import BadRequest
@@ -29,13 +29,13 @@ HOUR = 3600.0
 
 
 def test_a_seed_is_a_plan_and_the_same_one_on_every_machine() -> None:
-    first = [shown(step) for step in itertools.islice(chaos.steps(7, 1.0), 3)]
+    first = [shown(step) for step in itertools.islice(schedule.chaos_steps(7, 1.0), 3)]
     assert first == [
         (134.988, "storage-error", "pick 673175811"),
         (147.166, "storage-error", "pick 3138458493"),
         (187.139, "oom", "pick 3723236131"),
     ]
-    assert first != [shown(step) for step in itertools.islice(chaos.steps(8, 1.0), 3)]
+    assert first != [shown(step) for step in itertools.islice(schedule.chaos_steps(8, 1.0), 3)]
 
 
 def shown(step: Step) -> tuple[float, str, str]:
@@ -44,7 +44,7 @@ def shown(step: Step) -> tuple[float, str, str]:
 
 def test_leaving_out_kinds_of_faults_does_not_move_the_others() -> None:
     def first_day(only: tuple[str, ...] = ()) -> list[tuple[float, str, str]]:
-        return [shown(step) for step in chaos.steps(3, 1.0, only, 24 * HOUR)]
+        return [shown(step) for step in schedule.chaos_steps(3, 1.0, only, 24 * HOUR)]
 
     everything = first_day()
     assert [at for at, _, _ in everything] == sorted(at for at, _, _ in everything)
@@ -55,7 +55,7 @@ def test_leaving_out_kinds_of_faults_does_not_move_the_others() -> None:
 @pytest.mark.parametrize("rate", PRESETS.values())
 def test_a_plan_has_as_many_faults_as_were_asked_for(rate: float) -> None:
     hours = 200
-    came = Counter(step.do for step in chaos.steps(1, rate, until=hours * HOUR))
+    came = Counter(step.do for step in schedule.chaos_steps(1, rate, until=hours * HOUR))
     for kind, per_hour in PER_HOUR.items():
         mean = per_hour * rate * hours
         assert abs(came[kind] - mean) < 5 * mean**0.5, f"{kind}: {came[kind]}, not about {mean}"
@@ -64,11 +64,14 @@ def test_a_plan_has_as_many_faults_as_were_asked_for(rate: float) -> None:
 def test_the_target_of_a_fault_follows_from_the_seed_and_what_is_there() -> None:
     """Every command that chaos plans is one that the emulator takes."""
     model = Model()
-    assert [chaos.aim(model.world, kind, 1) for kind in ("preempt", "stockout")] == [None, None]
+    assert [schedule.aim_at(model.world, kind, 1) for kind in ("preempt", "stockout")] == [
+        None,
+        None,
+    ]
     model.ask("q")
     model.ask("r")
     model.go(20)
-    for step in itertools.islice(chaos.steps(5, 1.0), 400):
+    for step in itertools.islice(schedule.chaos_steps(5, 1.0), 400):
         how = step.aim(model.world)
         assert how == step.aim(model.world)
         assert how is not None
@@ -138,9 +141,7 @@ def told(model: Model) -> list[str]:
 
 
 def test_a_schedule_carries_out_each_step_at_its_time() -> None:
-    model = Model()
-    model.ask("q")
-    model.go(20)
+    model = Model.with_slice()
     steps = [
         {"at": "10s", "do": "preempt", "notice": "0"},
         {"at": "20s", "do": "stockout", "zone": ZONE, "for": "30s"},
@@ -243,7 +244,7 @@ def test_chaos_reports_its_next_fault(emulator: EmulatorClient) -> None:
     assert said.count("oom") + said.count("hang") == 5
     assert "chaos 7" in run("status")
     shown = emulator.status()["schedule"]["next"]
-    wanted = itertools.islice(chaos.steps(7, PRESETS["calm"], ["oom", "hang"]), 5)
+    wanted = itertools.islice(schedule.chaos_steps(7, PRESETS["calm"], ["oom", "hang"]), 5)
     assert [(n["do"], n["what"]) for n in shown] == [(step.do, step.text) for step in wanted]
     assert "The schedule of faults is stopped" in run("chaos", "--off")
     assert emulator.status()["schedule"] is None

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from tests.contract.emulator.storage_rig import BUCKET, official, running
 from tpujob.emulator.storage.disk import ObjectStore
-from tpujob.emulator.storage.files import file_name
 from tpujob.emulator.storage.listing import Listing, successor
 from tpujob.emulator.storage.model import Preconditions
 
@@ -53,26 +52,8 @@ def test_object_names_that_the_cloud_refuses_are_refused(client: storage.Client,
         client.bucket(BUCKET).blob(name).upload_from_string(b"x")
 
 
-def test_a_file_is_named_as_its_object_where_that_is_safe() -> None:
-    assert file_name("b", "jobs/000042/report", 7) == "b/jobs/000042/report@7"
-    assert file_name("b", "a/../c", 7) == "b/a/%2E%2E/c@7"
-
-
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\0"), min_size=1)
 SHORT = st.text("ab/@.%", min_size=1, max_size=6)
-
-
-@given(st.sets(NAMES | SHORT, min_size=1, max_size=8))
-def test_no_two_objects_share_a_file_and_none_is_where_another_needs_a_folder(
-    names: set[str],
-) -> None:
-    files = {file_name("b", name, 1) for name in names}
-    assert len(files) == len(names)
-    for file in files:
-        parts = file.split("/")
-        assert all(part not in ("", ".", "..") and len(part.encode()) < 256 for part in parts)
-        folders = {"/".join(parts[:i]) for i in range(1, len(parts))}
-        assert not folders & files
 
 
 @given(NAMES, st.text(max_size=3))

@@ -56,24 +56,6 @@ def names(blobs: Iterator[storage.Blob]) -> list[str]:
 # Buckets
 
 
-def test_a_bucket_is_made_with_options_and_read_again(client: storage.Client) -> None:
-    made = client.bucket(f"check-{next(_numbers)}")
-    made.iam_configuration.uniform_bucket_level_access_enabled = True
-    made.iam_configuration.public_access_prevention = "enforced"
-    made.soft_delete_policy.retention_duration_seconds = 0
-    made.storage_class = "NEARLINE"
-    client.create_bucket(made, location="us-central2")
-    found = client.get_bucket(made.name)
-    assert found.iam_configuration.uniform_bucket_level_access_enabled
-    assert found.iam_configuration.public_access_prevention == "enforced"
-    assert found.soft_delete_policy.retention_duration_seconds == 0
-    assert (found.location, found.location_type, found.storage_class) == (
-        "US-CENTRAL2",
-        "region",
-        "NEARLINE",
-    )
-
-
 def test_rules_and_labels_of_a_bucket_are_set_and_taken_away(bucket: storage.Bucket) -> None:
     bucket.add_lifecycle_delete_rule(age=90, matches_prefix=["logs/"])
     bucket.labels = {"team": "vision", "old": "yes"}
@@ -96,18 +78,6 @@ def test_a_bucket_is_changed_only_as_it_was_seen(bucket: storage.Bucket) -> None
     bucket.patch(if_metageneration_match=seen)
     with pytest.raises(exceptions.PreconditionFailed):
         bucket.patch(if_metageneration_match=seen)
-
-
-def test_buckets_are_listed_by_prefix(client: storage.Client, bucket: storage.Bucket) -> None:
-    assert bucket.name in names(client.list_buckets(prefix="check-"))
-    assert names(client.list_buckets(prefix=f"{bucket.name}-not")) == []
-    assert client.lookup_bucket("check-no-such-bucket") is None
-
-
-def test_a_bucket_goes_with_what_it_holds(client: storage.Client, bucket: storage.Bucket) -> None:
-    filled(bucket, "a", "b/c")
-    bucket.delete(force=True)
-    assert not bucket.exists()
 
 
 def test_a_policy_of_a_bucket_is_read_changed_and_kept(bucket: storage.Bucket) -> None:
@@ -184,24 +154,7 @@ def test_a_list_shows_a_key_of_the_metadata(bucket: storage.Bucket) -> None:
     assert seen.metadata == {"goog-reserved-file-mtime": "17"}
 
 
-def test_a_list_has_pages_offsets_and_an_end(bucket: storage.Bucket) -> None:
-    filled(bucket, *(f"{i:02d}" for i in range(7)))
-    pages = [names(page) for page in bucket.list_blobs(page_size=3).pages]
-    assert [len(page) for page in pages] == [3, 3, 1]
-    assert names(bucket.list_blobs(start_offset="02", end_offset="04")) == ["02", "03"]
-    assert names(bucket.list_blobs(max_results=2)) == ["00", "01"]
-
-
 # Writing and reading
-
-
-def test_a_file_goes_up_in_pieces_and_comes_down(bucket: storage.Bucket, tmp_path: Path) -> None:
-    there, back = tmp_path / "there", tmp_path / "back"
-    there.write_bytes(os.urandom(700_001))
-    blob = bucket.blob("large", chunk_size=256 * 1024)
-    blob.upload_from_filename(there, checksum="crc32c")
-    bucket.blob("large", chunk_size=256 * 1024).download_to_filename(back, checksum="crc32c")
-    assert back.read_bytes() == there.read_bytes()
 
 
 def test_an_object_is_written_and_read_as_a_file(bucket: storage.Bucket) -> None:
@@ -213,14 +166,6 @@ def test_an_object_is_written_and_read_as_a_file(bucket: storage.Bucket) -> None
     with bucket.blob("lines").open("rb") as file:
         file.seek(-7, io.SEEK_END)
         assert file.read() == b"\n99999\n"
-
-
-def test_a_range_comes_alone(bucket: storage.Bucket) -> None:
-    (blob,) = filled(bucket, "0123456789")
-    assert blob.download_as_bytes(start=2, end=4) == b"234"
-    assert blob.download_as_bytes(start=8) == b"89"
-    with pytest.raises(exceptions.RequestRangeNotSatisfiable):
-        blob.download_as_bytes(start=10)
 
 
 def test_an_empty_object_is_an_object(bucket: storage.Bucket) -> None:
@@ -266,82 +211,7 @@ def test_an_object_that_is_known_already_is_not_sent_again(bucket: storage.Bucke
         blob.download_as_bytes(if_etag_match="another")
 
 
-def test_a_write_demands_what_it_was_told(bucket: storage.Bucket) -> None:
-    blob = bucket.blob("a")
-    blob.upload_from_string(b"1", if_generation_match=0)
-    with pytest.raises(exceptions.PreconditionFailed):
-        bucket.blob("a").upload_from_string(b"2", if_generation_match=0)
-    blob.upload_from_string(b"2", if_generation_match=blob.generation)
-    with pytest.raises(exceptions.PreconditionFailed):
-        blob.delete(if_generation_match=blob.generation - 1)
-    assert bucket.blob("a").download_as_bytes() == b"2"
-
-
-def test_many_objects_are_deleted_at_once_and_missing_ones_reported(
-    client: storage.Client, bucket: storage.Bucket
-) -> None:
-    filled(bucket, *(f"{i:03d}" for i in range(120)))
-    missed: list[str] = []
-    bucket.delete_blobs(["none"], on_error=lambda blob: missed.append(blob))
-    assert missed == ["none"]
-    blobs = list(bucket.list_blobs())
-    for some in (blobs[:100], blobs[100:]):  # a batch has 100 at most
-        with client.batch():
-            bucket.delete_blobs(some)
-    assert names(bucket.list_blobs()) == []
-
-
 # Copies
-
-
-def test_a_compose_takes_blobs_that_were_never_looked_at(bucket: storage.Bucket) -> None:
-    filled(bucket, "a", "b")
-    whole = bucket.blob("whole")
-    whole.content_type = "text/plain"
-    whole.compose([bucket.blob("a"), bucket.blob("b")])
-    assert (whole.download_as_bytes(), whole.content_type) == (b"ab", "text/plain")
-
-
-def test_a_compose_demands_generations(bucket: storage.Bucket) -> None:
-    one, two = filled(bucket, "a", "b")
-    whole = bucket.blob("whole")
-    whole.compose([one, two], if_source_generation_match=[one.generation, None])
-    with pytest.raises(exceptions.PreconditionFailed):
-        whole.compose([one, two], if_source_generation_match=[one.generation + 1, None])
-    with pytest.raises(exceptions.PreconditionFailed):
-        whole.compose([one, two], if_generation_match=0)
-    with pytest.raises(exceptions.NotFound):
-        whole.compose([one, bucket.blob("none")])
-
-
-def test_a_copy_goes_to_another_bucket(client: storage.Client, bucket: storage.Bucket) -> None:
-    (blob,) = filled(bucket, "a")
-    other = client.create_bucket(f"check-{next(_numbers)}", location="us-central2")
-    copied = bucket.copy_blob(blob, other, "b", if_generation_match=0)
-    assert copied.download_as_bytes() == b"a"
-    with pytest.raises(exceptions.PreconditionFailed):
-        bucket.copy_blob(blob, other, "b", if_generation_match=0)
-    with pytest.raises(exceptions.NotFound):
-        bucket.copy_blob(bucket.blob("none"), other)
-
-
-def test_a_rewrite_changes_class_and_metadata(bucket: storage.Bucket) -> None:
-    (blob,) = filled(bucket, "a")
-    twin = bucket.blob("twin")
-    twin.metadata = {"of": "a"}
-    assert twin.rewrite(blob) == (None, 1, 1)
-    assert bucket.get_blob("twin").metadata == {"of": "a"}
-    blob.update_storage_class("COLDLINE")
-    assert bucket.get_blob("a").storage_class == "COLDLINE"
-
-
-def test_an_object_is_moved_and_renamed(bucket: storage.Bucket) -> None:
-    one, two = filled(bucket, "a", "b")
-    bucket.move_blob(one, "c", if_generation_match=0)
-    bucket.rename_blob(two, "d")
-    assert names(bucket.list_blobs()) == ["c", "d"]
-    with pytest.raises(exceptions.PreconditionFailed):
-        bucket.move_blob(bucket.blob("c"), "d", if_generation_match=0)
 
 
 def test_older_generations_are_listed_read_and_deleted(bucket: storage.Bucket) -> None:
@@ -361,24 +231,6 @@ def test_older_generations_are_listed_read_and_deleted(bucket: storage.Bucket) -
 
 
 # Many at once
-
-
-def test_many_files_go_up_and_come_down_together(bucket: storage.Bucket, tmp_path: Path) -> None:
-    up, down = tmp_path / "up", tmp_path / "down"
-    for folder in (up / "sub", down):
-        folder.mkdir(parents=True)
-    given = {f"sub/{i}": os.urandom(1000) for i in range(8)}
-    for name, content in given.items():
-        (up / name).write_bytes(content)
-    how = {"worker_type": transfer_manager.THREAD, "max_workers": 4}
-    sent = transfer_manager.upload_many_from_filenames(
-        bucket, list(given), source_directory=str(up), **how
-    )
-    got = transfer_manager.download_many_to_path(
-        bucket, list(given), destination_directory=str(down), **how
-    )
-    assert [*sent, *got] == [None] * 16
-    assert {name: (down / name).read_bytes() for name in given} == given
 
 
 def test_one_file_goes_up_and_comes_down_in_parallel_parts(

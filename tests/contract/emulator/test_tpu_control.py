@@ -266,11 +266,3 @@ def test_without_an_emulator_the_error_says_how_to_start_one(tmp_path: Path) -> 
     left_over.write_text(json.dumps({"control": str(tmp_path / "gone.sock")}))
     with pytest.raises(BackendGone, match="does not answer"):
         EmulatorClient.from_ready(left_over).status()
-
-
-def test_a_node_alone_is_shown_too(cloud: Cloud, control: EmulatorClient) -> None:
-    client = cloud.client()
-    client.create_node(parent=PARENT, node=node("v4-8"), node_id="alone")
-    names = {s["name"]: s["queued"] for s in control.status()["slices"]}
-    assert names["alone"] == ""
-    client.delete_node(name=f"{PARENT}/nodes/alone")

@@ -19,7 +19,7 @@ from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.domain.model import Slice
 from tpujob.domain.observations import Absent, Present, SliceState
 from tpujob.emulator.client import EmulatorClient
-from tpujob.emulator.farm_client import FarmClient
+from tpujob.emulator.driver import FarmClient
 
 SLICE = Slice("tj-000001-1", 1, "v4-16", ZONE, "spot", "tpu-ubuntu2204-base", None, 0.0)
 

@@ -30,7 +30,7 @@ from tests.support.tpu_rig import (
     until,
 )
 from tpujob.emulator.faults.commands import perform
-from tpujob.emulator.tpu import transcode
+from tpujob.emulator.tpu import rest
 from tpujob.emulator.tpu.server import services
 
 V2, ALPHA = f"/v2/{PARENT}", f"/v2alpha1/{PARENT}"
@@ -73,7 +73,7 @@ def asked(id: str, **more: Any) -> dict[str, Any]:
 
 
 def test_every_call_has_one_http_rule_in_each_version(cloud: Cloud) -> None:
-    ruled = [(rule.version, rule.call) for rule in transcode.rules()]
+    ruled = [(rule.version, rule.call) for rule in rest.http_rules()]
     assert len(ruled) == len(set(ruled))
     for service, calls in services(cloud.world).items():
         version = service.split(".")[-2]
@@ -82,14 +82,14 @@ def test_every_call_has_one_http_rule_in_each_version(cloud: Cloud) -> None:
 
 
 @pytest.mark.parametrize(
-    "rule", [*transcode.rules()], ids=lambda rule: f"{rule.version}-{rule.call}"
+    "rule", [*rest.http_rules()], ids=lambda rule: f"{rule.version}-{rule.call}"
 )
-def test_each_path_leads_to_its_own_call_alone(rule: transcode.HttpRule) -> None:
+def test_each_path_leads_to_its_own_call_alone(rule: rest.HttpRule) -> None:
     field = re.search(r"{([\w.]+)=(.*?)}", rule.uri)
     assert field
     name = field[2].replace("projects/*", "projects/example.com:p").replace("*", "one-1")
     path = rule.uri.replace(field[0], name)
-    found = [(other.call, other.match(rule.method, path)) for other in transcode.rules()]
+    found = [(other.call, other.match(rule.method, path)) for other in rest.http_rules()]
     assert [one for one in found if one[1] is not None] == [(rule.call, {field[1]: name})]
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.contract.emulator.world_rig import SPEC, ZONE, Model
+from tpujob.emulator.control import status
 from tpujob.emulator.faults import inject, inject_hosts
-from tpujob.emulator.status import status
 from tpujob.emulator.tpu import nodes, queue
 from tpujob.emulator.tpu.records import ApiError, BringUp, Disturb, TakeDown
 
@@ -34,9 +34,7 @@ def test_a_slice_from_request_to_deletion() -> None:
 
 
 def test_a_host_is_slow_for_a_while() -> None:
-    model = Model()
-    model.ask("q")
-    model.go(20)
+    model = Model.with_slice()
     with model.world.lock:
         inject_hosts.slow(model.world, "q", 1, factor=10, for_s=60)
         inject_hosts.slow(model.world, "q", 0, factor=5, for_s=60)
@@ -50,9 +48,7 @@ def test_a_host_is_slow_for_a_while() -> None:
 
 
 def test_preemption_gives_its_notice_and_frees_the_machines() -> None:
-    model = Model(hosts=2)
-    model.ask("q")
-    model.go(20)
+    model = Model.with_slice(hosts=2)
     model.ask("next")
     model.go(20)
     assert model.state("next") == ("WAITING_FOR_RESOURCES", "")
@@ -74,9 +70,7 @@ def test_preemption_gives_its_notice_and_frees_the_machines() -> None:
 
 
 def test_a_request_that_is_being_suspended_is_deleted_only_by_force() -> None:
-    model = Model()
-    model.ask("q")
-    model.go(20)
+    model = Model.with_slice()
     with model.world.lock:
         inject.suspend(model.world, "q")
     model.go(1)
@@ -89,9 +83,7 @@ def test_a_request_that_is_being_suspended_is_deleted_only_by_force() -> None:
 
 
 def test_a_slice_deleted_in_its_notice_is_not_preempted() -> None:
-    model = Model()
-    model.ask("q")
-    model.go(20)
+    model = Model.with_slice()
     with model.world.lock:
         inject.preempt(model.world, "q", notice_s=30)
         nodes.delete(model.world, f"projects/p/locations/{ZONE}/nodes/q", api="v2")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpujob.emulator.control import Control
-from tpujob.emulator.farm_client import NoFarm
+from tpujob.emulator.driver import NoFarm
 from tpujob.emulator.tpu import interruptions, nodes, queue
 from tpujob.emulator.tpu.records import BringUp, Effect, Latencies, NodeSpec, SwitchOn, TakeDown
 from tpujob.emulator.tpu.world import World
@@ -23,6 +23,14 @@ class Model:
         self.done: list[Effect] = []
         self.broken = False  #: hosts do not come up
         self._farm = NoFarm()
+
+    @staticmethod
+    def with_slice(hosts: int = 64) -> Model:
+        """With the slice `q`, which is ready."""
+        model = Model(hosts)
+        model.ask("q")
+        model.go(20)
+        return model
 
     def ask(self, id: str) -> None:
         with self.world.lock:

@@ -13,14 +13,14 @@ from tests.contract.slices.tpu_slices import fail
 from tests.support import google_server as g
 from tests.support.google_server import WANTS, GoogleServer, changed
 from tests.support.tpu_rig import PARENT, PROJECT, ZONE, Cloud, node, queued, queued_state, until
-from tpujob.adapters import emulated_quota
+from tpujob.adapters import this_machine
 from tpujob.adapters.cloud_tpu import Usage, count_usage
 from tpujob.adapters.google import quota
 from tpujob.adapters.google.quota import kind_of_metric
 from tpujob.adapters.google.rest import GoogleRest
 from tpujob.doctor.quota import ONE_HOST, Held, Limit, QuotaKind, QuotaOverview, Reported
+from tpujob.emulator.control import status
 from tpujob.emulator.faults import inject
-from tpujob.emulator.status import status
 from tpujob.errors import Refused, TpujobError, Transient
 
 NOW = 1_750_000_000.0
@@ -227,7 +227,8 @@ def test_the_emulator_answers_as_google_does(
     google.answers[g.QUOTAS] = {"metrics": [g.metric("tpu-v4s-preemptible", "cores", {ZONE: 24})]}
     google.answers[g.SERIES] = {}
     inject.quota(cloud.world, ZONE, "v4", 24, "spot")
-    found = overview() if where == "Google Cloud" else emulated_quota.overview(status(cloud.world, None))  # fmt: skip
+    emulated = status(cloud.world, None)
+    found = overview() if where == "Google Cloud" else this_machine.emulated_quotas(emulated)
     (row,) = [one for one in found.rows if one.zone == ZONE]
     assert row.kind == QuotaKind("v4", "spot")
     assert (row.known, row.limit, row.used, row.unit) == (True, 24, 16, "cores")

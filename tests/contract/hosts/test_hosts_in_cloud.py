@@ -35,7 +35,7 @@ from tpujob.adapters.ssh.pool import Bounds
 from tpujob.adapters.ssh.transport import MAX_TUNNELS, telling
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import Endpoint, Slice
-from tpujob.emulator.farm_client import FarmClient
+from tpujob.emulator.driver import FarmClient
 from tpujob.emulator.tpu.errors import CallFault
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
 from tpujob.ports import PublishedHost
@@ -57,13 +57,14 @@ class World:
         self.keys = folder / "keys"
         self._made: list[SshHosts] = []
 
-    def hosts(self, **more: Any) -> SshHosts:
+    def hosts(self, look: Callable[..., Any] | None = None, **more: Any) -> SshHosts:
+        """`look`: what the hosts have published, instead of what the cloud says."""
+        guests = self.slices.guest_attributes
         asked: dict[str, Any] = {
             "port": self.farm.ssh_port,
             "agent": AGENT,
             "project": PROJECT,
-            "guests": self.slices.guest_attributes.look,
-            "obstacle": self.slices.guest_attributes.obstacle,
+            "guests": SimpleNamespace(look=look or guests.look, obstacle=guests.obstacle),
             "now": lambda: NOW,
         }
         self._made.append(SshHosts(self.keys, **{**asked, **more}))
@@ -131,7 +132,7 @@ def test_nothing_is_sent_to_a_server_whose_key_no_host_has_published(world: Worl
             return world.slices.guest_attributes.look(slice, 20)
 
         lured = replace(slice, endpoints=(replace(first, internal_ip="127.0.0.1"), second))
-        hosts = world.hosts(port=server.port, guests=published)
+        hosts = world.hosts(port=server.port, look=published)
         with pytest.raises(HostKeyChanged, match=r"host 0 .*has published") as caught:
             hosts.start(lured, _plans(lured), timeout=30)
         assert server.connections, "the server was not even asked"
@@ -156,14 +157,14 @@ def test_if_one_host_has_published_its_key_all_must(world: World):
     def half(*_: object) -> tuple[PublishedHost, ...]:
         return (world.slices.guest_attributes.look(slice, 20)[0], PublishedHost())
 
-    young = world.hosts(guests=half, now=lambda: NOW + LOGIN_PATIENCE - 1)
+    young = world.hosts(look=half, now=lambda: NOW + LOGIN_PATIENCE - 1)
     with pytest.raises(Transient, match=r"host 1 .*not published, and other hosts .* have"):
         young.start(slice, _plans(slice), timeout=60)
     first, second = (f"[{e.address}]:{world.farm.ssh_port}" for e in slice.endpoints)
     pinned = FileKeys(world.keys).pinned(slice.name)
     assert pinned[first].published
     assert second not in pinned, "a first contact was believed"
-    late = world.hosts(guests=half, now=lambda: NOW + LOGIN_PATIENCE + 1)
+    late = world.hosts(look=half, now=lambda: NOW + LOGIN_PATIENCE + 1)
     with pytest.raises(Refused, match=r"host 1 .*after the slice was ready, and others") as caught:
         late.start(slice, _plans(slice), timeout=60)
     assert caught.value.cause == "BAD_HOST", "another slice may do better"
@@ -298,7 +299,7 @@ def test_iap_without_gcloud_or_without_instance_names_is_refused(world: World):
 def test_a_name_that_would_be_an_option_is_refused(world: World):
     slice = world.slice()
     evil = (PublishedHost("--impersonate-service-account=x"), PublishedHost("w-1"))
-    hosts = world.hosts(reach="iap", tunnel=["false"], guests=lambda *_: evil)
+    hosts = world.hosts(reach="iap", tunnel=["false"], look=lambda *_: evil)
     with pytest.raises(TpujobError, match="cannot be the name of a machine"):
         hosts.start(slice, _plans(slice), timeout=30)
 
@@ -319,7 +320,7 @@ def test_tunnels_are_bounded(world: World, tmp_path: Path):
     )
     names = tuple(PublishedHost(f"w-{i}") for i in range(16))
     slice = slice_at("tj-000098-1", *[f"10.0.0.{i}" for i in range(16)])
-    hosts = world.hosts(reach="iap", tunnel=[sys.executable, str(program)], guests=lambda *_: names)
+    hosts = world.hosts(reach="iap", tunnel=[sys.executable, str(program)], look=lambda *_: names)
     hosts.public_key(slice)
     with pytest.raises(Transient, match=r"host 0 .*host 15 "):
         hosts.start(slice, _plans(slice), timeout=120)

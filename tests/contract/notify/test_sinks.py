@@ -16,10 +16,9 @@ from standardwebhooks import Webhook as Reference
 
 from tests.support.tls import https, make_certificate
 from tests.unit.notify.receivers import Web, a_message, post, web
-from tpujob.adapters.clock import SystemClock
+from tpujob.adapters.calling import SystemClock
 from tpujob.adapters.notify import Mail, Slack, SmtpServer, Webhook
-from tpujob.adapters.notify.guard import addresses, public
-from tpujob.adapters.notify.post import meaning
+from tpujob.adapters.notify.post import addresses, meaning, public
 from tpujob.domain.notifications.delivery import message_for
 from tpujob.domain.notifications.model import Notification, NotificationKind, Receipt
 from tpujob.errors import NotFound, Refused, Transient

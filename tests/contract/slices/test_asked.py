@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 from google.cloud import tpu_v2
-from google.cloud.tpu_v2alpha1 import TpuClient as AlphaClient
 
 from tests.contract.slices.tpu_slices import KEY, SLICE, ask, fail, look, wait_for
 from tests.support.tpu_rig import PROJECT, ZONE, Cloud, node_name, queued_name, until
 from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
-from tpujob.adapters.cloud_tpu.request import DataDisk, queued_request
+from tpujob.adapters.cloud_tpu.request import queued_request
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Present, SliceState
 from tpujob.emulator.faults import inject
@@ -28,10 +27,7 @@ FULL = Options(
     tags=("tpu", "inside"),
     service_account="train@p.iam.gserviceaccount.com",
     labels={"team": "vision", "tpujob-owner": "me"},
-    metadata={"color": "blue", "ssh-keys": "someone:else", "tpujob-owner": "me"},
-    startup_script="#!/bin/sh\ntrue",
     reservation="ours",
-    disks=(DataDisk("data"), DataDisk("projects/q/zones/z/disks/d", read_only=False)),
     wait=3600,
 )
 
@@ -45,8 +41,6 @@ def cloud() -> Iterator[Cloud]:
         ("service-account", "train@p.iam.gserviceaccount.com"),
         ("service-account", "ada@p.iam.gserviceaccount.com"),
         ("reservation", "ours"),
-        ("disk", "data"),
-        ("disk", "projects/q/zones/z/disks/d"),
     ):
         inject.add(made.world, kind, name)
     yield made
@@ -76,12 +70,6 @@ def test_every_option_reaches_the_node(cloud: Cloud) -> None:
     assert node.shielded_instance_config.enable_secure_boot
     assert node.service_account.email == "train@p.iam.gserviceaccount.com"
     assert list(node.service_account.scope) == ["https://www.googleapis.com/auth/cloud-platform"]
-    assert [(d.source_disk, d.mode.name) for d in node.data_disks] == [
-        (f"projects/{PROJECT}/zones/{ZONE}/disks/data", "READ_ONLY"),
-        ("projects/q/zones/z/disks/d", "READ_WRITE"),
-    ]
-    assert node.metadata["startup-script"] == "#!/bin/sh\ntrue"
-    assert node.metadata["color"] == "blue"
     waits = queued.queueing_policy.valid_until_time - queued.create_time
     assert waits.total_seconds() == pytest.approx(3600, abs=1)
 
@@ -126,7 +114,6 @@ def test_without_options_the_project_decides(cloud: Cloud) -> None:
     queued = asked_with(cloud, Options())
     node = cloud.client().get_node(name=node_name(SLICE.name))
     assert node.network_config.enable_external_ips
-    assert "startup-script" not in node.metadata
     raw = tpu_v2.QueuedResource.pb(queued)
     assert not raw.HasField("queueing_policy")
     assert not raw.tpu.node_spec[0].node.HasField("service_account")
@@ -136,8 +123,8 @@ def test_without_options_the_project_decides(cloud: Cloud) -> None:
 HERE = f"projects/{PROJECT}/locations/{ZONE}"
 
 #: pricing, reservation of the site, and the fields that gcloud 528 sends for it, as recorded: `queued-resources create`
-#: with --spot, nothing, --reserved, --reservation-host-project; and `gcloud alpha` with --reserved, --reservation
-GA: tuple[tuple[str, str, dict[str, Any]], ...] = (
+#: with --spot, nothing, --reserved, --reservation-host-project
+FIELDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("spot", "ours", {"spot": {}}),
     ("on-demand", "ours", {}),
     ("reserved", "", {"reservation_name": f"{HERE}/reservations/-"}),
@@ -153,27 +140,14 @@ GA: tuple[tuple[str, str, dict[str, Any]], ...] = (
         {"reservation_name": f"projects/other/locations/{ZONE}/reservations/theirs"},
     ),
 )
-ALPHA: tuple[tuple[str, str, dict[str, Any]], ...] = (
-    ("spot", "", {"spot": {}}),
-    ("on-demand", "", {}),
-    ("reserved", "", {"guaranteed": {"reserved": True}}),
-    (
-        "reserved",
-        "ours",
-        {"guaranteed": {"reserved": True}, "reservation_name": f"{HERE}/reservations/ours"},
-    ),
-)
 
 
-@pytest.mark.parametrize(
-    ("pricing", "reservation", "autocheckpoint", "fields"),
-    [(*one[:2], False, one[2]) for one in GA] + [(*one[:2], True, one[2]) for one in ALPHA],
-)
+@pytest.mark.parametrize(("pricing", "reservation", "fields"), FIELDS)
 def test_the_price_is_asked_for_as_gcloud_asks(
-    pricing: str, reservation: str, autocheckpoint: bool, fields: dict[str, Any]
+    pricing: str, reservation: str, fields: dict[str, Any]
 ) -> None:
     slice = replace(SLICE, pricing=pricing)
-    options = Options(reservation=reservation, autocheckpoint=autocheckpoint)
+    options = Options(reservation=reservation)
     asked = queued_request(
         slice, options, project=PROJECT, owner="local", job_id="000007", public_key=KEY
     )["queued_resource"]
@@ -183,26 +157,13 @@ def test_the_price_is_asked_for_as_gcloud_asks(
 
 
 @pytest.mark.parametrize("pricing", ["spot", "on-demand", "reserved"])
-@pytest.mark.parametrize("autocheckpoint", [False, True], ids=["v2", "v2alpha1"])
-def test_the_cloud_gives_what_was_asked_for(
-    cloud: Cloud, pricing: str, autocheckpoint: bool
-) -> None:
-    asked_with(cloud, Options(autocheckpoint=autocheckpoint), pricing)
+def test_the_cloud_gives_what_was_asked_for(cloud: Cloud, pricing: str) -> None:
+    asked_with(cloud, Options(), pricing)
     node = cloud.client().get_node(name=node_name(SLICE.name))
     assert (node.scheduling_config.spot, node.scheduling_config.reserved) == (
         pricing == "spot",
         pricing == "reserved",
     )
-
-
-@pytest.mark.parametrize("pricing", ["spot", "on-demand", "reserved"])
-def test_autocheckpoint_is_asked_for_where_the_api_has_it(cloud: Cloud, pricing: str) -> None:
-    asked_with(cloud, replace(FULL, autocheckpoint=True), pricing)
-    alpha: AlphaClient = cloud.alpha()
-    node = alpha.get_node(name=node_name(SLICE.name))
-    assert node.autocheckpoint_enabled
-    assert node.tags == ["tpu", "inside"]
-    assert cloud.world.get_node(node_name(SLICE.name)).spec.pricing == pricing
 
 
 def test_a_request_that_waits_too_long_fails_as_a_stockout(cloud: Cloud) -> None:
@@ -216,12 +177,11 @@ def test_a_request_that_waits_too_long_fails_as_a_stockout(cloud: Cloud) -> None
     slices.close()
 
 
-@pytest.mark.parametrize("options", [Options(), Options(autocheckpoint=True)], ids=["v2", "alpha"])
-def test_a_repeat_after_a_lost_answer_is_one_request(cloud: Cloud, options: Options) -> None:
+def test_a_repeat_after_a_lost_answer_is_one_request(cloud: Cloud) -> None:
     """The id depends on the slice alone, so another backend of the same owner repeats it too."""
     fail(cloud, "CreateQueuedResource", "UNAVAILABLE", "post")
     for number in range(2):
-        slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, options=options)
+        slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address)
         if number == 0:
             with pytest.raises(Transient):
                 ask(slices)

@@ -20,7 +20,6 @@ from tpujob.adapters.cloud_tpu.calls import CALLS_PER_MINUTE, LONGEST_PAUSE, Met
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.observations import SliceState, Unknown
 from tpujob.emulator.faults import inject
-from tpujob.emulator.tpu.errors import CallFault
 from tpujob.errors import Refused, Transient
 
 #: seconds that a call gets; the next only where the one before was too short to get to the silent part
@@ -121,7 +120,7 @@ def test_a_call_that_is_never_answered_ends_with_its_time(
     name = "".join(part.capitalize() for part in method.split("_"))
     with cloud.world.lock:
         cloud.world.stock.hosts.pop(CLOSED, None)
-        inject.fail_calls(cloud.world, CallFault(name, "OK", 1, delay_s=600))
+        inject.api_error(cloud.world, name, "OK", hang_s=600)
     for timeout in BRIEF:
         with pytest.raises(Transient):
             call(slices, timeout)

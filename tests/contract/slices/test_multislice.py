@@ -22,7 +22,7 @@ from tests.support.tpu_rig import (
     result,
     until,
 )
-from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options
+from tpujob.adapters.cloud_tpu import CloudTpuSlices
 from tpujob.adapters.cloud_tpu.messages import queued_seen
 from tpujob.adapters.cloud_tpu.request import node_ids, slice_of
 from tpujob.adapters.cloud_tpu.slice_state import (
@@ -63,9 +63,8 @@ def test_the_nodes_of_a_request_are_counted_in_both_forms(specs: list[dict[str, 
 # The life of it ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [Options(), Options(autocheckpoint=True)], ids=["v2", "alpha"])
-def test_several_slices_are_created_and_deleted_as_one(cloud: Cloud, options: Options) -> None:
-    slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, options=options)
+def test_several_slices_are_created_and_deleted_as_one(cloud: Cloud) -> None:
+    slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address)
     assert look(slices, THREE) == Absent()
     ask(slices, THREE)
     seen = wait_for(slices, SliceState.READY, THREE)

@@ -28,7 +28,6 @@ from tpujob.adapters.cloud_tpu.errors import CALL_CODES
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState, Unknown
 from tpujob.emulator.faults import inject
-from tpujob.emulator.tpu.errors import CallFault
 from tpujob.emulator.tpu.server import TpuServer
 from tpujob.errors import Refused, Transient
 
@@ -299,7 +298,7 @@ def test_an_emulator_that_dies_ends_the_call(cloud: Cloud) -> None:
     slices = CloudTpuSlices(PROJECT, endpoint=doomed.tpu.address)
     assert look(slices) == Absent()
     with doomed.world.lock:
-        inject.fail_calls(doomed.world, CallFault("GetQueuedResource", "OK", 1, delay_s=60))
+        inject.api_error(doomed.world, "GetQueuedResource", "OK", hang_s=60)
     answers: list[SliceSeen] = []
     caller = threading.Thread(target=lambda: answers.append(slices.look(SLICE, timeout=50)))
     caller.start()
@@ -314,7 +313,7 @@ def test_an_emulator_that_dies_ends_the_call(cloud: Cloud) -> None:
 def test_a_call_that_hangs_ends_with_its_time(cloud: Cloud, slices: CloudTpuSlices) -> None:
     assert look(slices) == Absent()
     with cloud.world.lock:
-        inject.fail_calls(cloud.world, CallFault("*", "OK", 2, delay_s=60))
+        inject.api_error(cloud.world, "*", "OK", 2, hang_s=60)
     assert isinstance(slices.look(SLICE, timeout=0.3), Unknown)
     with pytest.raises(Transient):
         slices.create(SLICE, job_id="000007", public_key=KEY, timeout=0.3)

@@ -6,7 +6,6 @@ from tests.support.tpu_rig import ZONE, Cloud, until
 from tpujob.domain.model import Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, SliceState
 from tpujob.emulator.faults import inject
-from tpujob.emulator.tpu.errors import CallFault
 from tpujob.ports import Slices
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIexample tpujob"
@@ -46,5 +45,4 @@ def gone(slices: Slices, slice: Slice = SLICE) -> None:
 
 def fail(cloud: Cloud, method: str, code: str, when: str = "pre", message: str = "") -> None:
     with cloud.world.lock:
-        fault = CallFault(method, code, 1, "post" if when == "post" else "pre", message=message)
-        inject.fail_calls(cloud.world, fault)
+        inject.api_error(cloud.world, method, code, after=when == "post", message=message)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.stores.conftest import Place
-from tpujob.adapters.firestore.outbox import FirestoreOutbox
+from tpujob.adapters.firestore.people import FirestoreOutbox
 from tpujob.adapters.firestore.records import Put
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.adapters.sqlite.file import SqliteFile

@@ -282,19 +282,19 @@ def test_whoever_watches_is_recognised_again_from_one_list_for_all(stage: Stage)
     elsewhere = Membership(stage.store.members)  # another process of this backend
     people = [f"p{n}@example.org" for n in range(20)]
     for n, name in enumerate(people):
-        elsewhere.give(BACKEND, name, "submitter")
+        elsewhere.give_role(BACKEND, name, "submitter")
         lab.recognise(f"google:{n}", name)
     read = 0
     for n, name in enumerate(people):
         assert lab.recognise(f"google:{n}", name, again=True).name == name
     assert read == 1
-    elsewhere.remove(BACKEND, people[0])
-    elsewhere.give(BACKEND, people[1], "viewer")
+    elsewhere.remove_member(BACKEND, people[0])
+    elsewhere.give_role(BACKEND, people[1], "viewer")
     now += 10
     with pytest.raises(Forbidden):
         lab.recognise("google:0", people[0], again=True)
     assert lab.recognise("google:1", people[1], again=True).role is Role.VIEWER
-    lab.remove(BACKEND, people[2])
+    lab.remove_member(BACKEND, people[2])
     with pytest.raises(Forbidden):
         lab.recognise("google:2", people[2], again=True)
 

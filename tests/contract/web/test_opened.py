@@ -24,8 +24,8 @@ from tests.support.http import ask
 from tests.support.ports import reserved
 from tests.support.scripted import TOKEN, ScriptedJobs, job_view, listening, scripted_app
 from tests.support.tls import https
-from tpujob.adapters.http.address import BackendAddress
 from tpujob.adapters.http.proxy_client import ProxyClient
+from tpujob.adapters.http.transport import BackendAddress
 from tpujob.errors import Unauthorized
 from tpujob.web.auth.browser import Sessions
 from tpujob.web.middleware.connections import Connections

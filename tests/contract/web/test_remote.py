@@ -32,7 +32,7 @@ from tpujob.adapters.http.client import RemoteJobs
 from tpujob.api import BrokenView, HostAccess, JobsApi, ListAsked, LogPage
 from tpujob.domain import pages
 from tpujob.errors import BackendGone, BadRequest, NotFound, Transient
-from tpujob.web.routes import following
+from tpujob.web import streams
 
 
 @pytest.fixture
@@ -379,7 +379,7 @@ def test_a_change_between_two_polls_is_not_missed(api: ScriptedJobs, remote: Rem
 def test_followers_beyond_the_limit_poll_and_leave_room_for_others(
     api: ScriptedJobs, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "AGAIN_IN", 0.01)
+    monkeypatch.setattr(streams, "AGAIN_IN", 0.01)
     waiting = [RemoteJobs(url) for _ in range(LIMITLESS.streams_each)]
 
     def wait(remote: RemoteJobs) -> None:
@@ -406,7 +406,7 @@ def test_a_poll_is_answered_in_time_though_nothing_changes(
     remote: RemoteJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Proxies give up on a request that takes a minute."""
-    monkeypatch.setattr(following, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(streams, "LOOK_EVERY", 0.01)
     hints = remote.follow("42", timeout=0.1)
     began = time.monotonic()
     next(hints), next(hints), next(hints)

@@ -24,10 +24,8 @@ from tests.support.issuer import CLIENT, REMOVED, Issuer, b64, certificate, part
 from tpujob.domain.access import SCHEDULER, Principal, Role
 from tpujob.errors import Forbidden, TpujobError
 from tpujob.service import authorization
-from tpujob.web.auth.identities import GCLOUD
-from tpujob.web.auth.sign_in import SignInAuthenticator, SignInPolicy
-from tpujob.web.auth.signing_keys import LONGEST, PAUSE, Keys
-from tpujob.web.auth.tokens import SKEW
+from tpujob.web.auth.sign_in import GCLOUD, SignInAuthenticator, SignInPolicy
+from tpujob.web.auth.tokens import LONGEST, PAUSE, SKEW, Keys
 from tpujob.web.middleware.security import SecurityMiddleware
 
 HOST = "tpujob-123456789.europe-west4.run.app"

@@ -18,7 +18,7 @@ from tests.unit.service.test_backend_status import scraped, value
 from tpujob.engine import Pulse
 from tpujob.engine.loop import Loop
 from tpujob.lib import log_context
-from tpujob.service.backend.health import LATE
+from tpujob.service.backend.status import LATE
 from tpujob.service.jobs import Jobs
 from tpujob.web.api import create_app
 from tpujob.web.log import FORMAT, Json, OneLine

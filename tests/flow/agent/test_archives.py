@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tpujob.agent.setup.archives import unpack
+from tpujob.agent.setup.environments import unpack_archive
 
 Entry = tuple[str, bytes, str]  # name, type, and text or where a link leads
 
@@ -36,7 +36,7 @@ def test_an_environment_keeps_its_links_and_loses_its_privileges(tmp_path: Path)
         ("lib/a.py", tarfile.REGTYPE, "1"),
         ("lib/b.py", tarfile.LNKTYPE, "lib/a.py"),
     )
-    unpack(archive, str(tmp_path / "env"))
+    unpack_archive(archive, str(tmp_path / "env"))
     assert (tmp_path / "env/bin/python").readlink() == Path("/usr/bin/python3")
     assert (tmp_path / "env/lib/b.py").read_text() == "1"
     assert (tmp_path / "env/lib/a.py").stat().st_mode & 0o7777 == 0o755
@@ -73,7 +73,7 @@ def test_nothing_is_written_outside_of_its_folder(
         )
     (tmp_path / "secret").write_text("of the host")
     with pytest.raises(ValueError, match=r"leaves it|neither"):
-        unpack(packed(tmp_path / "env.tar", *entries), str(tmp_path / "env"))
+        unpack_archive(packed(tmp_path / "env.tar", *entries), str(tmp_path / "env"))
     assert {path.name for path in tmp_path.iterdir()} <= {"secret", "env.tar", "env"}
     assert (tmp_path / "secret").stat().st_nlink == 1
 
@@ -81,4 +81,4 @@ def test_nothing_is_written_outside_of_its_folder(
 def test_folders_that_are_nested_without_end_are_refused(tmp_path: Path) -> None:
     archive = packed(tmp_path / "env.tar", ("d/" * 2000 + "f", tarfile.REGTYPE, "1"))
     with pytest.raises(ValueError, match="is too long"):
-        unpack(archive, str(tmp_path / "env"))
+        unpack_archive(archive, str(tmp_path / "env"))

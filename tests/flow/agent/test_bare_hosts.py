@@ -26,7 +26,7 @@ LOCK = ROOT / "workloads" / "requirements.lock"
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     """PATH of a bare host."""
-    return image.bare(tmp_path_factory.mktemp("image")).path
+    return image.bare_path(tmp_path_factory.mktemp("image"))
 
 
 @pytest.fixture(scope="module")

@@ -85,7 +85,7 @@ def test_an_exit_is_told_before_an_upload_ends_and_the_log_is_whole_after_it(hos
 def test_an_upload_that_fails_at_once_is_noted_before_the_log_ends_with_the_exit(
     host: Host, tmp_path: Path
 ) -> None:
-    host.code = agent_where(tmp_path, "ending.py", "MOMENT", 60.0)  # as long as that takes
+    host.code = agent_where(tmp_path, "daemon.py", "MOMENT", 60.0)  # as long as that takes
     host.run("mkdir $TPUJOB_CACHE/no-cache; touch -d 2020-01-01 $_; exit 1", **versioned(host))
     assert host.bucket.log()[-1].startswith("[tpujob] compiled programs cannot be kept: ")
     assert [facts.open for _, facts in host.bucket.segments()[-1:] if facts] == [False]

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from tests.support.agent_host import PATIENT, Host, patient, until
-from tpujob.agent import ending
+from tpujob.agent import daemon
 from tpujob.agent.upload.evidence import MAX_EVIDENCE, TRACEBACK, pick_lines
 
 
@@ -76,7 +76,7 @@ class Gate:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 if b"log-" in body and b"last words" in body:
-                    order.append(reported.wait(ending.FLUSH_DOOMED - 1))
+                    order.append(reported.wait(daemon.FLUSH_DOOMED - 1))
                 kind = {"Content-Type": self.headers["Content-Type"]}
                 request = urllib.request.Request(storage + self.path, body, kind)
                 with urllib.request.urlopen(request, timeout=10) as response:

@@ -13,8 +13,9 @@ import pytest
 from tests.support.agent_host import Host, until
 from tests.support.simulation.sim import Sim
 from tests.support.virtual_threads import virtual
+from tpujob.agent import live
 from tpujob.agent.storage import StorageError
-from tpujob.agent.upload import Log, Redactor, followed, log, segments
+from tpujob.agent.upload import Log, Redactor, log, spool
 from tpujob.protocol import segment
 
 
@@ -140,7 +141,7 @@ def played(tmp_path: Path) -> Iterator[tuple[Sim, Kept, Log]]:
     """A log in virtual time, with a line waiting five minutes at most."""
     sim, kept = Sim(0), Kept()
     storage: Any = kept
-    with virtual(sim, log, segments):
+    with virtual(sim, log, spool):
         yield sim, kept, Log(storage, "{:05d}".format, str(tmp_path), 1 << 28, Redactor({}), 300)
         sim.stop()
 
@@ -304,8 +305,8 @@ def test_hosts_ship_every_five_seconds_while_somebody_follows_through_the_bucket
 
     storage: Any = Sign()
     began = sim.now
-    with virtual(sim, followed):
-        followed.watch_for_followers(storage, "sign", 1, lambda: shipped.append(sim.now))
+    with virtual(sim, live):
+        live.watch_for_followers(storage, "sign", 1, lambda: shipped.append(sim.now))
         after(sim, 600)
         sim.stop()
     assert [round(at - began) for at in shipped[:3]] == [120, 125, 130]

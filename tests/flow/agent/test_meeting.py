@@ -14,8 +14,8 @@ import pytest
 from tests.support.addresses import free_addresses
 from tests.support.agent_host import until
 from tpujob.agent.base import Failure
-from tpujob.agent.preflight import meeting, reach
-from tpujob.agent.preflight.meeting import KIND, Meetings
+from tpujob.agent.setup import meeting
+from tpujob.agent.setup.meeting import KIND, Meetings
 from tpujob.protocol import signing
 
 KEY = "0a" * 32
@@ -158,7 +158,7 @@ def closed() -> Iterator[int]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "CONNECT", 0.2)
+    monkeypatch.setattr(meeting, "REACH", 0.2)
     monkeypatch.setattr(meeting, "CUT_OFF", 0.5)
     monkeypatch.setattr(meeting, "ANSWER", 0.5)
 
@@ -189,14 +189,14 @@ def test_the_ports_of_programs_are_tried_as_well(closed: int) -> None:
     (free,) = free_addresses(1)
     with socket.create_server((free[0], 0)) as open_:
         ports = [free[1], open_.getsockname()[1]]
-        assert reach.closed_port(free[0], ports, lambda: None) is None
-        assert reach.closed_port("127.0.0.1", [*ports, closed], lambda: None) == closed
+        assert meeting.closed_port(free[0], ports, lambda: None) is None
+        assert meeting.closed_port("127.0.0.1", [*ports, closed], lambda: None) == closed
 
 
 def test_all_hosts_name_the_same_closed_port() -> None:
     words = [{"host": 0}, {"host": 1, "closed": None}, {"host": 2, "closed": 8476}]
     words.append({"host": 3, "closed": 8080})
-    failure = reach.first_closed(words)
+    failure = meeting.first_closed(words)
     assert failure is not None
     assert failure.unreached == {"source": 2, "target": 0, "port": 8476}
-    assert reach.first_closed(words[:2]) is None
+    assert meeting.first_closed(words[:2]) is None

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support.agent_host import JOB, KEY, Host, until
-from tpujob.agent import ending
+from tpujob.agent import daemon
 from tpujob.agent.base import take_lock
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.setup import steps
@@ -264,14 +264,14 @@ def test_a_success_whose_outputs_cannot_be_kept_is_none(
 
     kept.write("a", "1")
     kept.storage.put_file = refuse
-    monkeypatch.setattr(ending, "OUTPUTS_PATIENCE", 0.0)
-    monkeypatch.setattr(ending, "OUTPUTS_DOOMED", 0.0)
+    monkeypatch.setattr(daemon, "OUTPUTS_PATIENCE", 0.0)
+    monkeypatch.setattr(daemon, "OUTPUTS_DOOMED", 0.0)
     state: dict[str, Any] = {"notice": notice, "error": "", "cause": None}
     wake = SimpleNamespace(wait=time.sleep)
     attempt: Any = SimpleNamespace(
         outputs=kept.outputs, state=state, wake=wake, listen=lambda: None
     )
-    ending.keep_outputs(attempt, code)
+    daemon.keep_outputs(attempt, code)
     assert state["cause"] == cause
     assert ("HTTP 403" in state["error"]) is (cause is not None)
 

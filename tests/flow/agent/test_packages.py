@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent_host import Host, until
-from tpujob.agent.setup import packages
+from tpujob.agent.setup import steps
 
 #: as dpkg does it: a lock on the file's first byte by fcntl
 HOLD = """import fcntl, sys
@@ -71,9 +71,9 @@ def test_the_wait_for_apt_is_bounded(
     lock: Path, other_apt: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TPUJOB_PACKAGE_LOCKS", str(lock))
-    monkeypatch.setattr(packages, "PAUSE", 0.01)
+    monkeypatch.setattr(steps, "PAUSE", 0.01)
     said: list[str] = []
-    packages.wait_for_others(said.append, patience=0.05)
+    steps.wait_for_others(said.append, patience=0.05)
     assert "going on" in said[-1]
     assert other_apt.poll() is None
 
@@ -83,7 +83,7 @@ def test_nothing_waits_where_no_package_is_being_installed(
 ) -> None:
     monkeypatch.setenv("TPUJOB_PACKAGE_LOCKS", str(lock))
     said: list[str] = []
-    packages.wait_for_others(said.append)
+    steps.wait_for_others(said.append)
     assert said == []
 
 
@@ -100,4 +100,4 @@ def test_nothing_waits_where_no_package_is_being_installed(
     ],
 )
 def test_only_steps_that_may_install_system_packages_wait(setup: str, may: bool) -> None:
-    assert packages.may_install(setup) is may
+    assert steps.may_install(setup) is may

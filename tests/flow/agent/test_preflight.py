@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.addresses import free_address
 from tests.support.agent_host import JOB, NO_LIBTPU, Host, until
-from tpujob.agent.preflight import check as preflight
+from tpujob.agent.setup import preflight
 from tpujob.domain.host import reports
 
 
@@ -183,7 +183,7 @@ def test_a_check_that_hangs_is_ended_and_says_where(host: Host) -> None:
     assert report["error"].startswith("the check of the devices was not done within ")
     assert report["error"].endswith(" s, at the import of jax")
     assert report["late"] is True
-    assert not any("agent/preflight/devices.py" in command for command in host.processes().values())
+    assert not any("agent/setup/devices.py" in command for command in host.processes().values())
 
 
 def test_a_host_that_never_joins_the_check_is_named(host: Host) -> None:

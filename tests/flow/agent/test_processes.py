@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent_host import until
-from tpujob.agent import processes
+from tpujob.agent import processes, stacks
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.storage import Storage
 from tpujob.agent.upload.log import Log
 from tpujob.agent.upload.redact import Redactor
-from tpujob.agent.watch import stacks
 
 NOTHING = Redactor({})
 HOLD = "import sys, time; held = open(sys.argv[1]); print('held', flush=True); time.sleep(1000)"

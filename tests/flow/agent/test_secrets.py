@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.agent_host import Host, told_json, until
 from tpujob.agent.upload import Redactor
-from tpujob.protocol.secret_names import secret_variables
+from tpujob.protocol.limits import secret_variables
 
 CANARY = 'canary-1f6b/"\\ä-yellow'
 MARK = "[secret WANDB_API_KEY]"

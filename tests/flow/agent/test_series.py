@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.agent_host import KEY, Host, until
 from tpujob.agent.upload.evidence import first_lines
-from tpujob.agent.upload.series import Series
+from tpujob.agent.upload.progress import Series
 from tpujob.domain.host.reports import read_evidence
 from tpujob.domain.host.series import Point, read_curves, read_series, unsigned_curves
 from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.agent_host import Host
-from tpujob.agent.watch.patterns import PatternWatch
+from tpujob.agent.patterns import PatternWatch
 from tpujob.domain.host import reports
 from tpujob.domain.model import Verdict
 from workloads.contract import REPLAY

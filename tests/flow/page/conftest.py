@@ -26,7 +26,7 @@ from tests.support.scripted import listening
 from tests.support.stage import Stage
 from tpujob.domain.access import Role
 from tpujob.domain.model import Job
-from tpujob.service.overview import Quotas
+from tpujob.service.backend.capacity import Quotas
 from tpujob.web.api import create_app
 from tpujob.web.events import Events, StreamTimes
 from tpujob.web.middleware.limits import Limits, Rate, RequestKind

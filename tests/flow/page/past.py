@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 from tests.support.stage import Stage
-from tpujob.agent.upload.series import Series
+from tpujob.agent.upload.progress import Series
 from tpujob.domain.access import Principal
 from tpujob.domain.host.series import unsigned_curves
 from tpujob.domain.model import Suspect

@@ -11,8 +11,7 @@ import httpx
 from tests.flow.page import lab
 from tests.flow.page.conftest import Site
 from tests.support.paths import ROOT
-from tpujob.web.pages.assets import assets
-from tpujob.web.pages.frame import POLICY
+from tpujob.web.pages.frame import POLICY, assets
 
 VENDOR = ROOT / "tpujob" / "web" / "static" / "vendor"
 HTML = {"accept": "text/html"}

@@ -9,7 +9,7 @@ from tests.flow.page import lab
 from tests.flow.page.conftest import OpenTab, Site
 from tests.support.stage import SPEC
 from tpujob.domain.model import State
-from tpujob.service.overview import quotas
+from tpujob.service.backend import capacity
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_each_page_of_the_lab_shows_what_has_changed(site: Site, page: Page) -> 
     expect(page.locator("#capacity-quota tbody tr").first).to_contain_text("128 cores")
     (job,) = site.store_jobs([lab.job_in(State.RUNNING)])
     site.quota = lab.quota(v4=256)
-    clock.time += quotas.EVERY
+    clock.time += capacity.EVERY
     expect(page.locator("#capacity-offers tbody tr")).to_have_count(1)
     v4 = page.locator("#capacity-quota tbody tr").first
     expect(v4).to_contain_text("256 cores")

@@ -6,7 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
-from tpujob.adapters.clock import SystemClock
+from tpujob.adapters.calling import SystemClock
 from tpujob.adapters.notify import Webhook
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.notifications.rules import ChannelRule

@@ -15,7 +15,7 @@ from tests.flow.stack.killed import KEY, notifier
 from tests.support.paths import ROOT
 from tests.support.stores import a_job
 from tests.unit.notify.receivers import web
-from tpujob.adapters.clock import SystemClock
+from tpujob.adapters.calling import SystemClock
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.events import Event, EventKind, Finished
 from tpujob.domain.lifecycle import apply, event

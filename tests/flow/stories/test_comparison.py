@@ -75,7 +75,7 @@ class RealCloud:
 
     def fail(self, method: str, count: int) -> None:
         with self.rig.world.lock:
-            inject.fail_calls(self.rig.world, CallFault(method, "UNAVAILABLE", count))
+            inject.api_error(self.rig.world, method, "UNAVAILABLE", count)
 
     def left(self) -> int:
         return len(self.rig.world.nodes) + len(self.rig.world.queued)

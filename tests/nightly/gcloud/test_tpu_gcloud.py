@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.cloud import tpu_v2, tpu_v2alpha1
+from google.cloud import tpu_v2
 from google.protobuf import json_format
 
 from tests.support import gcloud as sdk
@@ -23,7 +23,7 @@ from tpujob.adapters.cloud_tpu.request import Options, queued_request
 from tpujob.domain.model import Slice
 from tpujob.emulator.http_messages import Body, Request, Response
 from tpujob.emulator.http_server import HttpThread
-from tpujob.emulator.tpu import rest, transcode
+from tpujob.emulator.tpu import rest
 
 pytestmark = sdk.needed
 
@@ -125,24 +125,20 @@ TIERS = {
         Options(reservation="projects/shop/reservations/-"),
     ),
     "tj-000007-5": Tier(("--spot",), "spot", nodes=2),
-    "tj-000007-6": Tier(
-        ("--reserved", "--autocheckpoint-enabled"), "reserved", Options(autocheckpoint=True)
-    ),
 }
 
 
 @pytest.mark.parametrize("name", TIERS)
 def test_a_slice_is_asked_for_with_the_fields_that_gcloud_sends(stage: Stage, name: str) -> None:
     tier = TIERS[name]
-    track = ("alpha",) if tier.options.version == "v2alpha1" else ()
     several = (f"--node-count={tier.nodes}", f"--node-prefix={name}")
     which = several if tier.nodes > 1 else (f"--node-id={name}",)
     what = ("--accelerator-type=v4-8", f"--runtime-version={RUNTIME}", IN_ZONE, "--async")
-    stage.gcloud(*track, *QUEUED, "create", name, *which, *what, *tier.words)
+    stage.gcloud(*QUEUED, "create", name, *which, *what, *tier.words)
     (create,) = [one for one in stage.sent if one.query.get("queuedResourceId") == name]
     assert (create.method, create.path) == (
         "POST",
-        f"/{tier.options.version}/{PARENT}/queuedResources",
+        f"/v2/{PARENT}/queuedResources",
     )
     theirs = fields({**create.query, "queuedResource": create.body})
     theirs.pop("alt")  # of HTTP
@@ -160,8 +156,7 @@ def our_request(name: str, tier: Tier) -> dict[str, Any]:
     asked = queued_request(
         slice, tier.options, project=PROJECT, owner="ada", job_id="000007", public_key=KEY
     )
-    kinds = {"v2": tpu_v2, "v2alpha1": tpu_v2alpha1}[tier.options.version]
-    kind = kinds.CreateQueuedResourceRequest
+    kind = tpu_v2.CreateQueuedResourceRequest
     return json_format.MessageToDict(kind.pb(kind(asked)))
 
 
@@ -251,7 +246,7 @@ def test_the_http_rules_are_those_that_gcloud_was_generated_from(version: str) -
     theirs = {(method, "/" + re.sub(r"\{\w+\}", "*", path)) for path, method in found}
     ours = {
         (rule.method, re.sub(r"\{[\w.]+=([^}]+)\}", r"\1", rule.uri))
-        for rule in transcode.rules()
+        for rule in rest.http_rules()
         if rule.version == version
     }
     assert ours <= theirs

@@ -18,9 +18,9 @@ from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import TpujobError
 from tpujob.ports import Ports
 from tpujob.service.admin import Admin
+from tpujob.service.jobs import EngineState, HostReach, ServiceSettings
 from tpujob.service.members import Membership
 from tpujob.service.notifications import Notifications
-from tpujob.service.parts import EngineState, HostReach, ServiceSettings
 from tpujob.wiring.service import jobs
 
 if TYPE_CHECKING:

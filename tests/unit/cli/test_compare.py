@@ -12,7 +12,7 @@ from tests.support.estimates import compare_view, estimate_view
 from tests.support.scripted import ScriptedJobs
 from tests.unit.cli.conftest import Tpujob
 from tests.unit.service.test_forecast_of_costs import earlier
-from tpujob.cli.commands.cost.compare import amount, compare_page
+from tpujob.cli.commands.cost.estimate import amount, compare_page
 from tpujob.cli.commands.cost.estimate_page import estimate_page, in_short
 from tpujob.cli.render.text import width
 from tpujob.domain.model import Job
@@ -36,14 +36,6 @@ def test_an_estimate_of_a_spot_job_shows_its_range(tpujob: Tpujob, job_file: Pat
     assert "Preemptions are as stated" in said.replace("\n", " ")
     assert "until the end" not in rows
     assert "waits for a slice is not known: state it with `--wait`" in said.replace("\n", " ")
-
-
-def test_explain_tells_what_the_range_is_computed_with() -> None:
-    said = {"hours": 3, "wait": 600.0, "preempt_every": 7200.0}
-    page = estimate_page(estimate_view(SPEC, said), 100, explained=True)
-    assert "first slice  half are there after 7 min" in page  # the half-life: 600 s x ln 2
-    assert "after a loss half are there after 7 min" in page
-    assert "half are lost after 83 min" in page
 
 
 def page_of(jobs: Sequence[Job] = (), **said: float) -> str:

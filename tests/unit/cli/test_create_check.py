@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.golden import golden
 from tests.support.scripted import ScriptedJobs
 from tests.unit.cli.conftest import Tpujob
-from tpujob.cli.render.check import Checked, check_page
+from tpujob.cli.commands.create import Checked, check_page
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.submit.compile_check import (
     BundledProgram,
@@ -113,34 +114,19 @@ def test_a_command_cannot_be_compiled(tpujob: Tpujob, job_file: Path) -> None:
 # What was found ------------------------------------------------------------------------------------------------------
 
 
-def test_dollars_are_those_of_the_hours() -> None:
-    page = check_page("llama", [Checked(finding(), "us-central2-b", 12.88)], 120)
-    assert "llama: 9,000 steps" in page
-    (row,) = [line for line in page.splitlines() if line.startswith("v4-8")]
-    for part in ("yes", "1.00", "30.75", "2 s", "4 s to 6 s", "10 to 15", "$128.80 to $193.20"):
-        assert part in row, row
-
-
-def test_little_memory_is_told_in_mib() -> None:
-    small = finding(program={"peak_bytes": 45_000_000, "flops": 1e9})
-    page = check_page("mlp", [Checked(small, "us-central2-b", 12.88)], 120)
-    assert "42.9 MiB 30.75 GiB" in page, page
-
-
-def test_what_does_not_fit_says_what_would() -> None:
+def test_the_page() -> None:
     no = finding(fit="no", reason="it takes 40.10 GiB", advice="it fits with --remat=full", program=None,
                  needed_bytes=43_057_047_142)  # fmt: skip
     del no["pace"]
-    page = check_page("llama", [Checked(no, "us-central2-b", 12.88)], 100)
-    assert "v4-8: it takes 40.10 GiB" in page
-    assert "v4-8: it fits with --remat=full" in page
-    assert "$" not in page.split("Compiled on")[0]
-
-
-def test_a_type_without_a_price_has_hours_and_no_dollars() -> None:
-    page = check_page("llama", [Checked(finding(), "", None)], 120)
-    assert "10 to 15" in page
-    assert "unknown" in page
+    rows = {
+        "it fits": Checked(finding(), "us-central2-b", 12.88),
+        "little memory": Checked(
+            finding(program={"peak_bytes": 45_000_000, "flops": 1e9}), "us-central2-b", 12.88
+        ),
+        "it does not fit": Checked(no, "us-central2-b", 12.88),
+        "without a price": Checked(finding(), "", None),
+    }
+    golden("check", {case: check_page("llama", [row], 120) for case, row in rows.items()})
 
 
 # What is kept --------------------------------------------------------------------------------------------------------

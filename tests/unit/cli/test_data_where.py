@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.support.golden import golden
 from tpujob.api import DataPlaceView, DataView, PlanView
 from tpujob.cli.commands.data.where import data_words, where_page, where_record
 from tpujob.errors import BadSpec
@@ -54,34 +55,15 @@ FOUND = data(
 )
 
 
-def test_a_row_for_each_zone_says_where_and_for_how_much() -> None:
-    page = where_page(where_record(cast(PlanView, {"data": [FOUND]}), 90), 200)
-    lines = [" ".join(line.split()) for line in page.splitlines()]
-    assert lines[0] == "c4: gs://corpora/c4 in us-central1, 8 objects, 1.0 TiB"
-    assert lines[2:] == [
-        "us-central1-a in place",
-        "us-east5-a gs://lab-us-east5/datasets/c4-0123456789 1.0 TiB $20.48 price unknown $1,843.20",
-        "europe-west4-a gs://lab-europe-west4/datasets/c4-0123456789 nothing $0.00 $20.48 $1,843.20",
-        "us-south1-a in place, across regions $1,843.20",
-        "Across regions: for 90 epochs. List prices, in US dollars.",
-    ]
-
-
-def test_what_was_not_counted_to_its_end_is_said_to_be_more() -> None:
-    page = where_page(where_record(cast(PlanView, {"data": [data(counted=False)]}), 1), 200)
-    assert "at least 8 objects, 1.0 TiB" in page
-
-
-def test_a_plan_has_a_line_for_each_region() -> None:
-    here, missing, there, across = data_words(FOUND)
-    assert "c4 in us-central1: is read where it is" in here
-    assert "1.0 TiB are copied first, for $20.48" in missing
-    assert "is there already" in there
-    assert "across regions: $20.48 an epoch" in across
-    (brought,) = data_words(
-        data(place("us-central1", "z", **IN_PLACE), to_bring=True, source="s3://corpora/c4")
-    )
-    assert "is brought from s3://corpora/c4 first" in brought
+def test_the_page_and_the_lines_of_a_plan() -> None:
+    brought = data(place("us-central1", "z", **IN_PLACE), to_bring=True, source="s3://corpora/c4")
+    uncounted = data(counted=False)
+    views = {"counted": FOUND, "not counted to its end": uncounted, "to be brought": brought}
+    pages = {
+        case: where_page(where_record(cast(PlanView, {"data": [view]}), 90), 120)
+        for case, view in views.items()
+    }
+    golden("data-where", pages | {"plan": "\n".join(data_words(FOUND) + data_words(brought))})
 
 
 def test_a_folder_is_named_by_its_machine_and_its_path(tmp_path: Path) -> None:

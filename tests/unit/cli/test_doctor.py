@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import google_server as g
-from tests.support.commands import Tpujob, same
+from tests.support.commands import Tpujob
+from tests.support.golden import golden
 from tests.support.google_server import GoogleServer
 from tests.support.signed_in import signed_in
 from tests.support.tpu_rig import Cloud, node
@@ -66,33 +67,7 @@ def _google(
 
 
 def test_a_healthy_context(tpujob: Tpujob, google: GoogleServer) -> None:
-    same(
-        tpujob("doctor").out,
-        """
-ok   Python                 3.11.7
-ok   packages               google-cloud-tpu 1.28.0
-ok   credentials            not asked for by what stands for Google Cloud
-ok   clock                  within 10 s of Google's
-ok   project                my-lab-4711, number 471147114711
-ok   APIs                   enabled: tpu, compute, storage
-ok   permissions            all 12 that the backend needs on my-lab-4711
-ok   hosts' account         slices may run as
-                            tpujob-vm@my-lab-4711.iam.gserviceaccount.com
-ok   objects                gs://my-lab-us-central2 can be read and written
-ok   types us-central2-b    offers v4, v6e
-ok   quota us-central2-b    v4 spot: 64 cores
-ok   bucket us-central2     gs://my-lab-us-central2 lies there, closed to the
-                            public, no soft delete
-ok   network                default
-ok   way out us-central2    by an external address for each host
-ok   hosts us-central2      of 10.128.0.0/20 reach each other
-ok   SSH                    external: rule default-allow-ssh lets it in, from
-                            everywhere
-ok   addresses us-central2  13 of 16 external addresses are free
-
-Context lab: 17 checks, all is well.
-""",
-    )
+    golden("doctor", tpujob("doctor").out)
 
 
 def test_what_is_wrong_comes_with_a_cure_and_exit_code_6(
@@ -135,21 +110,7 @@ def test_warnings_alone_are_a_success(tpujob: Tpujob, google: GoogleServer) -> N
 def test_quota_of_a_context(tpujob: Tpujob, google: GoogleServer, cloud: Cloud) -> None:
     spot = node("v4-32", scheduling_config={"spot": True})
     cloud.client().create_node(parent=PARENT, node_id="mine", node=spot)
-    same(
-        tpujob("quota").out,
-        """
-Type Pricing Zone          In zone In region Limit Used Unit   Granted
-v4   spot    us-central2-b      64  no limit    64   32 cores 32 chips
-v6e  spot    us-central2-b      64        16    16   8* chips        -
-
-Used: counted from the nodes and queued resources that the API lists.
-
-* by Cloud Monitoring, which counts more than the lists, and may be hours late.
-
-v4: grants are in chips of two cores each; Google does not say whether the quota
-counts chips or cores.
-""",
-    )
+    golden("quota", tpujob("quota").out)
     found = tpujob("quota", "--json").json
     assert found["of"] == g.PROJECT
     assert found["rows"][0] == {
@@ -260,20 +221,7 @@ def test_the_emulator_has_quotas_and_stock(tpujob: Tpujob, cloud: Cloud) -> None
     assert "no limit  no limit no limit    8 cores" in tpujob("quota").out
     tpujob("emulator", "quota", g.ZONE, "v4", "32", "--pricing", "spot")
     tpujob("emulator", "quota", g.ZONE, "v6e", "0", "--pricing", "spot")
-    same(
-        tpujob("quota").out,
-        """
-Type Pricing Zone          In zone In region Limit Used Unit  Granted
-v4   spot    us-central2-b      32  no limit    32    8 cores       -
-v6e  spot    us-central2-b       0  no limit     0    0 chips       -
-
-Zone          Type Hosts Used
-us-central2-b v4      64    1
-us-central2-b v6e     64    0
-
-Used: counted from the nodes and queued resources that the API lists.
-""",
-    )
+    golden("quota-emulator", tpujob("quota").out)
     everywhere = tpujob("quota", "--all", "--json").json
     assert len({one["zone"] for one in everywhere["stock"]}) > 30
 

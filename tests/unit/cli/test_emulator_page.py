@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from tests.support.commands import Tpujob, same
+from tests.support.golden import golden
 from tpujob.cli.commands.emulator import options
-from tpujob.cli.render.emulator import status_page
+from tpujob.cli.commands.emulator.group import status_page
 
 NO_FAULTS: dict[str, Any] = {
     "stockouts": [],
@@ -54,27 +55,7 @@ def test_status() -> None:
         "bad_hosts": [bad],
     }
     found = {"slices": [SLICE], "zones": ZONES, "faults": faults, "schedule": None}
-    same(
-        status_page(found, 80),
-        """
-Slice       Job    Type Zone          Pricing Node  Queued Age
-tj-000042-1 000042 v4-8 us-central2-b spot    READY ACTIVE  1m
-
-Slice       Host Address   Physical           Condition
-tj-000042-1    0 127.1.1.1 us-central2-b-h001 nan:step=20, hung
-
-Zone          Type Hosts Used
-us-central2-b v4      64    1
-us-central2-b v6e     64    0
-
-api-error   GetNode UNAVAILABLE before it takes effect, 1 time
-api-error   GetNode UNAVAILABLE before it takes effect, 3 times
-api-bug     wedge
-max run     slices are suspended after 1h00m
-unreachable us-east5-a, for lists
-bad host    us-central2-b-h001 nan:step=20
-""",
-    )
+    golden("emulator-status", status_page(found, 80))
     assert "\x1b[1mSlice" in status_page(found, 80, color=True)
 
 

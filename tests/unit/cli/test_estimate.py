@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.estimates import estimate_view
+from tests.support.golden import golden
 from tests.support.paths import ROOT
 from tests.support.scripted import ScriptedJobs
 from tests.unit.cli.conftest import Tpujob
@@ -65,13 +66,6 @@ def test_an_estimate_says_when_the_budget_ends_the_job() -> None:
     assert "budget_hours" not in estimate_view(SPEC, {"hours": 1.0})
 
 
-def test_a_reservation_is_priced_as_on_demand_and_the_page_says_so() -> None:
-    said = "The price is the list price on demand; a commitment costs less."
-    for pricing in ("reserved", "on-demand"):
-        spec = {**SPEC, "tpu": {**SPEC["tpu"], "pricing": pricing}}
-        assert (said in estimate_page(estimate_view(spec), 100)) == (pricing == "reserved")
-
-
 def test_strict_tells_a_script_that_something_is_not_known(tpujob: Tpujob, job_file: Path) -> None:
     words = ["cost", "estimate", str(job_file), "--strict", "--hours", "1"]
     assert "Not known" in tpujob(*words, code=6).out
@@ -103,25 +97,15 @@ def test_what_can_be_no_amount_is_refused(tpujob: Tpujob, job_file: Path, option
     tpujob("cost", "estimate", str(job_file), option, code=2)
 
 
-def test_explain_names_formula_row_day_and_source() -> None:
-    found = estimate_view(SPEC, {"hours": 3})
-    page = estimate_page(found, 200, explained=True)
-    assert "  8 chips x 3 h, at $0.9215 a chip-hour = $22.12" in page
-    assert (
-        "  price: tpu v4, us-central2, spot, sold as $3.686 for 8 cores an hour; "
-        "SkyPilot catalog v8 at 006059e0, made from the Cloud Billing SKUs, 2026-09-20, high confidence"
-        in page
-    )
-
-
-def test_a_price_that_is_not_known_is_never_a_zero() -> None:
-    spec = {**SPEC, "tpu": {"type": "v6e-8", "zones": ["us-central2-b"]}}
-    page = estimate_page(estimate_view(spec, {"hours": 3}), 100)
-    assert "unknown  unknown" in " ".join(page.splitlines()[4].split(" ")).replace(
-        "    ", "  "
-    ) or (page.splitlines()[4].split()[-2:] == ["unknown", "unknown"])
-    assert "no price is known for spot v6e-8 in us-central2-b" in page
-    assert page.splitlines()[3:] != []
+def test_the_page() -> None:
+    """A price that is not known is never a zero."""
+    v6e = {**SPEC, "tpu": {"type": "v6e-8", "zones": ["us-central2-b"]}}
+    reserved = {**SPEC, "tpu": {**SPEC["tpu"], "pricing": "reserved"}}
+    said = {"hours": 3.0, "wait": 600.0, "preempt_every": 7200.0}
+    cases = {"spot": SPEC, "without a price": v6e, "reserved": reserved}
+    pages = {case: estimate_page(estimate_view(spec, said), 120) for case, spec in cases.items()}
+    explained = estimate_page(estimate_view(SPEC, said), 120, explained=True)
+    golden("estimate", pages | {"explained": explained})
 
 
 @pytest.mark.parametrize("columns", [80, 120])

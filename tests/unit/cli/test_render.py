@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from tests.support.commands import same
+from tests.support.golden import golden
 from tests.support.scripted import (
     AT,
     ScriptedJobs,
@@ -91,15 +92,7 @@ def test_list() -> None:
         ),
         job_view("000044", name="hello", state="succeeded", step=None, zone="us-east1-d"),
     ]
-    same(
-        listing.job_table([*map(job_row, jobs)], 80, NOW),
-        """
-Job ID User Name     Accelerator  Zone           Status          Step Age
-000042 ada  digits   v4-16        us-central2-b  running      480/600  2m
-000043 ada  llama-1b v5litepod-16 europe-west4-b provisioning       -  2m
-000044 ada  hello    v4-16        us-east1-d     succeeded          -  2m
-""",
-    )
+    golden("list", listing.job_table([*map(job_row, jobs)], 80, NOW))
 
 
 def test_list_with_hostile_and_long_values_keeps_its_columns() -> None:
@@ -155,14 +148,7 @@ def test_a_wide_terminal_says_why_and_what_is_in_the_way() -> None:
         job_row(job_view(message="attempt 1 runs on 2 hosts " + "x" * 90)),
         job_row(job_view("000043", trouble="503 the service is unavailable")),
     ]
-    same(
-        listing.job_table(rows, 120, NOW),
-        """
-Job ID User Name   Accelerator Zone          Host0 IP  Status     Step Age Why
-000042 ada  digits v4-16       us-central2-b 127.1.0.1 running 480/600  2m attempt 1 runs on 2 hosts xxxxxxxxxxxxxxxxxx…
-000043 ada  digits v4-16       us-central2-b 127.1.0.1 running 480/600  2m 503 the service is unavailable; it is tried …
-""",
-    )
+    golden("list-wide", listing.job_table(rows, 120, NOW))
     assert "Why" not in listing.job_table(rows, 96, NOW)
 
 
@@ -199,38 +185,7 @@ def test_show() -> None:
         event_view(1, "queued", "ada asked for digits on spot v4-16"),
         event_view(2, "running", "attempt 1 runs on 2 hosts"),
     ]
-    same(
-        job_page.job_page(job, events, 80, NOW),
-        """
-Job 000042  digits  running for 2m10s
-
-  Now       attempt 1 runs on 2 hosts
-  Next      it succeeds when every host exits with 0; if the slice is preempted,
-            it gets another and goes on from its last checkpoint
-  Progress  [================    ] 80%  step 480 of 600  loss 0.01234
-            checkpoint 400
-  Metrics   test_accuracy 0.9877
-  TPU       v4-16: 8 chips on 2 hosts, topology 2x2x2, spot, us-central2-b
-  Cost      $7.37/h now, $0.12 so far
-  User      ada
-  Workdir   gs://tpujob-us-central2/jobs/000042
-  Created   2m10s ago, 03:04:05
-
-Slices
-  tj-000042-1  gone       spot v4-16 in us-central2-b  $0.12 at $7.37/h
-  tj-000042-2  held       spot v4-16 in us-central2-b  $0.12 at $7.37/h
-    hosts  0: 127.1.0.1  1: 127.1.0.2
-
-Attempts
-  1  interrupted PREEMPTED after 1m00s on tj-000042-1, to step 300
-     tj-000042-1 was preempted
-  2  going on for 2m10s on tj-000042-2, step 301 to 480
-
-Last events
-  03:04:05  queued        ada asked for digits on spot v4-16
-  03:04:05  running       attempt 1 runs on 2 hosts
-""",
-    )
+    golden("show", job_page.job_page(job, events, 80, NOW))
 
 
 def test_a_first_contact_that_was_believed_is_shown() -> None:
@@ -253,31 +208,8 @@ def test_several_slices_are_counted_before_their_type() -> None:
 
 
 def test_the_pages_of_a_plan_and_of_a_new_job() -> None:
-    same(
-        answers.plan_page(ScriptedJobs().plan({"name": "x"}), 80),
-        """
-x would get (nothing was submitted):
-  TPU       v4-16 (v4), spot
-  Hosts     2 hosts, 8 chips, topology 2x2x2
-  Memory    256 GiB of HBM
-  Peak      2,200 bf16 TFLOP/s
-  Zone      us-central2-b
-  Software  tpu-ubuntu2204-base
-  Cost      $7.37/h
-  Bucket    gs://tpujob-us-central2
-  Program   echo hello
-""",
-    )
-    same(
-        answers.created_text(job_view(), 80, 7.37, color=False),
-        """
-Created job 000042  digits
-  Asked for spot v4-16: 2 hosts, 8 chips, $7.37/h while it holds the slice
-  tpujob show 000042     what it does and why
-  tpujob logs 000042 -f  its output, as it comes
-  tpujob cancel 000042   stop the program, keep the slice a while
-""",
-    )
+    golden("plan", answers.plan_page(ScriptedJobs().plan({"name": "x"}), 80))
+    golden("created", answers.created_text(job_view(), 80, 7.37, color=False))
 
 
 def test_a_program_of_several_lines_is_shown_line_by_line() -> None:
@@ -296,29 +228,7 @@ def test_evidence_that_an_earlier_attempt_has_is_shown_once() -> None:
 
 def test_the_summary_of_the_demo() -> None:
     done = preempted_and_done()
-    same(
-        summary(done, 80, list_price=7.37, attempts=2) + "\n\n" + try_next(done),
-        """
-Job 000042 succeeded through 1 preemption.
-
-             03:04:05                +1m55s
-  attempt 1  ···█████████████                steps 1-305  interrupted PREEMPTED
-  attempt 2                   ····█████████  steps 301-600  succeeded
-             · waiting for the slice  █ running
-
-  Test accuracy    98.61%
-  Steps lost       5 of 600
-  On Google Cloud  about $0.24, at $7.37/h for a spot v4-16 from ready to gone
-  Here             $0.00, on this machine's emulator
-
-Try next:
-  tpujob show 000042   what it does and why
-  tpujob logs 000042   its output
-  tpujob clean 000042  remove its logs and its record
-  tpujob create configs/hello.yaml --follow
-  tpujob emulator --help
-""",
-    )
+    golden("demo", summary(done, 80, list_price=7.37, attempts=2) + "\n\n" + try_next(done))
 
 
 def test_the_shortcomings_of_a_demo_are_listed() -> None:

@@ -25,7 +25,7 @@ from tests.support.edge import IAP_AUDIENCE, Edge, service_account_key
 from tests.support.issuer import CLIENT, SECRET, IssuerServer
 from tests.support.paths import ROOT
 from tests.support.scripted import ScriptedJobs, job_view, listening, scripted_app
-from tpujob.adapters.google import signing_keys
+from tpujob.adapters.google import rest
 from tpujob.adapters.sign_in import google, loopback, session
 from tpujob.config import context, settings
 from tpujob.domain.access import Principal, Role
@@ -103,7 +103,7 @@ def cloud(
     made = Cloud(server, edge, ScriptedJobs(job_view()), tpujob_state)
     urls = frozenset({edge.url})
     policy = SignInPolicy("iam", frozenset({CLIENT}), urls, iap_audience=IAP_AUDIENCE)
-    door = SignInAuthenticator(policy, made.recognise, signing_keys.fetcher(server.url))
+    door = SignInAuthenticator(policy, made.recognise, rest.key_fetcher(server.url))
     with listening(scripted_app(made.jobs, door)) as url:
         edge.port = urlsplit(url).port or 0
         yield made
@@ -455,7 +455,7 @@ def test_behind_iap_a_command_is_no_page_of_another_origin(
     policy = SignInPolicy(
         "iap", frozenset(), frozenset({cloud.edge.url}), iap_audience=IAP_AUDIENCE
     )
-    door = SignInAuthenticator(policy, cloud.recognise, signing_keys.fetcher(cloud.server.url))
+    door = SignInAuthenticator(policy, cloud.recognise, rest.key_fetcher(cloud.server.url))
     cloud.write(door="iap")
     cloud.paste()
     cloud.edge.iap = True

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.commands import Tpujob, same
+from tests.support.commands import Tpujob
+from tests.support.golden import golden
 from tests.support.scripted import ScriptedJobs, leak_view, suspect_view
 from tpujob import errors
 from tpujob.api import BrokenView, SweptView
@@ -25,15 +26,7 @@ def suspects(api: ScriptedJobs) -> ScriptedJobs:
 
 
 def test_hosts(tpujob: Tpujob, suspects: ScriptedJobs) -> None:
-    same(
-        tpujob("hosts").out,
-        """
-Machine                          Zone          Score Refused Pin  Newest reason
-3f2a9c0d1e4b5a69788796a5b4c3d2e1 us-central2-b  2.00 yes     -    job 000042, a…
-rack-2                           us-central2-b  0.30 no      good -
-rack                             -              0.10 no      -    job 000042, a…
-""",
-    )
+    golden("hosts", tpujob("hosts").out)
     assert tpujob("hosts", "--json").json == [*suspects.suspects.values()]
     suspects.suspects.clear()
     assert tpujob("hosts").out == (
@@ -93,16 +86,7 @@ def test_leaks(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.swept["deleted"] = [leak_view("tj-000042-1")]
     young = leak_view("tj-000007-13", age_s=90.0, usd_per_hour=None, zone="us-east5-b", job="")
     api.swept["kept"] = [young]
-    same(
-        tpujob("leaks", code=6).out,
-        """
-Name         Zone          Age  $/h Job    In the cloud
-tj-000042-1  us-central2-b  2h 7.37 000042 queued resource ACTIVE, node READY
-tj-000007-13 us-east5-b     1m    ? -      queued resource ACTIVE, node READY
-2 slices that no job claims, at least $7.37/h in all. The backend deletes such
-slices some minutes after it finds them; `tpujob sweep` does it now.
-""",
-    )
+    golden("leaks", tpujob("leaks", code=6).out)
     assert tpujob("leaks", "--json", code=6).json == [*api.swept["deleted"], young]
     api.swept["deleted"] = []
     assert "no job claims, price unknown in all" in tpujob("leaks", code=6).out
@@ -117,18 +101,7 @@ def test_sweep(tpujob: Tpujob, api: ScriptedJobs) -> None:
         keys=["tj-000007-1", "tj-000008-1"],
         unlisted={},
     )
-    same(
-        tpujob("sweep", "--dry-run").out,
-        """
-1 slice would be deleted:
-Name        Zone          Age  $/h Job    In the cloud
-tj-000042-1 us-central2-b  2h 7.37 000042 queued resource ACTIVE, node READY
-1 slice left alone: so new that a job may still claim them:
-Name        Zone          Age  $/h Job    In the cloud
-tj-000043-1 us-central2-b  1m 7.37 000043 queued resource ACTIVE, node READY
-Keys that would be removed, of slices that are gone: tj-000007-1, tj-000008-1
-""",
-    )
+    golden("sweep", tpujob("sweep", "--dry-run").out)
     assert [call["dry_run"] for call in api.named("sweep")] == [False, True]
     api.swept["failed"] = [leak_view("tj-000044-1", detail="deleting it: 403")]
     assert "1 slice could not be deleted; try again:" in tpujob("sweep", code=6).out

@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.support.commands import Tpujob, same
+from tests.support.commands import Tpujob
+from tests.support.golden import golden
 from tests.support.scripted import (
     AT,
     ScriptedJobs,
@@ -103,30 +104,7 @@ def waiting() -> JobView:
 
 def test_a_job_that_waits_for_capacity() -> None:
     events = [event_view(1, "queued", "waiting 360 s, then asking for another slice")]
-    same(
-        why_page(waiting(), events, 80, NOW),
-        """
-Job 000042  digits  queued since 03:18:00, 1m05s
-
-  Waiting   4th stockout in us-central2-b since 03:12 UTC, next try there in 5
-            min, us-central2-c next in 2 min
-  Answer    no slice in us-central2-b, STOCKOUT: There is no more capacity in
-            the zone
-  Progress  [========  ] 80%  step 480 of 600  loss 0.01234  checkpoint 400
-  Last end  attempt 1: failed TPU_BUSY, host 1, 5m00s ago: host 1: another
-            process holds the TPU (exit code 134)
-            | host 1: Couldn't open iommu group /dev/vfio/0: Device or resource
-              busy
-            | host 0: ended too: exit code 76
-  Retries   preemptions: 0 used, 100 left; failures: 1 used, 2 left
-  Cost      $0.00/h now, $0.12 so far
-  Next      in 4m55s, at 03:24:00: it asks for another slice and goes on from
-            checkpoint 400
-
-Lately
-  03:04:05  queued        waiting 360 s, then asking for another slice
-""",
-    )
+    golden("why-waiting", why_page(waiting(), events, 80, NOW))
 
 
 def test_a_program_that_is_started_again_after_a_crash() -> None:
@@ -145,22 +123,7 @@ def test_a_program_that_is_started_again_after_a_crash() -> None:
         attempt=2,
         attempts=[CRASHED, attempt_view(2)],
     )
-    same(
-        why_page(job, [], 80, NOW),
-        """
-Job 000042  digits  preparing since 03:14:05, 5m00s
-
-  Now       attempt 1 ended, TPU_BUSY: host 1: another process holds the TPU
-            (exit code 134); starting again on the same slice in 20 s
-  Last end  attempt 1: failed TPU_BUSY, host 1, 5m00s ago
-            | host 1: Couldn't open iommu group /dev/vfio/0: Device or resource
-              busy
-            | host 0: ended too: exit code 76
-  Retries   preemptions: 0 used, 100 left; failures: 1 used, 2 left
-  Cost      $7.37/h now, $0.12 so far
-  Next      in 20s, at 03:19:25: the program is started again on the same slice
-""",
-    )
+    golden("why-crashed", why_page(job, [], 80, NOW))
 
 
 def test_a_job_that_has_succeeded_needs_no_budget() -> None:
@@ -221,21 +184,7 @@ def test_a_running_job_that_makes_no_step_while_the_cloud_does_not_answer() -> N
         trouble_since="2026-01-02T03:10:00.000Z",
         stall_s=1200.0,
     )
-    same(
-        why_page(job, [], 80, NOW),
-        """
-Job 000042  digits  running since 03:04:05, 15m00s
-
-  Now       attempt 1 runs on 2 hosts
-  Trouble   503 the service is unavailable, since 03:10:00; it is tried again
-  Progress  [========  ] 80%  step 480 of 600  loss 0.01234  checkpoint 400
-  Stuck     no new step for 15m00s; stall at 20m00s
-  Retries   preemptions: 0 used, 100 left; failures: 0 used, 3 left
-  Cost      $7.37/h now, $0.12 so far
-  Next      it succeeds when every host exits with 0; if the slice is preempted,
-            it gets another and goes on from its last checkpoint
-""",
-    )
+    golden("why-stuck", why_page(job, [], 80, NOW))
 
 
 def swapped() -> JobView:
@@ -277,23 +226,7 @@ def swapped() -> JobView:
 
 
 def test_a_slice_that_was_swapped_out() -> None:
-    same(
-        why_page(swapped(), [], 80, NOW),
-        """
-Job 000042  digits  provisioning since 03:14:10, 4m55s
-
-  Now       asking for tj-000042-2, spot v4-16 in us-central2-b
-  Swap      tj-000042-1 was swapped out as bad and kept, at $7.37/h, until
-            another slice is there
-  Last end  attempt 1: failed BAD_HOST, host 1, 5m00s ago: device 2 of host 1
-            made a NaN at step 41
-  Verdict   not finite at step 41, on host 1, device 2, machine rack-01: a
-            replay blames the device
-  Retries   preemptions: 0 used, 100 left; failures: 0 used, 3 left
-  Cost      $7.37/h now, $0.12 so far
-  Next      when the slice is ready, the program starts on all hosts
-""",
-    )
+    golden("why-swapped", why_page(swapped(), [], 80, NOW))
     page = job_page(swapped(), [], 80, NOW)
     assert "  tj-000042-1  condemned  spot v4-16 in us-central2-b  $0.12 at $7.37/h" in page
     assert "not finite at step 41, on host 1, device 2, machine rack-01: a replay" in page

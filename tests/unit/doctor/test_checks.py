@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.golden import golden
 from tpujob.config.context import Context, GrantSetting
 from tpujob.doctor import access, machine, network, places
 from tpujob.doctor.access import Database, Identity, NoIdentity, Project
@@ -80,410 +81,152 @@ EVERY: dict[str, Any] = {"ports": ((0, 65535),)}
 ANY, TUNNEL = "0.0.0.0/0", "35.235.240.0/20"
 OK, WARN, FAIL = Severity.OK, Severity.WARN, Severity.FAIL
 
-#: what is checked, the verdict, a part of what it says, a part of the cure
-CASES: dict[str, tuple[Finding, Severity, str, str]] = {
-    "a user": (
-        access.check_identity(Identity("ada@example.org", "user")),
-        OK,
-        "user ada@example.org",
-        "",
+CASES: dict[str, Finding] = {
+    "a user": access.check_identity(Identity("ada@example.org", "user")),
+    "a key file": access.check_identity(
+        Identity("a@b.iam.gserviceaccount.com", "service account", True)
     ),
-    "a key file": (
-        access.check_identity(Identity("a@b.iam.gserviceaccount.com", "service account", True)),
-        WARN,
-        "does not expire",
-        "--impersonate-service-account=a@b",
+    "no credentials": access.check_identity(NoIdentity("this machine has none")),
+    "a project": access.check_project(LAB, Project("lab", "7", True)),
+    "no project": access.check_project(LAB, None),
+    "a deleted project": access.check_project(LAB, Project("lab", "7", False)),
+    "no APIs": access.check_services(LAB, frozenset()),
+    "all permissions": access.check_permissions(LAB, ALL),
+    "no role for TPUs": access.check_permissions(LAB, frozenset(), "ada@example.org"),
+    "no role for the tunnel": access.check_permissions(
+        IAP, ALL - {access.IAP_PERMISSION}, "x@y.gserviceaccount.com"
     ),
-    "no credentials": (
-        access.check_identity(NoIdentity("this machine has none")),
-        FAIL,
-        "this machine has none",
-        "gcloud auth application-default login",
+    "no role for Firestore": access.check_permissions(
+        changed(LAB, store="firestore"), frozenset(access.TPU_PERMISSIONS)
     ),
-    "a project": (access.check_project(LAB, Project("lab", "7", True)), OK, "number 7", ""),
-    "no project": (access.check_project(LAB, None), FAIL, "no project lab", "gcloud projects list"),
-    "a deleted project": (
-        access.check_project(LAB, Project("lab", "7", False)),
-        FAIL,
-        "to be deleted",
-        "gcloud projects undelete lab",
+    "no account for hosts": access.check_service_account(
+        changed(LAB, service_account=""), frozenset()
     ),
-    "no APIs": (
-        access.check_services(LAB, frozenset()),
-        FAIL,
-        "tpu.googleapis.com, compute.googleapis.com, storage.googleapis.com",
-        "--project lab",
+    "an account that is not there": access.check_service_account(LAB, None),
+    "an account that may not be used": access.check_service_account(
+        LAB, frozenset(), "ada@example.org"
     ),
-    "all permissions": (access.check_permissions(LAB, ALL), OK, "all 12", ""),
-    "no role for TPUs": (
-        access.check_permissions(LAB, frozenset(), "ada@example.org"),
-        FAIL,
-        "12 of 12 are missing: tpu.nodes.create, tpu.nodes.delete, tpu.nodes.get and 9 more",
-        "--member=user:ada@example.org --role=roles/tpu.admin",
+    "an account that may": access.check_service_account(LAB, frozenset([access.ACT_AS])),
+    "objects": access.check_bucket_permissions("gs://b", frozenset(access.BUCKET_PERMISSIONS)),
+    "objects that may only be read": access.check_bucket_permissions(
+        "gs://b", frozenset(["storage.objects.get"]), "a@b.org"
     ),
-    "no role for the tunnel": (
-        access.check_permissions(IAP, ALL - {access.IAP_PERMISSION}, "x@y.gserviceaccount.com"),
-        FAIL,
-        "1 of 13",
-        "--member=serviceAccount:x@y.gserviceaccount.com --role=roles/iap.tunnelResourceAccessor",
+    "no database": access.check_database(LAB, None),
+    "no database in Europe": access.check_database(changed(LAB, zones=("europe-west4-a",)), None),
+    "a database of the other mode": access.check_database(
+        LAB, Database(False, "DATASTORE_MODE", "nam5")
     ),
-    "no role for Firestore": (
-        access.check_permissions(changed(LAB, store="firestore"), frozenset(access.TPU_PERMISSIONS)),
-        FAIL,
-        "datastore.entities.create",
-        "--member=user:YOUR_ADDRESS --role=roles/datastore.user",
+    "types": places.check_types(granted(32), ZONE, frozenset(["v4-8", "v6e-1"])),
+    "no types": places.check_types(LAB, ZONE, frozenset()),
+    "not the granted type": places.check_types(granted(64, "v6e"), ZONE, frozenset(["v4-8"])),
+    "quota for the grant": places.check_quota(granted(32), ZONE, [limit("zone", 64, ZONE)]),
+    "quota without a limit": places.check_quota(granted(32), ZONE, [limit("zone", None)]),
+    "a grant and no quota": places.check_quota(
+        granted(32), ZONE, [limit("zone", 64, "europe-west4-a"), limit("zone", 0)]
     ),
-    "no account for hosts": (
-        access.check_service_account(changed(LAB, service_account=""), frozenset()),
-        WARN,
-        "default account",
-        "gcloud iam service-accounts create",
+    "a grant of something that has no quota at all": places.check_quota(granted(32), ZONE, []),
+    "the region allows less than the zone": places.check_quota(
+        granted(32), ZONE, [limit("zone", 64, ZONE), limit("region", 16, REGION)]
     ),
-    "an account that is not there": (
-        access.check_service_account(LAB, None),
-        FAIL,
-        "no account vm@lab",
-        "gcloud iam service-accounts create vm --project lab",
+    "chips or cores": places.check_quota(granted(32), ZONE, [limit("zone", 32, ZONE)]),
+    "no grant, some quota": places.check_quota(LAB, ZONE, [limit("zone", 16, ZONE)]),
+    "no grant, no quota": places.check_quota(LAB, ZONE, [limit("zone", 0)]),
+    "addresses": places.check_addresses(LAB, REGION, Addresses(8, 2)),
+    "no address": places.check_addresses(LAB, REGION, Addresses(8, 8)),
+    "fewer addresses than hosts": places.check_addresses(granted(64), REGION, Addresses(8, 0)),
+    "a network": network.check_network(LAB, Network(True)),
+    "no network": network.check_network(LAB, None),
+    "no subnetwork": network.check_way_out(LAB, REGION, None),
+    "addresses lead out": network.check_way_out(LAB, REGION, subnet(False, False)),
+    "no way out": network.check_way_out(IAP, REGION, subnet(False, True)),
+    "out to Google alone": network.check_way_out(IAP, REGION, subnet(True, False)),
+    "out": network.check_way_out(IAP, REGION, subnet(True, True)),
+    "SSH from everywhere": network.check_ssh(LAB, [rule(ANY)]),
+    "SSH in a context that does not say how": network.check_ssh(SILENT, [rule(ANY)]),
+    "host keys that were published": network.check_host_keys({"tj-000001-1": "published"}),
+    "a host key that was believed": network.check_host_keys(
+        {"tj-000001-1": "published", "tj-000002-1": "first-contact"}
     ),
-    "an account that may not be used": (
-        access.check_service_account(LAB, frozenset(), "ada@example.org"),
-        FAIL,
-        "cannot be given",
-        "roles/iam.serviceAccountUser",
+    "SSH from one place": network.check_ssh(LAB, [rule("8.8.8.8/32")]),
+    "SSH from inside only": network.check_ssh(LAB, [rule("10.0.0.0/8"), rule(TUNNEL)]),
+    "another port": network.check_ssh(LAB, [rule(ANY, ports=((80, 443),))]),
+    "the tunnel": network.check_ssh(IAP, [rule(TUNNEL)]),
+    "the tunnel in a wider range": network.check_ssh(IAP, [rule(ANY)]),
+    "half of the tunnel": network.check_ssh(IAP, [rule("35.235.240.0/21")]),
+    "denied first": network.check_ssh(IAP, [rule(TUNNEL), rule(ANY, 999, allows=False)]),
+    "denied after": network.check_ssh(IAP, [rule(TUNNEL), rule(ANY, 1001, allows=False)]),
+    "denied elsewhere": network.check_ssh(IAP, [rule(TUNNEL), rule("10.0.0.0/8", 1, allows=False)]),
+    "a rule for other tags": network.check_ssh(LAB, [rule(ANY, tags=("web",))]),
+    "a rule for our tag": network.check_ssh(
+        changed(LAB, tags=("web",)), [rule(ANY, tags=("web",))]
     ),
-    "an account that may": (
-        access.check_service_account(LAB, frozenset([access.ACT_AS])),
-        OK,
-        "may run as vm@lab",
-        "",
+    "a rule for our account": network.check_ssh(LAB, [rule(ANY, accounts=(LAB.service_account,))]),
+    "hosts of the default network": between(rule("10.128.0.0/9", **EVERY)),
+    "hosts without a rule": between(rule(ANY), rule("10.128.0.0/20", ports=((8476, 8476),))),
+    "hosts of another range": between(rule("10.0.0.0/9", **EVERY)),
+    "hosts that a rule denies": between(
+        rule(ANY, **EVERY), rule("10.0.0.0/8", 900, allows=False, **EVERY)
     ),
-    "objects": (
-        access.check_bucket_permissions("gs://b", frozenset(access.BUCKET_PERMISSIONS)),
-        OK,
-        "gs://b",
-        "",
+    "hosts by their tag": between(
+        rule("", source_tags=("tpu",), tags=("tpu",), **EVERY),
+        context=changed(LAB, tags=("tpu",)),
     ),
-    "objects that may only be read": (
-        access.check_bucket_permissions("gs://b", frozenset(["storage.objects.get"]), "a@b.org"),
-        FAIL,
-        "storage.objects.create",
-        "gcloud storage buckets add-iam-policy-binding gs://b --member=user:a@b.org",
+    "hosts by a tag that they lack": between(rule("", source_tags=("tpu",), **EVERY)),
+    "hosts by their account": between(rule("", source_accounts=(LAB.service_account,), **EVERY)),
+    "the tunnel by a tag": network.check_ssh(
+        changed(IAP, tags=("tpu",)), [rule("", source_tags=("tpu",), tags=("tpu",))]
     ),
-    "no database": (access.check_database(LAB, None), FAIL, "(default)", "--location=us-central1"),
-    "no database in Europe": (
-        access.check_database(changed(LAB, zones=("europe-west4-a",)), None),
-        FAIL,
-        "(default)",
-        "--location=europe-west4",
+    "a range that is none": network.check_ssh(IAP, [rule("nonsense ::/0")]),
+    "inside the network": network.check_ssh(changed(LAB, ssh="internal"), []),
+    "outside without an address": network.check_ssh(changed(LAB, external_ips=False), [rule(ANY)]),
+    "a clock": machine.check_clock(-3.2),
+    "a clock that is off": machine.check_clock(-31),
+    "a clock that is far off": machine.check_clock(7200),
+    "an old Python": machine.check_python(Software((3, 9, 1), [], {})),
+    "packages": machine.check_packages(
+        Software(
+            (3, 11, 0), ["google-cloud-tpu>=1.28", "typer<1,>=0.28"], {"google-cloud-tpu": "1.28.0"}
+        )
     ),
-    "a database of the other mode": (
-        access.check_database(LAB, Database(False, "DATASTORE_MODE", "nam5")),
-        FAIL,
-        "DATASTORE_MODE",
-        "--database=tpujob",
+    "an old package": machine.check_packages(
+        Software((3, 11, 0), ["a>=1.28", "b>=2"], {"a": "1.9.3rc1"})
     ),
-    # Places
-    "types": (
-        places.check_types(granted(32), ZONE, frozenset(["v4-8", "v6e-1"])),
-        OK,
-        "v4, v6e",
-        "",
+    "not installed": machine.check_packages(Software((3, 11, 0), [], {})),
+    "a backend": machine.check_backend("https://b", None),
+    "a backend that says no": machine.check_backend(
+        "https://b", Unauthorized("the token is wrong")
     ),
-    "no types": (places.check_types(LAB, ZONE, frozenset()), FAIL, "no TPUs", "`zones`"),
-    "not the granted type": (
-        places.check_types(granted(64, "v6e"), ZONE, frozenset(["v4-8"])),
-        FAIL,
-        "v6e is not offered",
-        "us-central1-b",
+    "a backend that is away": machine.check_backend(
+        "https://b", BackendGone("nothing answers", hint="wait")
     ),
-    "quota for the grant": (
-        places.check_quota(granted(32), ZONE, [limit("zone", 64, ZONE)]),
-        OK,
-        "v4 spot: 64 cores",
-        "",
-    ),
-    "quota without a limit": (
-        places.check_quota(granted(32), ZONE, [limit("zone", None)]),
-        OK,
-        "no limit",
-        "",
-    ),
-    "a grant and no quota": (
-        places.check_quota(granted(32), ZONE, [limit("zone", 64, "europe-west4-a"), limit("zone", 0)]),
-        FAIL,
-        "32 chips granted, but the limit is 0",
-        "service=tpu.googleapis.com",
-    ),
-    "a grant of something that has no quota at all": (
-        places.check_quota(granted(32), ZONE, []),
-        Severity.UNKNOWN,
-        "no quota of that name",
-        "tpujob quota --all",
-    ),
-    "the region allows less than the zone": (
-        places.check_quota(granted(32), ZONE, [limit("zone", 64, ZONE), limit("region", 16, REGION)]),
-        WARN,
-        "the limit of the region is 16 cores",
-        "quotas",
-    ),
-    "chips or cores": (
-        places.check_quota(granted(32), ZONE, [limit("zone", 32, ZONE)]),
-        WARN,
-        "enough if it counts chips; counted in cores it takes 64",
-        "quotas",
-    ),
-    "no grant, some quota": (
-        places.check_quota(LAB, ZONE, [limit("zone", 16, ZONE)]),
-        OK,
-        "v4 spot: 16 cores",
-        "",
-    ),
-    "no grant, no quota": (
-        places.check_quota(LAB, ZONE, [limit("zone", 0)]),
-        FAIL,
-        "0 for every type",
-        "ask for quota",
-    ),
-    "addresses": (places.check_addresses(LAB, REGION, Addresses(8, 2)), OK, "6 of 8", ""),
-    "no address": (
-        places.check_addresses(LAB, REGION, Addresses(8, 8)),
-        FAIL,
-        "no slice can start",
-        "`ssh: iap`",
-    ),
-    "fewer addresses than hosts": (
-        places.check_addresses(granted(64), REGION, Addresses(8, 0)),
-        WARN,
-        "the whole grant has 16 hosts",
-        "IN_USE_ADDRESSES",
-    ),
-    # Network
-    "a network": (network.check_network(LAB, Network(True)), OK, "default", ""),
-    "no network": (network.check_network(LAB, None), FAIL, "no network default", "networks create"),
-    "no subnetwork": (network.check_way_out(LAB, REGION, None), FAIL, REGION, "subnets create"),
-    "addresses lead out": (
-        network.check_way_out(LAB, REGION, subnet(False, False)),
-        OK,
-        "external address",
-        "",
-    ),
-    "no way out": (
-        network.check_way_out(IAP, REGION, subnet(False, True)),
-        FAIL,
-        "do not reach Cloud Storage",
-        "--enable-private-ip-google-access",
-    ),
-    "out to Google alone": (
-        network.check_way_out(IAP, REGION, subnet(True, False)),
-        WARN,
-        "Cloud NAT",
-        "gcloud compute routers create tpujob --network=default --region=us-central2",
-    ),
-    "out": (network.check_way_out(IAP, REGION, subnet(True, True)), OK, "NAT", ""),
-    "SSH from everywhere": (network.check_ssh(LAB, [rule(ANY)]), OK, "from everywhere", ""),
-    "SSH in a context that does not say how": (
-        network.check_ssh(SILENT, [rule(ANY)]),
-        WARN,
-        "port 22 open",
-        "write `ssh: iap`",
-    ),
-    "host keys that were published": (
-        network.check_host_keys({"tj-000001-1": "published"}),
-        OK,
-        "published by the hosts of 1 slice",
-        "",
-    ),
-    "a host key that was believed": (
-        network.check_host_keys({"tj-000001-1": "published", "tj-000002-1": "first-contact"}),
-        WARN,
-        "trusted at the first contact, as their hosts published none: tj-000002-1",
-        "roles/tpu.viewer",
-    ),
-    "SSH from one place": (network.check_ssh(LAB, [rule("8.8.8.8/32")]), OK, "rule r", ""),
-    "SSH from inside only": (
-        network.check_ssh(LAB, [rule("10.0.0.0/8"), rule(TUNNEL)]),
-        FAIL,
-        "from anywhere",
-        "--source-ranges=YOUR_ADDRESS/32",
-    ),
-    "another port": (network.check_ssh(LAB, [rule(ANY, ports=((80, 443),))]), FAIL, "TCP 22", "22"),
-    "the tunnel": (network.check_ssh(IAP, [rule(TUNNEL)]), OK, "iap: rule r", ""),
-    "the tunnel in a wider range": (network.check_ssh(IAP, [rule(ANY)]), OK, "rule r", ""),
-    "half of the tunnel": (
-        network.check_ssh(IAP, [rule("35.235.240.0/21")]),
-        FAIL,
-        TUNNEL,
-        f"--source-ranges={TUNNEL}",
-    ),
-    "denied first": (
-        network.check_ssh(IAP, [rule(TUNNEL), rule(ANY, 999, allows=False)]),
-        FAIL,
-        TUNNEL,
-        "gcloud",
-    ),
-    "denied after": (
-        network.check_ssh(IAP, [rule(TUNNEL), rule(ANY, 1001, allows=False)]),
-        OK,
-        "rule r",
-        "",
-    ),
-    "denied elsewhere": (
-        network.check_ssh(IAP, [rule(TUNNEL), rule("10.0.0.0/8", 1, allows=False)]),
-        OK,
-        "rule r",
-        "",
-    ),
-    "a rule for other tags": (
-        network.check_ssh(LAB, [rule(ANY, tags=("web",))]),
-        FAIL,
-        "only to hosts with web",
-        "`tags`",
-    ),
-    "a rule for our tag": (
-        network.check_ssh(changed(LAB, tags=("web",)), [rule(ANY, tags=("web",))]),
-        OK,
-        "rule r",
-        "",
-    ),
-    "a rule for our account": (
-        network.check_ssh(LAB, [rule(ANY, accounts=(LAB.service_account,))]),
-        OK,
-        "rule r",
-        "",
-    ),
-    "hosts of the default network": (between(rule("10.128.0.0/9", **EVERY)), OK, "reach", ""),
-    "hosts without a rule": (
-        between(rule(ANY), rule("10.128.0.0/20", ports=((8476, 8476),))),
-        FAIL,
-        "10.128.0.0/20 from each other on TCP 8080, 8477, 8482: slices of more than one host fail",
-        "--allow=tcp --source-ranges=10.128.0.0/20 --project lab",
-    ),
-    "hosts of another range": (
-        between(rule("10.0.0.0/9", **EVERY)),
-        FAIL,
-        "8080, 8476, 8477, 8482",
-        "firewall-rules create tpujob-hosts --network=default",
-    ),
-    "hosts that a rule denies": (
-        between(rule(ANY, **EVERY), rule("10.0.0.0/8", 900, allows=False, **EVERY)),
-        FAIL,
-        "8476",
-        "--priority=899",
-    ),
-    "hosts by their tag": (
-        between(
-            rule("", source_tags=("tpu",), tags=("tpu",), **EVERY),
-            context=changed(LAB, tags=("tpu",)),
-        ),
-        OK,
-        "reach",
-        "",
-    ),
-    "hosts by a tag that they lack": (
-        between(rule("", source_tags=("tpu",), **EVERY)),
-        FAIL,
-        "8476",
-        "tpujob-hosts",
-    ),
-    "hosts by their account": (
-        between(rule("", source_accounts=(LAB.service_account,), **EVERY)),
-        OK,
-        "reach",
-        "",
-    ),
-    "the tunnel by a tag": (
-        network.check_ssh(
-            changed(IAP, tags=("tpu",)), [rule("", source_tags=("tpu",), tags=("tpu",))]
-        ),
-        FAIL,
-        "TCP 22",
-        "tpujob-ssh",
-    ),
-    "a range that is none": (network.check_ssh(IAP, [rule("nonsense ::/0")]), FAIL, "22", "22"),
-    "inside the network": (
-        network.check_ssh(changed(LAB, ssh="internal"), []),
-        WARN,
-        "must run on a machine there",
-        "`ssh: iap`",
-    ),
-    "outside without an address": (
-        network.check_ssh(changed(LAB, external_ips=False), [rule(ANY)]),
-        FAIL,
-        "get none",
-        "external_ips: true",
-    ),
-    # This machine
-    "a clock": (machine.check_clock(-3.2), OK, "within 10 s", ""),
-    "a clock that is off": (machine.check_clock(-31), WARN, "31 s behind", "timedatectl"),
-    "a clock that is far off": (machine.check_clock(7200), FAIL, "7200 s ahead", "timedatectl"),
-    "an old Python": (machine.check_python(Software((3, 9, 1), [], {})), FAIL, "3.9.1", "3.11"),
-    "packages": (
-        machine.check_packages(
-            Software((3, 11, 0), ["google-cloud-tpu>=1.28", "typer<1,>=0.28"], {"google-cloud-tpu": "1.28.0"})
-        ),
-        OK,
-        "google-cloud-tpu 1.28.0",
-        "",
-    ),
-    "an old package": (
-        machine.check_packages(Software((3, 11, 0), ["a>=1.28", "b>=2"], {"a": "1.9.3rc1"})),
-        FAIL,
-        "b is missing, a 1.9.3rc1 is older than 1.28",
-        "pip install --upgrade",
-    ),
-    "not installed": (
-        machine.check_packages(Software((3, 11, 0), [], {})),
-        Severity.UNKNOWN,
-        "not installed",
-        "pip install",
-    ),
-    "a backend": (machine.check_backend("https://b", None), OK, "https://b", ""),
-    "a backend that says no": (
-        machine.check_backend("https://b", Unauthorized("the token is wrong")),
-        FAIL,
-        "the token is wrong",
-        "tpujob use https://b",
-    ),
-    "a backend that is away": (
-        machine.check_backend("https://b", BackendGone("nothing answers", hint="wait")),
-        Severity.UNKNOWN,
-        "nothing answers",
-        "wait",
-    ),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_a_check(case: str) -> None:
-    found, verdict, what, cure = CASES[case]
-    assert found.verdict is verdict, found
-    assert what in found.what, found
-    assert cure in found.cure, found
-    assert bool(found.cure) == (found.verdict is not OK), (
-        f"a cure, and only where one helps: {found}"
-    )
-    assert "\n" not in found.what + found.cure
-    assert not found.what.endswith("."), found
+BUCKETS: dict[str, BucketFacts | NotSeen | None] = {
+    "a bucket": GOOD,
+    "no bucket": None,
+    "a bucket in another region": replace(GOOD, location="us-east1"),
+    "a bucket in several regions": replace(GOOD, location="us", location_type="multi-region"),
+    "soft delete": replace(GOOD, soft_delete_s=604800),
+    "rights for each object": replace(GOOD, uniform_access=False),
+    "public objects": replace(GOOD, public_access="inherited"),
+    "a bucket that was not seen": UNSEEN,
+}
 
 
-BUCKETS = [
-    (GOOD, OK, "closed to the public"),
-    (None, FAIL, "there is no bucket gs://lab"),
-    (replace(GOOD, location="us-east1"), FAIL, "lies in us-east1, the zones in us-central2"),
-    (replace(GOOD, location="us", location_type="multi-region"), WARN, "lies in us"),
-    (replace(GOOD, soft_delete_s=604800), WARN, "kept 7 days, and billed"),
-    (replace(GOOD, uniform_access=False), WARN, "rights of its own"),
-    (replace(GOOD, public_access="inherited"), WARN, "can be made public"),
-    (UNSEEN, Severity.UNKNOWN, "it did not answer"),
-]
-
-
-@pytest.mark.parametrize(("seen", "verdict", "what"), BUCKETS)
-def test_a_bucket(seen: Any, verdict: Severity, what: str) -> None:
-    [found] = places.check_buckets(LAB, {"gs://lab": seen})
-    assert (found.verdict, found.name) == (verdict, "bucket us-central2"), found
-    assert what in found.what
-    assert bool(found.cure) == (verdict is not OK)
+def test_every_check() -> None:
+    buckets = {
+        name: places.check_buckets(LAB, {"gs://lab": one})[0] for name, one in BUCKETS.items()
+    }
+    cases = CASES | buckets
+    for found in cases.values():
+        assert bool(found.cure) == (found.verdict is not OK), f"a cure where one helps: {found}"
+        assert "\n" not in found.what + found.cure
+        assert not found.what.endswith("."), found
+    pages = {
+        case: f"{one.verdict} {one.name}: {one.what}\n{one.cure}" for case, one in cases.items()
+    }
+    golden("doctor-checks", {case: page.rstrip() for case, page in pages.items()})
 
 
 def test_every_region_needs_a_bucket() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.stage import Stage
-from tpujob.adapters.clock import SystemClock
+from tpujob.adapters.calling import SystemClock
 from tpujob.domain.model import State
 from tpujob.domain.money.polling_cost import LASTS, UNASKED
 from tpujob.engine.report_cache import ASKED, STALE, SWEPT, ReportCache

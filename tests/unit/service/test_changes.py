@@ -15,7 +15,7 @@ from tests.support.stores import a_job, an_event
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.model import Job
 from tpujob.errors import StoreError
-from tpujob.service.job_index import Changes, Failing
+from tpujob.service.job_index import Changes
 
 LONG = 30.0  #: no test waits so long, unless it is about to fail
 
@@ -186,7 +186,7 @@ def test_since_when_a_store_fails_is_kept_until_it_answers(store: Counted) -> No
         eventually(lambda: watch.failing is not None, "it is noticed")
         now, asked = 200.0, store.asked
         eventually(lambda: store.asked > asked + 3, "it is asked again")
-        assert watch.failing == Failing(since=100.0, answered=100.0)
+        assert watch.failing == 100.0
         store.broken = False
         eventually(lambda: watch.failing is None, "it answers again")
         store.create(a_job(), an_event())
@@ -210,7 +210,7 @@ def test_a_read_that_does_not_come_back_is_a_failure(store: Counted) -> None:
         eventually(lambda: store.asked > asked, "it is asked")
         assert watch.failing is None, "it may be slow"
         now = 105.0
-        assert watch.failing == Failing(since=100.0, answered=None)
+        assert watch.failing == 100.0
         hanging.set()
         eventually(lambda: watch.failing is None, "it answers after all")
         waiting.result(LONG)

@@ -16,11 +16,10 @@ from tests.support.shelf import Shelf, reader
 from tpujob.api import SearchAsked
 from tpujob.domain.model import State
 from tpujob.errors import BadRequest, Busy, Transient
-from tpujob.service.logs import query
+from tpujob.service.logs import search
 from tpujob.service.logs.log import Logs
-from tpujob.service.logs.query import LogPattern, matcher
 from tpujob.service.logs.reader import LogReader
-from tpujob.service.logs.search import Searches
+from tpujob.service.logs.search import LogPattern, Searches, matcher
 from tpujob.service.logs.segment_reader import SegmentReader
 from tpujob.service.logs.segments import SegmentLists, Until
 
@@ -161,7 +160,7 @@ def test_a_traceback_is_one_stop_with_all_that_it_tells() -> None:
 def test_a_pattern_that_takes_for_ever_is_ended_with_a_reason(
     pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(query, "PATIENCE", 0.3)
+    monkeypatch.setattr(search, "PATIENCE", 0.3)
     shelf = Shelf()
     shelf.ship(0, 1, [b"x" * 500 + b"!"], number=1)
     with pytest.raises(BadRequest, match=r"takes more than 0\.3 s") as refused:
@@ -172,7 +171,7 @@ def test_a_pattern_that_takes_for_ever_is_ended_with_a_reason(
 def test_a_busy_machine_is_no_fault_of_the_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
     shelf = Shelf()
     shelf.ship(0, 1, [b"one needle"], number=1)
-    monkeypatch.setattr(query, "ANSWER", 0.0)
+    monkeypatch.setattr(search, "ANSWER", 0.0)
     with pytest.raises(Transient, match="too much to do"):
         reader(shelf).search(JOB, {"text": "n.*e", "regexp": True})
 

@@ -247,7 +247,7 @@ def test_a_thousand_pieces_without_a_line_end_are_passed() -> None:
 
 
 def test_a_cursor_of_an_older_version_is_refused_with_a_hint() -> None:
-    with pytest.raises(BadRequest, match="older version") as refused:
+    with pytest.raises(BadRequest, match="invalid cursor") as refused:
         Follower(Shelf(), a_job(), cursor="2~0.1.5.2").page()
     assert refused.value.hint == "Begin without a cursor."
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.support.stage import Stage
-from tpujob.agent.upload.series import Series
+from tpujob.agent.upload.progress import Series
 from tpujob.api import CurveView
 from tpujob.domain.model import State
 from tpujob.domain.observations import SliceState
 from tpujob.errors import NotFound
-from tpujob.service import metrics
-from tpujob.service.series import FRESH
+from tpujob.service import curves
+from tpujob.service.curves import FRESH, POINTS
 
 
 def tell(stage: Stage, job_id: str, first: int, last: int, **report: object) -> None:
@@ -36,9 +36,9 @@ def test_steps_that_were_made_again_are_marked_and_all_is_readable_afterwards(
     stage: Stage,
 ) -> None:
     job = stage.create()
-    assert stage.api.metrics(job)["why"] == metrics.NO_ATTEMPT
+    assert stage.api.metrics(job)["why"] == curves.NO_ATTEMPT
     stage.running(job)
-    assert stage.api.metrics(job)["why"] == metrics.NO_STEPS
+    assert stage.api.metrics(job)["why"] == curves.NO_STEPS
     stage.clock.sleep(FRESH)
     tell(stage, job, 1, 100, checkpoint=80)
     stage.step(job)
@@ -96,5 +96,5 @@ def test_an_answer_has_no_more_points_than_a_screen_can_show(stage: Stage) -> No
     stage.running(job, 9)
     stage.clock.sleep(FRESH)
     curves = curve(stage, job)
-    assert sum(len(c["points"]) for c in curves) <= metrics.POINTS
+    assert sum(len(c["points"]) for c in curves) <= POINTS
     assert all(c["points"][-1][0] == 4000 for c in curves)

@@ -11,7 +11,7 @@ from tests.support.stage import SPEC, Stage
 from tpujob.domain.model import Attempt, Cause, Outcome, Slice
 from tpujob.domain.observations import Circuit
 from tpujob.errors import BadRequest
-from tpujob.service.overview import capacity
+from tpujob.service.backend import capacity
 
 NOW = lab.NOW
 

@@ -15,7 +15,8 @@ from tpujob.doctor.quota import Held, Limit, QuotaKind, QuotaOverview, allowance
 from tpujob.domain.model import Cause, Job
 from tpujob.domain.text import rfc3339
 from tpujob.errors import Refused
-from tpujob.service.overview import Quotas, capacity, quotas
+from tpujob.service.backend import capacity
+from tpujob.service.backend.capacity import Quotas
 
 ZONE, REGION = "us-central2-b", "us-central2"
 DENIED = Refused("The caller does not have permission (serviceusage.quotas.get)", cause=Cause.PERMISSION)  # fmt: skip
@@ -53,9 +54,11 @@ def test_one_reading_serves_all_viewers_for_some_minutes(cloud: Cloud) -> None:
     for _ in range(200):
         assert known.look().at == clock.now()
     assert cloud.calls == 1
-    clock.sleep(quotas.EVERY)
+    clock.sleep(capacity.EVERY)
     cloud.open.clear()
-    assert known.look().at == clock.now() - quotas.EVERY, "what is known is shown while it is read"
+    assert known.look().at == clock.now() - capacity.EVERY, (
+        "what is known is shown while it is read"
+    )
     cloud.open.set()
     when_read(known)
     assert known.look().at == clock.now()
@@ -65,11 +68,11 @@ def test_one_reading_serves_all_viewers_for_some_minutes(cloud: Cloud) -> None:
 def test_nobody_waits_for_what_another_one_reads(
     cloud: Cloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quotas, "PATIENCE", 0.0)
+    monkeypatch.setattr(capacity, "PATIENCE", 0.0)
     cloud.open.clear()
     known = Quotas(cloud.read, Clock())
     assert [known.look().found for _ in range(3)] == [None] * 3
-    told = quotas.view(known.look(), [], 0.0)
+    told = capacity.quotas_view(known.look(), [], 0.0)
     assert (told["at"], told["rows"], told["unknown"]) == (None, [], "")
     cloud.open.set()
     when_read(known)
@@ -80,19 +83,19 @@ def test_nobody_waits_for_what_another_one_reads(
 def test_what_may_not_be_read_names_the_permission_and_who_else_can_read_it(cloud: Cloud) -> None:
     cloud.fails, clock = True, Clock()
     known = Quotas(cloud.read, clock)
-    told = quotas.view(known.look(), [], clock.now())
+    told = capacity.quotas_view(known.look(), [], clock.now())
     assert (told["at"], told["rows"]) == (None, []), "not known is not zero"
     assert told["unknown"] == DENIED.message
     assert "`tpujob quota`" in told["hint"]
     cloud.fails = False
-    clock.sleep(quotas.EVERY)
+    clock.sleep(capacity.EVERY)
     known.look()
     when_read(known)
     cloud.fails = True
-    clock.sleep(quotas.EVERY)
+    clock.sleep(capacity.EVERY)
     known.look()
     when_read(known)
-    told = quotas.view(known.look(), [], clock.now())
+    told = capacity.quotas_view(known.look(), [], clock.now())
     assert told["rows"], "what was read before is still shown, with its time"
     assert told["unknown"] == DENIED.message
 
@@ -101,7 +104,7 @@ def test_a_failure_that_nobody_thought_of_stops_no_page() -> None:
     def fails() -> QuotaOverview:
         raise ZeroDivisionError
 
-    told = quotas.view(Quotas(fails, Clock()).look(), [], 0.0)
+    told = capacity.quotas_view(Quotas(fails, Clock()).look(), [], 0.0)
     assert "its log says more" in told["unknown"]
 
 
@@ -112,8 +115,8 @@ def test_a_row_has_what_jobs_hold_in_its_own_unit_and_what_it_refused() -> None:
         Limit("m", QuotaKind("v4", "spot"), "region", REGION, 48, "cores"),
     ]
     seen = [Held(QuotaKind("v4", "spot"), ZONE, 24)]
-    found = quotas.Looked(QuotaOverview("p", allowances(limits, [ZONE], held=seen)), lab.NOW)
-    (row,) = quotas.view(found, [job], lab.NOW)["rows"]
+    found = capacity.Looked(QuotaOverview("p", allowances(limits, [ZONE], held=seen)), lab.NOW)
+    (row,) = capacity.quotas_view(found, [job], lab.NOW)["rows"]
     assert (row["limit"], row["unit"]) == (48, "cores")
     assert row["used"] == 48, "by anybody, in cores"
     assert row["held"] == 32, "16 chips of one slice that is there"
@@ -123,8 +126,8 @@ def test_a_row_has_what_jobs_hold_in_its_own_unit_and_what_it_refused() -> None:
 def test_a_slice_of_one_host_counts_where_there_is_one_quota_for_all_sizes() -> None:
     job = _job("v5litepod-8")
     limits = [Limit("m", QuotaKind("v5e", "spot"), "zone", ZONE, 64, "chips")]
-    found = quotas.Looked(QuotaOverview("p", allowances(limits, [ZONE])), lab.NOW)
-    (row,) = quotas.view(found, [job], lab.NOW)["rows"]
+    found = capacity.Looked(QuotaOverview("p", allowances(limits, [ZONE])), lab.NOW)
+    (row,) = capacity.quotas_view(found, [job], lab.NOW)["rows"]
     assert row["held"] == 8
 
 
@@ -142,21 +145,21 @@ def _job(type: str) -> Job:
 def test_the_command_prints_quota_beside_the_hardware_or_why_it_cannot() -> None:
     jobs = lab.full()
 
-    def page(looked: quotas.Looked, columns: int = 80) -> str:
+    def page(looked: capacity.Looked, columns: int = 80) -> str:
         report = CapacityReport(
             at=rfc3339(lab.NOW),
             day_s=capacity.DAY,
             offers=capacity.offers(jobs, lab.NOW),
             closed=[],
             waiting=1,
-            quota=quotas.view(looked, jobs, lab.NOW),
+            quota=capacity.quotas_view(looked, jobs, lab.NOW),
         )
         return capacity_page(report, columns, lab.NOW)
 
-    told = page(quotas.Looked(lab.quota(), lab.NOW - 80))
+    told = page(capacity.Looked(lab.quota(), lab.NOW - 80))
     assert "1 job waits for a slice." in told
     assert "v4   us-central2-b spot      128   96   64 cores       -" in told
     assert told.endswith("Quota: read 1m ago; `tpujob quota` says more.")
-    denied = page(quotas.Looked(error=DENIED), 120)
+    denied = page(capacity.Looked(error=DENIED), 120)
     assert "Quota could not be read: The caller does not have permission (serviceusage" in denied
     assert "v4   us-central2-b" not in denied, "what is not known is not shown as zero"

@@ -8,15 +8,15 @@ from typing import Any, cast
 
 from tests.support.records import a_job
 from tests.support.stage import Stage
-from tpujob.agent.upload.series import Series
+from tpujob.agent.upload.progress import Series
 from tpujob.domain.host import reports
 from tpujob.errors import NotFound
 from tpujob.ports import Blobs, Clock
 from tpujob.protocol import paths, signing
 from tpujob.protocol.report import sign_report
-from tpujob.service import metrics
+from tpujob.service import curves
+from tpujob.service.curves import FRESH
 from tpujob.service.jobs import Jobs
-from tpujob.service.series import FRESH
 
 
 def line(last: int) -> bytes:
@@ -64,7 +64,7 @@ def test_what_the_hosts_have_not_signed_is_never_drawn(stage: Stage) -> None:
         forge(stage, job, body)
         found = stage.api.metrics(job)
         assert (found["charts"], found["unread"]) == ([], [1])
-        assert found["why"] == metrics.NOT_SIGNED
+        assert found["why"] == curves.NOT_SIGNED
     forge(stage, job, genuine)
     assert drawn(stage.api, job) == 10
 
@@ -117,6 +117,6 @@ def test_attempts_of_agents_that_do_not_sign_are_read_where_these_report() -> No
         raise AssertionError("no key is needed")
 
     blobs, clock = SimpleNamespace(get=get), SimpleNamespace(now=lambda: 2e9)
-    found = metrics.Curves(cast(Blobs, blobs), cast(Clock, clock), key).metrics(job)
+    found = curves.Curves(cast(Blobs, blobs), cast(Clock, clock), key).metrics(job)
     assert [c["name"] for c in found["charts"]] == ["loss", "steps/s"]
     assert found["unread"] == []

@@ -76,7 +76,6 @@ Method = Literal[
     "list_runtime_versions",
     "list_locations",
 ]
-Version = Literal["v2", "v2alpha1"]
 
 _CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
@@ -112,7 +111,7 @@ class Api:
         self._endpoint = endpoint
         self._throttle = throttle or Throttle()
         self._lock = threading.Lock()
-        self._clients: dict[Version, Any] = {}
+        self._client: Any = None
 
     def parent(self, zone: str) -> str:
         """The prefix of the names of a zone's resources."""
@@ -125,13 +124,7 @@ class Api:
         return f"projects/{self._project}"
 
     def call(
-        self,
-        method: Method,
-        request: dict[str, Any],
-        deadline: Deadline,
-        *,
-        doing: str,
-        version: Version = "v2",
+        self, method: Method, request: dict[str, Any], deadline: Deadline, *, doing: str
     ) -> Any:
         """One request, answered by `deadline`. `doing` begins the message of an error. Raises Missing, Exists,
         ZoneClosed, Refused or Transient."""
@@ -139,7 +132,7 @@ class Api:
         failed: TpujobError | None = None
         try:
             with self._translated(doing):
-                client, left = self._client(version), deadline.left(doing=doing)
+                client, left = self._connected(), deadline.left(doing=doing)
                 # the library would repeat until the time is up; here the caller decides
                 return getattr(client, method)(request, retry=None, timeout=left)
         except TpujobError as error:
@@ -162,17 +155,17 @@ class Api:
                 return
 
     def close(self) -> None:
-        """Close the connections, if there are any; a later call opens others."""
+        """Close the connection, if there is one; a later call opens another."""
         with self._lock:
-            clients, self._clients = self._clients, {}
-        for client in clients.values():
+            client, self._client = self._client, None
+        if client is not None:
             client.transport.close()
 
-    def _client(self, version: Version) -> Any:
+    def _connected(self) -> Any:
         with self._lock:
-            if version not in self._clients:
-                self._clients[version] = _connect(version, self._endpoint)
-            return self._clients[version]
+            if self._client is None:
+                self._client = _connect(self._endpoint)
+            return self._client
 
     @contextlib.contextmanager
     def _translated(self, doing: str) -> Generator[None]:
@@ -222,13 +215,10 @@ def _asked_to_wait(error: Any) -> float:
     return 0.0
 
 
-def _connect(version: Version, endpoint: str) -> Any:
-    if version == "v2":
-        from google.cloud.tpu_v2 import TpuClient
-        from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
-    else:
-        from google.cloud.tpu_v2alpha1 import TpuClient
-        from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport
+def _connect(endpoint: str) -> Any:
+    from google.cloud.tpu_v2 import TpuClient
+    from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
+
     if not endpoint:
         return TpuClient()
     import grpc

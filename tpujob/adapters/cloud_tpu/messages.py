@@ -21,49 +21,43 @@ def raw(message: Any) -> Any:
 
 def queued_seen(queued: Any) -> QueuedSeen:
     """`queued`, and `node` below: with the library's wrapper, or without."""
-    return _queued_seen(raw(queued))
-
-
-def _queued_seen(raw: Any) -> QueuedSeen:
-    specs = raw.tpu.node_spec
-    error = raw.state.failed_data.error
+    queued = raw(queued)
+    specs = queued.tpu.node_spec
+    error = queued.state.failed_data.error
     return QueuedSeen(
-        state=_word(raw.state, "state"),
-        initiator=_word(raw.state, "state_initiator"),
+        state=_word(queued.state, "state"),
+        initiator=_word(queued.state, "state_initiator"),
         error_code=error.code,
         error=error.message,
         marks=_marks(specs[0].node) if specs else {},
-        created_at=_seconds(raw.create_time),
+        created_at=_seconds(queued.create_time),
         type=specs[0].node.accelerator_type if specs else "",
         # one spec for all nodes, as requested, or one spec for each, as gcloud reads an answer
         nodes=max(1, sum(max(1, one.multislice_params.node_count) for one in specs)),
         pricing=_pricing(
-            spot=raw.HasField("spot"),
-            reserved=bool(raw.reservation_name)
+            spot=queued.HasField("spot"),
+            reserved=bool(queued.reservation_name)
             or any(one.node.scheduling_config.reserved for one in specs),
         ),
     )
 
 
 def node_seen(node: Any) -> NodeSeen:
-    return _node_seen(raw(node))
-
-
-def _node_seen(raw: Any) -> NodeSeen:
+    node = raw(node)
     return NodeSeen(
-        state=_word(raw, "state"),
+        state=_word(node, "state"),
         endpoints=tuple(
             Endpoint(host, one.ip_address, one.access_config.external_ip)
-            for host, one in enumerate(raw.network_endpoints)
+            for host, one in enumerate(node.network_endpoints)
         ),
-        health=_word(raw, "health"),
-        described=", ".join(s for s in (raw.health_description, _symptom(raw)) if s),
-        marks=_marks(raw),
-        created_at=_seconds(raw.create_time),
-        type=raw.accelerator_type,
+        health=_word(node, "health"),
+        described=", ".join(s for s in (node.health_description, _symptom(node)) if s),
+        marks=_marks(node),
+        created_at=_seconds(node.create_time),
+        type=node.accelerator_type,
         pricing=_pricing(
-            spot=raw.scheduling_config.spot or raw.scheduling_config.preemptible,
-            reserved=raw.scheduling_config.reserved,
+            spot=node.scheduling_config.spot or node.scheduling_config.preemptible,
+            reserved=node.scheduling_config.reserved,
         ),
     )
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from tpujob.adapters.cloud_tpu.calls import Version
 from tpujob.domain.model import Slice
 from tpujob.protocol import JOB_LABEL, LABEL, OWNER_LABEL
 
@@ -20,14 +19,6 @@ MARKS = (LABEL, JOB_LABEL, OWNER_LABEL)
 SSH_USER = "tpujob"
 
 _ALL_APIS = "https://www.googleapis.com/auth/cloud-platform"  # what the account may do is for IAM
-
-
-@dataclass(frozen=True, slots=True)
-class DataDisk:
-    """An existing disk, attached to every host. The API cannot attach one later."""
-
-    source: str  #: its name in the slice's zone, or `projects/P/zones/Z/disks/D`
-    read_only: bool = True  #: the API shares a disk among hosts only so
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +35,9 @@ class Options:
         default_factory=dict[str, str]
     )  #: those of some users, by their name
     labels: Mapping[str, str] = field(default_factory=dict[str, str])  #: ours take precedence
-    metadata: Mapping[str, str] = field(default_factory=dict[str, str])  #: ours takes precedence
-    startup_script: str = ""  #: run by root on every boot of every host
     #: for slices at the price `reserved`: its name, or a full name for one that another project shares; empty: any
     reservation: str = ""
-    disks: tuple[DataDisk, ...] = ()
-    #: programs get a signal to save before maintenance
-    autocheckpoint: bool = False
     wait: float | None = None  #: seconds that a request may wait in the queue; None: no bound
-
-    @property
-    def version(self) -> Version:
-        """The version of the API that has all these options."""
-        return "v2alpha1" if self.autocheckpoint else "v2"
 
 
 def queued_request(
@@ -64,12 +45,11 @@ def queued_request(
 ) -> dict[str, Any]:
     """The same for every try, so that the cloud recognises a repeat by its `request_id`."""
     parent = f"projects/{project}/locations/{slice.zone}"
-    node = _node(slice, options, project, public_key)
+    node = _node(slice, options, public_key)
     marks = {LABEL: "1", JOB_LABEL: job_id, OWNER_LABEL: owner}
     node["labels"] = {**options.labels, **marks}
     node["metadata"] |= marks
-    named = _named(slice, options.version)
-    spec = {"parent": parent, **named, "node": node}
+    spec = {"parent": parent, **_named(slice), "node": node}
     asked = {**_tier(slice, options, project), "tpu": {"node_spec": [spec]}}
     if options.wait is not None:
         asked["queueing_policy"] = {"valid_until_duration": timedelta(seconds=options.wait)}
@@ -101,25 +81,23 @@ def slice_of(node_id: str) -> tuple[str, int]:
     return (found[1], int(found[2])) if found else (node_id, 0)
 
 
-def _named(slice: Slice, version: Version) -> dict[str, Any]:
-    """The API forms the ids of several nodes from a prefix; the field's name depends on the API's version."""
+def _named(slice: Slice) -> dict[str, Any]:
+    """The API forms the ids of several nodes from a prefix."""
     if slice.tpu_slices == 1:
         return {"node_id": slice.name}
     several = {"node_count": slice.tpu_slices, "node_id_prefix": slice.name}
-    return {"multislice_params" if version == "v2" else "multi_node_params": several}
+    return {"multislice_params": several}
 
 
 def request_id(what: str) -> str:
     return str(uuid.uuid5(uuid.NAMESPACE_URL, what))
 
 
-def _node(slice: Slice, options: Options, project: str, public_key: str) -> dict[str, Any]:
+def _node(slice: Slice, options: Options, public_key: str) -> dict[str, Any]:
     node: dict[str, Any] = {
         "accelerator_type": slice.type,
         "runtime_version": slice.runtime_version,
         "metadata": {
-            **options.metadata,
-            **({"startup-script": options.startup_script} if options.startup_script else {}),
             "ssh-keys": f"{SSH_USER}:{public_key.strip()}",
             "block-project-ssh-keys": "TRUE",
             "enable-oslogin": "FALSE",  # else the key above is ignored
@@ -131,22 +109,12 @@ def _node(slice: Slice, options: Options, project: str, public_key: str) -> dict
             "enable_external_ips": options.external_ips,
         },
         "tags": list(options.tags),
-        "data_disks": [_disk(disk, project, slice.zone) for disk in options.disks],
     }
     if options.service_account:
         node["service_account"] = {"email": options.service_account, "scope": [_ALL_APIS]}
     if options.secure_boot:
         node["shielded_instance_config"] = {"enable_secure_boot": True}
-    if options.autocheckpoint:
-        node["autocheckpoint_enabled"] = True
     return node
-
-
-def _disk(disk: DataDisk, project: str, zone: str) -> dict[str, str]:
-    source = disk.source
-    if "/" not in source:
-        source = f"projects/{project}/zones/{zone}/disks/{source}"
-    return {"source_disk": source, "mode": "READ_ONLY" if disk.read_only else "READ_WRITE"}
 
 
 def _tier(slice: Slice, options: Options, project: str) -> dict[str, Any]:
@@ -156,11 +124,7 @@ def _tier(slice: Slice, options: Options, project: str) -> dict[str, Any]:
         return {"spot": {}}
     if slice.pricing == "on-demand":
         return {}
-    if options.version == "v2":
-        return {"reservation_name": _reservation(options.reservation or ANY, project, slice.zone)}
-    # `gcloud alpha` sends a name only where it is given one
-    named = options.reservation and _reservation(options.reservation, project, slice.zone)
-    return {"guaranteed": {"reserved": True}, **({"reservation_name": named} if named else {})}
+    return {"reservation_name": _reservation(options.reservation or ANY, project, slice.zone)}
 
 
 #: in place of a reservation's name: whichever the project has there

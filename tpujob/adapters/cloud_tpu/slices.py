@@ -281,9 +281,8 @@ class CloudTpuSlices:
             raise refusal(doing, Code.Name(operation.error.code), operation.error.message)
 
     def _create(self, request: dict[str, Any], deadline: Deadline, doing: str) -> Any:
-        return self.api.call(
-            "create_queued_resource", request, deadline, doing=doing, version=self._options.version
-        ).operation  # as it was answered: to ask for its state would be another call
+        # as it was answered: to ask for its state would be another call
+        return self._call("create_queued_resource", request, deadline, doing).operation
 
     def _adopt(self, slice: Slice, job_id: str, deadline: Deadline) -> None:
         doing = f"asking for {slice.name}"

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tpujob.adapters.calling import Backoff
@@ -38,43 +38,37 @@ class Follower:
     def __init__(self, firestore: Firestore, mirror: Mirror) -> None:
         self._db, self._mirror = firestore, mirror
         self._lock = threading.Lock()
-        self._hears: dict[int, Callable[[], None]] = {}
-        self._count = 0
+        self._listeners: dict[object, Callable[[], None]] = {}
         self._stream: _Stream | None = None
 
     def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Call `changed` soon after every commit of any process, until the returned function is called."""
+        key = object()
         with self._lock:
-            self._count += 1
-            number = self._count
-            self._hears[number] = changed
+            self._listeners[key] = changed
             if self._stream is None:
                 self._stream = _Stream(self._db, self._mirror, self._tell)
-
-        def stop() -> None:
-            with self._lock:
-                self._hears.pop(number, None)
-                stream = None if self._hears else self._take()
-            if stream:
-                stream.close()
-
-        return stop
+        return lambda: self._stop([key])
 
     def close(self) -> None:
         with self._lock:
-            self._hears.clear()
-            stream = self._take()
+            keys = [*self._listeners]
+        self._stop(keys)
+
+    def _stop(self, keys: Sequence[object]) -> None:
+        """Afterwards these are not called, and no stream is open without a listener."""
+        with self._lock:
+            for key in keys:
+                self._listeners.pop(key, None)
+            stream = None if self._listeners else self._stream
+            self._stream = None if stream else self._stream
         if stream:
             stream.close()
 
-    def _take(self) -> _Stream | None:
-        stream, self._stream = self._stream, None
-        return stream
-
     def _tell(self) -> None:
         with self._lock:
-            hears = list(self._hears.values())
-        for changed in hears:
+            listeners = [*self._listeners.values()]
+        for changed in listeners:
             changed()
 
 

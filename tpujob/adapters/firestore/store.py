@@ -18,10 +18,8 @@ from tpujob.adapters import records as store_records
 from tpujob.adapters.firestore import records
 from tpujob.adapters.firestore.calls import Docs, Firestore
 from tpujob.adapters.firestore.follower import STAMPED_BEFORE, Follower
-from tpujob.adapters.firestore.host_reputation import FirestoreReputation
-from tpujob.adapters.firestore.members import FirestoreMembers
 from tpujob.adapters.firestore.mirror import Mirror
-from tpujob.adapters.firestore.outbox import FirestoreOutbox
+from tpujob.adapters.firestore.people import FirestoreMembers, FirestoreOutbox, FirestoreReputation
 from tpujob.adapters.firestore.records import CHANGED, NAME, Found, Put, Remove, Time, Where
 from tpujob.domain.codec import event_from_text
 from tpujob.domain.events import Event

@@ -40,7 +40,7 @@ from tpujob.adapters.calling import (
     uncounted,
 )
 from tpujob.data.objects import Operations
-from tpujob.data.rate_limit import Unlimited, WriteRate
+from tpujob.data.rate_limit import RateLimit
 from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Conflict, NotFound, Refused, TpujobError, Transient
 
@@ -88,17 +88,17 @@ class StorageClient:
         endpoint: str = "",
         *,
         token: Callable[[bool], str] | None = None,
-        rate: WriteRate | None = None,
+        rate: RateLimit | None = None,
         timeout: float = TIMEOUT,
         count: Count = uncounted,
     ) -> None:
         """`endpoint`: of an emulated storage, which needs no credentials. `token(new)`: of this machine, by default;
-        `new`: the last one was refused. `rate`: waits before each write. `timeout`: seconds for one answer."""
+        `new`: the last one was refused. `rate`: None: writes are not paced. `timeout`: seconds for one answer."""
         place = urlsplit(endpoint or GOOGLE)
         self._tls, self._host = place.scheme == "https", place.hostname or ""
         self._port = place.port or (443 if self._tls else 80)
         self._token = token or (no_token if endpoint else GoogleToken())
-        self._rate, self._timeout, self._count = rate or Unlimited(), timeout, count
+        self._rate, self._timeout, self._count = rate, timeout, count
         self._idle: list[HTTPConnection] = []
         self._lock = threading.Lock()
         self._last_refused = ""
@@ -184,7 +184,7 @@ class StorageClient:
         needs its Content-Length in `headers`. Raises Transient when no whole answer comes; what `body` raises rises as
         it is."""
         write, timeout = options.get("write", ""), options.get("timeout")
-        if write:
+        if write and self._rate:
             self._rate.wait(write)
         token = self._token(False)
         signed = {**headers, "Authorization": f"Bearer {token}"} if token else headers
@@ -200,7 +200,7 @@ class StorageClient:
             reply.body = b"".join(chunks)
         if reply.status == 401 and token:
             self._token(True)
-        if reply.status == 429 or reply.status >= 500:
+        if write and self._rate and (reply.status == 429 or reply.status >= 500):
             self._rate.slow_down(write)
         raise refusal(reply, retry_401=bool(token) and not self._refused(token))
 

@@ -10,7 +10,7 @@ from tpujob.adapters.calling import Deadline
 from tpujob.adapters.gcs.client import PATIENCE, TIMEOUT, Reply, StorageClient, parsed
 from tpujob.data.checksums import decode, encode
 from tpujob.data.objects import ObjectContent, ObjectFacts, Piece, SessionEnded, Upkeep
-from tpujob.data.rate_limit import WriteRate
+from tpujob.data.rate_limit import RateLimit
 from tpujob.domain.model import Cause
 from tpujob.errors import NotFound, Refused, Transient
 
@@ -29,7 +29,7 @@ class JsonObjects(StorageClient):
         endpoint: str = "",
         *,
         patience: float = PATIENCE,
-        rate: WriteRate | None = None,
+        rate: RateLimit | None = None,
         timeout: float = TIMEOUT,
     ) -> None:
         """`patience`: seconds for which a call is repeated."""

@@ -4,9 +4,12 @@ For questions about a project that no other adapter asks. Nothing is repeated.
 """
 
 import functools
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
+
+import urllib3
 
 from tpujob.adapters.calling import Missing, ServerClock, first_line
 from tpujob.domain.model import Cause
@@ -187,3 +190,40 @@ def _session(credentials: Any, project: str) -> Any:
         session = AuthorizedSession(credentials)
     session.request = functools.partial(session.request, allow_redirects=False)
     return session
+
+
+# Public keys of Google's tokens --------------------------------------------------------------------------------------
+
+
+_KEYS_TIMEOUT = 5.0  #: seconds for one document; requests wait for it
+_KEYS_LIMIT = 1 << 18
+
+
+def key_fetcher(endpoint: str = "") -> Callable[[str], tuple[bytes, float]]:
+    """Return a function that fetches the document at a URL: its bytes, and the seconds that it may be kept (0: not
+    stated). It raises Transient, and never follows a redirect. `endpoint`: the URL of a server that stands for all
+    hosts, each below its name."""
+    pool = urllib3.PoolManager(retries=False, timeout=_KEYS_TIMEOUT)
+
+    def fetch(url: str) -> tuple[bytes, float]:
+        place = f"{endpoint}/{url.removeprefix('https://')}" if endpoint else url
+        try:
+            answer = pool.request("GET", place, redirect=False, preload_content=False)
+            try:
+                document = answer.read(_KEYS_LIMIT + 1)
+            finally:
+                answer.release_conn()
+        except urllib3.exceptions.HTTPError as error:
+            raise Transient(f"{url} cannot be fetched: {type(error).__name__}") from error
+        if answer.status != 200 or len(document) > _KEYS_LIMIT:
+            raise Transient(f"{url} answers HTTP {answer.status}, {len(document)} bytes")
+        return document, _max_age(answer.headers)
+
+    return fetch
+
+
+def _max_age(headers: urllib3.HTTPHeaderDict) -> float:
+    """What is left of it, as a cache on the way may have kept the document for a while (RFC 9111, section 4.2)."""
+    match = re.search(r"\bmax-age=(\d{1,9})", headers.get("cache-control", ""))
+    age = headers.get("age", "0")
+    return max(0.0, float(match[1]) - (float(age) if age.isdecimal() else 0.0)) if match else 0.0

@@ -12,8 +12,12 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import quote, unquote, urlencode
 
 from tpujob import errors
-from tpujob.adapters.http.address import BackendAddress
-from tpujob.adapters.http.transport import BackendReply, BackendRequest, BackendTransport
+from tpujob.adapters.http.transport import (
+    BackendAddress,
+    BackendReply,
+    BackendRequest,
+    BackendTransport,
+)
 from tpujob.api import METHODS
 from tpujob.api.methods import HEADER
 from tpujob.domain.pages import PAGE, all_of
@@ -23,7 +27,7 @@ from tpujob.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tpujob.adapters.http.address import Sign
+    from tpujob.adapters.http.transport import Sign
     from tpujob.api import EventView, JobPage, JobsApi, ListAsked, LogBlock
     from tpujob.api.methods import Method
 else:

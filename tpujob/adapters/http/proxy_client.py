@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from typing import Final
 
-from tpujob.adapters.http.address import BROKEN, BackendAddress
+from tpujob.adapters.http.transport import BROKEN, BackendAddress
 from tpujob.errors import BackendGone, Transient, Unauthorized
 
 #: seconds of silence after which an answer is given up; a stream of the page is never silent for as long

@@ -1,19 +1,24 @@
-"""The headers with which a command shows a backend who runs it; a token is kept until shortly before it ends."""
+"""The headers with which a command shows a backend who runs it; a token is kept until shortly before it ends, in one
+file for each context that only its owner can read."""
 
 from __future__ import annotations
 
+import json
+import os
+import stat
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpujob.adapters.sign_in import google, token_store
+from tpujob.adapters.sign_in import google
 from tpujob.adapters.sign_in.google import OAuthClient, Tokens
-from tpujob.adapters.sign_in.token_store import StoredToken
-from tpujob.errors import Unauthorized
+from tpujob.config import files
+from tpujob.errors import StoreError, Unauthorized
 
 if TYPE_CHECKING:
     from tpujob.config.context import Context
+
 
 EARLY = 300.0  #: seconds before its end after which a token is not used any more
 
@@ -55,15 +60,15 @@ def keep(place: SignInPlace, tokens: Tokens) -> str:
     """Store a sign-in: afterwards commands send it. Return the address of the account."""
     if not tokens.refresh_token:
         raise Unauthorized("Google's answer has no refresh token", hint="tpujob login")
-    token_store.save(place.file, _stored(place, place.client, tokens, time.time()))
+    save_token(place.file, _stored(place, place.client, tokens, time.time()))
     return str(google.claims_of(tokens.id_token).get("email", "?"))
 
 
 def end(place: SignInPlace) -> bool:
     """Remove the stored sign-in and revoke its refresh token. Return whether there was one. Raises Transient when
     Google could not be reached; the stored sign-in is removed all the same."""
-    found = token_store.load(place.file)
-    token_store.forget(place.file)
+    found = load_token(place.file)
+    forget_token(place.file)
     if found is None:
         return False
     if found.refresh_token:
@@ -73,13 +78,13 @@ def end(place: SignInPlace) -> bool:
 
 def _token(place: SignInPlace, now: float, renew: bool) -> str:
     account = place.context.sign_in.account
-    found = token_store.load(place.file)
+    found = load_token(place.file)
     if found is not None and not found.is_for(place.url, account):
         found = None
     if found is not None and not renew and now < found.until <= now + 86_400:
         return found.id_token
     renewed = _program(place, account, now) if account else _person(place, found, now)
-    token_store.save(place.file, renewed)
+    save_token(place.file, renewed)
     return renewed.id_token
 
 
@@ -91,7 +96,7 @@ def _person(place: SignInPlace, found: StoredToken | None, now: float) -> Stored
         tokens = google.refresh(client, found.refresh_token)
     except google.SignInRefused as error:
         if error.name == "invalid_grant":
-            token_store.forget(place.file)
+            forget_token(place.file)
         raise
     return _stored(place, client, Tokens(tokens.id_token, found.refresh_token), now)
 
@@ -118,4 +123,74 @@ def _stored(place: SignInPlace, client: OAuthClient, tokens: Tokens, now: float)
         tokens.refresh_token,
         tokens.id_token,
         now + lasts - EARLY,
+    )
+
+
+# The stored sign-in ---------------------------------------------------------------------------------------------------
+
+
+MOST_BYTES = 65_536  #: of the file
+
+
+class StoredToken(NamedTuple):
+    """A sign-in. It holds for one backend, one account and one OAuth client."""
+
+    backend: str  #: its URL
+    account: str  #: a program's; empty: a person's
+    client_id: str
+    refresh_token: str = ""  #: of a person, until they log out
+    id_token: str = ""
+    until: float = 0.0  #: when `id_token` is not used any more, by this machine's clock
+
+    def is_for(self, backend: str, account: str) -> bool:
+        """Whether it may be shown there: what was given to one backend could be used by it at another."""
+        return (self.backend, self.account) == (backend, account)
+
+
+def load_token(path: Path) -> StoredToken | None:
+    """Return the stored token; None: there is none that can be read. Raises StoreError when the file is a link, belongs
+    to another user, or is open to others."""
+    text = _own(path)
+    if text is None:
+        return None
+    try:
+        found: Any = json.loads(text)
+        return StoredToken(**found)
+    except (ValueError, TypeError):
+        return None
+
+
+def save_token(path: Path, kept: StoredToken) -> None:
+    """Afterwards this is kept, whole, and only its owner can read it. Raises StoreError."""
+    files.private_folder(path.parent)
+    files.put(path, json.dumps(kept._asdict()))
+
+
+def forget_token(path: Path) -> None:
+    """Afterwards nothing is kept there."""
+    path.unlink(missing_ok=True)
+
+
+def _own(path: Path) -> str | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unsafe(path, "cannot be opened, or is a link") from error
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+            raise _unsafe(path, "is not a file of yours")
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            raise _unsafe(path, "is open to other users")
+        return os.read(descriptor, MOST_BYTES).decode(errors="replace")
+    finally:
+        os.close(descriptor)
+
+
+def _unsafe(path: Path, what: str) -> StoreError:
+    return StoreError(
+        f"{path} holds who you are for a backend, and {what}",
+        hint=f"remove it, then sign in again: rm {path}; tpujob login",
     )

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from tpujob.adapters.calling import Backoff, Deadline, first_line, repeated
+from tpujob.data.checksums import etag_of, hash_of_s3, identity_of, whole_seconds
 from tpujob.data.objects import LeftOut, NotCopied, ObjectContent, ObjectFacts, within_size
-from tpujob.data.source_identity import etag_of, hash_of_s3, identity_of, whole_seconds
 from tpujob.domain.model import Cause
 from tpujob.errors import BadRequest, NotFound, Refused, TpujobError, Transient
 

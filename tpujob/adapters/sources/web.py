@@ -11,10 +11,9 @@ from urllib.request import getproxies, proxy_bypass
 import urllib3
 
 from tpujob.adapters.calling import Backoff, Deadline, repeated
+from tpujob.data.checksums import hash_of_web, identity_of, validator_of
 from tpujob.data.objects import LeftOut, NotCopied, ObjectContent, ObjectFacts, within_size
-from tpujob.data.places import checked_url, without_query
-from tpujob.data.source_identity import hash_of_web, identity_of, validator_of
-from tpujob.data.url_lists import WebFile
+from tpujob.data.places import WebFile, checked_url, without_query
 from tpujob.domain.model import Cause
 from tpujob.errors import BadRequest, NotFound, Refused, Transient
 

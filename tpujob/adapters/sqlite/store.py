@@ -17,9 +17,7 @@ from sqlite3 import Connection
 from tpujob.adapters import records
 from tpujob.adapters.records import REMEMBERED, WALKED, Decoded, RecordReader, same_identity
 from tpujob.adapters.sqlite.file import SqliteFile
-from tpujob.adapters.sqlite.host_reputation import SqliteReputation
-from tpujob.adapters.sqlite.members import SqliteMembers
-from tpujob.adapters.sqlite.outbox import SqliteOutbox
+from tpujob.adapters.sqlite.people import SqliteMembers, SqliteOutbox, SqliteReputation
 from tpujob.adapters.sqlite.tables import SCRIPTS
 from tpujob.domain.codec import event_from_text, job_from_text, to_text
 from tpujob.domain.events import Event

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.ssh.agent_calls import AgentCalls, launch_secrets
@@ -38,8 +38,21 @@ from tpujob.protocol import signing
 #: where the key store keeps the secret that keys are derived from. It looks like a slice's name, as rights go by that,
 #: and is none: jobs are numbered
 ROOT = "tj-signing"
+USER = "tpujob"  #: whom hosts know by the key
 LOGIN_PATIENCE = 300.0  #: seconds of a slice in which its hosts may lack our key, or may not have published theirs
 GUESTS_TIMEOUT = 15.0
+
+
+class GuestReader(Protocol):
+    """Knows what the cloud says of a slice's hosts. Raises Transient, and returns within `timeout`."""
+
+    def look(self, slice: Slice, timeout: float) -> Sequence[PublishedHost]:
+        """Return what the hosts have published, by host."""
+        ...
+
+    def obstacle(self, slice: Slice, timeout: float) -> str:
+        """Return why the cloud makes a host refuse our key; empty: no reason is known."""
+        ...
 
 
 class SshHosts:
@@ -50,29 +63,23 @@ class SshHosts:
         keys: Path | KeyStore,
         *,
         port: int = 22,
-        user: str = "tpujob",
         agent: Path | None = None,
         reach: Reach = "external",
         project: str = "",
         tunnel: Sequence[str] = ("gcloud",),
-        guests: Callable[[Slice, float], Sequence[PublishedHost]] | None = None,
-        obstacle: Callable[[Slice, float], str] | None = None,
+        guests: GuestReader | None = None,
         bounds: Bounds | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         """`keys`: a folder, or another store. `agent`: uploaded to the hosts instead of the real one. `project` and
-        `tunnel`, the program, are for IAP. `guests`: what the hosts of a slice have published through the cloud, by
-        host. `obstacle`: the reason that the cloud knows why our key is refused; empty: none. Both are given the
-        seconds that they may take, and raise Transient."""
+        `tunnel`, the program, are for IAP. `guests`: None: nothing is known of the hosts but what they show."""
         self._keys = FileKeys(keys) if isinstance(keys, Path) else keys
         self._port = port
-        self._user = user
         self._agent = AgentCalls(agent)
         self._reach: Reach = reach
         self._project = project
         self._tunnel = tuple(tunnel)
         self._guests = guests
-        self._obstacle = obstacle
         self._now = now
         most = MAX_TUNNELS
         usual = Bounds(most, most, most) if reach == "iap" else Bounds()
@@ -152,7 +159,7 @@ class SshHosts:
         the host's log. Nothing is asked of the host. Raises BadRequest for what is no key, Transient while the host has
         no address."""
         now, own = self._now(), self._key(slice)
-        certificate = sign(own, key, user=self._user, holder=holder, now=now)
+        certificate = sign(own, key, user=USER, holder=holder, now=now)
         guests = self._ask(slice, GUESTS_TIMEOUT) if self._reach == "iap" else ()
         login = self._login(slice, host, guests, key="")
         label = host_label(login.address, login.port)
@@ -242,7 +249,7 @@ class SshHosts:
         return SliceSession(self._pool, logins, host_keys, pin)
 
     def _ask(self, slice: Slice, timeout: float) -> Sequence[PublishedHost]:
-        return self._guests(slice, timeout) if self._guests is not None else ()
+        return self._guests.look(slice, timeout) if self._guests is not None else ()
 
     def _login(self, slice: Slice, host: int, guests: Sequence[PublishedHost], key: str) -> Login:
         where = address(_endpoint(slice, host), self._reach)
@@ -258,7 +265,7 @@ class SshHosts:
                     "compute.disableGuestAttributesAccess must not be enforced.",
                 )
             tunnel = Tunnel(name, slice.zone, self._project, self._tunnel)
-        return Login(where, self._port, self._user, key, tunnel)
+        return Login(where, self._port, USER, key, tunnel)
 
     def _judged(self, slice: Slice, outcomes: Outcomes[None], deadline: Deadline) -> Outcomes[None]:
         """While a slice is young, a refused key may be accepted later, and a host key published: the guest agent
@@ -271,8 +278,8 @@ class SshHosts:
         judged = {**outcomes, **dict.fromkeys(silent, _silent(age))}
         if shut:
             seconds = deadline.left(GUESTS_TIMEOUT)
-            why = self._obstacle(slice, seconds) if self._obstacle is not None else ""
-            judged |= dict.fromkeys(shut, _shut_out(self._user, age, why))
+            why = self._guests.obstacle(slice, seconds) if self._guests is not None else ""
+            judged |= dict.fromkeys(shut, _shut_out(age, why))
         return judged
 
 
@@ -289,13 +296,13 @@ class _Stream:
         self._session.close()
 
 
-def _shut_out(user: str, age: float, why: str) -> Refused:
+def _shut_out(age: float, why: str) -> Refused:
     message = f"the host does not accept the key of the slice, {duration(age)} after it was ready"
     if why:
         hint = "Turn OS Login off for the nodes of this project, or ask who manages its policies."
         return Refused(f"{message}: {why}", cause=Cause.PERMISSION, hint=hint)
     hint = (
-        f"Its guest agent should have created the user {user}; another slice is tried. If that happens again, check "
+        f"Its guest agent should have created the user {USER}; another slice is tried. If that happens again, check "
         "whether the policy constraint compute.requireOsLogin is enforced: it makes hosts ignore keys in metadata."
     )
     return Refused(message, cause=Cause.BAD_HOST, hint=hint)

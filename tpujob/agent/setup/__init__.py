@@ -1,6 +1,7 @@
-"""What is made ready on a host before the program starts: bundles, environments, images, mounts, caches.
+"""What is made ready on a host before the program starts: bundles, environments, images, mounts, caches; and
+the check that this host, and all hosts together, are what they should be.
 
-The checks of devices are in `preflight/`; the program itself is started by `commands.py`.
+The program itself is started by `commands.py`.
 """
 
 from tpujob.agent.setup import steps

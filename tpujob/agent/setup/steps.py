@@ -1,16 +1,21 @@
-"""What is done on a host before an attempt's program starts, in the order in which `daemon.py` asks for it."""
+"""What is done on a host before an attempt's program starts, in the order in which `daemon.py` asks for it.
+
+The lock files of apt and dpkg are root's and cannot be opened; who holds one is in `/proc/locks`, for everybody.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import re
 import shutil
-from typing import List
+import time
+from typing import Dict, List, Optional, Tuple
 
 from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.attempts import other_attempts, stop_others
-from tpujob.agent.base import Failure, take_lock, write_json
+from tpujob.agent.base import Failure, Note, take_lock, write_json
 from tpujob.agent.commands import run_before
 from tpujob.agent.folders import (
     ATTEMPTS,
@@ -21,13 +26,12 @@ from tpujob.agent.folders import (
     make_empty,
     on_this_host,
 )
-from tpujob.agent.preflight import BadDevice, Preflight
-from tpujob.agent.processes import KILL_PATIENCE, end_all, family
+from tpujob.agent.processes import KILL_PATIENCE, command_of, end_all, family
 from tpujob.agent.setup.bundles import lay_out
 from tpujob.agent.setup.containers import Container, remove_containers
 from tpujob.agent.setup.environments import Builder
 from tpujob.agent.setup.mounts import folder_of, mount_all, unmount_all
-from tpujob.agent.setup.packages import may_install, wait_for_others
+from tpujob.agent.setup.preflight import BadDevice, Preflight
 from tpujob.agent.setup.staging import Staging
 from tpujob.agent.storage import StorageError
 from tpujob.agent.upload import (
@@ -197,3 +201,71 @@ def fetch_compile_cache(attempt: HostAttempt) -> None:
         attempt.aside(attempt.compile_cache.fill)
         if plan["host"] == 0:
             attempt.compile_cache.follow()
+
+
+# Package locks: a new VM upgrades itself for minutes, and a second apt would fail at once ----------------------------
+
+
+#: those of dpkg and apt; another list by TPUJOB_PACKAGE_LOCKS
+PACKAGE_LOCKS = (
+    "/var/lib/dpkg/lock-frontend:/var/lib/dpkg/lock"
+    ":/var/lib/apt/lists/lock:/var/cache/apt/archives/lock"
+)
+LOCK_PATIENCE = 600.0  #: seconds; unattended-upgrades was seen to take ten minutes
+SAY_EVERY = 60.0
+PAUSE = 1.0  #: between two looks; unattended-upgrades lets go for a moment between two packages
+_INSTALLS = re.compile(r"\b(apt|apt-get|aptitude|dpkg|sudo)\b|\.sh\b")
+
+
+def may_install(setup: str) -> bool:
+    """Whether that shell text names a tool for system packages, or a script that may."""
+    return _INSTALLS.search(setup) is not None
+
+
+def wait_for_others(note: Note, patience: float = LOCK_PATIENCE) -> None:
+    """Return when no lock is held on two looks in a row, or after `patience` seconds; the log says which."""
+    holder = _holder()
+    if holder is None:
+        return
+    begin = noted = time.monotonic()
+    note("waiting for %s, which installs packages (%s)" % holder)
+    free = 0
+    while free < 2:
+        now = time.monotonic()
+        if now - begin > patience:
+            note("packages are still being installed after %.0f s: going on" % (now - begin))
+            return
+        if now - noted > SAY_EVERY and holder is not None:
+            noted = now
+            note("still waiting for %s (%s)" % holder)
+        time.sleep(PAUSE)
+        holder = _holder()
+        free = 0 if holder else free + 1
+    note("the package locks are free after %.0f s" % (time.monotonic() - begin))
+
+
+def _holder() -> Optional[Tuple[str, str]]:
+    """Return a program and the lock file that it holds, or None if no lock is held."""
+    files: Dict[str, str] = {}
+    for path in os.environ.get("TPUJOB_PACKAGE_LOCKS", PACKAGE_LOCKS).split(":"):
+        try:
+            found = os.stat(path)
+        except OSError:
+            continue
+        device = "%02x:%02x:%d" % (os.major(found.st_dev), os.minor(found.st_dev), found.st_ino)
+        files[device] = path
+    try:
+        with open("/proc/locks", encoding="ascii") as table:
+            lines = [line.split() for line in table]
+    except OSError:
+        return None
+    for words in lines:
+        # number, kind, ADVISORY, WRITE, pid, file; one that waits has `->` behind its number
+        if len(words) > 5 and words[3] == "WRITE" and words[5] in files:
+            return _name(words[4]), files[words[5]]
+    return None
+
+
+def _name(pid: str) -> str:
+    command = command_of(int(pid))
+    return "%s (pid %s)" % (command, pid) if command else "pid %s" % pid

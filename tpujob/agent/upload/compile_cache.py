@@ -3,24 +3,25 @@
 JAX writes `gs://` paths itself only where more packages are installed, and then waits for the bucket when it compiles;
 so JAX gets a folder. It is filled before the program starts, and what host 0 adds goes to the bucket while the program
 runs: JAX writes from its first process alone, and all hosts read the same. What has no seal of the owner's hosts is not
-fetched, as it is code (`signed_cache.py`). (On CPU, as emulated hosts have it, the
-names differ by host with jax 0.10.2, so that only host 0 finds its own.) Entries are named by their content's key
+fetched, as it is code. (On CPU, as emulated hosts have it, the names differ by host with jax 0.10.2, so that only
+host 0 finds its own.) Entries are named by their content's key
 and never change. The folder is one for each TPU type and each pair of versions of jax and libtpu.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import tempfile
 import threading
 import time
-from typing import Iterator, Optional, Set
+from typing import Dict, Iterator, Optional, Set
 
 from tpujob.agent.base import Note, Record, remove_file
-from tpujob.agent.storage import StorageError, StoredObject
-from tpujob.agent.upload.signed_cache import BrokenSeal, SealedFiles
+from tpujob.agent.storage import PIECE, Storage, StorageError, StoredObject, WrongContent, fetch
+from tpujob.protocol import signing
 
 MAX_BYTES = 4 * 1024**3  #: that are fetched before a program; the rest is compiled again
 MAX_ENTRY = 1024**3  #: bytes of an entry that is put into the bucket
@@ -118,3 +119,70 @@ class CompileCache:
 
 def _is_entry(name: str) -> bool:
     return name.endswith(SUFFIX) and "/" not in name and not name.startswith(".")
+
+
+# Sealed files: what has no seal, or another content than was sealed, is never used -----------------------------------
+
+
+DIGEST, SEAL = "sha256", "mac"  #: in the metadata of an object
+
+
+class BrokenSeal(StorageError):
+    """It has another content than was sealed."""
+
+
+class SealedFiles:
+    """The files below one place of the bucket."""
+
+    def __init__(self, storage: Storage, where: str, key: str) -> None:
+        """With an empty key nothing counts as sealed, as anybody could have sealed it."""
+        self._storage, self._where, self._key = storage, where, key
+        self._others: Dict[str, str] = {}  #: name -> generation of what is there without a seal
+
+    def list(self, name: str = "") -> Iterator[StoredObject]:
+        """Those whose names begin so and that are sealed. Raises StorageError."""
+        for one in self._storage.objects(self._where + name):
+            one = one._replace(name=name + one.name)
+            if self._is_sealed(one):
+                yield one
+            else:
+                self._others[one.name] = one.generation
+
+    def fetch(self, one: StoredObject, path: str) -> None:
+        """Write its content to a file, which may be used only when this has returned. Raises BrokenSeal, StorageError,
+        OSError."""
+        try:
+            fetch(self._storage, self._where + one.name, one, path, {one.metadata[DIGEST]})
+        except WrongContent as error:
+            self._others[one.name] = one.generation
+            raise BrokenSeal("%s is not what was sealed" % one.name) from error
+
+    def put(self, name: str, path: str) -> bool:
+        """Seal a file and write it whole or not at all, unless there is a sealed one already. Return whether it was
+        written. Raise StorageError, OSError."""
+        digest = digest_of(path)
+        sealed = {DIGEST: digest, SEAL: self._seal(name, digest)}
+        over = self._others.get(name, "0")
+        try:
+            self._storage.put_file(self._where + name, path, metadata=sealed, over=over)
+        except StorageError as error:
+            if error.status == 412:
+                return False
+            raise
+        return True
+
+    def _is_sealed(self, one: StoredObject) -> bool:
+        seal = self._seal(one.name, one.metadata.get(DIGEST, ""))
+        return bool(self._key) and signing.same(seal, one.metadata.get(SEAL))
+
+    def _seal(self, name: str, digest: str) -> str:
+        """With its place, so that one file does not pass for another."""
+        return signing.sign(self._key, "cache", self._where + name, digest)
+
+
+def digest_of(path: str) -> str:
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        for piece in iter(lambda: file.read(PIECE), b""):
+            found.update(piece)
+    return found.hexdigest()

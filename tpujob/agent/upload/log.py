@@ -13,8 +13,7 @@ from typing import Callable, Deque, List, Optional, Tuple
 from tpujob.agent.storage import Storage
 from tpujob.agent.upload.evidence import TAIL, TAIL_WIDTH
 from tpujob.agent.upload.redact import Redactor
-from tpujob.agent.upload.segments import Segments
-from tpujob.agent.upload.spool import Chunk, Spool
+from tpujob.agent.upload.spool import Chunk, Segments, Spool
 from tpujob.protocol import live
 from tpujob.protocol.limits import LONGEST_LINE
 from tpujob.protocol.live import TailMessage

@@ -10,7 +10,7 @@ import typer
 
 from tpujob.cli.backend import connect, say_where
 from tpujob.cli.errors import FOUND
-from tpujob.cli.options import Json, complete_host
+from tpujob.cli.options import Json, argument, complete_host, flag
 from tpujob.cli.output import note, say, say_json, say_page
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, wrap
@@ -32,14 +32,7 @@ hosts = typer.Typer(
     invoke_without_command=True, help="Show machines that are suspected of wrong numbers; pin them."
 )
 
-Machine = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME",
-        help="As in `tpujob hosts`.",
-        autocompletion=complete_host,
-    ),
-]
+Machine = Annotated[str, argument("NAME", "As in `tpujob hosts`.", autocompletion=complete_host)]
 
 
 @hosts.callback()
@@ -53,9 +46,9 @@ def show_hosts(context: typer.Context, as_json: Json = False) -> None:
 @hosts.command()
 def pin(
     name: Machine,
-    good: Annotated[bool, typer.Option("--good", help="Always use it.")] = False,
-    bad: Annotated[bool, typer.Option("--bad", help="Never use it.")] = False,
-    off: Annotated[bool, typer.Option("--off", help="Remove the mark.")] = False,
+    good: Annotated[bool, flag("Always use it.", "--good")] = False,
+    bad: Annotated[bool, flag("Never use it.", "--bad")] = False,
+    off: Annotated[bool, flag("Remove the mark.", "--off")] = False,
     as_json: Json = False,
 ) -> None:
     """Mark a machine good or bad, whatever its score."""
@@ -103,7 +96,7 @@ def leaks(as_json: Json = False) -> int:
 
 
 def sweep(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print only.")] = False,
+    dry_run: Annotated[bool, flag("Print only.", "--dry-run")] = False,
     as_json: Json = False,
 ) -> int:
     """Delete slices, requests and keys that no job claims.
@@ -259,17 +252,14 @@ def fsck_lines(found: Sequence[BrokenView]) -> str:
 
 members = typer.Typer(invoke_without_command=True, help="Show members and roles.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Login or e-mail address.")]
+Name = Annotated[str, argument("NAME", "Login or e-mail address.")]
 
 
-def whoami(as_json: Json = False) -> int:
+def whoami(as_json: Json = False) -> None:
     """Print your identity and role."""
     found = connect().whoami()
-    if as_json:
-        say_json(found)
-    else:
-        say(f"{clean(found['name'])} ({clean(found['id'])}), {found['role']}")
-    return 0
+    who = f"{clean(found['name'])} ({clean(found['id'])}), {found['role']}"
+    say_json(found) if as_json else say(who)
 
 
 @members.callback()
@@ -283,7 +273,7 @@ def show_members(context: typer.Context, as_json: Json = False) -> None:
 @members.command()
 def add(
     name: Name,
-    role: Annotated[str, typer.Argument(metavar="ROLE", help="viewer, submitter or admin.")],
+    role: Annotated[str, argument("ROLE", "viewer, submitter or admin.")],
     as_json: Json = False,
 ) -> None:
     """Add a member, or change their role."""
@@ -302,7 +292,7 @@ def remove(name: Name) -> None:
 
 @members.command()
 def apply(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A line `NAME: ROLE` per member.")],
+    file: Annotated[Path, argument("FILE", "A line `NAME: ROLE` per member.")],
 ) -> None:
     """Replace the list by that of a file."""
     from tpujob.config.members import read

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tpujob.cli.backend import current_settings
-from tpujob.cli.options import Json
+from tpujob.cli.options import Json, flag, option
 from tpujob.cli.output import say, say_json
 from tpujob.errors import BadRequest
 
@@ -24,23 +24,14 @@ PATIENCE = 60.0
 
 @app.command()
 def create(
-    region: Annotated[
-        str,
-        typer.Option(metavar="REGION", help="Default: that of the first zone."),
-    ] = "",
+    region: Annotated[str, option("REGION", "Default: that of the first zone.")] = "",
     name: Annotated[
-        str,
-        typer.Option(
-            metavar="gs://NAME", help="Default: the context's bucket, or a name after the project."
-        ),
+        str, option("gs://NAME", "Default: the context's bucket, or a name after the project.")
     ] = "",
-    log_days: Annotated[
-        int,
-        typer.Option(min=0, metavar="DAYS", help="Days until logs are removed; 0: never."),
-    ] = 90,
-    adopt: Annotated[bool, typer.Option("--adopt", help="Set up an existing bucket.")] = False,
+    log_days: Annotated[int, option("DAYS", "Days until logs are removed; 0: never.", min=0)] = 90,
+    adopt: Annotated[bool, flag("Set up an existing bucket.", "--adopt")] = False,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Make a bucket in a region of the context, set up for checkpoints. Safe to repeat."""
     from tpujob.config import context
     from tpujob.wiring import client
@@ -55,12 +46,11 @@ def create(
         )
     if named != here:
         context.save_bucket(now, here, region, bucket)
-    _say(made, {region: bucket}, as_json=as_json)
-    return 0
+    say_json(_record(made, region)) if as_json else _say(made, region)
 
 
 @app.command()
-def show(as_json: Json = False) -> int:
+def show(as_json: Json = False) -> None:
     """Show the buckets of the context, as they are set up."""
     from tpujob.wiring import client
 
@@ -74,10 +64,9 @@ def show(as_json: Json = False) -> int:
         found = {r: blobs.bucket(b, timeout=PATIENCE) for r, b in here.buckets.items()}
     if as_json:
         say_json([_record(facts, region) for region, facts in found.items()])
-        return 0
+        return
     for region, facts in found.items():
-        _say(facts, {region: f"gs://{facts.name}"}, as_json=False)
-    return 0
+        _say(facts, region)
 
 
 def _here() -> tuple[Settings, Context]:
@@ -110,16 +99,12 @@ def _record(facts: BucketFacts, region: str) -> dict[str, Any]:
     return {"region": region, **asdict(facts)}
 
 
-def _say(facts: BucketFacts, region: dict[str, str], *, as_json: bool) -> None:
-    [(name, bucket)] = region.items()
-    if as_json:
-        say_json(_record(facts, name))
-        return
+def _say(facts: BucketFacts, region: str) -> None:
     kept = f"removed after {facts.log_days} days" if facts.log_days else "kept for ever"
     deleted = (
         "gone at once" if not facts.soft_delete_s else f"billed for {facts.soft_delete_s} s more"
     )
-    say(f"{bucket} in {facts.location}, for zones of {name}")
+    say(f"gs://{facts.name} in {facts.location}, for zones of {region}")
     say(f"  access      {'by IAM alone' if facts.uniform_access else 'by IAM and lists'}")
     say(f"  public      {'never' if facts.public_access == 'enforced' else 'possible'}")
     say(f"  deleted     {deleted}{', overwritten objects are kept' if facts.versioning else ''}")

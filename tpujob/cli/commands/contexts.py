@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpujob.cli.options import Json
+from tpujob.cli.options import Json, argument, flag, option
 from tpujob.cli.output import note, say, say_json, screen
 from tpujob.domain.text import clean
 from tpujob.errors import BadRequest
@@ -20,28 +20,18 @@ if TYPE_CHECKING:
 
 
 def use(
-    where: Annotated[
-        str, typer.Argument(metavar="[local|NAME|URL|PATH]", help="Default: list the contexts.")
-    ] = "",
-    name: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Name of the context; default: after the host."),
-    ] = "",
-    client_id: Annotated[str, typer.Option(metavar="ID", help="OAuth client for sign-in.")] = "",
-    client_secret: Annotated[str, typer.Option(metavar="TEXT", help="Secret of that client.")] = "",
+    where: Annotated[str, argument("[local|NAME|URL|PATH]", "Default: list the contexts.")] = "",
+    name: Annotated[str, option("NAME", "Name of the context; default: after the host.")] = "",
+    client_id: Annotated[str, option("ID", "OAuth client for sign-in.")] = "",
+    client_secret: Annotated[str, option("TEXT", "Secret of that client.")] = "",
     account: Annotated[
-        str,
-        typer.Option(
-            metavar="[machine|EMAIL]",
-            help="Service account of this machine, or one to impersonate.",
-        ),
+        str, option("[machine|EMAIL]", "Service account of this machine, or one to impersonate.")
     ] = "",
     door: Annotated[
-        str,
-        typer.Option(metavar="[iam|iap|public]", help="Access control in front of the backend."),
+        str, option("[iam|iap|public]", "Access control in front of the backend.")
     ] = "",
     as_json: Json = False,
-) -> int:
+) -> None:
     """Choose where jobs run: here, a context, a shared backend.
 
     URL: a deployed backend. PATH: the socket of `tpujob serve`."""
@@ -49,7 +39,8 @@ def use(
 
     now = settings.load()
     if not where:
-        return _list(now, as_json=as_json)
+        _list(now, as_json=as_json)
+        return
     deployed = "://" in where
     if where.startswith(("/", "unix:")):
         where = _served(now, where.removeprefix("unix:"), name)
@@ -65,21 +56,19 @@ def use(
     say(f"Jobs now run in {_line(now, where)}.")
     if deployed:
         _meet(settings.load(now.state, context=where))
-    return 0
 
 
-def _list(now: Settings, *, as_json: bool) -> int:
+def _list(now: Settings, *, as_json: bool) -> None:
     from tpujob.config import context, settings
 
     names = [settings.LOCAL, *context.names(now)]
     if as_json:
         say_json([{"name": name, "current": name == now.context} for name in names])
-        return 0
+        return
     for name in names:
         say(f"{'*' if name == now.context else ' '} {_line(now, name)}")
     if len(names) == 1:
         say("\nTo run jobs in Google Cloud: tpujob init")
-    return 0
 
 
 def _line(now: Settings, name: str) -> str:
@@ -127,7 +116,7 @@ def _deployed(now: Settings, url: str, name: str, given: dict[str, str], door: s
 
 def _meet(chosen: Settings) -> None:
     """Sign in, where a person can, unless that was done; else say what is next."""
-    from tpujob.cli.commands.signing_in import sign_in
+    from tpujob.cli.commands.browser import sign_in
     from tpujob.config import context
     from tpujob.errors import Unauthorized
     from tpujob.wiring import client
@@ -151,52 +140,33 @@ def _meet(chosen: Settings) -> None:
 
 
 def init(
-    name: Annotated[str, typer.Option(metavar="NAME", help="Default: after the project.")] = "",
-    project: Annotated[str, typer.Option(metavar="ID", help="Default: that of gcloud.")] = "",
+    name: Annotated[str, option("NAME", "Default: after the project.")] = "",
+    project: Annotated[str, option("ID", "Default: that of gcloud.")] = "",
     zone: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ZONE", help="Zone with TPUs; repeatable, preferred first."),
+        list[str] | None, option("ZONE", "Zone with TPUs; repeatable, preferred first.")
     ] = None,
     bucket: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="[REGION=]gs://NAME",
-            help="Bucket; default REGION: that of the first zone; repeatable.",
-        ),
+        option("[REGION=]gs://NAME", "Bucket; default REGION: that of the first zone; repeatable."),
     ] = None,
-    network: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Default: the project's default network."),
-    ] = "",
-    subnetwork: Annotated[str, typer.Option(metavar="NAME", help="Subnetwork of slices.")] = "",
-    service_account: Annotated[
-        str, typer.Option(metavar="EMAIL", help="Service account of programs.")
-    ] = "",
+    network: Annotated[str, option("NAME", "Default: the project's default network.")] = "",
+    subnetwork: Annotated[str, option("NAME", "Subnetwork of slices.")] = "",
+    service_account: Annotated[str, option("EMAIL", "Service account of programs.")] = "",
     ssh: Annotated[
         str,
-        typer.Option(
-            metavar="[external|internal|iap]",
-            help="SSH to hosts; default: internal within Google Cloud, else iap.",
+        option(
+            "[external|internal|iap]",
+            "SSH to hosts; default: internal within Google Cloud, else iap.",
         ),
     ] = "",
-    store: Annotated[
-        str,
-        typer.Option(
-            metavar="[sqlite|firestore]",
-            help="Store of jobs.",
-        ),
-    ] = "sqlite",
-    grant: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TYPE:ZONE:PRICING:CHIPS", help="Free chips."),
-    ] = None,
+    store: Annotated[str, option("[sqlite|firestore]", "Store of jobs.")] = "sqlite",
+    grant: Annotated[list[str] | None, option("TYPE:ZONE:PRICING:CHIPS", "Free chips.")] = None,
     grant_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="E-mail of the TPU Research Cloud; -: standard input."),
+        Path | None, option("FILE", "E-mail of the TPU Research Cloud; -: standard input.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a context.")] = False,
+    force: Annotated[bool, flag("Overwrite a context.", "--force")] = False,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Write a context: where in Google Cloud jobs run."""
     from tpujob.config import context, settings
     from tpujob.domain.hardware import accelerators
@@ -231,14 +201,13 @@ def init(
     settings.choose(now, made.name)
     if as_json:
         say_json(made.model_dump(mode="json"))
-        return 0
+        return
     say(f"{path}:\n")
     say("\n".join(f"  {line}" for line in context.text(made).splitlines()))
     if not ssh:
         say(f"\nHosts are reached by `ssh: {chosen}`: {why}. Another way: --ssh.")
     say(f"\nJobs now run in {_line(now, made.name)}.\nNext:")
     say("\n".join(f"  {command}" for command in _next(made)))
-    return 0
 
 
 def _next(made: Context) -> list[str]:

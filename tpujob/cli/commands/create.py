@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from tpujob.cli.backend import RetryingClient, connect, current_settings, page_of, say_where
 from tpujob.cli.errors import DOES_NOT_FIT, goes_on, on_interrupt
-from tpujob.cli.options import Json
+from tpujob.cli.options import Follow, Json, argument, flag, option
 from tpujob.cli.output import Screen, note, say, say_json, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import created_text, plan_page, steered_text
-from tpujob.domain.text import clean
+from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.text import clip_middle, paint, wrap
+from tpujob.domain.text import clean, dollars
 from tpujob.errors import BadSpec, NotFound
 
 if TYPE_CHECKING:
@@ -24,38 +25,27 @@ if TYPE_CHECKING:
     from tpujob.domain.hardware.prices import PriceList
     from tpujob.domain.spec import JobSpec
     from tpujob.submit.archive import Bundle
+    from tpujob.submit.compile_check import TargetFinding
 
 
 def create(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file in YAML.")],
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the resolved plan; submit nothing.")
-    ] = False,
+    file: Annotated[Path, argument("FILE", "A job file in YAML.")],
+    dry_run: Annotated[bool, flag("Print the resolved plan; submit nothing.", "--dry-run")] = False,
     check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            help="Compile the program without a TPU; submit nothing.",
-        ),
+        bool, flag("Compile the program without a TPU; submit nothing.", "--check")
     ] = False,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Follow the job until it ends.")
-    ] = False,
-    name: Annotated[str, typer.Option(metavar="NAME", help="Override the name in the file.")] = "",
+    follow: Follow = False,
+    name: Annotated[str, option("NAME", "Override the name in the file.")] = "",
     allow_cross_region: Annotated[
         bool,
-        typer.Option(
-            "--allow-cross-region",
-            help="Also use zones outside the bucket's region; traffic is billed.",
+        flag(
+            "Also use zones outside the bucket's region; traffic is billed.", "--allow-cross-region"
         ),
     ] = False,
     allow_keys: Annotated[
-        bool,
-        typer.Option("--allow-keys", help="Ship files of `code` that look like keys."),
+        bool, flag("Ship files of `code` that look like keys.", "--allow-keys")
     ] = False,
-    key: Annotated[
-        str, typer.Option(metavar="KEY", help="Idempotency key: a repeat creates no second job.")
-    ] = "",
+    key: Annotated[str, option("KEY", "Idempotency key: a repeat creates no second job.")] = "",
     as_json: Json = False,
 ) -> int:
     """Submit a job."""
@@ -73,14 +63,15 @@ def create(
     api = connect()
     plan = job_file.named(file, lambda: api.plan(given))
     if dry_run:
-        return _dry_run(api, given, plan, as_json=as_json)
+        _dry_run(api, given, plan, as_json=as_json)
+        return 0
     if refused := plan.get("refused"):  # before the code is shipped
         raise BadSpec(f"{file}: {refused[0]['message']}", hint=refused[0]["hint"])
     bundle = job_file.packed(spec, file, allow_keys=allow_keys)
     for warning in plan["warnings"]:
         note(f"warning: {clean(warning)}")
     if any(one["to_bring"] for one in plan.get("data", ())):
-        from tpujob.cli.commands.data.bring import bring
+        from tpujob.cli.commands.data.sync import bring
 
         bring(plan.get("data", ()))
     key = key or secrets.token_hex(12)
@@ -103,7 +94,6 @@ def create(
 
 def _check(spec: JobSpec, *, as_json: bool) -> int:
     """Print for each type of the job whether its program fits, how fast it can be, and what the hours cost."""
-    from tpujob.cli.render.check import Checked, check_page
     from tpujob.config import context, prices
     from tpujob.domain.hardware.prices import LIST
     from tpujob.submit import compile_check
@@ -115,12 +105,9 @@ def _check(spec: JobSpec, *, as_json: bool) -> int:
         in_force = prices.in_force(now, context.current(now), datetime.now(UTC).date())
     found = compile_check.check_job(spec, now.cache, note)
     rows = [Checked(one, *_price(spec, types[one["target"]], in_force)) for one in found.findings]
-    if as_json:
-        priced = [{**row.found, "zone": row.zone, "usd_per_hour": row.usd_per_hour} for row in rows]
-        say_json(priced)
-    else:
-        on = screen()
-        say(check_page(spec.name, rows, on.columns, color=on.color))
+    priced = [{**row.found, "zone": row.zone, "usd_per_hour": row.usd_per_hour} for row in rows]
+    on = screen()
+    say_json(priced) if as_json else say(check_page(spec.name, rows, on.columns, color=on.color))
     return 0 if found.fits else DOES_NOT_FIT
 
 
@@ -136,7 +123,7 @@ def _price(spec: JobSpec, type: str, prices: PriceList) -> tuple[str, float | No
     return next(iter(zones), ""), None
 
 
-def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: bool) -> int:
+def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: bool) -> None:
     """The plan, and what the job would cost, if the backend is not too old to say. In JSON the estimate is a key of
     the plan."""
     found: EstimateView | None = None
@@ -144,14 +131,13 @@ def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: boo
         found = api.estimate(spec)
     if as_json:
         say_json({**plan, "estimate": found})
-        return 0
+        return
     on = screen()
     say(plan_page(plan, on.columns, color=on.color))
     if found is not None:
         from tpujob.cli.commands.cost.estimate_page import estimate_page
 
         say("\n" + estimate_page(found, on.columns, color=on.color))
-    return 0
 
 
 def _submit(
@@ -182,3 +168,94 @@ def _follow(job: JobView, list_price: float | None, on: Screen, *, as_json: bool
         done = follow(RetryingClient(), job["id"], sink_for(on, list_price=list_price))
     say(steered_text(done, on.columns, time.time(), color=on.color))
     return words.EXIT_OF_STATE[done["state"]]
+
+
+# The page of --check: the job's types side by side -------------------------------------------------------------------
+
+
+GIB = 2**30
+MEANING = (
+    "Compiled on this machine, not run. The step, and what follows from it, is from the best that is likely to the "
+    "worst, by what is published of language models on the generation; dollars are list prices of those hours alone. "
+    "`tpujob cost estimate --compare` adds waits and preemptions."
+)
+KEYS = "A flag `--name=value` is `name: value` below `run.args` of the job file."
+_COLUMNS = (
+    Column("Slices"),
+    Column("Zone", floors=(14, 0), cut=clip_middle),
+    Column("Fits", style=lambda cell: "green" if cell == "yes" else "red"),
+    Column("Memory", right=True),
+    Column("of", right=True),
+    Column("At least", right=True),
+    Column("Step", right=True),
+    Column("Per s", right=True),
+    Column("Hours", right=True),
+    Column("List value", right=True),
+)
+
+
+class Checked(NamedTuple):
+    found: TargetFinding
+    zone: str
+    usd_per_hour: float | None  #: of the slices; None: no price is known
+
+
+def check_page(name: str, rows: Sequence[Checked], columns: int, *, color: bool = False) -> str:
+    """The whole text."""
+    work = next((one.found["pace"] for one in rows if "pace" in one.found), None)
+    title = clean(name) + (f": {work['work']:,.0f} {work['unit']}" if work else "")
+    out = [paint(title, "bold", color), ""]
+    out += [table(_COLUMNS, [_cells(one) for one in rows], columns, color=color), ""]
+    for one in rows:
+        found = one.found
+        notes = [found["reason"], found["advice"]] if found["fit"] != "yes" else []
+        notes += [f"warning: {text}" for text in found["warnings"]]
+        for text in filter(None, notes):
+            out += wrap(f"{found['target']}: {clean(text)}", columns)
+    if any("--" in row.found["reason"] + row.found["advice"] for row in rows):
+        out += wrap(KEYS, columns)
+    return "\n".join([*out, *wrap(MEANING, columns)])
+
+
+def _cells(one: Checked) -> tuple[str, ...]:
+    found, program = one.found, one.found["program"]
+    takes = program["peak_bytes"] if program else found["needed_bytes"]
+    start = (
+        found["target"],
+        one.zone,
+        found["fit"],
+        _memory(takes) if takes else "",
+        _memory(found["limit_bytes"]),
+    )
+    if "pace" not in found or "step_seconds" not in found:
+        return (*start, "", "", "", "", "")
+    going = found["pace"]
+    usd = [hours * one.usd_per_hour for hours in going["hours"]] if one.usd_per_hour else []
+    return (
+        *start,
+        _time(found["step_seconds"]["bound"]),
+        _span([_time(seconds) for seconds in going["step"]]),
+        _span([_many(speed) for speed in reversed(going["per_second"])]),
+        _span([f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}" for hours in going["hours"]]),
+        _span([dollars(round(amount * 1e6)) for amount in usd]) if usd else "unknown",
+    )
+
+
+def _span(pair: Sequence[str]) -> str:
+    low, high = pair
+    return low if low == high else f"{low} to {high}"
+
+
+def _memory(size: float) -> str:
+    return f"{size / GIB:.2f} GiB" if size >= 0.1 * GIB else f"{size / 2**20:.3g} MiB"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def _many(value: float) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:.3g}"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tpujob.cli.backend import RetryingClient, current_settings, page_of, running
 from tpujob.cli.errors import goes_on, on_interrupt
+from tpujob.cli.options import flag
 from tpujob.cli.output import note, say, screen
 from tpujob.cli.render.answers import next_commands
 from tpujob.cli.render.text import clip, clock, pad, paint
@@ -26,9 +25,9 @@ EARLY, LATE = 0.25, 0.6  #: fractions of all steps between which the slice is pr
 
 def demo(
     preempt: Annotated[
-        bool, typer.Option("--preempt/--no-preempt", help="Preempt the slice during training.")
+        bool, flag("Preempt the slice during training.", "--preempt/--no-preempt")
     ] = True,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the local stack running.")] = False,
+    keep: Annotated[bool, flag("Keep the local stack running.", "--keep")] = False,
 ) -> int:
     """Run a training job on the local stack, through a preemption."""
     _only_local()
@@ -59,9 +58,9 @@ def _only_local() -> None:
 
 def _only_with_jax() -> None:
     """Hosts on this machine run the program with this Python's packages. Raises BadRequest."""
-    from tpujob.config import installed
+    from tpujob.submit import environment
 
-    lacks = installed.lacking("workloads")
+    lacks = environment.lacking("workloads")
     if lacks:
         raise BadRequest(
             f"the demo trains on this machine, and this Python has no {', '.join(lacks)}",

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tpujob.cli.backend import connect
-from tpujob.cli.options import Json, complete_job
+from tpujob.cli.options import Json, argument, complete_job
 from tpujob.cli.output import say_page
 from tpujob.cli.render import words
 from tpujob.cli.render.text import clip, paint
@@ -18,9 +16,7 @@ if TYPE_CHECKING:
     from tpujob.api import ChangeView, DiffSide, DiffView, FileChangeView
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
-Side = Annotated[
-    str, typer.Argument(metavar="JOB", help="Its id or name.", autocompletion=complete_job)
-]
+Side = Annotated[str, argument("JOB", "Its id or name.", autocompletion=complete_job)]
 
 
 def diff(a: Side, b: Side, as_json: Json = False) -> None:

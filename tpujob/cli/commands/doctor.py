@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import typer
-
 from tpujob.cli.backend import current_settings, local_stack
 from tpujob.cli.errors import FOUND
-from tpujob.cli.options import Json
+from tpujob.cli.options import Json, flag
 from tpujob.cli.output import say, say_json, screen
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
@@ -25,18 +23,14 @@ def doctor(as_json: Json = False) -> int:
 
     now = current_settings()
     found = doctor.findings(now)
-    if as_json:
-        say_json([asdict(one) for one in found])
-    else:
-        on = screen()
-        say(doctor_page(now.context, found, on.columns, color=on.color))
+    on = screen()
+    page = doctor_page(now.context, found, on.columns, color=on.color)
+    say_json([asdict(one) for one in found]) if as_json else say(page)
     return {Severity.FAIL: FOUND, Severity.UNKNOWN: Transient.exit_code}.get(worst(found), 0)
 
 
 def quota(
-    everywhere: Annotated[
-        bool, typer.Option("--all", help="All zones, not only those of the context.")
-    ] = False,
+    everywhere: Annotated[bool, flag("All zones, not only those of the context.", "--all")] = False,
     as_json: Json = False,
 ) -> None:
     """Show limits, use and grants of each type of TPU, by zone."""
@@ -46,11 +40,9 @@ def quota(
     if now.local:
         local_stack()
     found = doctor.quotas(now, everywhere=everywhere)
-    if as_json:
-        say_json(_as_json(found))
-        return
     on = screen()
-    say(quota_page(found, on.columns, color=on.color, everywhere=everywhere))
+    page = quota_page(found, on.columns, color=on.color, everywhere=everywhere)
+    say_json(_as_json(found)) if as_json else say(page)
 
 
 def _as_json(found: Any) -> dict[str, Any]:

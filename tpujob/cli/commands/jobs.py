@@ -11,8 +11,8 @@ import typer
 
 from tpujob.cli.backend import RetryingClient, connect, current_settings, say_where
 from tpujob.cli.errors import TIMED_OUT, goes_on, on_interrupt, show_error
-from tpujob.cli.options import JobRef, JobRefs, Json, Yes
-from tpujob.cli.output import note, say, say_json, say_json_line, screen
+from tpujob.cli.options import JobRef, JobRefs, Json, Yes, argument, flag, option, seconds_of
+from tpujob.cli.output import note, say, say_json, say_json_line, say_page, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import next_commands, steered_text, stop_question
 from tpujob.cli.render.job_page import job_page
@@ -23,43 +23,22 @@ if TYPE_CHECKING:
     from tpujob.api import JobsApi, JobView, ListAsked
 
 
-def _only(name: str, metavar: str, text: str) -> typer.models.OptionInfo:
-    return typer.Option(f"--{name}", metavar=metavar, show_default=False, help=f"Filter by {text}.")
-
-
-_States = Annotated[list[str] | None, _only("state", "STATE", "state; repeatable")]
-_Causes = Annotated[list[str] | None, _only("cause", "CAUSE", "cause, such as OOM_HBM")]
-_Types = Annotated[list[str] | None, _only("type", "TYPE", "TPU type")]
-_Zones = Annotated[list[str] | None, _only("zone", "ZONE", "zone")]
-
-
 def list_jobs(
-    all_jobs: Annotated[
-        bool, typer.Option("--all", "-a", help="Include jobs that ended earlier.")
-    ] = False,
-    user: Annotated[str, typer.Option(metavar="NAME", help="Filter by user.")] = "",
-    mine: Annotated[bool, typer.Option("--mine", "-m", help="Only your jobs.")] = False,
-    state: _States = None,
-    cause: _Causes = None,
-    type_: _Types = None,
-    zone: _Zones = None,
-    text: Annotated[
-        str, typer.Option(metavar="TEXT", help="Filter by text in id, name or user.")
-    ] = "",
-    order: Annotated[
-        str, typer.Option(metavar="COLUMN", help="Sort by a column, such as step or spent.")
-    ] = "",
-    reverse: Annotated[bool, typer.Option("--reverse", "-r", help="Reverse the order.")] = False,
-    limit: Annotated[
-        int, typer.Option(min=0, metavar="N", show_default=False, help="Maximum number.")
-    ] = 0,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Update live.")] = False,
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write a static HTML page."),
-    ] = None,
+    all_jobs: Annotated[bool, flag("Include jobs that ended earlier.", "--all", "-a")] = False,
+    user: Annotated[str, option("NAME", "Filter by user.")] = "",
+    mine: Annotated[bool, flag("Only your jobs.", "--mine", "-m")] = False,
+    state: Annotated[list[str] | None, option("STATE", "Filter by state; repeatable.")] = None,
+    cause: Annotated[list[str] | None, option("CAUSE", "Filter by cause, such as OOM_HBM.")] = None,
+    type_: Annotated[list[str] | None, option("TYPE", "Filter by TPU type.", "--type")] = None,
+    zone: Annotated[list[str] | None, option("ZONE", "Filter by zone.")] = None,
+    text: Annotated[str, option("TEXT", "Filter by text in id, name or user.")] = "",
+    order: Annotated[str, option("COLUMN", "Sort by a column, such as step or spent.")] = "",
+    reverse: Annotated[bool, flag("Reverse the order.", "--reverse", "-r")] = False,
+    limit: Annotated[int, option("N", "Maximum number.", min=0, show_default=False)] = 0,
+    watch: Annotated[bool, flag("Update live.", "--watch", "-w")] = False,
+    html: Annotated[Path | None, option("FILE", "Write a static HTML page.", "--html")] = None,
     as_json: Json = False,
-) -> int:
+) -> None:
     """List active jobs, and those that ended within the last day."""
     options = {"user": user, "mine": mine, "text": text, "order": order, "reverse": reverse}
     several = {"states": state, "causes": cause, "types": type_, "zones": zone}
@@ -67,21 +46,18 @@ def list_jobs(
     given = {**options, **several, "recent": not ended, "limit": limit}
     asked = cast("ListAsked", {name: value for name, value in given.items() if value})
     if html:
-        return _write_page(html, asked, watch=watch, as_json=as_json)
-    if watch:
+        _write_page(html, asked, watch=watch, as_json=as_json)
+    elif watch:
         from tpujob.cli.live_display import watch_list
 
-        return watch_list(asked, as_json=as_json)
-    page = connect().list(asked)
-    on = screen()
-    if as_json:
-        say_json(page["rows"])
+        watch_list(asked, as_json=as_json)
     else:
-        say(list_page(page, asked, on.columns, time.time(), color=on.color))
-    return 0
+        page, on = connect().list(asked), screen()
+        text = list_page(page, asked, on.columns, time.time(), color=on.color)
+        say_json(page["rows"]) if as_json else say(text)
 
 
-def _write_page(file: Path, asked: ListAsked, *, watch: bool, as_json: bool) -> int:
+def _write_page(file: Path, asked: ListAsked, *, watch: bool, as_json: bool) -> None:
     """The same list as the page has it."""
     from urllib.parse import urlencode
 
@@ -101,48 +77,42 @@ def _write_page(file: Path, asked: ListAsked, *, watch: bool, as_json: bool) -> 
     text = client.client(current_settings()).html(f"/?{urlencode(query, doseq=True)}")
     file.write_text(text, encoding="utf-8")
     say(f"Wrote {file}.")
-    return 0
 
 
 def show(
     job: JobRef,
-    plot: Annotated[bool, typer.Option("--plot", help="Plot loss and speed.")] = False,
+    plot: Annotated[bool, flag("Plot loss and speed.", "--plot")] = False,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Show everything about a job, and what happens next."""
-    code = _one_page(job, as_json, job_page)
+    _one_page(job, as_json, job_page)
     if plot and not as_json:
         from tpujob.cli.render.plot import plot_page
 
         on = screen()
         say("\n" + plot_page(connect().metrics(job), on.columns, color=on.color))
-    return code
 
 
-def why(job: JobRef, as_json: Json = False) -> int:
+def why(job: JobRef, as_json: Json = False) -> None:
     """Explain a job's state, and what happens next."""
     from tpujob.cli.render.job_page import why_page
 
-    return _one_page(job, as_json, why_page)
+    _one_page(job, as_json, why_page)
 
 
-def _one_page(job: str, as_json: bool, page: Callable[..., str]) -> int:
+def _one_page(job: str, as_json: bool, page: Callable[..., str]) -> None:
     api = connect()
     found = api.get(job)
     if as_json:
         say_json(found)
-        return 0
-    on = screen()
-    say(page(found, api.events(found["id"]), on.columns, time.time(), color=on.color))
-    return 0
+    else:
+        on = screen()
+        say(page(found, api.events(found["id"]), on.columns, time.time(), color=on.color))
 
 
 def wait(
     job: JobRef,
-    timeout: Annotated[
-        str,
-        typer.Option(metavar="TIME", show_default=False, help="Maximum wait, such as 15m."),
-    ] = "",
+    timeout: Annotated[str, option("TIME", "Maximum wait, such as 15m.", show_default=False)] = "",
     as_json: Json = False,
 ) -> int:
     """Wait until a job has ended; the exit code says how."""
@@ -161,14 +131,8 @@ def wait(
 
 def _seconds(text: str) -> float:
     """The seconds of a time with its unit, as in a job file, or of a plain number."""
-    from tpujob.domain.spec import fields
-
-    try:
-        return (
-            float(text) if text.replace(".", "", 1).isdecimal() else fields.time_span("365d")(text)
-        )
-    except ValueError as error:
-        raise BadRequest(f"--timeout {error}") from None
+    plain = text.replace(".", "", 1).isdecimal()
+    return float(text) if plain else seconds_of(text, "--timeout")
 
 
 def _next_look(retrying: RetryingClient, job_id: str, deadline: float | None) -> JobView:
@@ -187,7 +151,7 @@ def _next_look(retrying: RetryingClient, job_id: str, deadline: float | None) ->
 
 def cancel(
     jobs: JobRefs,
-    release: Annotated[bool, typer.Option("--release", help="Release the slice too.")] = False,
+    release: Annotated[bool, flag("Release the slice too.", "--release")] = False,
     as_json: Json = False,
 ) -> int:
     """Stop a job's program; keep its slice for a while, for a resume."""
@@ -199,11 +163,7 @@ def resume(
     jobs: JobRefs,
     budget: Annotated[
         float | None,
-        typer.Option(
-            metavar="USD",
-            show_default=False,
-            help="New total budget in US dollars, also of a running job.",
-        ),
+        option("USD", "New total budget in US dollars, also of a running job.", show_default=False),
     ] = None,
     as_json: Json = False,
 ) -> int:
@@ -228,7 +188,7 @@ def clean(
     jobs: JobRefs,
     yes: Yes = False,
     checkpoints: Annotated[
-        bool, typer.Option("--checkpoints", help="Remove its checkpoints and outputs too.")
+        bool, flag("Remove its checkpoints and outputs too.", "--checkpoints")
     ] = False,
     as_json: Json = False,
 ) -> int:
@@ -290,8 +250,7 @@ def _steer(
 
 
 def _say_job(job: JobView, as_json: bool) -> None:
-    on = screen()
-    say_json(job) if as_json else say(steered_text(job, on.columns, time.time(), color=on.color))
+    say_page(job, steered_text, as_json, now=time.time())
 
 
 # Reach ---------------------------------------------------------------------------------------------------------------
@@ -299,11 +258,8 @@ def _say_job(job: JobView, as_json: bool) -> None:
 
 def ssh(
     job: JobRef,
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[-- COMMAND...]", help="Run a command."),
-    ] = None,
-    host: Annotated[int, typer.Option("--host", min=0, metavar="K", help="Host number.")] = 0,
+    command: Annotated[list[str] | None, argument("[-- COMMAND...]", "Run a command.")] = None,
+    host: Annotated[int, option("K", "Host number.", "--host", min=0)] = 0,
 ) -> int:
     """Open a shell on a host of a job, or run a command there."""
     backend = connect()

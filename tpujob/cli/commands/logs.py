@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tpujob.cli.backend import RetryingClient
 from tpujob.cli.errors import goes_on, on_interrupt
-from tpujob.cli.options import Follow, JobRef, Json
+from tpujob.cli.options import Follow, JobRef, Json, flag, option
 from tpujob.cli.output import flush, note, say, say_bytes, say_json_line, say_json_list, screen
 from tpujob.cli.render.lines import log_line, log_text, numbered_line
 from tpujob.domain import text as blocks
@@ -21,7 +19,7 @@ from tpujob.domain.text import many
 from tpujob.errors import BadRequest, NotFound
 
 if TYPE_CHECKING:
-    from tpujob.api import JobsApi, LogBlock, LogLine, LogPage, SearchAsked, WindowAsked, WindowLine
+    from tpujob.api import LogBlock, LogLine, LogPage, SearchAsked, WindowAsked, WindowLine
 
 POLL = 1.0  #: seconds between looks for new output
 MOST_TAIL = 5000  #: lines that the backend gives at once
@@ -39,18 +37,12 @@ class Read:
     attempt: int | None
 
     def page(self, cursor: str, tail: int | None = None) -> LogPage:
-        def ask(api: JobsApi) -> LogPage:
-            return api.logs(
-                self.job, host=self.host, attempt=self.attempt, cursor=cursor, tail=tail
-            )
-
-        return self.retrying.ask(ask)
+        where = {"host": self.host, "attempt": self.attempt}
+        return self.retrying.ask(lambda api: api.logs(self.job, **where, cursor=cursor, tail=tail))
 
     def block(self, cursor: str) -> LogBlock:
-        def ask(api: JobsApi) -> LogBlock:
-            return api.log_block(self.job, host=self.host, attempt=self.attempt, cursor=cursor)
-
-        return self.retrying.ask(ask)
+        where = {"host": self.host, "attempt": self.attempt}
+        return self.retrying.ask(lambda api: api.log_block(self.job, **where, cursor=cursor))
 
     def asked(self) -> dict[str, int]:
         given = {"host": self.host, "attempt": self.attempt}
@@ -60,39 +52,27 @@ class Read:
 def logs(
     job: JobRef,
     follow: Follow = False,
-    host: Annotated[
-        int | None, typer.Option("--host", min=0, metavar="K", help="Only this host.")
-    ] = None,
+    host: Annotated[int | None, option("K", "Only this host.", "--host", min=0)] = None,
     attempt: Annotated[
-        int | None,
-        typer.Option("--attempt", min=1, metavar="N", help="Attempt; default: the newest."),
+        int | None, option("N", "Attempt; default: the newest.", "--attempt", min=1)
     ] = None,
-    tail: Annotated[
-        int | None, typer.Option("--tail", "-n", min=0, metavar="N", help="Last N lines.")
-    ] = None,
-    grep: Annotated[
-        str, typer.Option("--grep", metavar="TEXT", help="Lines with TEXT, numbered.")
-    ] = "",
-    regexp: Annotated[
-        bool, typer.Option("--regexp", "-E", help="TEXT is a Python regular expression.")
-    ] = False,
-    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Ignore case.")] = False,
-    count: Annotated[bool, typer.Option("--count", "-c", help="Count matching lines.")] = False,
+    tail: Annotated[int | None, option("N", "Last N lines.", "--tail", "-n", min=0)] = None,
+    grep: Annotated[str, option("TEXT", "Lines with TEXT, numbered.", "--grep")] = "",
+    regexp: Annotated[bool, flag("TEXT is a Python regular expression.", "--regexp", "-E")] = False,
+    ignore_case: Annotated[bool, flag("Ignore case.", "--ignore-case", "-i")] = False,
+    count: Annotated[bool, flag("Count matching lines.", "--count", "-c")] = False,
     line: Annotated[
-        int | None,
-        typer.Option("--line", min=1, metavar="N", help="Line N of host K; default: host 0."),
+        int | None, option("N", "Line N of host K; default: host 0.", "--line", min=1)
     ] = None,
     traceback: Annotated[
-        int | None,
-        typer.Option("--traceback", metavar="N", help="N-th traceback; -1: the last."),
+        int | None, option("N", "N-th traceback; -1: the last.", "--traceback")
     ] = None,
     around: Annotated[
-        int,
-        typer.Option("--around", min=0, metavar="N", help="Context of --line and --traceback."),
+        int, option("N", "Context of --line and --traceback.", "--around", min=0)
     ] = AROUND,
-    raw: Annotated[bool, typer.Option("--raw", help="Keep escape sequences.")] = False,
+    raw: Annotated[bool, flag("Keep escape sequences.", "--raw")] = False,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Print a job's output, all hosts merged."""
     _check(follow=follow, tail=tail, sought=[grep or None, line, traceback], raw=raw, json=as_json)
     retrying = RetryingClient()
@@ -100,17 +80,17 @@ def logs(
     read = Read(retrying, job_id, host, attempt)
     if grep:
         asked: SearchAsked = {"text": grep, "regexp": regexp, "ignore_case": ignore_case}
-        return _count(read, asked) if count else _grep(read, asked, as_json=as_json)
-    if line is not None:
-        return _line(read, host or 0, line, around, as_json=as_json)
-    if traceback is not None:
-        return _traceback(read, traceback, around, as_json=as_json)
-    with on_interrupt(*goes_on(job_id, "logs {} -f")):
-        if as_json:
-            _print_json(_pages(read, follow, tail), follow=follow)
-        else:
-            _print(read, follow=follow, tail=tail, raw=raw)
-    return 0
+        _count(read, asked) if count else _grep(read, asked, as_json=as_json)
+    elif line is not None:
+        _line(read, host or 0, line, around, as_json=as_json)
+    elif traceback is not None:
+        _traceback(read, traceback, around, as_json=as_json)
+    else:
+        with on_interrupt(*goes_on(job_id, "logs {} -f")):
+            if as_json:
+                _print_json(_pages(read, follow, tail), follow=follow)
+            else:
+                _print(read, follow=follow, tail=tail, raw=raw)
 
 
 def _check(*, follow: bool, tail: int | None, sought: list[object], raw: bool, json: bool) -> None:
@@ -235,24 +215,22 @@ def _search(read: Read, asked: SearchAsked) -> Iterator[tuple[list[WindowLine], 
         wanted = {**wanted, "of": last["host"], "line": last["line"], "after": True}
 
 
-def _count(read: Read, asked: SearchAsked) -> int:
+def _count(read: Read, asked: SearchAsked) -> None:
     _, matching = next(_search(read, {**asked, "limit": 1}))
     say(str(matching))
-    return 0
 
 
-def _grep(read: Read, asked: SearchAsked, *, as_json: bool) -> int:
+def _grep(read: Read, asked: SearchAsked, *, as_json: bool) -> None:
     found = (line for matches, _ in _search(read, asked) for line in matches)
     if as_json:
         say_json_list(found)
-        return 0
+        return
     color, prefix = screen().color, read.host is None
     for line in found:
         say(numbered_line(line, prefix=prefix, hit=True, color=color))
-    return 0
 
 
-def _line(read: Read, of: int, number: int, around: int, *, as_json: bool) -> int:
+def _line(read: Read, of: int, number: int, around: int, *, as_json: bool) -> None:
     """A line of a host, with those around it: of that host, or of all when none was named."""
     place: WindowAsked = {"of": of, "line": number, "width": WIDTH, **read.asked()}  # pyright: ignore[reportAssignmentType]
 
@@ -266,12 +244,11 @@ def _line(read: Read, of: int, number: int, around: int, *, as_json: bool) -> in
     found = [*_some(window, "before", around), *here, *_some(window, "after", around)]
     if as_json:
         say_json_list(iter(found))
-        return 0
+        return
     color = screen().color
     for line in found:
         hit = (line["host"], line["line"]) == (of, number)
         say(numbered_line(line, prefix=read.host is None, hit=hit, color=color))
-    return 0
 
 
 def _some(
@@ -280,7 +257,7 @@ def _some(
     return window(side, lines) if lines else []
 
 
-def _traceback(read: Read, wanted: int, around: int, *, as_json: bool) -> int:
+def _traceback(read: Read, wanted: int, around: int, *, as_json: bool) -> None:
     """That traceback, and what its host wrote around it."""
     found: list[WindowLine] = []
     matching = 0
@@ -290,7 +267,7 @@ def _traceback(read: Read, wanted: int, around: int, *, as_json: bool) -> int:
             break
     if not matching:
         note("tpujob: there is no traceback")
-        return 0
+        return
     if not 1 <= abs(wanted) <= matching:
         raise NotFound(f"there are {many(matching, 'traceback')}, no traceback {wanted}")
     number = wanted if wanted > 0 else matching + 1 + wanted
@@ -298,4 +275,4 @@ def _traceback(read: Read, wanted: int, around: int, *, as_json: bool) -> int:
     following = f"; the next: --traceback {number + 1}" if number < matching else ""
     note(f"tpujob: traceback {number} of {matching:,}, host {at['host']}{following}")
     only = Read(read.retrying, read.job, at["host"], read.attempt)
-    return _line(only, at["host"], at["line"], around, as_json=as_json)
+    _line(only, at["host"], at["line"], around, as_json=as_json)

@@ -9,7 +9,7 @@ import typer
 from tpujob.cli.backend import connect, say_where
 from tpujob.cli.commands.secrets import FromEnv, value_of
 from tpujob.cli.errors import FOUND
-from tpujob.cli.options import Json
+from tpujob.cli.options import Json, argument, option
 from tpujob.cli.output import say, say_json, say_page
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle
@@ -39,11 +39,9 @@ def show_channels(context: typer.Context, as_json: Json = False) -> None:
 
 @app.command(name="list")
 def list_deliveries(
-    channel: Annotated[
-        str, typer.Option("--channel", metavar="NAME", help="Filter by channel.")
-    ] = "",
+    channel: Annotated[str, option("NAME", "Filter by channel.", "--channel")] = "",
     limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, max=1000, help="Number of messages.")
+        int, option("N", "Number of messages.", "--limit", "-n", min=1, max=1000)
     ] = 20,
     as_json: Json = False,
 ) -> None:
@@ -54,7 +52,7 @@ def list_deliveries(
 
 @app.command(name="test")
 def send_test(
-    channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="Name in the context.")],
+    channel: Annotated[str, argument("CHANNEL", "Name in the context.")],
     as_json: Json = False,
 ) -> None:
     """Send a test message now."""
@@ -66,7 +64,7 @@ def send_test(
 
 @app.command()
 def secret(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name in the context.")],
+    name: Annotated[str, argument("NAME", "Name in the context.")],
     from_env: FromEnv = False,
 ) -> None:
     """Store a URL, signing key or password of a channel.

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
-
-import typer
 
 from tpujob.cli.backend import RetryingClient
 from tpujob.cli.errors import goes_on, on_interrupt
-from tpujob.cli.options import Follow, Json
-from tpujob.cli.output import flush, say, say_json, say_json_line, say_json_list, screen
-from tpujob.cli.render import words
+from tpujob.cli.options import Follow, Json, argument, option
+from tpujob.cli.output import flush, say, say_json_line, say_json_list, say_page, screen
 from tpujob.cli.render.lines import event_line, event_lines, job_event_line
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, wrap
@@ -38,22 +34,20 @@ NEWEST = 50
 
 
 def events(
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Default: all jobs.")] = None,
+    job: Annotated[str | None, argument("[JOB]", "Default: all jobs.")] = None,
     follow: Follow = False,
     kind: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KIND", help="All jobs: filter by kind, such as slice_gone."),
+        list[str] | None, option("KIND", "All jobs: filter by kind, such as slice_gone.")
     ] = None,
-    limit: Annotated[
-        int, typer.Option(min=1, max=MOST, metavar="N", help="All jobs: number of events.")
-    ] = NEWEST,
+    limit: Annotated[int, option("N", "All jobs: number of events.", min=1, max=MOST)] = NEWEST,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Print the events of a job, or of all jobs, oldest first."""
     if job is None:
         if follow:
             raise BadRequest("--follow needs a job", hint="`tpujob list --watch` follows them all.")
-        return _all(limit, kind or [], as_json=as_json)
+        _all(limit, kind or [], as_json=as_json)
+        return
     if kind:
         raise BadRequest("--kind goes without a job")
     retrying = RetryingClient()
@@ -64,18 +58,17 @@ def events(
             say_json_list(found)
         else:
             _say_events(found)
-        return 0
+        return
     with on_interrupt(*goes_on(job_id)):
-        for fresh in _events(retrying, job_id):
+        for _, fresh in retrying.changes(job_id, timeout=10):
             if as_json:
                 for event in fresh:
                     say_json_line(event)
             else:
                 _say_events(fresh)
-    return 0
 
 
-def _all(limit: int, kinds: list[str], *, as_json: bool) -> int:
+def _all(limit: int, kinds: list[str], *, as_json: bool) -> None:
     """The newest events of all jobs."""
     retrying = RetryingClient()
 
@@ -86,12 +79,11 @@ def _all(limit: int, kinds: list[str], *, as_json: bool) -> int:
     found = newest(page, limit)
     if as_json:
         say_json_list(found)
-        return 0
+        return
     on = screen()
     for event in found:
         say(job_event_line(event, on.columns if on.tty else 0, color=on.color))
     flush()
-    return 0
 
 
 def _say_events(found: list[EventView]) -> None:
@@ -104,27 +96,10 @@ def _say_events(found: list[EventView]) -> None:
     flush()
 
 
-def _events(retrying: RetryingClient, job_id: str) -> Iterator[list[EventView]]:
-    after = 0
-    for _ in retrying.follow(job_id, timeout=10):
-        job = retrying.ask(lambda api: api.get(job_id))
-        seen = after
-        fresh = retrying.ask(lambda api: api.events(job_id, after=seen))  # noqa: B023 asked at once
-        after = max([after, *(event["seq"] for event in fresh)])
-        yield fresh
-        if job["state"] in words.FINAL:
-            return
-
-
-def capacity(as_json: Json = False) -> int:
+def capacity(as_json: Json = False) -> None:
     """Show what jobs hold and wait for, and what the cloud refuses."""
     found = RetryingClient().ask(lambda api: api.capacity())
-    if as_json:
-        say_json(found)
-    else:
-        on = screen()
-        say(capacity_page(found, on.columns, time.time(), color=on.color))
-    return 0
+    say_page(found, capacity_page, as_json, now=time.time())
 
 
 # The capacity page ---------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpujob.cli.backend import connect, say_where
-from tpujob.cli.options import Json
+from tpujob.cli.options import Json, argument, flag
 from tpujob.cli.output import note, say, say_page, screen
 from tpujob.cli.render.table import Column, table
 from tpujob.domain import secrets
@@ -25,11 +25,8 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True, help="Set, list and remove secrets that jobs name in run.secrets."
 )
-Name = Annotated[
-    str,
-    typer.Argument(metavar="NAME", help="Environment variable, such as WANDB_API_KEY."),
-]
-FromEnv = Annotated[bool, typer.Option("--from-env", help="Read the value from the variable NAME.")]
+Name = Annotated[str, argument("NAME", "Environment variable, such as WANDB_API_KEY.")]
+FromEnv = Annotated[bool, flag("Read the value from the variable NAME.", "--from-env")]
 _COLUMNS = (Column("Name"), Column("Set"))
 
 

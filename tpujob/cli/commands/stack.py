@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tpujob.cli.backend import current_settings, runs_here
-from tpujob.cli.options import Json
+from tpujob.cli.options import Json, option
 from tpujob.cli.output import note, say, say_json, screen
 from tpujob.cli.render.listing import health_lines, stack_page
 from tpujob.errors import TpujobError
@@ -24,13 +22,13 @@ if TYPE_CHECKING:
 def up(
     replace_store: Annotated[
         str,
-        typer.Option(
-            metavar="ID",
-            help="Give up the lost store with this id: its jobs lose their history, its slices are deleted.",
+        option(
+            "ID",
+            "Give up the lost store with this id: its jobs lose their history, its slices are deleted.",
         ),
     ] = "",
     as_json: Json = False,
-) -> int:
+) -> None:
     """Start the local stack, or the backend of the context.
 
     The local stack is the emulator, its hosts and the backend."""
@@ -40,10 +38,10 @@ def up(
 
     now = current_settings()
     client.up(replace(now, replace_store=replace_store or now.replace_store))
-    return status(as_json)
+    status(as_json)
 
 
-def down() -> int:
+def down() -> None:
     """Stop the local stack, or the backend of the context.
 
     Jobs in the cloud continue, without recovery until `tpujob up`."""
@@ -52,25 +50,18 @@ def down() -> int:
     now = current_settings()
     ended = stack.down(now)
     say(f"Stopped: {', '.join(ended)}." if ended else f"Nothing to stop: {runs_here(now)} is down.")
-    return 0
 
 
 def serve(
-    context: Annotated[
-        str, typer.Option(metavar="NAME", help="Default: the current context.")
-    ] = "",
+    context: Annotated[str, option("NAME", "Default: the current context.")] = "",
     socket: Annotated[
         str,
-        typer.Option(
-            metavar="PATH",
-            help="Default: $TPUJOB_SOCKET, or /run/tpujob/backend.sock if its folder is yours.",
+        option(
+            "PATH", "Default: $TPUJOB_SOCKET, or /run/tpujob/backend.sock if its folder is yours."
         ),
     ] = "",
-    members: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Members: one `LOGIN: ROLE` a line."),
-    ] = None,
-) -> int:
+    members: Annotated[Path | None, option("FILE", "Members: one `LOGIN: ROLE` a line.")] = None,
+) -> None:
     """Run one backend for all users of this machine, until Ctrl-C.
 
     You are admin; `tpujob members` gives roles to others. They run `tpujob use PATH` once.
@@ -91,7 +82,7 @@ def serve(
     os.execve(words[0], words, settings.for_processes())  # noqa: S606, in the foreground and under this pid
 
 
-def status(as_json: Json = False) -> int:
+def status(as_json: Json = False) -> None:
     """Show the processes of tpujob on this machine."""
     from tpujob.config import stack
     from tpujob.wiring import client
@@ -120,14 +111,11 @@ def status(as_json: Json = False) -> int:
         text += stack_page(found, on.columns, color=on.color)
     if as_json:
         say_json([{**one, "health": health} if one["name"] == "backend" else one for one in found])
-        return 0
-    page = client.way_to_page(now)
-    say(
-        "\n".join(
-            [text, "", *health_lines(health, time.time()), *([f"Page: {page}"] if page else [])]
-        ).rstrip()
-    )
-    return 0
+        return
+    lines = [text, "", *health_lines(health, time.time())]
+    if page := client.way_to_page(now):
+        lines.append(f"Page: {page}")
+    say("\n".join(lines).rstrip())
 
 
 def _health(now: Settings) -> HealthView | dict[str, str] | None:
@@ -146,17 +134,15 @@ def _address(ready: Mapping[str, Any] | None) -> str:
     return str(ready.get("url") or ready.get("control") or "") if ready else ""
 
 
-def schema() -> int:
+def schema() -> None:
     """Print the JSON schema of a job file, for editors."""
     from tpujob.domain.spec import jobspec
 
     say_json(jobspec.schema())
-    return 0
 
 
-def version(as_json: Json = False) -> int:
+def version(as_json: Json = False) -> None:
     """Print the version."""
     from tpujob.version import __version__
 
     say_json({"version": __version__}) if as_json else say(f"tpujob {__version__}")
-    return 0

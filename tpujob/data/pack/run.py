@@ -4,10 +4,12 @@ files.
 What becomes visible comes in this order: shards, the labels, the index, and last the manifest, which names them all.
 """
 
+import hashlib
 import os
+import sqlite3
 import sys
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +19,6 @@ from tpujob.data.pack import manifest as manifests
 from tpujob.data.pack.build import Built, ShardBuilder
 from tpujob.data.pack.manifest import Labels, Manifest, SetFile, Shard, label_of, labels_of, lines
 from tpujob.data.pack.places import FolderTarget, described
-from tpujob.data.pack.shard_plan import LARGEST, cut, shuffled
 from tpujob.data.pack.workers import Workers, alone_in
 from tpujob.data.places import Folder
 from tpujob.data.sync.endpoints import files_of
@@ -204,3 +205,59 @@ def _another(target: FolderTarget) -> BadRequest:
         f"there is another packed set at {target.name}, which stays",
         hint="name another place, or replace it: --replace",
     )
+
+
+# Which files go into which shard --------------------------------------------------------------------------------------
+
+
+#: files in a shard, at most: the list of one shard is in memory
+MOST_RECORDS = 32_768
+#: bytes of a file that is packed, at most: a record is in memory as a whole
+LARGEST = 256 << 20
+
+
+def cut(
+    files: Iterable[LocalFile], size: int, most: int = MOST_RECORDS
+) -> Iterator[list[LocalFile]]:
+    """Runs of files of at most `size` bytes together; a larger file is alone."""
+    run: list[LocalFile] = []
+    held = 0
+    for file in files:
+        if run and (held + file.size > size or len(run) == most):
+            yield run
+            run, held = [], 0
+        run.append(file)
+        held += file.size
+    if run:
+        yield run
+
+
+def shuffled(files: Iterable[LocalFile], seed: int, folder: Path) -> Iterator[LocalFile]:
+    """In the order of a hash of seed and key, which every version of Python computes alike. Sorted in a file below
+    `folder`, as a list of millions would not fit into memory."""
+    path = folder / "order.db"
+    path.unlink(missing_ok=True)
+    db = sqlite3.connect(path, isolation_level=None)
+    try:
+        db.execute("PRAGMA journal_mode=OFF")
+        db.execute("PRAGMA synchronous=OFF")
+        db.execute("PRAGMA cache_size=-32000")  # KiB; by default most inserts would read a page
+        db.execute(
+            "CREATE TABLE files (place BLOB PRIMARY KEY, key TEXT, path BLOB, size INTEGER, mtime_ns INTEGER,"
+            " ctime_ns INTEGER, inode INTEGER) WITHOUT ROWID"
+        )
+        db.execute("BEGIN")
+        db.executemany(
+            "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?)",
+            ((_place(seed, file.key), file.key, file.path, *file.identity) for file in files),
+        )
+        db.execute("COMMIT")
+        for _, key, where, *identity in db.execute("SELECT * FROM files ORDER BY place"):
+            yield LocalFile(key, where, *identity)
+    finally:
+        db.close()
+        path.unlink(missing_ok=True)
+
+
+def _place(seed: int, key: str) -> bytes:
+    return hashlib.blake2b(key.encode(), key=str(seed).encode(), digest_size=16).digest()

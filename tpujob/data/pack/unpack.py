@@ -3,21 +3,21 @@ shard and each record is compared with its checksum, before a file gets its name
 """
 
 import os
+import stat
 import threading
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpujob.data.checksums import extend
-from tpujob.data.keys import PARTS_FOLDER, explained
+from tpujob.data.checksums import extend, of_file
+from tpujob.data.keys import PARTS_FOLDER, explained, why_no_file
 from tpujob.data.objects import LeftOut, Problems
 from tpujob.data.pack import manifest as manifests
 from tpujob.data.pack import records
-from tpujob.data.pack.atomic_write import FileWriter
 from tpujob.data.pack.manifest import IndexEntry, Shard, lines
 from tpujob.data.pack.places import FolderSource, remove_stage
 from tpujob.data.pack.workers import Workers, alone_in
-from tpujob.data.sync.download import NoPlace
+from tpujob.data.sync.download import NoPlace, make_folder
 from tpujob.data.sync.run import SyncProgress
 from tpujob.errors import BadRequest, Conflict
 
@@ -34,9 +34,9 @@ class UnpackOutcome(Problems):
 class Unpack:
     def __init__(self, source: FolderSource, folder: str, progress: SyncProgress) -> None:
         self._source, self._progress, self._name = source, progress, folder
-        root = os.path.realpath(os.fsencode(folder))
-        self._parts = Path(os.fsdecode(root)) / PARTS_FOLDER / "unpack"
-        self._writer = FileWriter(root, self._parts)
+        #: with every link in its path resolved
+        self._root = os.path.realpath(os.fsencode(folder))
+        self._parts = Path(os.fsdecode(self._root)) / PARTS_FOLDER / "unpack"
         self._outcome = UnpackOutcome()
         self._lock = threading.Lock()
         self._workers = Workers()
@@ -86,7 +86,9 @@ class Unpack:
 
     def _is_wanted(self, entry: IndexEntry) -> bool:
         try:
-            if not self._writer.is_there(entry):
+            if reason := why_no_file(entry.key):
+                raise NoPlace(reason)
+            if not _is_there(self._path(entry), entry):
                 return True
             with self._lock:
                 self._outcome.same += 1
@@ -101,7 +103,11 @@ class Unpack:
 
     def _write(self, entry: IndexEntry, data: bytes, shard: Shard) -> None:
         try:
-            self._writer.write(entry, data, f"{shard.file.name}.part")
+            path = self._path(entry)
+            make_folder(os.path.dirname(path))
+            unfinished = self._parts / f"{shard.file.name}.part"
+            unfinished.write_bytes(data)
+            os.replace(unfinished, path)
         except NoPlace as error:
             self._note(entry, str(error))
         except PermissionError as error:
@@ -112,6 +118,26 @@ class Unpack:
                 self._outcome.bytes += entry.size
         self._progress.moved(entry.size)
 
+    def _path(self, entry: IndexEntry) -> bytes:
+        return self._root + b"/" + os.fsencode(entry.key)
+
     def _note(self, entry: IndexEntry, reason: str, *, conflict: bool = False) -> None:
         with self._lock:
             self._outcome.note(LeftOut(entry.key, reason), conflict=conflict)
+
+
+def _is_there(path: bytes, entry: IndexEntry) -> bool:
+    """Whether the file is there with these bytes. Raises NoPlace, Conflict when something else is there, OSError."""
+    try:
+        found = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if os.path.realpath(os.path.dirname(path)) != os.path.dirname(path):
+        raise NoPlace("its folder is a link")
+    if stat.S_ISDIR(found.st_mode):
+        raise NoPlace("there is a folder of that name")
+    if stat.S_ISREG(found.st_mode) and found.st_size == entry.size:
+        with open(path, "rb", buffering=0) as content:
+            if of_file(content)[1] == entry.crc32c:
+                return True
+    raise Conflict("another file of that name is there, which stays")

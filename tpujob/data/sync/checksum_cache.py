@@ -3,13 +3,17 @@
 SQLite, in WAL mode. It can be lost without harm: files are read again. Threads and processes share it.
 """
 
+import os
+import shutil
 import sqlite3
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tpujob.data.keys import PARTS_FOLDER, alone
 from tpujob.data.objects import LocalFile
 
 _TABLES = """
@@ -98,3 +102,42 @@ class ChecksumCache:
             self._db.executemany("REPLACE INTO hashes VALUES (?, ?, ?, ?, ?, ?)", self._new)
             self._db.execute("COMMIT")
             self._new.clear()
+
+
+# Unfinished downloads -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PartsFolder:
+    """Unfinished downloads to one folder."""
+
+    path: str
+    files: int
+    size: int  #: bytes
+
+
+def find_incomplete(cache: ChecksumCache) -> list[PartsFolder]:
+    """Return the folders in which ended syncs of this machine left unfinished downloads. Calls no storage."""
+    folders = [_measured(path) for path in cache.folders() if Path(path).is_dir()]
+    return [folder for folder in folders if folder.files]
+
+
+def remove_incomplete(cache: ChecksumCache, folders: Sequence[PartsFolder]) -> None:
+    """Afterwards they are gone; what was copied stays. Raises IllegalInState while a sync writes to one of them,
+    OSError. Safe to repeat."""
+    for folder in folders:
+        path = Path(folder.path)
+        assert path.name == PARTS_FOLDER
+        with alone(path / "lock", f"another `tpujob data sync` writes to {path.parent}"):
+            shutil.rmtree(path)
+        cache.forget_folder(folder.path)
+
+
+def _measured(path: str) -> PartsFolder:
+    files = size = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            found = os.lstat(os.path.join(folder, name))
+            files += found.st_size > 0  # a lock is empty
+            size += found.st_size
+    return PartsFolder(path, files, size)

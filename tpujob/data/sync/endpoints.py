@@ -3,33 +3,20 @@
 import os
 import stat
 from collections.abc import Callable, Iterator
-from typing import Protocol, TypeVar
 
 from tpujob.data.keys import PARTS_FOLDER, key_of
 from tpujob.data.objects import LeftOut, LocalFile, ObjectFacts, SourceReader
 
-T_co = TypeVar("T_co", covariant=True)
-
-
-class SyncEndpoint(Protocol[T_co]):
-    @property
-    def pages(self) -> int:
-        """Class A operations that listing it has cost so far."""
-        ...
-
-    def items(self, leave_out: Callable[[LeftOut], None]) -> Iterator[tuple[str, T_co]]:
-        """In the order of the keys' UTF-8 bytes. Calls `leave_out` with what cannot be copied."""
-        ...
-
 
 class FolderEndpoint:
-    pages = 0
+    pages = 0  #: class A operations that listing it has cost so far
 
     def __init__(self, folder: bytes) -> None:
         """Every link in its path is resolved. A folder that is missing is empty."""
         self._folder = folder
 
     def items(self, leave_out: Callable[[LeftOut], None]) -> Iterator[tuple[str, LocalFile]]:
+        """In the order of the keys' UTF-8 bytes. Calls `leave_out` with what cannot be copied."""
         if not os.path.isdir(self._folder):
             return
         for file in files_of(self._folder):
@@ -48,6 +35,7 @@ class ListedEndpoint:
         self.found = False  #: anything at all
 
     def items(self, leave_out: Callable[[LeftOut], None]) -> Iterator[tuple[str, ObjectFacts]]:
+        """As those of a folder."""
         for page in self._reader.pages(self._bucket, self._prefix):
             self.pages += self._billed
             for facts in page:
@@ -56,6 +44,9 @@ class ListedEndpoint:
                     leave_out(facts)
                 else:
                     yield facts.name[len(self._prefix) :], facts
+
+
+SyncEndpoint = FolderEndpoint | ListedEndpoint
 
 
 def files_of(folder: bytes) -> Iterator[LocalFile | LeftOut]:

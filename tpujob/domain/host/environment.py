@@ -7,7 +7,7 @@ import re
 
 from tpujob.domain.spec import JobSpec, Mount, time_text
 from tpujob.protocol import EnvironmentOrder, MountOrder
-from tpujob.protocol.secret_names import secret_variables
+from tpujob.protocol.limits import secret_variables
 
 #: what the bundled programs run in where a job names nothing else: a file of their own bundle, and the Python that it
 #: was resolved for

@@ -4,13 +4,12 @@ What follows from a spec is decided elsewhere. Imports pydantic, so only who rea
 """
 
 from tpujob.domain.spec.env import FROM_FILE, Env, Mount
-from tpujob.domain.spec.errors import Allowed, bad_spec, problems
+from tpujob.domain.spec.errors import bad_spec, validate
 from tpujob.domain.spec.fields import time_text
 from tpujob.domain.spec.jobspec import JobBudget, JobSpec, Recovery, Usd, check_usd, dump, parse
 
 __all__ = [
     "FROM_FILE",
-    "Allowed",
     "Env",
     "JobBudget",
     "JobSpec",
@@ -21,6 +20,6 @@ __all__ = [
     "check_usd",
     "dump",
     "parse",
-    "problems",
     "time_text",
+    "validate",
 ]

@@ -50,9 +50,7 @@ def _entries(value: Any) -> Any:
         raise ValueError(
             f"must be a place such as gs://datasets/fineweb, or a list of them, not {describe(value)}"
         )
-    if len(items) > kinds.MAX_ITEMS:
-        raise ValueError(f"must list at most {kinds.MAX_ITEMS}, not {len(items)}")
-    return tuple(_entry(item) for item in items)
+    return tuple(_entry(item) for item in kinds.bounded(items))
 
 
 def _entry(item: Any) -> Any:

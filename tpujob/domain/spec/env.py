@@ -77,10 +77,7 @@ def _size_text(mib: int) -> str:
 def _words(value: Any) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)):
         raise ValueError(f"must be a list of texts, not {describe(value)}")
-    items = cast("list[Any]", value)
-    if len(items) > kinds.MAX_ITEMS:
-        raise ValueError(f"must list at most {kinds.MAX_ITEMS}, not {len(items)}")
-    return tuple(kinds.text(1024)(item) for item in items)
+    return tuple(kinds.text(1024)(item) for item in kinds.bounded(cast("list[Any]", value)))
 
 
 def _many(value: Any) -> Any:
@@ -88,29 +85,21 @@ def _many(value: Any) -> Any:
         raise ValueError(
             f"must be a list of mounts, each with bucket and to, not {describe(value)}"
         )
-    items = cast("list[Any]", value)
-    if len(items) > kinds.MAX_ITEMS:
-        raise ValueError(f"must list at most {kinds.MAX_ITEMS}, not {len(items)}")
-    return tuple(items)
+    return tuple(kinds.bounded(cast("list[Any]", value)))
 
 
-def _schema(pattern: str = "") -> WithJsonSchema:
-    text = {"type": "string", "pattern": f"^{pattern}$"} if pattern else {"type": "string"}
-    return WithJsonSchema({"anyOf": [text, {"type": "null"}]})
-
-
-_File = Annotated[str | None, BeforeValidator(kinds.optional(_inside)), _schema()]
+_File = Annotated[str | None, BeforeValidator(kinds.optional(_inside)), kinds.nullable()]
 _Image = Annotated[
     str | None,
     BeforeValidator(
         kinds.optional(kinds.matching(_IMAGE, "an image such as ghcr.io/lab/train@sha256:..."))
     ),
-    _schema(_IMAGE),
+    kinds.nullable(_IMAGE),
 ]
 _Python = Annotated[
     str | None,
     BeforeValidator(kinds.optional(kinds.matching(_PYTHON, 'a version such as "3.11", in quotes'))),
-    _schema(_PYTHON),
+    kinds.nullable(_PYTHON),
 ]
 _Args = Annotated[
     tuple[str, ...],
@@ -121,17 +110,15 @@ _Size = Annotated[
     int,
     BeforeValidator(_size),
     PlainSerializer(_size_text),
-    WithJsonSchema({"type": "string", "pattern": f"^{_SIZE}$"}),
+    kinds.schema_of(_SIZE),
 ]
 _Bucket = Annotated[
     str,
     BeforeValidator(kinds.matching(_BUCKET, "a bucket such as gs://lab-data, without a path")),
-    WithJsonSchema({"type": "string", "pattern": f"^{_BUCKET}$"}),
+    kinds.schema_of(_BUCKET),
 ]
-_To = Annotated[
-    str, BeforeValidator(_place), WithJsonSchema({"type": "string", "pattern": f"^{_PLACE}$"})
-]
-_OnlyDir = Annotated[str | None, BeforeValidator(kinds.optional(_folder)), _schema(_FOLDER)]
+_To = Annotated[str, BeforeValidator(_place), kinds.schema_of(_PLACE)]
+_OnlyDir = Annotated[str | None, BeforeValidator(kinds.optional(_folder)), kinds.nullable(_FOLDER)]
 
 
 # Parts of a job file -------------------------------------------------------------------------------------------------

@@ -6,17 +6,20 @@ None of pydantic's own wording gets out of here.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tpujob.domain.spec.yaml import Document, KeyPath, describe, shown, where
 from tpujob.errors import BadSpec
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
+M = TypeVar("M", bound=BaseModel)
 
 MAX_SHOWN = 20
 
@@ -41,9 +44,35 @@ class Problem:
         return f"{where(self.path)}: {self.text}" if self.path else self.text
 
 
-def problems(error: ValidationError, allowed: Allowed, *, of: str = "a job file") -> list[Problem]:
-    """One problem for each finding; `of` is what the file is."""
-    return [_problem(found, allowed, of) for found in error.errors(include_url=False)]
+def validate(model: type[M], data: Any, document: Document | None = None, *, of: str) -> M:
+    """Return the record in the data of what `of` names, such as a job file. Raises BadSpec that says everything that
+    is wrong, each with its line where there is a document."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        allowed, found = keys_of(model), error.errors(include_url=False)
+    raise bad_spec([_problem(one, allowed, of) for one in found], document)
+
+
+def keys_of(model: type[BaseModel], at: KeyPath = ()) -> Allowed:
+    """Return the keys of a mapping of that kind, and of all mappings in it. Fields that are not written have none."""
+    fields = {f.alias or name: f for name, f in model.model_fields.items() if not f.exclude}
+    found: dict[KeyPath, Collection[str]] = {at: tuple(fields)}
+    for key, field in fields.items():
+        for path, part in _parts(field.annotation, (*at, key)):
+            found |= keys_of(part, path)
+    return found
+
+
+def _parts(kind: Any, at: KeyPath) -> Iterator[tuple[KeyPath, type[BaseModel]]]:
+    """The kinds of mappings in a type: itself, or those of an optional value, a list, or a mapping to them."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield at, kind
+    elif (origin := get_origin(kind)) in (tuple, dict):
+        yield from _parts(get_args(kind)[origin is dict], (*at, EACH))
+    elif origin in (Annotated, Union, UnionType):
+        for one in get_args(kind)[: 1 if origin is Annotated else None]:
+            yield from _parts(one, at)
 
 
 def bad_spec(found: Iterable[Problem], document: Document | None = None) -> BadSpec:

@@ -6,7 +6,7 @@ Which fields there are is in `jobspec.py`. A check raises ValueError with half a
 import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Literal, cast
 
@@ -113,11 +113,16 @@ def names(what: str, check: Callable[[Any], str]) -> Callable[[Any], tuple[str, 
         if not isinstance(value, (str, list, tuple)):
             raise ValueError(f"must be {what} or a list of them, not {describe(value)}")
         items = [value] if isinstance(value, str) else cast("list[Any]", value)
-        if len(items) > MAX_ITEMS:
-            raise ValueError(f"must list at most {MAX_ITEMS}, not {len(items)}")
-        return tuple(dict.fromkeys(check(item) for item in items))
+        return tuple(dict.fromkeys(check(item) for item in bounded(items)))
 
     return check_all
+
+
+def bounded(items: Sequence[Any]) -> Sequence[Any]:
+    """These items. Raises ValueError when a list of a job file may not have so many."""
+    if len(items) > MAX_ITEMS:
+        raise ValueError(f"must list at most {MAX_ITEMS}, not {len(items)}")
+    return items
 
 
 def mapping(what: str) -> Callable[[Any], Any]:
@@ -288,22 +293,28 @@ def _entries(key: str, value: str | list[str]) -> WithJsonSchema:
     )
 
 
-def _pattern(pattern: str) -> WithJsonSchema:
+def schema_of(pattern: str) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$"})
+
+
+def nullable(pattern: str = "") -> WithJsonSchema:
+    """Return the schema of a text, or of one of that pattern, that may be left out."""
+    text = {"type": "string", "pattern": f"^{pattern}$"} if pattern else {"type": "string"}
+    return WithJsonSchema({"anyOf": [text, {"type": "null"}]})
 
 
 def _whole(limit: int, least: int = 0) -> WithJsonSchema:
     return WithJsonSchema({"type": "integer", "minimum": least, "maximum": limit})
 
 
-_TIME = _pattern(_DURATION)
+_TIME = schema_of(_DURATION)
 
 Name = Annotated[
     str,
     BeforeValidator(
         matching(_NAME, "1 to 40 of a-z, 0-9 and -, beginning with a letter and not ending in -")
     ),
-    _pattern(_NAME),
+    schema_of(_NAME),
 ]
 Types = Annotated[
     tuple[str, ...],
@@ -321,16 +332,8 @@ Pricing = Annotated[
 ]
 RuntimeVersion = Annotated[
     str | None,
-    BeforeValidator(
-        lambda value: (
-            None
-            if value is None
-            else matching(_RUNTIME_VERSION, "1 to 80 of a-z, 0-9, - and .")(value)
-        )
-    ),
-    WithJsonSchema(
-        {"anyOf": [{"type": "string", "pattern": f"^{_RUNTIME_VERSION}$"}, {"type": "null"}]}
-    ),
+    BeforeValidator(optional(matching(_RUNTIME_VERSION, "1 to 80 of a-z, 0-9, - and ."))),
+    nullable(_RUNTIME_VERSION),
 ]
 Slices = Annotated[int, BeforeValidator(count(64, 1)), _whole(64, 1)]
 Args = Annotated[
@@ -384,7 +387,7 @@ Wait = Annotated[
     int | None,
     BeforeValidator(optional(time_span("90d"))),
     PlainSerializer(optional(time_text)),
-    WithJsonSchema({"anyOf": [{"type": "string", "pattern": f"^{_DURATION}$"}, {"type": "null"}]}),
+    nullable(_DURATION),
 ]
 OnBadHost = Annotated[
     Literal["swap", "release"], BeforeValidator(one_of(("swap", "release"), "way to treat it"))

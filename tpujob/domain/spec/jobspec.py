@@ -15,7 +15,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationError,
     WithJsonSchema,
     model_validator,
 )
@@ -23,9 +22,9 @@ from pydantic import (
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec import yaml
-from tpujob.domain.spec.data import Data, Datasets
-from tpujob.domain.spec.env import FROM_FILE, Env, Mount, MountCache, Mounts
-from tpujob.domain.spec.errors import EACH, Allowed, Problem, bad_spec, problems
+from tpujob.domain.spec.data import Datasets
+from tpujob.domain.spec.env import FROM_FILE, Env, Mounts
+from tpujob.domain.spec.errors import Problem, bad_spec, validate
 from tpujob.domain.spec.fields import SpecPart
 from tpujob.domain.spec.yaml import describe
 
@@ -296,20 +295,6 @@ class JobSpec(kinds.SpecPart):
     )
 
 
-_ALLOWED: Allowed = {
-    (): tuple(JobSpec.model_fields),
-    ("tpu",): tuple(field.alias or name for name, field in Tpu.model_fields.items()),
-    ("run",): tuple(Run.model_fields),
-    ("recovery",): tuple(Recovery.model_fields),
-    ("watch",): tuple(WatchSpec.model_fields),
-    ("budget",): tuple(JobBudget.model_fields),
-    ("env",): tuple(Env.model_fields),
-    ("data", EACH): tuple(field.alias or name for name, field in Data.model_fields.items()),
-    ("mounts", EACH): tuple(Mount.model_fields),
-    ("mounts", EACH, "cache"): tuple(MountCache.model_fields),
-}
-
-
 def load(text: str, source: str) -> JobSpec:
     """The spec in a job file's text; `source` names the file in errors. Raises BadSpec that says
     everything that is wrong with it, each with its line."""
@@ -336,10 +321,7 @@ def schema() -> dict[str, Any]:
 
 
 def _validated(data: Mapping[str, Any], document: yaml.Document | None) -> JobSpec:
-    try:
-        spec = JobSpec.model_validate(data)
-    except ValidationError as error:
-        raise bad_spec(problems(error, _ALLOWED), document) from None
+    spec = validate(JobSpec, data, document, of="a job file")
     if spec.env and spec.env.kind in FROM_FILE and spec.code is None:
         text = f"{spec.env.source[:100]} is read from code, which is not given; add `code: .`"
         raise bad_spec([Problem(("env", spec.env.kind), text)], document)

@@ -205,7 +205,7 @@ class Farm:
     async def _build(self, request: SliceRequest) -> _Slice:
         marker = f"{self._id}/{request.name}/"
         addresses = [self._free_address() for _ in request.hosts]
-        installed = await asyncio.to_thread(self._image, request.image)
+        programs = await asyncio.to_thread(self._programs, request.image)
         hosts = tuple(
             Host(
                 replace(spec, env={**request.env, **spec.env}),
@@ -219,11 +219,10 @@ class Farm:
                     host=spec.index,
                     addresses=addresses,
                     physical=spec.physical,
-                    project=request.project,
                     attributes=request.metadata,
                 ),
                 census=self._census,
-                image=installed,
+                programs=programs,
                 homes=self._homes,
             )
             for spec, address in zip(request.hosts, addresses, strict=True)
@@ -239,10 +238,11 @@ class Farm:
             raise
         return made
 
-    def _image(self, name: str) -> image.Image:
-        """Made once for all hosts."""
+    def _programs(self, name: str) -> str:
+        """Return the PATH of an image, which is made once for all hosts."""
         with self._imaging:
-            return image.bare(self._shared / image.BARE) if name == image.BARE else image.default()
+            bare = self._shared / image.BARE
+            return image.bare_path(bare) if name == image.BARE else image.default_path()
 
     async def _end(self, victim: _Slice, notice: float) -> None:
         await asyncio.sleep(notice)

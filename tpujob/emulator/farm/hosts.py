@@ -11,7 +11,6 @@ from pathlib import Path
 
 from tpujob.emulator.farm import image as images
 from tpujob.emulator.farm import processes
-from tpujob.emulator.farm.image import Image
 from tpujob.emulator.farm.metadata import GUEST_ATTRIBUTES, NAME, OS_LOGIN, SSH_KEYS, MetadataServer
 from tpujob.emulator.farm.session import HostUser
 from tpujob.emulator.farm.sshd import SshServer
@@ -43,7 +42,6 @@ class SliceRequest:
     hosts: tuple[HostSpec, ...]
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
     env: Mapping[str, str] = field(default_factory=dict[str, str])
-    project: str = "tpujob-emulator"
     image: str = images.DEFAULT  #: what is installed on its hosts
     cut: bool = False  #: whether its hosts cannot reach each other
 
@@ -90,7 +88,7 @@ class Host:
         marker: str,
         facts: Mapping[str, str],
         census: processes.Census,
-        image: Image,
+        programs: str,
         homes: Homes,
     ) -> None:
         self.spec = spec
@@ -100,7 +98,7 @@ class Host:
         self.on = False
         self._folder = folder
         self._census = census
-        self._image, self._homes = image, homes
+        self._programs, self._homes = programs, homes
         self._http = HttpServer(self.metadata.answer)
         self._metadata_port = 0  #: stays the same when it is switched on again: programs know it
         self._env: dict[str, str] = {}
@@ -113,7 +111,6 @@ class Host:
         self._metadata_port = await self._http.start(self.address, self._metadata_port)
         if self._ssh is None:
             self._ssh = SshServer(self._install())
-            await self._boot()
         await self._ssh.start(self.address, ssh_port)
         self.on = True
 
@@ -185,21 +182,6 @@ class Host:
     def _vmstat(self) -> Path:
         return self._folder / "vmstat"
 
-    @property
-    def _package_lock(self) -> Path:
-        return self._folder / "dpkg.lock"
-
-    async def _boot(self) -> None:
-        """Start what a new host does in the background. Returns when it has begun."""
-        command = self._image.boot(self._package_lock)
-        if command:
-            quiet = asyncio.subprocess.DEVNULL
-            child = await asyncio.create_subprocess_exec(
-                *command, stdin=quiet, stdout=asyncio.subprocess.PIPE, stderr=quiet, env=self._env
-            )
-            if child.stdout:
-                await child.stdout.readline()
-
     def _install(self) -> HostUser:
         """Make a new disk: folders, device files, and the environment of sessions."""
         home, tmp, devices = (self._folder / name for name in ("home", "tmp", "dev"))
@@ -216,7 +198,7 @@ class Host:
             "LOGNAME": USER,
             "SHELL": "/bin/bash",
             "LANG": os.environ.get("LANG", "C.UTF-8"),
-            "PATH": self._image.path,
+            "PATH": self._programs,
             "TMPDIR": str(tmp),
             "GCE_METADATA_HOST": f"{self.address}:{self._metadata_port}",
             "JAX_PLATFORMS": "cpu",
@@ -224,7 +206,7 @@ class Host:
             "TPUJOB_DEVICES": f"{devices}/accel*",
             "TPUJOB_MEMORY": str(tmp / "memory"),  # /dev/shm is the whole machine's
             "TPUJOB_VMSTAT": str(self._vmstat),  # the kernel's own counts the whole machine
-            "TPUJOB_PACKAGE_LOCKS": str(self._package_lock),  # so are its packages
+            "TPUJOB_PACKAGE_LOCKS": str(self._folder / "dpkg.lock"),  # so are its packages
             "TPUJOB_ROUTES": str(self.routes),
             **self.spec.env,
             processes.MARKER: self.marker,

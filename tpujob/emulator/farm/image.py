@@ -1,9 +1,8 @@
 """What is installed on an emulated host: what this machine has, or what a bare TPU VM has.
 
 A host of the `bare` image has a folder of its own instead of this machine's programs on PATH: the tools of an Ubuntu
-22.04, a Python 3.10 without pip and ensurepip, no `python`, and a `docker` whose daemon does not let this user in. When
-it is new, a process holds the lock of the package manager for a while. What is reached by an absolute path is still
-this machine's.
+22.04, a Python 3.10 without pip and ensurepip, no `python`, and a `docker` whose daemon does not let this user in. What
+is reached by an absolute path is still this machine's.
 """
 
 import contextlib
@@ -14,13 +13,10 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 DEFAULT, BARE = "default", "bare"
 IMAGES = (DEFAULT, BARE)
-
-LOCKED = 20.0  #: seconds for which a new host upgrades itself; a real one takes minutes
 
 #: Of an Ubuntu 22.04 as a TPU VM has it, as far as this machine has them too. No tool is among them that would change
 #: this machine, such as apt and sudo.
@@ -38,29 +34,16 @@ _DOCKER = """#!/bin/sh
 echo "permission denied while trying to connect to the Docker daemon socket" >&2
 exit 1
 """
-_HOLD = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.lockf(f, 2); print(flush=True); time.sleep({})"
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
-    path: str  #: PATH of every session
-    upgrades: Path | None = None  #: a Python that runs under the name of Ubuntu's upgrades
-
-    def boot(self, lock: Path) -> list[str]:
-        """The command that a new host runs in the background: it prints a line once it holds the lock; empty: none."""
-        if self.upgrades is None:
-            return []
-        return [str(self.upgrades), "-I", "-S", "-c", _HOLD.format(LOCKED), str(lock)]
-
-
-def default() -> Image:
-    """Everything of this machine; `python3` has the same packages as this process."""
+def default_path() -> str:
+    """PATH of hosts that have everything of this machine; `python3` has the same packages as this process."""
     own = Path(sys.executable).parent
-    return Image(f"{own}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+    return f"{own}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def bare(folder: Path) -> Image:
-    """Made in `folder` unless it is there. Raises OSError."""
+def bare_path(folder: Path) -> str:
+    """PATH of bare hosts. Its programs are made in `folder` unless it is there. Raises OSError."""
     usr, made = folder / "usr", folder / "made"
     if not made.exists():
         shutil.rmtree(usr, ignore_errors=True)
@@ -70,10 +53,8 @@ def bare(folder: Path) -> Image:
                 (usr / "bin" / name).symlink_to(Path(found).resolve())
         _write_program(usr / "bin" / "docker", _DOCKER)
         _install_python(usr, _python_like_ubuntus())
-        (usr / "libexec").mkdir()
-        (usr / "libexec" / "unattended-upgr").symlink_to("../bin/python3")
         made.touch()
-    return Image(str(usr / "bin"), usr / "libexec" / "unattended-upgr")
+    return str(usr / "bin")
 
 
 def shortcomings() -> list[str]:

@@ -29,6 +29,7 @@ _HEADERS = {
     "Server": "Metadata Server for VM",
     "Content-Type": "text/plain; charset=utf-8",
 }
+_PROJECT = "tpujob-emulator"
 _NUMERIC_PROJECT = "414231801221"
 
 
@@ -40,11 +41,10 @@ def vm_facts(
     host: int,
     addresses: list[str],
     physical: str,
-    project: str,
     attributes: Mapping[str, str],
 ) -> dict[str, str]:
     """All values for host `host` of a slice. `attributes`: the node's own metadata."""
-    email = f"emulated-vm@{project}.iam.gserviceaccount.com"
+    email = f"emulated-vm@{_PROJECT}.iam.gserviceaccount.com"
     name = f"{slice_name}-w-{host}"
     account = {
         "aliases": "default",
@@ -60,11 +60,11 @@ def vm_facts(
         "accelerator-type": accelerator,
         "agent-worker-number": str(host),
         "physical-host": physical,
-        "tpu-env": _tpu_env(slice_name, zone, accelerator, host, project),
+        "tpu-env": _tpu_env(slice_name, zone, accelerator, host),
         "worker-network-endpoints": ",".join(f"unknown:unknown:{a}" for a in addresses),
     }
     instance = {
-        "hostname": f"{name}.{zone}.c.{project}.internal",
+        "hostname": f"{name}.{zone}.c.{_PROJECT}.internal",
         "id": str(int(hashlib.sha256(name.encode()).hexdigest()[:15], 16)),
         "maintenance-event": NO_MAINTENANCE,
         "name": name,
@@ -76,7 +76,7 @@ def vm_facts(
         **{f"service-accounts/{a}/{k}": v for a in ("default", email) for k, v in account.items()},
     }
     return {
-        "project/project-id": project,
+        "project/project-id": _PROJECT,
         "project/numeric-project-id": _NUMERIC_PROJECT,
         **{f"instance/{k}": v for k, v in instance.items()},
     }
@@ -179,10 +179,10 @@ def _camel(name: str) -> str:
     return head + "".join(word.capitalize() for word in rest) if "@" not in name else name
 
 
-def _tpu_env(slice_name: str, zone: str, accelerator: str, host: int, project: str) -> str:
+def _tpu_env(slice_name: str, zone: str, accelerator: str, host: int) -> str:
     facts = {
         "ACCELERATOR_TYPE": accelerator,
-        "CONSUMER_PROJECT_ID": project,
+        "CONSUMER_PROJECT_ID": _PROJECT,
         "NODE_ID": slice_name,
         "WORKER_ID": str(host),
         "ZONE": zone,

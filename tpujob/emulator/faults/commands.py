@@ -10,48 +10,10 @@ from types import NoneType
 from typing import Any, cast, get_args
 
 from tpujob.emulator.faults import inject, inject_hosts
-from tpujob.emulator.storage import StorageFault
-from tpujob.emulator.tpu import server
-from tpujob.emulator.tpu.errors import CallFault
 from tpujob.emulator.tpu.records import ApiError, Node, Queued
 from tpujob.emulator.tpu.world import World
 
 Answer = dict[str, Any]
-
-
-def api_error(
-    world: World,
-    method: str,
-    code: str,
-    count: int = 1,
-    after: bool = False,
-    hang_s: float = 0.0,
-    message: str = "",
-) -> None:
-    """The next `count` calls hang for `hang_s` and answer `code`, `after` taking effect or before. `OK` only hangs. A
-    count of 0 removes the method's faults."""
-    name, when = server.method_name(world, method), "post" if after else "pre"
-    inject.fail_calls(world, CallFault(name, code.upper(), count, when, hang_s, message))
-
-
-def storage_error(
-    world: World,
-    status: int = 503,
-    method: str = "*",
-    count: int = 1,
-    after: bool = False,
-    hang_s: float = 0.0,
-    path: str = "",
-    off: bool = False,
-) -> None:
-    """The next `count` requests of Cloud Storage (GET, LIST, POST, PUT, PATCH or DELETE) whose bucket and name contain
-    `path` hang for `hang_s` and answer `status`, `after` taking effect or before. A status of 200 only hangs. `off`
-    removes all of these faults."""
-    if off:
-        inject.mend_storage(world)
-        return
-    when = "post" if after else "pre"
-    inject.fail_storage(world, StorageFault(status, count, method.upper(), when, hang_s, path))
 
 
 COMMANDS: dict[str, Callable[..., Node | Queued | None]] = {
@@ -72,8 +34,8 @@ COMMANDS: dict[str, Callable[..., Node | Queued | None]] = {
     "api-bug": inject.api_bug,
     "max-run": inject.max_run,
     "unreachable": inject.unreachable,
-    "api-error": api_error,
-    "storage-error": storage_error,
+    "api-error": inject.api_error,
+    "storage-error": inject.storage_error,
     "break-host": inject_hosts.break_host,
 }
 

@@ -8,7 +8,7 @@ import grpc
 
 from tpujob.domain.hardware import accelerators
 from tpujob.emulator.storage import METHODS, STATUSES, StorageFault
-from tpujob.emulator.tpu import interruptions, nodes, queue, rules
+from tpujob.emulator.tpu import interruptions, nodes, queue, rules, server
 from tpujob.emulator.tpu.convert import id_of
 from tpujob.emulator.tpu.errors import API_BUGS, CallFault, Quota, Stockout, generation_of
 from tpujob.emulator.tpu.records import ApiError, Node, NodeSpec, NodeState, Pricing, Queued
@@ -195,35 +195,57 @@ def unreachable(world: World, zone: str, off: bool = False) -> None:
     world.record(f"{zone}: lists {'reach it again' if off else 'do not reach it'}")
 
 
-def fail_calls(world: World, fault: CallFault) -> None:
-    """The next calls of one method fail; a count of 0 removes its faults."""
-    if fault.code not in CODES:
-        raise ApiError("INVALID_ARGUMENT", f"{fault.code!r} is none of {', '.join(CODES)}")
-    calls = world.faults.calls
-    if fault.count <= 0:
-        world.faults.calls = [c for c in calls if c.method != fault.method and fault.method != "*"]
+def api_error(
+    world: World,
+    method: str,
+    code: str,
+    count: int = 1,
+    after: bool = False,
+    hang_s: float = 0.0,
+    message: str = "",
+) -> None:
+    """The next `count` calls hang for `hang_s` and answer `code`, `after` taking effect or before. `OK` only hangs. A
+    count of 0 removes the method's faults."""
+    name, code = server.method_name(world, method), code.upper()
+    if code not in CODES:
+        raise ApiError("INVALID_ARGUMENT", f"{code!r} is none of {', '.join(CODES)}")
+    calls, when = world.faults.calls, "post" if after else "pre"
+    if count <= 0:
+        world.faults.calls = [c for c in calls if c.method != name and name != "*"]
     else:
-        calls.append(fault)
-    world.record(f"{fault.method}: the next {fault.count} calls answer {fault.code} ({fault.when})")
+        calls.append(CallFault(name, code, count, when, hang_s, message))
+    world.record(f"{name}: the next {count} calls answer {code} ({when})")
 
 
-def fail_storage(world: World, fault: StorageFault) -> None:
-    """The next requests of Cloud Storage fail or hang."""
-    if fault.method not in (*METHODS, "*"):
-        raise ApiError("INVALID_ARGUMENT", f"{fault.method!r} is none of {', '.join(METHODS)}, *")
-    if fault.status not in STATUSES:
+def storage_error(
+    world: World,
+    status: int = 503,
+    method: str = "*",
+    count: int = 1,
+    after: bool = False,
+    hang_s: float = 0.0,
+    path: str = "",
+    off: bool = False,
+) -> None:
+    """The next `count` requests of Cloud Storage (GET, LIST, POST, PUT, PATCH or DELETE) whose bucket and name contain
+    `path` hang for `hang_s` and answer `status`, `after` taking effect or before. A status of 200 only hangs. `off`
+    removes all of these faults."""
+    method, when = method.upper(), "post" if after else "pre"
+    if off:
+        world.faults.storage.clear()
+        world.record("Cloud Storage: no more faults")
+        return
+    if method not in (*METHODS, "*"):
+        raise ApiError("INVALID_ARGUMENT", f"{method!r} is none of {', '.join(METHODS)}, *")
+    if status not in STATUSES:
         known = ", ".join(map(str, STATUSES))
-        raise ApiError("INVALID_ARGUMENT", f"{fault.status} is none of {known}")
-    if fault.count > 0:
-        world.faults.storage.add(fault)
-        where = f" for {fault.path}" if fault.path else ""
-        what = f"the next {fault.count} {fault.method} requests{where} answer {fault.status}"
-        world.record(f"Cloud Storage: {what} ({fault.when})")
-
-
-def mend_storage(world: World) -> None:
-    world.faults.storage.clear()
-    world.record("Cloud Storage: no more faults")
+        raise ApiError("INVALID_ARGUMENT", f"{status} is none of {known}")
+    if count > 0:
+        world.faults.storage.add(StorageFault(status, count, method, when, hang_s, path))
+        where = f" for {path}" if path else ""
+        world.record(
+            f"Cloud Storage: the next {count} {method} requests{where} answer {status} ({when})"
+        )
 
 
 def _is_meant(id: str, spec: NodeSpec, wanted: str) -> bool:

@@ -1,10 +1,12 @@
-"""Buckets and objects on disk: each object is a plain file, with its record in SQLite.
+"""Buckets and objects on disk: each object is a file, named by its generation, with its record in SQLite.
 
 A file is written under a temporary name and appears together with its record. Files never change, so a running
 download continues with its version. All calls come from one thread, which makes a precondition and its write one step.
 """
 
+import base64
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -17,12 +19,64 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from google_crc32c import extend as _extend  # pyright: ignore[reportUnknownVariableType]
+
 from tpujob.domain.text import rfc3339
 from tpujob.emulator.storage import listing
-from tpujob.emulator.storage.files import Incoming, file_name
 from tpujob.emulator.storage.listing import Listing, Page
 from tpujob.emulator.storage.model import EmulatedObject, Json, Preconditions, no_object
 from tpujob.errors import TpujobError
+
+_COPY_CHUNK = 4 << 20
+
+
+class Incoming:
+    """An upload in progress: a temporary file with its length and checksums so far."""
+
+    def __init__(self, folder: Path, *, md5: bool = True) -> None:
+        self.path = folder / uuid.uuid4().hex
+        self.size = 0
+        self._crc = 0
+        # By far the slowest step; left out where the cloud has no MD5 either.
+        self._md5 = hashlib.md5(usedforsecurity=False) if md5 else None
+        self._file = self.path.open("xb")
+
+    def write(self, chunk: bytes) -> None:
+        self._file.write(chunk)
+        self.size += len(chunk)
+        self._crc = _crc32c(self._crc, chunk)
+        if self._md5:
+            self._md5.update(chunk)
+
+    def append(self, sources: Iterable[BinaryIO]) -> None:
+        """Add whole files, and close them. May run in another thread."""
+        for source in sources:
+            with source:
+                while chunk := source.read(_COPY_CHUNK):
+                    self.write(chunk)
+
+    @property
+    def crc32c(self) -> str:
+        return base64.b64encode(self._crc.to_bytes(4, "big")).decode()
+
+    @property
+    def md5(self) -> str:
+        """Empty when left out."""
+        return base64.b64encode(self._md5.digest()).decode() if self._md5 else ""
+
+    def close(self) -> None:
+        self._file.close()
+
+    def discard(self) -> None:
+        """Remove it, unless it became an object. Safe to repeat."""
+        with suppress(OSError):  # closing flushes, which fails on a full disk
+            self._file.close()
+        self.path.unlink(missing_ok=True)
+
+
+def _crc32c(before: int, chunk: bytes) -> int:
+    return int(_extend(before, chunk))  # pyright: ignore[reportUnknownArgumentType]
+
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS buckets (name TEXT PRIMARY KEY, resource TEXT NOT NULL) WITHOUT ROWID;
@@ -132,7 +186,7 @@ class ObjectStore:
             components=components,
             created=now,
             updated=now,
-            file=file_name(bucket, name, generation),
+            file=str(generation),
             fields=fields,
         )
         return self._insert(stored, incoming.path)
@@ -159,7 +213,7 @@ class ObjectStore:
             live=True,
             created=now,
             updated=now,
-            file=file_name(bucket, name, generation),
+            file=str(generation),
             fields=fields,
         )
         return self._insert(stored, twin)
@@ -201,9 +255,7 @@ class ObjectStore:
     # own
 
     def _insert(self, stored: EmulatedObject, temporary: Path) -> EmulatedObject:
-        path = self._objects / stored.file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.replace(path)
+        temporary.replace(self._objects / stored.file)
         keep = self._versioned(stored.bucket)
         try:
             self._db.execute("BEGIN IMMEDIATE")
@@ -226,11 +278,7 @@ class ObjectStore:
         self._db.execute(f"{change} {_KEY}", _key(stored))
 
     def _remove_file(self, stored: EmulatedObject) -> None:
-        path = self._objects / stored.file
-        path.unlink(missing_ok=True)
-        with suppress(OSError):  # until the first folder that is not empty
-            while (path := path.parent) != self._objects:
-                path.rmdir()
+        (self._objects / stored.file).unlink(missing_ok=True)
 
     def _versioned(self, bucket: str) -> bool:
         resource: dict[str, Json] = self.bucket(bucket) or {}

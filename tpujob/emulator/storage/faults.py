@@ -1,4 +1,4 @@
-"""Fault injection for the emulated Cloud Storage: the next requests of a kind fail or hang.
+"""Requests of Cloud Storage: which of them fail or hang, by injected faults, and which of them are billed.
 
 The control interface's thread adds faults and the storage's thread uses them up, under a lock of their own.
 """
@@ -6,12 +6,12 @@ The control interface's thread adds faults and the storage's thread uses them up
 import asyncio
 import re
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 from urllib.parse import unquote
 
-from tpujob.emulator.billed import kind_of
 from tpujob.emulator.http_messages import FilePart, Handler, Request, Response
 from tpujob.emulator.storage.model import StorageApiError
 
@@ -111,3 +111,53 @@ async def _subject(request: Request, *, whole: bool) -> str:
     if whole and request.method == "POST" and _UPLOAD.fullmatch(request.path):
         text += (await request.body.peek()).decode("utf-8", "replace")
     return text
+
+
+# Billed operations ---------------------------------------------------------------------------------------------------
+
+
+#: a header of a 200: the status that it means
+OVERRIDE = "X-Http-Status-Code-Override"
+_LIST = re.compile(r"/storage/v1/b/[^/]+/o/?|/storage/v1/b/?|/[^/]*/?")
+_CLASSES: Mapping[str, str] = {
+    "LIST": "A", "POST": "A", "PUT": "A", "PATCH": "A", "GET": "B", "DELETE": "",
+}  # fmt: skip
+
+
+class Billed:
+    """Since the emulator was started. The storage's thread counts; any thread may read."""
+
+    def __init__(self) -> None:
+        self._lock, self._counts = threading.Lock(), Counter[str]()
+
+    def counting(self, handler: Handler) -> Handler:
+        """The handler, with its answers counted."""
+
+        async def handle(request: Request) -> Response:
+            response = await handler(request)
+            letter = class_of(request, int(response.headers.get(OVERRIDE, response.status)))
+            if letter:
+                with self._lock:
+                    self._counts[letter] += 1
+            return response
+
+        return handle
+
+    def counts(self) -> dict[str, int]:
+        with self._lock:
+            return {letter: self._counts[letter] for letter in "AB"}
+
+
+def class_of(request: Request, status: int) -> str:
+    """`A` or `B`; empty: free."""
+    if status == 308 or status >= 400:  # a piece of a resumable upload, or refused
+        return ""
+    begins = request.method == "POST" and request.query.get("uploadType") == "resumable"
+    return "" if begins else _CLASSES.get(kind_of(request), "")
+
+
+def kind_of(request: Request) -> str:
+    """`LIST`, or its method; a HEAD is a GET."""
+    if request.method in ("GET", "HEAD"):
+        return "LIST" if _LIST.fullmatch(request.path) else "GET"
+    return request.method

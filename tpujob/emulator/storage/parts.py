@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from html import unescape
 
 from tpujob.emulator.http_messages import Request, Response
-from tpujob.emulator.storage.disk import ObjectStore
-from tpujob.emulator.storage.files import Incoming
+from tpujob.emulator.storage.answers import COPY_SOURCE, etag_of, fields_of, xml_response
+from tpujob.emulator.storage.disk import Incoming, ObjectStore
 from tpujob.emulator.storage.json_api import concatenate
 from tpujob.emulator.storage.model import (
     Json,
@@ -22,7 +22,6 @@ from tpujob.emulator.storage.model import (
     not_emulated,
 )
 from tpujob.emulator.storage.upload import declared_hashes, verify
-from tpujob.emulator.storage.xml import COPY_SOURCE, etag_of, fields_of, xml_response
 
 _PART = re.compile(r"<Part>(.*?)</Part>", re.DOTALL)
 _MOST_PARTS = 10_000

@@ -9,15 +9,14 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from tpujob.emulator.billed import Billed
 from tpujob.emulator.http_messages import Handler, Request, Response, TooLarge, json_response
 from tpujob.emulator.http_server import HttpThread
+from tpujob.emulator.storage.answers import error_response
 from tpujob.emulator.storage.disk import ObjectStore
-from tpujob.emulator.storage.faults import StorageFaults, failing
+from tpujob.emulator.storage.faults import Billed, StorageFaults, failing
 from tpujob.emulator.storage.json_api import JsonApi, handle_batch
 from tpujob.emulator.storage.model import StorageApiError
 from tpujob.emulator.storage.upload import Uploads
-from tpujob.emulator.storage.xml import error_response
 from tpujob.emulator.storage.xml_api import XmlApi, is_xml
 
 #: None: not a path of this API

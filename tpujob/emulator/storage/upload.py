@@ -11,11 +11,10 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from tpujob.emulator.billed import OVERRIDE
 from tpujob.emulator.http_messages import Request, Response
 from tpujob.emulator.storage.answers import answer, json_body
-from tpujob.emulator.storage.disk import ObjectStore
-from tpujob.emulator.storage.files import Incoming
+from tpujob.emulator.storage.disk import Incoming, ObjectStore
+from tpujob.emulator.storage.faults import OVERRIDE
 from tpujob.emulator.storage.model import (
     EmulatedObject,
     Json,

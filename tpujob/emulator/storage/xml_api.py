@@ -10,6 +10,14 @@ from dataclasses import replace
 from urllib.parse import quote, unquote
 
 from tpujob.emulator.http_messages import Request, Response
+from tpujob.emulator.storage.answers import (
+    COPY_SOURCE,
+    META,
+    Element,
+    etag_of,
+    fields_of,
+    xml_response,
+)
 from tpujob.emulator.storage.bucket_api import known_bucket
 from tpujob.emulator.storage.disk import ObjectStore
 from tpujob.emulator.storage.listing import Listing, successor
@@ -25,14 +33,6 @@ from tpujob.emulator.storage.model import (
 )
 from tpujob.emulator.storage.parts import PartUploads
 from tpujob.emulator.storage.upload import declared_hashes, verify
-from tpujob.emulator.storage.xml import (
-    COPY_SOURCE,
-    META,
-    Element,
-    etag_of,
-    fields_of,
-    xml_response,
-)
 
 _OTHER_API = re.compile(r"/(?:storage/v1|upload|resumable|download|batch|b)(?:/.*)?")
 _PATH = re.compile(r"/([^/]+)(?:/(.*))?")

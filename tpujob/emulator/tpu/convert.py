@@ -165,7 +165,6 @@ def operation_message(operation: Operation) -> Message:
         target=operation.target,
         verb=operation.verb,
         api_version=operation.api,
-        cancel_requested=operation.cancel_requested,
     )
     metadata.create_time.FromNanoseconds(int(operation.created_at * 1e9))
     message = operations_pb2.Operation(name=operation.name, done=operation.done)

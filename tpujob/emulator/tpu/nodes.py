@@ -115,15 +115,6 @@ def start(world: World, name: str, *, api: str) -> Operation:
     return operation
 
 
-def cancel_operation(world: World, name: str) -> None:
-    """Best effort, as in the cloud: only the creation of a node can be cancelled."""
-    operation = world.get_operation(name)
-    operation.cancel_requested = True
-    node = world.nodes.get(operation.target)
-    if node and node.operation == name and node.state is NodeState.CREATING and not operation.done:
-        begin_delete(world, node)
-
-
 # What the hosts answer -----------------------------------------------------------------------------------------------
 
 

@@ -137,7 +137,6 @@ class Operation:
     ended_at: float | None = None
     error: ApiError | None = None
     response: Any = None  #: a copy of the Node or Queued at its end; None: empty
-    cancel_requested: bool = False
 
     @property
     def done(self) -> bool:

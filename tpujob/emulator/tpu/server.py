@@ -17,9 +17,8 @@ from urllib.parse import quote
 import grpc
 from google.cloud.location import locations_pb2
 from google.longrunning import operations_pb2
-from google.protobuf import empty_pb2
 
-from tpujob.emulator.tpu import nodes, rules
+from tpujob.emulator.tpu import rules
 from tpujob.emulator.tpu.convert import Message, id_of, operation_message, page, zone_of
 from tpujob.emulator.tpu.errors import CallFault
 from tpujob.emulator.tpu.records import ApiError
@@ -154,19 +153,9 @@ def _operations(world: World) -> Methods:
         messages = [operation_message(o) for o in found]
         return operations_pb2.ListOperationsResponse(operations=messages, next_page_token=token)
 
-    def cancel(request: Message) -> Message:
-        nodes.cancel_operation(world, request.name)
-        return empty_pb2.Empty()
-
-    def delete(request: Message) -> Message:
-        world.delete_operation(request.name)
-        return empty_pb2.Empty()
-
     return {
         "GetOperation": (get, operations_pb2.GetOperationRequest),
         "ListOperations": (list_all, operations_pb2.ListOperationsRequest),
-        "CancelOperation": (cancel, operations_pb2.CancelOperationRequest),
-        "DeleteOperation": (delete, operations_pb2.DeleteOperationRequest),
     }
 
 

@@ -3,7 +3,6 @@
 Reads what the engine counts and what the board has in memory; nothing of a job is decided here.
 """
 
-from tpujob.service.backend.health import ProcessFacts
-from tpujob.service.backend.status import BackendStatus
+from tpujob.service.backend.status import BackendStatus, ProcessFacts
 
 __all__ = ["BackendStatus", "ProcessFacts"]

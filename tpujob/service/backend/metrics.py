@@ -135,21 +135,21 @@ def _jobs(of: BackendStatus) -> Iterator[Metric]:
         "What the held slices cost by list price, those of unknown price left out.",
         micros / 1e6,
     )
-    money = of.figures.money()
+    total = of.costs.cost(by="type")["total"]
     yield _labelled(
         "cost_dollars",
-        "Billed time of all jobs at list price, by what came of it; a minute old, or a little more.",
+        "Billed time of all jobs at list price, by what came of it.",
         "part",
-        {str(part["part"]): part["list_micros"] / 1e6 for part in money.total["parts"]},
+        {str(part["part"]): part["list_micros"] / 1e6 for part in total["parts"]},
     )
     yield _gauge(
         "pay_dollars",
         "The same in all, without what a grant pays for; 0 on the emulator, which bills nothing.",
-        money.total["pay_micros"] / 1e6,
+        total["pay_micros"] / 1e6,
     )
-    if money.total["goodput"] is not None:
+    if total["goodput"] is not None:
         yield _gauge("goodput_ratio", "The productive part of all chip-hours, waiting included.",
-                     money.total["goodput"])  # fmt: skip
+                     total["goodput"])  # fmt: skip
 
 
 def _gauge(name: str, help: str, value: float) -> Metric:

@@ -1,23 +1,107 @@
 """The part of `api.JobsApi` that is about the backend itself."""
 
-import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
-from tpujob.api import CostRowView, HealthView, LoopView, StoreView
+from tpujob.api import HealthView, LoopView, StoreView, TroubleView
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Circuit
-from tpujob.domain.text import rfc3339
-from tpujob.engine import Counters, Loop
+from tpujob.domain.text import duration, many, rfc3339
+from tpujob.engine import Counters, Loop, Pulse
 from tpujob.errors import TpujobError
 from tpujob.ports import Clock, Store
-from tpujob.service.backend import health
-from tpujob.service.backend.health import Look, ProcessFacts
 from tpujob.service.job_index import JobIndex
 from tpujob.service.money.cost import Costs
 from tpujob.service.notifications import Notifications
 from tpujob.version import __version__
+
+#: seconds after which the last pass is too old: three times as long as a pass may take to come
+LATE, LATE_CALLED = 90.0, 180.0
+#: seconds after which a tick is strange: a copy, or a program's grace, may take minutes
+LONG_TICK = 900.0
+#: seconds of a cheap read of the store after which it slows everything down
+SLOW_READ = 1.0
+#: seconds after which a message is late: its channel fails, or no process sends it
+OVERDUE = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFacts:
+    """What its wiring knows of a backend's process."""
+
+    context: str = ""
+    store: str = ""  #: where jobs are kept: `sqlite` or `firestore`
+    started_at: float = 0.0
+    channels_file: str = ""  #: of the local stack: where its notification channels are configured
+    called: bool = False  #: it only works while it is called
+    schemas: dict[str, int] = field(default_factory=dict[str, int])  #: versions of what it stores
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen at once."""
+
+    now: float
+    pulse: Pulse
+    read_s: float | None = None  #: how long a cheap read of the store took; None: it failed
+    store_error: str = ""
+    overdue: int = 0  #: messages that were not delivered for too long
+
+
+def is_late(process: ProcessFacts, pulse: Pulse, now: float) -> bool:
+    """Whether the last pass is older than it can be where jobs are looked after."""
+    if process.called:
+        began, most = process.started_at, LATE_CALLED
+    elif pulse.started_at is not None:
+        began, most = pulse.started_at, LATE
+    else:  # its loop was not started: it only answers
+        return False
+    return now - max(began, pulse.passed_at or 0.0) > most
+
+
+def troubles(process: ProcessFacts, look: Look) -> Iterator[TroubleView]:
+    """The worst first."""
+    pulse, now = look.pulse, look.now
+    if look.read_s is None:
+        yield TroubleView(
+            about="store",
+            text=f"the store cannot be read: {look.store_error}",
+            hint="No job is looked after until it can. `tpujob doctor` checks what it needs.",
+        )
+    elif look.read_s > SLOW_READ:
+        yield TroubleView(
+            about="store",
+            text=f"a read of the store takes {duration(look.read_s)}, where milliseconds are usual",
+            hint="Everything waits for it: see how busy the disk, or the database, is.",
+        )
+    if is_late(process, pulse, now):
+        ago = "never" if pulse.passed_at is None else f"{duration(now - pulse.passed_at)} ago"
+        yield TroubleView(about="loop", text=f"the last pass over the jobs was {ago}", hint=_cure(process))  # fmt: skip
+    if pulse.longest_s > LONG_TICK:
+        yield TroubleView(
+            about="loop",
+            text=f"the tick of a job has gone on for {duration(pulse.longest_s)}",
+            hint="The others go on. The log says which job it is, and what it last did.",
+        )
+    if look.overdue:
+        yield TroubleView(
+            about="notifications",
+            text=f"{many(look.overdue, 'message')} not delivered for more than {duration(OVERDUE)}",
+            hint="`tpujob notifications` shows what each channel answers.",
+        )
+
+
+def _cure(process: ProcessFacts) -> str:
+    if process.called:
+        return (
+            "No process looks after the jobs. Cloud Scheduler calls the backend once a minute: see whether its job is "
+            "paused, and what its calls are answered: `gcloud scheduler jobs describe`."
+        )
+    return (
+        "No process looks after the jobs; their programs go on. Restart the backend, `tpujob down` and then "
+        "`tpujob up` on this machine: it goes on where it was."
+    )
 
 
 class BackendStatus:
@@ -37,7 +121,7 @@ class BackendStatus:
     ) -> None:
         self.store, self.clock, self.index, self.loop = store, clock, index, loop
         self.counters, self.circuits, self.process = counters, circuits, process
-        self.figures = Figures(costs, clock)
+        self.costs = costs
         self._notifications = notifications
         self.streams: Callable[[], int] = lambda: 0  #: open ones, where pages are live
 
@@ -45,8 +129,8 @@ class BackendStatus:
         """As `JobsApi.health` says."""
         now, pulse = self.clock.now(), self.loop.pulse()
         read_s, revision, error = self.read()
-        waiting, overdue = self.messages(health.OVERDUE)
-        bad = [*health.troubles(self.process, Look(now, pulse, read_s, error, overdue))]
+        waiting, overdue = self.messages(OVERDUE)
+        bad = [*troubles(self.process, Look(now, pulse, read_s, error, overdue))]
         ticks = self.counters.times("tick")
         done, failed = (sum(ticks[k,].counts) if (k,) in ticks else 0 for k in ("done", "failed"))
         passed = pulse.passed_at
@@ -67,7 +151,7 @@ class BackendStatus:
                 called=self.process.called,
                 passed_at=None if passed is None else rfc3339(passed),
                 age_s=None if passed is None else max(0.0, now - passed),
-                late=health.is_late(self.process, pulse, now),
+                late=is_late(self.process, pulse, now),
                 pass_s=pulse.pass_s,
                 due=pulse.due,
                 ticking=pulse.ticking,
@@ -84,7 +168,7 @@ class BackendStatus:
     def alive(self) -> bool:
         """Whether the process does what it runs for. Reads nothing. One that only works while it is called is alive
         when it answers."""
-        late = health.is_late(self.process, self.loop.pulse(), self.clock.now())
+        late = is_late(self.process, self.loop.pulse(), self.clock.now())
         return self.process.called or not late
 
     # Seen ------------------------------------------------------------------------------------------------------------
@@ -118,36 +202,3 @@ class BackendStatus:
             if one.until > now:
                 found[one.cause] = found.get(one.cause, 0) + 1
         return found
-
-
-# Money and goodput ---------------------------------------------------------------------------------------------------
-
-
-#: seconds between two readings at least; and the part of the time that may go into them
-EVERY, SHARE = 60.0, 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Money:
-    at: float
-    total: CostRowView
-
-
-class Figures:
-    """Thread-safe; one caller at a time reads."""
-
-    def __init__(self, costs: Costs, clock: Clock) -> None:
-        self._costs, self._clock = costs, clock
-        self._lock = threading.Lock()
-        self._money: Money | None = None
-        self._again_at = 0.0
-
-    def money(self) -> Money:
-        """Of all jobs, as it was a minute ago at most, or a little longer where there are very many."""
-        with self._lock:
-            now = self._clock.now()
-            if self._money is None or now >= self._again_at:
-                began = time.monotonic()
-                self._money = Money(now, self._costs.cost(by="type")["total"])
-                self._again_at = now + max(EVERY, (time.monotonic() - began) / SHARE)
-            return self._money

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Hashable, Iterable
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job
@@ -24,13 +24,6 @@ log = logging.getLogger(__name__)
 ANNOUNCED_INTERVAL = 30.0
 #: seconds after which a read that has not come back counts as one that failed
 HANGS = 5.0
-
-
-class Failing(NamedTuple):
-    """The store does not answer who follows it. Seconds since the epoch."""
-
-    since: float  #: when it was first asked in vain
-    answered: float | None  #: when it last answered; None: not yet
 
 
 class Changes:
@@ -50,7 +43,6 @@ class Changes:
         self._telling = False  #: the store tells the follower of changes
         self._asked: float | None = None  #: when the follower began the read that goes on
         self._failed: float | None = None  #: since when its reads have failed
-        self._answered: float | None = None
         self._seen: int | None = None  #: the store was followed up to this change; None: not yet
         self._began = 0  #: from where on it was followed: what any job did before is not known
         #: of each job that changed since, its last change or a later number; the latest come last
@@ -72,12 +64,12 @@ class Changes:
         return self._seen is not None and getattr(self._here, "followed", False)
 
     @property
-    def failing(self) -> Failing | None:
-        """Since when the store fails; None: it answers, or is not followed."""
+    def failing(self) -> float | None:
+        """Since when the store fails, in seconds since the epoch; None: it answers, or is not followed."""
         since, asked = self._failed, self._asked
         if since is None and asked is not None and self._clock() - asked >= HANGS:
             since = asked
-        return None if since is None else Failing(since, self._answered)
+        return since
 
     @property
     def seen(self) -> int:
@@ -181,7 +173,7 @@ class Changes:
         else:
             if self._failed is not None:
                 log.warning("the store is followed again")
-            self._failed, self._answered = None, self._clock()
+            self._failed = None
             self._note(newest, ids)
         finally:
             self._asked = None

@@ -4,14 +4,14 @@ import json
 
 from tpujob.api import CommandView, JobRow, NextView
 from tpujob.domain.model import Cause, Job, State
-from tpujob.domain.money import bill, free, ledger, pace, usd_of_job
+from tpujob.domain.money import bill, free, ledger, pace
 from tpujob.domain.progress import job_progress
-from tpujob.domain.text import rfc3339, within
+from tpujob.domain.text import within
 from tpujob.service import next_step
 from tpujob.service.job_index.query import IndexedJob
 from tpujob.service.money import budgets
 from tpujob.service.runtime_info import RuntimeInfo
-from tpujob.service.views import billed_now, hardware, speed
+from tpujob.service.views import hardware, job_facts, speed
 
 #: bytes of a row as JSON, at most
 MOST = 1500
@@ -79,20 +79,24 @@ def _row(job: Job, known: RuntimeInfo, now: float, mine: bool, part: int) -> Job
     def cut(text: str, what: str = "word") -> str:
         return within(text, _ROOM[what] // part)
 
-    shown, attempt, serving = hardware(job), job.attempt, job.slice
     has = job_progress(job, known.progress)
+    facts = job_facts(job, known, now, has)
     rate = speed(job, has, known.moved_at)
     coming = next_step.what_next(job, has, known.wait, now)
     warned = [one.get("said", "") for one in budgets.views(job, known.funds, now) if one["warned"]]
-    return JobRow(
-        id=job.id,
-        name=cut(job.name, "name"),
-        user=cut(job.user, "user"),
-        mine=mine,
-        state=str(job.state),
-        wish=str(job.wish),
-        why=cut(_failure(job) or next_step.why(job, known.wait, known.unpaid, now), "why"),
-        next=NextView(
+    return {
+        **facts,
+        "name": cut(job.name, "name"),
+        "user": cut(job.user, "user"),
+        "trouble": cut(facts["trouble"], "trouble"),
+        "type": cut(facts["type"]),
+        "zone": cut(facts["zone"]),
+        "host0_ip": cut(facts["host0_ip"]),
+        "condemned": [cut(name) for name in facts["condemned"][:_SLICES]],
+        "phase": cut(facts["phase"]),
+        "mine": mine,
+        "why": cut(_failure(job) or next_step.why(job, known.wait, known.unpaid, now), "why"),
+        "next": NextView(
             action=coming["action"],
             at=coming["at"],
             text=cut(coming["text"], "next"),
@@ -101,34 +105,11 @@ def _row(job: Job, known: RuntimeInfo, now: float, mine: bool, part: int) -> Job
                 for one in coming["commands"][:_COMMANDS]
             ],
         ),
-        trouble="" if job.state.final else cut(known.trouble, "trouble"),
-        outcome=job.outcome and str(job.outcome),
-        cause=job.cause and str(job.cause),
-        type=cut(shown.facts.type),
-        tpu_slices=shown.tpu_slices,
-        chips=shown.chips,
-        hosts=shown.hosts,
-        zone=cut(shown.zone),
-        pricing=job.spec.tpu.pricing,
-        host0_ip=cut(serving.endpoints[0].address) if serving and serving.endpoints else "",
-        usd_per_hour=billed_now(job),
-        usd_spent=usd_of_job(job, now),
-        condemned=[cut(one.name) for one in job.condemned[:_SLICES]],
-        attempt=attempt.number if attempt else 0,
-        preemptions=sum(one.cause is Cause.PREEMPTED for one in job.attempts),
-        phase=cut(has.phase) if job.state is State.RUNNING else "",
-        step=has.step,
-        steps=has.steps,
-        steps_per_s=rate,
-        left_s=pace.seconds_left(has, rate),
-        loss=has.loss,
-        checkpoint=has.checkpoint,
-        version=job.version,
-        created_at=rfc3339(job.created_at),
-        state_since=rfc3339(job.state_since),
-        finished_at=None if job.finished_at is None else rfc3339(job.finished_at),
-        warned=[] if job.state.final else [cut(one, "next") for one in warned[:_WARNINGS]],
-    )
+        "preemptions": sum(one.cause is Cause.PREEMPTED for one in job.attempts),
+        "steps_per_s": rate,
+        "left_s": pace.seconds_left(has, rate),
+        "warned": [] if job.state.final else [cut(one, "next") for one in warned[:_WARNINGS]],
+    }
 
 
 def _failure(job: Job) -> str:

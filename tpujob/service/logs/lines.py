@@ -17,7 +17,6 @@ _TRACEBACK = b"Traceback (most recent call last)"
 _CHAINED = re.compile(rb"During handling of the above|was the direct cause of the following")
 
 _CURSOR = re.compile(r"(\d{1,9})((?:~\d{1,6}\.\d{1,13})*)")
-_OLD_CURSOR = re.compile(r"\d{1,9}(~\d{1,6}(\.\d{1,13}){3,4})+")
 
 
 class StampedLine(NamedTuple):
@@ -95,10 +94,6 @@ def read_cursor(text: str) -> Cursor:
     """Raises BadRequest."""
     match = _CURSOR.fullmatch(text)
     if not match:
-        old = _OLD_CURSOR.fullmatch(text)
-        raise BadRequest(
-            "this cursor is of an older version of tpujob" if old else "invalid cursor of a log",
-            hint="Begin without a cursor.",
-        )
+        raise BadRequest("invalid cursor of a log", hint="Begin without a cursor.")
     pairs = (part.split(".") for part in match[2].split("~")[1:])
     return Cursor(int(match[1]), {int(host): int(line) for host, line in pairs})

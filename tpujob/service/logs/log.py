@@ -24,9 +24,8 @@ from tpujob.service.logs import notes, window
 from tpujob.service.logs.lines import Cursor, StampedLine, read_cursor, text_of
 from tpujob.service.logs.live_stream import NOTHING, LiveLogs, Tails
 from tpujob.service.logs.live_tail import joined
-from tpujob.service.logs.query import LogPattern, matcher
 from tpujob.service.logs.reader import LogReader, Positions
-from tpujob.service.logs.search import Searches
+from tpujob.service.logs.search import LogPattern, Searches, matcher
 from tpujob.service.logs.segment_reader import SegmentReader
 from tpujob.service.logs.segments import FRESH, SegmentLists, Until
 

@@ -16,8 +16,7 @@ from tpujob.domain.spec import JobSpec
 from tpujob.domain.text import many, rfc3339
 from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
-from tpujob.service.money.estimate import Estimates, Placing, checked
-from tpujob.service.money.forecast import Forecaster, forecast_view
+from tpujob.service.money.estimate import Estimates, Forecaster, Placing, checked, forecast_view
 
 #: ways that one answer has, at most
 MOST = 60

@@ -25,7 +25,7 @@ from tpujob.errors import BadRequest, Forbidden, TpujobError, Unauthorized
 from tpujob.lib import unix_sockets
 from tpujob.lib.lru import LruDict
 from tpujob.web.auth.authenticator import check_same_origin
-from tpujob.web.middleware import error_page
+from tpujob.web.middleware import errors
 from tpujob.web.middleware.connections import PEER
 
 log = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ def entry(sessions: Sessions) -> Callable[[Request], Awaitable[Response]]:
             to = _own_path(request.query_params.get("to", "/"))
             session = sessions.enter(request.path_params["code"])
         except TpujobError as error:
-            return error_page.answer(request.scope, error)
+            return errors.answer(request.scope, error)
         return RedirectResponse(f"/s/{session}{to}", 303)
 
     return enter

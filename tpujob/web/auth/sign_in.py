@@ -1,9 +1,11 @@
 """Recognises callers of a deployed backend. What stands in front of it decides which checks there are: `iam` is Cloud
 Run's own check, `iap` is Identity-Aware Proxy, `public` is nothing."""
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from anyio import CapacityLimiter, to_thread
 from starlette.datastructures import Headers
@@ -12,11 +14,100 @@ from starlette.types import Scope
 from tpujob.config.sign_in import DoorKind
 from tpujob.domain.access import SCHEDULER, Principal
 from tpujob.errors import Unauthorized
-from tpujob.web.auth import identities, tokens
+from tpujob.web.auth import tokens
 from tpujob.web.auth.authenticator import AGAIN, TICK_PATH, Recognise, bearer, check_same_origin
-from tpujob.web.auth.identities import Person
-from tpujob.web.auth.signing_keys import Fetched, Keys
-from tpujob.web.auth.tokens import Untrusted
+from tpujob.web.auth.tokens import Claims, Fetched, Keys, Untrusted, text
+
+#: https://developers.google.com/identity/openid-connect/openid-connect#validatinganidtoken
+ISSUERS = frozenset({"https://accounts.google.com", "accounts.google.com"})
+#: https://cloud.google.com/iap/docs/signed-headers-howto
+IAP_ISSUER = "https://cloud.google.com/iap"
+IAP_SUBJECT = "accounts.google.com:"  #: before the subject, for accounts of Google
+#: the client of `gcloud auth print-identity-token`, the same for everybody in the world
+GCLOUD = "32555940559.apps.googleusercontent.com"
+
+_SUBJECT = re.compile(r"[!-~]{1,255}", re.ASCII)
+
+
+class Person(NamedTuple):
+    """A person or a service account."""
+
+    id: str  #: Google never gives it to anybody else
+    email: str
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """Whom a token must be for."""
+
+    clients: Set[str]  #: OAuth clients through which people sign in
+    urls: Set[str]  #: of the backend, for tokens of service accounts
+
+
+def person_of_token(claims: Claims, audience: Audience) -> Person:
+    """Raises Untrusted unless Google says who it is, to this backend, through a client of ours."""
+    if text(claims, "iss") not in ISSUERS:
+        raise Untrusted("the token is not from Google")
+    aud = text(claims, "aud")
+    if aud not in audience.clients and aud not in audience.urls:
+        raise Untrusted("the token is for another audience")
+    sub = text(claims, "sub")
+    # a service account is its own authorized party
+    if "azp" in claims and text(claims, "azp") not in {aud, sub, *audience.clients}:
+        raise Untrusted("the token was given to another client")
+    if claims.get("email_verified") is not True:
+        raise Untrusted("the token has no verified address")
+    return _person(sub, text(claims, "email"))
+
+
+def person_of_iap(claims: Claims, audience: str) -> Person:
+    """As `person_of_token`, for the assertion that IAP adds to a request."""
+    if claims.get("iss") != IAP_ISSUER:
+        raise Untrusted("the assertion is not from IAP")
+    if text(claims, "aud") != audience:
+        raise Untrusted("the assertion is for another audience")
+    sub = text(claims, "sub")
+    if not sub.startswith(IAP_SUBJECT):
+        raise Untrusted("the assertion is about no account of Google")
+    return _person(sub.removeprefix(IAP_SUBJECT), text(claims, "email"))
+
+
+def _person(sub: str, email: str) -> Person:
+    if not _SUBJECT.fullmatch(sub):
+        raise Untrusted("the token has no sub")
+    return Person(f"google:{sub}", email)
+
+
+# Cloud Scheduler -----------------------------------------------------------------------------------------------------
+
+
+REMOVED = "SIGNATURE_REMOVED_BY_GOOGLE"
+CHECKED = "x-serverless-authorization"  #: what Cloud Run checks in place of `Authorization`
+
+
+def is_stripped(token: str) -> bool:
+    return token.endswith(f".{REMOVED}")
+
+
+def check_scheduler(
+    token: str, headers: Headers, account: str, urls: frozenset[str], now: float
+) -> None:
+    """Raises Untrusted unless this is a stripped token of that service account, for one of these URLs, valid at `now`,
+    that Cloud Run has checked."""
+    if CHECKED in headers:
+        raise Untrusted("the token was not checked by Cloud Run")
+    if len(token) > tokens.MOST_BYTES:
+        raise Untrusted("the token is too long")
+    try:
+        _, payload, _ = token.split(".")
+        claims = tokens.unsigned(payload)
+    except (ValueError, RecursionError):
+        raise Untrusted("the token is malformed") from None
+    tokens.check_times(claims, now)
+    person = person_of_token(claims, Audience(frozenset(), urls))
+    if person.email != account:
+        raise Untrusted("the token is not that of the scheduler")
+
 
 #: where the issuers' keys are
 GOOGLE_KEYS = "https://www.googleapis.com/oauth2/v1/certs"
@@ -53,7 +144,7 @@ class SignInAuthenticator:
         self._policy, self._recognise, self._now = policy, recognise, now
         self._google = Keys(lambda: fetch(GOOGLE_KEYS))
         self._iap = Keys(lambda: fetch(IAP_KEYS))
-        self._audience = identities.Audience(policy.clients, policy.urls)
+        self._audience = Audience(policy.clients, policy.urls)
         self._limiter = CapacityLimiter(MOST_AT_ONCE)
 
     async def principal(self, scope: Scope, headers: Headers) -> Principal:
@@ -73,11 +164,11 @@ class SignInAuthenticator:
     def _by_token(self, scope: Scope, headers: Headers) -> Principal:
         policy, token = self._policy, bearer(headers)
         ticks = bool(policy.tick_account) and scope["path"] == TICK_PATH
-        if ticks and policy.kind == "iam" and identities.is_stripped(token):
-            identities.check(token, headers, policy.tick_account, policy.urls, self._now())
+        if ticks and policy.kind == "iam" and is_stripped(token):
+            check_scheduler(token, headers, policy.tick_account, policy.urls, self._now())
             return SCHEDULER
         claims = tokens.verified(token, "RS256", self._google.find, self._now())
-        person = identities.person(claims, self._audience)
+        person = person_of_token(claims, self._audience)
         if ticks and person.email == policy.tick_account and claims["aud"] in policy.urls:
             return SCHEDULER
         return self._member(person, scope)
@@ -87,7 +178,7 @@ class SignInAuthenticator:
         if len(given) != 1:
             raise Untrusted("the request did not come through IAP")
         claims = tokens.verified(given[0], "ES256", self._iap.find, self._now())
-        return identities.person_of_iap(claims, self._policy.iap_audience)
+        return person_of_iap(claims, self._policy.iap_audience)
 
     def _member(self, person: Person, scope: Scope) -> Principal:
         return self._recognise(person.id, person.email, again=AGAIN in scope.get("state", {}))

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tpujob.errors import BadRequest, Busy
 from tpujob.lib.lru import LruDict
-from tpujob.web.middleware import error_page
+from tpujob.web.middleware import errors
 from tpujob.web.middleware.errors import reply
 
 #: The only ones of a backend that answer anybody. No rate: a refused probe would end the process.
@@ -135,7 +135,7 @@ class Limiter:
         refusal = self._refusal(kind, caller, size)
         if refusal:
             again_s = math.ceil(refusal.retry_after)
-            await error_page.answer(scope, refusal, again_s=again_s)(scope, receive, send)
+            await errors.answer(scope, refusal, again_s=again_s)(scope, receive, send)
             return
         self._in_flight += size
         try:

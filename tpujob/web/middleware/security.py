@@ -23,7 +23,7 @@ from tpujob.lib import log_context
 from tpujob.web.auth.authenticator import AGAIN, Authenticator
 from tpujob.web.auth.browser import loggable, within_session
 from tpujob.web.log import of
-from tpujob.web.middleware import error_page
+from tpujob.web.middleware import errors
 from tpujob.web.middleware.connections import PEER
 from tpujob.web.middleware.limits import OPEN_PATHS, body_limit
 
@@ -184,7 +184,7 @@ class _Exchange:
     ) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._drain(), DRAIN_SECONDS)
-        answer = error_page.answer(self._scope, error, status)
+        answer = errors.answer(self._scope, error, status)
         # what is left of the body is not read, so this connection cannot serve another request
         answer.headers.update({"connection": "close"} | (headers or {}))
         self._mark(answer.headers)

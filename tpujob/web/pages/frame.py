@@ -6,14 +6,17 @@ share, each file with a comment that lists them.
 
 from __future__ import annotations
 
+import base64
 import gzip
 import hashlib
 import json
+import mimetypes
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -22,14 +25,67 @@ from fastapi.responses import Response
 from starlette.types import Scope
 
 from tpujob.api import JobsApi
-from tpujob.errors import TpujobError
-from tpujob.web.middleware import error_page
-from tpujob.web.pages.assets import Asset, assets
+from tpujob.errors import NotFound, TpujobError
+from tpujob.web.middleware import errors
+from tpujob.web.middleware.security import FOR_GOOD
 from tpujob.web.pages.query import PageQuery
-from tpujob.web.routes.caller import Caller
+from tpujob.web.schemas import Caller
 
-if TYPE_CHECKING:  # loaded only when a page is opened
+if TYPE_CHECKING:
     from jinja2 import Environment
+
+
+STATIC = Path(__file__).parents[1] / "static"
+SUFFIXES = (".css", ".js", ".svg")
+
+
+class Asset(NamedTuple):
+    address: str  #: below the top of the page
+    integrity: str  #: as a browser verifies it
+    media_type: str
+    body: bytes
+    packed: bytes  #: with gzip
+
+
+@cache
+def assets() -> dict[str, Asset]:
+    """By name. Read once: files do not change while the backend runs."""
+    files = (path for path in sorted(STATIC.rglob("*")) if path.suffix in SUFFIXES)
+    return {path.name: _read_asset(path) for path in files}
+
+
+def _read_asset(path: Path) -> Asset:
+    body = path.read_bytes()
+    digest = hashlib.sha384(body)
+    return Asset(
+        address=f"/static/{path.stem}.{digest.hexdigest()[:8]}{path.suffix}",
+        integrity="sha384-" + base64.b64encode(digest.digest()).decode(),
+        media_type=mimetypes.types_map[path.suffix],
+        body=body,
+        packed=gzip.compress(body, 9, mtime=0),
+    )
+
+
+@cache
+def _by_address() -> dict[str, Asset]:
+    return {asset.address: asset for asset in assets().values()}
+
+
+def add_assets(app: FastAPI) -> None:
+    @app.get("/static/{name}", include_in_schema=False)
+    def static(name: str, request: Request) -> Response:
+        asset = _by_address().get(f"/static/{name}")
+        if asset is None:
+            raise NotFound(f"there is no file {name[:80]!r}", hint="load the page again")
+        packed = "gzip" in request.headers.get("accept-encoding", "")
+        headers = {"cache-control": FOR_GOOD, "vary": "accept-encoding"}
+        if packed:
+            headers["content-encoding"] = "gzip"
+        body = asset.packed if packed else asset.body
+        return Response(body, media_type=asset.media_type, headers=headers)
+
+    _ = static
+
 
 #: what a browser may do with a page: nothing that is not served here, nothing that is written into the page
 POLICY = (
@@ -126,7 +182,7 @@ def respond(request: Request, template: str, content: PageContent, status: int =
 def problem(request: Request, error: TpujobError, status: int) -> Response:
     """A page that says what happened and what to do, and leads on."""
     if "principal" not in request.scope["state"]:  # a path that answers anybody
-        return error_page.answer(request.scope, error, status)
+        return errors.answer(request.scope, error, status)
     data = {"error": error.message, "hint": error.hint, "status": status}
     title = _PROBLEMS.get(status, "That failed")
     url = _urls(route_path(request.scope))
@@ -198,11 +254,7 @@ def _urls(path: str) -> Callable[..., str]:
 def environment() -> Environment:
     from tpujob.web.pages import templating
 
-    return templating.environment(_asset)
-
-
-def _asset(name: str) -> Asset:
-    return assets()[name]
+    return templating.environment(assets().__getitem__)
 
 
 def _etag(request: Request, text: str) -> str:

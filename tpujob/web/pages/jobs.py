@@ -9,7 +9,7 @@ from tpujob.domain.model import Cause, State
 from tpujob.service.job_index import query as listing
 from tpujob.web.pages.frame import PageContent, PageRequest
 from tpujob.web.pages.query import PageQuery
-from tpujob.web.routes.caller import may
+from tpujob.web.schemas import may
 
 ROWS = 50
 #: what an address may say: whose, which, and how they are ordered

@@ -1,4 +1,4 @@
-"""The pages about the lab as a whole: capacity, machines, money, events of all jobs, and the backend itself."""
+"""The pages about the lab as a whole: capacity, machines, money, events of all jobs, notifications, and the backend."""
 
 import shlex
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from tpujob.domain.events import EventKind
 from tpujob.errors import BadRequest
 from tpujob.web.pages.frame import PageContent, PageRequest
 from tpujob.web.pages.query import PageQuery
-from tpujob.web.routes.caller import may
+from tpujob.web.schemas import may
 
 #: of the buttons beside a machine, and the verdict that each stands for
 VERDICTS = {"good": "good", "bad": "bad", "unpin": ""}
@@ -89,3 +89,16 @@ def load_events(asked: PageRequest) -> PageContent:
 def load_backend(asked: PageRequest) -> PageContent:
     """Whether the backend looks after jobs, what it runs on, and what of it is not as it should be."""
     return PageContent({**asked.api.health()}, "Backend", "tpujob status", live="")
+
+
+def load_notifications(asked: PageRequest) -> PageContent:
+    shown = {"channels_file": asked.channels_file, "tests": may(asked.api, "test_channel")}
+    data = {"channels": asked.api.channels()}
+    return PageContent(data, "Notifications", "tpujob notifications", live="", shown=shown)
+
+
+def test_channel(request: Request, api: JobsApi, form: PageQuery) -> Response:
+    """Send a test message, and lead back to the page."""
+    del request
+    api.test_channel(form.one("channel"))
+    return RedirectResponse("../notifications", 303)

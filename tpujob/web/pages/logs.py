@@ -15,7 +15,7 @@ from tpujob.domain.text import seconds
 from tpujob.errors import BadRequest
 from tpujob.web.pages.frame import PageContent, PageRequest
 from tpujob.web.pages.query import PageQuery
-from tpujob.web.routes.caller import Caller, JobRef
+from tpujob.web.schemas import Caller, JobRef
 
 #: what an address may say: which lines, what is looked for (`q`; `re`: it is a pattern; `i`: whatever the case; `tb`:
 #: tracebacks), one line in full (`whole`), and the form of times

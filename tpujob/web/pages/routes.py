@@ -8,20 +8,10 @@ from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
 from tpujob.api import ActionName, JobsApi
-from tpujob.web.pages import (
-    assets,
-    bulk_actions,
-    files,
-    job,
-    jobs,
-    lab,
-    logs,
-    notifications,
-    steering,
-)
+from tpujob.web.pages import actions, frame, job, jobs, lab, logs
 from tpujob.web.pages.frame import PageRow, add_page
 from tpujob.web.pages.query import Form, PageQuery
-from tpujob.web.routes.caller import Caller
+from tpujob.web.schemas import Caller
 
 ACTIONS = cast("tuple[ActionName, ...]", get_args(ActionName))
 
@@ -40,7 +30,7 @@ PAGES = (
         PageRow(
             f"/confirm/{name}",
             "confirm.html",
-            partial(bulk_actions.load_confirmation, name),
+            partial(actions.load_confirmation, name),
             name,
             ("job",),
         )
@@ -48,13 +38,11 @@ PAGES = (
     ),
     PageRow("/jobs/{job}", "job.html", job.load_job, "get", ("before",)),
     PageRow("/jobs/{job}/metrics", "job_metrics.html", job.load_curves, "metrics"),
-    PageRow("/jobs/{job}/spec", "job_spec.html", files.load_spec, "get"),
-    PageRow("/jobs/{job}/code", "job_code.html", files.load_code, "patch"),
-    PageRow("/diff", "diff.html", files.load_diff, "diff", ("a", "b")),
+    PageRow("/jobs/{job}/spec", "job_spec.html", job.load_spec, "get"),
+    PageRow("/jobs/{job}/code", "job_code.html", job.load_code, "patch"),
+    PageRow("/diff", "diff.html", job.load_diff, "diff", ("a", "b")),
     *(
-        PageRow(
-            f"/jobs/{{job}}/{name}", "job_steer.html", partial(steering.load_action, name), name
-        )
+        PageRow(f"/jobs/{{job}}/{name}", "job_steer.html", partial(actions.load_action, name), name)
         for name in ACTIONS
     ),
     PageRow("/jobs/{job}/logs", "logs.html", logs.load_logs, "log_window", logs.FILTERS),
@@ -65,21 +53,21 @@ PAGES = (
     PageRow(
         "/notifications",
         "notifications.html",
-        notifications.load_notifications,
+        lab.load_notifications,
         "channels",
     ),
     PageRow("/backend", "backend.html", lab.load_backend, "health"),
 )
 FORMS = (
-    *(FormTarget(f"/do/{name}", partial(bulk_actions.act, name), name) for name in ACTIONS),
-    *(FormTarget(f"/jobs/{{job}}/{name}", partial(steering.act, name), name) for name in ACTIONS),
+    *(FormTarget(f"/do/{name}", partial(actions.act_on_all, name), name) for name in ACTIONS),
+    *(FormTarget(f"/jobs/{{job}}/{name}", partial(actions.act, name), name) for name in ACTIONS),
     FormTarget("/hosts", lab.judge_host, "pin_host"),
-    FormTarget("/notifications/test", notifications.test_channel, "test_channel"),
+    FormTarget("/notifications/test", lab.test_channel, "test_channel"),
 )
 
 
 def add(app: FastAPI) -> None:
-    assets.add(app)
+    frame.add_assets(app)
     for page in PAGES:
         add_page(app, page)
     logs.add_text(app)

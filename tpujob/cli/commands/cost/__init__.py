@@ -1,3 +1,1 @@
 """`tpujob cost`: what jobs have cost, and will cost. How that is computed is in `domain/money/`."""
-
-HELP = "Show what jobs have cost and would cost, budgets, and prices."

@@ -1,83 +1,71 @@
-"""`tpujob cost estimate`: what a job file would cost."""
+"""`tpujob cost estimate`: what a job file would cost, and with `--compare` where it would cost less."""
 
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from tpujob.cli.backend import connect, current_settings
-from tpujob.cli.commands.cost import compare as comparison
+from tpujob.cli.commands.cost.estimate_page import (
+    EMULATED,
+    NO_WAIT,
+    estimate_page,
+    hours,
+    unmeasured,
+)
 from tpujob.cli.errors import FOUND
-from tpujob.cli.options import Json
-from tpujob.cli.output import say, say_json, screen
+from tpujob.cli.options import Json, argument, flag, option, seconds_of
+from tpujob.cli.output import say_page
+from tpujob.cli.render.table import Column, table
+from tpujob.cli.render.text import clip_middle, paint, wrap
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.text import clean, dollars
 from tpujob.errors import BadRequest
+
+if TYPE_CHECKING:
+    from tpujob.api import CompareAsked, CompareView, ForecastView, RangeView, WayView
 
 
 def estimate(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file in YAML.")],
+    file: Annotated[Path, argument("FILE", "A job file in YAML.")],
     hours: Annotated[
-        float | None,
-        typer.Option(metavar="H", min=0, help="Run time. Default: from earlier jobs."),
+        float | None, option("H", "Run time. Default: from earlier jobs.", min=0)
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="Steps, if the file does not say.")
-    ] = None,
-    step_seconds: Annotated[
-        float | None, typer.Option(metavar="S", min=0, help="Seconds per step.")
-    ] = None,
+    steps: Annotated[int | None, option("N", "Steps, if the file does not say.", min=0)] = None,
+    step_seconds: Annotated[float | None, option("S", "Seconds per step.", min=0)] = None,
     stored_gib: Annotated[
-        float | None,
-        typer.Option(metavar="GIB", min=0, help="GiB kept in the bucket, with checkpoints."),
+        float | None, option("GIB", "GiB kept in the bucket, with checkpoints.", min=0)
     ] = None,
-    stored_days: Annotated[
-        float | None, typer.Option(metavar="D", min=0, help="Days they are kept.")
-    ] = None,
-    objects_written: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, help="Objects written (class A)."),
-    ] = None,
-    objects_read: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=0, help="Objects read (class B)."),
-    ] = None,
-    read_gib: Annotated[
-        float | None,
-        typer.Option(metavar="GIB", min=0, help="GiB read from another region."),
-    ] = None,
+    stored_days: Annotated[float | None, option("D", "Days they are kept.", min=0)] = None,
+    objects_written: Annotated[int | None, option("N", "Objects written (class A).", min=0)] = None,
+    objects_read: Annotated[int | None, option("N", "Objects read (class B).", min=0)] = None,
+    read_gib: Annotated[float | None, option("GIB", "GiB read from another region.", min=0)] = None,
     written_gib: Annotated[
-        float | None,
-        typer.Option(metavar="GIB", min=0, help="GiB written to another region."),
+        float | None, option("GIB", "GiB written to another region.", min=0)
     ] = None,
-    wait: Annotated[
-        str, typer.Option(metavar="TIME", help="Mean wait for a slice, such as 30m.")
-    ] = "",
+    wait: Annotated[str, option("TIME", "Mean wait for a slice, such as 30m.")] = "",
     preempt_every: Annotated[
-        str, typer.Option(metavar="TIME", help="Mean time until a slice is lost, such as 6h.")
+        str, option("TIME", "Mean time until a slice is lost, such as 6h.")
     ] = "",
     checkpoint_every: Annotated[
-        str, typer.Option(metavar="TIME", help="Time between two checkpoints. Default: 10m.")
+        str, option("TIME", "Time between two checkpoints. Default: 10m.")
     ] = "",
-    quiet: Annotated[
-        bool, typer.Option("--quiet-program", help="Assume almost no log output.")
-    ] = False,
-    compare: Annotated[bool, typer.Option("--compare", help="Compare types and zones.")] = False,
-    types: Annotated[
-        str, typer.Option(metavar="TYPE,...", help="Types to compare. Default: the file's.")
-    ] = "",
+    quiet: Annotated[bool, flag("Assume almost no log output.", "--quiet-program")] = False,
+    compare: Annotated[bool, flag("Compare types and zones.", "--compare")] = False,
+    types: Annotated[str, option("TYPE,...", "Types to compare. Default: the file's.")] = "",
     zones: Annotated[
-        str, typer.Option(metavar="ZONE,...", help="Zones to compare. Default: the file's, or all.")
+        str, option("ZONE,...", "Zones to compare. Default: the file's, or all.")
     ] = "",
-    tokens: Annotated[str, typer.Option(metavar="N", help="Work to compare by, such as 10B.")] = "",
-    samples: Annotated[str, typer.Option(metavar="N", help="The same, in samples.")] = "",
+    tokens: Annotated[str, option("N", "Work to compare by, such as 10B.")] = "",
+    samples: Annotated[str, option("N", "The same, in samples.")] = "",
     throughput: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TYPE=N", help="Throughput of a type; repeatable."),
+        list[str] | None, option("TYPE=N", "Throughput of a type; repeatable.")
     ] = None,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Show where each figure comes from.")
-    ] = False,
+    explain: Annotated[bool, flag("Show where each figure comes from.", "--explain")] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 6 if a price or quantity is unknown.")
+        bool, flag("Exit with 6 if a price or quantity is unknown.", "--strict")
     ] = False,
     as_json: Json = False,
 ) -> int:
@@ -108,8 +96,8 @@ def estimate(
         "checkpoint_every": checkpoint_every,
     }.items():
         if text:
-            options[name] = comparison.time(text, f"--{name.replace('_', '-')}")
-    work = comparison.asked(
+            options[name] = seconds_of(text, f"--{name.replace('_', '-')}")
+    work = asked(
         steps=steps, tokens=tokens, samples=samples, types=types, zones=zones,
         speeds=throughput or (),
     )  # fmt: skip
@@ -125,17 +113,143 @@ def estimate(
         if kept:
             work["rooflines"] = kept
         side_by_side = job_file.named(file, lambda: connect().compare(given, options, work))
-        say_json(side_by_side) if as_json else comparison.show(side_by_side)
+        say_page(side_by_side, compare_page, as_json)
         return 0
     if set(work) - {"amount"}:
         raise BadRequest("--types, --zones, --tokens, --samples and --throughput go with --compare")
     found = job_file.named(file, lambda: connect().estimate(given, options))
-    if as_json:
-        say_json(found)
-    else:
-        from tpujob.cli.commands.cost.estimate_page import estimate_page
-
-        on = screen()
-        page = estimate_page(found, on.columns, color=on.color, explained=explain)
-        say(page)
+    say_page(found, estimate_page, as_json, explained=explain)
     return FOUND if strict and found["unknown"] else 0
+
+
+# Types and zones side by side ----------------------------------------------------------------------------------------
+
+
+_LETTERS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+
+
+def asked(
+    *, steps: int | None, tokens: str, samples: str, types: str, zones: str, speeds: Sequence[str]
+) -> CompareAsked:
+    """Raises BadRequest for what cannot be read."""
+    work = {"steps": "" if steps is None else str(steps), "tokens": tokens, "samples": samples}
+    given = {unit: text for unit, text in work.items() if text}
+    if len(given) > 1:
+        raise BadRequest(f"give one of {' and '.join(f'--{unit}' for unit in given)}")
+    found: CompareAsked = {}
+    if "tokens" in given:
+        found["unit"] = "tokens"
+    elif "samples" in given:
+        found["unit"] = "samples"
+    for unit, text in given.items():
+        found["amount"] = amount(text, f"--{unit}")
+    for name, text in (("types", types), ("zones", zones)):
+        named = [word.strip() for word in text.split(",") if word.strip()]
+        if named:
+            found[name] = named
+    if speeds:
+        found["throughput"] = dict(_speed(text) for text in speeds)
+    return found
+
+
+def amount(text: str, option: str) -> float:
+    """`10B`, `1.5M`, `20k`, `300` as a number. Raises BadRequest."""
+    match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([kKMGBT]?)", text.replace(",", ""))
+    if match is None:
+        raise BadRequest(
+            f"{option}: {text[:40]!r} is no number", hint="such as 300, 20k, 1.5M or 10B"
+        )
+    return float(match[1]) * _LETTERS[match[2]]
+
+
+def _speed(text: str) -> tuple[str, float]:
+    type, equals, value = text.partition("=")
+    if not equals or not type:
+        raise BadRequest(
+            f"--throughput: {text[:40]!r} is no speed",
+            hint="such as v5e-64=120k, in units a second",
+        )
+    return type, amount(value, "--throughput")
+
+
+LISTED = (
+    "Half of all simulated runs stay below these times and amounts, nine of ten within the range. All lines of an "
+    "estimate are in it, with a bucket in the region of the zone."
+)
+_COLUMNS = (
+    Column("Type"),
+    Column("Zone", floors=(14,), cut=clip_middle),
+    Column("Chips", right=True),
+    Column("Per s", right=True),
+    Column("Takes", right=True),
+    Column("List value", right=True),
+    Column("You pay", right=True),
+    Column("Best", style=lambda cell: "green" if cell else ""),
+)
+_RANGE = Column("Range", right=True)
+_AT = 6  #: the place of the range, where there is room for it
+WIDE = 100
+
+
+def compare_page(found: CompareView, columns: int, *, color: bool = False) -> str:
+    """The whole text."""
+    title = f"{clean(found['name'])}: {_many(found['amount'])} {found['unit']}"
+    out = [paint(title, "bold", color), ""]
+    rows = [_cells(way) for way in found["ways"]]
+    shown = _COLUMNS
+    if columns >= WIDE:
+        shown = (*shown[:_AT], _RANGE, *shown[_AT:])
+        ranges = [_range(way) for way in found["ways"]]
+        rows = [(*r[:_AT], of, *r[_AT:]) for r, of in zip(rows, ranges, strict=True)]
+    out += [table(shown, rows, columns, color=color), ""]
+    if any(way["forecast"] and way["forecast"]["wall_hours"] is None for way in found["ways"]):
+        out += wrap(NO_WAIT, columns)
+    guesses = dict.fromkeys(
+        t for way in found["ways"] if (f := way["forecast"]) for t in unmeasured(f)
+    )
+    out += [line for text in guesses for line in wrap(text, columns)]
+    unknown = dict.fromkeys(way["note"] for way in found["ways"] if way["note"])
+    out += [line for note in unknown for line in wrap(clean(note), columns)]
+    for warning in found["warnings"]:
+        out += wrap(f"warning: {clean(warning)}", columns)
+    return "\n".join([*out, *wrap(EMULATED if found.get("emulated") else LISTED, columns)])
+
+
+def _cells(way: WayView) -> tuple[str, ...]:
+    forecast = way["forecast"]
+    listed = forecast["list_micros"] if forecast else None
+    pay = forecast["pay_micros"] if forecast else None
+    marks = [name for name in ("cheapest", "fastest") if way[name]]
+    speed = way["per_second"]
+    return (
+        accelerators.several(way["type"], way["tpu_slices"]),
+        way["zone"],
+        str(way["chips"]),
+        "unknown" if speed is None else f"{_many(speed)}",
+        _takes(forecast) if forecast else "unknown",
+        _money(listed),
+        _money(pay),
+        "both" if len(marks) == 2 else "".join(marks),
+    )
+
+
+def _takes(found: ForecastView) -> str:
+    wall = found["wall_hours"]
+    return hours(wall["p50"]) if wall else f"{hours(found['billed_hours']['p50'])} + wait"
+
+
+def _range(way: WayView) -> str:
+    listed = way["forecast"]["list_micros"] if way["forecast"] else None
+    return "" if listed is None else f"{_money(listed, 'low')} to {_money(listed, 'high')}"
+
+
+def _money(found: RangeView | None, key: Literal["low", "p50", "high"] = "p50") -> str:
+    return "unknown" if found is None else dollars(round(found[key]))
+
+
+def _many(value: float) -> str:
+    """`10B`, `1.5M`, `12,000`, `0.25`."""
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if value >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -2,18 +2,12 @@
 
 import typer
 
-from tpujob.cli.commands.cost import HELP, budgets, estimate, prices, reconcile, report
+from tpujob.cli.commands.cost import estimate, prices, reconcile, report
 
-app = typer.Typer(no_args_is_help=True, help=HELP)
-
-
-@app.callback()
-def cost() -> None:
-    """Show what jobs have cost and would cost, budgets, and prices."""
-
-
-app.command()(report.report)
-app.command()(estimate.estimate)
-app.command()(reconcile.reconcile)
-app.command()(prices.prices)
-app.command()(budgets.budgets)
+app = typer.Typer(
+    no_args_is_help=True, help="Show what jobs have cost and would cost, budgets, and prices."
+)
+for command in (
+    report.report, estimate.estimate, reconcile.reconcile, prices.prices, report.budgets,
+):  # fmt: skip
+    app.command()(command)

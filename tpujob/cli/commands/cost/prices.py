@@ -7,10 +7,8 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tpujob.cli.backend import current_settings
-from tpujob.cli.options import Json
+from tpujob.cli.options import Json, argument, option
 from tpujob.cli.output import note, say, say_json, screen
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import wrap
@@ -24,10 +22,9 @@ if TYPE_CHECKING:
 
 def prices(
     words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[WORD]...", help="Filter by words, such as v5e us-central1."),
+        list[str] | None, argument("[WORD]...", "Filter by words, such as v5e us-central1.")
     ] = None,
-    lint: Annotated[Path | None, typer.Option(metavar="FILE", help="Check a price file.")] = None,
+    lint: Annotated[Path | None, option("FILE", "Check a price file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show the prices in force, with their dates and sources."""
@@ -48,19 +45,15 @@ def prices(
             say(f"{lint}: {many(len(found.rows), 'price')}, {many(len(found.warnings), 'warning')}")
         return
     settings = current_settings()
-    path = None
-    if not settings.local:
-        path = own.path_of(settings, context.current(settings))
+    path = None if settings.local else own.path_of(settings, context.current(settings))
     mine = own.read(path, today) if path else own.OwnPrices((), ())
     for warning in mine.warnings:
         note(f"warning: {clean(warning)}")
 
     rows = chosen(LIST.over(mine.rows), words or [])
-    if as_json:
-        say_json([row.record() for row in rows])
-        return
     on = screen()
-    say(prices_page(rows, today, on.columns, color=on.color))
+    page = prices_page(rows, today, on.columns, color=on.color)
+    say_json([row.record() for row in rows]) if as_json else say(page)
 
 
 NOTHING = "No price has all these words. `tpujob cost prices` lists every price."

@@ -8,11 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tpujob.cli.backend import connect, current_settings
 from tpujob.cli.errors import FOUND
-from tpujob.cli.options import Json
+from tpujob.cli.options import Json, argument, flag, option
 from tpujob.cli.output import Screen, say, say_json, screen
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
@@ -37,26 +35,26 @@ _JOBS = (
 
 def reconcile(
     exports: Annotated[
-        list[Path],
-        typer.Argument(metavar="EXPORT...", help="CSV or JSON of the billing export, also .gz."),
+        list[Path], argument("EXPORT...", "CSV or JSON of the billing export, also .gz.")
     ],
     since: Annotated[
         datetime | None,
-        typer.Option(metavar="DAY", formats=_DAY, help="First day, UTC; default: that of the first row."),
+        option("DAY", "First day, UTC; default: that of the first row.", formats=_DAY),
     ] = None,
     until: Annotated[
         datetime | None,
-        typer.Option(
-            metavar="DAY", formats=_DAY, help="Compare before this day, UTC; default: 48 hours before the newest row."
+        option(
+            "DAY",
+            "Compare before this day, UTC; default: 48 hours before the newest row.",
+            formats=_DAY,
         ),
     ] = None,
     tolerance: Annotated[
-        float,
-        typer.Option(metavar="PERCENT", min=0.0, help="Ignore smaller differences, and those below $0.01."),
+        float, option("PERCENT", "Ignore smaller differences, and those below $0.01.", min=0.0)
     ] = 1.0,
     as_json: Json = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, in micro-dollars.")] = False,
-) -> int:  # fmt: skip
+    as_csv: Annotated[bool, flag("Print CSV, in micro-dollars.", "--csv")] = False,
+) -> int:
     """Show where Google's bill differs from the ledger, and why. Exports that overlap count once."""
     from tpujob import billing
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from tpujob.cli.backend import connect
-from tpujob.cli.options import Json, complete_job
-from tpujob.cli.output import note, say, say_json, screen
+from tpujob.cli.options import Json, argument, complete_job, flag, option
+from tpujob.cli.output import note, say, say_page
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.domain.text import clean, dollars, many
 from tpujob.errors import BadRequest, TpujobError
 
 if TYPE_CHECKING:
-    from tpujob.api import CostRowView, CostView
+    from tpujob.api import CostRowView, CostView, SpendingView
 
 
 class By(StrEnum):
@@ -31,20 +30,14 @@ class By(StrEnum):
 
 
 def report(
-    job: Annotated[
-        str,
-        typer.Argument(metavar="JOB", help="Only this job.", autocompletion=complete_job),
-    ] = "",
-    by: Annotated[
-        By, typer.Option(metavar="|".join(By), help="Group rows; days are UTC.")
-    ] = By.JOB,
-    user: Annotated[str, typer.Option(metavar="NAME", help="Only jobs of this user.")] = "",
+    job: Annotated[str, argument("JOB", "Only this job.", autocompletion=complete_job)] = "",
+    by: Annotated[By, option("|".join(By), "Group rows; days are UTC.")] = By.JOB,
+    user: Annotated[str, option("NAME", "Only jobs of this user.")] = "",
     plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Draw money and goodput by day, as .svg or .png."),
+        Path | None, option("FILE", "Draw money and goodput by day, as .svg or .png.")
     ] = None,
     as_json: Json = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV, in micro-dollars.")] = False,
+    as_csv: Annotated[bool, flag("Print CSV, in micro-dollars.", "--csv")] = False,
 ) -> None:
     """Show chip-hours, list value and goodput of all slices."""
     if as_json and as_csv:
@@ -58,15 +51,10 @@ def report(
 
         days = found if by is By.DAY else api.cost(by=By.DAY, user=user, job=job)
         _write(plot, draw(days, format))
-    if as_json:
-        say_json(found)
-        return
-
-    on = screen()
     if as_csv:
         say(cost_csv(found))
     else:
-        say(cost_page(found, on.columns, color=on.color))
+        say_page(found, cost_page, as_json)
 
 
 def _format(plot: Path) -> str:
@@ -225,3 +213,54 @@ def cost_csv(found: CostView) -> str:
                  row["unpriced_chip_hours"]]
             )  # fmt: skip
     return out.getvalue().rstrip("\n")
+
+
+# Budgets -------------------------------------------------------------------------------------------------------------
+
+
+def budgets(as_json: Json = False) -> None:
+    """Show what is left of every budget, and until when it lasts."""
+    say_page(connect().budgets(), budgets_page, as_json)
+
+
+NO_BUDGETS = """\
+No budget is configured, so nothing ends billing but you. A budget of a job is a line of its file:
+  budget: {usd: 50}
+Those of the project and of users are lines of the context's file: docs/cost.md."""
+
+_BUDGETS = (
+    Column("Budget", floors=(24, 14)),
+    *(Column(title, right=True) for title in ("Limit", "Spent", "Used", "Reserve", "Now")),
+    Column("Lasts until, UTC"),
+    Column("Renewed"),
+)
+
+
+def budgets_page(found: Sequence[SpendingView], columns: int, *, color: bool = False) -> str:
+    """The whole text."""
+    if not found:
+        return NO_BUDGETS
+    out = [table(_BUDGETS, [_budget_cells(one) for one in found], columns, color=color)]
+    out += ["", *wrap(WAY_OUT, columns)]
+    return "\n".join(out)
+
+
+WAY_OUT = (
+    "A slice is billed until it is gone. So its program is stopped, and the slice released, while saving and releasing "
+    "are still paid for. What a grant pays for is not counted."
+)
+
+
+def _budget_cells(one: SpendingView) -> tuple[str, ...]:
+    limit, used = one["limit_micros"], one["used_micros"]
+    until = (one["reached_at"] or "")[:16].replace("T", " ") or "-"
+    return (
+        clean(one["whose"]),
+        dollars(limit),
+        dollars(used),
+        f"{used / limit:.0%}",
+        dollars(one["reserve_micros"]),
+        f"{dollars(one['micros_per_hour'])}/h",
+        "used up" if one["used_up"] else until,
+        (one["anew_at"] or "")[:10] or "-",
+    )

@@ -1,3 +1,1 @@
 """`tpujob data`: the user's data, copied to where jobs read it and back. How it is copied is in `tpujob.data`."""
-
-HELP = "Copy and pack data, and show where it is."

@@ -3,46 +3,43 @@
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-import typer
-
 from tpujob.cli.commands.data.sync import settings
-from tpujob.cli.options import Json
+from tpujob.cli.options import Json, argument, flag, option
 from tpujob.cli.output import say, say_json
-from tpujob.data.incomplete_downloads import PartsFolder
 from tpujob.data.objects import Upkeep
+from tpujob.data.sync.checksum_cache import PartsFolder
 from tpujob.domain.text import amount_of_bytes, clean, many
 from tpujob.errors import BadRequest, TpujobError
 
 
 def gc(
     buckets: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[gs://BUCKET]...", help="Show settings of these buckets."),
+        list[str] | None, argument("[gs://BUCKET]...", "Show settings of these buckets.")
     ] = None,
-    delete: Annotated[bool, typer.Option("--delete", help="Remove what is listed.")] = False,
+    delete: Annotated[bool, flag("Remove what is listed.", "--delete")] = False,
     rule: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "DAYS",
+            "Add a lifecycle rule: abort incomplete multipart uploads after N days.",
             "--rule",
-            metavar="DAYS",
             min=1,
-            help="Add a lifecycle rule: abort incomplete multipart uploads after N days.",
         ),
     ] = None,
     as_json: Json = False,
-) -> int:
+) -> None:
     """List unfinished downloads of ended syncs. Removes nothing without --delete."""
-    from tpujob.data import incomplete_downloads
+    from tpujob.data.sync import checksum_cache
     from tpujob.wiring.data import copying
 
     names = [_bucket(text) for text in buckets or ()]
     if rule and not names:
         raise BadRequest("--rule needs a bucket", hint="name gs://BUCKET")
     with copying(settings()) as (objects, cache):
-        folders = incomplete_downloads.find(cache)
+        folders = checksum_cache.find_incomplete(cache)
         if delete:
             try:
-                incomplete_downloads.remove(cache, folders)
+                checksum_cache.remove_incomplete(cache, folders)
             except OSError as error:
                 raise TpujobError(f"cannot remove {error.filename}: {error.strerror}") from error
         kept = {name: objects.upkeep(name) for name in names}
@@ -52,7 +49,6 @@ def gc(
                 kept[name] = objects.upkeep(name)
         shown = record(folders, kept, removed=delete)
     say_json(shown) if as_json else say(page(shown))
-    return 0
 
 
 def _bucket(text: str) -> str:

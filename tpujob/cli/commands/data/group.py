@@ -2,18 +2,8 @@
 
 import typer
 
-from tpujob.cli.commands.data import HELP, gc, pack, sync, where
+from tpujob.cli.commands.data import gc, pack, sync, where
 
-app = typer.Typer(no_args_is_help=True, help=HELP)
-
-
-@app.callback()
-def _group() -> None:
-    """A group even while it has one command."""
-
-
-app.command()(sync.sync)
-app.command()(where.where)
-app.command()(gc.gc)
-app.command()(pack.pack)
-app.command()(pack.unpack)
+app = typer.Typer(no_args_is_help=True, help="Copy and pack data, and show where it is.")
+for command in (sync.sync, where.where, gc.gc, pack.pack, pack.unpack):
+    app.command()(command)

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tpujob.cli.commands.data.pages import problem_lines, problems
 from tpujob.cli.errors import FOUND, on_interrupt
-from tpujob.cli.options import Json
+from tpujob.cli.options import Json, argument, flag, option
 from tpujob.cli.output import say, say_json
 from tpujob.data.pack.run import PackOutcome, SourceSurvey
 from tpujob.data.pack.unpack import UnpackOutcome
@@ -25,33 +23,24 @@ _ENDED = "Finished files are kept. The same command goes on."
 
 
 def pack(
-    source: Annotated[str, typer.Argument(metavar="SRC", help="A folder.")],
-    target: Annotated[str, typer.Argument(metavar="DST", help="A folder.")],
+    source: Annotated[str, argument("SRC", "A folder.")],
+    target: Annotated[str, argument("DST", "A folder.")],
     shard_mib: Annotated[
-        int,
-        typer.Option(
-            "--shard-mib", metavar="N", min=1, max=1024, help="Size of a shard, in MiB of files."
-        ),
+        int, option("N", "Size of a shard, in MiB of files.", "--shard-mib", min=1, max=1024)
     ] = 512,
     shuffle: Annotated[
-        int | None,
-        typer.Option(metavar="SEED", help="Shuffle the records. Default: sort them by name."),
+        int | None, option("SEED", "Shuffle the records. Default: sort them by name.")
     ] = None,
-    epochs: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, help="Epochs to price reading for."),
-    ] = 90,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Overwrite another packed set at DST.")
-    ] = False,
+    epochs: Annotated[int, option("N", "Epochs to price reading for.", min=1)] = 90,
+    replace: Annotated[bool, flag("Overwrite another packed set at DST.", "--replace")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print files, shards and cost; write nothing.")
+        bool, flag("Print files, shards and cost; write nothing.", "--dry-run")
     ] = False,
     as_json: Json = False,
 ) -> int:
     """Pack the files of SRC into verified ArrayRecord shards. Safe to repeat: finished shards are kept."""
     from tpujob.cli.commands.data import pack as render
-    from tpujob.cli.commands.data.progress import ProgressBar
+    from tpujob.cli.commands.data.sync import ProgressBar
     from tpujob.data.pack.places import FolderTarget
     from tpujob.data.pack.run import Pack
 
@@ -70,13 +59,13 @@ def pack(
 
 
 def unpack(
-    source: Annotated[str, typer.Argument(metavar="SRC", help="A folder with a packed set.")],
-    target: Annotated[str, typer.Argument(metavar="DST", help="A folder.")],
+    source: Annotated[str, argument("SRC", "A folder with a packed set.")],
+    target: Annotated[str, argument("DST", "A folder.")],
     as_json: Json = False,
 ) -> int:
     """Restore the files of a packed set in DST, byte for byte. Overwrites nothing; safe to repeat."""
     from tpujob.cli.commands.data import pack as render
-    from tpujob.cli.commands.data.progress import ProgressBar
+    from tpujob.cli.commands.data.sync import ProgressBar
     from tpujob.data.pack.places import FolderSource
     from tpujob.data.pack.unpack import Unpack
 

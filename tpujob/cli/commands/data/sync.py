@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import socket
+import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tpujob.cli.backend import current_settings, local_stack
 from tpujob.cli.errors import FOUND, on_interrupt
-from tpujob.cli.options import Json
-from tpujob.cli.output import say, say_json
+from tpujob.cli.options import Json, argument, flag
+from tpujob.cli.output import note, say, say_json
+from tpujob.errors import BadRequest, Conflict
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from tpujob.api import DataView
     from tpujob.config.settings import Settings
     from tpujob.data.objects import Operations
     from tpujob.data.sync.run import Sync
@@ -23,15 +27,15 @@ if TYPE_CHECKING:
 def sync(
     source: Annotated[
         str,
-        typer.Argument(
-            metavar="SRC",
-            help="A folder, gs://BUCKET/PREFIX, s3://BUCKET/PREFIX, https://HOST/FILE, or a list of URLs "
+        argument(
+            "SRC",
+            "A folder, gs://BUCKET/PREFIX, s3://BUCKET/PREFIX, https://HOST/FILE, or a list of URLs "
             "(TsvHttpData-1.0).",
         ),
     ],
-    target: Annotated[str, typer.Argument(metavar="DST", help="A folder, or gs://BUCKET/PREFIX.")],
+    target: Annotated[str, argument("DST", "A folder, or gs://BUCKET/PREFIX.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print objects, bytes and cost; copy nothing.")
+        bool, flag("Print objects, bytes and cost; copy nothing.", "--dry-run")
     ] = False,
     as_json: Json = False,
 ) -> int:
@@ -60,10 +64,9 @@ def copied(source: str, target: str, ended: str) -> dict[str, Any]:
 
 @contextmanager
 def _prepared(source: str, target: str, *, dry_run: bool) -> Generator[tuple[Sync, Operations]]:
-    from tpujob.cli.commands.data.progress import ProgressBar
     from tpujob.data import places
+    from tpujob.data.places import listed
     from tpujob.data.sync.run import Sync, check
-    from tpujob.data.url_lists import listed
     from tpujob.wiring.data import copying, reading
 
     from_, to = listed(places.parse(source)), places.parse(target)
@@ -81,3 +84,90 @@ def settings() -> Settings:
     """The local stack is started when it is down; another context needs nothing that runs here."""
     now = current_settings()
     return local_stack() if now.local and not now.storage_endpoint else now
+
+
+# Data of a job that the storage cannot read itself: a folder, s3://, https:// ----------------------------------------
+
+
+def bring(data: Sequence[DataView]) -> None:
+    """Afterwards everything that the storage cannot read is where the plan wants it, verified. Safe to repeat: goes on
+    where it was ended. Raises what a sync raises; Conflict when something could not be copied."""
+    for one in data:
+        if one["to_bring"]:
+            note(f"data: copying {one['source']} to {one['base']}")
+            _sync(_here(one["source"]), one["base"])
+
+
+def _here(source: str) -> str:
+    """What a sync can read. Raises BadRequest for a folder of another machine."""
+    from tpujob.submit.job_file import FILE
+
+    if not source.startswith(FILE):
+        return source
+    host, slash, path = source.removeprefix(FILE).partition("/")
+    if host != socket.gethostname():
+        raise BadRequest(
+            f"{source} is a folder on {host}, not on this machine",
+            hint=f"submit the job there, or copy the data first: tpujob data sync {slash}{path} gs://BUCKET/PREFIX",
+        )
+    return slash + path
+
+
+def _sync(source: str, target: str) -> None:
+    from tpujob.cli.commands.data.pages import outcome_page
+
+    ended = "Nothing was submitted. Whole files are kept; the same command goes on."
+    record = copied(source, target, ended)
+    for line in outcome_page(record).splitlines():
+        note(f"data: {line.strip()}")
+    if record["left_out"] or record["conflicts"]:
+        raise Conflict(
+            f"not all of {source} could be copied, so nothing was submitted",
+            hint=f"tpujob data sync {source} {target}",
+        )
+
+
+# Progress ------------------------------------------------------------------------------------------------------------
+
+
+class ProgressBar:
+    """The bytes of a copy, a second and left, on standard error if it is a terminal. Implements `data.sync.Progress`,
+    for any thread."""
+
+    def __init__(self, *, shown: bool) -> None:
+        self._planned = 0
+        self._bar: Progress | None = _bar() if shown and sys.stderr.isatty() else None
+        self._task = self._bar.add_task("copying", total=0) if self._bar else None
+
+    def __enter__(self) -> ProgressBar:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def planned(self, size: int) -> None:
+        """So many more bytes are to be copied, or are there already."""
+        if self._bar and self._task is not None:
+            self._planned += size
+            self._bar.update(self._task, total=self._planned)
+
+    def moved(self, size: int) -> None:
+        if self._bar and self._task is not None:
+            self._bar.update(self._task, advance=size)
+
+
+def _bar() -> Progress:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    columns = (BarColumn(), DownloadColumn(True), TransferSpeedColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from tpujob.cli.backend import connect
-from tpujob.cli.options import Json
+from tpujob.cli.options import Json, argument, option
 from tpujob.cli.output import say_page
 from tpujob.cli.render.table import Column, table
 from tpujob.domain.text import amount_of_bytes, clean, many, usd
@@ -21,22 +19,15 @@ if TYPE_CHECKING:
 
 def where(
     of: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE|JOB|SRC", help="A job file, a job, or a source such as gs://data/c4."
-        ),
+        str, argument("FILE|JOB|SRC", "A job file, a job, or a source such as gs://data/c4.")
     ],
-    type: Annotated[str, typer.Option("--type", metavar="TYPE", help="With SRC: TPU type.")] = "",
+    type: Annotated[str, option("TYPE", "With SRC: TPU type.", "--type")] = "",
     zones: Annotated[
-        list[str] | None,
-        typer.Option("--zone", metavar="ZONE", help="With SRC: zone; repeatable."),
+        list[str] | None, option("ZONE", "With SRC: zone; repeatable.", "--zone")
     ] = None,
-    epochs: Annotated[
-        int,
-        typer.Option(metavar="N", min=1, help="Passes over the data."),
-    ] = 1,
+    epochs: Annotated[int, option("N", "Passes over the data.", min=1)] = 1,
     as_json: Json = False,
-) -> int:
+) -> None:
     """Show where a job's data is, and what bringing it there costs. Copies nothing."""
     api = connect()
     if "://" in of:
@@ -54,7 +45,6 @@ def where(
     if not spec.get("data"):
         raise BadRequest(f"{of} reads no data", hint="say what it reads: data: gs://BUCKET/PREFIX")
     say_page(where_record(plan, epochs), where_page, as_json)
-    return 0
 
 
 def _of_source(source: str, type: str, zones: list[str]) -> dict[str, Any]:

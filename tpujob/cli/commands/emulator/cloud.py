@@ -6,16 +6,17 @@ import typer
 
 from tpujob.cli.commands.emulator import options as given
 from tpujob.cli.commands.emulator.options import Hang, Lasts, Off, Type, Zone, duration
+from tpujob.cli.options import argument, flag, option
 from tpujob.cli.output import say
 
 
 def stockout(
     zone: Zone,
-    type: Annotated[str, typer.Argument(metavar="TYPE", help="Such as v4; default: all.")] = "",
+    type: Annotated[str, argument("TYPE", "Such as v4; default: all.")] = "",
     lasts: Lasts = None,
     off: Off = False,
     fail: Annotated[
-        bool, typer.Option("--fail", help="Fail requests at once instead of queueing them.")
+        bool, flag("Fail requests at once instead of queueing them.", "--fail")
     ] = False,
 ) -> None:
     """Let a zone run out of capacity for new slices."""
@@ -27,13 +28,8 @@ def stockout(
 def quota(
     zone: Zone,
     type: Type,
-    limit: Annotated[
-        str,
-        typer.Argument(metavar="LIMIT", help="Cores (v5e, v6e: chips), or none."),
-    ],
-    pricing: Annotated[
-        str, typer.Option(metavar="[spot|on-demand|reserved]", help="Default: all.")
-    ] = "",
+    limit: Annotated[str, argument("LIMIT", "Cores (v5e, v6e: chips), or none.")],
+    pricing: Annotated[str, option("[spot|on-demand|reserved]", "Default: all.")] = "",
 ) -> None:
     """Limit how much of a generation may be held in a zone."""
     if not limit.isdecimal() and limit != "none":
@@ -44,18 +40,12 @@ def quota(
 
 
 def api_error(
-    method: Annotated[
-        str, typer.Argument(metavar="METHOD", help="Such as CreateQueuedResource; *: any.")
-    ],
-    code: Annotated[str, typer.Argument(metavar="CODE", help="gRPC status; OK: delay only.")],
-    count: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Number of calls; 0 removes the fault.")
-    ] = 1,
-    after: Annotated[
-        bool, typer.Option("--after", help="Fail after the call took effect.")
-    ] = False,
+    method: Annotated[str, argument("METHOD", "Such as CreateQueuedResource; *: any.")],
+    code: Annotated[str, argument("CODE", "gRPC status; OK: delay only.")],
+    count: Annotated[int, option("N", "Number of calls; 0 removes the fault.", min=0)] = 1,
+    after: Annotated[bool, flag("Fail after the call took effect.", "--after")] = False,
     hang: Hang = 0.0,
-    message: Annotated[str, typer.Option(metavar="TEXT", help="The error message.")] = "",
+    message: Annotated[str, option("TEXT", "The error message.")] = "",
 ) -> None:
     """Fail or delay the next calls of the TPU API."""
     fault = {"count": count, "after": after, "hang_s": hang, "message": message}
@@ -64,20 +54,14 @@ def api_error(
 
 
 def storage_error(
-    count: Annotated[int, typer.Option(min=1, metavar="N", help="Number of requests.")] = 1,
-    status: Annotated[
-        int, typer.Option(help="503, 429, 403 or 404; 200: delay only.", metavar="CODE")
-    ] = 503,
+    count: Annotated[int, option("N", "Number of requests.", min=1)] = 1,
+    status: Annotated[int, option("CODE", "503, 429, 403 or 404; 200: delay only.")] = 503,
     method: Annotated[
-        str, typer.Option(metavar="METHOD", help="GET, LIST, POST, PUT, PATCH or DELETE; *: any.")
+        str, option("METHOD", "GET, LIST, POST, PUT, PATCH or DELETE; *: any.")
     ] = "*",
     hang: Hang = 0.0,
-    path: Annotated[
-        str, typer.Option(help="Only names that contain this text.", metavar="TEXT")
-    ] = "",
-    after: Annotated[
-        bool, typer.Option("--after", help="Fail after the request took effect.")
-    ] = False,
+    path: Annotated[str, option("TEXT", "Only names that contain this text.")] = "",
+    after: Annotated[bool, flag("Fail after the request took effect.", "--after")] = False,
     off: Off = False,
 ) -> None:
     """Fail or delay the next requests of Cloud Storage."""
@@ -97,9 +81,9 @@ def _next(count: int, what: str, of: str = "") -> str:
 def api_bug(
     name: Annotated[
         str,
-        typer.Argument(
-            metavar="NAME",
-            help="late-conflict: a request succeeds, but returns 409. late-conflict-operation: its operation ends with "
+        argument(
+            "NAME",
+            "late-conflict: a request succeeds, but returns 409. late-conflict-operation: its operation ends with "
             "409. no-labels: responses omit labels. wedge: a forced deletion of a suspending slice never ends.",
         ),
     ],
@@ -113,12 +97,7 @@ def api_bug(
 def max_run(
     lasts: Annotated[
         float,
-        typer.Argument(
-            parser=duration,
-            metavar="DURATION",
-            help="Such as 30m; 0: no limit.",
-            show_default=False,
-        ),
+        argument("DURATION", "Such as 30m; 0: no limit.", parser=duration, show_default=False),
     ],
 ) -> None:
     """Suspend slices some time after they became ready.
@@ -139,8 +118,8 @@ def unreachable(zone: Zone, off: Off = False) -> None:
 
 
 def offer(
-    zone: Annotated[str, typer.Argument(metavar="ZONE", help="Such as us-central2-x.")],
-    type: Annotated[str, typer.Argument(metavar="TYPE", help="Such as v6e-512, or v9x-16.")],
+    zone: Annotated[str, argument("ZONE", "Such as us-central2-x.")],
+    type: Annotated[str, argument("TYPE", "Such as v6e-512, or v9x-16.")],
 ) -> None:
     """Let a zone offer a type that tpujob does not know."""
     given.client().do("offer", zone=zone, type=type)
@@ -149,13 +128,10 @@ def offer(
 
 def add(
     kind: Annotated[
-        str,
-        typer.Argument(
-            metavar="KIND", help="network, subnetwork, service-account, reservation or disk."
-        ),
+        str, argument("KIND", "network, subnetwork, service-account, reservation or disk.")
     ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name in the context.")],
-    off: Annotated[bool, typer.Option("--off", help="Remove it.")] = False,
+    name: Annotated[str, argument("NAME", "Name in the context.")],
+    off: Annotated[bool, flag("Remove it.", "--off")] = False,
 ) -> None:
     """Add a network, an account, a reservation or a disk.
 

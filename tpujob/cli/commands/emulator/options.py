@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tpujob.cli.options import argument, flag, option
+
 if TYPE_CHECKING:
     from tpujob.emulator.client import EmulatorClient
 
@@ -26,19 +28,14 @@ def lasting(help: str, *names: str) -> Any:
     return typer.Option(*names, parser=duration, metavar="DURATION", show_default=False, help=help)
 
 
-Target = Annotated[
-    str, typer.Argument(metavar="[JOB|SLICE]", help="Default: the only ready slice.")
-]
-Zone = Annotated[str, typer.Argument(metavar="ZONE", help="Such as us-central2-b.")]
-Type = Annotated[str, typer.Argument(metavar="TYPE", help="Generation, such as v4.")]
+Target = Annotated[str, argument("[JOB|SLICE]", "Default: the only ready slice.")]
+Zone = Annotated[str, argument("ZONE", "Such as us-central2-b.")]
+Type = Annotated[str, argument("TYPE", "Generation, such as v4.")]
 Hang = Annotated[float, lasting("Delay of the answer.")]
 Lasts = Annotated[float | None, lasting("Default: until --off.", "--for")]
-Off = Annotated[bool, typer.Option("--off", help="End it.")]
-OneHost = Annotated[int, typer.Option(min=0, metavar="K", help="Host number.")]
-AnyHost = Annotated[
-    int | None,
-    typer.Option(min=0, metavar="K", help="Host number; default: all."),
-]
+Off = Annotated[bool, flag("End it.", "--off")]
+OneHost = Annotated[int, option("K", "Host number.", min=0)]
+AnyHost = Annotated[int | None, option("K", "Host number; default: all.", min=0)]
 
 
 def slice_or_id(target: str) -> str:
@@ -71,12 +68,12 @@ def shell_variables(project: str) -> dict[str, str]:
     gcloud's; empty: the context's."""
     from tpujob.cli.backend import current_settings, local_stack
     from tpujob.config import context, stack
-    from tpujob.emulator import environment
+    from tpujob.emulator.client import shell_variables
 
     here, now = local_stack(), current_settings()
     if not project:
         project = here.project if now.local else context.current(now).project or here.project
     ready = {part.name: part.ready or {} for part in stack.status(here)}
-    return environment.of_shell(
+    return shell_variables(
         ready["emulator"], ready["farm"], project=project, gcloud=here.state / "gcloud"
     )

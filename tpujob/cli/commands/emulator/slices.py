@@ -2,10 +2,9 @@
 
 from typing import Annotated
 
-import typer
-
 from tpujob.cli.commands.emulator import options as given
 from tpujob.cli.commands.emulator.options import AnyHost, Off, OneHost, Target, lasting
+from tpujob.cli.options import argument, flag, option
 from tpujob.cli.output import say
 from tpujob.emulator.faults import USUAL_HOST_FAULT
 
@@ -19,9 +18,7 @@ def preempt(target: Target = "", notice: Annotated[float, lasting("Default: 30s.
 def maintain(
     target: Target = "",
     window: Annotated[float, lasting("Duration; default: 1m.")] = 60.0,
-    restart: Annotated[
-        bool, typer.Option("--restart", help="Turn the hosts off for the window.")
-    ] = False,
+    restart: Annotated[bool, flag("Turn the hosts off for the window.", "--restart")] = False,
     notice: Annotated[float, lasting("Notice before a restart; default: none.")] = 0.0,
 ) -> None:
     """Announce maintenance to a slice, or carry it out."""
@@ -50,9 +47,7 @@ def announce(
 def slow(
     target: Target = "",
     host: OneHost = 0,
-    factor: Annotated[
-        float, typer.Option(min=1, metavar="TIMES", help="Factor; 1: full speed.")
-    ] = 10.0,
+    factor: Annotated[float, option("TIMES", "Factor; 1: full speed.", min=1)] = 10.0,
     lasts: Annotated[float | None, lasting("Default: until --factor 1.", "--for")] = None,
 ) -> None:
     """Slow down one host of a slice."""
@@ -83,9 +78,7 @@ def hang(
 
 
 def cut(
-    target: Annotated[
-        str, typer.Argument(metavar="[JOB|SLICE]", help="Default: every slice, now and later.")
-    ] = "",
+    target: Annotated[str, argument("[JOB|SLICE]", "Default: every slice, now and later.")] = "",
     host: AnyHost = None,
     off: Off = False,
 ) -> None:
@@ -115,16 +108,16 @@ def suspend(target: Target = "") -> None:
 
 
 def break_host(
-    physical: Annotated[str, typer.Argument(metavar="MACHINE", help="Such as us-central2-b-h003.")],
+    physical: Annotated[str, argument("MACHINE", "Such as us-central2-b-h003.")],
     fault: Annotated[
         str,
-        typer.Option(
-            metavar="FAULT",
-            help="TPUJOB_FAULT of the program: nan:step=20 (device=0, transient=1, where=device|data|model), "
+        option(
+            "FAULT",
+            "TPUJOB_FAULT of the program: nan:step=20 (device=0, transient=1, where=device|data|model), "
             "hang:step=20, oom:step=20, exit:step=20,code=1 or preflight:device=0.",
         ),
     ] = USUAL_HOST_FAULT,
-    mend: Annotated[bool, typer.Option("--mend", help="Repair it.")] = False,
+    mend: Annotated[bool, flag("Repair it.", "--mend")] = False,
 ) -> None:
     """Make a physical host bad.
 

@@ -1,0 +1,139 @@
+"""The commands that need a browser: `tpujob open` a page, `login` and `logout`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from tpujob.cli.backend import connect, current_settings
+from tpujob.cli.options import argument, flag
+from tpujob.cli.output import note, say, screen
+from tpujob.domain.text import clean
+from tpujob.errors import BackendGone, BadRequest
+
+if TYPE_CHECKING:
+    from tpujob.config.settings import Settings
+
+
+def login(
+    no_browser: Annotated[
+        bool,
+        flag("Print the address; paste back the one at which the browser ends.", "--no-browser"),
+    ] = False,
+) -> None:
+    """Sign in at Google for the deployed backend of the context."""
+    sign_in(current_settings(), browser=not no_browser)
+
+
+def logout() -> None:
+    """Revoke the sign-in, here and at Google."""
+    from tpujob.wiring import sign_in
+
+    now = current_settings()
+    was = sign_in.logout(now)
+    say(f"Signed out of {now.context}." if was else "You were not signed in.")
+
+
+def sign_in(now: Settings, *, browser: bool = True) -> None:
+    """Sign in for that context, and say as whom."""
+    from tpujob.config.settings import has_screen
+    from tpujob.wiring import sign_in as wiring
+
+    opened = _open if browser and has_screen() else None
+    who = wiring.login(now, open_browser=opened, show=note, ask=_ask)
+    say(f"Signed in as {clean(who)}, for {now.context}.")
+
+
+def _open(address: str) -> bool:
+    import webbrowser
+
+    return webbrowser.open(address)
+
+
+def _ask(what: str) -> str:
+    if not screen().asks:
+        raise BadRequest(
+            "signing in needs a terminal",
+            hint="Programs use a service account: tpujob use URL --account machine",
+        )
+    return str(typer.prompt(what, err=True))
+
+
+# Open a page of a local, a shared or a deployed backend -------------------------------------------------------------
+
+
+def open_page(
+    job: Annotated[str, argument("[JOB]", "Default: the list of jobs.")] = "",
+    print_only: Annotated[bool, flag("Print the address only.", "--print")] = False,
+    code: Annotated[
+        bool, flag("Print a one-time address for another browser, valid for a minute.", "--code")
+    ] = False,
+) -> int:
+    """Open the page of your jobs, or of one, in the browser.
+
+    For a remote or shared backend it forwards requests until Ctrl-C."""
+    from tpujob.wiring import client
+
+    now, api = current_settings(), connect()
+    path = f"/jobs/{api.get(job)['id']}" if job else "/"
+    if there := client.behind_iap(now):
+        _show(now, there + path, browser=not print_only)
+        return 0
+    here = client.page(now)
+    if here is None:
+        api.whoami()  # a missing sign-in fails here, not in the browser
+        return _relay(now, path, browser=not (print_only or code), code=code)
+    drawn = client.page_code(now) if code or here.page_needs_code else ""
+    _show(now, _address(here.page, path, drawn), browser=not (print_only or code))
+    return 0
+
+
+def _address(page: str, path: str, code: str) -> str:
+    from urllib.parse import quote
+
+    to = f"?to={quote(path, safe='/')}" if path != "/" else ""
+    return f"{page}/enter/{code}{to}" if code else f"{page}{path}"
+
+
+def _show(now: Settings, address: str, *, browser: bool) -> None:
+    """Open it if there is a screen; else say how another machine's browser gets there."""
+    from tpujob.config.settings import has_screen, variable
+
+    if browser and has_screen() and _open(address):
+        say(f"Opened in the browser: {address}", flush=True)
+        return
+    say(address, flush=True)
+    port = urlsplit(address).port
+    if address.startswith("http://") and variable("SSH_CONNECTION"):
+        import socket
+
+        note("The browser of your own machine finds it there, too, while this runs there:")
+        note(f"  ssh -N -L {port}:127.0.0.1:{port} {now.user}@{socket.gethostname()}")
+
+
+def _relay(now: Settings, path: str, *, browser: bool, code: bool) -> int:
+    """Be the way to the page until Ctrl-C."""
+    from tpujob.config.settings import for_processes
+
+    words = [sys.executable, "-m", "tpujob.web.proxy", "--context", now.context]
+    words += ["--code"] if code else []
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True, env=for_processes()) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        with contextlib.suppress(KeyboardInterrupt):
+            try:
+                reply = json.loads(child.stdout.readline())
+            except ValueError:
+                raise BackendGone("the page could not be shown, for the reason above") from None
+            _show(now, _address(reply["page"], path, reply["code"]), browser=browser)
+            note(f"tpujob: this is the way to the page of {now.context} until Ctrl-C")
+            child.wait()
+        child.stdin.close()
+        return child.wait()

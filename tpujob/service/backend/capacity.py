@@ -1,0 +1,219 @@
+"""The hardware of the lab: how each offer fares, from the records of jobs, and the quota of the project.
+
+Quota is read with the backend's own rights, seldom, and for all callers together.
+"""
+
+import logging
+import math
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tpujob.api import OfferView, OpenCircuit, QuotasView, QuotaView
+from tpujob.doctor.quota import (
+    Allowance,
+    QuotaKind,
+    QuotaOverview,
+    allowance_view,
+    kind_of,
+    per_chip,
+)
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.model import Cause, Job, Slice
+from tpujob.domain.observations import Circuit
+from tpujob.domain.text import rfc3339
+from tpujob.errors import TpujobError
+from tpujob.ports import Clock
+
+DAY = 86_400.0
+
+
+@dataclass(slots=True)
+class _Offer:
+    held: list[Slice] = field(default_factory=list[Slice])
+    asked: list[Slice] = field(default_factory=list[Slice])
+    waits: list[float] = field(default_factory=list[float])
+    refused: int = 0
+    preempted: int = 0
+
+
+def offers(jobs: Iterable[Job], now: float) -> list[OfferView]:
+    """Of every offer that something is held or asked of, or that had requests within the day; by zone and type. A
+    Multislice counts as one slice with the chips of all."""
+    found: defaultdict[tuple[str, str, str], _Offer] = defaultdict(_Offer)
+    for job in jobs:
+        ended = {
+            a.slice for a in job.attempts if a.cause is Cause.PREEMPTED and within(a.ended_at, now)
+        }
+        for one in job.slices:
+            _count(found, one, now, preempted=one.name in ended)
+    return [_view(*key, offer) for key, offer in sorted(found.items())]
+
+
+def _count(
+    found: defaultdict[tuple[str, str, str], _Offer], one: Slice, now: float, *, preempted: bool
+) -> None:
+    key = (one.zone, one.type, one.pricing)
+    if one.gone_at is None:
+        (found[key].asked if one.ready_at is None else found[key].held).append(one)
+    if one.ready_at is not None and within(one.ready_at, now):
+        found[key].waits.append(max(0.0, one.ready_at - one.requested_at))
+    if one.refused is not None and within(one.gone_at or one.requested_at, now):
+        found[key].refused += 1
+    if preempted:
+        found[key].preempted += 1
+
+
+def within(at: float | None, now: float) -> bool:
+    """Whether it was within the last day."""
+    return at is not None and now - at <= DAY
+
+
+def _view(zone: str, type: str, pricing: str, offer: _Offer) -> OfferView:
+    prices = [s.usd_per_hour for s in offer.held]
+    since = min((s.requested_at for s in offer.asked), default=None)
+    return OfferView(
+        type=type,
+        zone=zone,
+        pricing=pricing,
+        held=len(offer.held),
+        held_chips=chips(offer.held),
+        usd_per_hour=None if None in prices else round(sum(filter(None, prices)), 4),
+        asked=len(offer.asked),
+        asked_chips=chips(offer.asked),
+        asked_since=None if since is None else rfc3339(since),
+        ready=len(offer.waits),
+        wait_p50_s=quantile(offer.waits, 0.5),
+        wait_p90_s=quantile(offer.waits, 0.9),
+        refused=offer.refused,
+        preempted=offer.preempted,
+    )
+
+
+def chips(slices: Iterable[Slice]) -> int:
+    return sum(accelerators.find(s.type).chips * s.tpu_slices for s in slices)
+
+
+def quantile(values: Sequence[float], part: float) -> float | None:
+    """The smallest value that at least that part of them does not exceed; None: there are none."""
+    return sorted(values)[max(0, math.ceil(part * len(values)) - 1)] if values else None
+
+
+def open_circuits(circuits: Mapping[str, Circuit], now: float) -> list[OpenCircuit]:
+    """Those that open last come first."""
+    found: list[OpenCircuit] = []
+    for name, one in sorted(circuits.items(), key=lambda each: (-each[1].until, each[0])):
+        place, what, pricing = name.split("/")
+        found.append(
+            OpenCircuit(
+                cause=one.cause,
+                place=place,
+                what=what,
+                pricing=pricing,
+                refusals=one.refusals,
+                since=rfc3339(one.since),
+                again_at=rfc3339(one.until),
+                open=one.until > now,
+            )
+        )
+    return found
+
+
+# Quota ---------------------------------------------------------------------------------------------------------------
+
+
+log = logging.getLogger(__name__)
+
+EVERY = 300.0  #: seconds between two readings
+#: seconds that the caller who begins the first reading waits for it
+PATIENCE = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    found: QuotaOverview | None = None  #: None: it was never read
+    at: float | None = None
+    error: TpujobError | None = None  #: of the newest reading
+
+
+class Quotas:
+    """Thread-safe. At most one reading is under way; callers meanwhile get the result of the one before."""
+
+    def __init__(
+        self, read: Callable[[], QuotaOverview], clock: Clock, *, every: float = EVERY
+    ) -> None:
+        """`read` may raise TpujobError. `every`: least seconds between two readings; only `look` begins one."""
+        self._read, self._clock, self._every = read, clock, every
+        self._lock = threading.Lock()
+        self._last = Looked()
+        self._again_at = 0.0
+        self._reading: threading.Thread | None = None
+
+    def look(self) -> Looked:
+        """Return the last reading, and begin another when it is older than `every` seconds. Never raises."""
+        begun = self._begin()
+        if begun and self._last.found is None:
+            begun.join(PATIENCE)
+        return self._last
+
+    def _begin(self) -> threading.Thread | None:
+        with self._lock:
+            now = self._clock.now()
+            if now < self._again_at or (self._reading and self._reading.is_alive()):
+                return None
+            self._again_at = now + self._every
+            self._reading = threading.Thread(target=self._run, name="quota", daemon=True)
+            self._reading.start()
+            return self._reading
+
+    def _run(self) -> None:
+        try:
+            self._last = Looked(self._read(), self._clock.now())
+        except TpujobError as error:
+            self._last = replace(self._last, error=error)
+        except Exception:
+            log.exception("quota cannot be read")
+            error = TpujobError("the backend failed to read it; its log says more")
+            self._last = replace(self._last, error=error)
+
+
+def quotas_view(looked: Looked, jobs: Iterable[Job], now: float) -> QuotasView:
+    """As `CapacityReport` has it; `jobs`: those that go on, and those that have ended within the day."""
+    rows = looked.found.rows if looked.found else ()
+    held, refused = _of_jobs(jobs, frozenset((row.kind, row.zone) for row in rows), now)
+    return QuotasView(
+        at=None if looked.at is None else rfc3339(looked.at),
+        rows=[_row(row, held, refused) for row in rows],
+        notes=[*looked.found.notes] if looked.found else [],
+        unknown=looked.error.message if looked.error else "",
+        hint="`tpujob quota` reads it with your own rights." if looked.error else "",
+    )
+
+
+_Where = tuple[QuotaKind, str]
+
+
+def _of_jobs(
+    jobs: Iterable[Job], rows: frozenset[_Where], now: float
+) -> tuple[Counter[_Where], Counter[_Where]]:
+    """The chips that jobs hold of each row, and how many of their requests it has refused."""
+    held, refused = Counter[_Where](), Counter[_Where]()
+    for one in (slice for job in jobs for slice in job.slices):
+        row = kind_of(one.type, one.pricing), one.zone
+        if row not in rows:  # there is one quota for slices of every size
+            row = replace(row[0], part=""), one.zone
+        if one.gone_at is None and one.ready_at is not None:
+            held[row] += chips([one])
+        if one.refused is Cause.QUOTA and within(one.gone_at or one.requested_at, now):
+            refused[row] += 1
+    return held, refused
+
+
+def _row(row: Allowance, held: Counter[_Where], refused: Counter[_Where]) -> QuotaView:
+    where = row.kind, row.zone
+    return QuotaView(
+        **allowance_view(row),
+        held=held[where] * per_chip(row.kind, row.unit),
+        refused=refused[where],
+    )

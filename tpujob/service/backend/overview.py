@@ -1,0 +1,146 @@
+"""The part of `api.JobsApi` that is about all jobs at once and about no money."""
+
+import contextlib
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from tpujob.api import CapacityReport, EventsPage, JobEventView
+from tpujob.domain.access import Principal, Role
+from tpujob.domain.events import Event, EventKind
+from tpujob.domain.failures.disclosure import event_in_full
+from tpujob.domain.model import Job, State
+from tpujob.domain.observations import Circuit
+from tpujob.domain.pages import EVENTS, PAGE
+from tpujob.domain.text import rfc3339
+from tpujob.errors import BadRequest, NotFound, StoreError
+from tpujob.ports import Clock, EventKey, Store
+from tpujob.service.backend import capacity
+from tpujob.service.backend.capacity import Quotas, quotas_view
+from tpujob.service.job_index import JobIndex
+from tpujob.service.views import event_view
+
+#: events that are read of the store for one page, at most: a filter that matches nothing must end
+READ = 5000
+_KEY = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)~(\d{6,9})~(\d{1,9})")
+
+
+class Overview:
+    """Thread-safe."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        circuits: Callable[[], Mapping[str, Circuit]],
+        index: JobIndex,
+        allowed: Quotas | None = None,
+    ) -> None:
+        """`circuits`: the offers that were refused lately, for all jobs. `allowed`: None: there is no quota to read."""
+        self._store, self._clock, self._circuits, self._index = store, clock, circuits, index
+        self._allowed = allowed
+        self._kept: Mapping[int, Job] = {}  #: records of jobs that have ended within the day
+
+    # Events ----------------------------------------------------------------------------------------------------------
+
+    def happened(
+        self,
+        who: Principal,
+        *,
+        before: str = "",
+        kinds: Sequence[str] = (),
+        limit: int = EVENTS,
+    ) -> EventsPage:
+        """As `JobsApi.happened` says. Admins read the text of the errors that ended attempts, too."""
+        if not 1 <= limit <= PAGE:
+            raise BadRequest(f"a page has 1 to {PAGE} events, not {limit}")
+        wanted, older = _kinds(kinds), ""
+        found: list[tuple[str, Event]] = []
+        begin = _read_key(before) if before else None
+        for read, one in enumerate(self._events(begin, max(limit + 1, EVENTS)), 1):
+            if one[1].kind in wanted:
+                if len(found) == limit:  # there is one more
+                    older = _written(found[-1])
+                    break
+                found.append(one)
+            if read == READ:
+                older = _written(one)
+                break
+        of = self._index.names(job_id for job_id, _ in found)
+        shown = [
+            (job_id, event_in_full(one) if who.at_least(Role.ADMIN) else one)
+            for job_id, one in found
+        ]
+        views = [_view(job_id, event, *of.get(job_id, ("", ""))) for job_id, event in shown]
+        return EventsPage(events=views, next=older)
+
+    def _events(self, before: EventKey | None, size: int) -> Iterator[tuple[str, Event]]:
+        """Of all jobs, the newest first, read so many at a time."""
+        while True:
+            page = self._store.recent(before=before, limit=size)
+            yield from page
+            if len(page) < size:
+                return
+            before = _key(page[-1])
+
+    # Hardware --------------------------------------------------------------------------------------------------------
+
+    def capacity(self) -> CapacityReport:
+        """As `JobsApi.capacity` says."""
+        now = self._clock.now()
+        live, ended = self._index.split()
+        jobs = [*live, *self._of_the_day(ended, now)]
+        found = CapacityReport(
+            at=rfc3339(now),
+            day_s=capacity.DAY,
+            offers=capacity.offers(jobs, now),
+            closed=capacity.open_circuits(self._circuits(), now),
+            waiting=sum(j.state in (State.QUEUED, State.PROVISIONING) for j in live),
+        )
+        if self._allowed:
+            found["quota"] = quotas_view(self._allowed.look(), jobs, now)
+        return found
+
+    def _of_the_day(self, ended: Mapping[int, int], now: float) -> Sequence[Job]:
+        """Those that have ended within the day; `ended`: the versions of their records, each of which is read once."""
+        kept: dict[int, Job] = {}
+        for job_id in self._index.ended_since(now - capacity.DAY):
+            number = int(job_id)
+            known = self._kept.get(number)
+            if known is None or known.version != ended.get(number):
+                with contextlib.suppress(NotFound, StoreError):  # removed meanwhile, or damaged
+                    known = self._store.peek(job_id)
+            if known is not None and known.state.final:
+                kept[number] = known
+        self._kept = kept
+        return [*kept.values()]
+
+
+def _kinds(named: Sequence[str]) -> frozenset[str]:
+    every = frozenset(EventKind)
+    if strange := sorted(set(named) - every):
+        known = ", ".join(EventKind)
+        raise BadRequest(f"there are no events {strange[0][:40]!r}", hint=f"There are: {known}.")
+    return frozenset(named) or every
+
+
+def _view(job_id: str, event: Event, name: str, user: str) -> JobEventView:
+    return JobEventView(**event_view(event), job=job_id, name=name, user=user)
+
+
+def _key(of: tuple[str, Event]) -> EventKey:
+    job_id, event = of
+    return EventKey(event.at, job_id, event.seq)
+
+
+def _written(of: tuple[str, Event]) -> str:
+    """The place of that event, as `before` of the next page."""
+    at, job_id, seq = _key(of)
+    return f"{at:.9f}~{job_id}~{seq}"
+
+
+def _read_key(text: str) -> EventKey:
+    match = _KEY.fullmatch(text)
+    if match is None or not math.isfinite(float(match[1])):
+        raise BadRequest("this is no place among the events", hint="Begin without `before`.")
+    return EventKey(float(match[1]), match[2], int(match[3]))

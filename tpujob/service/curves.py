@@ -1,0 +1,212 @@
+"""The curves of a job: the numbers that its program reported for its steps, read from the reports of its attempts, also
+long after their slices are gone."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from tpujob.api import ChartView, CurveView, MetricsView
+from tpujob.domain.host import keys, reports
+from tpujob.domain.host.series import READ, Point, read_curves, read_series, unsigned_curves
+from tpujob.domain.model import Attempt, Job
+from tpujob.domain.progress import began_from, steps_kept
+from tpujob.errors import NotFound, Refused, TpujobError, Transient
+from tpujob.lib.lru import LruDict
+from tpujob.ports import Blobs, Clock
+from tpujob.protocol import limits, paths
+
+#: seconds for which what was read of an attempt is taken as it is: while it runs, and once it has long ended
+FRESH, SETTLED = 10.0, 600.0
+KEPT = 256  #: attempts that are remembered, of 24 KiB each
+
+
+class AttemptCurves(NamedTuple):
+    """The newest that is known of an attempt."""
+
+    line: bytes = b""  #: for `read_series`; empty: there is none
+    doubted: bool = False  #: what lies there is not signed by its hosts
+    number: int = -1  #: of the report
+    until: float = 0.0  #: it is taken as it is
+    error: TpujobError | None = None  #: why it could not be read; it is raised until then
+
+
+class SeriesReader:
+    """Safe for threads."""
+
+    def __init__(self, blobs: Blobs, clock: Clock, key: Callable[[Sequence[str]], str]) -> None:
+        """`key`: see `Hosts.key`."""
+        self._blobs, self._clock, self._key = blobs, clock, key
+        self._known: LruDict[tuple[str, int], AttemptCurves] = LruDict(KEPT)
+
+    def of(self, job: Job, attempt: Attempt, left: float) -> AttemptCurves:
+        """`left`: seconds to read it. Raises Transient, Refused."""
+        key, now = (job.id, attempt.number), self._clock.now()
+        known = self._known.get(key, AttemptCurves())
+        if now < known.until:
+            if known.error:
+                raise known.error
+            return known
+        if left <= 0:
+            raise Transient("reading takes too long")
+        try:
+            newest = self._read(job, attempt, known._replace(error=None, doubted=False), left)
+        except (Transient, Refused) as error:
+            self._known[key] = known._replace(until=now + FRESH, error=error)
+            raise
+        settled = attempt.ended_at is not None and now - attempt.ended_at > SETTLED
+        newest = newest._replace(until=now + (SETTLED if settled else FRESH))
+        self._known[key] = newest
+        return newest
+
+    def _read(
+        self, job: Job, attempt: Attempt, newest: AttemptCurves, left: float
+    ) -> AttemptCurves:
+        own = reports.report_path(job, attempt, 0)
+        if not attempt.signed:  # whatever lies there
+            return AttemptCurves(unsigned_curves(self._body(own, READ, left)))
+        key, end = self._key(keys.of_attempt(job, attempt)), time.monotonic() + left
+        kept = paths.kept_report_path(job.workdir_of(attempt.number), attempt.number, 0)
+        for path in (own, kept):
+            body = self._body(path, limits.MAX_BODY, max(0.1, end - time.monotonic()))
+            curves = read_curves(body, key) if body else None
+            if body and curves is None:
+                newest = newest._replace(doubted=True)
+            if curves and curves.line and curves.number >= newest.number:
+                newest = newest._replace(line=curves.line, number=curves.number)
+            if curves and path == own:
+                break
+        return newest._replace(doubted=newest.doubted and not newest.line)
+
+    def _body(self, path: str, most: int, left: float) -> bytes:
+        """Empty: nothing lies there."""
+        try:
+            return self._blobs.get(path, end=most, timeout=left)
+        except NotFound:
+            return b""
+
+
+ATTEMPTS = 12  #: that are shown, the newest
+POINTS = 1200  #: of one chart: twice as many as a screen has columns for it
+CHARTS = 8
+WITHIN = 5.0  #: seconds to read all of them
+MADE = 8  #: jobs whose charts are remembered, of about a megabyte each
+
+TITLES = {
+    "loss": "Loss",
+    "tokens_per_second": "Tokens per second",
+    "samples_per_second": "Samples per second",
+    "mfu": "Model FLOP/s utilization (MFU)",
+    "steps/s": "Steps per second",
+    "ms": "Step time, ms",
+}
+NO_ATTEMPT = "no program has run yet"
+NO_STEPS = "the program has reported no metrics: one that writes `step` events (docs/workloads.md) has curves"
+NOT_SIGNED = "what lies where the hosts report is not signed by them, and is not drawn"
+
+
+class Curves:
+    """Safe for threads."""
+
+    def __init__(self, blobs: Blobs, clock: Clock, key: Callable[[Sequence[str]], str]) -> None:
+        """`key`: see `Hosts.key`."""
+        self._series = SeriesReader(blobs, clock, key)
+        #: charts of the jobs that were looked at last, and what they were made of
+        self._made: LruDict[tuple[str, int], tuple[object, list[ChartView]]] = LruDict(MADE)
+
+    def metrics(self, job: Job, attempt: int | None = None) -> MetricsView:
+        """Of that attempt, or of the newest ones. Raises NotFound for an attempt that there is not."""
+        if attempt is not None and not 1 <= attempt <= len(job.attempts):
+            raise NotFound(f"job {job.id} has no attempt {attempt}")
+        ran = [a for a in job.attempts if a.running_at is not None]
+        asked = [a for a in ran if a.number == attempt] if attempt else ran[-ATTEMPTS:]
+        deadline, trouble = time.monotonic() + WITHIN, ""
+        found: dict[int, bytes] = {}
+        unread: list[int] = []
+        for one in reversed(asked):
+            try:
+                left = deadline - time.monotonic()
+                series = self._series.of(job, one, left)
+            except (Transient, Refused) as error:
+                unread.append(one.number)
+                trouble = trouble or f"the bucket does not give them just now: {error.message}"
+                continue
+            found[one.number] = series.line
+            if series.doubted:
+                unread.append(one.number)
+                trouble = trouble or NOT_SIGNED
+        charts = self._charts(job, [a for a in asked if found.get(a.number)], found, attempt or 0)
+        why = trouble or ("" if charts else NO_STEPS if ran else NO_ATTEMPT)
+        return MetricsView(
+            charts=charts,
+            attempts=[a.number for a in asked],
+            left_out=0 if attempt else len(ran) - len(asked),
+            unread=sorted(unread),
+            why=why,
+        )
+
+    def _charts(
+        self, job: Job, asked: Sequence[Attempt], lines: Mapping[int, bytes], number: int
+    ) -> list[ChartView]:
+        kept = steps_kept(job)
+        of = [(a.number, lines[a.number], kept.get(a.number)) for a in asked]
+        before, charts = self._made.get((job.id, number), (None, []))
+        if before != of:
+            found = {a.number: read_series(lines[a.number]) for a in asked}
+            charts = _charts([a for a in asked if found[a.number]], found, kept)
+            self._made[job.id, number] = of, charts
+        return charts
+
+
+def _charts(
+    attempts: Sequence[Attempt],
+    found: Mapping[int, dict[str, list[Point]]],
+    kept: Mapping[int, int | None],
+) -> list[ChartView]:
+    """The best known names first."""
+    for series in found.values():
+        series["steps/s"] = list(_rates(series.pop("", [])))
+    names = {name for series in found.values() for name, points in series.items() if points}
+    order = [*(name for name in TITLES if name in names), *sorted(names - TITLES.keys())]
+    charts: list[ChartView] = []
+    for name in order[:CHARTS]:
+        having = [a for a in attempts if found[a.number].get(name)]
+        each = POINTS // max(1, len(having))
+        curves = [
+            CurveView(
+                attempt=a.number,
+                points=_points(found[a.number][name], each),
+                resumed_from=began_from(a) or None,
+                kept=kept.get(a.number),
+            )
+            for a in having
+        ]
+        charts.append(ChartView(name=name, title=TITLES.get(name, name), curves=curves))
+    return charts
+
+
+def _rates(buckets: Sequence[Point]) -> Iterator[Point]:
+    """Steps a second between moments that are far enough from each other to tell."""
+    before: Point | None = None
+    for one in buckets:
+        if before and one.at - before.at >= 0.5 and one.step > before.step:
+            rate = round((one.step - before.step) / (one.at - before.at), 4)
+            yield Point(one.step, one.at, rate, rate, rate)
+        if before is None or one.at - before.at >= 0.5:
+            before = one
+
+
+def _points(points: Sequence[Point], most: int) -> list[tuple[int, float, float, float, float]]:
+    """At most so many: neighbours become one, with their least, their greatest and their last value."""
+    size = -(-len(points) // max(1, most))
+    first = points[0].at
+    groups = [points[i : i + size] for i in range(0, len(points), size)]
+    return [
+        (
+            group[-1].step,
+            round(group[-1].at - first, 1),
+            min(p.least for p in group),
+            max(p.most for p in group),
+            group[-1].last,
+        )
+        for group in groups
+    ]

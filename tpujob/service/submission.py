@@ -1,0 +1,346 @@
+"""What comes before a job: its plan, the code that is shipped, and the record that it begins with."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import IO, Any, NamedTuple
+
+from tpujob.api import CodeGiven, PlanView, RefusalView, SecretView
+from tpujob.domain import secrets as rules
+from tpujob.domain.access import Principal
+from tpujob.domain.events import Event, EventKind
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.accelerators import region_of
+from tpujob.domain.host import environment, plan
+from tpujob.domain.model import Code, DesiredState, Job, State
+from tpujob.domain.money import DataToCopy
+from tpujob.domain.observations import Funds
+from tpujob.domain.placement import (
+    Offer,
+    Site,
+    check_location,
+    home_region,
+    offers,
+    settled,
+    traffic,
+    unsure,
+)
+from tpujob.domain.spec import JobSpec, dump, parse
+from tpujob.domain.text import rfc3339
+from tpujob.errors import BadRequest, BadSpec, Conflict, IllegalInState, NotFound, Refused
+from tpujob.ports import Blobs, Clock, Copies, Secrets, Store
+from tpujob.protocol.bundle import BadBundle, members
+from tpujob.protocol.paths import owner_folder
+from tpujob.service.datasets import DataPlaces
+from tpujob.service.money import budgets
+from tpujob.submit.archive import workloads_bundle
+
+#: seconds to write a bundle to the bucket
+BUCKET = 60.0
+#: seconds to ask whether the bucket is there
+ANSWER = 15.0
+
+
+#: The types that a zone lists, as the cloud says; None: it cannot be asked now. Raises Refused for a zone that is
+#: closed to the project.
+Offered = Callable[[str], frozenset[str] | None]
+
+
+def _zones(choices: Sequence[Offer]) -> list[str]:
+    return list(dict.fromkeys(offer.zone for offer in choices))
+
+
+def types_unknown(zone: str) -> frozenset[str] | None:  # noqa: ARG001
+    """An Offered of a place without such lists."""
+    return None
+
+
+class Placed(NamedTuple):
+    """What a spec comes to at a site."""
+
+    spec: JobSpec  #: with the site's defaults
+    offers: tuple[Offer, ...]  #: where it may run, best first
+    buckets: dict[str, str]  #: by zone
+    #: warnings about types and zones that no table has
+    doubts: list[str]
+
+    @property
+    def first(self) -> Offer:
+        return self.offers[0]
+
+    @property
+    def bucket(self) -> str:
+        """Of the first offer."""
+        return self.buckets[self.first.zone]
+
+
+class Submission:
+    """The part of `api.JobsApi` that comes before a job."""
+
+    def __init__(
+        self,
+        blobs: Blobs,
+        copies: Copies,
+        clock: Clock,
+        site: Site,
+        offered: Offered,
+        funds: Callable[[Job], Funds],
+        word: Callable[[], str],
+    ) -> None:
+        """`word`: draws one for the workdir and the slices of each new job: eight hexadecimal digits."""
+        self._blobs, self._clock = blobs, clock
+        self._site, self._offered, self._funds = site, offered, funds
+        self._word = word
+        self._data = DataPlaces(blobs, copies, site)
+
+    def plan(self, placed: Placed) -> PlanView:
+        wanted, choices, buckets, doubts = placed
+        if not self._site.made_on_demand:
+            self._buckets_are_there(buckets, wanted)
+        first, zones = placed.first, _zones(choices)
+        data, problems = self._data.find_readable(wanted, zones)
+        facts, slices = accelerators.find(first.type), wanted.tpu.slices
+        return PlanView(
+            name=wanted.name,
+            type=first.type,
+            generation=facts.generation,
+            tpu_slices=slices,
+            chips=facts.chips * slices,
+            hosts=facts.hosts * slices,
+            topology=facts.topology,
+            zone=first.zone,
+            zones=zones,
+            pricing=first.pricing,
+            runtime_version=first.runtime_version,
+            usd_per_hour=first.usd_per_hour,
+            hbm_gib=facts.chips * slices * facts.hbm_gib_per_chip,
+            peak_bf16_tflops=facts.chips * slices * facts.peak_bf16_tflops_per_chip,
+            bucket=placed.bucket,
+            command=plan.command_line(wanted),
+            environment=environment.environment_words(wanted),
+            mounts=environment.mount_words(wanted),
+            data=self._data.views(data, zones),
+            refused=[RefusalView(message=e.message, hint=e.hint) for e in problems.values()],
+            warnings=[
+                *doubts,
+                *traffic(zones, self._site),
+                *environment.warnings(wanted),
+            ],
+            spec=dump(wanted),
+        )
+
+    def to_copy(self, wanted: JobSpec, zone: str) -> list[DataToCopy]:
+        """What that zone lacks of the data of a job. Raises BadSpec for data that cannot be looked at."""
+        return self._data.missing(wanted, zone)
+
+    def put_bundle(
+        self, who: Principal, sha256: str, data: bytes | IO[bytes], *, bucket: str
+    ) -> str:
+        if _sha256(data) != sha256:
+            raise BadRequest(
+                "the bundle's content does not have the hash that it was sent with",
+                hint="Send it again.",
+            )
+        region = self._site.region_of_bucket(bucket)
+        if region is None:  # only the buckets of plans are written to
+            raise BadRequest(
+                f"{bucket!r} is no bucket of tpujob", hint="Use the `bucket` of the plan."
+            )
+        _check_members(data)
+        if self._site.made_on_demand:
+            self._blobs.ensure_bucket(bucket, region, timeout=ANSWER)
+        return self._put_once(f"{_bundles(who, bucket)}{sha256}.tar.gz", data)
+
+    def _put_once(self, path: str, data: bytes | IO[bytes]) -> str:
+        """Store an object that is named by its content."""
+        with contextlib.suppress(Conflict):  # the same content is there already
+            self._blobs.put(path, data, if_generation=0, timeout=BUCKET)
+        return path
+
+    def placed(self, spec: Mapping[str, Any]) -> Placed:
+        """Asks the cloud for zones of which no table has the types. Raises BadSpec."""
+        wanted = settled(parse(spec), self._site)
+        doubts = accelerators.doubts(wanted.tpu.types, wanted.tpu.zones)
+        listed: dict[str, frozenset[str]] = {}
+        for zone in unsure(wanted):
+            found = self._types_in(zone)
+            if found is None:
+                doubts.append(f"{zone} could not be asked now for what it offers")
+            else:
+                listed[zone] = found
+        choices = offers(wanted, listed=listed, prices=self._site.prices)
+        budgets.check_spec(wanted, choices, self._clock.now())
+        buckets: dict[str, str] = {}
+        for zone in _zones(choices):
+            home = home_region(zone, self._site)
+            bucket = self._site.bucket_in(home)
+            assert bucket, f"{home} has no bucket"
+            buckets[zone] = bucket
+        return Placed(wanted, choices, buckets, doubts)
+
+    def _types_in(self, zone: str) -> frozenset[str] | None:
+        """As the cloud lists them. None: it cannot be asked now. Raises BadSpec for a zone that it does not open."""
+        try:
+            return self._offered(zone)
+        except Refused as refused:
+            near = accelerators.nearest_zone(zone)
+            meant = f"did you mean {near[0]}?" if near and near[0] != zone else refused.hint
+            raise BadSpec(f"tpu.zones: {zone}: {refused.message}", hint=meant) from refused
+
+    def _buckets_are_there(self, buckets: Mapping[str, str], wanted: JobSpec) -> None:
+        """Afterwards the bucket of each zone is there, and local to it unless the spec allows otherwise. Raises
+        BadSpec."""
+        for bucket in dict.fromkeys(buckets.values()):
+            region = self._site.region_of_bucket(bucket) or ""
+            if self._site.made_on_demand:
+                self._blobs.ensure_bucket(bucket, region, timeout=ANSWER)
+                continue
+            try:
+                found = self._blobs.place(bucket, timeout=ANSWER)
+            except NotFound as error:
+                raise BadSpec(
+                    f"there is no bucket {bucket}, which the context {self._site.name} names for {region}",
+                    hint=f"tpujob bucket create --region {region}",
+                ) from error
+            zones = [zone for zone, of_zone in buckets.items() if of_zone == bucket]
+            allowed = wanted.tpu.allow_cross_region
+            check_location(
+                bucket, found.location, found.regions, zones, self._site, allowed=allowed
+            )
+
+    def first_record(
+        self,
+        placed: Placed,
+        who: Principal,
+        bundles: Sequence[str],
+        code: CodeGiven | None = None,
+    ) -> tuple[Job, Event]:
+        """The job that a spec of that user makes and its first event, not stored yet; bucket and bundles are there."""
+        wanted, choices, buckets, _ = placed
+        bucket = placed.bucket
+        mine = _bundles(who, bucket)
+        if any(not b.startswith(mine) or "/" in b[len(mine) :] for b in bundles):
+            raise BadRequest(f"bundles must lie in {mine}", hint="Use the `bucket` of the plan.")
+        self._buckets_are_there(buckets, wanted)
+        data = self._data.find(wanted, _zones(choices))
+        self._data.check(data)
+        shipped = [*self._own(who, wanted, bucket), *bundles]
+        job, created = self._record(wanted, placed.first, who, bucket, shipped)
+        budgets.check_new(job, choices, self._funds(job), self._clock.now())
+        given = self._code(who, code, bucket)
+        local = {region_of(zone): of_zone for zone, of_zone in buckets.items()}
+        return replace(job, code=given, grants=self._site.grants, buckets=local, data=data), created
+
+    def _code(self, who: Principal, given: CodeGiven | None, bucket: str) -> Code | None:
+        """Commit and branch are kept in the record. A diff is too long for that: it is an object beside the bundle,
+        named by its own hash, as one bundle can come from several commits."""
+        if given is None or not given["commit"]:
+            return None
+        diff = given["diff"].encode(errors="replace")
+        name = f"{_bundles(who, bucket)}{hashlib.sha256(diff).hexdigest()}.diff"
+        return Code(
+            commit=given["commit"],
+            branch=given["branch"],
+            dirty=given["dirty"],
+            diff=self._put_once(name, diff) if diff else "",
+        )
+
+    def _own(self, who: Principal, wanted: JobSpec, bucket: str) -> list[str]:
+        """The bundled workloads, shipped like a user's code."""
+        if wanted.run.workload is None:
+            return []
+        bundle = workloads_bundle()
+        return [self.put_bundle(who, bundle.sha256, bundle.data, bucket=bucket)]
+
+    def _record(
+        self, wanted: JobSpec, first: Offer, who: Principal, bucket: str, bundles: Sequence[str]
+    ) -> tuple[Job, Event]:
+        now = self._clock.now()
+        kind = accelerators.several(first.type, wanted.tpu.slices)
+        text = f"{who.name} asked for {wanted.name} on {first.pricing} {kind}"
+        created = Event(EventKind.CREATED, now, State.QUEUED, text, by=who.name)
+        job = Job(
+            id="",
+            name=wanted.name,
+            user=who.name,
+            owner=who.id,
+            folder=who.folder,
+            word=self._word(),
+            spec=wanted,
+            state=State.QUEUED,
+            wish=DesiredState.RUN,
+            created_at=now,
+            state_since=now,
+            wake=now,
+            bucket=bucket,
+            bundles=tuple(dict.fromkeys(bundles)),
+            message=text,
+        )
+        return job, created
+
+
+def _bundles(who: Principal, bucket: str) -> str:
+    """Return the folder of a user's bundles. Jobs of other users cannot name one of them."""
+    return f"{owner_folder(bucket, who.folder)}/bundles/"
+
+
+def _check_members(data: bytes | IO[bytes]) -> None:
+    """Raises BadRequest for what hosts would refuse, before a machine is paid for."""
+    packed = io.BytesIO(data) if isinstance(data, bytes) else data
+    packed.seek(0)
+    try:
+        for _ in members(packed):
+            pass
+    except BadBundle as error:
+        raise BadRequest(str(error), hint="Send a tar.gz, as `tpujob create` makes it.") from error
+
+
+def _sha256(data: bytes | IO[bytes]) -> str:
+    if isinstance(data, bytes):
+        return hashlib.sha256(data).hexdigest()
+    data.seek(0)
+    return hashlib.file_digest(data, "sha256").hexdigest()  # pyright: ignore[reportArgumentType]
+
+
+# Secrets of a user ---------------------------------------------------------------------------------------------------
+
+
+class OwnSecrets:
+    """The caller's own secrets."""
+
+    def __init__(self, store: Store, secrets: Secrets) -> None:
+        self._store, self._secrets = store, secrets
+
+    def secrets(self, who: Principal) -> list[SecretView]:
+        return [
+            SecretView(name=one.name, set_at=rfc3339(one.set_at) if one.set_at else None)
+            for one in self._secrets.list(who.id)
+        ]
+
+    def set_secret(self, who: Principal, name: str, value: str) -> None:
+        rules.checked_value(rules.checked_name(name), value)
+        self._secrets.put(who.id, name, value)
+
+    def remove_secret(self, who: Principal, name: str) -> None:
+        """Raises NotFound; IllegalInState while a job that goes on names it."""
+        self._secrets.get(who.id, rules.checked_name(name))
+        for job in self._store.list(live=True):
+            if job.owner == who.id and name in job.spec.run.secrets:
+                raise IllegalInState(
+                    f"job {job.id} goes on and names the secret {name}",
+                    hint=f"`tpujob secret set {name}` sets another value; `tpujob delete {job.id}` ends the job.",
+                )
+        self._secrets.remove(who.id, name)
+
+    def check(self, who: Principal, spec: JobSpec) -> None:
+        """Raises BadSpec when a secret that their job names is not set, or cannot be passed to its program."""
+        values: dict[str, str] = {}
+        for name in spec.run.secrets:
+            with contextlib.suppress(NotFound):
+                values[name] = self._secrets.get(who.id, name)
+        rules.check_set(spec.run.secrets, values)
+        rules.check_lines(spec.env.docker or "" if spec.env else "", values)

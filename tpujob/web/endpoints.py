@@ -1,0 +1,173 @@
+"""The routes of the HTTP API: one for each row of the table of `JobsApi`, which takes what the method's signature says;
+then version, liveness, the API's own page, and a pass over all jobs.
+
+They are plain functions, as the service is synchronous: each runs in a thread of the pool. A view of the service is
+sent as it is; the models only describe it in the OpenAPI document.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from fastapi import Depends, FastAPI, Header, Query, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from pydantic import ConfigDict, Field, create_model
+from typing_extensions import is_typeddict
+
+from tpujob.api import METHODS, CodeGiven, JobsApi, all_shapes
+from tpujob.api.methods import Method
+from tpujob.errors import BadRequest
+from tpujob.service import authorization
+from tpujob.web import docs, schemas, streams
+from tpujob.web.auth.authenticator import TICK_PATH
+from tpujob.web.schemas import Caller
+
+Endpoint = Callable[..., Any]
+
+
+def add_methods(app: FastAPI, own: Mapping[str, tuple[Endpoint, Any]]) -> None:
+    """A route for each method. `own`: an endpoint with the model of its answer, for each whose request or answer is
+    more than JSON; None: the answer is no JSON."""
+    for row in METHODS.values():
+        hints = get_type_hints(getattr(JobsApi, row.name), localns=vars(all_shapes))
+        returns = schemas.Done if hints["return"] is type(None) else hints["return"]
+        endpoint, model = own.get(row.name) or (_endpoint(row, hints), returns)
+        app.add_api_route(
+            f"/v1{row.path}",
+            endpoint,
+            methods=[row.verb],
+            tags=[row.tag],
+            name=row.name,
+            description=row.doc,
+            status_code=row.status,
+            response_model=model,
+            response_class=JSONResponse if model else Response,
+        )
+
+
+def _endpoint(row: Method, hints: Mapping[str, Any]) -> Endpoint:
+    """Calls the method with what a request has, and sends what it returns."""
+    taken, fields = [_parameter("api", Caller)], dict[str, Any]()
+    for argument in row.arguments:
+        name, hint = argument.name, hints[argument.name]
+        default = row.defaults.get(name, argument.default)
+        match row.place(name):
+            case "body":
+                kind, default = _in_body(hint, default)
+                fields[name] = (kind, Field(_required(default), **_bounds(row, name)))
+            case "header":
+                taken.append(
+                    _parameter(name, Annotated[hint, Header(**_bounds(row, name))], default)
+                )
+            case "query" if shape := _typed_dict(hint):
+                taken.append(_parameter(name, Annotated[Any, Depends(_together(row, shape))]))
+            case "query":
+                several = get_origin(hint) is Sequence
+                kind = Annotated[list[str] if several else hint, Query(**_bounds(row, name))]
+                taken.append(_parameter(name, kind, [] if several else default))
+            case _:
+                taken.append(_parameter(name, hint))
+    if fields:
+        title = "".join(part.title() for part in row.name.split("_")) + "Request"
+        model = create_model(title, __config__=ConfigDict(extra="forbid"), **fields)
+        taken.append(_parameter("body", model))
+
+    def endpoint(api: JobsApi, body: Any = None, **given: Any) -> JSONResponse:
+        sent: dict[str, Any] = body.model_dump() if body else {}
+        answer = getattr(api, row.name)(**given, **sent)
+        return JSONResponse({"done": True} if answer is None else answer, row.status)
+
+    return _with_signature(endpoint, taken)
+
+
+def _together(row: Method, shape: Any) -> Endpoint:
+    """What the query has of a shape whose keys may all be left out. Unknown names are passed on, too: the service
+    refuses those where it is known who asks."""
+    kinds = get_type_hints(shape)
+    taken = [_parameter("request", Request)]
+    for name, hint in kinds.items():
+        if get_origin(hint) is Literal:
+            hint = Literal[(*get_args(hint), "")]
+        kind = Annotated[hint | None, Query(**_bounds(row, name))]
+        taken.append(_parameter(name, kind, row.defaults.get(name)))
+
+    def together(request: Request, **given: Any) -> dict[str, Any]:
+        unknown = dict.fromkeys(request.query_params.keys() - kinds.keys(), "")
+        return unknown | {k: v for k, v in given.items() if v not in (None, "")}
+
+    return _with_signature(together, taken)
+
+
+def _in_body(hint: Any, default: Any) -> tuple[Any, Any]:
+    """The type of an argument in a JSON body, with its default. The service checks what is in a mapping."""
+    if _typed_dict(hint) is CodeGiven:
+        return schemas.NewCode | None, default
+    if _typed_dict(hint) or get_origin(hint) is Mapping:
+        return schemas.Shallow, {} if default is None else default
+    return (list[str], [*default]) if get_origin(hint) is Sequence else (hint, default)
+
+
+def _typed_dict(hint: Any) -> Any:
+    """The TypedDict in `X` or `X | None`; None: it is another type."""
+    return next((kind for kind in (hint, *get_args(hint)) if is_typeddict(kind)), None)
+
+
+def _bounds(row: Method, name: str) -> dict[str, Any]:
+    bound = row.bounds.get(name)
+    if not isinstance(bound, tuple):
+        return {} if bound is None else {"max_length": bound}
+    return {
+        side: limit for side, limit in zip(("ge", "le"), bound, strict=True) if limit is not None
+    }
+
+
+def _required(default: Any) -> Any:
+    return ... if default is inspect.Parameter.empty else default
+
+
+def _parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+
+
+def _with_signature(function: Endpoint, taken: list[inspect.Parameter]) -> Endpoint:
+    setattr(function, "__signature__", inspect.Signature(taken))  # noqa: B010
+    return function
+
+
+# Beside `JobsApi` ----------------------------------------------------------------------------------------------------
+
+
+def add_backend(app: FastAPI, version: str, alive: Callable[[], bool]) -> None:
+    def get_version() -> JSONResponse:
+        """Which tpujob this is."""
+        return JSONResponse({"version": version, "api": "v1"})
+
+    async def health() -> JSONResponse:  # answers also while every thread waits for the store
+        """Whether the backend works; to anybody. 503: it answers, and its jobs are not looked after. Cloud Run keeps
+        `/healthz` for itself."""
+        ok = alive()
+        return JSONResponse({"ok": ok}, 200 if ok else 503)
+
+    def describe() -> HTMLResponse:
+        """Every route and every shape, as a page."""
+        policy = {"content-security-policy": docs.POLICY}
+        return HTMLResponse(docs.page(app.openapi()), headers=policy)
+
+    app.get("/v1/version", tags=["backend"], response_model=schemas.Version)(get_version)
+    app.get("/health", tags=["backend"], response_model=schemas.Health)(health)
+    app.get("/healthz", include_in_schema=False)(health)
+    app.get("/metrics", include_in_schema=False)(streams.backend_metrics)
+    app.get("/docs", include_in_schema=False)(describe)
+
+
+def add_tick(app: FastAPI, make_pass: Callable[[bool], tuple[int, float | None]] | None) -> None:
+    def tick(request: Request, sweep: bool = False) -> JSONResponse:
+        """One pass over every job that is due, for a backend that only runs while it is called; with `sweep` also over
+        what is in the cloud. Safe to repeat, and from several callers at once."""
+        authorization.check(request.scope["state"]["principal"], "tick")
+        if make_pass is None:
+            raise BadRequest("this backend makes its passes by itself")
+        ticks, next_in = make_pass(sweep)
+        return JSONResponse({"ticks": ticks, "next_in": next_in})
+
+    app.post(TICK_PATH, tags=["backend"], response_model=schemas.Pass)(tick)

@@ -1,0 +1,123 @@
+"""What changes jobs: for one or for many, a page that says what an action does and costs, and the POST that does it.
+
+The page of one job and its form are at one address, `/jobs/{id}/cancel`. A POST needs no visit of the page before; its
+origin is checked before it comes here.
+"""
+
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import RedirectResponse, Response
+
+from tpujob.api import ActionName, JobsApi, JobView
+from tpujob.domain.text import many
+from tpujob.errors import BadRequest, Forbidden, IllegalInState, TpujobError
+from tpujob.web.pages.frame import PageContent, PageRequest, link, respond
+from tpujob.web.pages.query import PageQuery
+
+MOST = 100  #: jobs in one confirmation
+
+
+def load_confirmation(action: ActionName, asked: PageRequest) -> PageContent:
+    jobs = [_describe(asked.api, action, job) for job in _named(asked.query)]
+    count = sum("refused" not in job for job in jobs)
+    title = f"{action.capitalize()} {many(count, 'job')}?"
+    return PageContent({"action": action, "jobs": jobs}, title, f"tpujob {action} JOB")
+
+
+def act_on_all(action: ActionName, request: Request, api: JobsApi, form: PageQuery) -> Response:
+    """Do it to each of the jobs, and answer with what became of it."""
+    results = [_act_on_one(api, action, job) for job in _named(form)]
+    title = f"{action.capitalize()}: {many(sum(one['done'] for one in results), 'job')}"
+    return respond(request, "done.html", PageContent({"action": action, "results": results}, title))
+
+
+def _named(given: PageQuery) -> list[str]:
+    jobs = list(dict.fromkeys(given.many("job")))
+    if not jobs:
+        raise BadRequest(
+            "no job was selected", hint="Select rows of the list, then choose what to do."
+        )
+    if len(jobs) > MOST:
+        raise BadRequest(f"{MOST} jobs at most at a time")
+    return jobs
+
+
+def _describe(api: JobsApi, action: ActionName, job: str) -> dict[str, Any]:
+    """What it would do to that job; `refused` says why it would not."""
+    try:
+        view = api.get(job)
+    except TpujobError as error:
+        return {"id": job, "name": "", "refused": error.message}
+    about = {"id": view["id"], "name": view["name"], "user": view["user"], "state": view["state"]}
+    for offer in view.get("actions", ()):
+        if offer["name"] == action:
+            needed = [ask["does"] for ask in offer["asks"] if ask["needed"]]
+            if needed:  # a page of one job asks for it
+                return {**about, "refused": f"{needed[0]}: do it on its own page"}
+            return {**about, "does": offer["does"], "costs": offer["costs"]}
+    return {**about, "refused": _why_not(view, action)}
+
+
+def _why_not(view: JobView, action: ActionName) -> str:
+    return next((one["why"] for one in view.get("refused", ()) if one["name"] == action), "")
+
+
+def _act_on_one(api: JobsApi, action: ActionName, job: str) -> dict[str, Any]:
+    try:
+        view: JobView = getattr(api, action)(job)
+    except TpujobError as error:
+        return {"id": job, "name": "", "done": False, "text": error.message, "hint": error.hint}
+    following = view.get("next")
+    text = following["text"] if following else view["message"]
+    about = {"id": view["id"], "name": view["name"], "state": view["state"]}
+    return {**about, "done": True, "text": text, "hint": ""}
+
+
+# One job -------------------------------------------------------------------------------------------------------------
+
+
+def load_action(name: ActionName, asked: PageRequest) -> PageContent:
+    """What would happen. Raises IllegalInState when it cannot be done, Forbidden."""
+    job = asked.api.get(asked.job)
+    offer = next((offer for offer in job.get("actions", []) if offer["name"] == name), None)
+    if offer is None:
+        (refused,) = (one for one in job.get("refused", []) if one["name"] == name)
+        error = Forbidden if refused["forbidden"] else IllegalInState
+        raise error(refused["why"], hint=f"`tpujob why {job['id']}` says what comes next.")
+    verb = name.capitalize()
+    return PageContent(
+        {"id": job["id"], "name": job["name"], "state": job["state"], "action": offer},
+        f"{verb} {job['name']}",
+        f"tpujob {name} {job['id']}",
+        shown={"job": job, "verb": verb},
+    )
+
+
+def act(name: ActionName, request: Request, api: JobsApi, form: PageQuery) -> Response:
+    """Do it, and lead back to the page of the job."""
+    job = _do(api, name, request.path_params["job"], form)
+    return RedirectResponse(link(request, f"/jobs/{job['id']}"), 303)
+
+
+def _do(api: JobsApi, name: ActionName, job: str, form: PageQuery) -> JobView:
+    match name:
+        case "resume":
+            return api.resume(job, budget=_amount(form.one("budget")))
+        case "cancel":
+            return api.cancel(job)
+        case "delete":
+            return api.delete(job)
+        case "clean":
+            return api.clean(job, checkpoints=bool(form.one("checkpoints")))
+
+
+def _amount(text: str) -> float | None:
+    """Return US dollars; None if the field is empty."""
+    text = text.strip().removeprefix("$").replace(",", "")
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise BadRequest(f"{text[:40]!r} is not an amount", hint="such as 250 or 12.50") from None
