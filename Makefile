@@ -55,6 +55,7 @@ kills: $(READY)  ## data sync, data pack and the backend, killed at many points;
 
 page: $(READY)  ## the page under load, and a job of the whole stack on it; about twenty minutes
 	@$(BIN)/python -m pytest tests/nightly/page
+	@$(BIN)/python -m tests.bench.bench_page
 
 verdicts: $(READY)  ## faults in each layer of a model, on each device of each mesh: whom the replay blames
 	@TPUJOB_VERDICTS=all $(BIN)/python -m pytest tests/unit/workloads/test_blame.py tests/nightly/training/test_verdicts.py
@@ -106,8 +107,11 @@ fmt: $(READY)  ## format the code and fix what can be fixed
 	$(BIN)/ruff check --fix-only --quiet
 	$(BIN)/ruff format
 
-bench: $(READY)  ## figures: commands, store and backend, the table of docs/cost.md
+bench: $(READY)  ## figures: commands, lists of 10,000 jobs, uploads, bills, the table of docs/cost.md
 	@$(BIN)/python -m tests.bench.bench_cli
+	@$(BIN)/python -m tests.bench.bench_list
+	@$(BIN)/python -m tests.bench.bench_data
+	@$(BIN)/python -m tests.bench.bench_bill
 	@$(BIN)/python -m tests.bench.bench_costs
 
 bench-scale: $(READY)  ## a real backend with JOBS=10000 on simulated hosts: CPU, memory, lists, recovery; half an hour
