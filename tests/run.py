@@ -75,10 +75,10 @@ def test() -> list[Sequence[Stage]]:
     return [
         [
             Stage("collect", (*YIELDING, *COLLECT, "tests/unit", "tests/contract", "tests/flow"), reports=False),
-            pytest("tests", _files("unit", "contract", "flow"), marks="not slow", processes=3),
+            pytest("tests", _files("unit", "contract", "flow"), marks="not slow", processes=4),
         ],
         [lint("lint"), pytest("page", ["tests/flow/page"], marks="not slow")],
-        [Stage("seeds", (*YIELDING, *SIMULATION, "--seeds", "4", "--full", "2"))],
+        [Stage("seeds", (*YIELDING, *SIMULATION, "--seeds", "2", "--full", "1"))],
     ]  # fmt: skip
 
 

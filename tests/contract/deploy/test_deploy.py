@@ -263,6 +263,7 @@ def without_revisions(desk: Desk, state: State | None = None) -> State:
     return state
 
 
+@pytest.mark.slow
 def test_scripts_go_on_after_every_cut(
     empty: Desk, tmp_path_factory: pytest.TempPathFactory, parser: Parser | None
 ) -> None:
@@ -927,6 +928,7 @@ def _entrypoint() -> list[str]:
     return json.loads(_dockerfile("ENTRYPOINT")[0])
 
 
+@pytest.mark.slow
 def test_the_image_has_what_the_backend_needs_and_an_ordinary_user(tmp_path: Path) -> None:
     """Its own COPY lines, into a folder instead of an image, with the packages of this machine."""
     for line in _dockerfile("COPY"):

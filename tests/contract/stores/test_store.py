@@ -184,6 +184,7 @@ def test_without_a_key_each_call_is_a_new_job(store: Store) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_key_raced_by_threads_and_processes_makes_one_job(place: Place, store: Store) -> None:
     processes = [place.process("create", "k") for _ in range(2)]
     go(*processes)
@@ -450,6 +451,7 @@ def test_every_zone_that_was_ever_asked_is_remembered(place: Place, store: Store
 # Many at once --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_writers_in_threads_and_processes_lose_no_update(
     place: Place, store: Store, job: Job
 ) -> None:
@@ -472,6 +474,7 @@ def test_writers_in_threads_and_processes_lose_no_update(
     assert [e.seq for e in store.events(job.id)] == list(range(1, final.version + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 7, 40])
 def test_a_kill_in_mid_commit_loses_nothing_that_was_acknowledged(
     place: Place, store: Store, job: Job, after: int

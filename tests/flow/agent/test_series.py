@@ -26,7 +26,7 @@ def of_steps(count: int, names: int = 1) -> Series:
 
 
 @pytest.mark.parametrize("count", [1, 3, MAX_ROWS, MAX_ROWS + 1, 100_000])
-def test_a_million_steps_take_no_more_room_than_some_hundred(count: int) -> None:
+def test_many_steps_take_no_more_room_than_some_hundred(count: int) -> None:
     line = of_steps(count, names=MAX_NAMES + 4).line()
     assert len(line) <= MAX_SERIES
     loss = read_series(line)["loss"]

@@ -85,7 +85,7 @@ def test_a_search_is_in_the_address_and_clears(site: Site, open_tab: OpenTab):
     assert "type=" not in page.url, "what is empty is left out"
     page.get_by_role("searchbox").fill("no such job")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("No job matches.")).to_be_visible()
+    expect(page.get_by_text("No matching jobs.")).to_be_visible()
     page.get_by_role("link", name="Clear every filter").click()
     expect(page.locator("#rows tr")).not_to_have_count(0)
 

@@ -34,6 +34,6 @@ def test_without_scripts_the_list_is_searched_ordered_and_narrowed(site: Site, o
     expect(page.locator("th[aria-sort]")).to_have_text("Age")
     page.get_by_role("searchbox").fill("nothing is called so")
     page.get_by_role("button", name="Search").click()
-    expect(page.get_by_text("No job matches.")).to_be_visible()
+    expect(page.get_by_text("No matching jobs.")).to_be_visible()
     page.get_by_role("link", name="Show all jobs").click()
     expect(page.locator("#rows tr")).to_have_count(len(lab.full()))

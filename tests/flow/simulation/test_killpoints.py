@@ -14,6 +14,7 @@ pytestmark = pytest.mark.timeout(300)
 TAKEN = 1  #: of each story
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_kill_or_a_cancel_spoils_nothing(name: str) -> None:
     """Also that the story, left alone, ends as it should."""

@@ -57,7 +57,7 @@ def test_a_wait_for_capacity_is_counted_and_says_when_it_ends(stage: Stage) -> N
     assert "Next      in " in page
     stage.faults.refuse_create.clear()
     stage.running(job_id)
-    assert "stockout" not in why(stage, job_id).partition("Lately")[0]
+    assert "stockout" not in why(stage, job_id).partition("Recent events")[0]
 
 
 def test_the_age_of_the_newest_step_is_known(stage: Stage) -> None:

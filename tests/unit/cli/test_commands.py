@@ -241,7 +241,7 @@ def test_what_a_list_is_narrowed_to_reaches_the_backend(tpujob: Tpujob, api: Scr
         api.jobs[f"{n:06d}"] = job_view(f"{n:06d}")
     assert len(tpujob("list", "--limit", "3", "--json").json) == 3
     api.jobs.clear()
-    assert tpujob("list", "--zone", "x").out == "No job matches, of 0 jobs in all.\n"
+    assert tpujob("list", "--zone", "x").out == "No matching jobs (0 in all).\n"
 
 
 def test_an_empty_list_says_how_to_create_a_job(tpujob: Tpujob, api: ScriptedJobs) -> None:

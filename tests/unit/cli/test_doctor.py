@@ -85,7 +85,7 @@ def test_what_is_wrong_comes_with_a_cure_and_exit_code_6(
         "     -> gcloud compute firewall-rules create tpujob-hosts --network=default",
         "FAIL SSH                    no firewall rule of default lets TCP 22 in from",
         "warn addresses us-central2  4 of 4 external addresses are free, and the whole",
-        "Context lab: 17 checks, 3 failed, 1 could not be checked, 1 to think about.",
+        "Context lab: 17 checks, 3 failed, 1 could not be checked, 1 with a warning.",
     ):
         assert line in said.replace("\n                            permission", " permission"), said
 
@@ -104,7 +104,7 @@ def test_a_check_without_a_result_is_no_success(tpujob: Tpujob, google: GoogleSe
 
 def test_warnings_alone_are_a_success(tpujob: Tpujob, google: GoogleServer) -> None:
     google.answers[g.BUCKET_PATH]["softDeletePolicy"]["retentionDurationSeconds"] = "604800"
-    assert "1 to think about." in tpujob("doctor").out
+    assert "1 with a warning." in tpujob("doctor").out
 
 
 def test_quota_of_a_context(tpujob: Tpujob, google: GoogleServer, cloud: Cloud) -> None:

@@ -161,7 +161,7 @@ def test_an_empty_list_says_what_to_do() -> None:
     assert "tpujob create" in listing.list_page(page_of(), {"recent": True}, 80, NOW)
     assert "--all" in listing.list_page(page_of(failed=1), {"recent": True}, 80, NOW)
     narrowed = listing.list_page(page_of(failed=2), {"states": ["running"]}, 80, NOW)
-    assert narrowed == "No job matches, of 2 jobs in all."
+    assert narrowed == "No matching jobs (2 in all)."
 
 
 def test_show() -> None:

@@ -23,7 +23,7 @@ MOST = {
     "class names used twice": 3,
     "private words": 30,
     "parameters of a constructor": 9,
-    "lines of tests": 84_700,
+    "lines of tests": 81_800,
 }
 #: words that a sentence uses in place of the one who acts
 PRIVATE = re.compile(r"\b(said|told|nobody|somebody|whoever|anew)\b", re.IGNORECASE)

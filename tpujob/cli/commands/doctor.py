@@ -137,7 +137,7 @@ def _sum(context: str, found: Sequence[Finding]) -> str:
         for verdict, word in (
             (Severity.FAIL, "failed"),
             (Severity.UNKNOWN, "could not be checked"),
-            (Severity.WARN, "to think about"),
+            (Severity.WARN, "with a warning"),
         )
         if count[verdict]
     ]

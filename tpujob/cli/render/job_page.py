@@ -185,7 +185,7 @@ def why_page(
     for label, text in _prospects(job, now):
         out += labelled(label, text, columns, color)
     if events:
-        out += ["", paint("Lately", "bold", color)]
+        out += ["", paint("Recent events", "bold", color)]
         out += [event_line(event, columns, color=color) for event in events[-LATELY:]]
     return "\n".join(out)
 

@@ -10,7 +10,7 @@ from tpujob.cli.render import words
 from tpujob.cli.render.lines import STATE_STYLE, elapsed
 from tpujob.cli.render.table import GAP, Column, space, table
 from tpujob.cli.render.text import clip_middle, wrap
-from tpujob.domain.text import age, clean, count, many, rate, seconds
+from tpujob.domain.text import age, clean, count, rate, seconds
 
 if TYPE_CHECKING:
     from tpujob.api import JobPage, JobRow, ListAsked
@@ -47,7 +47,7 @@ def list_page(
     if page["rows"]:
         return job_table(page["rows"], columns, now, color=color)
     if asked.keys() & {"mine", "states", "causes", "types", "zones", "text"}:
-        return f"No job matches, of {many(page['total'], 'job')} in all."
+        return f"No matching jobs ({page['total']} in all)."
     user, others = clean(asked.get("user", "")), any(page["states"].values())
     whose, option = (f" of {user}", f" --user {user}") if user else ("", "")
     if not others:
