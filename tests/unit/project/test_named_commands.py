@@ -36,6 +36,8 @@ def fault(line: str, *, whole: bool) -> str:
     does that names a command rather than one call of it."""
     try:
         words, command = words_of(line), MAIN
+        if any(word.endswith("-completion") for word in words):
+            return "it changes the shell of the person who only parses it"
         context = MAIN.make_context("tpujob", words)
         while isinstance(command, TyperGroup):
             name, command, words = command.resolve_command(
