@@ -75,10 +75,10 @@ def test() -> list[Sequence[Stage]]:
     return [
         [
             Stage("collect", (*YIELDING, *COLLECT, "tests/unit", "tests/contract", "tests/flow"), reports=False),
-            pytest("tests", _files("unit", "contract", "flow"), marks="not slow", processes=4),
+            pytest("tests", _files("unit", "contract", "flow"), marks="not slow", processes=3),
         ],
         [lint("lint"), pytest("page", ["tests/flow/page"], marks="not slow")],
-        [Stage("seeds", (*YIELDING, *SIMULATION, "--seeds", "2", "--full", "1"))],
+        [Stage("seeds", (*YIELDING, *SIMULATION, "--seeds", "1", "--full", "0"))],
     ]  # fmt: skip
 
 
@@ -95,7 +95,7 @@ def nightly() -> list[Sequence[Stage]]:
             pytest("long", rest, marks="long", processes=2),
         ],
         [
-            Stage("seeds", (*YIELDING, *SIMULATION, "--seeds", "10", "--full", "2")),
+            Stage("seeds", (*YIELDING, *SIMULATION, "--seeds", "8", "--full", "3")),
             pytest("page", apart, marks="(nightly or slow) and not long"),
             pytest("long page", apart, marks="long"),
         ],

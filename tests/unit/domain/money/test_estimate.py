@@ -146,7 +146,7 @@ def test_a_deployed_backend_is_in_it() -> None:
         (
             47_304_000,  # 2,628,000 vCPU-s x $0.000018
             5_256_000,  # 2,628,000 GiB-s x $0.000002
-            45_990,  # 153,300 reads x $0.03 / 100,000
+            50_370,  # 167,900 reads x $0.03 / 100,000
             65_700,  # 73,000 writes x $0.09 / 100,000
             73,  # 730 deletes x $0.01 / 100,000
             60_000,  # a version of a secret for a month
