@@ -298,6 +298,7 @@ def test_a_bare_host_has_what_a_tpu_vm_has(farm: FarmProcess) -> None:
     farm.call("DELETE", "/slices/tj-bare")
 
 
+@pytest.mark.slow
 def test_hosts_that_are_cut_off_are_not_reached_and_nobody_says_so(
     farm: FarmProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

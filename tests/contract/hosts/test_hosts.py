@@ -425,6 +425,7 @@ def test_hostile_text_in_a_plan_arrives_as_it_is_and_is_never_run(rig: Rig):
     assert rig.look(slice, 0, 'find "$HOME" "$TMPDIR" -name "*canary*" -not -name "plan-*"') == ""
 
 
+@settings(max_examples=30)
 @given(job=st.text(max_size=300), attempt=st.integers() | st.text())
 def test_a_plans_file_name_is_harmless(job: str, attempt: Any):
     name = plan_name({"job": job, "attempt": attempt})

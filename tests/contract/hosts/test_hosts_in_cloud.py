@@ -345,6 +345,7 @@ def test_all_are_asked_to_stop_before_one_is_waited_for(world: World, tmp_path: 
     assert calls.read_text().split()[4:] == ["30", "30"], "two hosts are worked on at once"
 
 
+@pytest.mark.slow
 def test_connections_that_are_made_at_once_do_not_meet_each_other_half_made():
     """Fabric's config may not be shared between threads: seen as hosts that failed for no reason of theirs."""
     ours, theirs = socket.socketpair()

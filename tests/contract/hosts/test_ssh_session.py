@@ -199,6 +199,7 @@ def test_a_person_gets_a_terminal_that_follows_the_window(rig: Rig):
         os.close(theirs)
 
 
+@pytest.mark.slow
 def test_a_host_that_goes_away_in_a_session_is_reported(null: int, tmp_path: Path):
     rig, pid = Rig(tmp_path), tmp_path / "pid"
     try:
@@ -306,6 +307,7 @@ def test_what_is_no_key_is_let_in_nowhere(rig: Rig, key: str):
     assert "ssh-keygen" in refused.value.hint
 
 
+@pytest.mark.slow
 def test_a_plan_adds_the_authority_once_and_leaves_other_keys_alone(rig: Rig):
     (address,) = (endpoint.address for endpoint in rig.host.endpoints)
     rig.farm.run(address, "printf 'ssh-ed25519 AAAA mine' > ~/.ssh/authorized_keys")  # no newline

@@ -27,6 +27,7 @@ def test_seeds_that_showed_a_bug_once_are_played_again_and_none_twice() -> None:
     assert Seed(31173, short=True) in part
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_history_byte_for_byte() -> None:
     digests = {_digest_in_a_new_process(3, hash_seed) for hash_seed in ("1", "4711")}
     assert digests == {play(3, jobs=2, hours=2).digest}

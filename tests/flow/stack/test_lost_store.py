@@ -46,6 +46,7 @@ def create(local: LocalStack, name: str, then: str) -> str:
     return local.create(name, OUTPUTS.format(name, then), outputs=["out"], tpu={"type": "v4-8"})
 
 
+@pytest.mark.slow
 def test_a_lost_store_is_refused_and_no_job_gets_the_data_of_another(
     local: LocalStack, tmp_path: Path
 ) -> None:

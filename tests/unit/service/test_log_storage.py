@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.contract.blobs.storage_network import gcs
 from tests.support import long_logs
 from tpujob.emulator.storage import StorageServer
 from tpujob.service.logs import Logs
 
 
+@pytest.mark.slow
 def test_a_log_in_cloud_storage_is_read_by_line_by_search_and_as_a_whole(tmp_path: Path) -> None:
     server = StorageServer(tmp_path)
     job = replace(long_logs.ended_job(2, "gs://shed"), id="000042")

@@ -31,6 +31,7 @@ class Counted:
         return self._source.take(which)
 
 
+@pytest.mark.slow
 def test_each_row_counts_once_and_is_read_once() -> None:
     config = MlpConfig(hidden=(16, 8), batch=256, tensor=2)
     program = Program(MlpWorkload(config), mesh_of(config, jax.devices()))

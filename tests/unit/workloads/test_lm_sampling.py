@@ -28,6 +28,7 @@ def model(*, stacked: bool = False) -> Llama:
     return nnx.merge(graph, jax.tree.map(lambda a: 10 * a, made))
 
 
+@pytest.mark.slow
 def test_reading_piece_by_piece_gives_the_logits_of_reading_all_at_once() -> None:
     tokens = jnp.arange(12) * 5 % 64
     graph, weights = nnx.split(model())

@@ -83,6 +83,7 @@ def test_values_that_are_not_at_their_indices_end_the_program_as_an_error(
     assert capsys.readouterr().out.count("WRONG") == 2, "all of it is said before"
 
 
+@pytest.mark.slow
 def test_the_plot_has_a_panel_for_each_shape(tmp_path: Path) -> None:
     run(tmp_path, TINY.model_copy(update={"plot": str(tmp_path / "errors.png")}))
     assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")

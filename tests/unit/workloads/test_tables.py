@@ -38,6 +38,7 @@ def test_a_run_prints_every_table_and_tells_every_ratio(
     assert (events[-1]["kind"], events[-1]["name"]) == ("phase", "done")
 
 
+@pytest.mark.slow
 def test_as_json_each_row_is_a_line_that_a_program_can_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
