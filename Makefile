@@ -12,7 +12,7 @@ READY := .venv/.installed
 demo: $(READY)  ## run a training job on the local stack, through a preemption, and follow it live
 	@$(BIN)/tpujob demo
 
-check: $(READY)  ## while you write: lint of what you changed, and the tests of one room; half a minute
+check: $(READY)  ## while you write: lint of what you changed, and pure tests; half a minute
 	@$(BIN)/python -m tests.run check
 
 test: $(READY)  ## before you commit: every check, and every test that takes no longer than seconds; five minutes
