@@ -15,7 +15,7 @@ demo: $(READY)  ## run a training job on the local stack, through a preemption, 
 check: $(READY)  ## while you write: lint of what you changed, and pure tests; half a minute
 	@$(BIN)/python -m tests.run check
 
-test: $(READY)  ## before you commit: every check, and every test that takes no longer than seconds; five minutes
+test: $(READY)  ## before you commit: every check, and every test that takes no longer than seconds; seven minutes
 	@$(BIN)/python -m tests.run test
 
 # MINUTES=20: no further test begins after that. ONLY=gcloud: one folder of tests/nightly.
@@ -64,7 +64,7 @@ equality: $(READY)  ## training, interrupted at 20 random steps on one host and 
 	@$(BIN)/python -m tests.bench.equality --interruptions=$(or $(TIMES),20)
 
 workloads: $(READY)  ## the bundled programs trained until they are as good as docs/workloads.md says; about eight minutes
-	@XLA_FLAGS= $(BIN)/python -m pytest -m 'slow or nightly' tests/unit/workloads tests/nightly/training
+	@XLA_FLAGS= $(BIN)/python -m pytest -m 'slow or long' tests/unit/workloads tests/nightly/training
 
 # TPUJOB_LIVE_PROJECT, _ZONE and _BUCKET name a real project; _USD bounds what the run may cost.
 live: $(READY)  ## what no document says, asked of a real project with one slice, for cents; without one, of the emulator

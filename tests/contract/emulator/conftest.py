@@ -1,4 +1,4 @@
-"""An emulated Cloud TPU of each test's own, and the official client of it; a host farm for all tests of a module."""
+"""The official client of an emulated Cloud TPU of each test's own; a host farm for all tests of a module."""
 
 from __future__ import annotations
 
@@ -9,13 +9,6 @@ from google.cloud import tpu_v2
 
 from tests.support.farm_rig import FarmProcess
 from tests.support.tpu_rig import Cloud
-
-
-@pytest.fixture
-def cloud() -> Iterator[Cloud]:
-    made = Cloud()
-    yield made
-    made.stop()
 
 
 @pytest.fixture

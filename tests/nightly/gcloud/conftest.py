@@ -1,3 +1,4 @@
-from tests.contract.emulator.conftest import client, cloud
+from tests.contract.conftest import cloud
+from tests.contract.emulator.conftest import client
 
 __all__ = ["client", "cloud"]
