@@ -2,6 +2,7 @@
 
 `check`: lint of what changed, and pure tests, in half a minute. `test`: every check, and every test that
 takes no longer than seconds. `nightly`: the rest; once `--minutes` are over, each test that is left is skipped.
+A stage that does not end is ended, and has failed.
 
 Many tests wait for processes, so pytest has more processes than there are cores, and the checks run beside them with a
 lower priority. Each line that is printed begins with its stage.
@@ -10,7 +11,9 @@ lower priority. Each line that is printed begins with its stage.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +23,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 from xml.etree import ElementTree
 
 PYTEST = (sys.executable, "-m", "pytest", "-q")
@@ -38,6 +42,9 @@ NIGHTLY = (
 )  # fmt: skip
 #: Rooms whose tests neither read files by the dozen nor compile anything.
 PURE = ("domain", "engine", "billing", "config", "doctor", "submit", "project")
+MOST = 3600  #: seconds of a stage, after which its processes are killed
+GRACE = 600  #: seconds that a test may take that began before `--minutes` were over
+WAIT = 10.0  #: seconds for the last lines of a stage that has ended
 SHOWN = 12  #: lines of what pytest says of a failure, at the end of the run
 
 
@@ -165,10 +172,12 @@ def _end(text: str) -> str:
 class Run:
     """Lists of stages that run beside each other; what they print is passed on line by line."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, most: float) -> None:
         self.folder = folder
+        self.most = most
         self.total = Count()
         self.stopped = False
+        self._running: set[int] = set()
         self._lock = threading.Lock()
 
     def together(self, *lists: Sequence[Stage]) -> None:
@@ -178,8 +187,10 @@ class Run:
         try:
             for thread in threads:
                 thread.join()
-        except KeyboardInterrupt:  # the stages are told by the terminal, too
+        except KeyboardInterrupt:
             self.stopped = True
+            for process in self._running:
+                _end_group(process, signal.SIGINT)
             for thread in threads:
                 thread.join()
             raise
@@ -200,13 +211,20 @@ class Run:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
+            start_new_session=True,
         )
         assert process.stdout
-        with process.stdout:
-            for line in process.stdout:
-                if line.strip():
-                    self._say(stage, line.rstrip())
+        self._running.add(process.pid)
+        # Not read here: a process that the stage left behind may hold its end of the pipe.
+        reading = threading.Thread(target=self._pass_on, args=(stage, process.stdout), daemon=True)
+        limit = threading.Timer(self.most, _end_group, (process.pid, signal.SIGKILL))
+        limit.daemon = True
+        reading.start()
+        limit.start()
         _, status, used = os.wait4(process.pid, 0)
+        limit.cancel()
+        reading.join(WAIT)
+        self._running.discard(process.pid)
         process.returncode = os.waitstatus_to_exitcode(status)
         found = count(report, stage, process.returncode)
         with self._lock:
@@ -214,9 +232,20 @@ class Run:
         took, cpu = time.monotonic() - began, used.ru_utime + used.ru_stime
         self._say(stage, f"{found} in {took:.0f} s, {cpu:.0f} s of CPU time")
 
+    def _pass_on(self, stage: Stage, lines: IO[str]) -> None:
+        with lines:
+            for line in lines:
+                if line.strip():
+                    self._say(stage, line.rstrip())
+
     def _say(self, stage: Stage, line: str) -> None:
         with self._lock:
             print(f"{stage.name:9} | {line}", flush=True)
+
+
+def _end_group(leader: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader, number)
 
 
 def _environment() -> dict[str, str]:
@@ -224,9 +253,9 @@ def _environment() -> dict[str, str]:
     return {name: it for name, it in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
-def main(*lists: Sequence[Stage]) -> int:
+def main(*lists: Sequence[Stage], most: float = MOST) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        run = Run(Path(folder))
+        run = Run(Path(folder), most)
         run.together(*lists)
     for reason, times in run.total.skipped.items():
         print(f"SKIPPED, {times} times: {reason}")
@@ -241,9 +270,10 @@ def command() -> int:
     parser.add_argument("layer", choices=LAYERS)
     parser.add_argument("--minutes", type=float, help="after which no further test begins")
     given = parser.parse_args()
-    if given.minutes:
-        os.environ["TPUJOB_TESTS_UNTIL"] = str(time.time() + 60 * given.minutes)
-    return main(*LAYERS[given.layer]())
+    if given.minutes is None:
+        return main(*LAYERS[given.layer]())
+    os.environ["TPUJOB_TESTS_UNTIL"] = str(time.time() + 60 * given.minutes)
+    return main(*LAYERS[given.layer](), most=max(0, 60 * given.minutes) + GRACE)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from tests.flow.page import lab
 from tests.flow.page.conftest import CHROMIUM, Site
 from tests.flow.page.tabs import Tab, window
 
+CONNECTIONS = 6  #: of a browser to one server, over HTTP/1.1
 LIVE = "document.getElementById('live')?.dataset.state === 'live'"
 
 
@@ -26,11 +27,13 @@ def streams(site: Site) -> Iterator[list[int]]:
         while not over.wait(0.01):
             seen.append(site.events.streams)
 
-    looking = threading.Thread(target=look)
+    looking = threading.Thread(target=look, daemon=True)
     looking.start()
-    yield seen
-    over.set()
-    looking.join()
+    try:
+        yield seen
+    finally:
+        over.set()
+        looking.join()
 
 
 @pytest.mark.long
@@ -61,5 +64,8 @@ def test_twelve_tabs_load_and_each_is_fresh_when_it_is_shown(site: Site, tmp_pat
         print(
             f"12 tabs: fresh after at most {max(waited):.2f} s; at most {max(seen)} streams at once"
         )
-        assert max(seen) <= 2
+        # A hidden tab closes its stream a moment after another one is shown.
+        assert max(seen) < CONNECTIONS, (
+            "the streams of hidden tabs take the connections of the page"
+        )
         assert max(waited) <= 2

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import run
 from tests.run import PYTEST, Stage, main
 
 GOOD = "def test_one(): pass\ndef test_two(): pass\n"
@@ -90,3 +93,25 @@ def test_a_check_without_a_report_counts_once(
     check = Stage("check", (sys.executable, "-c", f"raise SystemExit({code})"), reports=False)
     assert main((check, stage(tmp_path, "good", GOOD))) == code
     assert capfd.readouterr().out.splitlines()[-1] == last
+
+
+def test_a_stage_that_does_not_end_is_ended_and_has_failed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = GOOD + "import threading\nthreading.Thread(target=threading.Event().wait).start()\n"
+    assert main((stage(tmp_path, "endless", text),), most=5) == 1
+    *lines, last = capfd.readouterr().out.splitlines()
+    assert last.endswith("1 failed")
+    assert "FAILED: stage endless ended with exit code -9" in lines
+
+
+def test_a_stage_ends_though_a_process_of_its_own_holds_its_output(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "WAIT", 0.1)
+    code = "import subprocess; print(subprocess.Popen(['sleep', '60'], start_new_session=True).pid)"
+    leaves = Stage("leaves", (sys.executable, "-c", code), reports=False)
+    assert main((leaves,)) == 0
+    said, *_, last = capfd.readouterr().out.splitlines()
+    os.kill(int(said.split("|")[1]), signal.SIGKILL)
+    assert last == "1 passed, 0 failed"
