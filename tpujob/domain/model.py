@@ -16,8 +16,9 @@ from tpujob.protocol.paths import owner_folder
 Json = Any  #: what `json.loads` gives
 Pricing = Literal["spot", "on-demand", "reserved"]
 
-#: of the records; `old_records.py` reads those of version 1. What knows 2 alone would drop a job's budget
-SCHEMA_VERSION = 7
+#: of the records; `old_records.py` reads those of version 1. What knows 7 alone would drop what a
+#: job waits for
+SCHEMA_VERSION = 9
 
 
 class State(StrEnum):
@@ -74,6 +75,7 @@ class Cause(StrEnum):
     LOST_CONTACT = "LOST_CONTACT"
     BUDGET = "BUDGET"
     CANCELLED = "CANCELLED"
+    DEPENDENCY = "DEPENDENCY"  #: a job that it waits for will never be as it must be
 
 
 #: the provider of every slice of a record that names none
@@ -299,6 +301,15 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class Edge:
+    """Another job, or group, that a job waits for before its first slice is requested."""
+
+    job: str  #: its id
+    on: Literal["success", "end", "failure", "start"] = "success"
+    each: bool = False  #: of a group: the element of the same index
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A spec, a state, counters and a version. `domain/lifecycle.py` alone makes a new one out of an old one."""
 
@@ -342,6 +353,15 @@ class Job:
     #: of its workdir and its slices: random, so that a job of a lost store that had the same id shares no object and no
     #: slice with this one; empty: created before there were such words
     word: str = ""
+    #: the jobs of `spec.after`, as their names were resolved at its submission
+    edges: tuple[Edge, ...] = ()
+    held_by: str = ""  #: the name of the person who holds it in the queue; empty: it is not held
+    rank: int = 0  #: among its owner's jobs of one band, larger goes first
+    group: str = ""  #: id of the group that it is an element of; empty: of none
+    index: int | None = None  #: in its group, from 0
+    #: of the element, by name, as they were written into its spec
+    params: Mapping[str, str] = field(default_factory=dict[str, str])
+    submitted: int = 0  #: of a group: elements that were made
     schema_version: int = SCHEMA_VERSION
 
     def workdir_in(self, bucket: str) -> str:

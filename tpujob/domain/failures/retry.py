@@ -54,6 +54,7 @@ POLICIES: Mapping[Cause, RetryPolicy] = {
     Cause.BAD_SPEC: _NEVER,
     Cause.BUDGET: _NEVER,
     Cause.CANCELLED: _NEVER,
+    Cause.DEPENDENCY: _NEVER,
 }
 
 

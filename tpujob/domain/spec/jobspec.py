@@ -21,7 +21,7 @@ from pydantic import (
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.spec import fields as kinds
-from tpujob.domain.spec import yaml
+from tpujob.domain.spec import queue, yaml
 from tpujob.domain.spec.data import Datasets
 from tpujob.domain.spec.env import FROM_FILE, Env, Mounts
 from tpujob.domain.spec.errors import Problem, bad_spec, validate
@@ -292,6 +292,25 @@ class JobSpec(kinds.SpecPart):
     notify: kinds.Channels = Field(
         (),
         description="Notification channels (`tpujob notifications`).",
+    )
+    after: queue.AfterJobs = Field(
+        (), description="Jobs that must have ended well, or as `on` says, before this one starts."
+    )
+    priority: queue.Band = Field(
+        "normal", description="Jobs of a higher priority get slices first."
+    )
+    share: queue.Share = Field("", description="Project of the context that the job counts for.")
+    start: queue.Start = Field(
+        "now", description="held: no slice is requested until the job is released."
+    )
+    not_before: queue.Moment = Field(
+        None, description="No slice is requested before this time, such as 2026-12-01T09:00Z."
+    )
+    time: kinds.Wait = Field(
+        None, description="How long the program is expected to run, for order and forecasts."
+    )
+    max_time: kinds.Wait = Field(
+        None, description="Time after which the program is stopped, all attempts together."
     )
 
 

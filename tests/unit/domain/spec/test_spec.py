@@ -99,6 +99,13 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
         "stop_grace": "30s",
         "budget": None,
         "notify": [],
+        "after": [],
+        "priority": "normal",
+        "share": "",
+        "start": "now",
+        "not_before": None,
+        "time": None,
+        "max_time": None,
     }
 
 

@@ -1,0 +1,94 @@
+"""The parts of a job file about when it runs: after which jobs, in which band, not before when, and for how long.
+
+What follows from them is decided in `domain/capacity/`; here is what may be written.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
+
+from tpujob.domain.spec import fields as kinds
+from tpujob.domain.spec.yaml import describe
+
+BANDS = ("high", "normal", "low")
+#: what a job may wait for: the success, the end, the failure or the start of another
+CONDITIONS = ("success", "end", "failure", "start")
+
+_SHARE = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"
+_JOB = r"[a-z0-9]([-a-z0-9]{0,44}[a-z0-9])?"
+_LATEST = datetime(2100, 1, 1, tzinfo=UTC).timestamp()
+
+
+class After(kinds.SpecPart):
+    """Another job that this one waits for."""
+
+    job: Annotated[
+        str,
+        BeforeValidator(kinds.matching(_JOB, "the id or the name of a job")),
+        kinds.schema_of(_JOB),
+    ] = Field(description="Id or name of a job, or of a group.")
+    on: Annotated[
+        Literal["success", "end", "failure", "start"],
+        BeforeValidator(kinds.one_of(CONDITIONS, "condition")),
+    ] = Field("success", description="What of it to wait for.")
+    each: bool = Field(
+        False, description="Of two groups: each element waits for the one of the same index."
+    )
+
+
+def _edges(value: Any) -> Any:
+    """One job, or a list of jobs, each by its name or as a mapping."""
+    many = isinstance(value, (list, tuple))
+    if not many and not isinstance(value, (str, Mapping)):
+        raise ValueError(f"must be a job or a list of jobs, not {describe(value)}")
+    items = kinds.bounded(cast("list[Any]", value) if many else [value])
+    return tuple({"job": item} if isinstance(item, str) else item for item in items)
+
+
+def _each_job_once(edges: tuple[After, ...]) -> tuple[After, ...]:
+    names = [edge.job for edge in edges]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"names {twice[0]} twice")
+    return edges
+
+
+def _moment(value: Any) -> float:
+    """A time with its zone, as seconds since the epoch."""
+    example = "must be a time with its zone, such as 2026-12-01T09:00Z"
+    try:
+        found = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{example}, not {describe(value)}") from None
+    if found.tzinfo is None:
+        raise ValueError(f"{example}; {value} has none")
+    if not 0 <= found.timestamp() < _LATEST:
+        raise ValueError(f"{example}, before 2100")
+    return found.timestamp()
+
+
+def _moment_text(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
+
+
+AfterJobs = Annotated[
+    tuple[After, ...],
+    BeforeValidator(_edges),
+    AfterValidator(_each_job_once),
+]
+Band = Annotated[Literal["high", "normal", "low"], BeforeValidator(kinds.one_of(BANDS, "priority"))]
+Share = Annotated[
+    str,
+    kinds.or_empty(kinds.matching(_SHARE, "the name of a share: a-z, 0-9 and -, up to 40")),
+    WithJsonSchema({"type": "string", "pattern": f"^({_SHARE})?$"}),
+]
+Start = Annotated[
+    Literal["now", "held"], BeforeValidator(kinds.one_of(("now", "held"), "way to start"))
+]
+Moment = Annotated[
+    float | None,
+    BeforeValidator(kinds.optional(_moment)),
+    PlainSerializer(kinds.optional(_moment_text)),
+    WithJsonSchema({"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]}),
+]
