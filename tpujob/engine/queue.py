@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 REFRESH = 5.0
 #: jobs that are planned a second, at most: a new plan waits until so much time has passed since the last one
 PLANNED = 5000
+#: jobs of one owner that a slice serves in a row although jobs of others that wait for the same come before them
+PASSED = 4
 #: a job that may request nothing yet
 WAITS = Place(0)
 
@@ -91,8 +93,8 @@ class Queue:
         return found
 
     def heir(self, job: Job) -> str:
-        """The id of the next job of the same owner that the slice of `job` fits; empty: there is none, or another
-        owner's job before it waits for the same."""
+        """The id of the next job of the same owner that the slice of `job` fits; empty: there is none, or it has passed
+        other owners' jobs often enough."""
         given = job.slice
         if given is None or not job.spec.hand_on:
             return ""
@@ -105,7 +107,7 @@ class Queue:
                 place = self._plan.places[one.id]
                 if one.owner != (job.owner or job.user):
                     rivals = any(name in w.circuits for w in one.wanted for name in names)
-                    if rivals and (one.refusals or not place.ask):
+                    if given.epoch >= PASSED and rivals and (one.refusals or not place.ask):
                         return ""
                     continue
                 kinds = {reason.kind for reason in place.reasons}
