@@ -3,11 +3,12 @@ folder of code that it names."""
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpujob.config import files
 from tpujob.domain.spec import FROM_FILE, JobSpec, jobspec
@@ -30,14 +31,28 @@ def warn(text: str) -> None:
 
 def read(file: Path, name: str, *, cross_region: bool) -> JobSpec:
     """The spec in the file, with what the command line says over it."""
-    written = jobspec.load(files.read(file), str(file))
-    _code_is_there(written, file)
-    asked = jobspec.dump(written)
+    asked = jobspec.dump(jobspec.load(files.read(file), str(file)))
     asked["tpu"]["allow_cross_region"] |= cross_region
-    for one in asked["data"]:
+    return prepare({**asked, "name": name or asked["name"]}, file)
+
+
+def prepare(asked: dict[str, Any], file: Path) -> JobSpec:
+    """The spec of these keys, whose paths are relative to the file. Raises BadSpec when a folder is not there."""
+    spec = jobspec.parse(asked)
+    _code_is_there(spec, file)
+    data = jobspec.dump(spec)["data"]
+    for one in data:
         if "://" not in one["from"]:
             one["from"] = _folder_of_data(one["from"], file)
-    return jobspec.parse({**asked, "name": name or written.name})
+    return jobspec.parse({**asked, "data": data})
+
+
+def name_of(program: str) -> str:
+    """A name for the job of a command: that of its program, such as `train` for `python3 train.py`."""
+    words = [word for word in program.split() if not word.startswith("-") and "=" not in word]
+    scripts = [word for word in words if word.endswith((".py", ".sh"))] or words or ["run"]
+    name = re.sub(r"[^a-z0-9]+", "-", Path(scripts[0]).stem.lower()).strip("-")[:40].rstrip("-")
+    return name if name[:1].isalpha() else "run"
 
 
 def _folder_of_data(source: str, file: Path) -> str:

@@ -23,7 +23,7 @@ from tpujob.submit.imports.jobman_job import (
     read_machine,
 )
 from tpujob.submit.imports.plan import ImportPlan, JobDraft, in_order, job_name
-from tpujob.submit.imports.sections import Reading, Section, documents
+from tpujob.submit.imports.sections import ImportReading, Section, documents
 
 #: keys that a task gets from its accelerator or from `defaults`; the zone from the latter alone
 INHERITED = ("env", "repo", "branch", "workdir", "max_jobs", "max_retries")
@@ -54,7 +54,7 @@ def read_jobman(
 ) -> ImportPlan:
     """The jobs of these texts, by file name: of each task that has not run, and of each job YAML with a command. `code`
     is a folder to ship in place of a clone. Raises BadSpec with file and line."""
-    reading = Reading(KEPT, DROPPED, SENTENCES)
+    reading = ImportReading(KEPT, DROPPED, SENTENCES)
     found = [document for name, text in files.items() for document in documents(text, name)]
     machines = [read_machine(one, reading) for one in found if "tpu" in one.data]
     states = {one.source: one for one in found if isinstance(one.data.get("tasks"), dict)}
@@ -87,7 +87,7 @@ class _Queue:
     """One file of tasks, with its state."""
 
     def __init__(
-        self, document: Document, state: Document | None, reading: Reading, code: str
+        self, document: Document, state: Document | None, reading: ImportReading, code: str
     ) -> None:
         self.tasks: dict[str, Task] = {}
         self.names: dict[str, str] = {}  #: of the tasks that have not run, by id

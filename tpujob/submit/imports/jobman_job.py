@@ -14,7 +14,7 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.spec import fields
 from tpujob.domain.spec.yaml import Document
 from tpujob.submit.imports.plan import add_variables
-from tpujob.submit.imports.sections import Reading, Section
+from tpujob.submit.imports.sections import ImportReading, Section
 
 #: by key of the job file: keys of jobman that become it
 KEPT = {
@@ -33,7 +33,7 @@ KEPT = {
     "recovery; success ends a job here, jobman ran it again": "job.loop",
     "recovery.failures, one less": "tasks[].max_retries",
     "after, on success": "tasks[].depends_on",
-    "its tasks": "defaults.env defaults.repo defaults.branch defaults.workdir defaults.zone defaults.max_jobs "
+    "given to its tasks": "defaults.env defaults.repo defaults.branch defaults.workdir defaults.zone defaults.max_jobs "
     "defaults.max_retries accelerators[].env accelerators[].repo accelerators[].branch accelerators[].workdir "
     "accelerators[].max_jobs accelerators[].max_retries",
 }
@@ -55,7 +55,7 @@ SENTENCES = {
     "once": "jobman gave up at a preemption; `recovery: {preemptions: 0, failures: 0}` does that",
     "multihost": "multihost_runner is left out: every host starts its --COMMAND",
     "host 0": "host 0 alone runs it, as in jobman; without the test of TPUJOB_HOST all {hosts} hosts do",
-    "ram": "a RAM disk; `data` with `stage: memory` reads into memory",
+    "ram": "left out, of a RAM disk; `data` with `stage: memory` reads into memory",
     "home": "is {at} here: a command that names {path} must name {at}",
     "tpu name": "no slice has that name here; TPUJOB_COORDINATOR is the address of host 0",
     "gcloud": "lines with gcloud config, ssh-keygen and os-login are left out: tpujob needs none",
@@ -98,7 +98,7 @@ class Machine:
         return (type, zone) == (self.spec["tpu"]["type"], self.spec["tpu"].get("zones", ""))
 
 
-def read_machine(document: Document, reading: Reading) -> Machine:
+def read_machine(document: Document, reading: ImportReading) -> Machine:
     """One job YAML. Raises BadSpec."""
     document = replace(document, data=_resolved(document.data, document.data))
     top = Section(document, reading)
@@ -170,10 +170,11 @@ def _mounts(gcsfuse: Section) -> list[dict[str, Any]]:
         path, cache = one.get("mount_path", str), one.child("cache", "cache")
         memory = re.search("tmpfs|ram|/dev/shm", f"{cache.get('dir')} {cache.get('prefix')}")
         if memory:
-            cache.note("dir", "question", "ram")
-            cache.note("file_cache_max_size_mb", "dropped", "as the RAM disk")
+            for key in cache.values:
+                cache.note(key, "question", "ram")
         if not path or not bucket:
-            one.note("mount_path", "dropped", "no bucket is given")
+            if path:
+                one.note("mount_path", "dropped", "no bucket is given")
             continue
         at = re.sub(r"^/home/[^/]+", "~", path)
         if at != path:

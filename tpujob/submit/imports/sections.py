@@ -37,7 +37,7 @@ def documents(text: str, source: str) -> Iterator[Document]:
             yield yaml.load("\n" * text.count("\n", 0, start) + text[start:end], source)
 
 
-class Reading:
+class ImportReading:
     """All that one import reads. A key becomes what `kept` (by key of the job file) or `dropped` (by reason) says,
     unless a section notes something else. `sentences` are notes by name."""
 
@@ -66,7 +66,7 @@ class Section:
     def __init__(
         self,
         document: Document,
-        reading: Reading,
+        reading: ImportReading,
         path: KeyPath = (),
         label: str = "",
         value: Any = None,

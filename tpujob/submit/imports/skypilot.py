@@ -10,7 +10,7 @@ from tpujob.domain.hardware import accelerators
 from tpujob.domain.spec.data import name_of, variable_of
 from tpujob.errors import BadSpec
 from tpujob.submit.imports.plan import ImportPlan, JobDraft, add_variables, in_order, job_name
-from tpujob.submit.imports.sections import Reading, Section, documents
+from tpujob.submit.imports.sections import ImportReading, Section, documents
 
 #: by key of the job file: keys of SkyPilot that become it; `resources` are also the entries of any_of and ordered
 KEPT = {
@@ -57,7 +57,7 @@ _RENAMED = {"SKYPILOT_NODE_RANK": "TPUJOB_HOST", "SKYPILOT_NUM_NODES": "TPUJOB_H
 
 def read_skypilot(text: str, source: str, env: Mapping[str, str] | None = None) -> ImportPlan:
     """The jobs of a file; `env` gives or replaces values of `envs`. Raises BadSpec with file and line."""
-    reading, drafts = Reading(KEPT, DROPPED, SENTENCES), list[JobDraft]()
+    reading, drafts = ImportReading(KEPT, DROPPED, SENTENCES), list[JobDraft]()
     tasks = [Section(one, reading) for one in documents(text, source)]
     header = tasks.pop(0) if tasks and not {"run", "resources"} & {*tasks[0].values} else None
     if header and header.get("execution") == "parallel":
