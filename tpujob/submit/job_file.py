@@ -3,7 +3,6 @@ folder of code that it names."""
 
 from __future__ import annotations
 
-import re
 import socket
 import sys
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from tpujob.config import files
 from tpujob.domain.spec import FROM_FILE, JobSpec, jobspec
 from tpujob.domain.text import clean
 from tpujob.errors import BadSpec
+from tpujob.submit.imports.plan import job_name
 
 if TYPE_CHECKING:
     from tpujob.api import CodeGiven, JobsApi
@@ -49,10 +49,9 @@ def prepare(asked: dict[str, Any], file: Path) -> JobSpec:
 
 def name_of(program: str) -> str:
     """A name for the job of a command: that of its program, such as `train` for `python3 train.py`."""
-    words = [word for word in program.split() if not word.startswith("-") and "=" not in word]
-    scripts = [word for word in words if word.endswith((".py", ".sh"))] or words or ["run"]
-    name = re.sub(r"[^a-z0-9]+", "-", Path(scripts[0]).stem.lower()).strip("-")[:40].rstrip("-")
-    return name if name[:1].isalpha() else "run"
+    words = [word for word in program.split() if word[0] != "-" and "=" not in word] or ["run"]
+    script = next((word for word in words if word.endswith((".py", ".sh"))), words[0])
+    return job_name(Path(script).stem, ())
 
 
 def _folder_of_data(source: str, file: Path) -> str:

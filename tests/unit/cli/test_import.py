@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.commands import Tpujob
 from tests.support.golden import golden
+from tests.support.paths import ROOT
 from tests.support.scripted import ScriptedJobs
 from tests.unit.submit.jobman_files import FILES
 from tpujob.domain.spec import jobspec
@@ -72,3 +73,35 @@ def test_a_skypilot_file_with_its_missing_value(tmp_path: Path, tpujob: Tpujob) 
     assert f"tpujob create {to}/sky.yaml --dry-run" in said
     spec = jobspec.load((to / "sky.yaml").read_text(), "job")
     assert (spec.code, spec.run.env) == ("..", {"TAG": "a=b"})
+
+
+DOCUMENTED = """\
+repos:
+  nets: https://github.com/lab/nets
+
+defaults:
+  repo: nets
+  zone: us-central1-b
+  max_retries: 3
+accelerators:
+  v6e-64:
+    tasks:
+      - id: train
+        run: bash train/run.sh
+        workers: all
+      - id: eval
+        run: bash eval/run.sh
+        depends_on: train
+        workers: all
+"""
+
+
+def test_the_page_about_imports_shows_what_is_printed(
+    lab: Path, tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "88")
+    (lab / "queue_machines").mkdir()
+    (lab / "queue_machines" / "tasks.yaml").write_text(DOCUMENTED)
+    page = (ROOT / "docs" / "import.md").read_text(encoding="utf-8")
+    command, _, printed = page.split("```console\n$ ")[1].split("```")[0].partition("\n")
+    assert tpujob(*command.split()[1:]).out == printed

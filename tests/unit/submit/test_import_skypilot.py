@@ -198,7 +198,7 @@ def test_a_repository_is_cloned_by_setup() -> None:
         ("resources: {accelerators: tpu-v6e-8:2}\nrun: x", "t.yaml:1: resources.accelerators: "),
         (
             "resources: {accelerators: tpu-v4-8, accelerator_args: {tpu_vm: false}}\nrun: x",
-            "t.yaml:1: resources.accelerator_args: TPU nodes have no equal",
+            "t.yaml:1: resources.accelerator_args.tpu_vm: TPU nodes have no equal",
         ),
         (f"name: g\nexecution: parallel\n---\n{V6E}run: x", "t.yaml:2: execution: jobs that start"),
         (f"{V6E}run: x\n---\n{V6E}run: [y", "t.yaml:5: not valid YAML"),

@@ -2,12 +2,12 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tpujob.cli.options import Json, Variables, argument, flag, option, variables
-from tpujob.cli.output import say, say_json, screen
+from tpujob.cli.output import say_page
 from tpujob.cli.render.text import paint, wrap
 from tpujob.config import files
 from tpujob.domain.text import clean, many
@@ -60,41 +60,40 @@ def skypilot(
 def _finish(plan: ImportPlan, source: Path, to: Path, *, as_json: bool) -> None:
     """Write the job files, and show what became of each key."""
     paths = write(plan.jobs, source, to)
-    if as_json:
-        jobs = [
-            {"file": str(path), "spec": one.spec}
-            for path, one in zip(paths, plan.jobs, strict=True)
-        ]
-        notes = [asdict(note) for note in plan.notes]
-        say_json({"jobs": jobs, "keys": notes, "done": plan.done, "first": plan.first})
-        return
-    on = screen()
-    say(import_page(plan, [str(path) for path in paths], on.columns, color=on.color))
+    jobs = [
+        {"file": str(path), "spec": one.spec} for path, one in zip(paths, plan.jobs, strict=True)
+    ]
+    keys = [asdict(note) for note in plan.notes]
+    found = {"jobs": jobs, "keys": keys, "done": plan.done, "first": plan.first}
+    say_page(found, import_page, as_json)
 
 
-def import_page(plan: ImportPlan, paths: list[str], columns: int, *, color: bool = False) -> str:
+def import_page(found: dict[str, Any], columns: int, *, color: bool = False) -> str:
     """What became of each key, the same in several lines once; then the commands to look at the jobs."""
-    same: dict[tuple[str, str, str, str], list[int]] = {}
-    for note in plan.notes:
-        same.setdefault((note.source, note.key, note.outcome, note.text), []).append(note.line)
-    wide = min(40, max([len(note.key) for note in plan.notes] + [3]))
-    out, source = list[str](), ""
-    for (file, key, outcome, text), lines in same.items():
-        if file != source:
-            out += ["", paint(clean(file), "bold", color)]
-            source = file
-        at = f"{lines[0]}" + (f" +{len(lines) - 1}" if len(lines) > 1 else "")
-        start = f"{at:>8}  {clean(key):{wide}}  "
-        shown = wrap(clean(text), max(20, columns - len(start) - 10))
-        out.append(start + paint(f"{outcome:8}", STYLE.get(outcome, ""), color) + "  " + shown[0])
-        out += [" " * (len(start) + 10) + line for line in shown[1:]]
-    if plan.done:
-        out += ["", *wrap(f"Left out, as they have run: {clean(', '.join(plan.done))}.", columns)]
+    same: dict[tuple[str, ...], list[int]] = {}
+    for key in found["keys"]:
+        row = (key["source"], clean(key["key"]), key["outcome"], clean(key["text"]))
+        same.setdefault(row, []).append(key["line"])
+    wide = max((min(40, len(key)) for _, key, *_ in same), default=0)
+    out, last = list[str](), ""
+    for (source, key, outcome, text), lines in same.items():
+        out += [] if source == last else ["", paint(clean(source), "bold", color)]
+        more, last = f" +{len(lines) - 1}" if len(lines) > 1 else "", source
+        start = f"{lines[0]:>5}{more:4} {key:{wide}}  "
+        first, *rest = wrap(text, max(20, columns - len(start) - 10))
+        out.append(f"{start}{paint(f'{outcome:8}', STYLE.get(outcome, ''), color)}  {first}")
+        out += [" " * (len(start) + 10) + line for line in rest]
+    if found["done"]:
+        out += [
+            "",
+            *wrap(f"Left out, as they have run: {clean(', '.join(found['done']))}.", columns),
+        ]
+    files = many(len(found["jobs"]), "job file")
     out += [
         "",
-        f"Wrote {many(len(paths), 'job file')}; nothing was submitted. Look at them in this order, then create them:",
+        f"Wrote {files}; nothing was submitted. In this order, look at them and create them:",
     ]
-    out += [f"  tpujob create {path} --dry-run" for path in paths]
-    if plan.first:
-        out += ["These were to run first:", *(f"  tpujob queue top {name}" for name in plan.first)]
+    out += [f"  tpujob create {clean(one['file'])} --dry-run" for one in found["jobs"]]
+    if found["first"]:
+        out += ["Before all others:", *(f"  tpujob queue top {name}" for name in found["first"])]
     return "\n".join(out[1:])

@@ -41,7 +41,7 @@ class Task:
     @property
     def failed(self) -> bool:
         """Whether jobman has given it up."""
-        last: Any = [{}, *self.state.items("history")][-1]
+        last: Any = [dict[str, Any](), *self.state.items("history")][-1]
         return isinstance(last, dict) and cast("Any", last).get("status") == "failed"
 
     @property
@@ -94,6 +94,7 @@ class _Queue:
         self.done, self.first = list[str](), list[str]()
         self._top, self._code = Section(document, reading), code
         self._repos, self._defaults = self._top.child("repos", "repos"), self._top.child("defaults")
+        self._repos.unknown = "no task names it"
         empty = Section(Document(document.source, {}, document.lines), reading)
         states = Section(state, reading).child("tasks") if state else empty
         self._states = {id: states.child(id, "state[]") for id in states.values}
@@ -190,12 +191,15 @@ class _Queue:
         """The command, and its code: the folder given, or a clone, which setup makes."""
         section, repo = task.section, str(task.given["repo"] or "")
         command = on_hosts(section, "run", section.values["run"], task.type).strip()
-        entry = self._repos.get(repo, str, dict)
-        entry = {"url": entry} if isinstance(entry, str) else self._repos.mapping(repo)
+        entry: Any = self._repos.get(repo, str, dict) or {}
+        entry = {"url": entry} if isinstance(entry, str) else entry
         url, folder = str(entry.get("url") or ""), str(task.given["workdir"] or repo)
         branch = shlex.quote(str(task.given["branch"] or entry.get("branch") or "main"))
         program: dict[str, Any] = {"run": {**base["run"], "command": command}}
         if self._code:
+            for key in {"repo", "branch", "workdir"} & {*section.values}:
+                section.note(key, "dropped", "shipped")
+            self._repos.note(repo, "dropped", "shipped")
             if f"~/{folder}" in command:
                 section.note("run", "warning", "code", folder=folder)
             return program | {"code": self._code}

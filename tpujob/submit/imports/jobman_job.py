@@ -13,7 +13,7 @@ from typing import Any, cast
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.spec import fields
 from tpujob.domain.spec.yaml import Document
-from tpujob.submit.imports.plan import add_variables
+from tpujob.submit.imports.plan import add_variable
 from tpujob.submit.imports.sections import ImportReading, Section
 
 #: by key of the job file: keys of jobman that become it
@@ -68,6 +68,7 @@ SENTENCES = {
     "no worker": "no worker of jobman has {type} in {zone}: jobman would wait for ever",
     "no zone": "without a zone no worker of jobman takes it; the zones of the workers are used",
     "branch": "cloned by setup: its newest commit when a slice starts, as in jobman; --code ships a folder instead",
+    "shipped": "the folder of --code is shipped instead",
     "no repo": "no repository is given; --code ships a folder",
     "code": "names ~/{folder}, which is the folder of --code here",
     "replicas": "array of {n}: up to {n} workers ran it at once until one succeeded; are {n} replicas meant?",
@@ -83,6 +84,7 @@ _OF_CONTEXT = ("--network", "--subnetwork", "--internal-ips", "--service-account
 #: options of `docker run` that every container has here
 _USUAL = re.compile(r"--privileged|--net(work)?[= ]host|-v[= ]?/(dev|run)\W.*|(-w|--workdir)[= ].*")
 _GCLOUD = re.compile(r"gcloud config|ssh-keygen|os-login|\.ssh/google_compute_engine")
+_RUNNER = re.compile(r"multihost_runner\w*\.py.*--COMMAND=(\"[^\"]*\"|'[^']*'|\S+)", re.S)
 _TPU_NAME = "${tpu.name}"
 
 
@@ -109,11 +111,11 @@ def read_machine(document: Document, reading: ImportReading) -> Machine:
     spec |= {"tpu": _tpu(top.child("tpu")), "run": {}, "mounts": _mounts(top.child("gcsfuse"))}
     spec |= _environment(top, job.text("env_type"))
     variables = job.child("environment")
-    given = {key: str(variables.get(key)) for key in variables.values if key in variables}
-    for name in [name for name, value in given.items() if _TPU_NAME in value]:
-        variables.note(name, "dropped", "tpu name")
-        del given[name]
-    add_variables(variables, spec, given)
+    for name in variables.values:
+        if _TPU_NAME in (value := str(variables.get(name))):
+            variables.note(name, "dropped", "tpu name")
+        elif name in variables:
+            add_variable(variables, spec["run"], name, value)
     if job.get("loop", bool) is False:
         job.note("loop", "question", "once")
     if worker := queue.get("enabled", bool):
@@ -142,12 +144,12 @@ def _resolved(value: Any, top: Mapping[str, Any]) -> Any:
 
 
 def _tpu(tpu: Section) -> dict[str, Any]:
-    type = tpu.checked("accelerator", lambda value: accelerators.find(value or "")).type
-    spec: dict[str, Any] = {"type": type, "pricing": tpu.text("pricing") or "spot"}
+    type = tpu.checked("accelerator", accelerators.find, tpu.text("accelerator")).type
+    pricing = fields.one_of(PRICING, "pricing")
+    pricing = tpu.checked("pricing", pricing, tpu.text("pricing") or "spot")
+    spec: dict[str, Any] = {"type": type, "pricing": PRICING[pricing]}
     if "zone" in tpu:
         spec["zones"] = tpu.checked("zone", fields.zone)
-    spec["pricing"] = tpu.checked("pricing", fields.one_of(PRICING, "pricing"), spec["pricing"])
-    spec["pricing"] = PRICING[spec["pricing"]]
     if (version := tpu.get("version", str)) == accelerators.find(type).runtime_version:
         tpu.note("version", "dropped", "the usual one of the type")
     else:
@@ -166,22 +168,20 @@ def _tpu(tpu: Section) -> dict[str, Any]:
 def _mounts(gcsfuse: Section) -> list[dict[str, Any]]:
     mounts: list[dict[str, Any]] = []
     for one in (gcsfuse, *gcsfuse.children("extra_mounts", "gcsfuse")):
-        bucket = one.get("bucket_name", str) or gcsfuse.get("bucket_name", str)
-        path, cache = one.get("mount_path", str), one.child("cache", "cache")
+        bucket = (one.text("bucket_name") or gcsfuse.text("bucket_name")).removeprefix("gs://")
+        path, cache = one.text("mount_path"), one.child("cache", "cache")
         memory = re.search("tmpfs|ram|/dev/shm", f"{cache.get('dir')} {cache.get('prefix')}")
         if memory:
             for key in cache.values:
                 cache.note(key, "question", "ram")
+        if path and not bucket:
+            one.note("mount_path", "dropped", "no bucket is given")
         if not path or not bucket:
-            if path:
-                one.note("mount_path", "dropped", "no bucket is given")
             continue
         at = re.sub(r"^/home/[^/]+", "~", path)
         if at != path:
             one.note("mount_path", "warning", "home", at=at, path=path)
-        mounts.append(
-            {"bucket": f"gs://{bucket.removeprefix('gs://')}", "to": at, "read_only": False}
-        )
+        mounts.append({"bucket": f"gs://{bucket}", "to": at, "read_only": False})
         size, ttl = (cache.get(key, int) for key in ("file_cache_max_size_mb", "metadata_ttl_secs"))
         if size and size > 0 and not memory:
             limit = {} if ttl is None else {"ttl": f"{ttl}s" if ttl >= 0 else "90d"}
@@ -231,10 +231,9 @@ def on_hosts(section: Section, key: str, command: str, type: str, usual: int | s
     numbers, hosts = section.items("workers") or [usual], accelerators.find(type).hosts
     if numbers == ["all"] or {*range(hosts)} <= {*numbers}:
         return command
-    runner = re.search(
-        r"multihost_runner\w*\.py.*--COMMAND=(\"[^\"]*\"|'[^']*'|\S+)", command, re.S
-    )
-    if runner:
+    for number in numbers:
+        section.checked("workers", fields.count(100_000), number)
+    if runner := _RUNNER.search(command):
         section.note(key, "warning", "multihost")
         return runner[1].strip("\"'")
     if "workers" not in section:

@@ -6,7 +6,7 @@ The text of a job file is checked here as `tpujob create` checks it, before any 
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -53,22 +53,26 @@ def job_name(text: str, taken: Collection[str]) -> str:
     return f"{name[:33].rstrip('-')}-{mark}" if len(name) > 40 or name in taken else name
 
 
-def add_variables(section: Section, spec: dict[str, Any], given: dict[str, str]) -> None:
-    """Add the variables to `run.env`; a secret is named in `run.secrets`, and its value is not kept."""
-    for name, value in given.items():
-        if _SECRET.search(name) or holds_a_key(value.encode(), prose=True):
-            spec["run"].setdefault("secrets", []).append(name)
-            text = f"run.secrets, without its value: tpujob secret set {name}"
-            section.note(name, "kept", text)
-        else:
-            spec["run"].setdefault("env", {})[name] = value
-            section.note(name, "kept", "run.env")
+def add_variable(section: Section, run: dict[str, Any], name: str, value: str) -> None:
+    """Add a variable to the part `run` of a job file: of a secret its name alone."""
+    if _SECRET.search(name) or holds_a_key(value.encode(), prose=True):
+        run.setdefault("secrets", []).append(name)
+        section.note(name, "kept", f"run.secrets, without its value: tpujob secret set {name}")
+    else:
+        run.setdefault("env", {})[name] = value
+        section.note(name, "kept", "run.env")
 
 
-def in_order(drafts: Iterable[JobDraft]) -> tuple[JobDraft, ...]:
+def in_order(drafts: Sequence[JobDraft]) -> tuple[JobDraft, ...]:
     """The drafts without empty keys, each after those that it waits for. Raises BadSpec for one that is no job file,
     with the place that it came from, and when some wait for each other."""
-    by_name = {one.name: replace(one, spec=_without_empty(one.spec)) for one in drafts}
+    parts = {
+        one.name: {
+            k: _filled(cast("Any", v)) if isinstance(v, dict) else v for k, v in one.spec.items()
+        }
+        for one in drafts
+    }
+    by_name = {one.name: replace(one, spec=_filled(parts[one.name])) for one in drafts}
     sorter = TopologicalSorter({name: one.spec.get("after", ()) for name, one in by_name.items()})
     try:
         ordered = tuple(by_name[name] for name in sorter.static_order())
@@ -88,11 +92,8 @@ def in_order(drafts: Iterable[JobDraft]) -> tuple[JobDraft, ...]:
     return ordered
 
 
-def _without_empty(spec: dict[str, Any]) -> dict[str, Any]:
-    inner = {
-        k: _without_empty(cast("Any", v)) if isinstance(v, dict) else v for k, v in spec.items()
-    }
-    return {key: value for key, value in inner.items() if value not in (None, "", [], {})}
+def _filled(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in part.items() if value not in (None, "", [], {})}
 
 
 def write(drafts: Sequence[JobDraft], source: Path, folder: Path) -> list[Path]:

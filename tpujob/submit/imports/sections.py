@@ -73,7 +73,7 @@ class Section:
     ) -> None:
         self._document, self._reading, self._path, self._label = document, reading, path, label
         self._settled: set[str] = set()
-        self.source = document.source
+        self.source, self.unknown = document.source, "tpujob has no such key"
         value = value if path else document.data
         self.values: dict[str, Any] = {}
         if value is not None and not isinstance(value, dict):
@@ -102,9 +102,6 @@ class Section:
         """The values of a list; a text is a list of itself."""
         value = self.get(key, list, str, int)
         return [*value] if isinstance(value, list) else [] if value is None else [value]
-
-    def mapping(self, key: str) -> dict[str, Any]:
-        return self.get(key, dict) or {}
 
     def child(self, key: str, label: str = "") -> "Section":
         """The mapping below a key."""
@@ -141,7 +138,7 @@ class Section:
             if value == PLACEHOLDER:
                 self.note(key, "question", "a placeholder, left out; write the value")
             elif key not in self._settled:
-                unknown = ("dropped", "tpujob has no such key" if key in self else "it is empty")
+                unknown = ("dropped", self.unknown if key in self else "it is empty")
                 usual = self._reading.usual.get(self._shown(key), unknown)
                 self.note(key, *(usual if key in self else unknown))
 

@@ -9,18 +9,19 @@ from typing import Any, cast
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.spec.data import name_of, variable_of
 from tpujob.errors import BadSpec
-from tpujob.submit.imports.plan import ImportPlan, JobDraft, add_variables, in_order, job_name
+from tpujob.submit.imports.plan import ImportPlan, JobDraft, add_variable, in_order, job_name
 from tpujob.submit.imports.sections import ImportReading, Section, documents
 
 #: by key of the job file: keys of SkyPilot that become it; `resources` are also the entries of any_of and ordered
 KEPT = {
     "name": "name",
     "code": "workdir",
+    "setup, as git fetch": "workdir.url workdir.ref",
     "tpu.slices": "num_nodes",
     "tpu.type": "resources.accelerators",
     "tpu.zones": "resources.infra resources.region resources.zone resources.cloud",
     "tpu.pricing": "resources.use_spot",
-    "tpu.runtime_version": "resources.accelerator_args",
+    "tpu.runtime_version": "resources.accelerator_args.runtime_version",
     "env.docker": "resources.image_id",
     "recovery.failures": "resources.job_recovery.max_restarts_on_errors",
     "priority": "resources.priority",
@@ -49,7 +50,7 @@ SENTENCES = {
     "copied": "mounts, read-only, not a copy; for many small files use `data` with `stage: disk`",
     "data": "data: the program finds it at {variable} (TPUJOB_DATA if it is the only one), not at {path}",
     "store": "only gs://, s3://, https:// and local folders can be read; left out",
-    "clone": "cloned by setup at {ref}; the program starts in it",
+    "regions": "a job stays in the region of its bucket, unless tpu.allow_cross_region is set",
     "chain": "starts when {name} has succeeded",
 }
 _RENAMED = {"SKYPILOT_NODE_RANK": "TPUJOB_HOST", "SKYPILOT_NUM_NODES": "TPUJOB_HOSTS"}
@@ -69,11 +70,8 @@ def read_skypilot(text: str, source: str, env: Mapping[str, str] | None = None) 
     names: list[str] = []
     for n, task in enumerate(tasks, 1):
         called = task.text("name") or (f"{stem}-{n}" if len(tasks) > 1 else stem)
-        spec: dict[str, Any] = {
-            "name": job_name(called, names),
-            **_spec(task, env or {}),
-            "after": names[-1:],
-        }
+        spec: dict[str, Any] = {"name": job_name(called, names), **_spec(task, env or {})}
+        spec["after"] = names[-1:]
         if names:
             task.note("", "warning", "chain", name=names[-1])
         names.append(spec["name"])
@@ -92,8 +90,8 @@ def _spec(task: Section, env: Mapping[str, str]) -> dict[str, Any]:
     elif image:
         resources.note("image_id", "dropped", "image")
     if isinstance(resources.get("job_recovery"), dict):
-        failures = resources.child("job_recovery").get("max_restarts_on_errors", int)
-        spec["recovery"] = {"failures": failures}
+        recovery = resources.child("job_recovery")
+        spec["recovery"] = {"failures": recovery.get("max_restarts_on_errors", int)}
     if priority := resources.get("priority", int):
         spec["priority"] = "high" if priority > 0 else "low"
     given = _variables(task, spec, env)
@@ -110,13 +108,10 @@ def _spec(task: Section, env: Mapping[str, str]) -> dict[str, Any]:
     if isinstance(workdir, str):
         spec["code"] = _filled(workdir, given)
     elif workdir:
-        url, ref = (
-            shlex.quote(str(workdir.get("url"))),
-            shlex.quote(str(workdir.get("ref", "HEAD"))),
-        )
-        task.note("workdir", "kept", "clone", ref=ref)
-        clone = f"git init -q ~/workdir; cd ~/workdir; git fetch -q --depth 1 {url} {ref}; git checkout -q FETCH_HEAD"
-        spec["setup"] = f"{clone}\n{spec['setup']}".strip()
+        repository = task.child("workdir")
+        url, ref = (shlex.quote(repository.text(key) or "HEAD") for key in ("url", "ref"))
+        clone = f"git init -q ~/workdir; cd ~/workdir; git fetch -q --depth 1 {url} {ref}"
+        spec["setup"] = f"{clone}; git checkout -q FETCH_HEAD\n{spec['setup']}".strip()
         spec["run"]["command"] = f"cd ~/workdir\n{spec['run']['command']}"
     _file_mounts(task.child("file_mounts"), spec, given)
     return spec
@@ -138,14 +133,16 @@ def _tpu(task: Section, base: Section) -> dict[str, Any]:
         raise base.error("", "asks for no TPU", "Write accelerators such as tpu-v6e-8.")
     if len({*spots}) > 1:
         base.note(kind, "question", "mixed")
+    if len({accelerators.region_of(zone) for zone in zones}) > 1:
+        base.note("", "warning", "regions")
     if (nodes := task.get("num_nodes", int) or 1) > 1:
         task.note("num_nodes", "warning", "nodes", n=nodes)
-    arguments = base.mapping("accelerator_args")
-    if arguments.get("tpu_vm") is False:
-        raise base.error("accelerator_args", "TPU nodes have no equal; a TPU VM is needed")
-    version = arguments.get("runtime_version")
+    arguments = base.child("accelerator_args")
+    if arguments.get("tpu_vm", bool) is False:
+        raise arguments.error("tpu_vm", "TPU nodes have no equal; a TPU VM is needed")
+    version = arguments.text("runtime_version")
     if version and len({accelerators.find(type).generation for type in types}) > 1:
-        version = base.note("accelerator_args", "dropped", "versions")
+        version = arguments.note("runtime_version", "dropped", "versions")
     pricing = "spot" if spots[0] else "on-demand"
     tpu = {"type": types[0] if len(types) == 1 else types, "zones": zones, "pricing": pricing}
     return {**tpu, "runtime_version": version, "slices": nodes if nodes > 1 else None}
@@ -190,7 +187,8 @@ def _variables(task: Section, spec: dict[str, Any], env: Mapping[str, str]) -> d
         hint = "Add " + " ".join(f"--env {name}=..." for name in missing)
         raise envs.error(missing[0], f"no value is given for {', '.join(missing)}", hint)
     values = {name: str(value) for name, value in given.items()}
-    add_variables(envs, spec, values)
+    for name, value in values.items():
+        add_variable(envs, spec["run"], name, value)
     for key in ("secrets", "managed_secrets"):
         for one in cast("list[Any]", task.values.get(key) or ()):
             name = str(*cast("Any", one)) if isinstance(one, dict) else str(one)
