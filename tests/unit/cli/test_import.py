@@ -40,7 +40,6 @@ def test_the_page_of_an_import(
 def test_the_file_of_tasks_alone_is_read_with_its_state(lab: Path, tpujob: Tpujob) -> None:
     found = tpujob("import", "jobman", "q/tasks.yaml", "--to", "new", "--code", ".", "--json").json
     assert found["done"] == ["train-seed42"]
-    assert found["first"] == ["small"]
     assert {key["source"] for key in found["keys"]} == {"q/tasks.yaml", "q/tasks_state.yaml"}
     assert found["jobs"][0]["file"] == "new/eval-seed42.yaml"
     assert jobspec.load((lab / "new" / "eval-seed42.yaml").read_text(), "job").code == ".."

@@ -35,7 +35,6 @@ def test_a_labs_queue_becomes_job_files_that_load() -> None:
     found = jobs(plan)
     assert list(found) == ["eval-seed42", "train-seed43", "small", "hello-world"]
     assert plan.done == ("train-seed42",)
-    assert plan.first == ("small",)
     for draft in plan.jobs:
         jobspec.load(text_of(draft).replace("array: 2\n", ""), draft.name)
     assert found["eval-seed42"] == {
@@ -101,6 +100,7 @@ def test_every_key_is_in_the_table_and_no_value_of_a_secret_anywhere() -> None:
         ("accelerators[].zone", "question", "not used"),
         ("state[]", "warning", "failed 3 times"),
         ("state[]", "warning", "no such task"),
+        ("state[].priority", "question", "tpujob queue top small"),
         ("tpu", "warning", "billed, for ever"),
         ("tpu.tags", "dropped", "no code of jobman reads it"),
         ("tpu.flags", "question", "--network=lab"),

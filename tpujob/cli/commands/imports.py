@@ -64,8 +64,7 @@ def _finish(plan: ImportPlan, source: Path, to: Path, *, as_json: bool) -> None:
         {"file": str(path), "spec": one.spec} for path, one in zip(paths, plan.jobs, strict=True)
     ]
     keys = [asdict(note) for note in plan.notes]
-    found = {"jobs": jobs, "keys": keys, "done": plan.done, "first": plan.first}
-    say_page(found, import_page, as_json)
+    say_page({"jobs": jobs, "keys": keys, "done": plan.done}, import_page, as_json)
 
 
 def import_page(found: dict[str, Any], columns: int, *, color: bool = False) -> str:
@@ -94,6 +93,4 @@ def import_page(found: dict[str, Any], columns: int, *, color: bool = False) -> 
         f"Wrote {files}; nothing was submitted. In this order, look at them and create them:",
     ]
     out += [f"  tpujob create {clean(one['file'])} --dry-run" for one in found["jobs"]]
-    if found["first"]:
-        out += ["Before all others:", *(f"  tpujob queue top {name}" for name in found["first"])]
     return "\n".join(out[1:])

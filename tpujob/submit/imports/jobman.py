@@ -60,7 +60,7 @@ def read_jobman(
     states = {one.source: one for one in found if isinstance(one.data.get("tasks"), dict)}
     queues = [one for one in found if "tpu" not in one.data and one.source not in states]
     drafts, taken = list[JobDraft](), list[str]()
-    done, first = list[str](), list[str]()
+    done = list[str]()
     for document in queues:
         path = PurePath(document.source)
         state = states.pop(str(path.with_name(f"{path.stem}_state.yaml")), None)
@@ -68,7 +68,6 @@ def read_jobman(
         queue = _Queue(document, state, reading, code)
         drafts += queue.drafts(workers, taken, while_running)
         done += queue.done
-        first += queue.first
     for state in states.values():
         Section(state, reading).note("tasks", "dropped", "its file of tasks is not here")
     for machine in machines:
@@ -80,7 +79,7 @@ def read_jobman(
     if not drafts and not done:
         text = f"there is no task and no job of jobman in {', '.join(files) or 'the folder'}"
         raise BadSpec(text, hint="Name tasks.yaml, the YAML of a job, or their folder.")
-    return ImportPlan(in_order(drafts), reading.finish(), tuple(done), tuple(first))
+    return ImportPlan(in_order(drafts), reading.finish(), tuple(done))
 
 
 class _Queue:
@@ -91,7 +90,7 @@ class _Queue:
     ) -> None:
         self.tasks: dict[str, Task] = {}
         self.names: dict[str, str] = {}  #: of the tasks that have not run, by id
-        self.done, self.first = list[str](), list[str]()
+        self.done: list[str] = []
         self._top, self._code = Section(document, reading), code
         self._repos, self._defaults = self._top.child("repos", "repos"), self._top.child("defaults")
         self._repos.unknown = "no task names it"
@@ -150,7 +149,7 @@ class _Queue:
             self.names[task.id] = job_name(task.id, taken)
             taken.append(self.names[task.id])
             if task.state.get("priority", bool):
-                self.first.append(taken[-1])
+                task.state.note("priority", "question", "first", name=taken[-1])
         for worker in workers:
             if not any(worker.fits(task.type, task.given["zone"]) for task in wanted):
                 worker.section.note("tpu", "warning", "idle")

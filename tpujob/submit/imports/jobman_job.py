@@ -45,8 +45,8 @@ DROPPED = {
     "no code of jobman reads it": "tpu.tags tpu.metadata tpu.startup_script",
     "private keys never go to hosts": "ssh.private_key ssh.identities",
     "not the env_type": "docker conda venv",
-    "counted from 0 here": "state[].run_count state[].fail_count state[].history state[].running state[].done",
-    "see the last lines": "state[].priority",
+    "counted from 0 here": "state[].run_count state[].fail_count state[].history state[].running state[].done "
+    "state[].priority",
 }
 #: what jobman does in silence, and what to decide
 SENTENCES = {
@@ -74,6 +74,7 @@ SENTENCES = {
     "replicas": "array of {n}: up to {n} workers ran it at once until one succeeded; are {n} replicas meant?",
     "failed": "it failed {n} times in jobman; imported held",
     "running": "it is running in jobman; imported held",
+    "first": "it was to run first: tpujob queue top {name}",
     "has run": "it has run: the task is left out",
     "stranger": "there is no such task; left out",
     "ended": "after a failure jobman would wait for ever; here this job ends",
@@ -193,8 +194,8 @@ def _environment(top: Section, kind: str) -> dict[str, Any]:
     """`env`, and `code` with the file that it reads."""
     if kind == "docker":
         block = top.child("docker")
-        flags = [str(one) for one in block.items("flags")]
-        words = [word for flag in flags if not _USUAL.fullmatch(flag) for word in shlex.split(flag)]
+        kept = [flag for flag in map(str, block.items("flags")) if not _USUAL.fullmatch(flag)]
+        words = [word for flag in kept for word in block.checked("flags", shlex.split, flag)]
         return {"env": {"docker": block.get("image", str), "args": words}}
     block = top.child(kind) if kind in ("conda", "venv") else None
     key, into = ("config_file", "conda") if kind == "conda" else ("requirements_file", "uv")

@@ -42,7 +42,6 @@ class ImportPlan:
     jobs: tuple[JobDraft, ...]  #: each after the jobs that it waits for
     notes: tuple[KeyNote, ...]
     done: tuple[str, ...] = ()  #: what is left out, as it has run
-    first: tuple[str, ...] = ()  #: names of jobs that were to run before all others
 
 
 def job_name(text: str, taken: Collection[str]) -> str:

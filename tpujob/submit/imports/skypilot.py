@@ -156,6 +156,8 @@ def _types(entry: Section, given: Mapping[str, Any]) -> list[str]:
             entry.note(key, "dropped", "cloud", cloud=cloud)
         return []
     wanted: Any = given.get("accelerators") or ()
+    if isinstance(wanted, int | float):
+        raise entry.error("accelerators", "must name types, such as tpu-v6e-8")
     if isinstance(wanted, dict):
         wanted = [f"{name}:{count or 1}" for name, count in cast("Any", wanted).items()]
     types: list[str] = []
@@ -190,7 +192,7 @@ def _variables(task: Section, spec: dict[str, Any], env: Mapping[str, str]) -> d
     for name, value in values.items():
         add_variable(envs, spec["run"], name, value)
     for key in ("secrets", "managed_secrets"):
-        for one in cast("list[Any]", task.values.get(key) or ()):
+        for one in cast("list[Any]", task.get(key, list, dict) or ()):
             name = str(*cast("Any", one)) if isinstance(one, dict) else str(one)
             spec["run"].setdefault("secrets", []).append(name)
             task.note(key, "kept", f"run.secrets, without a value: tpujob secret set {name}")
@@ -203,8 +205,8 @@ def _filled(text: str, given: Mapping[str, str]) -> str:
 
 def _file_mounts(mounts: Section, spec: dict[str, Any], given: Mapping[str, str]) -> None:
     mounted, data = list[Any](), list[Any]()
-    for path in mounts.values:
-        entry = mounts.get(path, str, dict)
+    for path in filter(mounts.__contains__, mounts.values):
+        entry: Any = mounts.get(path, str, dict)
         entry = {"source": entry, "mode": "COPY"} if isinstance(entry, str) else entry
         source = _filled(str(entry.get("source") or f"gs://{entry.get('name')}"), given)
         scheme, _, rest = source.rpartition("://")
