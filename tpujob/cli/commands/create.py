@@ -57,7 +57,10 @@ def create(
     spec = job_file.read(file, name, cross_region=allow_cross_region)
     if check:
         return _check(spec, as_json=as_json)
-    return submit(spec, SubmitOptions(file, key, allow_keys, dry_run, follow, as_json))
+    again = f"tpujob create {file}" + (f" --name {name}" if name else "")
+    again += " --allow-cross-region" if spec.tpu.allow_cross_region else ""
+    again += " --allow-keys" if allow_keys else ""
+    return submit(spec, SubmitOptions(file, again, key, allow_keys, dry_run, follow, as_json))
 
 
 def run(
@@ -88,7 +91,7 @@ def run(
         "code": code or None,
     }
     here = Path("command line")
-    how = SubmitOptions(here, key, allow_keys, dry_run, follow, as_json)
+    how = SubmitOptions(here, "the same words and", key, allow_keys, dry_run, follow, as_json)
     return submit(job_file.prepare(asked, here), how)
 
 
@@ -96,6 +99,7 @@ class SubmitOptions(NamedTuple):
     """How a job is submitted."""
 
     file: Path  #: to which its paths are relative
+    again: str  #: how to submit it again, but for the key
     key: str
     allow_keys: bool
     dry_run: bool
@@ -128,8 +132,8 @@ def submit(spec: JobSpec, how: SubmitOptions) -> int:
 
         bring(plan.get("data", ()))
     key = how.key or secrets.token_hex(12)
-    again = f"The job may have been submitted. To make no second one, repeat with --key {key}"
-    with on_interrupt(again):
+    unsure = "The job may have been submitted. This command makes no second one:"
+    with on_interrupt(unsure, f"  {how.again} --key {key}"):
         job = _submit(api, given, bundle, plan["bucket"], key)
     if not how.as_json:
         page = page_of(job["id"])
