@@ -214,3 +214,11 @@ def test_a_value_that_is_missing_is_asked_for_with_its_option() -> None:
     with pytest.raises(BadSpec) as caught:
         read_skypilot(f"{V6E}envs: {{A: , B: 1, C: }}\nrun: x", "t.yaml", {"C": "3"})
     assert caught.value.hint == "Add --env A=..."
+
+
+def test_a_key_in_a_command_is_refused_and_never_shown() -> None:
+    key = "ghp_" + "a1B2" * 9
+    with pytest.raises(BadSpec) as caught:
+        read_skypilot(f"{V6E}run: GH_TOKEN={key} ./train.sh\n", "t.yaml")
+    assert caught.value.message == "t.yaml:1: t, a task of SkyPilot has a key in its text"
+    assert key not in caught.value.hint

@@ -29,6 +29,7 @@ from tpujob.cli.render import words
 from tpujob.cli.render.answers import next_commands, steered_text, stop_question
 from tpujob.cli.render.job_page import job_page
 from tpujob.cli.render.listing import chosen_columns, list_page
+from tpujob.domain.text import listed
 from tpujob.errors import BadRequest, TpujobError
 
 if TYPE_CHECKING:
@@ -245,13 +246,13 @@ def _chosen(
     if jobs:
         return jobs
     asked = {"states": states, "mine": mine, "active": verb != "Clean" and not states}
-    rows = api.list(cast("ListAsked", {name: value for name, value in asked.items() if value}))[
-        "rows"
-    ]
-    names = ", ".join(f"{row['id']} {row['name']}" for row in rows)
+    given = cast("ListAsked", {name: value for name, value in asked.items() if value})
+    rows = api.list(given)["rows"]
+    names = [f"{row['id']} {row['name']}" for row in rows]
+    shown = listed([*names[:10], *([f"{len(names) - 10} more"] if len(names) > 10 else [])])
     if not rows:
         note("No job matches.")
-    elif not yes and screen().asks and not typer.confirm(f"{verb} {names}?", err=True):
+    elif not yes and screen().asks and not typer.confirm(f"{verb} {shown}?", err=True):
         raise typer.Abort
     return [row["id"] for row in rows]
 

@@ -59,9 +59,8 @@ def chosen_columns(text: str) -> tuple[str, ...]:
     """The columns in a list with commas; none: the usual ones. Raises BadRequest for an unknown one."""
     names = tuple(filter(None, (name.strip() for name in text.split(","))))
     if bad := [name for name in names if name not in _CELLS]:
-        raise BadRequest(
-            f"--columns: there is no column {bad[0]}", hint=f"Columns: {', '.join(_CELLS)}"
-        )
+        known = f"Columns: {', '.join(_CELLS)}"
+        raise BadRequest(f"--columns: there is no column {bad[0]}", hint=known)
     return names
 
 
@@ -76,12 +75,8 @@ def list_page(
 ) -> str:
     """`tpujob list`; for an empty list what that means, and how to make a first job."""
     if page["rows"] and chosen:
-        return table(
-            [_CELLS[name][0] for name in chosen],
-            _cells(page["rows"], chosen, now),
-            columns,
-            color=color,
-        )
+        cells = _cells(page["rows"], chosen, now)
+        return table([_CELLS[name][0] for name in chosen], cells, columns, color=color)
     if page["rows"]:
         return job_table(page["rows"], columns, now, color=color)
     if asked.keys() & {"mine", "states", "causes", "types", "zones", "text"}:
@@ -112,7 +107,8 @@ def job_table(rows: Sequence[JobRow], columns: int, now: float, *, color: bool =
 
 
 def _cells(rows: Sequence[JobRow], names: Sequence[str], now: float) -> list[tuple[str, ...]]:
-    return [tuple(clean(_CELLS[name][1](job, now)) for name in names) for job in rows]
+    texts = [_CELLS[name][1] for name in names]
+    return list(zip(*([clean(text(job, now)) for job in rows] for text in texts), strict=True))
 
 
 def _narrowed(

@@ -80,8 +80,12 @@ def in_order(drafts: Sequence[JobDraft]) -> tuple[JobDraft, ...]:
         text = f"{by_name[names[0]].place}: these wait for each other: {' -> '.join(names)}"
         raise BadSpec(text, hint="Remove one of these dependencies.") from None
     for one in ordered:
+        if holds_a_key(text_of(one).encode(), prose=True):
+            hint = "Remove it there, and name it in run.secrets of the job file."
+            raise BadSpec(f"{one.place}: {one.called} has a key in its text", hint=hint)
         try:
-            spec = {key: value for key, value in one.spec.items() if key != "array"}
+            known = jobspec.JobSpec.model_fields  # arrays come later than this module
+            spec = {k: v for k, v in one.spec.items() if k != "array" or k in known}
             jobspec.load(text_of(replace(one, spec=spec)), "job")
         except BadSpec as error:
             what = re.sub(r"(?m)^job(:\d+)?: ", "", error.message)
