@@ -7,11 +7,13 @@ from enum import StrEnum
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import (
     Cause,
+    DesiredState,
     Endpoint,
     Ignored,
     Job,
     Progress,
     Slice,
+    State,
     Unreached,
     Verdict,
     Watch,
@@ -183,6 +185,14 @@ class Observation:
     evidence: bool = (
         True  #: the reports have the evidence of failed hosts, as far as it could be read
     )
+    #: of a group: its elements that there are, by state; the names of some that failed
+    elements: Mapping[State, int] = field(default_factory=dict[State, int])
+    failed: tuple[str, ...] = ()
+    behind: int = (
+        0  #: of a group: elements that had ended when it was resumed, and that stand still
+    )
+    group_wish: DesiredState = DesiredState.RUN  #: of an element: what its group asks of it
+    group_has_room: bool = True  #: of an element: it may have a slice beside those of its group
 
     def of(self, one: Slice) -> SliceSeen:
         return self.slices.get(one.name, Unknown("not looked at"))

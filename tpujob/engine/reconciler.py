@@ -14,6 +14,7 @@ from tpujob.domain.actions import (
     Decision,
     Denied,
     Done,
+    Made,
     MakeCopy,
     NotYet,
     StopProgram,
@@ -30,6 +31,7 @@ from tpujob.domain.observations import Observation
 from tpujob.engine.actor import Actor
 from tpujob.engine.circuits import CircuitBreaker
 from tpujob.engine.counters import RECOVERY, Counters, recovered
+from tpujob.engine.groups import Groups
 from tpujob.engine.observer import Observer
 from tpujob.engine.spending import Spending
 from tpujob.errors import Conflict, Fenced, NotFound
@@ -46,7 +48,7 @@ FRESH = 60.0
 ROUNDS = 12
 
 #: how each is counted
-_RESULTS = {Done: "done", Copied: "done", NotYet: "not_yet", Denied: "denied"}
+_RESULTS = {Done: "done", Copied: "done", Made: "done", NotYet: "not_yet", Denied: "denied"}
 
 
 class Reconciler:
@@ -67,10 +69,13 @@ class Reconciler:
         self.changed = changed  #: called after every commit, so that followers look again
         self.breaker = CircuitBreaker(ports.store)
         self.spending = Spending(ports.store, ports.clock, budgets)
+        self.groups = Groups(ports.store, ports.clock)
         self.observer = Observer(
             ports, self.breaker.circuits, report_every, prices, self.spending.of
         )
-        self.actor = Actor(ports, report_every=report_every, live=self.observer.live)
+        self.actor = Actor(
+            ports, report_every=report_every, live=self.observer.live, groups=self.groups
+        )
         self.live, self.circuits = self.observer.live, self.breaker.circuits
         self._accused: set[str] = set()  #: what this process has stored already
 
@@ -101,7 +106,7 @@ class Reconciler:
         self, job: Job, decide: Callable[[Job, Observation, float], Decision]
     ) -> tuple[Decision, bool | None]:
         """Observe until nothing more is needed for the decision, and carry it out. The second is as of `_carry_out`."""
-        seen = self.observer.look(job)
+        seen = self.groups.observe(job, self.observer.look(job))
         decision = decide(job, seen, seen.at)
         while decision.needs:
             seen = self.observer.extend(job, seen, decision.needs)
@@ -181,13 +186,15 @@ class Reconciler:
         self.spending.note(job, after, happened)
         self.breaker.note(job, after, happened)
         began = time.monotonic()
-        stored = self.store.commit(
-            after,
-            happened,
-            expected_version=job.version,
-            op_id=f"{self.owner}:{lease.token}:{job.version + 1}",
-            lease=lease,
-        )
+        with self.groups.admitted(job, happened):
+            stored = self.store.commit(
+                after,
+                happened,
+                expected_version=job.version,
+                op_id=f"{self.owner}:{lease.token}:{job.version + 1}",
+                lease=lease,
+            )
+            self.groups.note(stored)
         self._count(job, stored, happened, time.monotonic() - began)
         log.info("job %s: %s, %s: %s", job.id, stored.state, happened.kind, happened.text)
         self.changed()

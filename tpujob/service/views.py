@@ -109,6 +109,9 @@ def job_facts(job: Job, known: RuntimeInfo, now: float, has: JobProgress) -> Job
         created_at=rfc3339(job.created_at),
         state_since=rfc3339(job.state_since),
         finished_at=_maybe(job.finished_at),
+        group=job.group,
+        index=job.index,
+        group_size=job.group_size,
     )
 
 
@@ -132,6 +135,7 @@ def job_view(
     return JobView(
         **job_facts(job, known, now, has),
         message=job.message,
+        params=dict(job.params) if private else {},
         next=next_step.what_next(job, has, known.wait, now),
         why=next_step.why(job, known.wait, known.unpaid, now),
         trouble_since=_maybe(known.trouble_since) if trouble else None,

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpujob.config import files
-from tpujob.domain.spec import FROM_FILE, JobSpec, jobspec
+from tpujob.domain.spec import FROM_FILE, JobSpec, jobspec, yaml
+from tpujob.domain.spec.group import value_text
 from tpujob.domain.text import clean
 from tpujob.errors import BadSpec
 
@@ -28,8 +29,8 @@ def warn(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def read(file: Path, name: str, *, cross_region: bool) -> JobSpec:
-    """The spec in the file, with what the command line says over it."""
+def read(file: Path, name: str, *, cross_region: bool, values: Sequence[str] = ()) -> JobSpec:
+    """The spec in the file, with what the command line says over it. `values`: as `--set` has them."""
     written = jobspec.load(files.read(file), str(file))
     _code_is_there(written, file)
     asked = jobspec.dump(written)
@@ -37,7 +38,33 @@ def read(file: Path, name: str, *, cross_region: bool) -> JobSpec:
     for one in asked["data"]:
         if "://" not in one["from"]:
             one["from"] = _folder_of_data(one["from"], file)
-    return jobspec.parse({**asked, "name": name or written.name})
+    for value in values:
+        _set(asked, value)
+    return jobspec.parse({**asked, "name": name or asked["name"]})
+
+
+def _set(asked: dict[str, Any], text: str) -> None:
+    """Write the value of `run.env.LR=1e-3` to its place; of several, the name of a parameter with these values. Raises
+    BadSpec."""
+    path, equals, given = text.partition("=")
+    *above, key = path.split(".")
+    if not equals or not key:
+        raise BadSpec(f"--set {text}: must be KEY=VALUE", hint="Such as --set run.args.lr=1e-3.")
+    found = yaml.load(f"values: [{given}]", "--set").data["values"]
+    if len(found) != 1:
+        if above not in (["run"], ["run", "args"], ["run", "env"]):
+            raise BadSpec(
+                f"--set {path}: only keys below run.args and run.env, and run.command, take several values",
+                hint="Put text with a comma into quotes.",
+            )
+        asked["matrix"] = {**(asked["matrix"] or {}), key: found}
+        found = [f"{{{key}}}"]
+    place = asked
+    for part in above:
+        if not isinstance(place.get(part), dict):  # the check of the whole says what is wrong in it
+            place[part] = {}
+        place = place[part]
+    place[key] = value_text(found[0]) if above == ["run", "env"] else found[0]
 
 
 def _folder_of_data(source: str, file: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -36,6 +37,14 @@ def create(
     ] = False,
     follow: Follow = False,
     name: Annotated[str, option("NAME", "Override the name in the file.")] = "",
+    values: Annotated[
+        list[str] | None,
+        option(
+            "KEY=VALUE",
+            "Set a key of the file, such as run.env.LR=1e-3; several values, with commas, make a sweep; repeatable.",
+            "--set",
+        ),
+    ] = None,
     allow_cross_region: Annotated[
         bool,
         flag(
@@ -54,7 +63,7 @@ def create(
     from tpujob.domain.spec import dump
     from tpujob.submit import job_file
 
-    spec = job_file.read(file, name, cross_region=allow_cross_region)
+    spec = job_file.read(file, name, cross_region=allow_cross_region, values=values or ())
     if check:
         return _check(spec, as_json=as_json)
     given = dump(spec)
@@ -76,6 +85,7 @@ def create(
         bring(plan.get("data", ()))
     key = key or secrets.token_hex(12)
     again = f"tpujob create {file}" + (f" --name {name}" if name else "") + f" --key {key}"
+    again += "".join(f" --set {shlex.quote(value)}" for value in values or ())
     again += " --allow-cross-region" if spec.tpu.allow_cross_region else ""
     again += " --allow-keys" if allow_keys else ""
     unsure = ("The job may have been submitted. This command makes no second one:", f"  {again}")

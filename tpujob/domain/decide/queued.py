@@ -24,6 +24,8 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         return _end(
             job, event(job, _E.CANCELLED, now, "cancelled before it had a slice", cancelled)
         )
+    if not seen.group_has_room:  # an end in its group wakes it earlier
+        return Decision(wake_in=300)
     if waited_out(job, now):
         refused = job.slices[-1].refused if job.slices else None
         failed = Finished(refused or Cause.STOCKOUT)

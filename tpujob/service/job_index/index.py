@@ -16,11 +16,12 @@ from tpujob.api import JobPage, JobRow, ListAsked
 from tpujob.domain import access
 from tpujob.domain.access import Principal
 from tpujob.domain.failures.disclosure import job_in_full
-from tpujob.domain.model import Job, Progress, State
+from tpujob.domain.model import DesiredState, Job, Progress, State
 from tpujob.domain.money import pace, rate
 from tpujob.domain.progress import job_progress
 from tpujob.errors import DamagedRecord, NotFound, StoreError
 from tpujob.ports import Clock, Store
+from tpujob.service import next_step
 from tpujob.service.job_index import query as listing
 from tpujob.service.job_index.changes import Changes
 from tpujob.service.job_index.query import IndexedJob, ListQuery
@@ -65,6 +66,7 @@ class JobIndex:
             None  #: of all jobs, the newest first; None: to be made
         )
         self._owned: dict[str, set[int]] = {}  #: the jobs of each owner
+        self._elements: dict[int, set[int]] = {}  #: the jobs of each group
         self._active: set[int] = set()  #: jobs that have not ended
         self._states: Counter[State] = Counter()
         self._revision: int | None = None  #: None: nothing was read yet
@@ -95,8 +97,13 @@ class JobIndex:
             matching = listing.narrowed(alike, query, now)
             shown, after, first = self._cut(matching, query, now)
             kept = [self._jobs[row.number] for row in shown]
+            elements = {row.number: self._counted(row.number) for row in shown if row.is_group}
             revision, total = self._revision or 0, len(self._numbers)
         rows = [self._row(one, who, now) for one in kept]
+        for kept_row, row in zip(shown, rows, strict=True):
+            if (counted := elements.get(kept_row.number)) is not None:
+                row["elements"] = counted
+                row["why"] = next_step.elements_text(row) or row["why"]
         return JobPage(
             rows=[_chosen(row, query) for row in rows],
             next=after,
@@ -130,6 +137,23 @@ class JobIndex:
             live = [job for number in self._active if (job := self._jobs[number].job)]
             ended = {n: one.version for n, one in self._jobs.items() if one.job is None}
             return live, ended
+
+    def elements(self, group: Job) -> dict[str, int]:
+        """How many elements of a group there are in each state."""
+        with self._lock:
+            self._read_changes()
+            return self._counted(int(group.id))
+
+    def stopping(self, group: Job) -> list[str]:
+        """Ids of the elements that go on, and were cancelled."""
+        with self._lock:
+            self._read_changes()
+            found = (self._jobs[n].job for n in sorted(self._elements.get(int(group.id), ())))
+            return [job.id for job in found if job and job.wish is not DesiredState.RUN]
+
+    def _counted(self, number: int) -> dict[str, int]:
+        found = Counter(self._jobs[n].listed.state for n in self._elements.get(number, ()))
+        return {state.value: found[state] for state in State if found[state]}
 
     def names(self, ids: Iterable[str]) -> dict[str, tuple[str, str]]:
         """Name and user of those jobs that there are."""
@@ -238,6 +262,8 @@ class JobIndex:
         if known is None:
             self._numbers.insert(bisect_left(self._numbers, number), number)
             self._owned.setdefault(job.owner, set()).add(number)
+            if job.group:
+                self._elements.setdefault(int(job.group), set()).add(number)
         self._jobs[number] = kept
         self._states[job.state] += 1
         self._rows = None
@@ -255,6 +281,8 @@ class JobIndex:
         self._states[known.listed.state] -= 1
         self._active.discard(number)
         self._owned[known.listed.owner].discard(number)
+        self._elements.pop(number, None)
+        self._elements.get(known.listed.group, set()).discard(number)
         self._rows = None
 
     def _watch(self, numbers: Iterable[int]) -> None:
