@@ -356,6 +356,7 @@ class Job:
     #: the jobs of `spec.after`, as their names were resolved at its submission
     edges: tuple[Edge, ...] = ()
     held_by: str = ""  #: the name of the person who holds it in the queue; empty: it is not held
+    queued_at: float = 0.0  #: when a person last released it into the queue
     rank: int = 0  #: among its owner's jobs of one band, larger goes first
     group: str = ""  #: id of the group that it is an element of; empty: of none
     index: int | None = None  #: in its group, from 0

@@ -1,10 +1,9 @@
 """Arrays and sweeps in this process: how the elements of each group stand, what is asked of them, how they are made."""
 
-import contextlib
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -22,8 +21,6 @@ from tpujob.ports import Clock, Store
 BYTES = 4 * 2**20
 #: elements that are resumed in one round
 RESUMED = 100
-#: queued elements that are woken when one of their group gives its slice back
-WOKEN = 2
 
 
 class GroupMember(NamedTuple):
@@ -34,11 +31,6 @@ class GroupMember(NamedTuple):
     state: State
     ended_at: float | None
 
-    @property
-    def active(self) -> bool:
-        """Whether it has a slice, or asks for one."""
-        return not self.state.final and self.state is not State.QUEUED
-
 
 @dataclass(slots=True)
 class GroupElements:
@@ -48,23 +40,18 @@ class GroupElements:
     states: Counter[State] = field(default_factory=Counter[State])
     wish: DesiredState = DesiredState.RUN  #: as the group's record was last seen
 
-    def put(self, index: int, member: GroupMember | None) -> GroupMember | None:
-        """Keep it in the place of an older one, which is returned. None: it was removed."""
+    def put(self, index: int, member: GroupMember | None) -> None:
+        """Keep it in the place of an older one. None: it was removed."""
         old = self.members.pop(index, None)
         if old:
             self.states[old.state] -= 1
         if member:
             self.members[index] = member
             self.states[member.state] += 1
-        return old
 
     @property
     def going(self) -> int:
         return sum(n for state, n in self.states.items() if not state.final)
-
-    @property
-    def active(self) -> int:
-        return self.going - self.states[State.QUEUED]
 
     def some(self, state: State, most: int) -> list[GroupMember]:
         """The first of those in that state."""
@@ -94,7 +81,6 @@ class Groups:
         self._groups: dict[str, GroupElements] = {}
         self._places: dict[str, tuple[str, int]] = {}  #: group and index of each element
         self._change: int | None = None  #: the newest that was read; None: none yet
-        self._asking: Counter[str] = Counter()  #: elements whose request is being stored, by group
         #: called with the id of a job that has something to do
         self.news: Callable[[str], None] = lambda _: None
 
@@ -119,34 +105,13 @@ class Groups:
             group = self._store.peek(job.group)
         except NotFound:
             return replace(seen, group_wish=DesiredState.RELEASE)
-        room = job.state is not State.QUEUED or self._has_room(group)
-        return replace(seen, group_wish=group.wish, group_has_room=room)
+        return replace(seen, group_wish=group.wish)
 
-    def _has_room(self, group: Job) -> bool:
-        if rules.may_start(group, group.group_size):
-            return True
-        with self._lock:
-            self._refresh()
-            known = self._groups.get(group.id) or GroupElements()
-            return rules.may_start(group, known.active + self._asking[group.id])
-
-    @contextlib.contextmanager
-    def admitted(self, job: Job, happened: Event) -> Generator[None]:
-        """For the time in which the event is stored. Raises Conflict for a request for a slice that the group does not
-        allow any more: it was cancelled, or others of its elements were first."""
-        if not job.group or happened.kind is not EventKind.SLICE_REQUESTED:
-            yield
-            return
-        with self._lock:
-            group = self._store.get(job.group)
-            if group.wish is not DesiredState.RUN or not self._has_room(group):
-                raise Conflict(f"group {group.id} lets none of its elements ask for a slice now")
-            self._asking[group.id] += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._asking[group.id] -= 1
+    def check(self, job: Job, happened: Event) -> None:
+        """Raises Conflict for the request for a slice of an element whose group was cancelled meanwhile."""
+        asks = job.group and happened.kind is EventKind.SLICE_REQUESTED
+        if asks and self._store.get(job.group).wish is not DesiredState.RUN:
+            raise Conflict(f"the group of job {job.id} was cancelled")
 
     # Kept current ----------------------------------------------------------------------------------------------------
 
@@ -177,26 +142,22 @@ class Groups:
             if job.spec.is_group:
                 turned, known.wish = known.wish is not job.wish, job.wish
                 if turned and job.wish is not DesiredState.RUN:
-                    self._tell(m.id for m in known.members.values() if not m.state.final)
+                    for one in known.members.values():
+                        if not one.state.final:
+                            self.news(one.id)
                 return
             assert job.index is not None
             member = GroupMember(job.id, job.name, job.state, job.finished_at)
-            before = known.put(job.index, member)
+            known.put(job.index, member)
             self._places[job.id] = job.group, job.index
             if job.state.final and not known.going:
                 self.news(job.group)
-            if before and before.active and not member.active:
-                self._tell(m.id for m in known.some(State.QUEUED, WOKEN))
 
     def _forget(self, job_id: str) -> None:
         group, index = self._places.pop(job_id, ("", 0))
         if group in self._groups:
             self._groups[group].put(index, None)
         self._groups.pop(job_id, None)
-
-    def _tell(self, ids: Iterator[str]) -> None:
-        for job_id in ids:
-            self.news(job_id)
 
     # Elements --------------------------------------------------------------------------------------------------------
 

@@ -87,6 +87,7 @@ class Loop:
         reconciler.observer.report_cache.news = self._heard
         reconciler.observer.slice_cache.news = self._heard
         reconciler.groups.news = self.poke
+        reconciler.queue.news = self._heard
         self._thread = threading.Thread(target=self.run, name="loop", daemon=True)
 
     def start(self) -> None:
@@ -204,6 +205,7 @@ class Loop:
 
     def _refresh(self) -> None:
         self._guarded(self._reconciler.observer.report_cache.refresh)
+        self._guarded(self._reconciler.queue.refresh)
         self._refreshing = False
 
     def _resync(self, now: float) -> None:

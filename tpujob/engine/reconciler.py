@@ -19,6 +19,7 @@ from tpujob.domain.actions import (
     NotYet,
     StopProgram,
 )
+from tpujob.domain.capacity import ANYTHING, QueueSettings
 from tpujob.domain.decide import decide, decide_beside, follow_up
 from tpujob.domain.events import Event
 from tpujob.domain.failures import nonfinite
@@ -33,6 +34,7 @@ from tpujob.engine.circuits import CircuitBreaker
 from tpujob.engine.counters import RECOVERY, Counters, recovered
 from tpujob.engine.groups import Groups
 from tpujob.engine.observer import Observer
+from tpujob.engine.queue import Queue
 from tpujob.engine.spending import Spending
 from tpujob.errors import Conflict, Fenced, NotFound
 from tpujob.lib import log_context
@@ -61,6 +63,7 @@ class Reconciler:
         changed: Callable[[], None] = lambda: None,
         prices: PriceList = LIST,
         budgets: Sequence[SharedBudget] = (),
+        queue: QueueSettings = ANYTHING,
         counters: Counters | None = None,
     ) -> None:
         self.ports, self.store, self.clock = ports, ports.store, ports.clock
@@ -70,8 +73,9 @@ class Reconciler:
         self.breaker = CircuitBreaker(ports.store)
         self.spending = Spending(ports.store, ports.clock, budgets)
         self.groups = Groups(ports.store, ports.clock)
+        self.queue = Queue(ports.store, ports.clock, self.breaker.circuits, queue, prices)
         self.observer = Observer(
-            ports, self.breaker.circuits, report_every, prices, self.spending.of
+            ports, self.breaker.circuits, report_every, prices, self.spending.of, self.queue.of
         )
         self.actor = Actor(
             ports, report_every=report_every, live=self.observer.live, groups=self.groups
@@ -181,20 +185,21 @@ class Reconciler:
         return job
 
     def _commit(self, job: Job, happened: Event, lease: Lease) -> Job:
+        self.groups.check(job, happened)
         after = apply(job, happened)
         # first: a commit whose reply is lost may have been written
         self.spending.note(job, after, happened)
+        self.queue.note(job, after, happened)
         self.breaker.note(job, after, happened)
         began = time.monotonic()
-        with self.groups.admitted(job, happened):
-            stored = self.store.commit(
-                after,
-                happened,
-                expected_version=job.version,
-                op_id=f"{self.owner}:{lease.token}:{job.version + 1}",
-                lease=lease,
-            )
-            self.groups.note(stored)
+        stored = self.store.commit(
+            after,
+            happened,
+            expected_version=job.version,
+            op_id=f"{self.owner}:{lease.token}:{job.version + 1}",
+            lease=lease,
+        )
+        self.groups.note(stored)
         self._count(job, stored, happened, time.monotonic() - began)
         log.info("job %s: %s, %s: %s", job.id, stored.state, happened.kind, happened.text)
         self.changed()

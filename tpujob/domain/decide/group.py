@@ -8,7 +8,6 @@ from tpujob.domain.events import Event, EventKind, Finished, GroupExtended
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.domain.observations import Observation
-from tpujob.domain.spec import elements
 from tpujob.domain.text import many
 
 #: elements that are made at once
@@ -61,12 +60,6 @@ def _end(job: Job, seen: Observation, now: float) -> Event:
 
 
 # Elements ------------------------------------------------------------------------------------------------------------
-
-
-def may_start(job: Job, active: int) -> bool:
-    """Whether one more element of the group `job` may ask for a slice, while `active` of them hold or ask for one."""
-    most = elements.at_once(job.spec)
-    return most is None or active < most
 
 
 def pass_on(job: Job, seen: Observation, now: float) -> Decision | None:

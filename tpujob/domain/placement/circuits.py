@@ -67,17 +67,17 @@ def refused(circuits: Circuits, slice: Slice, now: float) -> dict[str, Circuit]:
 
 def asked(circuits: Circuits, wanted: WantedSlice, now: float) -> dict[str, Circuit]:
     """Return the circuits after a request for an offer: one that was half open waits for the answer."""
-    names = _names(wanted)
+    mine = names(wanted)
     return {
-        name: replace(c, until=now + PROBE, asked_at=now) if name in names and c.until <= now else c
+        name: replace(c, until=now + PROBE, asked_at=now) if name in mine and c.until <= now else c
         for name, c in circuits.items()
     }
 
 
 def granted(circuits: Circuits, wanted: WantedSlice) -> dict[str, Circuit]:
     """The circuits after an offer became a slice."""
-    names = _names(wanted)
-    return {name: c for name, c in circuits.items() if name not in names}
+    mine = names(wanted)
+    return {name: c for name, c in circuits.items() if name not in mine}
 
 
 def pick(offers: Sequence[Offer], circuits: Circuits, now: float) -> Offer | None:
@@ -93,7 +93,7 @@ def first_available(offers: Sequence[Offer], circuits: Circuits) -> tuple[Offer,
 
 def retry_at(wanted: WantedSlice, circuits: Circuits) -> float:
     """Return when it may be asked for again; 0: no circuit of it is open."""
-    return max((circuits[n].until for n in _names(wanted) if n in circuits), default=0.0)
+    return max((circuits[n].until for n in names(wanted) if n in circuits), default=0.0)
 
 
 def recalled(jobs: Iterable[Job]) -> dict[str, Circuit]:
@@ -203,7 +203,7 @@ def _fruitless(job: Job) -> list[Slice]:
     return found
 
 
-def _names(wanted: WantedSlice) -> tuple[str, str, str]:
-    """Every circuit that can be against an wanted."""
+def names(wanted: WantedSlice) -> tuple[str, str, str]:
+    """Return every circuit that can be open for it: a stockout, a quota of the zone, one of the region."""
     quota = (key(wanted, Cause.QUOTA), key(wanted, Cause.QUOTA, "region"))
     return (key(wanted, Cause.STOCKOUT), *quota)

@@ -1,0 +1,45 @@
+"""Whether a job that another one waits for is as it must be. Pure.
+
+A job that has requested a slice waits for nothing any more: what it waited for may be repeated after that.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tpujob.domain.model import Edge, Job, State
+
+
+class Met(StrEnum):
+    YES = "yes"
+    NOT_YET = "not_yet"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """As much of a job as others may wait for."""
+
+    state: State
+    started: float | None = None  #: when its program first ran; None: it did not
+    finished_at: float | None = None
+
+
+def facts_of(job: Job) -> JobEnd:
+    started = min((a.running_at for a in job.attempts if a.running_at is not None), default=None)
+    return JobEnd(job.state, started, job.finished_at)
+
+
+def check_edge(edge: Edge, other: JobEnd | None) -> tuple[Met, float]:
+    """Return whether the condition is met, and since when. `other`: None: its record was removed."""
+    if other is None:
+        return Met.NEVER, 0.0
+    at = other.finished_at or 0.0
+    if edge.on == "start":
+        if other.started is not None:
+            return Met.YES, other.started
+        return (Met.NEVER if other.state.final else Met.NOT_YET), 0.0
+    if not other.state.final:
+        return Met.NOT_YET, 0.0
+    succeeded = other.state is State.SUCCEEDED
+    met = edge.on == "end" or succeeded == (edge.on == "success")
+    return (Met.YES if met else Met.NEVER), at

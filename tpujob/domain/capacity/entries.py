@@ -1,0 +1,91 @@
+"""What the plan needs of each job that has not ended, computed once for each version of its record. Pure."""
+
+from dataclasses import dataclass
+
+from tpujob.domain.capacity.usage import charge
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.hardware.prices import LIST, PriceList
+from tpujob.domain.model import DesiredState, Edge, Job, State
+from tpujob.domain.placement import circuits
+from tpujob.domain.spec.queue import BANDS
+
+#: states in which a job holds a slice, or requests one
+HOLDS = frozenset(
+    {State.PROVISIONING, State.PREPARING, State.RUNNING, State.HOLDING, State.RELEASING}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One way to get a slice, as the plan compares it."""
+
+    type: str
+    shape: str  #: type, zone and pricing: jobs of one shape are served strictly in order
+    pool: str  #: whose quota it takes from
+    circuits: tuple[str, ...]  #: every one that may be open for it
+    chips: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEntry:
+    id: str
+    number: int
+    owner: str
+    share: str
+    band: int  #: 0 is the highest
+    rank: int
+    state: State
+    since: float  #: when it began to wait: its submission, its resume or its release from a hold
+    waiting_since: float  #: when it last had a slice, if that is later
+    held_by: str  #: empty: it is not held
+    not_before: float | None
+    wake: float  #: it requests nothing before this, after what it has met
+    edges: tuple[Edge, ...]  #: empty once it has requested a slice
+    group: str
+    index: int | None
+    wanted: tuple[Wanted, ...]  #: of a queued job: what it may have, the preferred first
+    holds: Wanted | None  #: of any other: what it holds or requests
+    in_cloud_queue: bool  #: its request waits there for capacity
+    charge: float  #: micro-dollars that it counts for when a slice is assigned to it
+    refusals: int  #: of requests in a row, for want of capacity
+
+    @property
+    def waits(self) -> bool:
+        return self.state is State.QUEUED
+
+
+def entry(job: Job, prices: PriceList = LIST) -> QueueEntry:
+    """Return what the plan needs of a job that is no group and has not ended."""
+    queued = job.state is State.QUEUED and job.wish is DesiredState.RUN
+    offers = circuits.allowed(job, prices) if queued else ()
+    wanted = tuple(_wanted(offer, job.tpu_slices) for offer in offers)
+    held = _wanted(job.slice, job.slice.tpu_slices) if job.slice else None
+    since = max(job.created_at, job.fresh_at, job.queued_at)
+    return QueueEntry(
+        id=job.id,
+        number=int(job.id),
+        owner=job.owner or job.user,
+        share=job.spec.share,
+        band=BANDS.index(job.spec.priority),
+        rank=job.rank,
+        state=job.state,
+        since=since,
+        waiting_since=max(since, job.state_since),
+        held_by=job.held_by,
+        not_before=job.spec.not_before,
+        wake=job.wake,
+        edges=() if job.slices else job.edges,
+        group=job.group,
+        index=job.index,
+        wanted=wanted,
+        holds=held if job.state in HOLDS else None,
+        in_cloud_queue=bool(job.slice and job.slice.in_queue),
+        charge=charge(offers[0].usd_per_hour, wanted[0].chips, job) if offers else 0.0,
+        refusals=len(circuits.refusals(job)) if queued else 0,
+    )
+
+
+def _wanted(one: circuits.WantedSlice, tpu_slices: int) -> Wanted:
+    chips = accelerators.find(one.type).chips * tpu_slices
+    shape, pool, region = circuits.names(one)
+    return Wanted(one.type, shape, pool, (shape, pool, region), chips)

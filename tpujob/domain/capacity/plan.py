@@ -1,0 +1,333 @@
+"""The plan: for each job that waits, what it may request now, or why it must wait. Pure, and a total order: the same
+jobs give the same plan, however they are sorted.
+
+1. Jobs that wait for something else (a dependency, a person, a time) get that as their reason.
+2. The others are ordered: by band, which rises after a day; in a band by start-time fair queueing over shares and, in a
+   share, over owners; then by rank, age and id.
+3. One walk in that order. A job requests what is free to be requested; what the cloud refuses it is closed for all jobs
+   after it. So shapes are served strictly in order, and no job waits behind one of another shape. A job that only the
+   quota keeps waiting is overtaken by smaller ones, until it has waited for PATIENCE: then the quota is kept free for
+   it for DRAIN, and not for as long after that, in turns.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heapreplace
+from math import inf
+from typing import Protocol
+
+from tpujob.domain.capacity.dependencies import JobEnd, Met, check_edge
+from tpujob.domain.capacity.entries import QueueEntry, Wanted
+from tpujob.domain.capacity.settings import QueueSettings
+from tpujob.domain.capacity.usage import RecentUsage
+from tpujob.domain.observations import Circuit, Order, Place, Reason, ReasonKind
+
+#: seconds after which a job that waits counts as of the next higher band
+AGED = 86_400.0
+#: requests of one shape that may wait in the cloud's queue at once: a job after them would only wait behind them
+REQUESTS = 4
+#: seconds for which smaller jobs may overtake one that only the quota keeps waiting
+PATIENCE = 1800.0
+#: seconds for which the quota is then kept free for it at most, and for which it is not after that
+DRAIN = 6 * 3600.0
+#: refusals by the cloud after which no quota is kept free: the cloud has no such slice, free quota would not help
+LAPSES = 3
+
+_K = ReasonKind
+
+
+class Others(Protocol):
+    """What entries refer to by id."""
+
+    def end(self, job_id: str) -> JobEnd | None:
+        """The facts of any job; None: its record was removed."""
+        ...
+
+    def element(self, group: str, index: int) -> str | None:
+        """The id of an element; None: it is not there yet."""
+        ...
+
+    def group(self, group: str) -> tuple[str, int] | None:
+        """Name of a group, and how many of its elements may hold slices at once; None: any number."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlan:
+    places: Mapping[str, Place]  #: of every job that waits, by id
+    order: tuple[str, ...]  #: ids of those that may start, the next one first
+    next_at: float  #: when the same jobs may have another plan, if nothing but time passes
+
+
+def plan(
+    entries: Iterable[QueueEntry],
+    settings: QueueSettings,
+    circuits: Mapping[str, Circuit],
+    usage: RecentUsage,
+    now: float,
+    others: Others,
+) -> QueuePlan:
+    """Return the places of all entries that wait."""
+    known = sorted(entries, key=lambda one: one.number)
+    places: dict[str, Place] = {}
+    ready: list[tuple[QueueEntry, float]] = []
+    for one in known:
+        if one.waits:
+            found, since = _eligible(one, now, others)
+            if found is None:
+                ready.append((one, since))
+            else:
+                places[one.id] = found
+    ordered = list(_ordered(ready, settings, usage, now))
+    walk = _Walk(settings, circuits, now, others)
+    for one in known:
+        walk.count(one)
+    for position, (one, order) in enumerate(ordered, 1):
+        waited = now - max(order.since, one.waiting_since)
+        ask, reasons = walk.place(one, waited)
+        places[one.id] = Place(position, ask, reasons, order=order)
+    times = (reason.until for place in places.values() for reason in place.reasons if reason.until)
+    next_at = min((at for at in times if at > now), default=inf)
+    return QueuePlan(places, tuple(one.id for one, _ in ordered), next_at)
+
+
+# What a job waits for beside slices -----------------------------------------------------------------------------------
+
+
+def _eligible(one: QueueEntry, now: float, others: Others) -> tuple[Place | None, float]:
+    """Return the place of a job that may not start yet; else None, and since when it may."""
+    reasons: list[Reason] = []
+    broken: Reason | None = None
+    since = one.since
+    waits: defaultdict[str, list[str]] = defaultdict(list)
+    for edge in one.edges:
+        other = (
+            others.element(edge.job, one.index) if edge.each and one.index is not None else edge.job
+        )
+        if other is None:  # the group has not made it yet
+            met, at, other = Met.NOT_YET, 0.0, edge.job
+        else:
+            met, at = check_edge(edge, others.end(other))
+        if met is Met.NEVER:
+            end = others.end(other)
+            how = end.state.value if end else "removed"
+            broken = broken or Reason(_K.DEPENDENCY, (other,), 1, what=edge.on, how=how)
+        elif met is Met.NOT_YET:
+            waits[edge.on].append(other)
+        since = max(since, at)
+    for on, jobs in waits.items():
+        reasons.append(Reason(_K.DEPENDENCY, tuple(jobs[:3]), len(jobs), what=on))
+    if one.held_by:
+        reasons.append(Reason(_K.HELD, what=one.held_by))
+    if one.not_before is not None:
+        since = max(since, one.not_before)
+        if now < one.not_before:
+            reasons.append(Reason(_K.NOT_BEFORE, until=one.not_before))
+    if now < one.wake and not reasons:
+        reasons.append(Reason(_K.RETRY, until=one.wake))
+    if broken or reasons:
+        return Place(0, reasons=tuple(reasons), broken=broken), since
+    return None, since
+
+
+# The order ------------------------------------------------------------------------------------------------------------
+
+
+def _ordered(
+    ready: Sequence[tuple[QueueEntry, float]],
+    settings: QueueSettings,
+    usage: RecentUsage,
+    now: float,
+) -> Iterator[tuple[QueueEntry, Order]]:
+    """Yield jobs in their order."""
+    shares = {
+        name: amount / settings.weights.get(name, 1.0) for name, amount in usage.shares.items()
+    }
+    owners = dict(usage.owners)
+
+    levels: defaultdict[int, dict[str, dict[str, list[tuple[QueueEntry, float]]]]] = defaultdict(
+        dict
+    )
+    for one, since in ready:
+        aged = now - max(since, one.waiting_since) >= AGED
+        level = max(0, one.band - aged)
+        of_owner = levels[level].setdefault(one.share, {})
+        of_owner.setdefault(one.owner, []).append((one, since))
+    for level in sorted(levels):
+        yield from _fair(level, levels[level], shares, owners, settings)
+
+
+def _fair(
+    level: int,
+    queues: Mapping[str, Mapping[str, list[tuple[QueueEntry, float]]]],
+    shares: dict[str, float],
+    owners: dict[tuple[str, str], float],
+    settings: QueueSettings,
+) -> Iterator[tuple[QueueEntry, Order]]:
+    """Start-time fair queueing: the share with the least usage for its weight, its owner with the least, that owner's
+    next job, which is charged to both. Of equals, whose next job is the oldest."""
+    heaps: dict[str, list[tuple[float, int, str]]] = {}
+    for share, of_owner in queues.items():
+        for jobs in of_owner.values():
+            jobs.sort(key=_within_owner)  # the next one last
+        heap = [
+            (owners.get((share, owner), 0.0), jobs[-1][0].number, owner)
+            for owner, jobs in of_owner.items()
+        ]
+        heapify(heap)
+        heaps[share] = heap
+    tops = [(shares.get(share, 0.0), heap[0][1], share) for share, heap in heaps.items()]
+    heapify(tops)
+    while tops:
+        of_share, _, share = tops[0]
+        heap = heaps[share]
+        of_owner, _, owner = heap[0]
+        jobs = queues[share][owner]
+        one, since = jobs.pop()
+        yield one, Order(level, level < one.band, of_share, of_owner, one.rank, since)
+        shares[share] = of_share + one.charge / settings.weights.get(share, 1.0)
+        owners[share, owner] = of_owner + one.charge
+        _next(heap, (owners[share, owner], jobs[-1][0].number, owner) if jobs else None)
+        _next(tops, (shares[share], heap[0][1], share) if heap else None)
+
+
+def _within_owner(it: tuple[QueueEntry, float]) -> tuple[int, float, int]:
+    one, since = it
+    return one.rank, -since, -one.number
+
+
+def _next(heap: list[tuple[float, int, str]], new: tuple[float, int, str] | None) -> None:
+    """Put `new` in the place of the least; None: there is nothing more of it."""
+    if new is not None:
+        heapreplace(heap, new)
+        return
+    last = heap.pop()
+    if heap:
+        heapreplace(heap, last)
+
+
+# The walk -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Used:
+    """Of one owner, altogether or of one type."""
+
+    running: int = 0
+    chips: int = 0
+
+
+@dataclass(slots=True)
+class _Walk:
+    settings: QueueSettings
+    circuits: Mapping[str, Circuit]
+    now: float
+    others: Others
+    owners: defaultdict[tuple[str, str], _Used] = field(default_factory=lambda: defaultdict(_Used))
+    pools: Counter[str] = field(default_factory=Counter[str])
+    groups: Counter[str] = field(default_factory=Counter[str])
+    #: requests that wait in the cloud's queue, by shape
+    requested: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list[str]))
+    #: the jobs for which a shape is closed to all that come later, or a pool's quota is kept
+    closed: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list[str]))
+    reserved: dict[str, str] = field(default_factory=dict[str, str])
+
+    def count(self, one: QueueEntry) -> None:
+        """Count what a job holds or requests."""
+        if one.holds is None:
+            return
+        self._take(one, one.holds)
+        if one.in_cloud_queue:
+            self.requested[one.holds.shape].append(one.id)
+
+    def _take(self, one: QueueEntry, slice: Wanted) -> None:
+        for type in ("", slice.type):
+            used = self.owners[one.owner, type]
+            used.running += 1
+            used.chips += slice.chips
+        self.pools[slice.pool] += slice.chips
+        if one.group:
+            self.groups[one.group] += 1
+
+    def place(self, one: QueueEntry, waited: float) -> tuple[frozenset[str], tuple[Reason, ...]]:
+        """Return what the next job in order may request, or why nothing. `waited`: seconds."""
+        if full := self._group_full(one):
+            return frozenset(), (full,)
+        ask: list[Wanted] = []
+        reasons: list[Reason] = []
+        for slice in one.wanted:
+            reason = self._against(one, slice, waited)
+            if reason is None:
+                ask.append(slice)
+                continue
+            reasons.append(reason)
+            if reason.kind is _K.REFUSED:
+                self.closed[slice.shape].append(one.id)
+        if not ask:
+            return frozenset(), tuple(dict.fromkeys(reasons))
+        self._take(one, ask[0])
+        for slice in ask if self.circuits else ():
+            # what the cloud refused lately is requested by one job, and the others wait for the answer
+            for name in self.circuits.keys() & slice.circuits:
+                self.closed[name].append(one.id)
+        return frozenset(slice.shape for slice in ask), ()
+
+    def _group_full(self, one: QueueEntry) -> Reason | None:
+        limit = self.others.group(one.group) if one.group else None
+        if limit is None or self.groups[one.group] < limit[1]:
+            return None
+        return Reason(_K.GROUP, count=self.groups[one.group], limit=limit[1], what=limit[0])
+
+    def _against(self, one: QueueEntry, slice: Wanted, waited: float) -> Reason | None:
+        """Why a job may not request that; None: it may."""
+        return (
+            self._over_limit(one, slice)
+            or self._behind(slice)
+            or self._refused(slice)
+            or self._over_quota(one, slice, waited)
+        )
+
+    def _over_limit(self, one: QueueEntry, slice: Wanted) -> Reason | None:
+        for type, limits in (
+            ("", self.settings.limits),
+            (slice.type, self.settings.by_type.get(slice.type)),
+        ):
+            if limits is None:
+                continue
+            used = self.owners[one.owner, type]
+            if limits.running is not None and used.running >= limits.running:
+                return Reason(_K.RUNNING, count=used.running, limit=limits.running, what=type)
+            if limits.chips is not None and used.chips + slice.chips > limits.chips:
+                return Reason(_K.CHIPS, count=used.chips, limit=limits.chips, what=type)
+        return None
+
+    def _behind(self, slice: Wanted) -> Reason | None:
+        for name in slice.circuits if self.closed else ():
+            if before := self.closed.get(name):
+                return Reason(_K.ORDER, tuple(before[:3]), len(before), what=slice.shape)
+        waiting = self.requested.get(slice.shape, ())
+        if len(waiting) >= REQUESTS:
+            return Reason(_K.REQUESTED, tuple(waiting[:3]), len(waiting), what=slice.shape)
+        return None
+
+    def _refused(self, slice: Wanted) -> Reason | None:
+        if not self.circuits:
+            return None
+        known = [self.circuits[name].until for name in slice.circuits if name in self.circuits]
+        until = max(known, default=0.0)
+        return Reason(_K.REFUSED, what=slice.shape, until=until) if until > self.now else None
+
+    def _over_quota(self, one: QueueEntry, slice: Wanted, waited: float) -> Reason | None:
+        limit = self.settings.quota.get(slice.pool)
+        if limit is None:
+            return None
+        if keeper := self.reserved.get(slice.pool):
+            return Reason(_K.RESERVED, (keeper,), 1, what=slice.pool)
+        used = self.pools[slice.pool]
+        if used + slice.chips <= limit:
+            return None
+        drains = waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN
+        if drains and slice.chips <= limit and one.refusals < LAPSES:
+            self.reserved[slice.pool] = one.id
+        return Reason(_K.QUOTA, count=used, limit=limit, what=slice.pool)

@@ -1,0 +1,68 @@
+"""What owners and shares have used lately, in list-price micro-dollars that fade: half of it counts after HALF_LIFE.
+
+The rule is that of Slurm's fair share: a factor of 2^(-age / half-life), 7 days by default. Pure.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import exp, log
+
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.model import Job, Slice
+from tpujob.domain.money.ledger import US
+
+HALF_LIFE = 7 * 86_400.0
+_FADE = log(2) / HALF_LIFE
+#: seconds that a job is charged for when a slice is assigned to it, if it does not say how long it runs
+EXPECTED = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecentUsage:
+    """Micro-dollars, as they count at one moment."""
+
+    owners: Mapping[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
+    shares: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+def used(job: Job, now: float) -> float:
+    """Micro-dollars that the job's slices count for at `now`: of each, the integral of rate times fading. A slice that
+    is held or requested counts for the job's expected time at least, so that 100 jobs of one owner do not start before
+    the first of them has used anything."""
+    return sum(_faded(job, one, now) for one in job.slices)
+
+
+def _faded(job: Job, one: Slice, now: float) -> float:
+    least = charge(one.usd_per_hour, accelerators.find(one.type).chips * one.tpu_slices, job)
+    per_second = least / _expected(job)
+    ready = now if one.ready_at is None else min(one.ready_at, now)
+    if one.gone_at is not None:
+        end = min(one.gone_at, now)
+        return per_second * (exp(-_FADE * (now - end)) - exp(-_FADE * (now - ready))) / _FADE
+    counted = per_second * (1 - exp(-_FADE * (now - ready))) / _FADE
+    return max(counted, least)
+
+
+def charge(usd_per_hour: float | None, chips: int, job: Job) -> float:
+    """Micro-dollars that a slice counts for at its assignment. One without a known price counts as a dollar a chip."""
+    per_hour = chips if usd_per_hour is None else usd_per_hour
+    return per_hour * US * _expected(job) / 3600
+
+
+def _expected(job: Job) -> float:
+    return float(job.spec.time or EXPECTED)
+
+
+def fade(amount: float, seconds: float) -> float:
+    """What an amount counts for so much later."""
+    return amount * exp(-_FADE * max(0.0, seconds))
+
+
+def sums(parts: Iterable[tuple[str, str, float]]) -> RecentUsage:
+    """Return the usage of owners and shares, from parts of (share, owner, micro-dollars)."""
+    owners, shares = defaultdict[tuple[str, str], float](float), defaultdict[str, float](float)
+    for share, owner, amount in parts:
+        owners[share, owner] += amount
+        shares[share] += amount
+    return RecentUsage(dict(owners), dict(shares))
