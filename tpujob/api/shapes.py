@@ -260,9 +260,10 @@ class JobFacts(TypedDict):
     finished_at: str | None
     group: NotRequired[str]  #: id of the array or sweep that it is an element of; empty: of none
     index: NotRequired[int | None]  #: in that group
-    #: of an array or a sweep: its jobs by state, and how many it makes in all
-    elements: NotRequired[dict[str, int]]
-    group_size: NotRequired[int]
+    group_size: NotRequired[int]  #: jobs of that group, or of the one that it is itself; else 0
+    elements: NotRequired[
+        dict[str, int]
+    ]  #: of an array or a sweep: the jobs that it has made, by state
 
 
 class ElementView(TypedDict):

@@ -243,9 +243,7 @@ class Observation:
     #: of a group: its elements that there are, by state; the names of some that failed
     elements: Mapping[State, int] = field(default_factory=dict[State, int])
     failed: tuple[str, ...] = ()
-    behind: int = (
-        0  #: of a group: elements that had ended when it was resumed, and that stand still
-    )
+    behind: bool = False  #: of a group: some had ended when it was resumed, and stand still
     group_wish: DesiredState = DesiredState.RUN  #: of an element: what its group asks of it
 
     def of(self, one: Slice) -> SliceSeen:

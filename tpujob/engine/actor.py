@@ -165,10 +165,10 @@ class Actor:
         elements. A time-out leaves the record, so that the next tick goes on. Data sets stay: other jobs read them."""
         until = self.clock.now() + self._left(lease)
         if job.spec.is_group:
-            for job_id in self._groups.members(job):
+            for one in self._groups.members(job):
                 with contextlib.suppress(NotFound):  # it was removed by itself
-                    self._wipe_objects(self.store.get(job_id), job.wipe_checkpoints, until)
-                    self.store.remove(job_id, lease=None)
+                    self._wipe_objects(self.store.get(one.id), job.wipe_checkpoints, until)
+                    self.store.remove(one.id, lease=None)
         self._wipe_objects(job, job.wipe_checkpoints, until)
         self._bundles.remove(job)
         self.store.remove(job.id, lease=lease)

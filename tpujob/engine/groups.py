@@ -2,13 +2,13 @@
 
 import hashlib
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from tpujob.domain.codec import to_text
-from tpujob.domain.decide import group as rules
+from tpujob.domain.decide.group import NAMED
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import DesiredState, Job, State
@@ -32,54 +32,15 @@ class GroupMember(NamedTuple):
     ended_at: float | None
 
 
-@dataclass(slots=True)
-class GroupElements:
-    """The elements of one group, by index."""
-
-    members: dict[int, GroupMember] = field(default_factory=dict[int, GroupMember])
-    states: Counter[State] = field(default_factory=Counter[State])
-    wish: DesiredState = DesiredState.RUN  #: as the group's record was last seen
-
-    def put(self, index: int, member: GroupMember | None) -> None:
-        """Keep it in the place of an older one. None: it was removed."""
-        old = self.members.pop(index, None)
-        if old:
-            self.states[old.state] -= 1
-        if member:
-            self.members[index] = member
-            self.states[member.state] += 1
-
-    @property
-    def going(self) -> int:
-        return sum(n for state, n in self.states.items() if not state.final)
-
-    def some(self, state: State, most: int) -> list[GroupMember]:
-        """The first of those in that state."""
-        if not self.states[state]:
-            return []
-        found = sorted(n for n, member in self.members.items() if member.state is state)
-        return [self.members[n] for n in found[:most]]
-
-    def behind(self, job: Job) -> list[GroupMember]:
-        """Those that had failed, or were cancelled, before the group `job` was resumed."""
-        stopped = (State.FAILED, State.CANCELLED)
-        if not job.fresh_at or not any(self.states[state] for state in stopped):
-            return []
-        return [
-            member
-            for member in self.members.values()
-            if member.state in stopped and (member.ended_at or 0.0) <= job.fresh_at
-        ]
-
-
 class Groups:
-    """Thread-safe. Reads all records once, at the first group or element; after that those that have changed."""
+    """Thread-safe. Reads all records once, at the first group; after that those that have changed."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._lock = threading.RLock()
-        self._groups: dict[str, GroupElements] = {}
+        self._members = defaultdict[str, dict[int, GroupMember]](dict)  #: by group and index
         self._places: dict[str, tuple[str, int]] = {}  #: group and index of each element
+        self._wishes: dict[str, DesiredState] = {}  #: of groups, as they were last seen
         self._change: int | None = None  #: the newest that was read; None: none yet
         #: called with the id of a job that has something to do
         self.news: Callable[[str], None] = lambda _: None
@@ -89,23 +50,17 @@ class Groups:
     def observe(self, job: Job, seen: Observation) -> Observation:
         """The same, with what a group sees of its elements, or an element of its group."""
         if job.spec.is_group:
-            with self._lock:
-                self._refresh()
-                known = self._groups.get(job.id) or GroupElements()
-                failed = known.some(State.FAILED, rules.NAMED)
-                return replace(
-                    seen,
-                    elements=dict(known.states),
-                    failed=tuple(member.name for member in failed),
-                    behind=len(known.behind(job)),
-                )
+            members = self.members(job)
+            failed = [one.name for one in members if one.state is State.FAILED]
+            counts = Counter(one.state for one in members)
+            behind = any(_is_behind(job, one) for one in members)
+            return replace(seen, elements=counts, failed=tuple(failed[:NAMED]), behind=behind)
         if not job.group or job.state.final:
             return seen
         try:
-            group = self._store.peek(job.group)
+            return replace(seen, group_wish=self._store.peek(job.group).wish)
         except NotFound:
             return replace(seen, group_wish=DesiredState.RELEASE)
-        return replace(seen, group_wish=group.wish)
 
     def check(self, job: Job, happened: Event) -> None:
         """Raises Conflict for the request for a slice of an element whose group was cancelled meanwhile."""
@@ -113,12 +68,18 @@ class Groups:
         if asks and self._store.get(job.group).wish is not DesiredState.RUN:
             raise Conflict(f"the group of job {job.id} was cancelled")
 
+    def members(self, group: Job) -> list[GroupMember]:
+        """The elements that there are, in their order."""
+        with self._lock:
+            self._refresh()
+            return [one for _, one in sorted(self._members[group.id].items())]
+
     # Kept current ----------------------------------------------------------------------------------------------------
 
     def _refresh(self) -> None:
         newest = self._store.newest()
         if self._change is None or newest < self._change:
-            self._groups, self._places = {}, {}
+            self._members.clear()
             for job in self._store.walk():
                 self.note(job)
             self._change = newest
@@ -128,36 +89,27 @@ class Groups:
             try:
                 self.note(self._store.peek(job_id))
             except NotFound:
-                self._forget(job_id)
+                group, index = self._places.pop(job_id, ("", 0))
+                self._members[group].pop(index, None)
             except DamagedRecord:
                 continue
         self._change = newest
 
     def note(self, job: Job) -> None:
-        """This is how the job stands now."""
-        if not job.group and not job.spec.is_group:
-            return
+        """Take note of how the job stands now, and wake those that have something to do for it."""
         with self._lock:
-            known = self._groups.setdefault(job.group or job.id, GroupElements())
             if job.spec.is_group:
-                turned, known.wish = known.wish is not job.wish, job.wish
-                if turned and job.wish is not DesiredState.RUN:
-                    for one in known.members.values():
-                        if not one.state.final:
-                            self.news(one.id)
-                return
-            assert job.index is not None
-            member = GroupMember(job.id, job.name, job.state, job.finished_at)
-            known.put(job.index, member)
-            self._places[job.id] = job.group, job.index
-            if job.state.final and not known.going:
-                self.news(job.group)
-
-    def _forget(self, job_id: str) -> None:
-        group, index = self._places.pop(job_id, ("", 0))
-        if group in self._groups:
-            self._groups[group].put(index, None)
-        self._groups.pop(job_id, None)
+                turned = self._wishes.get(job.id, DesiredState.RUN) is not job.wish
+                self._wishes[job.id] = job.wish
+                for one in self._members[job.id].values() if turned else ():
+                    if not one.state.final:
+                        self.news(one.id)
+            elif job.group and job.index is not None:
+                members = self._members[job.group]
+                members[job.index] = GroupMember(job.id, job.name, job.state, job.finished_at)
+                self._places[job.id] = job.group, job.index
+                if job.state.final and all(one.state.final for one in members.values()):
+                    self.news(job.group)
 
     # Elements --------------------------------------------------------------------------------------------------------
 
@@ -175,11 +127,10 @@ class Groups:
 
     def resume(self, group: Job) -> None:
         """Set elements going again that had ended before their group was resumed. Raises Conflict."""
-        with self._lock:
-            behind = self._groups[group.id].behind(group)[:RESUMED]
-        for member in behind:
-            job = self._store.get(member.id)
-            if not job.state.final or job.state is State.SUCCEEDED:
+        behind = [one.id for one in self.members(group) if _is_behind(group, one)]
+        for job_id in behind[:RESUMED]:
+            job = self._store.get(job_id)
+            if not job.state.final:
                 continue
             text = f"resumed with its group {group.name}"
             asked = event(job, EventKind.RESUME_REQUESTED, self._clock.now(), text)
@@ -193,12 +144,11 @@ class Groups:
             self.note(stored)
             self.news(stored.id)
 
-    def members(self, group: Job) -> list[str]:
-        """Ids of the elements that there are."""
-        with self._lock:
-            self._refresh()
-            known = self._groups.get(group.id) or GroupElements()
-            return [member.id for member in known.members.values()]
+
+def _is_behind(group: Job, one: GroupMember) -> bool:
+    """Whether it had failed, or was cancelled, before its group was resumed."""
+    stopped = one.state in (State.FAILED, State.CANCELLED)
+    return stopped and (one.ended_at or 0.0) <= group.fresh_at
 
 
 def _element(group: Job, one: Element, now: float) -> tuple[Job, Event]:

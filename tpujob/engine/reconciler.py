@@ -30,12 +30,11 @@ from tpujob.domain.model import Job
 from tpujob.domain.money.shared import SharedBudget
 from tpujob.domain.observations import Observation
 from tpujob.engine.actor import Actor
-from tpujob.engine.circuits import CircuitBreaker
 from tpujob.engine.counters import RECOVERY, Counters, recovered
 from tpujob.engine.groups import Groups
 from tpujob.engine.observer import Observer
 from tpujob.engine.queue import Queue
-from tpujob.engine.spending import Spending
+from tpujob.engine.spending import CircuitBreaker, Spending
 from tpujob.errors import Conflict, Fenced, NotFound
 from tpujob.lib import log_context
 from tpujob.ports import Lease, Ports

@@ -112,6 +112,7 @@ def job_facts(job: Job, known: RuntimeInfo, now: float, has: JobProgress) -> Job
         group=job.group,
         index=job.index,
         group_size=job.group_size,
+        elements={},
     )
 
 
@@ -125,7 +126,8 @@ def job_view(
 ) -> JobView:
     """`job` at `now`. `host_keys`: why those of its slice are trusted. Without `private`, what its owner keeps to
     himself stays empty: workdir, code, bundles, evidence, and what the program is and how it is started; with it, `job`
-    is as `job_in_full` returns it. `actions`, `refused`, `timeline` and `on_hosts` are left to the caller."""
+    is as `job_in_full` returns it. `actions`, `refused`, `timeline`, `on_hosts`, `elements` and `worst` are left to the
+    caller."""
     trouble = "" if job.state.final else known.trouble
     progress, moved_at = known.progress, known.moved_at
     job = with_live(job, progress)
@@ -170,6 +172,7 @@ def job_view(
         refused=[],
         timeline=[],
         on_hosts=[],
+        worst=[],
     )
 
 

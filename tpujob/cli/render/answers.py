@@ -73,8 +73,8 @@ def created_text(
 ) -> str:
     """What `tpujob create` says: the id, what was asked for, its price, its page, and the next commands."""
     name = paint(f"{job['id']}  {clean(job['name'])}", "bold", color)
-    size = job.get("group_size")
-    each = f"{many(size, 'job')}, each on a " if size and "elements" in job else ""
+    size = 0 if job.get("group") else job.get("group_size")
+    each = f"{many(size, 'job')}, each on a " if size else ""
     asked = (
         f"{each}{job['pricing']} {words.kind(job)}: {many(job['hosts'], 'host')}, {many(job['chips'], 'chip')}, "
         f"{rate(list_price)} while it holds the slice{words.unpaid(job)}"

@@ -217,10 +217,9 @@ def element(job: JobView) -> str:
 
 def elements(job: JobView) -> str:
     """How many jobs of an array or a sweep are in each state; empty: it is none."""
-    if "elements" not in job:
-        return ""
-    counts = [f"{count:,} {state}" for state, count in job["elements"].items()]
-    return ", ".join([f"{job.get('group_size', 0):,} in all", *counts])
+    size = 0 if job.get("group") else job.get("group_size")
+    counts = [f"{count:,} {state}" for state, count in job.get("elements", {}).items()]
+    return ", ".join([f"{size:,} in all", *counts]) if size else ""
 
 
 def worst(job: JobView) -> list[str]:

@@ -28,11 +28,16 @@ _WHOLE = {"type": "integer", "minimum": 1, "maximum": MOST}
 _SCALAR = {"type": ["string", "number", "boolean"]}
 _count = kinds.count(MOST, 1)
 
+
+def _any_of(*choices: dict[str, Any]) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [*choices, {"type": "null"}]})
+
+
 Count = Annotated[int, BeforeValidator(_count), WithJsonSchema(_WHOLE)]
 AtOnce = Annotated[
     int | None,
     BeforeValidator(kinds.optional(_count)),
-    WithJsonSchema({"anyOf": [_WHOLE, {"type": "null"}]}),
+    _any_of(_WHOLE),
 ]
 
 
@@ -54,8 +59,7 @@ def _array(value: Any) -> Any:
     found = re.fullmatch(_RANGE, value)
     if found is None:
         raise ValueError(
-            "must be a number of elements, or a range that begins at 0, such as 0-99 or 0-99%8, "
-            f"not {describe(value)}"
+            f"must be a number of elements, or a range that begins at 0, such as 0-99 or 0-99%8, not {describe(value)}"
         )
     last, at_once = found.groups()
     return {"count": _count(int(last) + 1), "at_once": at_once and _count(int(at_once))}
@@ -70,56 +74,39 @@ def _parameter(value: Any) -> str:
 
 def _values(value: Any) -> tuple[Any, ...]:
     """Texts, numbers, true or false; each once."""
-    if not isinstance(value, (list, tuple)):
-        raise ValueError(f"must be a list of values, not {describe(value)}")
-    if not value:
-        raise ValueError("must have at least one value")
+    if not isinstance(value, (list, tuple)) or not value:
+        raise ValueError(f"must be a list of values, not {describe(value) if value else 'empty'}")
     found = tuple(map(kinds.scalar, cast("list[Any]", value)))
-    texts = [value_text(one) for one in found]
-    if len(set(texts)) < len(texts):
-        twice = next(one for n, one in enumerate(texts) if one in texts[:n])
-        raise ValueError(f"has {twice[:60]} twice")
+    _distinct([value_text(one) for one in found])
     return found
+
+
+def _distinct(texts: list[str]) -> None:
+    for n, text in enumerate(texts):
+        if text in texts[:n]:
+            raise ValueError(f"has {text[:60]} twice")
 
 
 def _matrix(value: Any) -> Any:
     given = cast("Mapping[Any, Any]", kinds.mapping("parameters to lists of values")(value))
     if not 1 <= len(given) <= MAX_KEYS:
         raise ValueError(f"must have from 1 to {MAX_KEYS} parameters, not {len(given)}")
+    _distinct([f"TPUJOB_PARAM_{name}".upper() for name in given])
     return given
 
 
-def _apart(matrix: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """No two parameters have the same variable."""
-    names = [name.upper() for name in matrix or ()]
-    if len(set(names)) < len(names):
-        raise ValueError("has two parameters that differ only in capitals")
-    return matrix
-
-
-def _rows_given(value: Any) -> tuple[Any, ...]:
-    if not isinstance(value, (list, tuple)):
-        raise ValueError(f"must be a list of rows such as {{lr: 0.1}}, not {describe(value)}")
-    rows = kinds.bounded(cast("list[Any]", value))
+def _rows(value: Any) -> tuple[Any, ...]:
+    rows = kinds.bounded(cast("list[Any]", value)) if isinstance(value, (list, tuple)) else [value]
     for row in rows:
         if not isinstance(row, Mapping) or not row:
-            raise ValueError(f"must list rows such as {{lr: 0.1}}, not {describe(row)}")
+            raise ValueError(f"must be a list of rows such as {{lr: 0.1}}, not {describe(row)}")
     return tuple(rows)
 
 
 Array = Annotated[
     ArraySpec | None,
     BeforeValidator(kinds.optional(_array)),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                _WHOLE,
-                {"type": "string", "pattern": "^0-[0-9]+(%[0-9]+)?$"},
-                ArraySpec.model_json_schema(),
-                {"type": "null"},
-            ]
-        }
-    ),
+    _any_of(_WHOLE, {"type": "string", "pattern": f"^{_RANGE}$"}, ArraySpec.model_json_schema()),
 ]
 Matrix = Annotated[
     dict[
@@ -128,32 +115,20 @@ Matrix = Annotated[
     ]
     | None,
     BeforeValidator(kinds.optional(_matrix)),
-    AfterValidator(_apart),
-    WithJsonSchema(
+    _any_of(
         {
-            "anyOf": [
-                {
-                    "type": "object",
-                    "propertyNames": {"pattern": f"^{PARAMETER}$"},
-                    "additionalProperties": {"type": "array", "items": _SCALAR, "minItems": 1},
-                    "minProperties": 1,
-                    "maxProperties": MAX_KEYS,
-                },
-                {"type": "null"},
-            ]
+            "type": "object",
+            "propertyNames": {"pattern": f"^{PARAMETER}$"},
+            "additionalProperties": {"type": "array", "items": _SCALAR, "minItems": 1},
+            "minProperties": 1,
+            "maxProperties": MAX_KEYS,
         }
     ),
 ]
 Exclude = Annotated[
     tuple[dict[str, Annotated[Any, AfterValidator(kinds.scalar)]], ...],
-    BeforeValidator(_rows_given),
-    WithJsonSchema(
-        {
-            "type": "array",
-            "maxItems": kinds.MAX_ITEMS,
-            "items": {"type": "object", "additionalProperties": _SCALAR, "minProperties": 1},
-        }
-    ),
+    BeforeValidator(_rows),
+    WithJsonSchema({"type": "array", "items": {"type": "object", "additionalProperties": _SCALAR}}),
 ]
 
 
