@@ -337,7 +337,7 @@ class Jobs:
         view["timeline"] = details.spans(shown, now, known.progress)
         view["on_hosts"] = self._on_hosts(job, now, private=private)
         if job.spec.is_group:
-            view["elements"] = self.index.elements(job)
+            self.index.sum_up(view)
             view["why"] = next_step.elements_text(view) or job.message
             view["worst"] = self._worst(job)
         return view

@@ -130,6 +130,12 @@ def _on_its_way_out(job: Job) -> NextView:
 def _after_end(job: Job, has: JobProgress) -> NextView:
     if job.wish is DesiredState.CLEAN:
         return _next("remove_record", "its logs and its record are being removed")
+    if job.spec.is_group and job.state is not State.SUCCEEDED:
+        again = _command(job, "resume", "sets those going again that failed or were cancelled")
+        return _next("nothing", "nothing happens by itself", again)
+    if job.spec.is_group:
+        jobs = _command(job, "list --group", "lists its jobs")
+        return _next("nothing", "nothing is left to do", jobs)
     if job.state is State.SUCCEEDED:
         return _next("nothing", "nothing is left to do", _command(job, "logs", "prints its output"))
     options = ("--budget USD",) if needs_budget(job) else ()

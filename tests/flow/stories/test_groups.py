@@ -221,6 +221,7 @@ def test_a_group_with_a_failed_element_fails_and_goes_on_after_a_resume(stage: S
     assert failed.message == "4 of 6 succeeded, 2 failed: sweep-1, sweep-4"
     view = stage.api.get("sweep")
     assert view.get("elements") == {"succeeded": 4, "failed": 2}
+    assert "sets those going again that failed" in str(view.get("next"))
     assert [(one["name"], one["cause"]) for one in view.get("worst", [])] == [
         ("sweep-1", "CRASH"),
         ("sweep-4", "CRASH"),
@@ -330,4 +331,12 @@ def test_a_budget_is_that_of_each_element(stage: Stage) -> None:
     group = made(stage, budget={"usd": 50})
     assert {job.spec.budget and job.spec.budget.usd for job in elements(stage, group)} == {50.0}
     assert stage.api.get(group)["usd_spent"] == 0
+    first = elements(stage, group)[0]
+    stage.running(first.id)
+    stage.clock.sleep(1800.0)
+    usd = stage.api.get(first.id)["usd_spent"]
+    view, (row,) = stage.api.get(group), stage.api.list({"recent": True})["rows"]
+    assert usd
+    assert view["usd_spent"] == row["usd_spent"] == pytest.approx(usd)
+    assert view["usd_per_hour"] == pytest.approx(7.37, abs=0.01)
     assert len(stage.api.budgets()) == 7

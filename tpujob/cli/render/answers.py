@@ -84,7 +84,9 @@ def created_text(
             f"Created job {name}",
             *labelled("Asked for", clean(asked), columns, color),
             *labelled("Page", page, columns, color),
-            *next_commands(job["id"], ("show", "logs -f", "cancel")),
+            *next_commands(
+                job["id"], ("show", "cancel") if size else ("show", "logs -f", "cancel")
+            ),
         ]
     )
 

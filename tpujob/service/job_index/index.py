@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tpujob.api import JobPage, JobRow, ListAsked
+from tpujob.api import JobFacts, JobPage, JobRow, ListAsked
 from tpujob.domain import access
 from tpujob.domain.access import Principal
 from tpujob.domain.failures.disclosure import job_in_full
 from tpujob.domain.model import DesiredState, Job, Progress, State
-from tpujob.domain.money import pace, rate
+from tpujob.domain.money import ledger, pace, rate
 from tpujob.domain.progress import job_progress
 from tpujob.errors import DamagedRecord, NotFound, StoreError
 from tpujob.ports import Clock, Store
@@ -97,12 +97,11 @@ class JobIndex:
             matching = listing.narrowed(alike, query, now)
             shown, after, first = self._cut(matching, query, now)
             kept = [self._jobs[row.number] for row in shown]
-            elements = {row.number: self._counted(row.number) for row in shown if row.is_group}
             revision, total = self._revision or 0, len(self._numbers)
         rows = [self._row(one, who, now) for one in kept]
-        for kept_row, row in zip(shown, rows, strict=True):
-            if (counted := elements.get(kept_row.number)) is not None:
-                row["elements"] = counted
+        for one, row in zip(shown, rows, strict=True):
+            if one.is_group:
+                self.sum_up(row)
                 row["why"] = next_step.elements_text(row) or row["why"]
         return JobPage(
             rows=[_chosen(row, query) for row in rows],
@@ -138,11 +137,16 @@ class JobIndex:
             ended = {n: one.version for n, one in self._jobs.items() if one.job is None}
             return live, ended
 
-    def elements(self, group: Job) -> dict[str, int]:
-        """How many elements of a group there are in each state."""
+    def sum_up(self, view: JobFacts) -> None:
+        """Write into the view of a group how many elements it has in each state, and what they cost."""
         with self._lock:
             self._read_changes()
-            return self._counted(int(group.id))
+            rows = [self._jobs[n].listed for n in self._elements.get(int(view["id"]), ())]
+        now, found = self._clock.now(), Counter(row.state for row in rows)
+        spent = [row.spent(now) for row in rows]
+        view["elements"] = {state.value: found[state] for state in State if found[state]}
+        view["usd_spent"] = None if None in spent else sum(filter(None, spent))
+        view["usd_per_hour"] = sum(rate for row in rows for rate, _ in row.billed) / ledger.US
 
     def stopping(self, group: Job) -> list[str]:
         """Ids of the elements that go on, and were cancelled."""
@@ -150,10 +154,6 @@ class JobIndex:
             self._read_changes()
             found = (self._jobs[n].job for n in sorted(self._elements.get(int(group.id), ())))
             return [job.id for job in found if job and job.wish is not DesiredState.RUN]
-
-    def _counted(self, number: int) -> dict[str, int]:
-        found = Counter(self._jobs[n].listed.state for n in self._elements.get(number, ()))
-        return {state.value: found[state] for state in State if found[state]}
 
     def names(self, ids: Iterable[str]) -> dict[str, tuple[str, str]]:
         """Name and user of those jobs that there are."""
