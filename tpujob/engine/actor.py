@@ -83,6 +83,7 @@ class Actor:
             if isinstance(action, MakeCopy):
                 return self._copy(job, action, lease)
             if isinstance(action, MakeElements):
+                self._left(lease)
                 return Made(self._groups.make(job, action.first, action.count))
             self._do(job, action, lease, seen)
         except Refused as error:

@@ -77,9 +77,8 @@ class Groups:
     # Kept current ----------------------------------------------------------------------------------------------------
 
     def _refresh(self) -> None:
-        newest = self._store.newest()
-        if self._change is None or newest < self._change:
-            self._members.clear()
+        if self._change is None:
+            newest = self._store.newest()  # before the walk: what changes meanwhile is read again
             for job in self._store.walk():
                 self.note(job)
             self._change = newest

@@ -61,11 +61,12 @@ def create(
     import secrets
 
     from tpujob.domain.spec import dump
+    from tpujob.domain.spec.elements import elements
     from tpujob.submit import job_file
 
     spec = job_file.read(file, name, cross_region=allow_cross_region, values=values or ())
     if check:
-        return _check(spec, as_json=as_json)
+        return _check(next(elements(spec)).spec if spec.is_group else spec, as_json=as_json)
     given = dump(spec)
     on = screen()
     say_where()
