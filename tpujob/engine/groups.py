@@ -63,9 +63,9 @@ class Groups:
             return replace(seen, group_wish=DesiredState.RELEASE)
 
     def check(self, job: Job, happened: Event) -> None:
-        """Raises Conflict for the request for a slice of an element whose group was cancelled meanwhile."""
-        asks = job.group and happened.kind is EventKind.SLICE_REQUESTED
-        if asks and self._store.get(job.group).wish is not DesiredState.RUN:
+        """Raises Conflict when an element would get a slice whose group was cancelled meanwhile."""
+        gets = happened.kind in (EventKind.SLICE_REQUESTED, EventKind.SLICE_RECEIVED)
+        if job.group and gets and self._store.get(job.group).wish is not DesiredState.RUN:
             raise Conflict(f"the group of job {job.id} was cancelled")
 
     def members(self, group: Job) -> list[GroupMember]:

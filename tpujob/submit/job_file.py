@@ -14,6 +14,7 @@ from tpujob.domain.spec import FROM_FILE, JobSpec, jobspec, yaml
 from tpujob.domain.spec.group import value_text
 from tpujob.domain.text import clean
 from tpujob.errors import BadSpec
+from tpujob.submit.imports.plan import job_name
 
 if TYPE_CHECKING:
     from tpujob.api import CodeGiven, JobsApi
@@ -31,16 +32,11 @@ def warn(text: str) -> None:
 
 def read(file: Path, name: str, *, cross_region: bool, values: Sequence[str] = ()) -> JobSpec:
     """The spec in the file, with what the command line says over it. `values`: as `--set` has them."""
-    written = jobspec.load(files.read(file), str(file))
-    _code_is_there(written, file)
-    asked = jobspec.dump(written)
+    asked = jobspec.dump(jobspec.load(files.read(file), str(file)))
     asked["tpu"]["allow_cross_region"] |= cross_region
-    for one in asked["data"]:
-        if "://" not in one["from"]:
-            one["from"] = _folder_of_data(one["from"], file)
     for value in values:
         _set(asked, value)
-    return jobspec.parse({**asked, "name": name or asked["name"]})
+    return prepare({**asked, "name": name or asked["name"]}, file)
 
 
 def _set(asked: dict[str, Any], text: str) -> None:
@@ -65,6 +61,24 @@ def _set(asked: dict[str, Any], text: str) -> None:
             place[part] = {}
         place = place[part]
     place[key] = value_text(found[0]) if above == ["run", "env"] else found[0]
+
+
+def prepare(asked: dict[str, Any], file: Path) -> JobSpec:
+    """The spec of these keys, whose paths are relative to the file. Raises BadSpec when a folder is not there."""
+    spec = jobspec.parse(asked)
+    _code_is_there(spec, file)
+    data = jobspec.dump(spec)["data"]
+    for one in data:
+        if "://" not in one["from"]:
+            one["from"] = _folder_of_data(one["from"], file)
+    return jobspec.parse({**asked, "data": data})
+
+
+def name_of(program: str) -> str:
+    """A name for the job of a command: that of its program, such as `train` for `python3 train.py`."""
+    words = [word for word in program.split() if word[0] != "-" and "=" not in word] or ["run"]
+    script = next((word for word in words if word.endswith((".py", ".sh"))), words[0])
+    return job_name(Path(script).stem, ())
 
 
 def _folder_of_data(source: str, file: Path) -> str:

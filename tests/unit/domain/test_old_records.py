@@ -37,6 +37,8 @@ NEWER = {
     EventKind.COPY_ADVANCED,
     EventKind.COPY_FINISHED,
     EventKind.COPY_REFUSED,
+    EventKind.SLICE_HANDED_ON,
+    EventKind.SLICE_RECEIVED,
 }
 LOOKS = (Absent(), Unknown("503"), *(Present(state, ENDPOINTS) for state in SliceState))
 

@@ -12,12 +12,25 @@ import typer
 
 from tpujob.cli.backend import RetryingClient, connect, current_settings, say_where
 from tpujob.cli.errors import TIMED_OUT, goes_on, on_interrupt, show_error
-from tpujob.cli.options import JobRef, JobRefs, Json, Yes, argument, flag, option, seconds_of
+from tpujob.cli.options import (
+    JOBS,
+    JobRef,
+    JobRefs,
+    Json,
+    Mine,
+    States,
+    Yes,
+    argument,
+    flag,
+    option,
+    seconds_of,
+)
 from tpujob.cli.output import note, say, say_json, say_json_line, say_page, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import next_commands, steered_text, stop_question
 from tpujob.cli.render.job_page import job_page
-from tpujob.cli.render.listing import list_page
+from tpujob.cli.render.listing import chosen_columns, list_page
+from tpujob.domain.text import listed
 from tpujob.errors import BadRequest, TpujobError
 
 if TYPE_CHECKING:
@@ -31,8 +44,8 @@ MOST_NAMED = 1000
 def list_jobs(
     all_jobs: Annotated[bool, flag("Include jobs that ended earlier.", "--all", "-a")] = False,
     user: Annotated[str, option("NAME", "Filter by user.")] = "",
-    mine: Annotated[bool, flag("Only your jobs.", "--mine", "-m")] = False,
-    state: Annotated[list[str] | None, option("STATE", "Filter by state; repeatable.")] = None,
+    mine: Mine = False,
+    state: States = None,
     cause: Annotated[list[str] | None, option("CAUSE", "Filter by cause, such as OOM_HBM.")] = None,
     type_: Annotated[list[str] | None, option("TYPE", "Filter by TPU type.", "--type")] = None,
     zone: Annotated[list[str] | None, option("ZONE", "Filter by zone.")] = None,
@@ -41,6 +54,9 @@ def list_jobs(
     order: Annotated[str, option("COLUMN", "Sort by a column, such as step or spent.")] = "",
     reverse: Annotated[bool, flag("Reverse the order.", "--reverse", "-r")] = False,
     limit: Annotated[int, option("N", "Maximum number.", min=0, show_default=False)] = 0,
+    columns: Annotated[
+        str, option("NAME,...", "Columns of the table, such as id,name,spent.")
+    ] = "",
     watch: Annotated[bool, flag("Update live.", "--watch", "-w")] = False,
     html: Annotated[Path | None, option("FILE", "Write a static HTML page.", "--html")] = None,
     as_json: Json = False,
@@ -52,15 +68,18 @@ def list_jobs(
     ended = all_jobs or state or cause or group
     given = {**options, **several, "recent": not ended, "limit": limit}
     asked = cast("ListAsked", {name: value for name, value in given.items() if value})
+    chosen = chosen_columns(columns)
+    if chosen and (html or as_json):
+        raise BadRequest("--columns goes without --html and --json")
     if html:
         _write_page(html, asked, watch=watch, as_json=as_json)
     elif watch:
         from tpujob.cli.live_display import watch_list
 
-        watch_list(asked, as_json=as_json)
+        watch_list(asked, as_json=as_json, columns=chosen)
     else:
         page, on = connect().list(asked), screen()
-        text = list_page(page, asked, on.columns, time.time(), color=on.color)
+        text = list_page(page, asked, on.columns, time.time(), color=on.color, chosen=chosen)
         say_json(page["rows"]) if as_json else say(text)
 
 
@@ -157,17 +176,21 @@ def _next_look(retrying: RetryingClient, job_id: str, deadline: float | None) ->
 
 
 def cancel(
-    jobs: JobRefs,
+    jobs: JobRefs = None,
+    state: States = None,
+    mine: Mine = False,
+    yes: Yes = False,
     release: Annotated[bool, flag("Release the slice too.", "--release")] = False,
     as_json: Json = False,
 ) -> int:
     """Stop a job's program; keep its slice for a while, for a resume."""
     api = connect()
-    return _steer(jobs, lambda job: api.cancel(job, release=release), as_json)
+    chosen = _chosen(api, jobs, state, mine, yes, "Cancel")
+    return _steer(chosen, lambda job: api.cancel(job, release=release), as_json)
 
 
 def resume(
-    jobs: JobRefs,
+    jobs: Annotated[list[str], JOBS],
     budget: Annotated[
         float | None,
         option("USD", "New total budget in US dollars, also of a running job.", show_default=False),
@@ -179,20 +202,29 @@ def resume(
     return _steer(jobs, lambda job: api.resume(job, budget=budget), as_json, then=then)
 
 
-def delete(jobs: JobRefs, yes: Yes = False, as_json: Json = False) -> int:
+def delete(
+    jobs: JobRefs = None,
+    state: States = None,
+    mine: Mine = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> int:
     """Stop a job and release its slice; keep its record and logs."""
     say_where()
     api = connect()
+    chosen, yes = _chosen(api, jobs, state, mine, yes, "Delete"), yes or not jobs
 
     def steer(job: str) -> JobView | None:
         agreed = _asked(api, job, yes, "Delete")
         return api.delete(agreed) if agreed else None
 
-    return _steer(jobs, steer, as_json)
+    return _steer(chosen, steer, as_json)
 
 
 def clean(
-    jobs: JobRefs,
+    jobs: JobRefs = None,
+    state: States = None,
+    mine: Mine = False,
     yes: Yes = False,
     checkpoints: Annotated[
         bool, flag("Remove its checkpoints and outputs too.", "--checkpoints")
@@ -202,12 +234,34 @@ def clean(
     """Delete a job, then remove its logs, its bundle and its record."""
     say_where()
     api = connect()
+    chosen, yes = _chosen(api, jobs, state, mine, yes, "Clean"), yes or not jobs
 
     def steer(job: str) -> JobView | None:
         agreed = _asked(api, job, yes, "Clean", checkpoints=checkpoints)
         return api.clean(agreed, checkpoints=checkpoints) if agreed else None
 
-    return _steer(jobs, steer, as_json)
+    return _steer(chosen, steer, as_json)
+
+
+def _chosen(
+    api: JobsApi, jobs: list[str] | None, states: list[str] | None, mine: bool, yes: bool, verb: str
+) -> list[str]:
+    """Return the jobs that are named, or those that match, of which a person at a terminal is asked. Without a state,
+    jobs that have ended match `clean` alone. Raises BadRequest."""
+    if bool(jobs) == bool(states or mine):
+        raise BadRequest("name jobs, or choose them by --state and --mine", hint="Not both.")
+    if jobs:
+        return jobs
+    asked = {"states": states, "mine": mine, "active": verb != "Clean" and not states}
+    given = cast("ListAsked", {name: value for name, value in asked.items() if value})
+    rows = api.list(given)["rows"]
+    names = [f"{row['id']} {row['name']}" for row in rows]
+    shown = listed([*names[:10], *([f"{len(names) - 10} more"] if len(names) > 10 else [])])
+    if not rows:
+        note("No job matches.")
+    elif not yes and screen().asks and not typer.confirm(f"{verb} {shown}?", err=True):
+        raise typer.Abort
+    return [row["id"] for row in rows]
 
 
 def _asked(
