@@ -29,6 +29,7 @@ class EventKind(StrEnum):
     COPY_REFUSED = "copy_refused"  #: its region is not asked for a slice any more
     SLICE_REQUESTED = "slice_requested"
     SLICE_WAITING = "slice_waiting"  #: the cloud keeps the request in its queue
+    SLICE_CREATING = "slice_creating"  #: the request has left that queue
     SLICE_READY = "slice_ready"
     ATTEMPT_RUNNING = "attempt_running"
     PROGRESSED = "progressed"

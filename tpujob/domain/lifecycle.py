@@ -64,6 +64,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     },
     (_S.QUEUED, _E.SLICE_REQUESTED): _S.PROVISIONING,
     (_S.PROVISIONING, _E.SLICE_WAITING): _S.PROVISIONING,
+    (_S.PROVISIONING, _E.SLICE_CREATING): _S.PROVISIONING,
     (_S.PROVISIONING, _E.SLICE_READY): _S.PREPARING,
     (_S.PREPARING, _E.ATTEMPT_RUNNING): _S.RUNNING,
     **{(s, _E.PROGRESSED): s for s in (_S.RUNNING, _S.HOLDING)},
@@ -226,8 +227,8 @@ def _folded(job: Job, happened: Event) -> Job:
 
 def _without_payload(job: Job, kind: EventKind, at: float) -> Job:
     match kind:
-        case _E.SLICE_WAITING:
-            return _change_serving(job, in_queue=True)
+        case _E.SLICE_WAITING | _E.SLICE_CREATING:
+            return _change_serving(job, in_queue=kind is _E.SLICE_WAITING)
         case _E.PROGRAM_STOPPED:
             return replace(job, stopped=True)
         case _E.RESUMED:

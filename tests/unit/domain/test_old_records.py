@@ -37,6 +37,7 @@ NEWER = {
     EventKind.COPY_ADVANCED,
     EventKind.COPY_FINISHED,
     EventKind.COPY_REFUSED,
+    EventKind.SLICE_CREATING,
     EventKind.SLICE_HANDED_ON,
     EventKind.SLICE_RECEIVED,
 }
