@@ -64,6 +64,7 @@ class EventKind(StrEnum):
     RESUMED = "resumed"
     BUDGET_WARNED = "budget_warned"  #: 80 % of the money are used
     BUDGET_CHANGED = "budget_changed"
+    GROUP_EXTENDED = "group_extended"  #: elements of an array or a sweep were made
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +217,11 @@ class BudgetChanged:
     limit: int  #: micro-dollars
 
 
+@dataclass(frozen=True, slots=True)
+class GroupExtended:
+    made: int  #: elements that there are now
+
+
 Payload = (
     CopyStarted
     | CopyMoved
@@ -238,6 +244,7 @@ Payload = (
     | CleanRequested
     | BudgetWarned
     | BudgetChanged
+    | GroupExtended
 )
 
 #: by kind; an event of any other kind carries nothing
@@ -272,6 +279,7 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.CLEAN_REQUESTED: CleanRequested,
     EventKind.BUDGET_WARNED: BudgetWarned,
     EventKind.BUDGET_CHANGED: BudgetChanged,
+    EventKind.GROUP_EXTENDED: GroupExtended,
 }
 
 

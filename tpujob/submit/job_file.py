@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpujob.config import files
-from tpujob.domain.spec import FROM_FILE, JobSpec, jobspec
+from tpujob.domain.spec import FROM_FILE, JobSpec, jobspec, yaml
+from tpujob.domain.spec.group import value_text
 from tpujob.domain.text import clean
 from tpujob.errors import BadSpec
 from tpujob.submit.imports.plan import job_name
@@ -29,11 +30,37 @@ def warn(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def read(file: Path, name: str, *, cross_region: bool) -> JobSpec:
-    """The spec in the file, with what the command line says over it."""
+def read(file: Path, name: str, *, cross_region: bool, values: Sequence[str] = ()) -> JobSpec:
+    """The spec in the file, with what the command line says over it. `values`: as `--set` has them."""
     asked = jobspec.dump(jobspec.load(files.read(file), str(file)))
     asked["tpu"]["allow_cross_region"] |= cross_region
+    for value in values:
+        _set(asked, value)
     return prepare({**asked, "name": name or asked["name"]}, file)
+
+
+def _set(asked: dict[str, Any], text: str) -> None:
+    """Write the value of `run.env.LR=1e-3` to its place; of several, the name of a parameter with these values. Raises
+    BadSpec."""
+    path, equals, given = text.partition("=")
+    *above, key = path.split(".")
+    if not equals or not key:
+        raise BadSpec(f"--set {text}: must be KEY=VALUE", hint="Such as --set run.args.lr=1e-3.")
+    found = yaml.load(f"values: [{given}]", "--set").data["values"]
+    if len(found) != 1:
+        if above not in (["run"], ["run", "args"], ["run", "env"]):
+            raise BadSpec(
+                f"--set {path}: only keys below run.args and run.env, and run.command, take several values",
+                hint="Put text with a comma into quotes.",
+            )
+        asked["matrix"] = {**(asked["matrix"] or {}), key: found}
+        found = [f"{{{key}}}"]
+    place = asked
+    for part in above:
+        if not isinstance(place.get(part), dict):  # the check of the whole says what is wrong in it
+            place[part] = {}
+        place = place[part]
+    place[key] = value_text(found[0]) if above == ["run", "env"] else found[0]
 
 
 def prepare(asked: dict[str, Any], file: Path) -> JobSpec:

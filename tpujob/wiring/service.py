@@ -79,7 +79,7 @@ def jobs(
         secrets=OwnSecrets(store, ports.secrets),
         bundles=Bundles(store, blobs),
         estimates=estimates,
-        actions=JobActions(store, clock, site.prices, engine.funds, announce),
+        actions=JobActions(store, clock, site.prices, engine.funds, announce, index.stopping),
         announce=announce,
     )
     comparisons = Comparisons(store, clock, site, submission.placed, estimates)

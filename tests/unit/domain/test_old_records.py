@@ -32,6 +32,7 @@ NEWER = {
     EventKind.REPORTS_IGNORED,
     EventKind.BUDGET_WARNED,
     EventKind.BUDGET_CHANGED,
+    EventKind.GROUP_EXTENDED,
     EventKind.COPY_STARTED,
     EventKind.COPY_ADVANCED,
     EventKind.COPY_FINISHED,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -41,6 +42,14 @@ def create(
     ] = False,
     follow: Follow = False,
     name: Annotated[str, option("NAME", "Override the name in the file.")] = "",
+    values: Annotated[
+        list[str] | None,
+        option(
+            "KEY=VALUE",
+            "Set a key of the file, such as run.env.LR=1e-3; several values, with commas, make a sweep; repeatable.",
+            "--set",
+        ),
+    ] = None,
     allow_cross_region: Annotated[
         bool,
         flag(
@@ -52,12 +61,14 @@ def create(
     as_json: Json = False,
 ) -> int:
     """Submit a job."""
+    from tpujob.domain.spec.elements import elements
     from tpujob.submit import job_file
 
-    spec = job_file.read(file, name, cross_region=allow_cross_region)
+    spec = job_file.read(file, name, cross_region=allow_cross_region, values=values or ())
     if check:
-        return _check(spec, as_json=as_json)
+        return _check(next(elements(spec)).spec if spec.is_group else spec, as_json=as_json)
     again = f"tpujob create {file}" + (f" --name {name}" if name else "")
+    again += "".join(f" --set {shlex.quote(value)}" for value in values or ())
     again += " --allow-cross-region" if spec.tpu.allow_cross_region else ""
     again += " --allow-keys" if allow_keys else ""
     return submit(spec, SubmitOptions(file, again, key, allow_keys, dry_run, follow, as_json))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from tpujob.api import JobsApi, JobView, ListAsked
 
 
+#: jobs that one range names, at most
+MOST_NAMED = 1000
+
+
 def list_jobs(
     all_jobs: Annotated[bool, flag("Include jobs that ended earlier.", "--all", "-a")] = False,
     user: Annotated[str, option("NAME", "Filter by user.")] = "",
@@ -45,6 +50,7 @@ def list_jobs(
     type_: Annotated[list[str] | None, option("TYPE", "Filter by TPU type.", "--type")] = None,
     zone: Annotated[list[str] | None, option("ZONE", "Filter by zone.")] = None,
     text: Annotated[str, option("TEXT", "Filter by text in id, name or user.")] = "",
+    group: Annotated[str, option("JOB", "Only the jobs of this array or sweep.")] = "",
     order: Annotated[str, option("COLUMN", "Sort by a column, such as step or spent.")] = "",
     reverse: Annotated[bool, flag("Reverse the order.", "--reverse", "-r")] = False,
     limit: Annotated[int, option("N", "Maximum number.", min=0, show_default=False)] = 0,
@@ -56,9 +62,10 @@ def list_jobs(
     as_json: Json = False,
 ) -> None:
     """List active jobs, and those that ended within the last day."""
-    options = {"user": user, "mine": mine, "text": text, "order": order, "reverse": reverse}
+    options = {"user": user, "mine": mine, "text": text, "group": group}
+    options |= {"order": order, "reverse": reverse}
     several = {"states": state, "causes": cause, "types": type_, "zones": zone}
-    ended = all_jobs or state or cause
+    ended = all_jobs or state or cause or group
     given = {**options, **several, "recent": not ended, "limit": limit}
     asked = cast("ListAsked", {name: value for name, value in given.items() if value})
     chosen = chosen_columns(columns)
@@ -283,6 +290,7 @@ def _steer(
     """Steer each job in turn, and print it: as JSON one record, or one line for each of several. An error of one job
     does not stop the others. Returns the first error's exit code. `steer` returns None when the person declined."""
     code = 0
+    jobs = [one for job in jobs for one in expanded(job)]
     for job in jobs:
         try:
             steered = steer(job)
@@ -301,6 +309,20 @@ def _steer(
             if then and not as_json:
                 say("\n".join(next_commands(steered["id"], then)))
     return code
+
+
+def expanded(job: str) -> list[str]:
+    """The elements that `sweep-[1-3]` names. Raises BadRequest for a range of too many."""
+    found = re.fullmatch(r"(.+)\[([0-9]{1,5})-([0-9]{1,5})\]", job)
+    if found is None:
+        return [job]
+    first, last = int(found[2]), int(found[3])
+    if not first <= last < first + MOST_NAMED:
+        raise BadRequest(
+            f"{job}: a range goes from the smaller to the larger index, of {MOST_NAMED} jobs at most",
+            hint="The name of an array or a sweep names all of its jobs.",
+        )
+    return [f"{found[1]}{index}" for index in range(first, last + 1)]
 
 
 def _say_job(job: JobView, as_json: bool) -> None:

@@ -79,7 +79,7 @@ def list_page(
         return table([_CELLS[name][0] for name in chosen], cells, columns, color=color)
     if page["rows"]:
         return job_table(page["rows"], columns, now, color=color)
-    if asked.keys() & {"mine", "states", "causes", "types", "zones", "text"}:
+    if asked.keys() & {"mine", "states", "causes", "types", "zones", "text", "group"}:
         return f"No matching jobs ({page['total']} in all)."
     user, others = clean(asked.get("user", "")), any(page["states"].values())
     whose, option = (f" of {user}", f" --user {user}") if user else ("", "")
