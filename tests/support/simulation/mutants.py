@@ -63,7 +63,7 @@ def create_before_intent() -> Patch:
     )
 
 
-@bug("cancelled between a look and a request", "I1")
+@bug("handed on", "I5")
 def acts_on_an_old_look() -> Patch:
     """Who looks again whether a job has changed is shown what he saw before."""
 

@@ -99,7 +99,7 @@ def hang_by_one_host() -> Patch:
     return replaced(stall, "hung", hung)
 
 
-@bug(4, "I5")
+@bug(12, "I5")
 def hang_while_others_are_prepared() -> Patch:
     return mock.patch.object(stall, "ON_THE_WAY", frozenset())
 

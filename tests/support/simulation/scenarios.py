@@ -260,7 +260,7 @@ def _short_lives(play: Play, machine: Machine) -> None:
     """Of backends: half a minute each, as of one that is only called now and then."""
     for backend in play.backends:
         play.end(backend.process, 1.0)
-    play.sim.after(30, lambda: _short_lives(play, machine))
+    play.sim.after(31, lambda: _short_lives(play, machine))
 
 
 def _no_backend_and_no_reports(play: Play, machine: Machine) -> None:
