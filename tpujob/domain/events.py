@@ -60,6 +60,9 @@ class EventKind(StrEnum):
     RESUMED = "resumed"
     BUDGET_WARNED = "budget_warned"  #: 80 % of the money are used
     BUDGET_CHANGED = "budget_changed"
+    QUEUE_HELD = "queue_held"  #: no slice is requested until it is released
+    QUEUE_RELEASED = "queue_released"
+    QUEUE_MOVED = "queue_moved"  #: before or behind other jobs of its owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +203,11 @@ class BudgetChanged:
     limit: int  #: micro-dollars
 
 
+@dataclass(frozen=True, slots=True)
+class QueueMoved:
+    rank: int
+
+
 Payload = (
     CopyStarted
     | CopyMoved
@@ -220,6 +228,7 @@ Payload = (
     | CleanRequested
     | BudgetWarned
     | BudgetChanged
+    | QueueMoved
 )
 
 #: by kind; an event of any other kind carries nothing
@@ -252,6 +261,7 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.CLEAN_REQUESTED: CleanRequested,
     EventKind.BUDGET_WARNED: BudgetWarned,
     EventKind.BUDGET_CHANGED: BudgetChanged,
+    EventKind.QUEUE_MOVED: QueueMoved,
 }
 
 

@@ -36,6 +36,9 @@ NEWER = {
     EventKind.COPY_ADVANCED,
     EventKind.COPY_FINISHED,
     EventKind.COPY_REFUSED,
+    EventKind.QUEUE_HELD,
+    EventKind.QUEUE_RELEASED,
+    EventKind.QUEUE_MOVED,
 }
 LOOKS = (Absent(), Unknown("503"), *(Present(state, ENDPOINTS) for state in SliceState))
 
