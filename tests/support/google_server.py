@@ -17,7 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from tpujob.config.context import Context, GrantSetting
+from tpujob.config.context import Context
+from tpujob.config.queue import ChipsSetting
 
 PROJECT = "my-lab-4711"
 NUMBER = "471147114711"
@@ -392,7 +393,7 @@ WANTS = Context.model_construct(
     service_account=ACCOUNT,
     ssh="external",
     store="firestore",
-    grants=(GrantSetting(type="v4", zone=ZONE, pricing="spot", chips=32),),
+    grants=(ChipsSetting(type="v4", zone=ZONE, pricing="spot", chips=32),),
 )
 
 

@@ -501,6 +501,7 @@ def service(
         EngineState(
             cast(Loop, loop or NoLoop()),
             backend.live,
+            backend.queue,
             backend.circuits,
             spending.of,
             spending.accounts,

@@ -20,6 +20,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from tpujob.config import files
 from tpujob.config.notifications import NotificationSettings
+from tpujob.config.queue import ChipsSetting, QueueSetting
 from tpujob.config.settings import CONTEXT_NAME, LOCAL, Settings, prepare
 from tpujob.config.sign_in import Door, SignIn
 from tpujob.domain import model
@@ -51,19 +52,9 @@ def _matching(pattern: str, allowed: str) -> BeforeValidator:
     return BeforeValidator(kinds.matching(pattern, allowed))
 
 
-_Zone = Annotated[str, BeforeValidator(kinds.zone)]
 _Region = Annotated[str, BeforeValidator(kinds.region)]
 _Resource = Annotated[str, kinds.or_empty(kinds.matching(_RESOURCE, "the name of a resource"))]
 _LabelText = Annotated[str, _matching(_LABEL, "up to 63 of a-z, 0-9, _ and -")]
-
-
-class GrantSetting(kinds.SpecPart):
-    """Chips that a programme such as the TPU Research Cloud pays for."""
-
-    type: Annotated[str, BeforeValidator(kinds.generation)]
-    zone: _Zone
-    pricing: kinds.Pricing
-    chips: Annotated[int, BeforeValidator(kinds.count(100_000))]
 
 
 class PeriodBudget(kinds.SpecPart):
@@ -153,10 +144,12 @@ class Context(kinds.SpecPart):
     ] = "(default)"
     #: the region that secrets are kept in, where an organization allows no other; empty: Google chooses
     secret_region: Annotated[str, kinds.or_empty(kinds.region)] = ""
-    grants: Annotated[tuple[GrantSetting, ...], Field(strict=False)] = ()
+    #: chips that a programme such as the TPU Research Cloud pays for
+    grants: Annotated[tuple[ChipsSetting, ...], Field(strict=False)] = ()
     #: a file of the user's own prices, by its path or by its name beside this file
     prices: Annotated[str, kinds.or_empty(kinds.text(1024))] = ""
     budgets: Budgets = Budgets()
+    queue: QueueSetting = QueueSetting()
     notifications: NotificationSettings = NotificationSettings()
     calls_per_minute: Annotated[int, BeforeValidator(kinds.count(60_000))] = CALLS_PER_MINUTE
     notes: Annotated[str, kinds.or_empty(kinds.text(kinds.MAX_TEXT))] = ""

@@ -15,7 +15,8 @@ from tpujob.errors import BadSpec
 from tpujob.ports import BucketFacts
 
 if TYPE_CHECKING:
-    from tpujob.config.context import Context, GrantSetting
+    from tpujob.config.context import Context
+from tpujob.config.queue import ChipsSetting
 
 #: where a person asks for more
 QUOTA_PAGE = "https://console.cloud.google.com/iam-admin/quotas"
@@ -150,11 +151,11 @@ def _generations(types: frozenset[str]) -> set[str]:
     return found
 
 
-def _granted(grants: Sequence[GrantSetting], zone: str) -> list[str]:
+def _granted(grants: Sequence[ChipsSetting], zone: str) -> list[str]:
     return list(dict.fromkeys(grant.type for grant in grants if grant.zone == zone))
 
 
-def _hosts(grant: GrantSetting) -> int:
+def _hosts(grant: ChipsSetting) -> int:
     return -(-grant.chips // accelerators.CHIPS_PER_HOST)
 
 

@@ -19,7 +19,7 @@ from tpujob.domain.hardware.accelerators import region_of
 from tpujob.errors import BadRequest, BadSpec
 
 if TYPE_CHECKING:
-    from tpujob.config.context import GrantSetting
+    from tpujob.config.context import ChipsSetting
 
 
 Unit = Literal["cores", "chips", ""]
@@ -163,7 +163,7 @@ def allowances(
     *,
     held: Sequence[Held] | None = None,
     reported: Sequence[Reported] | None = None,
-    grants: Sequence[GrantSetting] = (),
+    grants: Sequence[ChipsSetting] = (),
     closed: Iterable[str] = (),
     closed_kinds: bool = False,
 ) -> list[Allowance]:
@@ -198,7 +198,7 @@ def _allowance(
     limits: Sequence[Limit],
     held: Sequence[Held] | None,
     reported: Sequence[Reported] | None,
-    grants: Sequence[GrantSetting],
+    grants: Sequence[ChipsSetting],
 ) -> Allowance:
     ours = [one for one in limits if one.kind == kind]
     in_zone, in_region = _at(ours, "zone", zone), _at(ours, "region", region_of(zone))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import (
@@ -155,6 +156,59 @@ class Funds:
 NO_FUNDS = Funds()
 
 
+class ReasonKind(StrEnum):
+    """Why a job requests no slice now. A table in `describe` has the sentence of each."""
+
+    DEPENDENCY = "dependency"  #: it waits for other jobs
+    HELD = "held"
+    NOT_BEFORE = "not_before"
+    RETRY = "retry"  #: it was refused, or interrupted, and pauses
+    GROUP = "group"  #: as many elements of its group run as may
+    RUNNING = "running"  #: its owner's jobs
+    CHIPS = "chips"  #: its owner's chips
+    QUOTA = "quota"  #: the project's chips
+    RESERVED = "reserved"  #: the quota is kept free for a job that needs more of it
+    ORDER = "order"  #: others come first
+    REQUESTED = "requested"  #: requests of others wait in the cloud's queue
+    REFUSED = "refused"  #: the cloud refused it lately
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Fields that a kind does not need are empty."""
+
+    kind: ReasonKind
+    jobs: tuple[str, ...] = ()  #: ids of the jobs that it is about, a few of them
+    count: int = 0  #: of these jobs, or what is used of the limit
+    limit: int = 0
+    what: str = ""  #: the type, quota pool, person or condition
+    how: str = ""  #: how the job ended that was waited for
+    until: float | None = None
+
+
+class Order(NamedTuple):
+    """What the place of a job in the order comes from: the first of these in which two jobs differ decides."""
+
+    band: int  #: index of `BANDS`, which counts
+    raised: bool  #: it waited for so long that the next higher one counts
+    share_used: float  #: micro-dollars of its share, for its weight, with what is charged for jobs before it
+    owner_used: float  #: the same of its owner
+    rank: int
+    since: float  #: when it could have started
+
+
+class Place(NamedTuple):
+    """What the plan says of one job that waits for a slice."""
+
+    position: int  #: among the jobs that may start, from 1; 0: it waits for something else first
+    #: what it may request now, by `circuits.key` of a stockout
+    ask: frozenset[str] = frozenset()
+    reasons: tuple[Reason, ...] = ()  #: why it may request nothing, the binding one first
+    #: the job of an edge that cannot be met any more, and how that ended; None: there is none
+    broken: Reason | None = None
+    order: Order | None = None  #: None: it waits for something else first
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """What could be observed of a job from `at` on, and how fresh its parts are. Left out: as fresh as can be."""
@@ -175,6 +229,7 @@ class Observation:
     circuits: Mapping[str, Circuit] = field(default_factory=dict[str, Circuit])
     prices: PriceList = LIST  #: at which a slice is asked for
     funds: Funds = NO_FUNDS
+    place: Place | None = None  #: of a job that waits; None: it may request what it may have
     at: float = 0.0  #: when observing began: the moment of a decision
     took: float = 0.0  #: seconds that all of it took
     #: slices as a list showed them some seconds ago, by name; each of the others was polled by name

@@ -7,6 +7,7 @@ from tpujob.engine.bundles import Bundles
 from tpujob.engine.counters import Counters, Times
 from tpujob.engine.loop import Loop, Pulse
 from tpujob.engine.orphans import Orphans, zones
+from tpujob.engine.queue import Queue
 from tpujob.engine.reconciler import Reconciler
 from tpujob.engine.runtime import JobRuntime
 
@@ -17,6 +18,7 @@ __all__ = [
     "Loop",
     "Orphans",
     "Pulse",
+    "Queue",
     "Reconciler",
     "Times",
     "zones",

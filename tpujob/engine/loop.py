@@ -86,6 +86,7 @@ class Loop:
         self._pool = pool or ThreadPoolExecutor(workers, thread_name_prefix="tick")
         reconciler.observer.report_cache.news = self._heard
         reconciler.observer.slice_cache.news = self._heard
+        reconciler.queue.news = self._heard
         self._thread = threading.Thread(target=self.run, name="loop", daemon=True)
 
     def start(self) -> None:
@@ -203,6 +204,7 @@ class Loop:
 
     def _refresh(self) -> None:
         self._guarded(self._reconciler.observer.report_cache.refresh)
+        self._guarded(self._reconciler.queue.refresh)
         self._refreshing = False
 
     def _resync(self, now: float) -> None:

@@ -22,6 +22,7 @@ from tpujob.domain.observations import (
     Funds,
     HostReport,
     Observation,
+    Place,
     Silence,
     SliceSeen,
     Unknown,
@@ -67,9 +68,10 @@ class Observer:
         report_every: float,
         prices: PriceList = LIST,
         funds: Callable[[Job], Funds] = lambda _: NO_FUNDS,
+        place: Callable[[Job], Place | None] = lambda _: None,
     ) -> None:
         self.hosts, self.blobs, self.clock = ports.hosts, ports.blobs, ports.clock
-        self.circuits, self.prices, self.funds = circuits, prices, funds
+        self.circuits, self.prices, self.funds, self.place = circuits, prices, funds, place
         self.report_every = report_every
         self.report_cache = ReportCache(ports.blobs, ports.clock, prices)
         self.slice_cache = SliceCache(ports.slices, ports.clock)
@@ -111,6 +113,7 @@ class Observer:
             circuits=self.circuits() if job.state in _ASKING else {},
             prices=self.prices,
             funds=NO_FUNDS if job.state.final else self.funds(job),
+            place=self.place(job) if job.state is State.QUEUED else None,
         )
 
     def extend(self, job: Job, seen: Observation, needs: Needs) -> Observation:

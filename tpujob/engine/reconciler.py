@@ -18,6 +18,7 @@ from tpujob.domain.actions import (
     NotYet,
     StopProgram,
 )
+from tpujob.domain.capacity import ANYTHING, QueueSettings
 from tpujob.domain.decide import decide, decide_beside, follow_up
 from tpujob.domain.events import Event
 from tpujob.domain.failures import nonfinite
@@ -31,6 +32,7 @@ from tpujob.engine.actor import Actor
 from tpujob.engine.circuits import CircuitBreaker
 from tpujob.engine.counters import RECOVERY, Counters, recovered
 from tpujob.engine.observer import Observer
+from tpujob.engine.queue import Queue
 from tpujob.engine.spending import Spending
 from tpujob.errors import Conflict, Fenced, NotFound
 from tpujob.lib import log_context
@@ -59,6 +61,7 @@ class Reconciler:
         changed: Callable[[], None] = lambda: None,
         prices: PriceList = LIST,
         budgets: Sequence[SharedBudget] = (),
+        queue: QueueSettings = ANYTHING,
         counters: Counters | None = None,
     ) -> None:
         self.ports, self.store, self.clock = ports, ports.store, ports.clock
@@ -67,8 +70,9 @@ class Reconciler:
         self.changed = changed  #: called after every commit, so that followers look again
         self.breaker = CircuitBreaker(ports.store)
         self.spending = Spending(ports.store, ports.clock, budgets)
+        self.queue = Queue(ports.store, ports.clock, self.breaker.circuits, queue, prices)
         self.observer = Observer(
-            ports, self.breaker.circuits, report_every, prices, self.spending.of
+            ports, self.breaker.circuits, report_every, prices, self.spending.of, self.queue.of
         )
         self.actor = Actor(ports, report_every=report_every, live=self.observer.live)
         self.live, self.circuits = self.observer.live, self.breaker.circuits
@@ -179,6 +183,7 @@ class Reconciler:
         after = apply(job, happened)
         # first: a commit whose reply is lost may have been written
         self.spending.note(job, after, happened)
+        self.queue.note(job, after, happened)
         self.breaker.note(job, after, happened)
         began = time.monotonic()
         stored = self.store.commit(

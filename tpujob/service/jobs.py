@@ -40,7 +40,7 @@ from tpujob.domain.money import Surroundings
 from tpujob.domain.money import budget as money
 from tpujob.domain.observations import NO_FUNDS, Account, Circuit, Funds
 from tpujob.domain.placement import EVERYWHERE, Site
-from tpujob.engine import Bundles, Counters, JobRuntime, Loop
+from tpujob.engine import Bundles, Counters, JobRuntime, Loop, Queue
 from tpujob.errors import Conflict, IllegalInState, NotFound
 from tpujob.ports import Ports
 from tpujob.service import actions, details
@@ -75,6 +75,7 @@ class EngineState:
 
     loop: Loop
     live: Mapping[str, JobRuntime]
+    queue: Queue
     #: the offers that were refused lately, for all jobs
     circuits: Callable[[], Mapping[str, Circuit]] = dict
     #: what budgets depend on beside a job's record

@@ -111,6 +111,7 @@ def backend(settings: Settings) -> Backend:
         changed=changed,
         prices=found.site.prices,
         budgets=found.budgets,
+        queue=found.queue,
         counters=counters,
     )
     notifier = Notifier(
@@ -142,6 +143,7 @@ def backend(settings: Settings) -> Backend:
         EngineState(
             loop,
             reconciler.live,
+            reconciler.queue,
             reconciler.circuits,
             reconciler.spending.of,
             reconciler.spending.accounts,

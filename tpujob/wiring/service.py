@@ -50,6 +50,7 @@ def jobs(
 
     def announce(job: Job) -> None:
         index.note(job)
+        engine.queue.learn(job)
         changes.poke()
         engine.loop.poke(job.id)
 

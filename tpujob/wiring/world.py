@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tpujob.config.context import Context
     from tpujob.config.notifications import NotificationSettings
     from tpujob.data.copies import ObjectCopies
+    from tpujob.domain.capacity import QueueSettings
     from tpujob.domain.money import Surroundings
     from tpujob.domain.money.shared import SharedBudget
     from tpujob.domain.placement import Site
@@ -50,6 +51,7 @@ class Adapters:
     project: str
     around: Surroundings  #: what it adds to the bill of its jobs
     notifications: NotificationSettings
+    queue: QueueSettings
     budgets: tuple[SharedBudget, ...] = ()
 
     def close(self) -> None:
@@ -95,6 +97,7 @@ def _emulated(settings: Settings, count: Callable[[str], Count]) -> Adapters:
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.secret_files import SecretFiles
     from tpujob.adapters.ssh import SshHosts
+    from tpujob.config import queue
     from tpujob.config.notifications import of_local_stack
     from tpujob.domain.money import Surroundings
     from tpujob.domain.placement import EVERYWHERE
@@ -120,6 +123,7 @@ def _emulated(settings: Settings, count: Callable[[str], Count]) -> Adapters:
         settings.project,
         around=Surroundings(emulated=True),
         notifications=of_local_stack(settings),
+        queue=queue.of_local_stack(settings),
     )
 
 
@@ -129,6 +133,7 @@ def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
     from tpujob.adapters.google.secrets import GoogleSecrets, SecretManager
     from tpujob.adapters.ssh import SshHosts
     from tpujob.config import context, prices
+    from tpujob.config.queue import queue_settings
 
     here = context.current(settings)
     owner = context.owner(settings, here)
@@ -171,6 +176,7 @@ def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
         here.project,
         around=_around(settings, here),
         notifications=here.notifications,
+        queue=queue_settings(here.queue),
         budgets=context.budgets(here),
     )
 

@@ -157,7 +157,7 @@ class Backend:
         reconciler = self.reconciler
         self.api = jobs(
             ports,
-            EngineState(loop, reconciler.live, reconciler.circuits),
+            EngineState(loop, reconciler.live, reconciler.queue, reconciler.circuits),
             HostReach(_no_access, play.hosts.key),
             ServiceSettings(),
             changes=NobodyWatches(),

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.golden import golden
-from tpujob.config.context import Context, GrantSetting
+from tpujob.config.context import Context
+from tpujob.config.queue import ChipsSetting
 from tpujob.doctor import access, machine, network, places
 from tpujob.doctor.access import Database, Identity, NoIdentity, Project
 from tpujob.doctor.findings import (
@@ -58,7 +59,7 @@ def limit(scope: Any, amount: int | None, place: str = "", kind: QuotaKind = V4)
 
 def granted(chips: int, generation: str = "v4") -> Context:
     return changed(
-        LAB, grants=(GrantSetting(type=generation, zone=ZONE, pricing="spot", chips=chips),)
+        LAB, grants=(ChipsSetting(type=generation, zone=ZONE, pricing="spot", chips=chips),)
     )
 
 
@@ -321,7 +322,7 @@ def test_refused_is_no_transient() -> None:
 def test_every_generation_is_found_in_what_a_zone_offers() -> None:
     for generation in accelerators.GENERATIONS.values():
         wants = changed(
-            LAB, grants=(GrantSetting(type=generation.name, zone=ZONE, pricing="spot", chips=8),)
+            LAB, grants=(ChipsSetting(type=generation.name, zone=ZONE, pricing="spot", chips=8),)
         )
         types = frozenset(t for t in accelerators.ALL if t.startswith(f"{generation.prefix}-"))
         assert places.check_types(wants, ZONE, types).what == f"offers {generation.name}"

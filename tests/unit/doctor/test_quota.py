@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tpujob.adapters.google.quota import kind_of_metric
-from tpujob.config.context import GrantSetting
+from tpujob.config.queue import ChipsSetting
 from tpujob.doctor.quota import (
     ONE_HOST,
     Allowance,
@@ -108,8 +108,8 @@ def test_what_a_zone_that_could_not_be_listed_holds_is_not_known() -> None:
 
 def test_a_grant_has_a_row_even_without_quota() -> None:
     grants = [
-        GrantSetting(type="v4", zone=ZONE, pricing="spot", chips=32),
-        GrantSetting(type="v4", zone=OTHER, pricing="spot", chips=8),
+        ChipsSetting(type="v4", zone=ZONE, pricing="spot", chips=32),
+        ChipsSetting(type="v4", zone=OTHER, pricing="spot", chips=8),
     ]
     found = row([limit(V4, "zone", 0)], grants=grants)
     assert (found.granted, found.limit, found.known) == (32, 0, True)
@@ -121,7 +121,7 @@ def test_a_grant_is_not_counted_twice() -> None:
     v5e, serving = QuotaKind("v5e", "spot"), QuotaKind("v5e", "spot", ONE_HOST)
     limits = [limit(v5e, "zone", 64), limit(serving, "zone", 8)]
     rows = allowances(
-        limits, [ZONE], grants=[GrantSetting(type="v5e", zone=ZONE, pricing="spot", chips=64)]
+        limits, [ZONE], grants=[ChipsSetting(type="v5e", zone=ZONE, pricing="spot", chips=64)]
     )
     assert [(one.kind, one.granted) for one in rows] == [(v5e, 64), (serving, 0)]
 

@@ -4,27 +4,24 @@ Whether a slice may be requested just now is in `domain/placement/circuits.py`; 
 `domain/decide/queued.py`.
 """
 
-from tpujob.domain.capacity.dependencies import End, Met, check_edge, facts_of
-from tpujob.domain.capacity.entries import Entry, entry
-from tpujob.domain.capacity.places import Order, Place, Reason, ReasonKind, describe
-from tpujob.domain.capacity.plan import Others, Plan, plan
-from tpujob.domain.capacity.settings import NO_LIMITS, Limits, QueueSettings
-from tpujob.domain.capacity.usage import Usage, used
+from tpujob.domain.capacity.dependencies import JobEnd, Met, check_edge, facts_of
+from tpujob.domain.capacity.entries import QueueEntry, entry
+from tpujob.domain.capacity.places import describe
+from tpujob.domain.capacity.plan import Others, QueuePlan, plan
+from tpujob.domain.capacity.settings import ANYTHING, NO_LIMITS, OwnerLimits, QueueSettings
+from tpujob.domain.capacity.usage import RecentUsage, used
 
 __all__ = [
+    "ANYTHING",
     "NO_LIMITS",
-    "End",
-    "Entry",
-    "Limits",
+    "JobEnd",
     "Met",
-    "Order",
     "Others",
-    "Place",
-    "Plan",
+    "OwnerLimits",
+    "QueueEntry",
+    "QueuePlan",
     "QueueSettings",
-    "Reason",
-    "ReasonKind",
-    "Usage",
+    "RecentUsage",
     "check_edge",
     "describe",
     "entry",

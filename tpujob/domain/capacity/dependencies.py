@@ -16,7 +16,7 @@ class Met(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class JobEnd:
     """As much of a job as others may wait for."""
 
     state: State
@@ -24,12 +24,12 @@ class End:
     finished_at: float | None = None
 
 
-def facts_of(job: Job) -> End:
+def facts_of(job: Job) -> JobEnd:
     started = min((a.running_at for a in job.attempts if a.running_at is not None), default=None)
-    return End(job.state, started, job.finished_at)
+    return JobEnd(job.state, started, job.finished_at)
 
 
-def check_edge(edge: Edge, other: End | None) -> tuple[Met, float]:
+def check_edge(edge: Edge, other: JobEnd | None) -> tuple[Met, float]:
     """Return whether the condition is met, and since when. `other`: None: its record was removed."""
     if other is None:
         return Met.NEVER, 0.0

@@ -27,7 +27,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class QueueEntry:
     id: str
     number: int
     owner: str
@@ -39,6 +39,7 @@ class Entry:
     waiting_since: float  #: when it last had a slice, if that is later
     held_by: str  #: empty: it is not held
     not_before: float | None
+    wake: float  #: it requests nothing before this, after what it has met
     edges: tuple[Edge, ...]  #: empty once it has requested a slice
     group: str
     index: int | None
@@ -53,14 +54,14 @@ class Entry:
         return self.state is State.QUEUED
 
 
-def entry(job: Job, prices: PriceList = LIST) -> Entry:
+def entry(job: Job, prices: PriceList = LIST) -> QueueEntry:
     """Return what the plan needs of a job that is no group and has not ended."""
     queued = job.state is State.QUEUED and job.wish is DesiredState.RUN
     offers = circuits.allowed(job, prices) if queued else ()
     wanted = tuple(_wanted(offer, job.tpu_slices) for offer in offers)
     held = _wanted(job.slice, job.slice.tpu_slices) if job.slice else None
     since = max(job.created_at, job.fresh_at, job.queued_at)
-    return Entry(
+    return QueueEntry(
         id=job.id,
         number=int(job.id),
         owner=job.owner or job.user,
@@ -72,6 +73,7 @@ def entry(job: Job, prices: PriceList = LIST) -> Entry:
         waiting_since=max(since, job.state_since),
         held_by=job.held_by,
         not_before=job.spec.not_before,
+        wake=job.wake,
         edges=() if job.slices else job.edges,
         group=job.group,
         index=job.index,

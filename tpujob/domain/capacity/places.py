@@ -1,62 +1,9 @@
-"""The place of a job in the queue, and every reason why it waits. Data, and the sentences about it."""
+"""The sentences about why a job waits in the queue. Pure."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import NamedTuple
 
+from tpujob.domain.observations import Reason, ReasonKind
 from tpujob.domain.text import many
-
-
-class ReasonKind(StrEnum):
-    """Why a job requests no slice now. A table in `describe` has the sentence of each."""
-
-    DEPENDENCY = "dependency"  #: it waits for other jobs
-    HELD = "held"
-    NOT_BEFORE = "not_before"
-    GROUP = "group"  #: as many elements of its group run as may
-    RUNNING = "running"  #: its owner's jobs
-    CHIPS = "chips"  #: its owner's chips
-    QUOTA = "quota"  #: the project's chips
-    RESERVED = "reserved"  #: the quota is kept free for a job that needs more of it
-    ORDER = "order"  #: others come first
-    REQUESTED = "requested"  #: requests of others wait in the cloud's queue
-    REFUSED = "refused"  #: the cloud refused it lately
-
-
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """Fields that a kind does not need are empty."""
-
-    kind: ReasonKind
-    jobs: tuple[str, ...] = ()  #: ids of the jobs that it is about, a few of them
-    count: int = 0  #: of these jobs, or what is used of the limit
-    limit: int = 0
-    what: str = ""  #: the type, quota pool, person or condition
-    until: float | None = None
-
-
-class Order(NamedTuple):
-    """What the place of a job in the order comes from: the first of these in which two jobs differ decides."""
-
-    band: int  #: index of `BANDS`, which counts
-    raised: bool  #: it waited for so long that the next higher one counts
-    share_used: float  #: micro-dollars of its share, for its weight, with what is charged for jobs before it
-    owner_used: float  #: the same of its owner
-    rank: int
-    since: float  #: when it could have started
-
-
-class Place(NamedTuple):
-    """What the plan says of one job that waits for a slice."""
-
-    position: int  #: among the jobs that may start, from 1; 0: it waits for something else first
-    #: what it may request now, by `circuits.key` of a stockout
-    ask: frozenset[str] = frozenset()
-    reasons: tuple[Reason, ...] = ()  #: why it may request nothing, the binding one first
-    #: the job of an edge that cannot be met any more, and how that ended; None: there is none
-    broken: Reason | None = None
-    order: Order | None = None  #: None: it waits for something else first
 
 
 def describe(reason: Reason) -> str:
@@ -69,6 +16,8 @@ def describe(reason: Reason) -> str:
             return f"held by {reason.what}" if reason.what else "held since its submission"
         case ReasonKind.NOT_BEFORE:
             return f"may not start before {_time(reason.until)}"
+        case ReasonKind.RETRY:
+            return f"its next request is at {_time(reason.until)}"
         case ReasonKind.GROUP:
             return f"{reason.count} of {reason.what} run, and at most {reason.limit} may at once"
         case ReasonKind.RUNNING:

@@ -14,14 +14,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
+from math import inf
 from typing import Protocol
 
-from tpujob.domain.capacity.dependencies import End, Met, check_edge
-from tpujob.domain.capacity.entries import Entry, Wanted
-from tpujob.domain.capacity.places import Order, Place, Reason, ReasonKind
+from tpujob.domain.capacity.dependencies import JobEnd, Met, check_edge
+from tpujob.domain.capacity.entries import QueueEntry, Wanted
 from tpujob.domain.capacity.settings import QueueSettings
-from tpujob.domain.capacity.usage import Usage
-from tpujob.domain.observations import Circuit
+from tpujob.domain.capacity.usage import RecentUsage
+from tpujob.domain.observations import Circuit, Order, Place, Reason, ReasonKind
 
 #: seconds after which a job that waits counts as of the next higher band
 AGED = 86_400.0
@@ -40,7 +40,7 @@ _K = ReasonKind
 class Others(Protocol):
     """What entries refer to by id."""
 
-    def end(self, job_id: str) -> End | None:
+    def end(self, job_id: str) -> JobEnd | None:
         """The facts of any job; None: its record was removed."""
         ...
 
@@ -54,23 +54,24 @@ class Others(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class QueuePlan:
     places: Mapping[str, Place]  #: of every job that waits, by id
     order: tuple[str, ...]  #: ids of those that may start, the next one first
+    next_at: float  #: when the same jobs may have another plan, if nothing but time passes
 
 
 def plan(
-    entries: Iterable[Entry],
+    entries: Iterable[QueueEntry],
     settings: QueueSettings,
     circuits: Mapping[str, Circuit],
-    usage: Usage,
+    usage: RecentUsage,
     now: float,
     others: Others,
-) -> Plan:
+) -> QueuePlan:
     """Return the places of all entries that wait."""
     known = sorted(entries, key=lambda one: one.number)
     places: dict[str, Place] = {}
-    ready: list[tuple[Entry, float]] = []
+    ready: list[tuple[QueueEntry, float]] = []
     for one in known:
         if one.waits:
             found, since = _eligible(one, now, others)
@@ -86,13 +87,15 @@ def plan(
         waited = now - max(order.since, one.waiting_since)
         ask, reasons = walk.place(one, waited)
         places[one.id] = Place(position, ask, reasons, order=order)
-    return Plan(places, tuple(one.id for one, _ in ordered))
+    times = (reason.until for place in places.values() for reason in place.reasons if reason.until)
+    next_at = min((at for at in times if at > now), default=inf)
+    return QueuePlan(places, tuple(one.id for one, _ in ordered), next_at)
 
 
 # What a job waits for beside slices -----------------------------------------------------------------------------------
 
 
-def _eligible(one: Entry, now: float, others: Others) -> tuple[Place | None, float]:
+def _eligible(one: QueueEntry, now: float, others: Others) -> tuple[Place | None, float]:
     """Return the place of a job that may not start yet; else None, and since when it may."""
     reasons: list[Reason] = []
     broken: Reason | None = None
@@ -109,7 +112,7 @@ def _eligible(one: Entry, now: float, others: Others) -> tuple[Place | None, flo
         if met is Met.NEVER:
             end = others.end(other)
             how = end.state.value if end else "removed"
-            broken = broken or Reason(_K.DEPENDENCY, (other,), 1, what=f"{edge.on} {how}")
+            broken = broken or Reason(_K.DEPENDENCY, (other,), 1, what=edge.on, how=how)
         elif met is Met.NOT_YET:
             waits[edge.on].append(other)
         since = max(since, at)
@@ -121,6 +124,8 @@ def _eligible(one: Entry, now: float, others: Others) -> tuple[Place | None, flo
         since = max(since, one.not_before)
         if now < one.not_before:
             reasons.append(Reason(_K.NOT_BEFORE, until=one.not_before))
+    if now < one.wake and not reasons:
+        reasons.append(Reason(_K.RETRY, until=one.wake))
     if broken or reasons:
         return Place(0, reasons=tuple(reasons), broken=broken), since
     return None, since
@@ -130,15 +135,20 @@ def _eligible(one: Entry, now: float, others: Others) -> tuple[Place | None, flo
 
 
 def _ordered(
-    ready: Sequence[tuple[Entry, float]], settings: QueueSettings, usage: Usage, now: float
-) -> Iterator[tuple[Entry, Order]]:
+    ready: Sequence[tuple[QueueEntry, float]],
+    settings: QueueSettings,
+    usage: RecentUsage,
+    now: float,
+) -> Iterator[tuple[QueueEntry, Order]]:
     """Yield jobs in their order."""
     shares = {
         name: amount / settings.weights.get(name, 1.0) for name, amount in usage.shares.items()
     }
     owners = dict(usage.owners)
 
-    levels: defaultdict[int, dict[str, dict[str, list[tuple[Entry, float]]]]] = defaultdict(dict)
+    levels: defaultdict[int, dict[str, dict[str, list[tuple[QueueEntry, float]]]]] = defaultdict(
+        dict
+    )
     for one, since in ready:
         aged = now - max(since, one.waiting_since) >= AGED
         level = max(0, one.band - aged)
@@ -150,11 +160,11 @@ def _ordered(
 
 def _fair(
     level: int,
-    queues: Mapping[str, Mapping[str, list[tuple[Entry, float]]]],
+    queues: Mapping[str, Mapping[str, list[tuple[QueueEntry, float]]]],
     shares: dict[str, float],
     owners: dict[tuple[str, str], float],
     settings: QueueSettings,
-) -> Iterator[tuple[Entry, Order]]:
+) -> Iterator[tuple[QueueEntry, Order]]:
     """Start-time fair queueing: the share with the least usage for its weight, its owner with the least, that owner's
     next job, which is charged to both. Of equals, whose next job is the oldest."""
     heaps: dict[str, list[tuple[float, int, str]]] = {}
@@ -182,7 +192,7 @@ def _fair(
         _next(tops, (shares[share], heap[0][1], share) if heap else None)
 
 
-def _within_owner(it: tuple[Entry, float]) -> tuple[int, float, int]:
+def _within_owner(it: tuple[QueueEntry, float]) -> tuple[int, float, int]:
     one, since = it
     return one.rank, -since, -one.number
 
@@ -223,7 +233,7 @@ class _Walk:
     closed: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list[str]))
     reserved: dict[str, str] = field(default_factory=dict[str, str])
 
-    def count(self, one: Entry) -> None:
+    def count(self, one: QueueEntry) -> None:
         """Count what a job holds or requests."""
         if one.holds is None:
             return
@@ -231,7 +241,7 @@ class _Walk:
         if one.in_cloud_queue:
             self.requested[one.holds.shape].append(one.id)
 
-    def _take(self, one: Entry, slice: Wanted) -> None:
+    def _take(self, one: QueueEntry, slice: Wanted) -> None:
         for type in ("", slice.type):
             used = self.owners[one.owner, type]
             used.running += 1
@@ -240,7 +250,7 @@ class _Walk:
         if one.group:
             self.groups[one.group] += 1
 
-    def place(self, one: Entry, waited: float) -> tuple[frozenset[str], tuple[Reason, ...]]:
+    def place(self, one: QueueEntry, waited: float) -> tuple[frozenset[str], tuple[Reason, ...]]:
         """Return what the next job in order may request, or why nothing. `waited`: seconds."""
         if full := self._group_full(one):
             return frozenset(), (full,)
@@ -263,13 +273,13 @@ class _Walk:
                 self.closed[name].append(one.id)
         return frozenset(slice.shape for slice in ask), ()
 
-    def _group_full(self, one: Entry) -> Reason | None:
+    def _group_full(self, one: QueueEntry) -> Reason | None:
         limit = self.others.group(one.group) if one.group else None
         if limit is None or self.groups[one.group] < limit[1]:
             return None
         return Reason(_K.GROUP, count=self.groups[one.group], limit=limit[1], what=limit[0])
 
-    def _against(self, one: Entry, slice: Wanted, waited: float) -> Reason | None:
+    def _against(self, one: QueueEntry, slice: Wanted, waited: float) -> Reason | None:
         """Why a job may not request that; None: it may."""
         return (
             self._over_limit(one, slice)
@@ -278,7 +288,7 @@ class _Walk:
             or self._over_quota(one, slice, waited)
         )
 
-    def _over_limit(self, one: Entry, slice: Wanted) -> Reason | None:
+    def _over_limit(self, one: QueueEntry, slice: Wanted) -> Reason | None:
         for type, limits in (
             ("", self.settings.limits),
             (slice.type, self.settings.by_type.get(slice.type)),
@@ -308,7 +318,7 @@ class _Walk:
         until = max(known, default=0.0)
         return Reason(_K.REFUSED, what=slice.shape, until=until) if until > self.now else None
 
-    def _over_quota(self, one: Entry, slice: Wanted, waited: float) -> Reason | None:
+    def _over_quota(self, one: QueueEntry, slice: Wanted, waited: float) -> Reason | None:
         limit = self.settings.quota.get(slice.pool)
         if limit is None:
             return None

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class OwnerLimits:
     """At most, for each owner. None: no limit."""
 
     running: int | None = None  #: jobs that hold or request a slice
@@ -13,14 +13,18 @@ class Limits:
     queued: int | None = None  #: jobs that have not ended, checked at submission
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = OwnerLimits()
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
     weights: Mapping[str, float] = field(default_factory=dict[str, float])  #: by share; else 1
-    limits: Limits = NO_LIMITS
-    by_type: Mapping[str, Limits] = field(default_factory=dict[str, Limits])
+    limits: OwnerLimits = NO_LIMITS
+    by_type: Mapping[str, OwnerLimits] = field(default_factory=dict[str, OwnerLimits])
     high: frozenset[str] = frozenset()  #: users who may use the priority high; empty: all
     #: chips that the project may hold, by `circuits.key` of a quota in a zone; others are not known
     quota: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+#: of a context that says nothing of a queue
+ANYTHING = QueueSettings()

@@ -19,7 +19,7 @@ EXPECTED = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class RecentUsage:
     """Micro-dollars, as they count at one moment."""
 
     owners: Mapping[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
@@ -59,10 +59,10 @@ def fade(amount: float, seconds: float) -> float:
     return amount * exp(-_FADE * max(0.0, seconds))
 
 
-def sums(parts: Iterable[tuple[str, str, float]]) -> Usage:
+def sums(parts: Iterable[tuple[str, str, float]]) -> RecentUsage:
     """Return the usage of owners and shares, from parts of (share, owner, micro-dollars)."""
     owners, shares = defaultdict[tuple[str, str], float](float), defaultdict[str, float](float)
     for share, owner, amount in parts:
         owners[share, owner] += amount
         shares[share] += amount
-    return Usage(dict(owners), dict(shares))
+    return RecentUsage(dict(owners), dict(shares))

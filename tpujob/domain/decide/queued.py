@@ -8,12 +8,15 @@ from tpujob.domain.events import Event, EventKind, Finished, SliceRequested
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, Job
 from tpujob.domain.money.budget import Short
-from tpujob.domain.observations import Observation
+from tpujob.domain.observations import Observation, Place, Reason
 from tpujob.domain.placement import circuits, datasets
 from tpujob.domain.text import duration
 
 #: seconds until a job looks again whether a budget that it shares pays for a slice
 PENNILESS = 60.0
+
+#: seconds until a job looks again for its place in the queue; it is woken when that lets it start
+PLACELESS = 300.0
 
 _E = EventKind
 
@@ -24,7 +27,10 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         return _end(
             job, event(job, _E.CANCELLED, now, "cancelled before it had a slice", cancelled)
         )
-    if waited_out(job, now):
+    place = seen.place
+    if place and place.broken:
+        return _end(job, _never(job, place.broken, now))
+    if (place is None or place.order) and waited_out(job, now, place):
         refused = job.slices[-1].refused if job.slices else None
         failed = Finished(refused or Cause.STOCKOUT)
         return _end(job, event(job, _E.FAILED, now, waited_out_text(job), failed))
@@ -36,6 +42,10 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
         return _unpaid(job, unpaid, now)
     if now < job.wake:
         return Decision(wake_in=job.wake - now)
+    if place is not None:
+        offers = [one for one in offers if circuits.names(one)[0] in place.ask]
+    if not offers:
+        return Decision(wake_in=PLACELESS)
     chosen = circuits.pick(offers, seen.circuits, now)
     if chosen is None:
         return Decision(wake_in=circuits.first_available(offers, seen.circuits)[1] - now)
@@ -53,6 +63,12 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     count = "a" if job.tpu_slices == 1 else job.tpu_slices
     text = f"requested {count} {chosen.pricing} {chosen.type} in {chosen.zone}"
     return Decision(event(job, _E.SLICE_REQUESTED, now, text, asked), CreateSlice(), wake_in=1)
+
+
+def _never(job: Job, broken: Reason, now: float) -> Event:
+    """Of a job that waits for what will not be any more."""
+    text = f"it waits for the {broken.what} of {broken.jobs[0]}, which {broken.how}"
+    return event(job, _E.CANCELLED, now, text, Finished(Cause.DEPENDENCY))
 
 
 def _unpaid(job: Job, why: Short, now: float) -> Decision:
@@ -82,13 +98,15 @@ def _slice_name(job: Job, k: int) -> str:
     return f"tj-{job.id}-{k}-{own}" if own else f"tj-{job.id}-{k}"
 
 
-def waited_out(job: Job, now: float) -> bool:
-    """Whether the job has waited for a slice for longer than its spec allows. The time of a copy does not count."""
+def waited_out(job: Job, now: float, place: Place | None = None) -> bool:
+    """Whether the job has waited for a slice for longer than its spec allows. The time of a copy does not count, nor
+    that before it could start."""
     wait = job.spec.recovery.wait
     copied = (
         now if datasets.under_way(job) else max((c.done_at or 0.0 for c in job.copies), default=0.0)
     )
-    return wait is not None and now - max(circuits.waiting_since(job), copied) > wait
+    could = place.order.since if place and place.order else 0.0
+    return wait is not None and now - max(circuits.waiting_since(job), copied, could) > wait
 
 
 def waited_out_text(job: Job) -> str:

@@ -186,7 +186,7 @@ def time_text(seconds: int) -> str:
     return "".join(parts) or "0s"
 
 
-def _accelerator(value: Any) -> str:
+def accelerator(value: Any) -> str:
     try:
         return accelerators.find(_text(value, 10_000)).type
     except BadSpec as error:
@@ -215,7 +215,7 @@ def generation(value: Any) -> str:
 
 
 def _types(value: Any) -> tuple[str, ...]:
-    types = names("an accelerator type", _accelerator)(value)
+    types = names("an accelerator type", accelerator)(value)
     if not types:
         raise ValueError("must name at least one accelerator type, such as v4-16")
     return types

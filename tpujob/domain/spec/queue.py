@@ -16,7 +16,7 @@ BANDS = ("high", "normal", "low")
 #: what a job may wait for: the success, the end, the failure or the start of another
 CONDITIONS = ("success", "end", "failure", "start")
 
-_SHARE = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"
+SHARE = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"
 _JOB = r"[a-z0-9]([-a-z0-9]{0,44}[a-z0-9])?"
 _LATEST = datetime(2100, 1, 1, tzinfo=UTC).timestamp()
 
@@ -80,8 +80,8 @@ AfterJobs = Annotated[
 Band = Annotated[Literal["high", "normal", "low"], BeforeValidator(kinds.one_of(BANDS, "priority"))]
 Share = Annotated[
     str,
-    kinds.or_empty(kinds.matching(_SHARE, "the name of a share: a-z, 0-9 and -, up to 40")),
-    WithJsonSchema({"type": "string", "pattern": f"^({_SHARE})?$"}),
+    kinds.or_empty(kinds.matching(SHARE, "the name of a share: a-z, 0-9 and -, up to 40")),
+    WithJsonSchema({"type": "string", "pattern": f"^({SHARE})?$"}),
 ]
 Start = Annotated[
     Literal["now", "held"], BeforeValidator(kinds.one_of(("now", "held"), "way to start"))

@@ -1,0 +1,360 @@
+"""Which job gets a slice next, and why another one waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpujob.domain.capacity import (
+    JobEnd,
+    OwnerLimits,
+    QueueEntry,
+    QueuePlan,
+    QueueSettings,
+    RecentUsage,
+    describe,
+    plan,
+)
+from tpujob.domain.capacity.entries import Wanted
+from tpujob.domain.capacity.plan import AGED, DRAIN, LAPSES, PATIENCE, REQUESTS
+from tpujob.domain.model import Cause, Edge, State
+from tpujob.domain.observations import Circuit, Reason, ReasonKind
+
+NOW = 1_000_000.0
+HOUR = 3600.0
+
+
+def wanted(chips: int = 8, zone: str = "us-central2-b") -> Wanted:
+    pool = f"{zone}/v4/spot"
+    shape = f"{zone}/v4-{2 * chips}/spot"
+    return Wanted(f"v4-{2 * chips}", shape, pool, (shape, pool, f"{zone[:-2]}/v4/spot"), chips)
+
+
+SMALL, BIG = wanted(8), wanted(64)
+
+
+def waits(number: int, *slices: Wanted, **changes: object) -> QueueEntry:
+    """A job that was submitted `number` seconds ago in reverse: job 1 is the oldest."""
+    since = NOW - 1000 + number
+    one = QueueEntry(
+        id=f"{number:06d}",
+        number=number,
+        owner="ada",
+        share="",
+        band=1,
+        rank=0,
+        state=State.QUEUED,
+        since=since,
+        waiting_since=since,
+        held_by="",
+        not_before=None,
+        wake=0.0,
+        edges=(),
+        group="",
+        index=None,
+        wanted=slices or (SMALL,),
+        holds=None,
+        in_cloud_queue=False,
+        charge=1e6,
+        refusals=0,
+    )
+    return replace(one, **changes)  # type: ignore[arg-type]
+
+
+def holds(number: int, slice: Wanted = SMALL, **changes: object) -> QueueEntry:
+    return waits(number, state=State.RUNNING, wanted=(), holds=slice, **changes)
+
+
+@dataclass
+class World:
+    ends: Mapping[str, JobEnd | None] = field(default_factory=dict)
+    groups: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    elements: Mapping[tuple[str, int], str] = field(default_factory=dict)
+
+    def end(self, job_id: str) -> JobEnd | None:
+        return self.ends[job_id]
+
+    def element(self, group: str, index: int) -> str | None:
+        return self.elements.get((group, index))
+
+    def group(self, group: str) -> tuple[str, int] | None:
+        return self.groups.get(group)
+
+
+def planned(
+    *jobs: QueueEntry,
+    settings: QueueSettings = QueueSettings(),  # noqa: B008
+    circuits: Mapping[str, Circuit] | None = None,
+    usage: RecentUsage | None = None,
+    now: float = NOW,
+    world: World | None = None,
+) -> QueuePlan:
+    return plan(jobs, settings, circuits or {}, usage or RecentUsage(), now, world or World())
+
+
+def numbers(found: QueuePlan) -> list[int]:
+    return [int(job_id) for job_id in found.order]
+
+
+def reason(found: QueuePlan, number: int) -> ReasonKind | None:
+    place = found.places[f"{number:06d}"]
+    return place.reasons[0].kind if place.reasons else None
+
+
+def may_start(found: QueuePlan) -> list[int]:
+    return sorted(int(job_id) for job_id, place in found.places.items() if place.ask)
+
+
+# Order ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_second_owner_is_next_although_the_first_submitted_a_thousand_jobs() -> None:
+    many = [waits(n) for n in range(1, 1001)]
+    other = waits(2000, owner="bob")
+    assert numbers(planned(*many, other))[:4] == [1, 2000, 2, 3]
+
+
+def test_a_burst_of_one_owner_is_charged_at_once_so_that_owners_take_turns() -> None:
+    jobs = [
+        waits(n, owner=owner)
+        for owner, first in (("ada", 1), ("bob", 101))
+        for n in range(first, first + 4)
+    ]
+    assert numbers(planned(*jobs)) == [1, 101, 2, 102, 3, 103, 4, 104]
+
+
+def test_who_has_used_more_waits_until_the_other_has_used_as_much() -> None:
+    usage = RecentUsage({("", "ada"): 2.5e6}, {"": 2.5e6})
+    jobs = [waits(1), waits(2), *(waits(n, owner="bob") for n in range(11, 16))]
+    assert numbers(planned(*jobs, usage=usage)) == [11, 12, 13, 1, 14, 2, 15]
+
+
+def test_a_share_of_twice_the_weight_gets_twice_as_much() -> None:
+    jobs = [
+        waits(n, share=share)
+        for share, first in (("a", 1), ("b", 101))
+        for n in range(first, first + 6)
+    ]
+    found = numbers(planned(*jobs, settings=QueueSettings(weights={"a": 2.0})))
+    assert sum(n < 100 for n in found[:6]) == 4
+
+
+def test_a_higher_band_comes_first_and_a_day_of_waiting_raises_a_job_by_one() -> None:
+    jobs = [waits(1, band=2), waits(2, band=1), waits(3, band=0)]
+    assert numbers(planned(*jobs)) == [3, 2, 1]
+    old = replace(jobs[0], since=NOW - AGED, waiting_since=NOW - AGED)
+    found = planned(old, *jobs[1:])
+    assert numbers(found) == [3, 1, 2]
+    order = found.places[old.id].order
+    assert order
+    assert (order.band, order.raised) == (1, True)
+
+
+def test_time_in_which_a_job_could_not_start_does_not_raise_it() -> None:
+    held = waits(1, band=2, since=NOW - 2 * AGED, waiting_since=NOW - 60)
+    assert numbers(planned(held, waits(2))) == [2, 1]
+
+
+def test_the_rank_moves_a_job_before_those_of_its_owner_alone() -> None:
+    jobs = [waits(1), waits(2, rank=1), waits(3, owner="bob")]
+    assert numbers(planned(*jobs)) == [2, 3, 1]
+
+
+JOBS = st.lists(
+    st.builds(
+        lambda number, owner, share, band, rank, charge, small: waits(
+            number,
+            SMALL if small else BIG,
+            owner=owner,
+            share=share,
+            band=band,
+            rank=rank,
+            charge=charge,
+        ),
+        st.integers(1, 60),
+        st.sampled_from("abc"),
+        st.sampled_from("xy"),
+        st.integers(0, 2),
+        st.integers(0, 2),
+        st.sampled_from([0.0, 1e6, 1.5e6]),
+        st.booleans(),
+    ),
+    max_size=12,
+    unique_by=lambda one: one.number,
+)
+
+
+@given(JOBS, st.randoms())
+def test_the_same_jobs_give_the_same_plan_however_they_are_sorted(
+    jobs: list[QueueEntry], random
+) -> None:  # type: ignore[no-untyped-def]
+    settings = QueueSettings(quota={SMALL.pool: 64}, limits=OwnerLimits(running=3))
+    first = planned(*jobs, settings=settings)
+    random.shuffle(jobs)
+    assert planned(*jobs, settings=settings) == first
+    assert sorted(first.order) == sorted(one.id for one in jobs)
+    for place in first.places.values():
+        assert bool(place.ask) != bool(place.reasons), "a job may start, or there is a reason"
+
+
+@given(JOBS)
+def test_limits_and_quota_are_never_exceeded(jobs: list[QueueEntry]) -> None:
+    settings = QueueSettings(quota={SMALL.pool: 72}, limits=OwnerLimits(running=2, chips=72))
+    found = planned(*jobs, settings=settings)
+    for owner in "abc":
+        started = [one for one in jobs if found.places[one.id].ask and one.owner == owner]
+        assert len(started) <= 2
+        assert sum(one.wanted[0].chips for one in started) <= 72
+    assert sum(one.wanted[0].chips for one in jobs if found.places[one.id].ask) <= 72
+
+
+# The walk ------------------------------------------------------------------------------------------------------------
+
+
+def refused(slice: Wanted, until: float) -> dict[str, Circuit]:
+    return {slice.shape: Circuit(Cause.STOCKOUT, 1, NOW - 60, until)}
+
+
+def test_while_the_cloud_refuses_a_shape_others_pass_and_none_of_its_own() -> None:
+    found = planned(waits(1, BIG), waits(2, BIG), waits(3), circuits=refused(BIG, NOW + 300))
+    assert may_start(found) == [3]
+    assert (reason(found, 1), reason(found, 2)) == (ReasonKind.REFUSED, ReasonKind.ORDER)
+    assert found.next_at == NOW + 300
+
+
+def test_the_head_of_a_shape_alone_asks_when_it_may_be_asked_for_again() -> None:
+    found = planned(waits(1, BIG), waits(2, BIG), circuits=refused(BIG, NOW - 1))
+    assert may_start(found) == [1]
+    assert reason(found, 2) is ReasonKind.ORDER
+
+
+def test_a_job_requests_its_second_choice_while_the_first_is_refused() -> None:
+    elsewhere = wanted(64, "us-east1-d")
+    found = planned(waits(1, BIG, elsewhere), circuits=refused(BIG, NOW + 300))
+    assert found.places["000001"].ask == {elsewhere.shape}
+
+
+def test_some_requests_may_wait_in_the_queue_of_the_cloud_and_the_others_wait_here() -> None:
+    there = [holds(n, in_cloud_queue=True) for n in range(1, REQUESTS + 1)]
+    found = planned(*there, waits(10), waits(11, BIG))
+    assert reason(found, 10) is ReasonKind.REQUESTED
+    assert may_start(found) == [11]
+    assert may_start(planned(*there[1:], waits(10))) == [10]
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        (QueueSettings(limits=OwnerLimits(running=1)), ReasonKind.RUNNING),
+        (QueueSettings(limits=OwnerLimits(chips=15)), ReasonKind.CHIPS),
+        (QueueSettings(by_type={SMALL.type: OwnerLimits(running=1)}), ReasonKind.RUNNING),
+    ],
+)
+def test_limits_hold_an_owner_back_and_nobody_else(
+    settings: QueueSettings, kind: ReasonKind
+) -> None:
+    found = planned(holds(1), waits(2), waits(3, owner="bob"), settings=settings)
+    assert reason(found, 2) is kind
+    assert may_start(found) == [3]
+
+
+def test_a_group_runs_as_many_of_its_elements_as_may() -> None:
+    world = World(groups={"000001": ("sweep", 2)})
+    elements = [waits(n, group="000001", index=n) for n in range(2, 6)]
+    found = planned(holds(9, group="000001", index=9), *elements, world=world)
+    assert may_start(found) == [2]
+    assert reason(found, 3) is ReasonKind.GROUP
+
+
+# Quota that is kept free ---------------------------------------------------------------------------------------------
+
+QUOTA = QueueSettings(quota={SMALL.pool: 64})
+
+
+def test_small_jobs_pass_a_big_one_for_a_while_and_then_the_quota_is_kept_for_it() -> None:
+    running = [holds(n) for n in range(1, 5)]
+    big = waits(10, BIG, since=NOW - PATIENCE, waiting_since=NOW - PATIENCE + 1)
+    found = planned(*running, big, waits(11), settings=QUOTA)
+    assert (reason(found, 10), may_start(found)) == (ReasonKind.QUOTA, [11])
+    found = planned(*running, replace(big, waiting_since=NOW - PATIENCE), waits(11), settings=QUOTA)
+    assert (reason(found, 11), may_start(found)) == (ReasonKind.RESERVED, [])
+    found = planned(replace(big, waiting_since=NOW - PATIENCE), waits(11), settings=QUOTA)
+    assert may_start(found) == [10], "all chips are free"
+
+
+def test_the_reservation_ends_after_some_hours_and_when_the_cloud_refuses_the_big_one() -> None:
+    running, big = holds(1), waits(10, BIG, since=NOW - 3 * DRAIN)
+    drained = replace(big, waiting_since=NOW - PATIENCE - DRAIN)
+    assert may_start(planned(running, drained, waits(11), settings=QUOTA)) == [11]
+    again = replace(big, waiting_since=NOW - PATIENCE - 2 * DRAIN)
+    assert may_start(planned(running, again, waits(11), settings=QUOTA)) == []
+    refused = replace(again, refusals=LAPSES)
+    assert may_start(planned(running, refused, waits(11), settings=QUOTA)) == [11]
+
+
+def test_no_quota_is_kept_for_a_job_that_is_larger_than_the_quota() -> None:
+    huge = waits(10, wanted(128), waiting_since=NOW - PATIENCE)
+    assert may_start(planned(holds(1), huge, waits(11), settings=QUOTA)) == [11]
+
+
+# Dependencies, holds and times ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("on", "other", "starts", "broken"),
+    [
+        ("success", JobEnd(State.RUNNING, NOW), False, False),
+        ("success", JobEnd(State.SUCCEEDED, NOW, NOW), True, False),
+        ("success", JobEnd(State.FAILED, NOW, NOW), False, True),
+        ("success", JobEnd(State.CANCELLED, None, NOW), False, True),
+        ("end", JobEnd(State.CANCELLED, None, NOW), True, False),
+        ("failure", JobEnd(State.FAILED, NOW, NOW), True, False),
+        ("failure", JobEnd(State.SUCCEEDED, NOW, NOW), False, True),
+        ("start", JobEnd(State.QUEUED, NOW), True, False),
+        ("start", JobEnd(State.PREPARING), False, False),
+        ("start", JobEnd(State.FAILED, None, NOW), False, True),
+        ("end", None, False, True),
+    ],
+)
+def test_a_job_waits_for_what_may_still_be_and_never_for_what_may_not(
+    on: str, other: JobEnd | None, starts: bool, broken: bool
+) -> None:
+    job = waits(2, edges=(Edge("000001", on),))  # type: ignore[arg-type]
+    found = planned(job, world=World(ends={"000001": other}))
+    place = found.places[job.id]
+    assert bool(place.ask) is starts
+    assert (place.broken is not None) is broken
+
+
+def test_an_element_waits_for_the_one_of_its_index() -> None:
+    ends = {"000003": JobEnd(State.SUCCEEDED, NOW, NOW), "000004": JobEnd(State.RUNNING, NOW)}
+    world = World(ends=ends, elements={("000001", 0): "000003", ("000001", 1): "000004"})
+    edge = Edge("000001", each=True)
+    jobs = [waits(10 + i, edges=(edge,), group="000002", index=i) for i in range(3)]
+    found = planned(*jobs, world=world)
+    assert may_start(found) == [10]
+    assert reason(found, 12) is ReasonKind.DEPENDENCY, "the element is not there yet"
+
+
+def test_a_job_waits_for_a_person_a_time_and_its_own_pause_and_gets_no_older_meanwhile() -> None:
+    late = waits(3, not_before=NOW + HOUR)
+    found = planned(waits(1, held_by="ada"), waits(2, wake=NOW + 5), late)
+    kinds = [reason(found, n) for n in (1, 2, 3)]
+    assert kinds == [ReasonKind.HELD, ReasonKind.RETRY, ReasonKind.NOT_BEFORE]
+    assert found.order == ()
+    assert found.next_at == NOW + 5
+    found = planned(late, now=NOW + HOUR)
+    order = found.places[late.id].order
+    assert order
+    assert order.since == NOW + HOUR
+
+
+def test_every_reason_has_a_sentence() -> None:
+    for kind in ReasonKind:
+        text = describe(Reason(kind, ("000001",), 1, 2, what="v4-16", until=NOW))
+        assert text
+        assert not text.endswith(".")

@@ -1,0 +1,94 @@
+"""The queue of a context: the weights of its shares, limits of each owner, who may use the high priority.
+
+A context has it below `queue`, the local stack in a file of its own.
+"""
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from tpujob.config import files
+from tpujob.config.settings import Settings
+from tpujob.domain.capacity import OwnerLimits, QueueSettings
+from tpujob.domain.spec import fields as kinds
+from tpujob.domain.spec import validate, yaml
+from tpujob.domain.spec.queue import SHARE
+from tpujob.domain.spec.yaml import describe
+
+_MOST = 1_000_000
+
+
+def _weight(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(f"must be a number, such as 2, not {describe(value)}")
+    if not 0.001 <= value <= 1000:
+        raise ValueError(f"must be from 0.001 to 1000, not {describe(value)}")
+    return float(value)
+
+
+_Limit = Annotated[int | None, BeforeValidator(kinds.optional(kinds.count(_MOST)))]
+
+
+class ChipsSetting(kinds.SpecPart):
+    """Chips of one generation, zone and pricing."""
+
+    type: Annotated[str, BeforeValidator(kinds.generation)]
+    zone: Annotated[str, BeforeValidator(kinds.zone)]
+    pricing: kinds.Pricing
+    chips: Annotated[int, BeforeValidator(kinds.count(100_000))]
+
+
+class LimitSetting(kinds.SpecPart):
+    """At most, for each owner; left out: no limit."""
+
+    running: _Limit = None
+    chips: _Limit = None
+    queued: _Limit = None
+
+
+class QueueSetting(kinds.SpecPart):
+    """Left out: one share, no limits, and everyone may use the high priority."""
+
+    shares: Annotated[
+        dict[
+            Annotated[str, BeforeValidator(kinds.matching(SHARE, "the name of a share"))],
+            Annotated[float, BeforeValidator(_weight)],
+        ],
+        BeforeValidator(kinds.mapping("shares to weights")),
+    ] = Field(default_factory=dict)
+    limits: LimitSetting = LimitSetting()
+    #: of one type of slice, by type
+    types: Annotated[
+        dict[Annotated[str, BeforeValidator(kinds.accelerator)], LimitSetting],
+        BeforeValidator(kinds.mapping("types to limits")),
+    ] = Field(default_factory=dict)
+    high: Annotated[
+        tuple[str, ...], BeforeValidator(kinds.names("a user", kinds.text(320)))
+    ] = ()  #: users who may use the high priority; empty: all
+    #: that the project has: small jobs are kept from taking the chips that a big one waits for
+    quota: Annotated[tuple[ChipsSetting, ...], Field(strict=False)] = ()
+
+
+def queue_settings(given: QueueSetting) -> QueueSettings:
+    return QueueSettings(
+        weights=given.shares,
+        limits=_limits(given.limits),
+        by_type={type: _limits(limits) for type, limits in given.types.items()},
+        high=frozenset(given.high),
+        quota={f"{one.zone}/{one.type}/{one.pricing}": one.chips for one in given.quota},
+    )
+
+
+def _limits(given: LimitSetting) -> OwnerLimits:
+    return OwnerLimits(given.running, given.chips, given.queued)
+
+
+def of_local_stack(settings: Settings) -> QueueSettings:
+    """Return the settings of the local stack, from `queue.yaml` beside its state. Raises BadSpec with each line."""
+    path: Path = settings.state / "queue.yaml"
+    if not path.exists():
+        return QueueSettings()
+    document = yaml.load(files.read(path), str(path))
+    return queue_settings(validate(QueueSetting, document.data, document, of="a queue"))

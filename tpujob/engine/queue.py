@@ -1,0 +1,270 @@
+"""The place of every job that waits, in the memory of one backend. The rules are in `domain/capacity/`.
+
+The jobs that go on are read once, and after that those that changed. The plan is made again when one of them changed,
+or when time alone may have changed it. Every backend makes its own from the same records: nothing rests on it but order
+and limits, which two backends may overstep for a moment by what both request at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import inf
+
+from tpujob.domain.capacity import (
+    JobEnd,
+    QueueEntry,
+    QueuePlan,
+    QueueSettings,
+    RecentUsage,
+    entry,
+    facts_of,
+    plan,
+    used,
+)
+from tpujob.domain.capacity.usage import fade, sums
+from tpujob.domain.events import Event, EventKind
+from tpujob.domain.hardware.prices import LIST, PriceList
+from tpujob.domain.model import Job
+from tpujob.domain.observations import Circuit, Place
+from tpujob.domain.placement import circuits as offers
+from tpujob.errors import Conflict, NotFound, TpujobError
+from tpujob.ports import Clock, Store
+
+log = logging.getLogger(__name__)
+
+#: seconds between two reads of what other backends changed, and after which time alone makes a new plan
+REFRESH = 5.0
+#: jobs that are planned a second, at most: a new plan waits until so much time has passed since the last one
+PLANNED = 5000
+#: a job that may request nothing yet
+WAITS = Place(0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """What a job that has ended has used."""
+
+    share: str
+    owner: str
+    amount: float  #: micro-dollars, as they counted at `at`
+    at: float
+
+
+class Queue:
+    """Thread-safe."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        circuits: Callable[[], Mapping[str, Circuit]],
+        settings: QueueSettings,
+        prices: PriceList = LIST,
+    ) -> None:
+        self._store, self._clock, self._circuits = store, clock, circuits
+        self.settings, self._prices = settings, prices
+        self.news: Callable[[str], None] = lambda _: None  #: a job may start now, or never
+        self._lock = threading.RLock()
+        self._jobs: dict[str, Job] | None = None  #: that go on; None: not yet read
+        self._entries: dict[str, QueueEntry] = {}
+        self._ends: dict[str, JobEnd | None] = {}  #: of every job that was asked for
+        self._elements: dict[tuple[str, int], str] = {}
+        self._past: dict[str, _Past] | None = None  #: None: usage was not needed yet
+        self._plan = QueuePlan({}, (), inf)
+        self._planned_at, self._read_at, self._change = -inf, -inf, 0
+        self._dirty = True
+
+    # What others ask --------------------------------------------------------------------------------------------------
+
+    def of(self, job: Job) -> Place:
+        """The place of a job that waits, by a plan that is as new as can be. Raises an error of the store when nothing
+        was read yet."""
+        with self._lock:
+            self._read()
+            self._learn(job)
+            news = self._replan()
+            found = self._plan.places.get(job.id, WAITS)
+        self._announce(news, but=job.id)
+        return found
+
+    def plan(self) -> QueuePlan:
+        """The newest. Raises an error of the store when nothing was read yet."""
+        with self._lock:
+            self._read()
+            news = self._replan()
+            found = self._plan
+        self._announce(news)
+        return found
+
+    def refresh(self) -> None:
+        """Read what changed, and wake the jobs that may start now; from time to time."""
+        self.plan()
+
+    def learn(self, job: Job) -> None:
+        """Take note of a record that this process has just stored."""
+        with self._lock:
+            self._read()
+            self._learn(job)
+
+    def jobs(self) -> list[Job]:
+        """The jobs that go on, as this backend knows them."""
+        with self._lock:
+            self._read()
+            return list((self._jobs or {}).values())
+
+    def usage(self) -> RecentUsage:
+        """What owners and shares have used, as it counts now. Reads every record the first time."""
+        with self._lock:
+            self._read()
+            return self._usage(self._clock.now())
+
+    def note(self, before: Job, after: Job, happened: Event) -> None:
+        """Learn from an event that is about to be written. Raises Conflict for a request that the plan does not allow
+        any more."""
+        if before.state is after.state and before.slice == after.slice:
+            return
+        with self._lock:
+            if self._jobs is None:
+                return
+            if happened.kind is EventKind.SLICE_REQUESTED and after.slice:
+                place = self._plan.places.get(after.id, WAITS)
+                if offers.names(after.slice)[0] not in place.ask:
+                    raise Conflict(f"job {after.id} is not next in the queue any more")
+            self._put(after)
+
+    # What is known of all jobs ----------------------------------------------------------------------------------------
+
+    def end(self, job_id: str) -> JobEnd | None:
+        """As `capacity.Others`."""
+        if job_id not in self._ends:
+            try:
+                self._ends[job_id] = facts_of(self._store.peek(job_id))
+            except NotFound:
+                self._ends[job_id] = None
+        return self._ends[job_id]
+
+    def element(self, group: str, index: int) -> str | None:
+        """As `capacity.Others`."""
+        if (group, index) not in self._elements:
+            self.end(group)
+            name = f"{self._store.peek(group).name}-{index}"
+            for job in self._store.list(name=name):
+                if job.group == group:
+                    self._elements[group, index] = job.id
+        return self._elements.get((group, index))
+
+    def group(self, group: str) -> tuple[str, int] | None:  # noqa: ARG002
+        """As `capacity.Others`."""
+        return None
+
+    def _read(self) -> None:
+        now = self._clock.now()
+        if self._jobs is None:
+            self._change = self._store.changes(0)[0]
+            self._jobs = {}
+            for job in self._store.list(live=True):
+                self._put(job)
+        elif now - self._read_at >= REFRESH or now < self._read_at:
+            try:
+                self._change, moved = self._store.changes(self._change)
+                self._read_again(moved)
+            except TpujobError as error:
+                log.warning("the queue is %.0f s old: %s", now - self._read_at, error)
+                return
+        else:
+            return
+        self._read_at = now
+
+    def _read_again(self, moved: Iterable[str]) -> None:
+        assert self._jobs is not None
+        for job_id in moved:
+            try:
+                job = self._store.peek(job_id)
+            except NotFound:
+                self._drop(job_id)
+                self._ends[job_id] = None
+                self._dirty = True
+                continue
+            self._learn(job)
+
+    def _learn(self, job: Job) -> None:
+        """Put a record in the place of an older one, or of one that was about to be written and was not."""
+        known = (self._jobs or {}).get(job.id)
+        newer = known is None or known.version < job.version
+        if known is None or newer or (known.version == job.version and known.state != job.state):
+            self._put(job)
+
+    def _put(self, job: Job) -> None:
+        assert self._jobs is not None
+        self._ends[job.id] = facts_of(job)
+        if job.index is not None:
+            self._elements[job.group, job.index] = job.id
+        self._dirty = True
+        if self._past is not None:
+            self._past.pop(job.id, None)
+        if not job.state.final:
+            self._jobs[job.id] = job
+            self._entries[job.id] = entry(job, self._prices)
+            return
+        self._drop(job.id)
+        if self._past is not None:
+            self._note_past(job)
+
+    def _drop(self, job_id: str) -> None:
+        assert self._jobs is not None
+        self._jobs.pop(job_id, None)
+        self._entries.pop(job_id, None)
+
+    # The plan ---------------------------------------------------------------------------------------------------------
+
+    def _replan(self) -> list[str]:
+        """Make a new plan if it is time. Returns the jobs that may start now, or never, and might not before."""
+        now = self._clock.now()
+        age = now - self._planned_at
+        due = self._dirty or now >= self._plan.next_at or age >= REFRESH or age < 0
+        if not due or 0 <= age < len(self._entries) / PLANNED:
+            return []
+        waiting = {(one.share, one.owner) for one in self._entries.values() if one.waits}
+        usage = self._usage(now) if len(waiting) > 1 else RecentUsage()
+        old = self._plan.places
+        self._plan = plan(self._entries.values(), self.settings, self._circuits(), usage, now, self)
+        self._planned_at, self._dirty = now, False
+        return [
+            job_id
+            for job_id, place in self._plan.places.items()
+            if (place.ask or place.broken) and not _moves(old.get(job_id))
+        ]
+
+    def _announce(self, news: Iterable[str], but: str = "") -> None:
+        for job_id in news:
+            if job_id != but:
+                self.news(job_id)
+
+    # Usage ------------------------------------------------------------------------------------------------------------
+
+    def _usage(self, now: float) -> RecentUsage:
+        assert self._jobs is not None
+        if self._past is None:
+            self._past = {}
+            for job in self._store.walk():
+                if job.state.final and job.id not in self._jobs:
+                    self._note_past(job)
+        live = (
+            (job.spec.share, job.owner or job.user, used(job, now)) for job in self._jobs.values()
+        )
+        past = ((p.share, p.owner, fade(p.amount, now - p.at)) for p in self._past.values())
+        return sums((*live, *past))
+
+    def _note_past(self, job: Job) -> None:
+        assert self._past is not None
+        if job.slices:
+            now = self._clock.now()
+            self._past[job.id] = _Past(job.spec.share, job.owner or job.user, used(job, now), now)
+
+
+def _moves(place: Place | None) -> bool:
+    """Whether a job was to be ticked for its place already."""
+    return place is not None and bool(place.ask or place.broken)
