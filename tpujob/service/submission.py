@@ -279,6 +279,7 @@ class Submission:
             bucket=bucket,
             bundles=tuple(dict.fromkeys(bundles)),
             message=text,
+            held_by=who.name if wanted.start == "held" else "",
         )
         return job, created
 
