@@ -156,7 +156,7 @@ def cancel(
 ) -> int:
     """Stop a job's program; keep its slice for a while, for a resume."""
     api = connect()
-    return _steer(jobs, lambda job: api.cancel(job, release=release), as_json)
+    return steer_each(jobs, lambda job: api.cancel(job, release=release), as_json)
 
 
 def resume(
@@ -169,7 +169,7 @@ def resume(
 ) -> int:
     """Continue from the last checkpoint, on the held slice or a new one."""
     api, then = connect(), ("show", "logs -f")
-    return _steer(jobs, lambda job: api.resume(job, budget=budget), as_json, then=then)
+    return steer_each(jobs, lambda job: api.resume(job, budget=budget), as_json, then=then)
 
 
 def delete(jobs: JobRefs, yes: Yes = False, as_json: Json = False) -> int:
@@ -181,7 +181,7 @@ def delete(jobs: JobRefs, yes: Yes = False, as_json: Json = False) -> int:
         agreed = _asked(api, job, yes, "Delete")
         return api.delete(agreed) if agreed else None
 
-    return _steer(jobs, steer, as_json)
+    return steer_each(jobs, steer, as_json)
 
 
 def clean(
@@ -200,7 +200,7 @@ def clean(
         agreed = _asked(api, job, yes, "Clean", checkpoints=checkpoints)
         return api.clean(agreed, checkpoints=checkpoints) if agreed else None
 
-    return _steer(jobs, steer, as_json)
+    return steer_each(jobs, steer, as_json)
 
 
 def _asked(
@@ -219,7 +219,7 @@ def _asked(
     return found["id"]
 
 
-def _steer(
+def steer_each(
     jobs: Sequence[str],
     steer: Callable[[str], JobView | None],
     as_json: bool,
