@@ -20,7 +20,7 @@ from tpujob.domain.actions import (
 )
 from tpujob.domain.capacity import ANYTHING, QueueSettings
 from tpujob.domain.decide import decide, decide_beside, follow_up
-from tpujob.domain.events import Event
+from tpujob.domain.events import Event, EventKind
 from tpujob.domain.failures import nonfinite
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.host import keys
@@ -30,7 +30,7 @@ from tpujob.domain.money.shared import SharedBudget
 from tpujob.domain.observations import Observation
 from tpujob.engine.actor import Actor
 from tpujob.engine.circuits import CircuitBreaker
-from tpujob.engine.counters import RECOVERY, Counters, recovered
+from tpujob.engine.counters import RECOVERY, Counters, first_wait, recovered
 from tpujob.engine.observer import Observer
 from tpujob.engine.queue import Queue
 from tpujob.engine.spending import Spending
@@ -208,6 +208,10 @@ class Reconciler:
         if found := recovered(before, after):
             cause, waited = found
             self.counters.time("recovery", waited, cause, bounds=RECOVERY)
+        if happened.kind is EventKind.SLICE_REQUESTED:
+            waited = first_wait(before, after)
+            if waited is not None:
+                self.counters.time("wait", waited, before.spec.priority, bounds=RECOVERY)
 
     # Suspects --------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ number of series does not grow with jobs and people. What the store cannot tell 
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,6 +22,8 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from tpujob.domain.model import State
+from tpujob.domain.observations import ReasonKind
+from tpujob.domain.spec.queue import BANDS
 from tpujob.errors import TpujobError
 from tpujob.version import __version__
 
@@ -51,6 +54,8 @@ TIMES = (
     _Counted("recovery", "recovery_seconds",
              "From the end of an attempt to the next one running, by why it ended. Without what people stopped.",
              ("cause",)),
+    _Counted("wait", "queue_wait_seconds",
+             "From a job's submission, resume or release to its first request for a slice.", ("band",)),
     _Counted("tick", "tick_seconds", "How long ticks took, by how they ended.", ("outcome",)),
     _Counted("commit", "commit_seconds", "How long the store took to write a change of a job."),
 )  # fmt: skip
@@ -122,6 +127,21 @@ def _jobs(of: BackendStatus) -> Iterator[Metric]:
         "Jobs by state.",
         "state",
         {state.value: states.get(state.value, 0) for state in State},
+    )
+    places = of.queue.plan().places.values()
+    bands = Counter(BANDS[one.order.band] for one in places if one.order)
+    yield _labelled(
+        "queue_jobs",
+        "Jobs that may start when it is their turn, by the priority that counts.",
+        "band",
+        {band: bands[band] for band in BANDS},
+    )
+    reasons = Counter(one.reasons[0].kind for one in places if one.reasons)
+    yield _labelled(
+        "queue_waiting_jobs",
+        "Jobs that request no slice now, by the first reason.",
+        "reason",
+        {kind.value: reasons[kind] for kind in ReasonKind},
     )
     held, asked, micros = of.index.hardware()
     yield _labelled(
