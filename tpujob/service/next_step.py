@@ -19,11 +19,11 @@ def why(job: Job, wait: Wait | None, unpaid: str, now: float, place: Place | Non
     now."""
     if job.state is not State.QUEUED:
         return job.message
+    if reason := binding(place):
+        return describe(reason)
     copy = copying(job, now)
     if copy:
         return copy.get("said", "")
-    if reason := binding(place):
-        return describe(reason)
     return (circuits.describe_wait(wait, now) if wait else unpaid) or job.message
 
 
@@ -45,12 +45,9 @@ def what_next(
         return _on_its_way_out(job)
     due = max(job.wake, wait.first_at if wait else 0.0)
     again = f"another slice and goes on{_from_checkpoint(has)}"
+    wanted = again if job.attempt else "a slice"
     match job.state:
-        case State.QUEUED if under_way := datasets.under_way(job):
-            text = f"when {under_way.name} is in {under_way.region}, it asks for a slice there"
-            return _next("copy_data", text)
         case State.QUEUED if reason := binding(place):
-            wanted = again if job.attempt else "a slice"
             release = (_command(job, "queue release", "lets it start"),)
             return _next(
                 "request_slice",
@@ -58,8 +55,10 @@ def what_next(
                 *(release if reason.kind is ReasonKind.HELD else ()),
                 at=reason.until,
             )
+        case State.QUEUED if under_way := datasets.under_way(job):
+            text = f"when {under_way.name} is in {under_way.region}, it asks for a slice there"
+            return _next("copy_data", text)
         case State.QUEUED:
-            wanted = again if job.attempt else "a slice"
             return _next("request_slice", f"it asks for {wanted}", at=due if due > now else None)
         case State.PROVISIONING:
             return _next("get_slice", "when the slice is ready, the program starts on all hosts")

@@ -94,8 +94,8 @@ def starts_about(place: PlaceView, now: float) -> str:
 
 
 def _shares_line(shares: Sequence[ShareView]) -> str:
-    parts = (f"{_name(one)} {one['part']:.0%} used of {one['due']:.0%}" for one in shares)
-    return f"Shares: {' · '.join(parts)} (half counts after 7 days)"
+    parts = (f"{_name(one)} {one['part']:.0%} (due {one['due']:.0%})" for one in shares)
+    return f"Used by shares: {' · '.join(parts)}"
 
 
 def _name(share: ShareView) -> str:
@@ -123,7 +123,7 @@ def place_facts(place: PlaceView | None, now: float) -> list[tuple[str, str]]:
     if place is None:
         return []
     position, about = place["position"], starts_about(place, now)
-    where = f"{position} of those that may start" if position else "not in the order yet"
+    where = f"{position} in the queue" if position else "not in the order yet"
     facts = [("Place", where + (f"; starts about {about}" if about != "-" else ""))]
     facts += [("Reason" if n == 0 else "", one["text"]) for n, one in enumerate(place["reasons"])]
     if order := place["order"]:
