@@ -141,7 +141,9 @@ class JobsApi(Protocol):
         refuses just now. Does not ask the cloud; but when quota was read some minutes ago, a call begins another
         reading, and returns the one before."""
 
-    @method("GET", "/queue", VIEWERS, bounds={"jobs": 100}, defaults={"limit": PAGE})
+    @method(
+        "GET", "/queue", VIEWERS, bounds={"jobs": 100, "limit": (0, None)}, defaults={"limit": PAGE}
+    )
     def queue(self, *, jobs: Sequence[str] = (), limit: int = 0) -> QueueView:
         """The jobs that wait for a slice, or those of `jobs` that do: the next one first, then those that wait for
         something else before; at most `limit`, 0: all. Raises NotFound."""

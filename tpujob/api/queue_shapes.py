@@ -1,30 +1,12 @@
 """The queue: which job gets a slice next, why another one waits, and what shares and owners have used lately."""
 
-from typing import Literal
-
 from typing_extensions import TypedDict
-
-#: what a job in the queue waits for; `describe` in `domain/capacity/places.py` has the sentence of each
-ReasonName = Literal[
-    "dependency",
-    "held",
-    "not_before",
-    "retry",
-    "group",
-    "running",
-    "chips",
-    "quota",
-    "reserved",
-    "order",
-    "requested",
-    "refused",
-]
 
 
 class ReasonView(TypedDict):
     """Why a job requests no slice now. Fields that a kind does not need are empty."""
 
-    kind: ReasonName
+    kind: str  #: a `ReasonKind`, such as `order`
     text: str  #: one sentence without a full stop
     jobs: list[str]  #: ids of the jobs that it is about, three at most
     count: int  #: of these jobs, or what is used of the limit

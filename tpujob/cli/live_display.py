@@ -14,7 +14,7 @@ from tpujob.cli.render.listing import list_page
 from tpujob.cli.render.words import FINAL
 
 if TYPE_CHECKING:
-    from tpujob.api import EventView, JobPage, JobsApi, JobView, ListAsked
+    from tpujob.api import EventView, JobPage, JobView, ListAsked
 
 
 LOOK_EVERY = 1.0  #: seconds, at the latest: reports of progress change no record
@@ -100,10 +100,7 @@ def watch_list(asked: ListAsked, *, as_json: bool) -> None:
         for _ in retrying.follow(None, timeout=EVERY):
             page = retrying.ask(lambda api: api.list(asked))
             if on.tty and not as_json:
-                now_on = screen()
-                _redraw(
-                    list_page(page, asked, now_on.columns, time.time(), color=now_on.color), now_on
-                )
+                _redraw(page, screen(), asked)
             elif as_json:
                 if str(page["rows"]) != shown:
                     say_json_line(page["rows"])
@@ -121,21 +118,9 @@ def _again(page: JobPage, on: Screen, asked: ListAsked, shown: str) -> str:
     return facts
 
 
-def watch_page(page: Callable[[JobsApi], tuple[object, str, object]], *, as_json: bool) -> None:
-    """As `watch_list`, any page: `page` returns what it shows, its text, and what of it is more than ages."""
-    retrying, shown, in_place = RetryingClient(), None, screen().tty and not as_json
-    with _in_place() if in_place else nullcontext():
-        for _ in retrying.follow(None, timeout=EVERY):
-            found, text, facts = retrying.ask(page)
-            if in_place:
-                _redraw(text, screen())
-            elif facts != shown:
-                say_json_line(found) if as_json else say(text + "\n", flush=True)
-            shown = facts
-
-
-def _redraw(text: str, on: Screen) -> None:
-    lines = text.splitlines()
+def _redraw(page: JobPage, on: Screen, asked: ListAsked) -> None:
+    table = list_page(page, asked, on.columns, time.time(), color=on.color)
+    lines = table.splitlines()
     room = max(2, on.rows - 1)
     if len(lines) > room:
         lines = [*lines[: room - 1], f"… {len(lines) - room + 1} more"]

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from tpujob.cli.backend import RetryingClient, connect
 from tpujob.cli.commands.jobs import steer_each
-from tpujob.cli.live_display import watch_page
-from tpujob.cli.options import Json, argument, complete_job, flag, option
+from tpujob.cli.options import Json, argument, complete_job, option
 from tpujob.cli.output import say, say_json, say_page, screen
 from tpujob.cli.render.queue_page import queue_page, shares_page
 from tpujob.errors import BadRequest
-
-if TYPE_CHECKING:
-    from tpujob.api import JobsApi
 
 STEERS = ("top", "hold", "release")
 ROWS = 50  #: unless more or fewer are asked for
@@ -31,7 +27,6 @@ def queue(
         ),
     ] = None,
     limit: Annotated[int, option("N", "Maximum number; 0: all.", min=0)] = ROWS,
-    watch: Annotated[bool, flag("Update live.", "--watch", "-w")] = False,
     as_json: Json = False,
 ) -> int:
     """Show which job gets a slice next, and why another one waits.
@@ -41,18 +36,13 @@ def queue(
     if jobs and jobs[0] in STEERS:
         return _steer(jobs[0], jobs[1:], as_json)
 
-    def page(api: JobsApi) -> tuple[object, str, object]:
-        found, on = api.queue(jobs=jobs, limit=limit), screen()
-        shares = () if as_json or jobs else api.shares()
-        text = queue_page(found, on.columns, now=time.time(), shares=shares, color=on.color)
-        facts = [(row["id"], row["position"], row["reasons"]) for row in found["rows"]]
-        return found, text, facts
-
-    if watch:
-        watch_page(page, as_json=as_json)
+    retrying, on = RetryingClient(), screen()
+    found = retrying.ask(lambda api: api.queue(jobs=jobs, limit=limit))
+    if as_json:
+        say_json(found)
         return 0
-    found, text, _ = RetryingClient().ask(page)
-    say_json(found) if as_json else say(text)
+    known = () if jobs else retrying.ask(lambda api: api.shares())
+    say(queue_page(found, on.columns, now=time.time(), shares=known, color=on.color))
     return 0
 
 
