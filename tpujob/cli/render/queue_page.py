@@ -54,7 +54,7 @@ def queue_page(
         whole = [(*line, text) for line, text in zip(cells, why, strict=True)]
         out = [table((*_COLUMNS, _WHY), whole, columns, color=color)]
     else:
-        out = []
+        out: list[str] = []
         for n, line in enumerate(table(_COLUMNS, cells, columns, color=color).splitlines()):
             below = why[n - 1] if n else ""
             out += [line, *([paint(clip(f"    {below}", columns), "dim", color)] if below else [])]
