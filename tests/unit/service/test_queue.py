@@ -217,11 +217,12 @@ def test_a_job_is_not_removed_while_others_wait_for_it(stage: Stage, bob: JobsAp
     [
         (["b"], r"after\[0\].job: no job of yours is called 'b'"),
         (["a", "000999"], r"after\[1\].job: .*000999"),
+        ([{"job": "a", "each": True}], r"after\[0\].each: needs two groups"),
         (["a", "000001"], r"after\[1\].job: 000001 is job 000001, which is named before"),
     ],
 )
 def test_a_dependency_that_is_not_there_is_refused(
-    stage: Stage, bob: JobsApi, after: list[str], said: str
+    stage: Stage, bob: JobsApi, after: list[object], said: str
 ) -> None:
     submit(bob, "a")
     for ask in (bob.plan, bob.create):

@@ -185,6 +185,8 @@ class QueueReader:
                 raise BadSpec(f"after[{n}].job: {error.message}", hint=hint) from error
             if any(edge.job == job.id for edge in found):
                 raise BadSpec(f"after[{n}].job: {one.job} is job {job.id}, which is named before")
+            if one.each:
+                raise BadSpec(f"after[{n}].each: needs two groups of as many elements")
             found.append(Edge(job.id, one.on, one.each))
         return tuple(found)
 
