@@ -16,11 +16,20 @@ import sys
 from typing import Any, Generator, cast
 
 from tpujob.agent.attempts import ask_others, other_attempts, read_state, restartable, stop_others
-from tpujob.agent.base import Failure, LaunchSecrets, Record, parse_json, read_json, take_lock
+from tpujob.agent.base import (
+    Failure,
+    LaunchSecrets,
+    Record,
+    parse_json,
+    read_json,
+    take_lock,
+    write_json,
+)
 from tpujob.agent.folders import (
     ATTEMPTS,
     COMMAND_LOCK,
     CONTAINERS,
+    EPOCH,
     AttemptFolder,
     folder_of_attempt,
 )
@@ -43,6 +52,11 @@ def start(path: str, launch: LaunchSecrets) -> Record:
         newest = max((s["attempt"] for s in other_attempts() if s["job"] == job), default=0)
         if newest > attempt:
             raise Failure("attempt %d is stale: attempt %d was started here" % (attempt, newest))
+        epoch, latest = plan.get("epoch", 0), read_json(EPOCH).get("epoch", 0)
+        if latest > epoch:
+            raise Failure("job %s does not have this slice any more" % job)
+        if epoch > latest:
+            write_json(EPOCH, {"epoch": epoch})
         state = read_state(folder)
         if state and not restartable(state, folder):
             return {"ok": True, "state": "already", "attempt": attempt, "pid": state["pid"]}

@@ -30,6 +30,14 @@ class DeleteSlice:
 
 
 @dataclass(frozen=True, slots=True)
+class HandOn:
+    """Make sure that no program runs on the job's slice; then another job has it."""
+
+    name: str
+    to: str  #: id of that job
+
+
+@dataclass(frozen=True, slots=True)
 class StartProgram:
     """Make every host of the serving slice look like the newest attempt."""
 
@@ -59,7 +67,7 @@ class HostPlan:
     cache_key: str = field(default="", repr=False)
 
 
-Action = MakeCopy | CreateSlice | DeleteSlice | StartProgram | StopProgram | WipeJob
+Action = MakeCopy | CreateSlice | DeleteSlice | HandOn | StartProgram | StopProgram | WipeJob
 
 
 @dataclass(frozen=True, slots=True)

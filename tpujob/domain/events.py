@@ -14,6 +14,7 @@ from tpujob.domain.model import (
     Ignored,
     Pricing,
     Progress,
+    Slice,
     State,
     Watch,
 )
@@ -49,6 +50,8 @@ class EventKind(StrEnum):
     )
     DELETE_ASKED = "delete_asked"
     SLICE_GONE = "slice_gone"
+    SLICE_HANDED_ON = "slice_handed_on"  #: another job of its owner has it now
+    SLICE_RECEIVED = "slice_received"  #: from another job, ready
     REQUEUED = "requeued"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -110,6 +113,18 @@ class SliceRequested:
 @dataclass(frozen=True, slots=True)
 class SliceReady:
     endpoints: tuple[Endpoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SliceHandedOn:
+    slice: str
+    to: str  #: id of the job
+
+
+@dataclass(frozen=True, slots=True)
+class SliceReceived:
+    slice: Slice  #: as it is in the record of the job that has it now
+    giver: str  #: id of the job that had it
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +229,8 @@ Payload = (
     | CopyRefused
     | SliceRequested
     | SliceReady
+    | SliceHandedOn
+    | SliceReceived
     | AboutSlice
     | AttemptRunning
     | Progressed
@@ -254,6 +271,8 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.RELEASE_STARTED: ReleaseStarted,
     EventKind.DELETE_ASKED: AboutSlice,
     EventKind.SLICE_GONE: AboutSlice,
+    EventKind.SLICE_HANDED_ON: SliceHandedOn,
+    EventKind.SLICE_RECEIVED: SliceReceived,
     EventKind.REQUEUED: Requeued,
     EventKind.SUCCEEDED: Finished,
     EventKind.FAILED: Finished,

@@ -141,7 +141,7 @@ def _slices(job: Job) -> Iterable[tuple[str, str]]:
             yield "I5", f"{one.name} was condemned without a reason"
         if one.delete_asked_at is not None and not one.delete_reason:
             yield "I5", f"{one.name} was deleted without a reason"
-        if one.gone_at is not None and one.delete_asked_at is None:
+        if one.gone_at is not None and one.delete_asked_at is None and not one.handed_to:
             yield "I2", f"{one.name} is called gone, but its deletion was not asked for"
     if job.state is State.RELEASING and job.then is None:
         yield "I6", "it is being released, and nothing says what comes then"

@@ -30,8 +30,10 @@ from tpujob.domain.events import (
     ReleaseStarted,
     ReportsIgnored,
     Requeued,
+    SliceHandedOn,
     SliceHeld,
     SliceReady,
+    SliceReceived,
     SliceRequested,
     Watched,
 )
@@ -80,6 +82,8 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     **{(s, _E.SLICE_SUSPENDING): s for s in _LIVE},
     **{(s, _E.DELETE_ASKED): s for s in _LIVE},
     **{(s, _E.SLICE_GONE): s for s in _LIVE},
+    (_S.RELEASING, _E.SLICE_HANDED_ON): _S.RELEASING,
+    (_S.QUEUED, _E.SLICE_RECEIVED): _S.PREPARING,
     (_S.RELEASING, _E.REQUEUED): _S.QUEUED,
     (_S.RELEASING, _E.SUCCEEDED): _S.SUCCEEDED,
     (_S.RELEASING, _E.FAILED): _S.FAILED,
@@ -176,6 +180,10 @@ def _folded(job: Job, happened: Event) -> Job:
             return _slice_requested(job, at, asked)
         case SliceReady(endpoints):
             return _slice_ready(job, at, endpoints)
+        case SliceHandedOn(name, to):
+            return _change_slice(job, name, gone_at=at, handed_to=to)
+        case SliceReceived(slice):
+            return _new_attempt(replace(_with_slice(job, slice), wake=at), at)
         case AboutSlice(name):
             return _change_slice(job, name, **_about_slice(happened.kind, at))
         case AttemptRunning(versions, running_at):
@@ -276,14 +284,24 @@ def _slice_requested(job: Job, at: float, asked: SliceRequested) -> Job:
         bucket=asked.bucket,
         provider=asked.provider,
     )
+    return _with_slice(job, fresh, job.spent)
+
+
+def _with_slice(job: Job, fresh: Slice, spent: Mapping[str, int] | None = None) -> Job:
+    """With one slice more. `spent`: None: the waiting is over."""
     old = [s.k for s in job.slices if s.refused and s.gone_at is not None][:-REFUSALS]
     kept = tuple(s for s in job.slices if s.k not in old)
-    return replace(job, slices=(*kept, fresh), then=None)
+    spent = _after_waiting(job) if spent is None else spent
+    return replace(job, slices=(*kept, fresh), then=None, spent=spent)
+
+
+def _after_waiting(job: Job) -> Mapping[str, int]:
+    return {k: v for k, v in job.spent.items() if k not in ("stockouts", "quota")}
 
 
 def _slice_ready(job: Job, at: float, endpoints: tuple[Endpoint, ...]) -> Job:
-    spent = {k: v for k, v in job.spent.items() if k not in ("stockouts", "quota")}
-    return _new_attempt(replace(_with_endpoints(job, at, endpoints), spent=spent), at)
+    ready = replace(_with_endpoints(job, at, endpoints), spent=_after_waiting(job))
+    return _new_attempt(ready, at)
 
 
 def _with_endpoints(job: Job, at: float, endpoints: tuple[Endpoint, ...]) -> Job:

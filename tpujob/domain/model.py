@@ -133,6 +133,9 @@ class Slice:
     tpu_slices: int = 1  #: TPU slices that it consists of; more than one: Multislice
     bucket: str = ""  #: that its attempts keep their files in; empty: the job's
     provider: str = CLOUD_TPU  #: the API that it is requested from (`adapters/providers.py`)
+    #: counts the jobs that have had it: a host that was started for a later one refuses an earlier one
+    epoch: int = 0
+    handed_to: str = ""  #: id of the job that has it now; billing of this one ended at `gone_at`
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,6 +230,7 @@ class Observation:
     prices: PriceList = LIST  #: at which a slice is asked for
     funds: Funds = NO_FUNDS
     place: Place | None = None  #: of a job that waits; None: it may request what it may have
+    heir: str = ""  #: id of the job that its slice can be handed on to; empty: there is none
     at: float = 0.0  #: when observing began: the moment of a decision
     took: float = 0.0  #: seconds that all of it took
     #: slices as a list showed them some seconds ago, by name; each of the others was polled by name

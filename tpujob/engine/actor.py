@@ -15,6 +15,7 @@ from tpujob.domain.actions import (
     DeleteSlice,
     Denied,
     Done,
+    HandOn,
     MakeCopy,
     NotYet,
     Result,
@@ -104,6 +105,9 @@ class Actor:
                 there = look if isinstance(look, Present) and young else None
                 self.slices.delete(slice, timeout=left, even_suspending=even_suspending, seen=there)
                 self.hosts.forget(slice)
+            case HandOn():
+                left = self._left(lease)
+                self.hosts.stop(_serving(job), grace=job.spec.stop_grace, timeout=left)
             case StartProgram():
                 avoid = self._avoided(job)
                 plans = plan.plans(job, report_every=self.report_every, avoid=avoid)

@@ -69,9 +69,11 @@ class Observer:
         prices: PriceList = LIST,
         funds: Callable[[Job], Funds] = lambda _: NO_FUNDS,
         place: Callable[[Job], Place | None] = lambda _: None,
+        heir: Callable[[Job], str] = lambda _: "",
     ) -> None:
         self.hosts, self.blobs, self.clock = ports.hosts, ports.blobs, ports.clock
-        self.circuits, self.prices, self.funds, self.place = circuits, prices, funds, place
+        self.circuits, self.prices, self.funds = circuits, prices, funds
+        self.place, self.heir = place, heir
         self.report_every = report_every
         self.report_cache = ReportCache(ports.blobs, ports.clock, prices)
         self.slice_cache = SliceCache(ports.slices, ports.clock)
@@ -114,6 +116,7 @@ class Observer:
             prices=self.prices,
             funds=NO_FUNDS if job.state.final else self.funds(job),
             place=self.place(job) if job.state is State.QUEUED else None,
+            heir=self.heir(job) if job.state is State.RELEASING and live.hands_on else "",
         )
 
     def extend(self, job: Job, seen: Observation, needs: Needs) -> Observation:

@@ -92,18 +92,19 @@ class Orphans:
         return swept
 
     def _damaged(self, job_ids: Collection[str]) -> set[str]:
-        """Those whose record is there and cannot be read: it may claim any slice of its own. Only these are read, as
-        reads are billed."""
-        damaged: set[str] = set()
-        for job_id in filter(str.isdecimal, job_ids):
-            try:
-                self.store.get(job_id)
-            except NotFound:
-                continue
-            except StoreError as error:
-                log.warning("sweep: %s", error.message)
-                damaged.add(job_id)
-        return damaged
+        """Those whose record, or that of a job that has a slice of theirs, is there and cannot be read: it may claim
+        any slice of its own. Only these are read, as reads are billed."""
+        return {job_id for job_id in filter(str.isdecimal, job_ids) if self._unreadable(job_id)}
+
+    def _unreadable(self, job_id: str) -> bool:
+        try:
+            job = self.store.get(job_id)
+        except NotFound:
+            return False
+        except StoreError as error:
+            log.warning("sweep: %s", error.message)
+            return True
+        return any(self._unreadable(one.handed_to) for one in job.slices if one.handed_to)
 
     def _keys(self, swept: Swept) -> list[str]:
         try:

@@ -28,7 +28,7 @@ from tpujob.domain.capacity.usage import fade, sums
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import Job
-from tpujob.domain.observations import Circuit, Place
+from tpujob.domain.observations import Circuit, Place, ReasonKind
 from tpujob.domain.placement import circuits as offers
 from tpujob.errors import Conflict, NotFound, TpujobError
 from tpujob.ports import Clock, Store
@@ -89,6 +89,33 @@ class Queue:
             found = self._plan.places.get(job.id, WAITS)
         self._announce(news, but=job.id)
         return found
+
+    def heir(self, job: Job) -> str:
+        """The id of the next job of the same owner that the slice of `job` fits; empty: there is none, or another
+        owner's job before it waits for the same."""
+        given = job.slice
+        if given is None or not job.spec.hand_on:
+            return ""
+        order, names = self.plan().order, offers.names(given)
+        with self._lock:
+            for one in map(self._entries.get, order):
+                if one is None:
+                    continue
+                fits = any(w.shape == names[0] for w in one.wanted)
+                place = self._plan.places[one.id]
+                if one.owner != (job.owner or job.user):
+                    rivals = any(name in w.circuits for w in one.wanted for name in names)
+                    if rivals and (one.refusals or not place.ask):
+                        return ""
+                    continue
+                kinds = {reason.kind for reason in place.reasons}
+                barred = ReasonKind.RESERVED in kinds or (
+                    ReasonKind.GROUP in kinds and one.group != job.group
+                )
+                wanted = self._jobs[one.id] if self._jobs and fits and not barred else None
+                if wanted and wanted.spec.hand_on and wanted.tpu_slices == given.tpu_slices:
+                    return one.id
+        return ""
 
     def plan(self) -> QueuePlan:
         """The newest. Raises an error of the store when nothing was read yet."""

@@ -14,12 +14,14 @@ from tpujob.domain.actions import (
     Decision,
     Denied,
     Done,
+    HandOn,
     MakeCopy,
     NotYet,
+    Result,
     StopProgram,
 )
 from tpujob.domain.capacity import ANYTHING, QueueSettings
-from tpujob.domain.decide import decide, decide_beside, follow_up
+from tpujob.domain.decide import decide, decide_beside, follow_up, handed_on, receive
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.failures import nonfinite
 from tpujob.domain.hardware.prices import LIST, PriceList
@@ -36,7 +38,7 @@ from tpujob.engine.queue import Queue
 from tpujob.engine.spending import Spending
 from tpujob.errors import Conflict, Fenced, NotFound
 from tpujob.lib import log_context
-from tpujob.ports import Lease, Ports
+from tpujob.ports import Lease, Ports, Write
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +74,13 @@ class Reconciler:
         self.spending = Spending(ports.store, ports.clock, budgets)
         self.queue = Queue(ports.store, ports.clock, self.breaker.circuits, queue, prices)
         self.observer = Observer(
-            ports, self.breaker.circuits, report_every, prices, self.spending.of, self.queue.of
+            ports,
+            self.breaker.circuits,
+            report_every,
+            prices,
+            self.spending.of,
+            self.queue.of,
+            self.queue.heir,
         )
         self.actor = Actor(ports, report_every=report_every, live=self.observer.live)
         self.live, self.circuits = self.observer.live, self.breaker.circuits
@@ -155,6 +163,8 @@ class Reconciler:
                 self._accuse(apply(job, happened), seen)
             current = self._commit(job, happened, lease) if happened else self._unchanged(job)
             result = self.actor.act(current, action, lease, seen) if action else Done()
+            if isinstance(action, HandOn):
+                return self._hand_on(current, action, result, lease)
             if action:
                 self.counters.count("actions", type(action).__name__, _RESULTS[type(result)])
             after = follow_up(current, action, result, self.clock.now()) if action else None
@@ -172,6 +182,49 @@ class Reconciler:
             return None
         finally:
             self.store.release(lease)
+
+    def _hand_on(self, job: Job, action: HandOn, result: Result, lease: Lease) -> bool:
+        """Write into both records that the other job has the slice now, if its hosts are free and it can use it. Else
+        the slice is deleted, when it cannot be handed on soon."""
+        self.counters.count("actions", "HandOn", _RESULTS[type(result)])
+        live = self.live[job.id]
+        if not isinstance(result, Done):
+            live.hands_on = isinstance(result, NotYet)
+            return False
+        heirs = self.store.lease(action.to, self.owner, ttl=LEASE, now=self.clock.now())
+        if heirs is None:
+            return False
+        try:
+            heir = self.store.get(action.to)
+            seen, now = self.observer.look(heir), self.clock.now()
+            got = receive(heir, job.slice, job.id, seen, now) if job.slice else None
+            live.hands_on = got is not None
+            if got is None:
+                return False
+            gave = handed_on(job, heir.id, now)
+            pairs = ((job, gave, lease), (heir, got, heirs))
+            writes = [
+                Write(
+                    apply(before, happened),
+                    happened,
+                    before.version,
+                    f"{self.owner}:{held.token}:{before.version + 1}",
+                    held,
+                )
+                for before, happened, held in pairs
+            ]
+            for (before, happened, _), write in zip(pairs, writes, strict=True):
+                self.spending.note(before, write.job, happened)
+                self.queue.note(before, write.job, happened)
+            stored = self.store.commit_both(writes[0], writes[1])
+        finally:
+            self.store.release(heirs)
+        for (before, happened, _), after in zip(pairs, stored, strict=True):
+            self._count(before, after, happened, 0.0)
+            log.info("job %s: %s, %s: %s", after.id, after.state, happened.kind, happened.text)
+        self.changed()
+        self.queue.news(heir.id)
+        return True
 
     def _unchanged(self, job: Job) -> Job:
         """The job, if it has not changed since it was observed. For actions without a commit, which would compare."""
@@ -208,7 +261,7 @@ class Reconciler:
         if found := recovered(before, after):
             cause, waited = found
             self.counters.time("recovery", waited, cause, bounds=RECOVERY)
-        if happened.kind is EventKind.SLICE_REQUESTED:
+        if happened.kind in (EventKind.SLICE_REQUESTED, EventKind.SLICE_RECEIVED):
             waited = first_wait(before, after)
             if waited is not None:
                 self.counters.time("wait", waited, before.spec.priority, bounds=RECOVERY)

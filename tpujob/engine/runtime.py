@@ -52,6 +52,8 @@ class JobRuntime:
     dead: dict[int, tuple[float, int]] = field(default_factory=dict[int, tuple[float, int]])
     #: hosts that answer over SSH, and whose agents have died
     abandoned: frozenset[int] = frozenset()
+    #: its slice may be handed on: nothing was in the way so far
+    hands_on: bool = True
     #: slices that are being deleted, by name
     leaving: set[str] = field(default_factory=set[str])
 
@@ -69,6 +71,7 @@ class JobRuntime:
             self.verified = VerifiedReports(job.attempt.number)
             self.dead, self.abandoned = {}, frozenset()
             self.launched = self.started = None
+            self.hands_on = True
 
     def take_over(self, job: Job, now: float) -> None:
         """The reports could be read: go on from what another process stored, unless this one knows better. After a

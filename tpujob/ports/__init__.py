@@ -9,7 +9,7 @@ from tpujob.ports.backend import Clock, Ports
 from tpujob.ports.hardware import Hosts, Listening, Owned, PublishedHost, Slices, SliceSurvey
 from tpujob.ports.people import KeptSecret, Members, Outbox, Reputation, Secrets, Sink
 from tpujob.ports.storage import Blob, Blobs, BucketFacts, BucketPlace, Comparison, Copies
-from tpujob.ports.store import EventKey, Lease, Store
+from tpujob.ports.store import EventKey, Lease, Store, Write
 
 __all__ = [
     "Blob",
@@ -35,4 +35,5 @@ __all__ = [
     "SliceSurvey",
     "Slices",
     "Store",
+    "Write",
 ]

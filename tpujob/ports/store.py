@@ -20,6 +20,17 @@ class Lease:
     until: float
 
 
+@dataclass(frozen=True, slots=True)
+class Write:
+    """The arguments of one `Store.commit`."""
+
+    job: Job
+    event: Event
+    expected_version: int
+    op_id: str
+    lease: Lease
+
+
 class EventKey(NamedTuple):
     """Where an event stands among those of all jobs."""
 
@@ -73,6 +84,10 @@ class Store(Protocol):
         """Write `job` as version `expected_version + 1` and append `event`, whole or not at all; returns it as stored.
         A repeat with the same `op_id` returns what the first call stored. Raises Conflict when the version differs,
         Fenced when `lease` is given and a newer one exists, NotFound."""
+        ...
+
+    def commit_both(self, first: Write, second: Write) -> tuple[Job, Job]:
+        """Two commits of two jobs, both or neither. Raises as `commit`; a repeat returns what the first call stored."""
         ...
 
     def events(self, job_id: str, *, after: int = 0) -> list[Event]:

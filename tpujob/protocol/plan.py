@@ -104,6 +104,7 @@ class Plan(_Needed, total=False):
     created_at: float  #: of the job: part of what signs its outputs, as another store may use its number again
     type: str  #: of the TPU; part of where compiled programs are kept
     shared: str  #: a `gs://` folder that all jobs share
+    epoch: int  #: counts the jobs that have had the slice: a host refuses those before the last that it was started for
 
 
 #: As far as a wrong value could do harm.

@@ -18,7 +18,7 @@ from tpujob.adapters.sqlite import store as sqlite_store
 from tpujob.domain.events import AboutSlice, EventKind
 from tpujob.domain.model import DesiredState, Job, State
 from tpujob.errors import Conflict, Fenced, NotFound, StoreError
-from tpujob.ports import EventKey, Store
+from tpujob.ports import EventKey, Store, Write
 
 
 def moved(store: Store, job: Job, op: str = "", **fields: object) -> Job:
@@ -217,6 +217,46 @@ def test_a_commit_may_have_no_event(store: Store, job: Job) -> None:
     newer = store.commit(job, None, expected_version=1, op_id="x", lease=None)
     assert newer.version == 2
     assert [e.seq for e in store.events(job.id)] == [1]
+
+
+def both(store: Store, first: Job, second: Job, op: str = "both") -> tuple[Job, Job]:
+    """Commit two jobs at once, under new leases."""
+    writes: list[Write] = []
+    for job in (first, second):
+        lease = store.lease(job.id, "b1", ttl=60, now=0)
+        assert lease
+        writes.append(Write(replace(job, message=op), an_event(), job.version, op, lease))
+    return store.commit_both(writes[0], writes[1])
+
+
+def test_two_jobs_are_committed_both_or_neither(store: Store, job: Job) -> None:
+    other = store.create(a_job("other"), an_event())
+    one, two = both(store, job, other)
+    assert [(j.id, j.version, j.message) for j in (one, two)] == [
+        (job.id, 2, "both"),
+        (other.id, 2, "both"),
+    ]
+    assert [store.get(j.id) for j in (one, two)] == [one, two]
+    newer = moved(store, two, message="meanwhile")
+    with pytest.raises(Conflict):
+        both(store, one, two, "again")
+    assert [store.get(one.id), store.get(two.id)] == [one, newer]
+    assert both(store, job, other) == (one, two), "a repeat returns what was stored"
+    assert [len(store.events(j.id)) for j in (one, two)] == [2, 3]
+
+
+def test_a_lost_lease_of_either_job_stops_both(store: Store, job: Job) -> None:
+    other = store.create(a_job("other"), an_event())
+    old = [store.lease(j.id, "b1", ttl=1, now=0) for j in (job, other)]
+    assert store.lease(other.id, "b2", ttl=60, now=5)
+    first, second = (
+        Write(j, an_event(), 1, "op", lease)
+        for j, lease in zip((job, other), old, strict=True)
+        if lease
+    )
+    with pytest.raises(Fenced):
+        store.commit_both(first, second)
+    assert [store.get(j.id).version for j in (job, other)] == [1, 1]
 
 
 def test_a_commit_on_an_old_version_is_a_conflict_and_stores_nothing(

@@ -71,6 +71,16 @@ def test_a_stale_attempt_is_refused(host: Host) -> None:
     assert host.phase("running", 3)
 
 
+def test_a_host_that_was_handed_on_starts_no_attempt_of_the_job_that_had_it(host: Host) -> None:
+    patient(host, attempt=3)
+    handed = host.plan(["python3", "-c", PATIENT], job="000043", attempt=1, epoch=1)
+    assert host.agent("start", handed)["state"] == "started"
+    assert host.ended(3)["exit_code"] == 75
+    answer = host.agent("start", host.plan("echo never", attempt=4))
+    assert answer["error"] == "job 000042 does not have this slice any more"
+    assert host.bucket.report(4) == {}
+
+
 def test_an_invalid_plan_is_refused(host: Host) -> None:
     bad = {"argv": "rm -rf x", "job": "../../x", "attempt": "1", "v": 2}
     for key, value in bad.items():

@@ -144,7 +144,7 @@ class Bounds:
             return "gone", TOLD + 120
         if min(machine.shown_at, machine.stopped_at, machine.deleting_at) <= now:
             return "preempted", TOLD
-        run = machine.run_of(attempt.number)
+        run = machine.run_of(job.id, attempt.number)
         whole = run is not None and len(run.programs) == run.hosts
         heard = whole and all(p.wrote >= 0 for p in run.programs.values())
         if machine.dead_at <= now or machine.lost:

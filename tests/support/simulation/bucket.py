@@ -121,9 +121,9 @@ class Bucket(PlainBucket):
 
     def _newest(self) -> Iterator[Run]:
         """Newest attempts."""
-        for machines in self.world.of_job.values():
+        for job, machines in self.world.of_job.items():
             for machine in machines[-2:]:  # a condemned one beside it at most
-                yield from machine.runs[-1:]
+                yield from [run for run in machine.runs if run.job == job][-1:]
 
     def reported(
         self, run: Run, host: int, report: ReportDocument, evidence: bytes, at: float

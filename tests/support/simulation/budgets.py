@@ -59,9 +59,8 @@ class Budgets:
         rates = {one.name: one.usd_per_hour or 0.0 for one in job.slices}
         now, total = self.world.sim.now, 0.0
         for machine in self.world.of_job.get(job.id, ()):
-            end = min(now, machine.gone_at)
-            if machine.name in rates and machine.ready_at < end:
-                total += rates[machine.name] * (end - machine.ready_at) / 3600
+            if machine.name in rates:
+                total += rates[machine.name] * machine.billed(job.id, now) / 3600
         return total
 
 

@@ -91,7 +91,7 @@ class Accusations:
 
     def _broke(self, job: str, attempt: int) -> str | None:
         for machine in self.world.of_job.get(job, []):
-            run = machine.run_of(attempt)
+            run = machine.run_of(job, attempt)
             if run and run.culprit >= 0:
                 return machine.physical[run.culprit]
         return None

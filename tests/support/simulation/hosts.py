@@ -86,12 +86,17 @@ class Hosts:
 
     def _start(self, machine: Machine, plan: HostPlan) -> None:
         now, attempt, host = self.sim.now, int(plan.document["attempt"]), plan.host
-        known = [r.programs[host] for r in machine.runs if host in r.programs]
+        job, epoch = str(plan.document["job"]), plan.document["epoch"]
+        here = [r.programs[host] for r in machine.runs if host in r.programs]
+        known = [p for p in here if p.run.job == job]
+        if epoch < machine.epoch:
+            raise Refused(f"job {job} does not have this slice any more", cause="SETUP")
         if any(p.run.attempt == attempt for p in known):
             return
         if any(p.run.attempt > attempt for p in known):
             raise Refused(f"attempt {attempt} is stale", cause="SETUP")
-        for old in (p for p in known if p.alive(now)):
+        machine.epoch = epoch
+        for old in (p for p in here if p.alive(now)):
             self.world.monitor.stopping(machine, old, f"replaced by attempt {attempt}")
             self.world.stop(old)
         self.sim.note(f"started attempt {attempt} on {machine.name}/{host}")

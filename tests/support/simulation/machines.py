@@ -46,8 +46,19 @@ class Machine:
     lost: dict[int, float] = field(default_factory=dict)  #: host -> dead since, for ever
     blocked: list[tuple[float, float]] = field(default_factory=list)  #: no report gets through
     runs: list[Run] = field(default_factory=list)
+    epoch: int = 0  #: of the newest job that was started on it
+    served: list[tuple[str, float]] = field(default_factory=list)  #: jobs that had it, each until
     idle_since: float = 0.0
     unclaimed_since: float | None = None
+
+    def billed(self, job: str, now: float) -> float:
+        """Seconds from ready to gone in which that job had it."""
+        since, total = self.ready_at, 0.0
+        for who, until in (*self.served, (self.job, self.gone_at)):
+            end = min(now, until)
+            total += max(0.0, end - since) if who == job else 0.0
+            since = until
+        return total
 
     def up(self, now: float) -> bool:
         """Its hosts live and are ready."""
@@ -93,12 +104,12 @@ class Machine:
     def running(self, now: float) -> list[Program]:
         return [p for run in self.runs for p in run.programs.values() if p.alive(now)]
 
-    def run_of(self, attempt: int) -> Run | None:
-        return next((r for r in self.runs if r.attempt == attempt), None)
+    def run_of(self, job: str, attempt: int) -> Run | None:
+        return next((r for r in self.runs if (r.job, r.attempt) == (job, attempt)), None)
 
-    def healthy(self, now: float, attempt: int) -> bool:
+    def healthy(self, now: float, job: str, attempt: int) -> bool:
         """Nothing that anybody could hold against this attempt has happened."""
-        run = self.run_of(attempt)
+        run = self.run_of(job, attempt)
         return (
             run is not None
             and self.up(now)

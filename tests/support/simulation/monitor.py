@@ -115,6 +115,19 @@ class Monitor:
         if job.state.final:
             self._history(job)
 
+    def handed_on(self, giver: Job, heir: Job) -> None:
+        """Q7: the slice is billed to one job until the moment from which it is billed to the next."""
+        gave, got = giver.slices[-1], heir.slices[-1]
+        if (gave.name, gave.gone_at, gave.handed_to) != (got.name, got.ready_at, heir.id):
+            self.broken("Q7", heir.id, f"{gave.name} until {gave.gone_at}, from {got.ready_at}")
+        if got.epoch != gave.epoch + 1:
+            self.broken("Q4", heir.id, f"{got.name} has epoch {got.epoch} after {gave.epoch}")
+        if (giver.owner, giver.folder) != (heir.owner, heir.folder):
+            self.broken("Q6", heir.id, f"{got.name} was handed on to another owner")
+        machine = self.world.machines.get(got.name)
+        if machine and any(p.run.job != heir.id for p in machine.running(self.sim.now)):
+            self.broken("Q6", heir.id, f"{got.name} was handed on with a program on it")
+
     def removed(self, job_id: str) -> None:
         job = self.jobs.pop(job_id, None)
         self.removed_jobs.add(job_id)
@@ -160,7 +173,7 @@ class Monitor:
             self.broken("I5", job.id, "failed for machines that are only suspected")
         if (
             machine
-            and machine.healthy(self.sim.now, attempt.number)
+            and machine.healthy(self.sim.now, job.id, attempt.number)
             and before.wish is DesiredState.RUN
         ):
             self.broken("I5", job.id, f"a healthy attempt was ended: {event.text}")
@@ -181,7 +194,7 @@ class Monitor:
 
     def _programs(self, slice: str, job_id: str, attempt: int) -> list[Program]:
         for machine in self.world.of_job.get(job_id, ()):
-            run = machine.run_of(attempt)
+            run = machine.run_of(job_id, attempt)
             if machine.name == slice and run:
                 return list(run.programs.values())
         return []
@@ -248,9 +261,9 @@ class Monitor:
             self.broken("I10", machine.job, f"{', '.join(others)} are billed beside it, too")
 
     def deleting(self, slice: Slice) -> None:
-        if slice.k:  # not the sweep's
-            self._led(slice.name.split("-")[1], f"delete {slice.name}")
         machine = self.world.machines.get(slice.name)
+        if slice.k:  # not the sweep's
+            self._led(self.world.holder(slice.name), f"delete {slice.name}")
         self._call(machine.job if machine else slice.name)
         if machine is None or self.sim.now >= machine.deleting_at:
             return
@@ -288,7 +301,8 @@ class Monitor:
             self.broken("I3", run.job, f"was started on {machine.name}, which does not serve it")
         for other in self.world.of_job[run.job]:
             for running in other.running(now):
-                if other is not machine or running.run.attempt != run.attempt:
+                same = (running.run.job, running.run.attempt) == (run.job, run.attempt)
+                if other is not machine or not same:
                     if other is machine and running.host != program.host:
                         continue  # its own host is about to be told
                     text = f"was started on {machine.name} while attempt {running.run.attempt}"
@@ -303,7 +317,7 @@ class Monitor:
         if (
             attempt.outcome is None
             and job.wish is DesiredState.RUN
-            and machine.healthy(self.sim.now, run.attempt)
+            and machine.healthy(self.sim.now, run.job, run.attempt)
         ):
             self.broken("I5", job.id, f"attempt {run.attempt} runs well, and was {why}")
 
@@ -331,5 +345,5 @@ class Monitor:
         """It has much to do yet, and does it."""
         attempt = job.attempt
         machine = self.world.machines.get(attempt.slice) if attempt else None
-        healthy = attempt and machine and machine.healthy(self.sim.now, attempt.number)
+        healthy = attempt and machine and machine.healthy(self.sim.now, job.id, attempt.number)
         return bool(healthy and job.state is State.RUNNING)

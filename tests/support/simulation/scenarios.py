@@ -187,6 +187,14 @@ def _two_wait(play: Play) -> None:
     _slow_to_create(play)
 
 
+def _another_waits(play: Play, machine: Machine) -> None:
+    """For the same, which the cloud has no more of."""
+    wanted = spec(2, play.sim.random("another")) | {"tpu": EAST}
+    play.world.scarce |= dict.fromkeys(("us-east5-a", "us-east5-b"), play.sim.now + 7200)
+    play.world.work["000002"] = Work()
+    ask(play, lambda api: api.create(wanted, idempotency_key="another"))
+
+
 def _both_look(play: Play) -> None:
     """While one backend waits for the cloud, the other one looks at the job, too."""
     _slow_to_create(play, lambda: play.backends[1].loop.poke(JOB))
@@ -346,6 +354,12 @@ def _crashes(play: Play, machine: Machine) -> None:
         program.end(play.sim.now + program.host, 76 if program.host else 1)
 
 
+def _crashes_for_good(play: Play, machine: Machine) -> None:
+    """It says that its configuration is wrong; the other host waits for it."""
+    for program in machine.running(play.sim.now):
+        program.end(play.sim.now + 60, 78) if not program.host else None
+
+
 def _cut_off(play: Play, machine: Machine) -> None:
     """Its programs run on, and nobody hears of them. Its deletion fails, unseen."""
     machine.blocked.append((play.sim.now, math.inf))
@@ -486,6 +500,16 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("happy", nothing),
         Scenario("stockout, then the next zone", _stockout),
         Scenario("two jobs wait for the same", _two_wait),
+        Scenario("handed on", at(_S.RUNNING, _another_waits)),
+        Scenario("handed on, with two backends", at(_S.RUNNING, _another_waits), backends=2),
+        Scenario(
+            "crashes for good, and is handed on",
+            both(at(_S.RUNNING, _another_waits), at(_S.RUNNING, _crashes_for_good)), ends=_FAILED,
+        ),
+        Scenario(
+            "preempted while it is handed on",
+            both(at(_S.RUNNING, _another_waits), at(_S.RELEASING, _preempted)),
+        ),
         Scenario("preempted while running", at(_S.RUNNING, _preempted, then=70.0)),
         Scenario("preempted, and its program ends with 0", at(_S.RUNNING, _ends_with_0, then=70.0)),
         Scenario("preempted while it is prepared", at(_S.PREPARING, _preempted)),

@@ -10,7 +10,7 @@ from tests.support.simulation.world import World
 from tpujob.adapters.sqlite import store
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job, Suspect
-from tpujob.ports import EventKey, Lease
+from tpujob.ports import EventKey, Lease, Write
 
 if TYPE_CHECKING:
     from tests.support.simulation.monitor import Monitor
@@ -97,6 +97,19 @@ class SimStore:
             return stored
 
         return self._effect("commit", f"{job.id} {event.kind if event else ''}", do)
+
+    def commit_both(self, first: Write, second: Write) -> tuple[Job, Job]:
+        def do() -> tuple[Job, Job]:
+            for write in (first, second):
+                self._forget(write.job.id)
+            stored = self.real.commit_both(first, second)
+            self.world.hand_on(second.job.slices[-1].name, second.job.id)
+            for job, write in zip(stored, (first, second), strict=True):
+                self.monitor.committed(job, write.event, write.expected_version, write.lease)
+            self.monitor.handed_on(*stored)
+            return stored
+
+        return self._effect("commit", f"{first.job.id} {second.job.id} {second.event.kind}", do)
 
     def events(self, job_id: str, *, after: int = 0) -> list[Event]:
         return self.real.events(job_id, after=after)

@@ -48,7 +48,7 @@ class Views:
         """What truly ran. None: no host was started."""
         for machine in self._world.of_job.get(job.id, ()):
             if machine.name == attempt.slice:
-                return machine.run_of(attempt.number)
+                return machine.run_of(job.id, attempt.number)
         return None
 
     def _checkpoint(self, job: Job, view: JobView) -> None:

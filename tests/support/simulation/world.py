@@ -96,6 +96,20 @@ class World:
         self.machines[machine.name] = machine
         self.of_job.setdefault(machine.job, []).append(machine)
 
+    def hand_on(self, name: str, job: str) -> None:
+        """Another job has it from now on."""
+        machine = self.machines.get(name)
+        if machine is not None and machine.job != job:
+            machine.served.append((machine.job, self.sim.now))
+            machine.job = job
+            self.of_job.setdefault(job, []).append(machine)
+            self.sim.note(f"{name} serves {job}")
+
+    def holder(self, name: str) -> str:
+        """The job that has, or last had, that slice."""
+        known = [self.machines.get(name), *(m for m in self.past if m.name == name)]
+        return next((m.job for m in known if m), name.split("-")[1])
+
     def vanish(self, machine: Machine) -> None:
         if machine.gone_at == math.inf:
             now = self.sim.now
@@ -124,7 +138,7 @@ class World:
         """What an agent does with a plan."""
         document, now, host = host_plan.document, self.sim.now, host_plan.host
         job, attempt = str(document["job"]), int(document["attempt"])
-        run = machine.run_of(attempt) or self._run(machine, job, attempt, document["context"])
+        run = machine.run_of(job, attempt) or self._run(machine, job, attempt, document["context"])
         run.workdir, run.key = str(document["workdir"]), host_plan.key
         run.stall, run.every = document["stall"], float(document["report_every"])
         fate = self.sim.random(f"{job}:{attempt}:{host}")
@@ -209,6 +223,6 @@ class World:
         (machine,), run = mine, mine[0].run
         if max(machine.left_out[1], machine.torn[1]) > now:
             return 0.0
-        whole = machine.healthy(now, run.attempt) and machine.repair[1] <= now
+        whole = machine.healthy(now, run.job, run.attempt) and machine.repair[1] <= now
         calm = whole and not (machine.blocked and machine.blocked[-1][1] > now - 60)
         return run.next_change(now) if calm and run.stepped(now) else 0.0

@@ -39,6 +39,8 @@ NEWER = {
     EventKind.QUEUE_HELD,
     EventKind.QUEUE_RELEASED,
     EventKind.QUEUE_MOVED,
+    EventKind.SLICE_HANDED_ON,
+    EventKind.SLICE_RECEIVED,
 }
 LOOKS = (Absent(), Unknown("503"), *(Present(state, ENDPOINTS) for state in SliceState))
 

@@ -24,7 +24,7 @@ from tpujob.adapters.firestore.records import CHANGED, NAME, Found, Put, Remove,
 from tpujob.domain.codec import event_from_text
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job
-from tpujob.ports import EventKey, Lease
+from tpujob.ports import EventKey, Lease, Write
 
 #: events removed in one commit
 REMOVED = 400
@@ -141,32 +141,29 @@ class FirestoreStore:
         lease: Lease | None,
     ) -> Job:
         """As the port says. Of an `op_id` only the version is kept: a repeat gets `job` back with that version."""
-        path, leases = f"jobs/{job.id}", f"leases/{job.id}"
 
         def plan(docs: Docs) -> tuple[Job, list[Put | Remove]]:
-            doc = records.existing(docs[path], job.id)
-            version, ops = records.field(doc, "version", int), records.ops(doc)
-            if op_id in ops:
-                return replace(job, version=ops[op_id]), []
-            if lease:
-                records.check_lease(doc, docs[leases], lease)
-            if version != expected_version:
-                raise store_records.moved_on(job.id, version, expected_version)
-            stored = replace(job, version=version + 1)
-            fields = records.job_fields(
-                stored,
-                key=records.field(doc, "key", str),
-                ops=records.remembered(ops, op_id, stored.version),
-                token=max(records.field(doc, "token", int), lease.token if lease else 0),
-            )
-            puts: list[Put | Remove] = [Put(path, fields, stamped=True)]
-            return stored, [*puts, records.event_put(stored, event)] if event else puts
+            return _commit(docs, job, event, expected_version, op_id, lease)
 
         self._note_zones(job)
-        doing = f"write job {job.id}"
+        doing, path = f"write job {job.id}", f"jobs/{job.id}"
         # without a lease only the written document is read, so no locks are needed
-        paths = [path, leases] if lease else [path]
+        paths = [path, f"leases/{job.id}"] if lease else [path]
         return self._mirror.keep(self._db.change(doing, paths, plan, locked=lease is not None))
+
+    def commit_both(self, first: Write, second: Write) -> tuple[Job, Job]:
+        writes = (first, second)
+
+        def plan(docs: Docs) -> tuple[list[Job], list[Put | Remove]]:
+            done = [
+                _commit(docs, w.job, w.event, w.expected_version, w.op_id, w.lease) for w in writes
+            ]
+            return [job for job, _ in done], [put for _, puts in done for put in puts]
+
+        paths = [f"{kind}/{w.job.id}" for w in writes for kind in ("jobs", "leases")]
+        doing = f"write jobs {first.job.id} and {second.job.id}"
+        one, two = self._db.change(doing, paths, plan, locked=True)
+        return self._mirror.keep(one), self._mirror.keep(two)
 
     def events(self, job_id: str, *, after: int = 0) -> list[Event]:
         doing = f"read the events of job {job_id}"
@@ -312,3 +309,32 @@ class FirestoreStore:
             self._following = True
             self._follower.follow(lambda: None)
         return self._mirror
+
+
+def _commit(
+    docs: Docs,
+    job: Job,
+    event: Event | None,
+    expected_version: int,
+    op_id: str,
+    lease: Lease | None,
+) -> tuple[Job, list[Put | Remove]]:
+    """Return the job as stored, and what is to be written for it."""
+    path, leases = f"jobs/{job.id}", f"leases/{job.id}"
+    doc = records.existing(docs[path], job.id)
+    version, ops = records.field(doc, "version", int), records.ops(doc)
+    if op_id in ops:
+        return replace(job, version=ops[op_id]), []
+    if lease:
+        records.check_lease(doc, docs[leases], lease)
+    if version != expected_version:
+        raise store_records.moved_on(job.id, version, expected_version)
+    stored = replace(job, version=version + 1)
+    fields = records.job_fields(
+        stored,
+        key=records.field(doc, "key", str),
+        ops=records.remembered(ops, op_id, stored.version),
+        token=max(records.field(doc, "token", int), lease.token if lease else 0),
+    )
+    puts: list[Put | Remove] = [Put(path, fields, stamped=True)]
+    return stored, [*puts, records.event_put(stored, event)] if event else puts

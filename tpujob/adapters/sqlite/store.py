@@ -22,7 +22,7 @@ from tpujob.adapters.sqlite.tables import SCRIPTS
 from tpujob.domain.codec import event_from_text, job_from_text, to_text
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job
-from tpujob.ports import EventKey, Lease
+from tpujob.ports import EventKey, Lease, Write
 
 #: id, version, document; or the record, which was read before
 _Row = tuple[str, int, str] | Job
@@ -112,18 +112,40 @@ class SqliteStore:
         lease: Lease | None,
     ) -> Job:
         with self._file.writing() as db:
-            replayed = db.execute(
-                "SELECT version, document FROM ops WHERE job_id = ? AND op_id = ?", (job.id, op_id)
-            ).fetchone()
-            if replayed:
-                return self._decode(job.id, *replayed)
-            version, _ = _row(db, job.id)
-            _check_lease(db, job.id, lease)
-            if version != expected_version:
-                raise records.moved_on(job.id, version, expected_version)
-            stored = replace(job, version=version + 1)
-            _write(db, stored, event, op_id)
+            stored = self._commit(db, job, event, expected_version, op_id, lease)
         self._decoded.keep(stored)
+        return stored
+
+    def commit_both(self, first: Write, second: Write) -> tuple[Job, Job]:
+        with self._file.writing() as db:
+            one, two = (
+                self._commit(db, w.job, w.event, w.expected_version, w.op_id, w.lease)
+                for w in (first, second)
+            )
+        self._decoded.keep(one)
+        self._decoded.keep(two)
+        return one, two
+
+    def _commit(
+        self,
+        db: Connection,
+        job: Job,
+        event: Event | None,
+        expected_version: int,
+        op_id: str,
+        lease: Lease | None,
+    ) -> Job:
+        replayed = db.execute(
+            "SELECT version, document FROM ops WHERE job_id = ? AND op_id = ?", (job.id, op_id)
+        ).fetchone()
+        if replayed:
+            return self._decode(job.id, *replayed)
+        version, _ = _row(db, job.id)
+        _check_lease(db, job.id, lease)
+        if version != expected_version:
+            raise records.moved_on(job.id, version, expected_version)
+        stored = replace(job, version=version + 1)
+        _write(db, stored, event, op_id)
         return stored
 
     def events(self, job_id: str, *, after: int = 0) -> list[Event]:

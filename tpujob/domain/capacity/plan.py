@@ -124,8 +124,6 @@ def _eligible(one: QueueEntry, now: float, others: Others) -> tuple[Place | None
         since = max(since, one.not_before)
         if now < one.not_before:
             reasons.append(Reason(_K.NOT_BEFORE, until=one.not_before))
-    if now < one.wake and not reasons:
-        reasons.append(Reason(_K.RETRY, until=one.wake))
     if broken or reasons:
         return Place(0, reasons=tuple(reasons), broken=broken), since
     return None, since
@@ -254,6 +252,8 @@ class _Walk:
         """Return what the next job in order may request, or why nothing. `waited`: seconds."""
         if full := self._group_full(one):
             return frozenset(), (full,)
+        if self.now < one.wake:
+            return frozenset(), (Reason(_K.RETRY, until=one.wake),)
         ask: list[Wanted] = []
         reasons: list[Reason] = []
         for slice in one.wanted:

@@ -4,9 +4,9 @@ from dataclasses import asdict
 
 from tpujob.domain.actions import CreateSlice, Decision
 from tpujob.domain.decide import condemned, copying, spending
-from tpujob.domain.events import Event, EventKind, Finished, SliceRequested
+from tpujob.domain.events import Event, EventKind, Finished, SliceReceived, SliceRequested
 from tpujob.domain.lifecycle import event
-from tpujob.domain.model import Cause, DesiredState, Job
+from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
 from tpujob.domain.money.budget import Short
 from tpujob.domain.observations import Observation, Place, Reason
 from tpujob.domain.placement import circuits, datasets
@@ -63,6 +63,42 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     count = "a" if job.tpu_slices == 1 else job.tpu_slices
     text = f"requested {count} {chosen.pricing} {chosen.type} in {chosen.zone}"
     return Decision(event(job, _E.SLICE_REQUESTED, now, text, asked), CreateSlice(), wake_in=1)
+
+
+def receive(job: Job, given: Slice, giver: str, seen: Observation, now: float) -> Event | None:
+    """Return the event with which the job has a slice that another one had, ready; None: it cannot use it now."""
+    chosen = [
+        offer
+        for offer in circuits.allowed(job, seen.prices)
+        if (offer.type, offer.zone, offer.pricing) == (given.type, given.zone, given.pricing)
+        and (offer.runtime_version, offer.provider) == (given.runtime_version, given.provider)
+    ]
+    usable = job.state is State.QUEUED and job.wish is DesiredState.RUN and not job.condemned
+    known = any(one.name == given.name for one in job.slices)
+    if not chosen or not usable or known or job.tpu_slices != given.tpu_slices:
+        return None
+    if spending.paid_for(job, seen, chosen, now)[1]:
+        return None
+    if copying.decide(job, chosen[0], seen.prices, now):
+        return None
+    received = Slice(
+        name=given.name,
+        k=job.slices[-1].k + 1 if job.slices else 1,
+        type=given.type,
+        zone=given.zone,
+        pricing=given.pricing,
+        runtime_version=given.runtime_version,
+        usd_per_hour=given.usd_per_hour,
+        requested_at=now,
+        endpoints=given.endpoints,
+        ready_at=now,
+        tpu_slices=given.tpu_slices,
+        bucket=datasets.bucket_for(job, given.zone),
+        provider=given.provider,
+        epoch=given.epoch + 1,
+    )
+    text = f"{given.name} comes from job {giver}; attempt {len(job.attempts) + 1} is being started"
+    return event(job, _E.SLICE_RECEIVED, now, text, SliceReceived(received, giver))
 
 
 def _never(job: Job, broken: Reason, now: float) -> Event:

@@ -9,8 +9,16 @@ force may leave it stuck (axlearn, `tpu.py`). How long suspending takes is not d
 
 from collections.abc import Iterable
 
-from tpujob.domain.actions import Decision, DeleteSlice, soon
-from tpujob.domain.events import AboutSlice, Event, EventKind, Finished, ReleaseStarted, Requeued
+from tpujob.domain.actions import Decision, DeleteSlice, HandOn, soon
+from tpujob.domain.events import (
+    AboutSlice,
+    Event,
+    EventKind,
+    Finished,
+    ReleaseStarted,
+    Requeued,
+    SliceHandedOn,
+)
 from tpujob.domain.failures import retry
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
@@ -34,6 +42,8 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     held = [s for s in job.slices if s.gone_at is None]
     if not held:
         return Decision(_arrive(job, seen.circuits, now), wake_in=0)
+    if seen.heir and job.slice and _may_be_handed_on(job, job.slice, seen, now):
+        return Decision(action=HandOn(job.slice.name, seen.heir), wake_in=2)
     steps = (leaving(job, one, seen, now) for one in fresh_first(held))
     return min(steps, key=lambda step: (not step.event, not step.action, step.wake_in))
 
@@ -51,6 +61,38 @@ def start(job: Job, now: float, text: str, started: ReleaseStarted) -> Decision:
 
 def cancel(job: Job, now: float, text: str) -> Decision:
     return start(job, now, text, ReleaseStarted(State.CANCELLED, Cause.CANCELLED))
+
+
+# Handing it on --------------------------------------------------------------------------------------------------------
+
+#: seconds within which a slice must have been handed on; then it is deleted
+HANDED_WITHIN = 60.0
+#: ends of a program that say nothing against its hosts
+_HARMLESS = frozenset({None, Cause.CRASH, Cause.OOM_HBM, Cause.BAD_SPEC, Cause.SETUP})
+
+
+def _may_be_handed_on(job: Job, one: Slice, seen: Observation, now: float) -> bool:
+    """Whether the slice is as good as a new one: its program ended by itself, and nothing speaks against its hosts."""
+    ended = job.then in (State.SUCCEEDED, State.FAILED) and job.wish is DesiredState.RUN
+    look, attempt = seen.of(one), job.attempt
+    return (
+        ended
+        and job.cause in _HARMLESS
+        and attempt is not None
+        and attempt.slice == one.name
+        and isinstance(look, Present)
+        and look.state is SliceState.READY
+        and not look.suspending
+        and one.delete_asked_at is None
+        and one.missing_since is None
+        and now - job.state_since < HANDED_WITHIN
+    )
+
+
+def handed_on(job: Job, to: str, now: float) -> Event:
+    name = job.slice.name if job.slice else ""
+    text = f"{name} is handed on to job {to}"
+    return event(job, _E.SLICE_HANDED_ON, now, text, SliceHandedOn(name, to))
 
 
 # One slice -----------------------------------------------------------------------------------------------------------

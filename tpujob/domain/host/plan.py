@@ -73,6 +73,7 @@ def _plan(
         "created_at": float(job.created_at),
         "type": job.slice.type if job.slice else "",
         "shared": _cache(job),
+        "epoch": job.slice.epoch if job.slice else 0,
     }
 
 

@@ -47,8 +47,8 @@ def rate(slice: Slice) -> int | None:
 
 def free(job: Job, slice: Slice) -> bool:
     """Whether the cloud took it back within its first minute, by the times at which that was seen."""
-    if slice.ready_at is None or slice.pricing != "spot":
-        return False
+    if slice.ready_at is None or slice.pricing != "spot" or slice.epoch:
+        return False  # one that another job had was ready before
     ended = [
         a.ended_at for a in job.attempts if a.slice == slice.name and a.cause is Cause.PREEMPTED
     ]

@@ -299,6 +299,10 @@ class JobSpec(kinds.SpecPart):
     priority: queue.Band = Field(
         "normal", description="Jobs of a higher priority get slices first."
     )
+    hand_on: bool = Field(
+        True,
+        description="Its slice may serve the next job of the same owner, and it may get one that served another.",
+    )
     share: queue.Share = Field("", description="Project of the context that the job counts for.")
     start: queue.Start = Field(
         "now", description="held: no slice is requested until the job is released."

@@ -55,7 +55,8 @@ TIMES = (
              "From the end of an attempt to the next one running, by why it ended. Without what people stopped.",
              ("cause",)),
     _Counted("wait", "queue_wait_seconds",
-             "From a job's submission, resume or release to its first request for a slice.", ("band",)),
+             "From a job's submission, resume or release to its first request, or to the slice of another job.",
+             ("band",)),
     _Counted("tick", "tick_seconds", "How long ticks took, by how they ended.", ("outcome",)),
     _Counted("commit", "commit_seconds", "How long the store took to write a change of a job."),
 )  # fmt: skip

@@ -62,6 +62,7 @@ def test_each_host_gets_its_own_plan_of_the_newest_attempt() -> None:
         "folders": {},
         "type": "v4-16",
         "shared": "gs://shed/cache",
+        "epoch": 0,
     }
     assert json.loads(json.dumps(second.document)) == second.document
     context = second.document["context"]

@@ -101,6 +101,7 @@ def test_three_keys_are_enough_and_the_rest_has_defaults() -> None:
         "notify": [],
         "after": [],
         "priority": "normal",
+        "hand_on": True,
         "share": "",
         "start": "now",
         "not_before": None,

@@ -1,0 +1,156 @@
+"""A slice whose job has ended serves the next job of the same owner."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.callers import ADA, caller
+from tests.support.stage import SPEC, Stage
+from tpujob.domain import invariants
+from tpujob.domain.access import Role
+from tpujob.domain.model import Cause, Job, State
+from tpujob.domain.money import usd_of_job
+from tpujob.domain.observations import SliceState
+
+ZONE = "us-central2-b"
+BOB = caller("bob", Role.SUBMITTER)
+
+
+def waits_beside(stage: Stage, **spec: object) -> tuple[str, str]:
+    """A job that runs, and one that waits for the same, of which the cloud has no more."""
+    first = stage.api.acting_for(ADA).create(SPEC)["id"]
+    stage.running(first)
+    stage.cloud.full.add(ZONE)
+    second = stage.api.acting_for(ADA).create({**SPEC, "name": "second", **spec})["id"]
+    stage.until(second, lambda j: j.state is State.QUEUED and bool(j.slices))
+    return first, second
+
+
+def end(stage: Stage, job_id: str, code: int = 0) -> Job:
+    stage.finish(job_id, code, code)
+    return stage.until(job_id, lambda j: j.state.final)
+
+
+def test_the_next_job_starts_on_the_slice_at_once_and_the_money_is_divided_at_that_moment(
+    stage: Stage,
+) -> None:
+    first, second = waits_beside(stage)
+    gave = end(stage, first)
+    assert gave.state is State.SUCCEEDED
+    got = stage.job(second)
+    assert got.state is State.PREPARING, "before any other tick"
+    (name,) = stage.cloud.machines
+    assert (gave.slices[-1].name, got.slices[-1].name) == (name, name)
+    assert gave.slices[-1].gone_at == got.slices[-1].ready_at
+    assert (gave.slices[-1].handed_to, got.slices[-1].epoch) == (second, 1)
+    stage.running(second)
+    stage.clock.sleep(3600)
+    end(stage, second)
+    assert stage.cloud.machines == {}
+    now = stage.clock.now()
+    both = [stage.job(one) for one in (first, second)]
+    whole = both[1].slices[-1].gone_at - both[0].slices[-1].ready_at  # type: ignore[operator]
+    rate = both[0].slices[-1].usd_per_hour or 0.0
+    assert sum(usd_of_job(job, now) or 0 for job in both) == pytest.approx(rate * whole / 3600)
+    for job in both:
+        assert invariants.of_job(job) == []
+    assert len(stage.cloud.created) == 1
+
+
+@pytest.mark.parametrize("code", [1, 78])
+def test_a_program_that_failed_by_itself_says_nothing_against_its_hosts(
+    stage: Stage, code: int
+) -> None:
+    first = stage.api.acting_for(ADA).create({**SPEC, "recovery": {"failures": 0}})["id"]
+    stage.running(first)
+    stage.cloud.full.add(ZONE)
+    second = stage.api.acting_for(ADA).create({**SPEC, "name": "second"})["id"]
+    stage.until(second, lambda j: j.state is State.QUEUED and bool(j.slices))
+    assert end(stage, first, code).state is State.FAILED
+    assert stage.job(second).state is State.PREPARING
+
+
+def deleted(stage: Stage, first: str, second: str) -> None:
+    """The slice was not handed on."""
+    gave = stage.job(first)
+    assert gave.slices[-1].handed_to == ""
+    assert stage.job(second).state is State.QUEUED
+    assert stage.cloud.machines == {}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"hand_on": False},
+        {"tpu": {**SPEC["tpu"], "type": "v4-32"}},
+        {"tpu": {**SPEC["tpu"], "pricing": "on-demand"}},
+        {"tpu": {**SPEC["tpu"], "runtime_version": "tpu-vm-v4-base"}},
+    ],
+)
+def test_a_slice_that_does_not_fit_is_deleted(stage: Stage, spec: dict[str, object]) -> None:
+    first, second = waits_beside(stage, **spec)
+    end(stage, first)
+    deleted(stage, first, second)
+
+
+def test_a_job_that_keeps_its_slice_to_itself_hands_nothing_on(stage: Stage) -> None:
+    first = stage.api.acting_for(ADA).create({**SPEC, "hand_on": False})["id"]
+    stage.running(first)
+    stage.cloud.full.add(ZONE)
+    second = stage.api.acting_for(ADA).create({**SPEC, "name": "second"})["id"]
+    stage.until(second, lambda j: j.state is State.QUEUED and bool(j.slices))
+    end(stage, first)
+    deleted(stage, first, second)
+
+
+def test_no_other_owner_gets_it_and_no_job_gets_it_before_another_owner_who_waits(
+    stage: Stage,
+) -> None:
+    first = stage.api.acting_for(ADA).create(SPEC)["id"]
+    stage.running(first)
+    stage.cloud.full.add(ZONE)
+    theirs = stage.api.acting_for(BOB).create({**SPEC, "name": "theirs"})["id"]
+    stage.until(theirs, lambda j: j.state is State.QUEUED and bool(j.slices))
+    own = stage.api.acting_for(ADA).create({**SPEC, "name": "own"})["id"]
+    stage.step(own)
+    end(stage, first)
+    deleted(stage, first, theirs)
+    assert stage.job(own).state is State.QUEUED
+
+
+def test_hosts_that_do_not_answer_are_deleted_and_the_next_job_waits_on(stage: Stage) -> None:
+    first, second = waits_beside(stage)
+    stage.faults.broken.add("stop")
+    end(stage, first)
+    deleted(stage, first, second)
+
+
+def test_a_slice_that_was_preempted_meanwhile_is_not_handed_on(stage: Stage) -> None:
+    first, second = waits_beside(stage)
+    (machine,) = stage.cloud.machines.values()
+    machine.state = SliceState.PREEMPTED
+    end(stage, first)
+    deleted(stage, first, second)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_backend_that_dies_in_between_leaves_the_slice_to_one_of_the_two(
+    stage: Stage, moment: str
+) -> None:
+    first, second = waits_beside(stage)
+    stage.finish(first, 0, 0)
+    stage.faults.kill_at = (stage.faults.effects + 1, moment)
+    stage.until(first, lambda j: j.state.final)
+    assert stage.faults.kill_at is None
+    claims = [s for one in (first, second) for s in stage.job(one).slices if s.gone_at is None]
+    assert len(claims) == 1
+    stage.running(second)
+    assert stage.job(first).cause is None
+
+
+def test_a_cancelled_heir_gets_nothing(stage: Stage) -> None:
+    first, second = waits_beside(stage)
+    stage.api.acting_for(ADA).cancel(second)
+    end(stage, first)
+    assert stage.job(first).slices[-1].handed_to == ""
+    assert stage.until(second, State.CANCELLED).cause is Cause.CANCELLED
