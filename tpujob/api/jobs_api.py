@@ -253,16 +253,16 @@ class JobsApi(Protocol):
         """As `delete`; then remove logs, bundle and record, and with `checkpoints` those too. Raises IllegalInState
         while other jobs wait for it."""
 
-    @method("POST", "/jobs/{job}/hold", OWN_JOBS)
+    @method("POST", "/jobs/{job}/hold", OWN_JOBS, within=LONG)
     def hold(self, job: str) -> JobView:
-        """Request no slice for it until it is released; one that it has stays. Raises IllegalInState when it has
-        ended."""
+        """Request no slice for it, nor for the elements of a group, until it is released; one that it has stays. Raises
+        IllegalInState when it has ended."""
 
-    @method("POST", "/jobs/{job}/release", OWN_JOBS)
+    @method("POST", "/jobs/{job}/release", OWN_JOBS, within=LONG)
     def release(self, job: str) -> JobView:
         """Undo `hold`: it waits from now on. Raises Forbidden for a job that an admin holds, unless an admin calls."""
 
-    @method("POST", "/jobs/{job}/top", OWN_JOBS)
+    @method("POST", "/jobs/{job}/top", OWN_JOBS, within=LONG)
     def top(self, job: str) -> JobView:
         """Move it before all other jobs of its owner that have the same priority and share."""
 

@@ -3,6 +3,7 @@ reconciler carries it out."""
 
 import uuid
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 from tpujob.domain import access
@@ -125,7 +126,9 @@ class JobActions:
             own = access.is_own(who, j.owner)  # which does not take an admin's hold over
             return bool(j.held_by) and (own or j.held_by == who.name)
 
-        return self._wish(who, "hold", job, EventKind.QUEUE_HELD, f"held by {who.name}", settled)
+        return self._in_queue(
+            who, "hold", job, EventKind.QUEUE_HELD, f"held by {who.name}", settled
+        )
 
     def release(self, who: Principal, job: str) -> Job:
         def settled(j: Job) -> bool:
@@ -138,19 +141,36 @@ class JobActions:
             return not j.held_by
 
         kind, text = EventKind.QUEUE_RELEASED, f"released by {who.name}"
-        return self._wish(who, "release", job, kind, text, settled)
+        return self._in_queue(who, "release", job, kind, text, settled)
 
     def top(self, who: Principal, job: str) -> Job:
         found = find_job(self._store, who, "top", job)
-        mine = [j.rank for j in self._live() if j.owner == found.owner and j.id != found.id]
-        highest = max(mine, default=-1)
+        others = (j for j in self._live() if found.id not in (j.id, j.group))
+        highest = max((j.rank for j in others if j.owner == found.owner), default=-1)
 
         def settled(j: Job) -> bool:
             _check_waits(j)
             return j.rank > highest
 
         text, moved = f"moved before {found.user}'s other jobs", QueueMoved(highest + 1)
-        return self._wish(who, "top", found.id, EventKind.QUEUE_MOVED, text, settled, moved)
+        return self._in_queue(who, "top", found.id, EventKind.QUEUE_MOVED, text, settled, moved)
+
+    def _in_queue(
+        self,
+        who: Principal,
+        method: str,
+        job: str,
+        kind: EventKind,
+        text: str,
+        settled: Callable[[Job], bool],
+        moved: QueueMoved | None = None,
+    ) -> Job:
+        """Write it into the record, which elements that are made later take over, and into those of its elements."""
+        stored = self._wish(who, method, job, kind, text, settled, moved)
+        for element in [j.id for j in self._live() if j.group == stored.id]:
+            with suppress(IllegalInState, NotFound):  # it has ended meanwhile
+                self._wish(who, method, element, kind, text, settled, moved)
+        return stored
 
     # Writing ----------------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,8 @@ from tests.support.callers import ADA, caller
 from tests.support.stage import SPEC, Stage
 from tpujob.api import JobsApi
 from tpujob.domain.capacity import OwnerLimits, QueueSettings
+from tpujob.domain.events import EventKind
+from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, State
 from tpujob.domain.observations import SliceState
 from tpujob.domain.text import seconds
@@ -151,6 +154,23 @@ def test_a_job_that_has_ended_is_not_in_the_queue(stage: Stage, bob: JobsApi) ->
     stage.until(job, State.CANCELLED)
     with pytest.raises(IllegalInState, match="is cancelled"):
         bob.hold(job)
+
+
+def test_what_is_done_to_a_group_is_done_to_its_elements(stage: Stage, bob: JobsApi) -> None:
+    group, first, second, other = (submit(bob, name) for name in ("g", "g-0", "g-1", "x"))
+    for index, job in enumerate((first, second)):
+        stored = stage.job(job)
+        element = replace(stored, group=group, index=index)
+        version, told = stored.version, event(stored, EventKind.QUEUE_RELEASED, 0.0, "made")
+        stage.store.commit(element, told, expected_version=version, op_id=job, lease=None)
+    api = stage.api.acting_for(BOB)
+    stage.clock.sleep(10)
+    api.hold(group)
+    assert [stage.job(job).held_by for job in (group, first, second, other)] == ["bob"] * 3 + [""]
+    api.release(group)
+    api.top(group)
+    assert [stage.job(job).rank for job in (group, first, second, other)] == [1, 1, 1, 0]
+    assert [row["id"] for row in api.queue(jobs=[group])["rows"]] == [group, first, second]
 
 
 # Dependencies ---------------------------------------------------------------------------------------------------------

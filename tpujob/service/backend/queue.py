@@ -44,7 +44,7 @@ class QueueReader:
         ids = [job_id for job_id in (*plan.order, *rest) if job_id in live]
         if jobs:
             named = {find_job(self._store, who, "get", job).id for job in jobs}
-            ids = [job_id for job_id in ids if job_id in named]
+            ids = [job_id for job_id in ids if named & {job_id, live[job_id].group}]
         shown = ids[: limit or None]
         rows = [self._row(who, live[one], plan.places[one], live, now) for one in shown]
         return QueueView(rows=rows, waiting=len(ids))
