@@ -113,6 +113,7 @@ bench: $(READY)  ## figures: commands, lists of 10,000 jobs, uploads, bills, the
 	@$(BIN)/python -m tests.bench.bench_data
 	@$(BIN)/python -m tests.bench.bench_bill
 	@$(BIN)/python -m tests.bench.bench_costs
+	@$(BIN)/python -m tests.bench.bench_queue
 
 bench-scale: $(READY)  ## a real backend with JOBS=10000 on simulated hosts: CPU, memory, lists, recovery; half an hour
 	@$(BIN)/python -m tests.bench.scale $(or $(JOBS),10000)

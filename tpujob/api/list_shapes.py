@@ -38,6 +38,7 @@ class ListAsked(TypedDict, total=False):
     types: list[str]
     zones: list[str]
     text: str  #: in the id, the name or the user
+    group: str  #: id or name of an array or a sweep: its elements alone; else `recent` leaves elements out
     order: JobOrder
     reverse: bool  #: the other way round than the column's own
     after: str  #: `JobPage.next` of the page before

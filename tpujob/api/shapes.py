@@ -259,6 +259,22 @@ class JobFacts(TypedDict):
     created_at: str
     state_since: str
     finished_at: str | None
+    group: NotRequired[str]  #: id of the array or sweep that it is an element of; empty: of none
+    index: NotRequired[int | None]  #: in that group
+    group_size: NotRequired[int]  #: jobs of that group, or of the one that it is itself; else 0
+    elements: NotRequired[
+        dict[str, int]
+    ]  #: of an array or a sweep: the jobs that it has made, by state
+
+
+class ElementView(TypedDict):
+    """An element that needs a look."""
+
+    id: str
+    name: str
+    state: str
+    cause: str | None
+    why: str
 
 
 class JobView(JobFacts):
@@ -301,6 +317,8 @@ class JobView(JobFacts):
     on_hosts: NotRequired[list[HostView]]  #: of the slice that serves it
     #: it runs on the emulator: dollars are list prices, and nothing is paid
     emulated: NotRequired[bool]
+    params: NotRequired[dict[str, str]]  #: of an element: its row of the matrix
+    worst: NotRequired[list[ElementView]]  #: of a group: some that failed
 
 
 class RefusalView(TypedDict):
@@ -333,6 +351,10 @@ class PlanView(TypedDict):
     refused: NotRequired[list[RefusalView]]  #: for what `create` refuses the job as things are now
     warnings: list[str]  #: what is allowed, and may surprise later
     spec: dict[str, Any]
+    #: of an array or a sweep: the jobs that it makes, and how many of them may have a slice at once; what is above is
+    #: of each of them
+    elements: NotRequired[int]
+    at_once: NotRequired[int]
 
 
 class HostAccess(TypedDict):

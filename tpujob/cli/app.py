@@ -34,6 +34,8 @@ class Command(NamedTuple):
 GROUPS: dict[str, dict[str, Command]] = {
     "Jobs": {
         "create": Command("create", "create", "Submit a job."),
+        "run": Command("create", "run", "Submit a job without a job file."),
+        "import": Command("imports", "app", "Make job files of the files of jobman or SkyPilot; submit nothing."),
         "list": Command("jobs", "list_jobs", "List active jobs, and those that ended within the last day."),
         "show": Command("jobs", "show", "Show everything about a job, and what happens next."),
         "why": Command("jobs", "why", "Explain a job's state, and what happens next."),
@@ -42,7 +44,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "logs": Command("logs", "logs", "Print a job's output, all hosts merged."),
         "events": Command("overview", "events", "Print the events of a job, or of all jobs, oldest first."),
         "wait": Command("jobs", "wait", "Wait until a job has ended; the exit code says how."),
-        "diff": Command("diff", "diff", "Show what differs between two jobs: spec, code, outcome."),
+        "diff": Command("overview", "diff", "Show what differs between two jobs: spec, code, outcome."),
         "cancel": Command("jobs", "cancel", "Stop a job's program; keep its slice for a while, for a resume."),
         "resume": Command("jobs", "resume", "Continue from the last checkpoint, on the held slice or a new one."),
         "delete": Command("jobs", "delete", "Stop a job and release its slice; keep its record and logs."),
@@ -86,6 +88,12 @@ GROUPS: dict[str, dict[str, Command]] = {
         "emulator": Command("emulator.group", "app", "Inject faults into the local Cloud TPU, and show its state."),
         "version": Command("stack", "version", "Print the version."),
     },
+}  # fmt: skip
+#: commands of Slurm and other tools, and the command here
+ELSEWHERE = {
+    "squeue": "list", "ps": "list", "top": "list --watch", "sacct": "list --all", "sbatch": "create",
+    "submit": "create", "scancel": "cancel", "stop": "cancel", "kill": "cancel", "sinfo": "capacity",
+    "attach": "logs -f",
 }  # fmt: skip
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
@@ -185,7 +193,10 @@ def run(words: Sequence[str]) -> int:
         show_error(error, screen(), as_json=_wants_json(words))
         return error.exit_code
     except typer.TyperException as error:
-        if _wants_json(words):
+        if here := ELSEWHERE.get(next(iter(words), "")):
+            text = f"there is no command {words[0]}: use tpujob {here}"
+            show_error(BadRequest(text), screen(), as_json=_wants_json(words))
+        elif _wants_json(words):
             show_error(BadRequest(error.format_message()), screen(), as_json=True)
         else:
             _show_usage(error)

@@ -91,7 +91,7 @@ class PlainLines(LineSink):
 EVERY = 2.0  #: seconds, at the latest: ages and steps change without a hint
 
 
-def watch_list(asked: ListAsked, *, as_json: bool) -> None:
+def watch_list(asked: ListAsked, *, as_json: bool, columns: Sequence[str] = ()) -> None:
     """Until Ctrl-C. On a terminal in place; elsewhere the table, or a line of JSON, at each change."""
     retrying = RetryingClient()
     on = screen()
@@ -100,26 +100,26 @@ def watch_list(asked: ListAsked, *, as_json: bool) -> None:
         for _ in retrying.follow(None, timeout=EVERY):
             page = retrying.ask(lambda api: api.list(asked))
             if on.tty and not as_json:
-                _redraw(page, screen(), asked)
+                _redraw(page, screen(), asked, columns)
             elif as_json:
                 if str(page["rows"]) != shown:
                     say_json_line(page["rows"])
                 shown = str(page["rows"])
             else:
-                shown = _again(page, on, asked, shown)
+                shown = _again(page, on, asked, shown, columns)
 
 
-def _again(page: JobPage, on: Screen, asked: ListAsked, shown: str) -> str:
+def _again(page: JobPage, on: Screen, asked: ListAsked, shown: str, columns: Sequence[str]) -> str:
     """Print the table when more than ages has changed."""
     rows = page["rows"]
     facts = str([(j["id"], j["state"], j["step"], j["host0_ip"], j["zone"]) for j in rows])
     if facts != shown:
-        say(list_page(page, asked, on.columns, time.time()) + "\n", flush=True)
+        say(list_page(page, asked, on.columns, time.time(), chosen=columns) + "\n", flush=True)
     return facts
 
 
-def _redraw(page: JobPage, on: Screen, asked: ListAsked) -> None:
-    table = list_page(page, asked, on.columns, time.time(), color=on.color)
+def _redraw(page: JobPage, on: Screen, asked: ListAsked, columns: Sequence[str]) -> None:
+    table = list_page(page, asked, on.columns, time.time(), color=on.color, chosen=columns)
     lines = table.splitlines()
     room = max(2, on.rows - 1)
     if len(lines) > room:

@@ -58,13 +58,24 @@ def seconds_of(text: str, option: str) -> float:
         raise BadRequest(f"{option} {error}") from None
 
 
+def variables(given: list[str] | None) -> dict[str, str]:
+    """Return the variables in a list of `NAME=VALUE`. Raises BadRequest."""
+    from tpujob.errors import BadRequest
+
+    pairs = [text.partition("=") for text in given or ()]
+    if bad := next((name for name, separator, _ in pairs if not separator), None):
+        raise BadRequest(f"--env {bad} has no value", hint="Write NAME=VALUE.")
+    return {name: value for name, _, value in pairs}
+
+
 JobRef = Annotated[
     str, argument("JOB", "Its id (42 or 000042) or unique name.", autocompletion=complete_job)
 ]
-JobRefs = Annotated[
-    list[str],
-    argument("JOB...", "Ids (42 or 000042) or unique names.", autocompletion=complete_job),
-]
+JOBS = argument("JOB...", "Ids (42 or 000042) or unique names.", autocompletion=complete_job)
+JobRefs = Annotated[list[str] | None, JOBS]  #: empty: they are chosen by what they are
+Variables = Annotated[list[str] | None, option("NAME=VALUE", "Variable; repeatable.", "--env")]
 Follow = Annotated[bool, flag("Follow the job until it ends.", "--follow", "-f")]
+Mine = Annotated[bool, flag("Only your jobs.", "--mine", "-m")]
+States = Annotated[list[str] | None, option("STATE", "Filter by state; repeatable.", "--state")]
 Json = Annotated[bool, flag("Print JSON.", "--json")]
 Yes = Annotated[bool, flag("Do not ask.", "--yes", "-y")]

@@ -55,6 +55,19 @@ class WipeJob:
 
 
 @dataclass(frozen=True, slots=True)
+class MakeElements:
+    """Store the next elements of a group. Safe to repeat: those that were stored already are taken."""
+
+    first: int
+    count: int  #: at most
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeElements:
+    """Set those elements of a group going again that had ended before the group was resumed."""
+
+
+@dataclass(frozen=True, slots=True)
 class HostPlan:
     """What one host is to run (`domain/host/plan.py` writes it)."""
 
@@ -67,7 +80,17 @@ class HostPlan:
     cache_key: str = field(default="", repr=False)
 
 
-Action = MakeCopy | CreateSlice | DeleteSlice | HandOn | StartProgram | StopProgram | WipeJob
+Action = (
+    MakeCopy
+    | CreateSlice
+    | DeleteSlice
+    | HandOn
+    | StartProgram
+    | StopProgram
+    | WipeJob
+    | MakeElements
+    | ResumeElements
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +103,13 @@ class Copied:
     """A copy has come this far."""
 
     progress: CopyProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """So many elements were made."""
+
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +128,7 @@ class Denied:
     scope: Scope = ""
 
 
-Result = Done | Copied | NotYet | Denied
+Result = Done | Copied | Made | NotYet | Denied
 
 
 class Needs(StrEnum):

@@ -29,6 +29,7 @@ class EventKind(StrEnum):
     COPY_REFUSED = "copy_refused"  #: its region is not asked for a slice any more
     SLICE_REQUESTED = "slice_requested"
     SLICE_WAITING = "slice_waiting"  #: the cloud keeps the request in its queue
+    SLICE_CREATING = "slice_creating"  #: the request has left that queue
     SLICE_READY = "slice_ready"
     ATTEMPT_RUNNING = "attempt_running"
     PROGRESSED = "progressed"
@@ -66,6 +67,7 @@ class EventKind(StrEnum):
     QUEUE_HELD = "queue_held"  #: no slice is requested until it is released
     QUEUE_RELEASED = "queue_released"
     QUEUE_MOVED = "queue_moved"  #: before or behind other jobs of its owner
+    GROUP_EXTENDED = "group_extended"  #: elements of an array or a sweep were made
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +225,11 @@ class QueueMoved:
     rank: int
 
 
+@dataclass(frozen=True, slots=True)
+class GroupExtended:
+    made: int  #: elements that there are now
+
+
 Payload = (
     CopyStarted
     | CopyMoved
@@ -246,6 +253,7 @@ Payload = (
     | BudgetWarned
     | BudgetChanged
     | QueueMoved
+    | GroupExtended
 )
 
 #: by kind; an event of any other kind carries nothing
@@ -281,6 +289,7 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.BUDGET_WARNED: BudgetWarned,
     EventKind.BUDGET_CHANGED: BudgetChanged,
     EventKind.QUEUE_MOVED: QueueMoved,
+    EventKind.GROUP_EXTENDED: GroupExtended,
 }
 
 

@@ -25,7 +25,27 @@ class Broken:
 
 def of_job(job: Job) -> list[Broken]:
     """What one record must satisfy by itself."""
-    return [Broken(rule, job.id, text) for rule, text in (*_slices(job), *_attempts(job))]
+    found = (*_slices(job), *_attempts(job), *_group(job))
+    return [Broken(rule, job.id, text) for rule, text in found]
+
+
+def of_groups(jobs: Sequence[Job]) -> list[Broken]:
+    """What the records of groups and of their elements must satisfy together. An element may have been removed, and
+    those of the last batch may not be counted yet."""
+    groups = {job.id: job for job in jobs if job.spec.is_group}
+    found: list[Broken] = []
+    seen = dict[tuple[str, int | None], str]()
+    for job in jobs:
+        group = groups.get(job.group)
+        if job.group and group is None:
+            found.append(Broken("I6", job.id, f"its group {job.group} is not there"))
+        elif group and group.state.final and not job.state.final:
+            text = f"it is {job.state}, and its group {group.id} has ended"
+            found.append(Broken("I6", job.id, text))
+        if job.group and (other := seen.setdefault((job.group, job.index), job.id)) != job.id:
+            text = f"it is element {job.index} of group {job.group}, and so is {other}"
+            found.append(Broken("I6", job.id, text))
+    return found
 
 
 def of_step(before: Job, after: Job) -> list[Broken]:
@@ -145,6 +165,17 @@ def _slices(job: Job) -> Iterable[tuple[str, str]]:
             yield "I2", f"{one.name} is called gone, but its deletion was not asked for"
     if job.state is State.RELEASING and job.then is None:
         yield "I6", "it is being released, and nothing says what comes then"
+
+
+def _group(job: Job) -> Iterable[tuple[str, str]]:
+    if job.spec.is_group and (job.slices or job.attempts):
+        yield "I2", "it is a group, and owns slices or attempts itself"
+    if job.submitted > job.group_size:
+        yield "I6", f"{job.submitted} elements were made of {job.group_size}"
+    if job.spec.is_group and job.state is State.SUCCEEDED and job.submitted < job.group_size:
+        yield "I6", f"it succeeded with {job.submitted} elements of {job.group_size}"
+    if job.group and not 0 <= (-1 if job.index is None else job.index) < job.group_size:
+        yield "I6", f"it is element {job.index} of {job.group_size}"
 
 
 def _attempts(job: Job) -> Iterable[tuple[str, str]]:

@@ -24,6 +24,7 @@ from tpujob.domain.events import (
     Event,
     EventKind,
     Finished,
+    GroupExtended,
     Payload,
     Progressed,
     QueueMoved,
@@ -64,6 +65,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     },
     (_S.QUEUED, _E.SLICE_REQUESTED): _S.PROVISIONING,
     (_S.PROVISIONING, _E.SLICE_WAITING): _S.PROVISIONING,
+    (_S.PROVISIONING, _E.SLICE_CREATING): _S.PROVISIONING,
     (_S.PROVISIONING, _E.SLICE_READY): _S.PREPARING,
     (_S.PREPARING, _E.ATTEMPT_RUNNING): _S.RUNNING,
     **{(s, _E.PROGRESSED): s for s in (_S.RUNNING, _S.HOLDING)},
@@ -88,6 +90,8 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     (_S.RELEASING, _E.SUCCEEDED): _S.SUCCEEDED,
     (_S.RELEASING, _E.FAILED): _S.FAILED,
     (_S.RELEASING, _E.CANCELLED): _S.CANCELLED,
+    (_S.QUEUED, _E.GROUP_EXTENDED): _S.QUEUED,
+    (_S.QUEUED, _E.SUCCEEDED): _S.SUCCEEDED,  # of a group, which has no slice
     (_S.QUEUED, _E.FAILED): _S.FAILED,
     (_S.QUEUED, _E.CANCELLED): _S.CANCELLED,
     **{(s, _E.CANCEL_REQUESTED): s for s in _LIVE},
@@ -219,6 +223,8 @@ def _folded(job: Job, happened: Event) -> Job:
             return replace(job, warned_limit=limit)
         case BudgetChanged(limit):
             return _budget_changed(job, limit)
+        case GroupExtended(made):
+            return replace(job, submitted=made)
         case CleanRequested(checkpoints):
             return replace(job, wish=DesiredState.CLEAN, wipe_checkpoints=checkpoints)
         case QueueMoved(rank):
@@ -230,8 +236,8 @@ def _folded(job: Job, happened: Event) -> Job:
 def _without_payload(job: Job, happened: Event) -> Job:
     at = happened.at
     match happened.kind:
-        case _E.SLICE_WAITING:
-            return _change_serving(job, in_queue=True)
+        case _E.SLICE_WAITING | _E.SLICE_CREATING:
+            return _change_serving(job, in_queue=happened.kind is _E.SLICE_WAITING)
         case _E.PROGRAM_STOPPED:
             return replace(job, stopped=True)
         case _E.RESUMED:
@@ -315,7 +321,7 @@ def _condemned(job: Job, at: float, reason: str) -> Job:
 
 def _resume_requested(job: Job, at: float) -> Job:
     wanted = replace(job, wish=DesiredState.RUN, wipe_checkpoints=False)
-    if not job.state.final:
+    if not job.state.final and not job.spec.is_group:
         return wanted
     # a fresh start: what was spent and how it ended are history
     rests = job.rests if job.finished_at is None else (*job.rests, Rest(job.finished_at, at))

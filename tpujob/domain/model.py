@@ -366,6 +366,8 @@ class Job:
     #: of the element, by name, as they were written into its spec
     params: Mapping[str, str] = field(default_factory=dict[str, str])
     submitted: int = 0  #: of a group: elements that were made
+    #: elements of the group that it is, or that it is an element of
+    group_size: int = 0
     schema_version: int = SCHEMA_VERSION
 
     def workdir_in(self, bucket: str) -> str:

@@ -8,11 +8,13 @@ from typing import NamedTuple
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import (
     Cause,
+    DesiredState,
     Endpoint,
     Ignored,
     Job,
     Progress,
     Slice,
+    State,
     Unreached,
     Verdict,
     Watch,
@@ -239,6 +241,11 @@ class Observation:
     evidence: bool = (
         True  #: the reports have the evidence of failed hosts, as far as it could be read
     )
+    #: of a group: its elements that there are, by state; the names of some that failed
+    elements: Mapping[State, int] = field(default_factory=dict[State, int])
+    failed: tuple[str, ...] = ()
+    behind: bool = False  #: of a group: some had ended when it was resumed, and stand still
+    group_wish: DesiredState = DesiredState.RUN  #: of an element: what its group asks of it
 
     def of(self, one: Slice) -> SliceSeen:
         return self.slices.get(one.name, Unknown("not looked at"))

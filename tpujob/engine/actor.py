@@ -4,6 +4,7 @@ Each action may be repeated: a slice that is there already is taken, one that is
 runs is not started again.
 """
 
+import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,9 +17,12 @@ from tpujob.domain.actions import (
     Denied,
     Done,
     HandOn,
+    Made,
     MakeCopy,
+    MakeElements,
     NotYet,
     Result,
+    ResumeElements,
     StartProgram,
     StopProgram,
 )
@@ -29,6 +33,7 @@ from tpujob.domain.model import Cause, Job, Slice
 from tpujob.domain.observations import Observation, Present
 from tpujob.domain.placement import datasets
 from tpujob.engine.bundles import Bundles
+from tpujob.engine.groups import Groups
 from tpujob.engine.observer import LOOK
 from tpujob.engine.runtime import JobRuntime
 from tpujob.engine.slice_cache import NAMED
@@ -45,18 +50,24 @@ COPYING = 20.0
 #: seconds that a started program gets to report before it is started again, which is safe but not free
 PATIENCE = 10.0
 
+_LONG = "cleaning takes long; going on in a moment"
 _PREFLIGHTS = POLICIES[Cause.PREFLIGHT].budget
 
 
 class Actor:
     def __init__(
-        self, ports: Ports, *, report_every: float, live: Mapping[str, JobRuntime]
+        self,
+        ports: Ports,
+        *,
+        report_every: float,
+        live: Mapping[str, JobRuntime],
+        groups: Groups,
     ) -> None:
         """`live`: what this process remembers of each job; it keeps when hosts have taken a start."""
         self.store, self.slices, self.hosts = ports.store, ports.slices, ports.hosts
         self.blobs, self.clock, self.copies = ports.blobs, ports.clock, ports.copies
         self.secrets, self.reputation = ports.secrets, ports.reputation
-        self.report_every, self._live = report_every, live
+        self.report_every, self._live, self._groups = report_every, live, groups
         self._bundles = Bundles(ports.store, ports.blobs)
 
     def worth_doing(self, job: Job, action: Action | None) -> Action | None:
@@ -72,6 +83,9 @@ class Actor:
         try:
             if isinstance(action, MakeCopy):
                 return self._copy(job, action, lease)
+            if isinstance(action, MakeElements):
+                self._left(lease)
+                return Made(self._groups.make(job, action.first, action.count))
             self._do(job, action, lease, seen)
         except Refused as error:
             return Denied(Cause(error.cause), str(error), error.scope)
@@ -128,6 +142,8 @@ class Actor:
                 grace = 0.0 if discard else job.spec.stop_grace
                 left = self._left(lease)
                 self.hosts.stop(slice, grace=grace, discard=discard, timeout=left)
+            case ResumeElements():
+                self._groups.resume(job)
             case _:
                 self._wipe(job, lease)
 
@@ -150,22 +166,32 @@ class Actor:
         return Copied(self.copies.advance(copy, timeout=timeout))
 
     def _wipe(self, job: Job, lease: Lease) -> None:
-        """Remove the job's objects and what only it has shipped, then its record. A time-out leaves the record, so that
-        the next tick goes on. Data sets stay: other jobs read them, too."""
+        """Remove the objects of a job and what only it has shipped, then its record; of a group, first those of its
+        elements. A time-out leaves the record, so that the next tick goes on. Data sets stay: other jobs read them."""
         until = self.clock.now() + self._left(lease)
+        if job.spec.is_group:
+            for one in self._groups.members(job):
+                with contextlib.suppress(NotFound):  # it was removed by itself
+                    self._wipe_objects(self.store.get(one.id), job.wipe_checkpoints, until)
+                    self.store.remove(one.id, lease=None)
+        self._wipe_objects(job, job.wipe_checkpoints, until)
+        self._bundles.remove(job)
+        self.store.remove(job.id, lease=lease)
+
+    def _wipe_objects(self, job: Job, checkpoints: bool, until: float) -> None:
         for workdir in job.workdirs:
+            if self.clock.now() > until:
+                raise Transient(_LONG)
             reports = f"{paths.reports_root(workdir)}{paths.job_folder(workdir)}/"
             for blob in (
                 *self.blobs.list(reports, timeout=LOOK),
                 *self.blobs.list(workdir + "/", timeout=LOOK),
             ):
                 kept = blob.path.removeprefix(workdir + "/").startswith(paths.KEPT)
-                if job.wipe_checkpoints or not kept:
+                if checkpoints or not kept:
                     if self.clock.now() > until:
-                        raise Transient("cleaning takes long; going on in a moment")
+                        raise Transient(_LONG)
                     self.blobs.delete(blob.path, timeout=LOOK)
-        self._bundles.remove(job)
-        self.store.remove(job.id, lease=lease)
 
     def _avoided(self, job: Job) -> list[str]:
         """The machines that the program is kept off; none for a job that was refused too many of them."""

@@ -86,6 +86,7 @@ class Loop:
         self._pool = pool or ThreadPoolExecutor(workers, thread_name_prefix="tick")
         reconciler.observer.report_cache.news = self._heard
         reconciler.observer.slice_cache.news = self._heard
+        reconciler.groups.news = self.poke
         reconciler.queue.news = self._heard
         self._thread = threading.Thread(target=self.run, name="loop", daemon=True)
 

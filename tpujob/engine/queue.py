@@ -30,6 +30,7 @@ from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import Job
 from tpujob.domain.observations import Circuit, Place, ReasonKind
 from tpujob.domain.placement import circuits as offers
+from tpujob.domain.spec.elements import at_once
 from tpujob.errors import Conflict, NotFound, TpujobError
 from tpujob.ports import Clock, Store
 
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 REFRESH = 5.0
 #: jobs that are planned a second, at most: a new plan waits until so much time has passed since the last one
 PLANNED = 5000
+#: jobs of one owner that a slice serves in a row although jobs of others that wait for the same come before them
+PASSED = 4
 #: a job that may request nothing yet
 WAITS = Place(0)
 
@@ -72,6 +75,7 @@ class Queue:
         self._entries: dict[str, QueueEntry] = {}
         self._ends: dict[str, JobEnd | None] = {}  #: of every job that was asked for
         self._elements: dict[tuple[str, int], str] = {}
+        self._limits: dict[str, tuple[str, int] | None] = {}  #: as `group` returns them
         self._past: dict[str, _Past] | None = None  #: None: usage was not needed yet
         self._plan = QueuePlan({}, (), inf)
         self._planned_at, self._read_at, self._change = -inf, -inf, 0
@@ -91,8 +95,8 @@ class Queue:
         return found
 
     def heir(self, job: Job) -> str:
-        """The id of the next job of the same owner that the slice of `job` fits; empty: there is none, or another
-        owner's job before it waits for the same."""
+        """The id of the next job of the same owner that the slice of `job` fits; empty: there is none, or it has passed
+        other owners' jobs often enough."""
         given = job.slice
         if given is None or not job.spec.hand_on:
             return ""
@@ -105,7 +109,7 @@ class Queue:
                 place = self._plan.places[one.id]
                 if one.owner != (job.owner or job.user):
                     rivals = any(name in w.circuits for w in one.wanted for name in names)
-                    if rivals and (one.refusals or not place.ask):
+                    if given.epoch >= PASSED and rivals and (one.refusals or not place.ask):
                         return ""
                     continue
                 kinds = {reason.kind for reason in place.reasons}
@@ -183,9 +187,16 @@ class Queue:
                     self._elements[group, index] = job.id
         return self._elements.get((group, index))
 
-    def group(self, group: str) -> tuple[str, int] | None:  # noqa: ARG002
+    def group(self, group: str) -> tuple[str, int] | None:
         """As `capacity.Others`."""
-        return None
+        if group not in self._limits:
+            try:
+                found = self._store.peek(group)
+            except NotFound:
+                return None
+            most = at_once(found.spec)
+            self._limits[group] = None if most is None else (found.name, most)
+        return self._limits[group]
 
     def _read(self) -> None:
         now = self._clock.now()
@@ -234,7 +245,8 @@ class Queue:
             self._past.pop(job.id, None)
         if not job.state.final:
             self._jobs[job.id] = job
-            self._entries[job.id] = entry(job, self._prices)
+            if not job.spec.is_group:  # which gets no slice itself
+                self._entries[job.id] = entry(job, self._prices)
             return
         self._drop(job.id)
         if self._past is not None:

@@ -15,6 +15,7 @@ from tpujob.domain.actions import (
     Denied,
     Done,
     HandOn,
+    Made,
     MakeCopy,
     NotYet,
     Result,
@@ -31,11 +32,11 @@ from tpujob.domain.model import Job
 from tpujob.domain.money.shared import SharedBudget
 from tpujob.domain.observations import Observation
 from tpujob.engine.actor import Actor
-from tpujob.engine.circuits import CircuitBreaker
 from tpujob.engine.counters import RECOVERY, Counters, first_wait, recovered
+from tpujob.engine.groups import Groups
 from tpujob.engine.observer import Observer
 from tpujob.engine.queue import Queue
-from tpujob.engine.spending import Spending
+from tpujob.engine.spending import CircuitBreaker, Spending
 from tpujob.errors import Conflict, Fenced, NotFound
 from tpujob.lib import log_context
 from tpujob.ports import Lease, Ports, Write
@@ -50,7 +51,7 @@ FRESH = 60.0
 ROUNDS = 12
 
 #: how each is counted
-_RESULTS = {Done: "done", Copied: "done", NotYet: "not_yet", Denied: "denied"}
+_RESULTS = {Done: "done", Copied: "done", Made: "done", NotYet: "not_yet", Denied: "denied"}
 
 
 class Reconciler:
@@ -72,6 +73,7 @@ class Reconciler:
         self.changed = changed  #: called after every commit, so that followers look again
         self.breaker = CircuitBreaker(ports.store)
         self.spending = Spending(ports.store, ports.clock, budgets)
+        self.groups = Groups(ports.store, ports.clock)
         self.queue = Queue(ports.store, ports.clock, self.breaker.circuits, queue, prices)
         self.observer = Observer(
             ports,
@@ -82,7 +84,9 @@ class Reconciler:
             self.queue.of,
             self.queue.heir,
         )
-        self.actor = Actor(ports, report_every=report_every, live=self.observer.live)
+        self.actor = Actor(
+            ports, report_every=report_every, live=self.observer.live, groups=self.groups
+        )
         self.live, self.circuits = self.observer.live, self.breaker.circuits
         self._accused: set[str] = set()  #: what this process has stored already
 
@@ -113,7 +117,7 @@ class Reconciler:
         self, job: Job, decide: Callable[[Job, Observation, float], Decision]
     ) -> tuple[Decision, bool | None]:
         """Observe until nothing more is needed for the decision, and carry it out. The second is as of `_carry_out`."""
-        seen = self.observer.look(job)
+        seen = self.groups.observe(job, self.observer.look(job))
         decision = decide(job, seen, seen.at)
         while decision.needs:
             seen = self.observer.extend(job, seen, decision.needs)
@@ -213,6 +217,7 @@ class Reconciler:
                 )
                 for before, happened, held in pairs
             ]
+            self.groups.check(heir, got)
             for (before, happened, _), write in zip(pairs, writes, strict=True):
                 self.spending.note(before, write.job, happened)
                 self.queue.note(before, write.job, happened)
@@ -220,6 +225,7 @@ class Reconciler:
         finally:
             self.store.release(heirs)
         for (before, happened, _), after in zip(pairs, stored, strict=True):
+            self.groups.note(after)
             self._count(before, after, happened, 0.0)
             log.info("job %s: %s, %s: %s", after.id, after.state, happened.kind, happened.text)
         self.changed()
@@ -233,6 +239,7 @@ class Reconciler:
         return job
 
     def _commit(self, job: Job, happened: Event, lease: Lease) -> Job:
+        self.groups.check(job, happened)
         after = apply(job, happened)
         # first: a commit whose reply is lost may have been written
         self.spending.note(job, after, happened)
@@ -246,6 +253,7 @@ class Reconciler:
             op_id=f"{self.owner}:{lease.token}:{job.version + 1}",
             lease=lease,
         )
+        self.groups.note(stored)
         self._count(job, stored, happened, time.monotonic() - began)
         log.info("job %s: %s, %s: %s", job.id, stored.state, happened.kind, happened.text)
         self.changed()

@@ -1,12 +1,13 @@
-"""What all jobs spend together, in the memory of one backend: for budgets that are shared, and for grants.
+"""What the jobs of one backend share, in its memory: budgets and grants, and what the cloud refused lately.
 
 The sums are in `domain/money/shared.py`. They are read from all records once, and after that from those that changed.
-Without shared budgets and grants nothing is read.
+Without shared budgets and grants nothing is read. The rules of refusals are in `domain/placement/circuits.py`; a
+backend that was just started recalls them from the records.
 """
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tpujob.domain.events import Event, EventKind
@@ -14,7 +15,8 @@ from tpujob.domain.model import Job, Slice
 from tpujob.domain.money import budget, covered, shared
 from tpujob.domain.money.ledger import Key
 from tpujob.domain.money.shared import SharedBudget, Sums
-from tpujob.domain.observations import NO_FUNDS, Account, Funds
+from tpujob.domain.observations import NO_FUNDS, Account, Circuit, Funds
+from tpujob.domain.placement import circuits
 from tpujob.errors import Conflict, NotFound, TpujobError
 from tpujob.ports import Clock, Store
 
@@ -137,3 +139,43 @@ class Spending:
 
 def _bare(job: Job) -> Job:
     return replace(job, attempts=(), bundles=(), rests=())
+
+
+# Refusals ------------------------------------------------------------------------------------------------------------
+
+
+#: the events that tell whether an offer can be had
+_OFFERS = frozenset({EventKind.SLICE_REQUESTED, EventKind.SLICE_READY, EventKind.RELEASE_STARTED})
+
+
+class CircuitBreaker:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._circuits: Mapping[str, Circuit] | None = None  #: None: not yet recalled
+        self._lock = threading.Lock()
+
+    def circuits(self) -> Mapping[str, Circuit]:
+        """The offers that were refused lately, for all jobs; a backend that was just started recalls them."""
+        if self._circuits is None:
+            recalled = circuits.recalled(self._store.list(live=True))
+            with self._lock:
+                self._circuits = recalled if self._circuits is None else self._circuits
+        return self._circuits
+
+    def note(self, before: Job, after: Job, happened: Event) -> None:
+        """Learn from an event that is about to be written. Raises Conflict for a second request: of several jobs that
+        saw a circuit half open at the same time, one asks, and the others wait for the answer."""
+        now, slice = happened.at, after.slice or before.slice
+        if slice is None or happened.kind not in _OFFERS:
+            return
+        self.circuits()  # recalls them, outside of the lock
+        with self._lock:
+            known = self._circuits or {}
+            if happened.kind is EventKind.SLICE_REQUESTED:
+                if circuits.retry_at(slice, known) > now:
+                    raise Conflict(f"another job asks for {slice.type} in {slice.zone} just now")
+                self._circuits = circuits.asked(known, slice, now)
+            elif happened.kind is EventKind.SLICE_READY:
+                self._circuits = circuits.granted(known, slice)
+            else:
+                self._circuits = circuits.refused(known, slice, now)

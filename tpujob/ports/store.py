@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import builtins
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -51,6 +52,11 @@ class Store(Protocol):
         """Store a new job (its `id` is ignored and assigned here) with its first event.
         The same non-empty key gives back the job of the first call and stores nothing. Raises StoreError in the same
         case as `identity`."""
+        ...
+
+    def create_many(self, jobs: Sequence[tuple[Job, Event]], *, key: str) -> builtins.list[Job]:
+        """Store some hundred new jobs, each with its first event: all of them or none, with ids in their order. The
+        same key gives back those of the first call that are still there, and stores nothing."""
         ...
 
     def get(self, job_id: str) -> Job:

@@ -27,6 +27,7 @@ CHECKPOINTS = AskView(
 )
 NOTHING = "no cost; the job holds no slice"
 
+_OF_ELEMENTS = "the slices of its elements until they are gone"
 _LEAVES = "record and logs stay"
 _ENDED = (State.SUCCEEDED, State.FAILED)
 
@@ -107,6 +108,8 @@ def _how(state: State) -> str:
 
 def _cancel(job: Job) -> tuple[str, str]:
     held, kept = job.slice, duration(job.spec.hold)
+    if job.spec.is_group:
+        return f"cancels its elements that go on; a slice of one is kept for {kept}", _OF_ELEMENTS
     if job.state is State.QUEUED or held is None:
         return f"ends it as cancelled; {_LEAVES}", NOTHING
     if job.state is State.RELEASING:
@@ -131,6 +134,11 @@ def _kept_for(held: Slice, seconds: float) -> str:
 
 
 def _delete(job: Job) -> tuple[str, str]:
+    if job.spec.is_group:
+        return (
+            f"cancels its elements that go on, and gives their slices back; {_LEAVES}",
+            _OF_ELEMENTS,
+        )
     return f"{_give_back(job)}; {_LEAVES}", _until_gone(job)
 
 
@@ -152,6 +160,9 @@ def _clean(job: Job) -> ActionView:
     if job.wish is DesiredState.CLEAN:
         raise IllegalInState(f"job {job.id} is being cleaned already")
     removes = "removes its logs and its record for good"
+    if job.spec.is_group:
+        does = "ends its elements, then removes their logs and records for good, and its own"
+        return _view("clean", does, _OF_ELEMENTS, CHECKPOINTS)
     if job.state.final:
         return _view("clean", removes, NOTHING, CHECKPOINTS)
     first = "ends it" if job.wish is DesiredState.RELEASE else _give_back(job)
@@ -191,6 +202,9 @@ def check_resumable(job: Job) -> None:
 
 def _resume(job: Job, has: JobProgress, funds: Funds, prices: PriceList, now: float) -> ActionView:
     check_resumable(job)
+    if job.spec.is_group:
+        does = "sets those of its elements going again that failed or were cancelled"
+        return _view("resume", does, "the slices that they get")
     needed = next_step.needs_budget(job) or (job.state is State.HOLDING and job.then is not None)
     if job.wish is DesiredState.RUN and not job.state.final and not needed:
         raise IllegalInState(f"job {job.id} goes on already")

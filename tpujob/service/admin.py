@@ -94,9 +94,11 @@ class Admin:
 
     def fsck(self) -> list[BrokenView]:
         found = [Broken("I6", job_id, reason) for job_id, reason in self._store.damaged()]
-        for job in reversed(self._store.list()):
+        jobs = self._store.list()[::-1]
+        for job in jobs:
             found += invariants.of_job(job)
             found += self._history(job)
+        found += invariants.of_groups(jobs)
         found += self._billed()
         return [BrokenView(**asdict(b)) for b in found]
 

@@ -1,9 +1,9 @@
 """What a user wants of a job that is there: to cancel, resume, delete or clean it, or to move it in the queue. The
 reconciler carries it out."""
 
+import contextlib
 import uuid
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from tpujob.domain import access
@@ -16,7 +16,7 @@ from tpujob.domain.model import Cause, DesiredState, Edge, Job
 from tpujob.domain.money import budget as money
 from tpujob.domain.observations import Funds
 from tpujob.domain.text import dollars
-from tpujob.errors import Conflict, Forbidden, IllegalInState, NotFound
+from tpujob.errors import BadRequest, Conflict, Forbidden, IllegalInState, NotFound
 from tpujob.ports import Clock, Store
 from tpujob.service.actions import check_resumable
 from tpujob.service.authorization import find_job
@@ -38,11 +38,13 @@ class JobActions:
         prices: PriceList,
         funds: Callable[[Job], Funds],
         tell: Callable[[Job], None],
+        stopping: Callable[[Job], Sequence[str]],
         live: Callable[[], Iterable[Job]],
         ended_by: Callable[[Cause], Iterable[str]],
     ) -> None:
-        """`tell` is called with each job that was changed. `live`: the jobs that have not ended. `ended_by`: ids of
-        those that have ended for a cause."""
+        """`tell` is called with each job that was changed. `stopping`: the elements of a group that go on, and were
+        cancelled. `live`: the jobs that have not ended. `ended_by`: ids of those that have ended for a cause."""
+        self._stopping = stopping
         self._store, self._clock, self._prices = store, clock, prices
         self._funds, self._tell = funds, tell
         self._live, self._ended_by = live, ended_by
@@ -78,17 +80,31 @@ class JobActions:
     def resume(self, who: Principal, job: str, *, budget: float | None = None) -> Job:
         def settled(j: Job) -> bool:
             check_resumable(j)
-            going = j.wish is DesiredState.RUN and not j.state.final
+            going = j.wish is DesiredState.RUN and not j.state.final and not j.spec.is_group
             if not going:
                 budgets.check_resume(j, self._funds(j), self._prices, self._clock.now())
             return going
 
+        found = find_job(self._store, who, "resume", job)
         if budget is not None:
+            _check_single(found)
             self._change_budget(who, job, budget)
-        kind = EventKind.RESUME_REQUESTED
-        resumed = self._wish(who, "resume", job, kind, "resume requested", settled)
-        self._revive(Principal(BACKEND.id, who.name, BACKEND.role), resumed)
-        return resumed
+        group = self._store.get(found.group) if found.group else None
+        if group and group.wish is not DesiredState.RUN:
+            raise IllegalInState(
+                f"its group {group.name} was cancelled",
+                hint=f"`tpujob resume {group.id}` sets all of it going again.",
+            )
+        kind, text = EventKind.RESUME_REQUESTED, "resume requested"
+        stored = self._wish(who, "resume", found.id, kind, text, settled)
+        if group and group.state.final:  # it ends again, after this one
+            self._wish(who, "resume", group.id, kind, text, lambda j: not j.state.final)
+        # the group sets those going again that have ended
+        for element in self._stopping(stored) if stored.spec.is_group else ():
+            with contextlib.suppress(IllegalInState, NotFound):
+                self._wish(who, "resume", element, kind, f"resumed with {stored.name}", settled)
+        self._revive(Principal(BACKEND.id, who.name, BACKEND.role), stored)
+        return stored
 
     def _revive(self, by: Principal, resumed: Job) -> None:
         """Set the jobs going again that ended because this one had failed them, and those that waited for these;
@@ -168,7 +184,7 @@ class JobActions:
         """Write it into the record, which elements that are made later take over, and into those of its elements."""
         stored = self._wish(who, method, job, kind, text, settled, moved)
         for element in [j.id for j in self._live() if j.group == stored.id]:
-            with suppress(IllegalInState, NotFound):  # it has ended meanwhile
+            with contextlib.suppress(IllegalInState, NotFound):  # it has ended meanwhile
                 self._wish(who, method, element, kind, text, settled, moved)
         return stored
 
@@ -218,6 +234,14 @@ class JobActions:
         raise Conflict(
             f"job {job} could not be changed: other changes came first, {TRIES} times in a row",
             hint="Try again in a moment.",
+        )
+
+
+def _check_single(job: Job) -> None:
+    if job.spec.is_group:
+        raise BadRequest(
+            "the budget of a group is that of each of its elements",
+            hint="`tpujob resume NAME-INDEX --budget USD` raises that of one.",
         )
 
 

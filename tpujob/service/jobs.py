@@ -14,6 +14,7 @@ from tpujob.api import (
     CallerView,
     CodeGiven,
     DiffView,
+    ElementView,
     EventView,
     HostAccess,
     HostView,
@@ -43,7 +44,7 @@ from tpujob.domain.placement import EVERYWHERE, Site
 from tpujob.engine import Bundles, Counters, JobRuntime, Loop, Queue
 from tpujob.errors import Conflict, IllegalInState, NotFound
 from tpujob.ports import Ports
-from tpujob.service import actions, details
+from tpujob.service import actions, details, next_step
 from tpujob.service.authorization import Authorized, find_job, own_key
 from tpujob.service.backend import BackendStatus, ProcessFacts
 from tpujob.service.backend.capacity import Quotas
@@ -124,6 +125,10 @@ class Changing:
     estimates: Estimates
     actions: JobActions
     announce: Callable[[Job], None]  #: a job was changed: tell the loop and those who follow
+
+
+#: elements of a group that its view names, at most
+WORST = 8
 
 
 class Jobs:
@@ -348,7 +353,26 @@ class Jobs:
         view["place"] = self._reading.queue.place(job, known.place) if known.place else None
         view["timeline"] = details.spans(shown, now, known.progress)
         view["on_hosts"] = self._on_hosts(job, now, private=private)
+        if job.spec.is_group:
+            self.index.sum_up(view)
+            view["why"] = next_step.elements_text(view) or job.message
+            view["worst"] = self._worst(job)
         return view
+
+    def _worst(self, group: Job) -> list[ElementView]:
+        """The first elements that failed."""
+        asked = ListAsked(group=group.id, states=[State.FAILED], order="id", reverse=True)
+        rows = self.index.page(self._who, {**asked, "limit": WORST})["rows"]
+        return [
+            ElementView(
+                id=row["id"],
+                name=row["name"],
+                state=row["state"],
+                cause=row["cause"],
+                why=row["why"],
+            )
+            for row in rows
+        ]
 
     def _on_hosts(self, job: Job, now: float, *, private: bool) -> list[HostView]:
         """Of a job that is not the caller's, without what is held against its machines, and without errors."""

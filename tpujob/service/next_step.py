@@ -2,7 +2,15 @@
 
 from math import ceil
 
-from tpujob.api import BudgetView, CapacityView, CommandView, CopyView, NextAction, NextView
+from tpujob.api import (
+    BudgetView,
+    CapacityView,
+    CommandView,
+    CopyView,
+    JobFacts,
+    NextAction,
+    NextView,
+)
 from tpujob.domain.capacity import describe
 from tpujob.domain.failures import retry
 from tpujob.domain.model import Cause, DesiredState, Job, State
@@ -41,6 +49,8 @@ def what_next(
         return _after_end(job, has)
     if job.state is State.RELEASING and job.then in _ENDED and job.wish is not DesiredState.CLEAN:
         return _next("end", f"when the slice is seen to be gone, the job has {job.then}")
+    if job.spec.is_group:
+        return _group_ends(job)
     if job.wish is not DesiredState.RUN:
         return _on_its_way_out(job)
     due = max(job.wake, wait.first_at if wait else 0.0)
@@ -84,6 +94,27 @@ def what_next(
             return _next(
                 "finish", f"it succeeds when every host exits with 0{lost if spot else ''}"
             )
+
+
+def _group_ends(job: Job) -> NextView:
+    if job.wish is DesiredState.CLEAN:
+        text = "when its elements have ended, their records and logs are removed, then its own"
+        return _next("end", text)
+    if job.wish is not DesiredState.RUN:
+        return _next("end", "its elements are being cancelled; when they have ended, it ends")
+    more = "makes the rest of its elements, and " if job.submitted < job.group_size else ""
+    return _next("end", f"it {more}ends when all {job.group_size:,} elements have ended")
+
+
+def elements_text(job: JobFacts) -> str:
+    """How an array or a sweep that goes on stands: `97 of 100 ended, 5 failed; 2 running`. Empty: it has ended."""
+    states = job.get("elements", {})
+    if State(job["state"]).final:
+        return ""
+    ended = sum(n for state, n in states.items() if State(state).final)
+    failed = f", {states['failed']:,} failed" if states.get("failed") else ""
+    going = ", ".join(f"{n:,} {state}" for state, n in states.items() if not State(state).final)
+    return f"{ended:,} of {job.get('group_size', 0):,} ended{failed}" + (going and f"; {going}")
 
 
 _ENDED = (State.SUCCEEDED, State.FAILED)
@@ -135,6 +166,12 @@ def _on_its_way_out(job: Job) -> NextView:
 def _after_end(job: Job, has: JobProgress) -> NextView:
     if job.wish is DesiredState.CLEAN:
         return _next("remove_record", "its logs and its record are being removed")
+    if job.spec.is_group and job.state is not State.SUCCEEDED:
+        again = _command(job, "resume", "sets those going again that failed or were cancelled")
+        return _next("nothing", "nothing happens by itself", again)
+    if job.spec.is_group:
+        jobs = _command(job, "list --group", "lists its jobs")
+        return _next("nothing", "nothing is left to do", jobs)
     if job.state is State.SUCCEEDED:
         return _next("nothing", "nothing is left to do", _command(job, "logs", "prints its output"))
     options = ("--budget USD",) if needs_budget(job) else ()

@@ -50,7 +50,7 @@ class RuntimeReader:
 
     def of(self, job: Job, now: float) -> RuntimeInfo:
         live, funds = self._live.get(job.id), self._funds(job)
-        going = self.going(job)
+        going, waits = self.going(job), job.state is State.QUEUED and not job.spec.is_group
         return RuntimeInfo(
             progress=going.progress if going else None,
             moved_at=going.moved_at if going else None,
@@ -59,7 +59,7 @@ class RuntimeReader:
             trouble=live.trouble if live else "",
             trouble_since=live.trouble_since if live else None,
             wait=self._wait(job),
-            place=self._place(job) if self._place and job.state is State.QUEUED else None,
+            place=self._place(job) if self._place and waits else None,
             funds=funds,
             unpaid=budgets.waits_for(job, funds, self._prices, now),
         )

@@ -29,7 +29,7 @@ from tpujob.domain.placement import (
     traffic,
     unsure,
 )
-from tpujob.domain.spec import JobSpec, dump, parse
+from tpujob.domain.spec import JobSpec, dump, elements, parse
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest, BadSpec, Conflict, IllegalInState, NotFound, Refused
 from tpujob.ports import Blobs, Clock, Copies, Secrets, Store
@@ -104,7 +104,7 @@ class Submission:
         first, zones = placed.first, _zones(choices)
         data, problems = self._data.find_readable(wanted, zones)
         facts, slices = accelerators.find(first.type), wanted.tpu.slices
-        return PlanView(
+        found = PlanView(
             name=wanted.name,
             type=first.type,
             generation=facts.generation,
@@ -132,6 +132,10 @@ class Submission:
             ],
             spec=dump(wanted),
         )
+        if count := elements.size(wanted):
+            found["elements"] = count
+            found["at_once"] = min(count, elements.at_once(wanted) or count)
+        return found
 
     def to_copy(self, wanted: JobSpec, zone: str) -> list[DataToCopy]:
         """What that zone lacks of the data of a job. Raises BadSpec for data that cannot be looked at."""
@@ -164,6 +168,8 @@ class Submission:
     def placed(self, spec: Mapping[str, Any]) -> Placed:
         """Asks the cloud for zones of which no table has the types. Raises BadSpec."""
         wanted = settled(parse(spec), self._site)
+        if wanted.is_group:
+            parse(dump(elements.longest(wanted)))
         doubts = accelerators.doubts(wanted.tpu.types, wanted.tpu.zones)
         listed: dict[str, frozenset[str]] = {}
         for zone in unsure(wanted):
@@ -278,6 +284,7 @@ class Submission:
             wake=now,
             bucket=bucket,
             bundles=tuple(dict.fromkeys(bundles)),
+            group_size=elements.size(wanted),
             message=text,
             held_by=who.name if wanted.start == "held" else "",
         )

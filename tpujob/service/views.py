@@ -109,6 +109,10 @@ def job_facts(job: Job, known: RuntimeInfo, now: float, has: JobProgress) -> Job
         created_at=rfc3339(job.created_at),
         state_since=rfc3339(job.state_since),
         finished_at=_maybe(job.finished_at),
+        group=job.group,
+        index=job.index,
+        group_size=job.group_size,
+        elements={},
     )
 
 
@@ -122,8 +126,8 @@ def job_view(
 ) -> JobView:
     """`job` at `now`. `host_keys`: why those of its slice are trusted. Without `private`, what its owner keeps to
     himself stays empty: workdir, code, bundles, evidence, and what the program is and how it is started; with it, `job`
-    is as `job_in_full` returns it. `place`, `actions`, `refused`, `timeline` and `on_hosts` are left
-    to the caller."""
+    is as `job_in_full` returns it. `place`, `actions`, `refused`, `timeline`, `on_hosts`, `elements` and `worst` are
+    left to the caller."""
     trouble = "" if job.state.final else known.trouble
     progress, moved_at = known.progress, known.moved_at
     job = with_live(job, progress)
@@ -133,6 +137,7 @@ def job_view(
     return JobView(
         **job_facts(job, known, now, has),
         message=job.message,
+        params=dict(job.params) if private else {},
         next=next_step.what_next(job, has, known.wait, now, known.place),
         why=next_step.why(job, known.wait, known.unpaid, now, known.place),
         trouble_since=_maybe(known.trouble_since) if trouble else None,
@@ -168,6 +173,7 @@ def job_view(
         refused=[],
         timeline=[],
         on_hosts=[],
+        worst=[],
     )
 
 

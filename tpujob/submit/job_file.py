@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpujob.config import files
-from tpujob.domain.spec import FROM_FILE, JobSpec, jobspec
+from tpujob.domain.spec import FROM_FILE, JobSpec, jobspec, yaml
+from tpujob.domain.spec.group import value_text
 from tpujob.domain.text import clean
 from tpujob.errors import BadSpec
+from tpujob.submit.imports.plan import job_name
 
 if TYPE_CHECKING:
     from tpujob.api import CodeGiven, JobsApi
@@ -28,16 +30,55 @@ def warn(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def read(file: Path, name: str, *, cross_region: bool) -> JobSpec:
-    """The spec in the file, with what the command line says over it."""
-    written = jobspec.load(files.read(file), str(file))
-    _code_is_there(written, file)
-    asked = jobspec.dump(written)
+def read(file: Path, name: str, *, cross_region: bool, values: Sequence[str] = ()) -> JobSpec:
+    """The spec in the file, with what the command line says over it. `values`: as `--set` has them."""
+    asked = jobspec.dump(jobspec.load(files.read(file), str(file)))
     asked["tpu"]["allow_cross_region"] |= cross_region
-    for one in asked["data"]:
+    for value in values:
+        _set(asked, value)
+    return prepare({**asked, "name": name or asked["name"]}, file)
+
+
+def _set(asked: dict[str, Any], text: str) -> None:
+    """Write the value of `run.env.LR=1e-3` to its place; of several, the name of a parameter with these values. Raises
+    BadSpec."""
+    path, equals, given = text.partition("=")
+    *above, key = path.split(".")
+    if not equals or not key:
+        raise BadSpec(f"--set {text}: must be KEY=VALUE", hint="Such as --set run.args.lr=1e-3.")
+    found = yaml.load(f"values: [{given}]", "--set").data["values"]
+    if len(found) != 1:
+        if above not in (["run"], ["run", "args"], ["run", "env"]):
+            raise BadSpec(
+                f"--set {path}: only keys below run.args and run.env, and run.command, take several values",
+                hint="Put text with a comma into quotes.",
+            )
+        asked["matrix"] = {**(asked["matrix"] or {}), key: found}
+        found = [f"{{{key}}}"]
+    place = asked
+    for part in above:
+        if not isinstance(place.get(part), dict):  # the check of the whole says what is wrong in it
+            place[part] = {}
+        place = place[part]
+    place[key] = value_text(found[0]) if above == ["run", "env"] else found[0]
+
+
+def prepare(asked: dict[str, Any], file: Path) -> JobSpec:
+    """The spec of these keys, whose paths are relative to the file. Raises BadSpec when a folder is not there."""
+    spec = jobspec.parse(asked)
+    _code_is_there(spec, file)
+    data = jobspec.dump(spec)["data"]
+    for one in data:
         if "://" not in one["from"]:
             one["from"] = _folder_of_data(one["from"], file)
-    return jobspec.parse({**asked, "name": name or written.name})
+    return jobspec.parse({**asked, "data": data})
+
+
+def name_of(program: str) -> str:
+    """A name for the job of a command: that of its program, such as `train` for `python3 train.py`."""
+    words = [word for word in program.split() if word[0] != "-" and "=" not in word] or ["run"]
+    script = next((word for word in words if word.endswith((".py", ".sh"))), words[0])
+    return job_name(Path(script).stem, ())
 
 
 def _folder_of_data(source: str, file: Path) -> str:

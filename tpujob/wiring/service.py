@@ -84,7 +84,14 @@ def jobs(
         bundles=Bundles(store, blobs),
         estimates=estimates,
         actions=JobActions(
-            store, clock, site.prices, engine.funds, announce, waiting.jobs, index.ended_by
+            store,
+            clock,
+            site.prices,
+            engine.funds,
+            announce,
+            index.stopping,
+            waiting.jobs,
+            index.ended_by,
         ),
         announce=announce,
     )

@@ -72,6 +72,48 @@ def test_a_new_job_gets_the_next_id_and_version_1(store: Store) -> None:
     assert store.events(first.id) == [replace(an_event(), seq=1)]
 
 
+def test_many_jobs_are_stored_at_once_with_ids_in_their_order(store: Store) -> None:
+    before = store.create(a_job(), an_event())
+    new = [(a_job(f"sweep-{n}"), an_event(f"made {n}")) for n in range(200)]
+    made = store.create_many(new, key="sweep:0")
+    assert [job.id for job in made] == [f"{n:06d}" for n in range(2, 202)]
+    assert [job.name for job in made] == [f"sweep-{n}" for n in range(200)]
+    assert store.get("000201") == made[-1]
+    assert store.events("000201") == [replace(an_event("made 199"), seq=1)]
+    assert store.create(a_job(), an_event()).id == "000202"
+    assert {job.id for job in made} <= {*store.changes(0)[1]}
+    assert before.id == "000001"
+
+
+def test_the_key_of_many_jobs_gives_back_those_that_are_still_there(store: Store) -> None:
+    new = [(a_job(f"sweep-{n}"), an_event()) for n in range(5)]
+    first = store.create_many(new, key="sweep:0")
+    assert store.create_many(new[:2], key="sweep:0") == first
+    store.remove(first[1].id, lease=None)
+    store.remove(first[4].id, lease=None)
+    again = store.create_many(new, key="sweep:0")
+    assert [job.id for job in again] == [first[0].id, first[2].id, first[3].id]
+    assert len(store.create_many(new, key="sweep:5")) == 5
+    assert len(store.list()) == 8
+
+
+def test_of_many_jobs_none_is_stored_when_one_cannot_be(store: Store) -> None:
+    unwritable = replace(a_job(), spent={"x": object()})  # pyright: ignore[reportArgumentType]
+    with pytest.raises(Exception, match=r"."):
+        store.create_many([(a_job(), an_event()), (unwritable, an_event())], key="sweep:0")
+    assert store.list() == []
+    assert len(store.create_many([(a_job(), an_event())], key="sweep:0")) == 1
+
+
+def test_two_writers_of_the_same_jobs_make_them_once(place: Place) -> None:
+    new = [(a_job(f"sweep-{n}"), an_event()) for n in range(20)]
+    stores = [place.open() for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda each: each.create_many(new, key="sweep:0"), stores))
+    assert [[job.id for job in one] for one in made] == [[job.id for job in made[0]]] * 4
+    assert len(stores[0].list()) == 20
+
+
 def test_what_an_event_carries_comes_back(store: Store) -> None:
     job = store.create(a_job(), an_event())
     gone = replace(an_event(), kind=EventKind.SLICE_GONE, payload=AboutSlice("tj-000001-1"))

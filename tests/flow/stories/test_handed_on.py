@@ -11,6 +11,7 @@ from tpujob.domain.access import Role
 from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.money import usd_of_job
 from tpujob.domain.observations import SliceState
+from tpujob.engine import queue
 
 ZONE = "us-central2-b"
 BOB = caller("bob", Role.SUBMITTER)
@@ -103,9 +104,11 @@ def test_a_job_that_keeps_its_slice_to_itself_hands_nothing_on(stage: Stage) -> 
     deleted(stage, first, second)
 
 
-def test_no_other_owner_gets_it_and_no_job_gets_it_before_another_owner_who_waits(
-    stage: Stage,
+@pytest.mark.parametrize("passed", [0, 4])
+def test_it_passes_the_job_of_another_owner_who_waits_so_many_times_and_goes_to_no_other_owner(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, passed: int
 ) -> None:
+    monkeypatch.setattr(queue, "PASSED", passed)
     first = stage.api.acting_for(ADA).create(SPEC)["id"]
     stage.running(first)
     stage.cloud.full.add(ZONE)
@@ -114,8 +117,9 @@ def test_no_other_owner_gets_it_and_no_job_gets_it_before_another_owner_who_wait
     own = stage.api.acting_for(ADA).create({**SPEC, "name": "own"})["id"]
     stage.step(own)
     end(stage, first)
-    deleted(stage, first, theirs)
-    assert stage.job(own).state is State.QUEUED
+    assert stage.job(theirs).state is State.QUEUED
+    expected = State.PREPARING if passed else State.QUEUED
+    assert stage.job(own).state is expected
 
 
 def test_hosts_that_do_not_answer_are_deleted_and_the_next_job_waits_on(stage: Stage) -> None:

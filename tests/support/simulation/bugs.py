@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from tests.support.simulation import mutants, mutants_recovery, mutants_views
+from tests.support.simulation import mutants, mutants_queue, mutants_recovery, mutants_views
 from tests.support.simulation.patches import BUGS
 from tests.support.simulation.play import play
 from tests.support.simulation.scenarios import SCENARIOS, tell
 from tests.support.simulation.sim import Violation
 
 #: the modules that fill `BUGS`
-PLANTED = (mutants, mutants_recovery, mutants_views)
+PLANTED = (mutants, mutants_recovery, mutants_views, mutants_queue)
 #: where a bug may show: in a story, or in a short seed
 PLACES = (*SCENARIOS, *range(40))
 

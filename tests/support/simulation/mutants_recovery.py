@@ -131,7 +131,7 @@ def launches_count_while_no_backend_lives() -> Patch:
 
 @bug("stockout, then the next zone", "L1")
 def circuits_are_ignored() -> Patch:
-    return mock.patch.object(capacity, "retry_at", return_value=0.0)
+    return mock.patch.object(capacity, "refused", lambda circuits, slice, now: dict(circuits))
 
 
 @bug("two jobs wait for the same", "I8")

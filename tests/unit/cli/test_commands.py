@@ -60,6 +60,25 @@ def test_dry_run_submits_nothing(tpujob: Tpujob, api: ScriptedJobs, job_file: Pa
     assert api.named("create") == []
 
 
+def test_values_on_the_command_line_make_a_sweep(
+    tpujob: Tpujob, api: ScriptedJobs, job_file: Path
+) -> None:
+    def sent(*values: str) -> dict[str, Any]:
+        tpujob("create", str(job_file), *(word for one in values for word in ("--set", one)))
+        return api.named("create")[-1]["spec"]
+
+    assert sent("run.env.LR=1e-3")["run"]["env"] == {"LR": "0.001"}
+    spec = sent("run.env.LR=1e-3,3e-3", "run.env.TAG='a, b'", "budget.usd=50", "at_once=1")
+    assert spec["run"]["env"] == {"LR": "{LR}", "TAG": "a, b"}
+    assert (spec["matrix"], spec["at_once"]) == ({"LR": [0.001, 0.003]}, 1)
+    assert spec["budget"] == {"usd": 50.0}
+    assert "must be KEY=VALUE" in tpujob("create", str(job_file), "--set", "x", code=65).err
+    several = tpujob("create", str(job_file), "--set", "tpu.type=v4-8,v4-16", code=65)
+    assert "only keys below run.args and run.env" in several.err
+    unknown = tpujob("create", str(job_file), "--set", "rum.env.A=1", code=65)
+    assert "did you mean" in unknown.err
+
+
 def test_dry_run_reports_a_missing_folder(
     tpujob: Tpujob, api: ScriptedJobs, job_file: Path
 ) -> None:
@@ -242,6 +261,30 @@ def test_what_a_list_is_narrowed_to_reaches_the_backend(tpujob: Tpujob, api: Scr
     assert len(tpujob("list", "--limit", "3", "--json").json) == 3
     api.jobs.clear()
     assert tpujob("list", "--zone", "x").out == "No matching jobs (0 in all).\n"
+
+
+def test_the_jobs_of_a_sweep_are_listed_and_named_by_a_range(
+    tpujob: Tpujob, api: ScriptedJobs
+) -> None:
+    tpujob("list", "--group", "sweep")
+    assert api.named("list")[-1]["group"] == "sweep"
+    for n in range(4):
+        api.jobs[f"{50 + n:06d}"] = job_view(f"{50 + n:06d}", name=f"sweep-{n}")
+    assert tpujob("cancel", "sweep-[1-3]").out.count("Job 00005") == 3
+    assert [c["job"] for c in api.named("cancel")] == ["sweep-1", "sweep-2", "sweep-3"]
+    assert "of 1000 jobs at most" in tpujob("cancel", "sweep-[1-9999]", code=2).err
+
+
+def test_show_says_how_the_jobs_of_a_sweep_stand(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    failed = {"id": "000052", "name": "sweep-2", "state": "failed", "cause": "CRASH", "why": "3"}
+    elements = {"running": 8, "failed": 1}
+    api.jobs["000042"] = job_view(group_size=24, elements=elements, worst=[failed])
+    said = tpujob("show", "42").out
+    assert "Elements  24 in all, 8 running, 1 failed" in said
+    assert "Failed    sweep-2 (000052) CRASH: 3" in said
+    params = {"lr": "0.001", "seed": "0"}
+    api.jobs["000042"] = job_view(group="000041", index=7, group_size=24, params=params)
+    assert "Element   7 of 24 of job 000041: lr=0.001 seed=0" in tpujob("show", "42").out
 
 
 def test_an_empty_list_says_how_to_create_a_job(tpujob: Tpujob, api: ScriptedJobs) -> None:

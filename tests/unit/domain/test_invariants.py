@@ -20,6 +20,7 @@ from tpujob.domain.events import (
 )
 from tpujob.domain.lifecycle import REFUSALS, apply, event
 from tpujob.domain.model import Attempt, Cause, Job, Outcome, Slice, SliceRole, State
+from tpujob.domain.spec import parse
 
 K = EventKind
 
@@ -228,3 +229,41 @@ def test_a_history_that_does_not_lead_to_its_record_is_reported() -> None:
     assert "do not lead" in told(events, replace(job, state=State.FAILED))
     twice = [*events[:1], replace(events[0], seq=2), *events[2:]]
     assert "created" in told(twice, job)
+
+
+# Groups --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_must_hold_of_a_group_and_its_elements() -> None:
+    spec = parse({"name": "s", "tpu": {"type": "v4-8"}, "run": {"command": "true"}, "array": 2})
+    group = replace(job_in(State.QUEUED), spec=spec, id="000010", group_size=2, submitted=2)
+    element = replace(job_in(State.QUEUED), group="000010", group_size=2, index=0)
+    second = replace(element, id="000012", index=1)
+    assert of_group(group, element, second) == []
+    broken = {
+        "2 elements were made of 1": (replace(group, group_size=1),),
+        "it succeeded with 1 elements of 2": (
+            replace(group, state=State.SUCCEEDED, submitted=1, finished_at=1.0),
+        ),
+        "it is a group, and owns slices or attempts itself": (
+            replace(group, slices=(refused(1),)),
+        ),
+        "it is element 2 of 2": (group, replace(element, index=2)),
+        "it is element 0 of group 000010, and so is 000001": (
+            group,
+            element,
+            replace(second, index=0),
+        ),
+        "its group 000010 is not there": (element,),
+        "it is queued, and its group 000010 has ended": (
+            replace(group, state=State.FAILED, finished_at=1.0),
+            element,
+        ),
+    }
+    for text, jobs in broken.items():
+        assert text in of_group(*jobs)
+
+
+def of_group(*jobs: Job) -> list[str]:
+    found = [each for job in jobs for each in invariants.of_job(job)]
+    return [each.text for each in (*found, *invariants.of_groups(jobs))]

@@ -32,6 +32,7 @@ NEWER = {
     EventKind.REPORTS_IGNORED,
     EventKind.BUDGET_WARNED,
     EventKind.BUDGET_CHANGED,
+    EventKind.GROUP_EXTENDED,
     EventKind.COPY_STARTED,
     EventKind.COPY_ADVANCED,
     EventKind.COPY_FINISHED,
@@ -39,6 +40,7 @@ NEWER = {
     EventKind.QUEUE_HELD,
     EventKind.QUEUE_RELEASED,
     EventKind.QUEUE_MOVED,
+    EventKind.SLICE_CREATING,
     EventKind.SLICE_HANDED_ON,
     EventKind.SLICE_RECEIVED,
 }

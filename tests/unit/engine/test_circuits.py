@@ -12,7 +12,7 @@ from tests.support.stores import in_memory
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.placement.circuits import PROBE
-from tpujob.engine.circuits import CircuitBreaker
+from tpujob.engine.spending import CircuitBreaker
 from tpujob.errors import Conflict
 
 C = replace(A, zone="us-east5-c")

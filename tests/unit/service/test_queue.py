@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
 
@@ -11,8 +10,6 @@ from tests.support.callers import ADA, caller
 from tests.support.stage import SPEC, Stage
 from tpujob.api import JobsApi
 from tpujob.domain.capacity import OwnerLimits, QueueSettings
-from tpujob.domain.events import EventKind
-from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, State
 from tpujob.domain.observations import SliceState
 from tpujob.domain.text import seconds
@@ -157,20 +154,31 @@ def test_a_job_that_has_ended_is_not_in_the_queue(stage: Stage, bob: JobsApi) ->
 
 
 def test_what_is_done_to_a_group_is_done_to_its_elements(stage: Stage, bob: JobsApi) -> None:
-    group, first, second, other = (submit(bob, name) for name in ("g", "g-0", "g-1", "x"))
-    for index, job in enumerate((first, second)):
-        stored = stage.job(job)
-        element = replace(stored, group=group, index=index)
-        version, told = stored.version, event(stored, EventKind.QUEUE_RELEASED, 0.0, "made")
-        stage.store.commit(element, told, expected_version=version, op_id=job, lease=None)
-    api = stage.api.acting_for(BOB)
+    group, other = submit(bob, "g", array=3), submit(bob, "x")
+    turn(stage, [group], 3)
+    parts = [job.id for job in stage.store.list() if job.group == group]
     stage.clock.sleep(10)
-    api.hold(group)
-    assert [stage.job(job).held_by for job in (group, first, second, other)] == ["bob"] * 3 + [""]
-    api.release(group)
-    api.top(group)
-    assert [stage.job(job).rank for job in (group, first, second, other)] == [1, 1, 1, 0]
-    assert [row["id"] for row in api.queue(jobs=[group])["rows"]] == [group, first, second]
+    bob.hold(group)
+    assert [stage.job(job).held_by for job in (group, *parts, other)] == ["bob"] * 4 + [""]
+    bob.release(group)
+    bob.top(group)
+    assert [stage.job(job).rank for job in (group, *parts, other)] == [1, 1, 1, 1, 0]
+    found = stage.api.queue(jobs=[group])["rows"]
+    assert sorted(row["id"] for row in found) == sorted(parts)
+
+
+def test_each_element_may_wait_for_that_of_another_group(stage: Stage, bob: JobsApi) -> None:
+    one = submit(bob, "one", array=2)
+    with pytest.raises(BadSpec, match=f"job {one} has 2 elements, this one 3"):
+        submit(bob, "three", array=3, after=[{"job": "one", "each": True}])
+    two = submit(bob, "two", array=2, after=[{"job": "one", "each": True}])
+    turn(stage, [one, two], 3)
+    made = {job.name: job for job in stage.store.list()}
+    first = stage.running(made["one-0"].id)
+    stage.finish(first.id, 0, 0)
+    stage.until(first.id, State.SUCCEEDED)
+    stage.running(made["two-0"].id)
+    assert bob.get(made["two-1"].id).get("why") == f"waits for the success of {made['one-1'].id}"
 
 
 # Dependencies ---------------------------------------------------------------------------------------------------------
@@ -237,7 +245,7 @@ def test_a_job_is_not_removed_while_others_wait_for_it(stage: Stage, bob: JobsAp
     [
         (["b"], r"after\[0\].job: no job of yours is called 'b'"),
         (["a", "000999"], r"after\[1\].job: .*000999"),
-        ([{"job": "a", "each": True}], r"after\[0\].each: needs two groups"),
+        ([{"job": "a", "each": True}], r"after\[0\].each: needs two groups of equal size"),
         (["a", "000001"], r"after\[1\].job: 000001 is job 000001, which is named before"),
     ],
 )
@@ -288,7 +296,7 @@ def test_limits_and_rights_of_the_queue_are_checked_at_a_submission(
     with pytest.raises(BadSpec, match="share: there is no share visoin"):
         submit(bob, share="visoin")
     submit(bob, share="vision")
-    with pytest.raises(IllegalInState, match=r"bob has 1 job for v4-16 .* the limit is 1"):
+    with pytest.raises(IllegalInState, match=r"bob has 1 job for v4-16 .* another: the limit is 1"):
         bob.plan(SPEC)
     other = {"type": "v4-8", "zones": ["us-central2-b"]}
     done = submit(bob, tpu=other)
@@ -296,6 +304,8 @@ def test_limits_and_rights_of_the_queue_are_checked_at_a_submission(
         submit(bob, tpu=other)
     bob.delete(done)
     stage.until(done, State.CANCELLED)
+    with pytest.raises(IllegalInState, match=r"bob has 1 job .* cannot submit 5 more"):
+        submit(bob, tpu=other, array=5)
     submit(bob, tpu=other)
 
 

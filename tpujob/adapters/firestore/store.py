@@ -9,9 +9,11 @@ How requests are made and repeated is in `calls.py`, what the documents look lik
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from tpujob.adapters import records as store_records
@@ -24,6 +26,7 @@ from tpujob.adapters.firestore.records import CHANGED, NAME, Found, Put, Remove,
 from tpujob.domain.codec import event_from_text
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job
+from tpujob.errors import NotFound
 from tpujob.ports import EventKey, Lease, Write
 
 #: events removed in one commit
@@ -79,29 +82,52 @@ class FirestoreStore:
 
     def create(self, job: Job, event: Event, *, idempotency_key: str = "") -> Job:
         # without a key, a random one: it recognises the job when the reply was lost
-        key = f"keys/{records.digest(idempotency_key or uuid.uuid4().hex)}"
+        made = self.create_many([(job, event)], key=idempotency_key or uuid.uuid4().hex)
+        if not made:
+            raise NotFound("the job of that key was removed just now")
+        return made[0]
 
-        def plan(docs: Docs) -> tuple[Job | str, list[Put | Remove]]:
+    def create_many(self, jobs: Sequence[tuple[Job, Event]], *, key: str) -> builtins.list[Job]:
+        """As the port says, in one commit: two documents for each job, 500 in all and 10 MiB at most. The document of
+        the key goes with the first of the jobs."""
+        path = f"keys/{records.digest(key)}"
+
+        def plan(docs: Docs) -> tuple[builtins.list[Job | str], builtins.list[Put | Remove]]:
             self._same_identity(docs)
-            if taken := docs[key]:
-                return records.field(taken, "job", str), []
+            if taken := docs[path]:
+                first = int(records.field(taken, "job", str))
+                count = int(str(taken.fields.get("count", 1)))
+                return [f"{first + n:06d}" for n in range(count)], []
             counter = docs[records.COUNTER]
-            number = records.field(counter, "newest", int) + 1 if counter else 1
-            stored = replace(job, id=f"{number:06d}", version=1)
-            first = records.job_fields(stored, key=key, ops=[], token=0)
-            return stored, [
-                Put(records.COUNTER, {"newest": number}),
-                Put(key, {"job": stored.id}),
-                Put(f"jobs/{stored.id}", first, stamped=True),
-                records.event_put(stored, event),
-            ]
+            newest = records.field(counter, "newest", int) if counter else 0
+            made: builtins.list[Job | str] = []
+            puts: builtins.list[Put | Remove] = []
+            for n, (job, event) in enumerate(jobs):
+                stored = replace(job, id=f"{newest + 1 + n:06d}", version=1)
+                kept = records.job_fields(stored, key="" if n else path, ops=[], token=0)
+                puts += [
+                    Put(f"jobs/{stored.id}", kept, stamped=True),
+                    records.event_put(stored, event),
+                ]
+                made.append(stored)
+            of_key = {"job": f"{newest + 1:06d}", "count": len(jobs)}
+            counted = Put(records.COUNTER, {"newest": newest + len(jobs)})
+            return made, [counted, Put(path, of_key), *puts]
 
-        doing = f"create job {job.name}"
-        self._note_zones(job)
+        doing = f"create job {jobs[0][0].name}"
+        for job, _ in jobs:
+            self._note_zones(job)
         with self._creating:
-            read = [records.IDENTITY, key, records.COUNTER]
-            made = self._db.change(doing, read, plan)
-        return self.get(made) if isinstance(made, str) else self._mirror.keep(made)
+            read = [records.IDENTITY, path, records.COUNTER]
+            found = self._db.change(doing, read, plan)
+        return [*filter(None, map(self._made, found))]
+
+    def _made(self, job: Job | str) -> Job | None:
+        """The record of a job that was stored; None: it was removed since."""
+        if isinstance(job, Job):
+            return self._mirror.keep(job)
+        with contextlib.suppress(NotFound):
+            return self.get(job)
 
     def get(self, job_id: str) -> Job:
         return self._mirror.read(self._existing(f"read job {job_id}", job_id))
@@ -200,7 +226,8 @@ class FirestoreStore:
                 records.check_lease(doc, docs[leases], lease)
             gone = [Remove(leases)] if docs[leases] else []
             tombstone = Put(path, records.TOMBSTONE, stamped=True)
-            return True, [tombstone, Remove(records.field(doc, "key", str)), *gone]
+            key = records.field(doc, "key", str)
+            return True, [tombstone, *([Remove(key)] if key else []), *gone]
 
         doing = f"remove job {job_id}"
         if self._db.change(doing, [path, leases], plan):

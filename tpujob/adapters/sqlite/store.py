@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from sqlite3 import Connection
@@ -57,20 +57,23 @@ class SqliteStore:
     # Jobs ------------------------------------------------------------------------------------------------------------
 
     def create(self, job: Job, event: Event, *, idempotency_key: str = "") -> Job:
+        return self.create_many([(job, event)], key=idempotency_key)[0]
+
+    def create_many(self, jobs: Sequence[tuple[Job, Event]], *, key: str) -> builtins.list[Job]:
+        made: builtins.list[Job] = []
         with self._file.writing() as db:
             same_identity(self._identity, db.execute("SELECT id FROM store").fetchone()[0])
-            if idempotency_key:
-                query = (
-                    "SELECT id, version, document FROM keys JOIN jobs ON id = job_id WHERE key = ?"
-                )
-                if row := db.execute(query, (idempotency_key,)).fetchone():
-                    return self._decode(*row)
-            number = db.execute("INSERT INTO jobs DEFAULT VALUES").lastrowid
-            stored = replace(job, id=f"{number:06d}", version=1)
-            _write(db, stored, event)
-            if idempotency_key:
-                db.execute("INSERT INTO keys VALUES (?, ?)", (idempotency_key, stored.id))
-        return stored
+            # the first has the key itself, the others have it with their number
+            if key and (rows := db.execute(_KEYED, (key, f"{key}#", f"{key}$")).fetchall()):
+                return [self._decode(*row) for row in rows]
+            for n, (job, event) in enumerate(jobs):
+                number = db.execute("INSERT INTO jobs DEFAULT VALUES").lastrowid
+                made.append(replace(job, id=f"{number:06d}", version=1))
+                _write(db, made[-1], event)
+                if key:
+                    of = (f"{key}#{n}" if n else key, made[-1].id)
+                    db.execute("INSERT INTO keys VALUES (?, ?)", of)
+        return made
 
     def get(self, job_id: str) -> Job:
         with self._file.reading() as db:
@@ -251,6 +254,10 @@ class SqliteStore:
         return job
 
 
+_KEYED = (
+    "SELECT id, version, document FROM keys JOIN jobs ON id = job_id "
+    "WHERE key = ? OR (key >= ? AND key < ?) ORDER BY number"
+)
 _VERSION = "SELECT version FROM jobs WHERE id = ?"
 
 # Steps of a transaction ----------------------------------------------------------------------------------------------

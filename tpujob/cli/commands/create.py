@@ -1,8 +1,9 @@
-"""`tpujob create`: a job file becomes a job, which may be followed until it ends."""
+"""`tpujob create` and `tpujob run`: a job file or a command becomes a job, which may be followed until it ends."""
 
 from __future__ import annotations
 
 import contextlib
+import shlex
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from tpujob.cli.backend import RetryingClient, connect, current_settings, page_of, say_where
 from tpujob.cli.errors import DOES_NOT_FIT, goes_on, on_interrupt
-from tpujob.cli.options import Follow, Json, argument, flag, option
+from tpujob.cli.options import Follow, Json, Variables, argument, flag, option, variables
 from tpujob.cli.output import Screen, note, say, say_json, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import created_text, plan_page, steered_text
@@ -28,66 +29,130 @@ if TYPE_CHECKING:
     from tpujob.submit.compile_check import TargetFinding
 
 
+DryRun = Annotated[bool, flag("Print the resolved plan; submit nothing.", "--dry-run")]
+AllowKeys = Annotated[bool, flag("Ship files of `code` that look like keys.", "--allow-keys")]
+Key = Annotated[str, option("KEY", "Idempotency key: a repeat creates no second job.")]
+
+
 def create(
     file: Annotated[Path, argument("FILE", "A job file in YAML.")],
-    dry_run: Annotated[bool, flag("Print the resolved plan; submit nothing.", "--dry-run")] = False,
+    dry_run: DryRun = False,
     check: Annotated[
         bool, flag("Compile the program without a TPU; submit nothing.", "--check")
     ] = False,
     follow: Follow = False,
     name: Annotated[str, option("NAME", "Override the name in the file.")] = "",
+    values: Annotated[
+        list[str] | None,
+        option(
+            "KEY=VALUE",
+            "Set a key of the file, such as run.env.LR=1e-3; several values, with commas, make a sweep; repeatable.",
+            "--set",
+        ),
+    ] = None,
     allow_cross_region: Annotated[
         bool,
         flag(
             "Also use zones outside the bucket's region; traffic is billed.", "--allow-cross-region"
         ),
     ] = False,
-    allow_keys: Annotated[
-        bool, flag("Ship files of `code` that look like keys.", "--allow-keys")
-    ] = False,
-    key: Annotated[str, option("KEY", "Idempotency key: a repeat creates no second job.")] = "",
+    allow_keys: AllowKeys = False,
+    key: Key = "",
     as_json: Json = False,
 ) -> int:
     """Submit a job."""
+    from tpujob.domain.spec.elements import elements
+    from tpujob.submit import job_file
+
+    spec = job_file.read(file, name, cross_region=allow_cross_region, values=values or ())
+    if check:
+        return _check(next(elements(spec)).spec if spec.is_group else spec, as_json=as_json)
+    again = f"tpujob create {file}" + (f" --name {name}" if name else "")
+    again += "".join(f" --set {shlex.quote(value)}" for value in values or ())
+    again += " --allow-cross-region" if spec.tpu.allow_cross_region else ""
+    again += " --allow-keys" if allow_keys else ""
+    return submit(spec, SubmitOptions(file, again, key, allow_keys, dry_run, follow, as_json))
+
+
+def run(
+    command: Annotated[list[str], argument("-- COMMAND...", "The program, which every host runs.")],
+    type_: Annotated[str, option("TYPE", "Such as v4-8.", "--type")],
+    zone: Annotated[list[str] | None, option("ZONE", "Such as us-central2-b; repeatable.")] = None,
+    name: Annotated[str, option("NAME", "Default: of the program.")] = "",
+    on_demand: Annotated[bool, flag("Not spot.", "--on-demand")] = False,
+    code: Annotated[str, option("DIR", "Folder to ship; the program starts in it.")] = "",
+    env: Variables = None,
+    dry_run: DryRun = False,
+    follow: Follow = False,
+    allow_keys: AllowKeys = False,
+    key: Key = "",
+    as_json: Json = False,
+) -> int:
+    """Submit a job without a job file."""
+    import shlex
+
+    from tpujob.submit import job_file
+
+    program = command[0] if len(command) == 1 else shlex.join(command)
+    pricing = "on-demand" if on_demand else "spot"
+    asked = {
+        "name": name or job_file.name_of(program),
+        "tpu": {"type": type_, "zones": zone or [], "pricing": pricing},
+        "run": {"command": program, "env": variables(env)},
+        "code": code or None,
+    }
+    here = Path("command line")
+    how = SubmitOptions(here, "the same words and", key, allow_keys, dry_run, follow, as_json)
+    return submit(job_file.prepare(asked, here), how)
+
+
+class SubmitOptions(NamedTuple):
+    """How a job is submitted."""
+
+    file: Path  #: to which its paths are relative
+    again: str  #: how to submit it again, but for the key
+    key: str
+    allow_keys: bool
+    dry_run: bool
+    follow: bool
+    as_json: bool
+
+
+def submit(spec: JobSpec, how: SubmitOptions) -> int:
+    """Submit the job, or print its plan; follow it if that is asked for."""
     import secrets
 
     from tpujob.domain.spec import dump
     from tpujob.submit import job_file
 
-    spec = job_file.read(file, name, cross_region=allow_cross_region)
-    if check:
-        return _check(spec, as_json=as_json)
     given = dump(spec)
     on = screen()
     say_where()
     api = connect()
-    plan = job_file.named(file, lambda: api.plan(given))
-    if dry_run:
-        _dry_run(api, given, plan, as_json=as_json)
+    plan = job_file.named(how.file, lambda: api.plan(given))
+    if how.dry_run:
+        _dry_run(api, given, plan, as_json=how.as_json)
         return 0
     if refused := plan.get("refused"):  # before the code is shipped
-        raise BadSpec(f"{file}: {refused[0]['message']}", hint=refused[0]["hint"])
-    bundle = job_file.packed(spec, file, allow_keys=allow_keys)
+        raise BadSpec(f"{how.file}: {refused[0]['message']}", hint=refused[0]["hint"])
+    bundle = job_file.packed(spec, how.file, allow_keys=how.allow_keys)
     for warning in plan["warnings"]:
         note(f"warning: {clean(warning)}")
     if any(one["to_bring"] for one in plan.get("data", ())):
         from tpujob.cli.commands.data.sync import bring
 
         bring(plan.get("data", ()))
-    key = key or secrets.token_hex(12)
-    again = f"tpujob create {file}" + (f" --name {name}" if name else "") + f" --key {key}"
-    again += " --allow-cross-region" if spec.tpu.allow_cross_region else ""
-    again += " --allow-keys" if allow_keys else ""
-    unsure = ("The job may have been submitted. This command makes no second one:", f"  {again}")
-    with on_interrupt(*unsure):
+    key = how.key or secrets.token_hex(12)
+    unsure = "The job may have been submitted. This command makes no second one:"
+    with on_interrupt(unsure, f"  {how.again} --key {key}"):
         job = _submit(api, given, bundle, plan["bucket"], key)
-    if not as_json:
+    if not how.as_json:
         page = page_of(job["id"])
         text = created_text(job, on.columns, plan["usd_per_hour"], color=on.color, page=page)
         say(text, flush=True)
-    if follow:
-        return _follow(job, plan["usd_per_hour"], on, as_json=as_json)
-    if as_json:
+    if how.follow:
+        return _follow(job, plan["usd_per_hour"], on, as_json=how.as_json)
+    if how.as_json:
         say_json(job)
     return 0
 

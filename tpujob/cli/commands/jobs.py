@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,49 +12,74 @@ import typer
 
 from tpujob.cli.backend import RetryingClient, connect, current_settings, say_where
 from tpujob.cli.errors import TIMED_OUT, goes_on, on_interrupt, show_error
-from tpujob.cli.options import JobRef, JobRefs, Json, Yes, argument, flag, option, seconds_of
+from tpujob.cli.options import (
+    JOBS,
+    JobRef,
+    JobRefs,
+    Json,
+    Mine,
+    States,
+    Yes,
+    argument,
+    flag,
+    option,
+    seconds_of,
+)
 from tpujob.cli.output import note, say, say_json, say_json_line, say_page, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import next_commands, steered_text, stop_question
 from tpujob.cli.render.job_page import job_page
-from tpujob.cli.render.listing import list_page
+from tpujob.cli.render.listing import chosen_columns, list_page
+from tpujob.domain.text import listed
 from tpujob.errors import BadRequest, TpujobError
 
 if TYPE_CHECKING:
     from tpujob.api import JobsApi, JobView, ListAsked
 
 
+#: jobs that one range names, at most
+MOST_NAMED = 1000
+
+
 def list_jobs(
     all_jobs: Annotated[bool, flag("Include jobs that ended earlier.", "--all", "-a")] = False,
     user: Annotated[str, option("NAME", "Filter by user.")] = "",
-    mine: Annotated[bool, flag("Only your jobs.", "--mine", "-m")] = False,
-    state: Annotated[list[str] | None, option("STATE", "Filter by state; repeatable.")] = None,
+    mine: Mine = False,
+    state: States = None,
     cause: Annotated[list[str] | None, option("CAUSE", "Filter by cause, such as OOM_HBM.")] = None,
     type_: Annotated[list[str] | None, option("TYPE", "Filter by TPU type.", "--type")] = None,
     zone: Annotated[list[str] | None, option("ZONE", "Filter by zone.")] = None,
     text: Annotated[str, option("TEXT", "Filter by text in id, name or user.")] = "",
+    group: Annotated[str, option("JOB", "Only the jobs of this array or sweep.")] = "",
     order: Annotated[str, option("COLUMN", "Sort by a column, such as step or spent.")] = "",
     reverse: Annotated[bool, flag("Reverse the order.", "--reverse", "-r")] = False,
     limit: Annotated[int, option("N", "Maximum number.", min=0, show_default=False)] = 0,
+    columns: Annotated[
+        str, option("NAME,...", "Columns of the table, such as id,name,spent.")
+    ] = "",
     watch: Annotated[bool, flag("Update live.", "--watch", "-w")] = False,
     html: Annotated[Path | None, option("FILE", "Write a static HTML page.", "--html")] = None,
     as_json: Json = False,
 ) -> None:
     """List active jobs, and those that ended within the last day."""
-    options = {"user": user, "mine": mine, "text": text, "order": order, "reverse": reverse}
+    options = {"user": user, "mine": mine, "text": text, "group": group}
+    options |= {"order": order, "reverse": reverse}
     several = {"states": state, "causes": cause, "types": type_, "zones": zone}
-    ended = all_jobs or state or cause
+    ended = all_jobs or state or cause or group
     given = {**options, **several, "recent": not ended, "limit": limit}
     asked = cast("ListAsked", {name: value for name, value in given.items() if value})
+    chosen = chosen_columns(columns)
+    if chosen and (html or as_json):
+        raise BadRequest("--columns goes without --html and --json")
     if html:
         _write_page(html, asked, watch=watch, as_json=as_json)
     elif watch:
         from tpujob.cli.live_display import watch_list
 
-        watch_list(asked, as_json=as_json)
+        watch_list(asked, as_json=as_json, columns=chosen)
     else:
         page, on = connect().list(asked), screen()
-        text = list_page(page, asked, on.columns, time.time(), color=on.color)
+        text = list_page(page, asked, on.columns, time.time(), color=on.color, chosen=chosen)
         say_json(page["rows"]) if as_json else say(text)
 
 
@@ -150,17 +176,21 @@ def _next_look(retrying: RetryingClient, job_id: str, deadline: float | None) ->
 
 
 def cancel(
-    jobs: JobRefs,
+    jobs: JobRefs = None,
+    state: States = None,
+    mine: Mine = False,
+    yes: Yes = False,
     release: Annotated[bool, flag("Release the slice too.", "--release")] = False,
     as_json: Json = False,
 ) -> int:
     """Stop a job's program; keep its slice for a while, for a resume."""
     api = connect()
-    return steer_each(jobs, lambda job: api.cancel(job, release=release), as_json)
+    chosen = _chosen(api, jobs, state, mine, yes, "Cancel")
+    return steer_each(chosen, lambda job: api.cancel(job, release=release), as_json)
 
 
 def resume(
-    jobs: JobRefs,
+    jobs: Annotated[list[str], JOBS],
     budget: Annotated[
         float | None,
         option("USD", "New total budget in US dollars, also of a running job.", show_default=False),
@@ -172,20 +202,29 @@ def resume(
     return steer_each(jobs, lambda job: api.resume(job, budget=budget), as_json, then=then)
 
 
-def delete(jobs: JobRefs, yes: Yes = False, as_json: Json = False) -> int:
+def delete(
+    jobs: JobRefs = None,
+    state: States = None,
+    mine: Mine = False,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> int:
     """Stop a job and release its slice; keep its record and logs."""
     say_where()
     api = connect()
+    chosen, yes = _chosen(api, jobs, state, mine, yes, "Delete"), yes or not jobs
 
     def steer(job: str) -> JobView | None:
         agreed = _asked(api, job, yes, "Delete")
         return api.delete(agreed) if agreed else None
 
-    return steer_each(jobs, steer, as_json)
+    return steer_each(chosen, steer, as_json)
 
 
 def clean(
-    jobs: JobRefs,
+    jobs: JobRefs = None,
+    state: States = None,
+    mine: Mine = False,
     yes: Yes = False,
     checkpoints: Annotated[
         bool, flag("Remove its checkpoints and outputs too.", "--checkpoints")
@@ -195,12 +234,34 @@ def clean(
     """Delete a job, then remove its logs, its bundle and its record."""
     say_where()
     api = connect()
+    chosen, yes = _chosen(api, jobs, state, mine, yes, "Clean"), yes or not jobs
 
     def steer(job: str) -> JobView | None:
         agreed = _asked(api, job, yes, "Clean", checkpoints=checkpoints)
         return api.clean(agreed, checkpoints=checkpoints) if agreed else None
 
-    return steer_each(jobs, steer, as_json)
+    return steer_each(chosen, steer, as_json)
+
+
+def _chosen(
+    api: JobsApi, jobs: list[str] | None, states: list[str] | None, mine: bool, yes: bool, verb: str
+) -> list[str]:
+    """Return the jobs that are named, or those that match, of which a person at a terminal is asked. Without a state,
+    jobs that have ended match `clean` alone. Raises BadRequest."""
+    if bool(jobs) == bool(states or mine):
+        raise BadRequest("name jobs, or choose them by --state and --mine", hint="Not both.")
+    if jobs:
+        return jobs
+    asked = {"states": states, "mine": mine, "active": verb != "Clean" and not states}
+    given = cast("ListAsked", {name: value for name, value in asked.items() if value})
+    rows = api.list(given)["rows"]
+    names = [f"{row['id']} {row['name']}" for row in rows]
+    shown = listed([*names[:10], *([f"{len(names) - 10} more"] if len(names) > 10 else [])])
+    if not rows:
+        note("No job matches.")
+    elif not yes and screen().asks and not typer.confirm(f"{verb} {shown}?", err=True):
+        raise typer.Abort
+    return [row["id"] for row in rows]
 
 
 def _asked(
@@ -229,6 +290,7 @@ def steer_each(
     """Steer each job in turn, and print it: as JSON one record, or one line for each of several. An error of one job
     does not stop the others. Returns the first error's exit code. `steer` returns None when the person declined."""
     code = 0
+    jobs = [one for job in jobs for one in expanded(job)]
     for job in jobs:
         try:
             steered = steer(job)
@@ -247,6 +309,20 @@ def steer_each(
             if then and not as_json:
                 say("\n".join(next_commands(steered["id"], then)))
     return code
+
+
+def expanded(job: str) -> list[str]:
+    """The elements that `sweep-[1-3]` names. Raises BadRequest for a range of too many."""
+    found = re.fullmatch(r"(.+)\[([0-9]{1,5})-([0-9]{1,5})\]", job)
+    if found is None:
+        return [job]
+    first, last = int(found[2]), int(found[3])
+    if not first <= last < first + MOST_NAMED:
+        raise BadRequest(
+            f"{job}: a range goes from the smaller to the larger index, of {MOST_NAMED} jobs at most",
+            hint="The name of an array or a sweep names all of its jobs.",
+        )
+    return [f"{found[1]}{index}" for index in range(first, last + 1)]
 
 
 def _say_job(job: JobView, as_json: bool) -> None:

@@ -1,17 +1,19 @@
-"""`tpujob events` and `tpujob capacity`: what happened to a job, or to all; the hardware of all jobs."""
+"""`tpujob events`, `capacity` and `diff`: what happened to a job or to all, all hardware, and how two jobs differ."""
 
 from __future__ import annotations
 
+import json
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from tpujob.cli.backend import RetryingClient
+from tpujob.cli.backend import RetryingClient, connect
 from tpujob.cli.errors import goes_on, on_interrupt
-from tpujob.cli.options import Follow, Json, argument, option
+from tpujob.cli.options import Follow, Json, argument, complete_job, option
 from tpujob.cli.output import flush, say, say_json_line, say_json_list, say_page, screen
+from tpujob.cli.render import words
 from tpujob.cli.render.lines import event_line, event_lines, job_event_line
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import clip_middle, wrap
+from tpujob.cli.render.text import clip, clip_middle, paint, wrap
 from tpujob.domain.pages import PAGE as MOST
 from tpujob.domain.pages import newest
 from tpujob.domain.text import age, clean, many, rate, seconds, span
@@ -20,7 +22,11 @@ from tpujob.errors import BadRequest
 if TYPE_CHECKING:
     from tpujob.api import (
         CapacityReport,
+        ChangeView,
+        DiffSide,
+        DiffView,
         EventView,
+        FileChangeView,
         JobEventView,
         OfferView,
         OpenCircuit,
@@ -203,3 +209,69 @@ def _closed(one: OpenCircuit, now: float) -> str:
     what = f"{clean(one['what'])} {clean(one['pricing'])} in {clean(one['place'])}"
     refusals = f"{many(one['refusals'], 'refusal')} within {span(max(0.0, now - since))}"
     return f"{one['cause']} of {what}: {refusals}, {then}"
+
+
+# What differs between two jobs ---------------------------------------------------------------------------------------
+
+
+Side = Annotated[str, argument("JOB", "Its id or name.", autocompletion=complete_job)]
+_DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def diff(a: Side, b: Side, as_json: Json = False) -> None:
+    """Show what differs between two jobs: spec, code, outcome."""
+    say_page(connect().diff(a, b), diff_page, as_json)
+
+
+def diff_page(found: DiffView, columns: int, *, color: bool = False) -> str:
+    """From the first job to the second; what is equal is not shown."""
+    a, b = found["a"], found["b"]
+    out = [clean(f"a: job {a['id']}, {a['name']}"), clean(f"b: job {b['id']}, {b['name']}")]
+    for title, changes in (("Spec", found["spec"]), ("Outcome", found["outcome"])):
+        out += ["", paint(title, "bold", color), *_changes(changes, columns)]
+    out += ["", paint("Code", "bold", color), *_code(found)]
+    for file in found["files"]:
+        out += _file(file, color)
+    if found["cut"]:
+        out += ["", "There are more changes than are shown."]
+    return "\n".join(out)
+
+
+def _changes(changes: list[ChangeView], columns: int) -> list[str]:
+    if not changes:
+        return ["  the same"]
+    wide = min(32, max(len(change["key"]) for change in changes))
+    return [
+        clip(
+            clean(f"  {change['key']:{wide}}  {_value(change['a'])} -> {_value(change['b'])}"),
+            columns,
+        )
+        for change in changes
+    ]
+
+
+def _value(value: Any) -> str:
+    return "-" if value is None else value if isinstance(value, str) else json.dumps(value)
+
+
+def _code(found: DiffView) -> list[str]:
+    out = [f"  {name}: {_stands(side)}" for name, side in (("a", found["a"]), ("b", found["b"]))]
+    if found["files_unknown"]:
+        return [*out, f"  {clean(found['files_unknown'])}"]
+    if not found["files"]:
+        return [*out, "  the files are the same"]
+    differ = "differs" if len(found["files"]) == 1 else "differ"
+    return [*out, f"  {many(len(found['files']), 'file')} {differ}"]
+
+
+def _stands(side: DiffSide) -> str:
+    if side["code"]:
+        return clean(words.code(side["code"]))
+    return "files without a commit" if side["bundles"] else "nothing is shipped"
+
+
+def _file(file: FileChangeView, color: bool) -> list[str]:
+    head = f"{file['change']}  {clean(file['path'])}"
+    lines = (clean(line) for line in file["diff"].splitlines()[2:])  # without its own heading
+    painted = [paint(line, _DIFF_STYLES.get(line[:1], ""), color) for line in lines]
+    return ["", paint(head, "bold", color), *painted]

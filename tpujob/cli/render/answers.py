@@ -32,6 +32,7 @@ def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
         ("Zone", plan["zone"] + (f" (of {zones})" if len(plan["zones"]) > 1 else "")),
         ("Software", plan["runtime_version"]),
         ("Cost", rate(plan["usd_per_hour"])),
+        ("Jobs", _jobs(plan)),
         ("Bucket", plan["bucket"]),
         *_program(plan["command"]),
         ("Runs in", plan["environment"]),
@@ -47,6 +48,20 @@ def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
     return "\n".join(out)
 
 
+def _jobs(plan: PlanView) -> str:
+    """Of an array or a sweep: how many jobs, and what those cost that may run at once. Empty: it is one job."""
+    count, most = plan.get("elements"), plan.get("at_once", 1)
+    if not count:
+        return ""
+    usd = plan["usd_per_hour"]
+    cost = rate(None if usd is None else usd * most)
+    together = f"at most {most:,} at once" if most < count else "all at once"
+    each = "; its budget is of each job" if plan["spec"].get("budget") else ""
+    return (
+        f"{count:,}, each as above; {together}: {many(most * plan['chips'], 'chip')}, {cost}{each}"
+    )
+
+
 def _program(command: str) -> list[tuple[str, str]]:
     """Each line of the program by itself: joined, they would read as one command."""
     lines = [line for line in command.splitlines() if line.strip()]
@@ -58,8 +73,10 @@ def created_text(
 ) -> str:
     """What `tpujob create` says: the id, what was asked for, its price, its page, and the next commands."""
     name = paint(f"{job['id']}  {clean(job['name'])}", "bold", color)
+    size = 0 if job.get("group") else job.get("group_size")
+    each = f"{many(size, 'job')}, each on a " if size else ""
     asked = (
-        f"{job['pricing']} {words.kind(job)}: {many(job['hosts'], 'host')}, {many(job['chips'], 'chip')}, "
+        f"{each}{job['pricing']} {words.kind(job)}: {many(job['hosts'], 'host')}, {many(job['chips'], 'chip')}, "
         f"{rate(list_price)} while it holds the slice{words.unpaid(job)}"
     )
     return "\n".join(
@@ -67,7 +84,9 @@ def created_text(
             f"Created job {name}",
             *labelled("Asked for", clean(asked), columns, color),
             *labelled("Page", page, columns, color),
-            *next_commands(job["id"], ("show", "logs -f", "cancel")),
+            *next_commands(
+                job["id"], ("show", "cancel") if size else ("show", "logs -f", "cancel")
+            ),
         ]
     )
 

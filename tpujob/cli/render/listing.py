@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,8 @@ from tpujob.cli.render import words
 from tpujob.cli.render.lines import STATE_STYLE, elapsed
 from tpujob.cli.render.table import GAP, Column, space, table
 from tpujob.cli.render.text import clip_middle, wrap
-from tpujob.domain.text import age, clean, count, rate, seconds
+from tpujob.domain.text import age, clean, count, rate, seconds, usd
+from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
     from tpujob.api import JobPage, JobRow, ListAsked
@@ -22,31 +23,63 @@ See one run from start to end, preemption included:
   tpujob demo"""
 
 WHOLE = 100  #: columns that no name needs
-#: on a narrow terminal `_NARROW` are left out, then the long columns are cut, the name, which is typed next, last
-_JOB_COLUMNS = (
-    Column("Job ID"),
-    Column("User", floors=(8, 6, 4)),
-    Column("Name", floors=(WHOLE, WHOLE, WHOLE, 16, 8)),
-    Column("Accelerator", floors=(8, 7, 6), cut=clip_middle),
-    Column("Zone", floors=(14, 13, 8), cut=clip_middle),
-    Column("Host0 IP"),
-    Column("Status", floors=(12, 12, 9), style=lambda cell: STATE_STYLE.get(cell, "")),
-    Column("Step", floors=(11, 11, 5), right=True),
-    Column("Age", right=True),
-)
+
+
+def _state_style(state: str) -> str:
+    return STATE_STYLE.get(state, "")
+
+
+#: of a job: its column and its text. On a narrow terminal `_NARROW` are left out, then the long columns are cut, the
+#: name, which is typed next, last
+_CELLS: dict[str, tuple[Column, Callable[[JobRow, float], str]]] = {
+    "id": (Column("Job ID"), lambda j, _: j["id"]),
+    "user": (Column("User", floors=(8, 6, 4)), lambda j, _: j["user"]),
+    "name": (Column("Name", floors=(WHOLE, WHOLE, WHOLE, 16, 8)), lambda j, _: j["name"]),
+    "type": (Column("Accelerator", floors=(8, 7, 6), cut=clip_middle), lambda j, _: words.kind(j)),
+    "zone": (Column("Zone", floors=(14, 13, 8), cut=clip_middle), lambda j, _: j["zone"] or "-"),
+    "ip": (Column("Host0 IP"), lambda j, _: j["host0_ip"] or "-"),
+    "state": (Column("Status", floors=(12, 12, 9), style=_state_style), lambda j, _: j["state"]),
+    "step": (Column("Step", floors=(11, 11, 5), right=True), lambda j, _: step(j)),
+    "age": (Column("Age", right=True), lambda j, now: age(elapsed(j["created_at"], now))),
+    "pricing": (Column("Pricing"), lambda j, _: j["pricing"]),
+    "attempts": (Column("Attempts", right=True), lambda j, _: str(j["attempt"])),
+    "preemptions": (Column("Preemptions", right=True), lambda j, _: str(j["preemptions"])),
+    "rate": (Column("Rate", right=True), lambda j, _: rate(j["usd_per_hour"])),
+    "spent": (Column("Spent", right=True), lambda j, _: usd(j["usd_spent"])),
+    "why": (Column("Why", floors=(24,)), lambda j, _: _why(j)),
+}
+_USUAL = ("id", "user", "name", "type", "zone", "ip", "state", "step", "age")
 #: left out, one after the other, where the table is too wide; the second only where it is the same in each row
 _NARROW = ("Host0 IP", "User")
 #: where that many columns are left
-_WHY, LEAST_WHY = Column("Why", floors=(24,)), 24
+LEAST_WHY = 24
+
+
+def chosen_columns(text: str) -> tuple[str, ...]:
+    """The columns in a list with commas; none: the usual ones. Raises BadRequest for an unknown one."""
+    names = tuple(filter(None, (name.strip() for name in text.split(","))))
+    if bad := [name for name in names if name not in _CELLS]:
+        known = f"Columns: {', '.join(_CELLS)}"
+        raise BadRequest(f"--columns: there is no column {bad[0]}", hint=known)
+    return names
 
 
 def list_page(
-    page: JobPage, asked: ListAsked, columns: int, now: float, *, color: bool = False
+    page: JobPage,
+    asked: ListAsked,
+    columns: int,
+    now: float,
+    *,
+    color: bool = False,
+    chosen: Sequence[str] = (),
 ) -> str:
     """`tpujob list`; for an empty list what that means, and how to make a first job."""
+    if page["rows"] and chosen:
+        cells = _cells(page["rows"], chosen, now)
+        return table([_CELLS[name][0] for name in chosen], cells, columns, color=color)
     if page["rows"]:
         return job_table(page["rows"], columns, now, color=color)
-    if asked.keys() & {"mine", "states", "causes", "types", "zones", "text"}:
+    if asked.keys() & {"mine", "states", "causes", "types", "zones", "text", "group"}:
         return f"No matching jobs ({page['total']} in all)."
     user, others = clean(asked.get("user", "")), any(page["states"].values())
     whose, option = (f" of {user}", f" --user {user}") if user else ("", "")
@@ -57,24 +90,12 @@ def list_page(
 
 def job_table(rows: Sequence[JobRow], columns: int, now: float, *, color: bool = False) -> str:
     """One line for each job, and below it what is billed beside a row, or nearly spent."""
-    cells: list[tuple[str, ...]] = [
-        (
-            clean(job["id"]),
-            clean(job["user"]),
-            clean(job["name"]),
-            clean(words.kind(job)),
-            clean(job["zone"]) or "-",
-            clean(job["host0_ip"]) or "-",
-            clean(job["state"]),
-            step(job),
-            age(elapsed(job["created_at"], now)),
-        )
-        for job in rows
-    ]
-    shown, cells = _narrowed(_JOB_COLUMNS, cells, columns)
+    usual = [_CELLS[name][0] for name in _USUAL]
+    shown, cells = _narrowed(usual, _cells(rows, _USUAL, now), columns)
     if space(shown, cells, columns) >= LEAST_WHY:
-        shown = (*(replace(column, floors=()) for column in shown), _WHY)
-        cells = [(*line, _why(job)) for line, job in zip(cells, rows, strict=True)]
+        shown = (*(replace(column, floors=()) for column in shown), _CELLS["why"][0])
+        whys = _cells(rows, ["why"], now)
+        cells = [(*line, *why) for line, why in zip(cells, whys, strict=True)]
     out = [table(shown, cells, columns, color=color)]
     for job in rows:
         if job["condemned"]:
@@ -83,6 +104,11 @@ def job_table(rows: Sequence[JobRow], columns: int, now: float, *, color: bool =
         if job["warned"]:
             out += _below(job, "; ".join(job["warned"]), columns)
     return "\n".join(out)
+
+
+def _cells(rows: Sequence[JobRow], names: Sequence[str], now: float) -> list[tuple[str, ...]]:
+    texts = [_CELLS[name][1] for name in names]
+    return list(zip(*([clean(text(job, now)) for job in rows] for text in texts), strict=True))
 
 
 def _narrowed(

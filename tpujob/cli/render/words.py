@@ -204,3 +204,27 @@ def code(code: CodeView) -> str:
     return f"{code['commit'][:12]}{branch}{changes}" + (
         f" ({code['diff']})" if code["diff"] else ""
     )
+
+
+def element(job: JobView) -> str:
+    """Its place in its array or sweep: `7 of 24 of job 000012: lr=0.001 seed=0`; empty: it is in none."""
+    if not job.get("group"):
+        return ""
+    params = " ".join(f"{name}={value}" for name, value in job.get("params", {}).items())
+    place = f"{job.get('index')} of {job.get('group_size'):,} of job {job.get('group')}"
+    return f"{place}: {params}" if params else place
+
+
+def elements(job: JobView) -> str:
+    """How many jobs of an array or a sweep are in each state; empty: it is none."""
+    size = 0 if job.get("group") else job.get("group_size")
+    counts = [f"{count:,} {state}" for state, count in job.get("elements", {}).items()]
+    return ", ".join([f"{size:,} in all", *counts]) if size else ""
+
+
+def worst(job: JobView) -> list[str]:
+    """Of an array or a sweep, a line for each of some that failed."""
+    return [
+        f"{one['name']} ({one['id']}) {one['cause'] or ''}: {one['why']}"
+        for one in job.get("worst", ())
+    ]

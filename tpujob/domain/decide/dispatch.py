@@ -13,7 +13,9 @@ from tpujob.domain.actions import (
     DeleteSlice,
     Denied,
     Done,
+    Made,
     MakeCopy,
+    MakeElements,
     Needs,
     Result,
     StartProgram,
@@ -25,6 +27,7 @@ from tpujob.domain.decide import (
     active,
     condemned,
     copying,
+    group,
     holding,
     provisioning,
     queued,
@@ -47,6 +50,10 @@ _OFTEN = frozenset({_E.PROGRESSED, _E.WATCHED, _E.REPORTS_IGNORED, _E.COPY_ADVAN
 
 def decide(job: Job, seen: Observation, now: float) -> Decision:
     """At most one event and one action for `job`, given what was seen of the world at `now`; or what it needs first."""
+    if job.spec.is_group:
+        return group.decide(job, seen, now)
+    if asked := group.pass_on(job, seen, now):
+        return asked
     decision = spending.warn(job, seen, now) or _by_state(job, seen, now)
     if job.condemned and decision.event is None and decision.action is None:
         # it may be long until anything is asked for again, and these are billed
@@ -102,6 +109,8 @@ def follow_up(job: Job, action: Action, result: Result, now: float) -> Event | N
     match action, result:
         case MakeCopy(id), _:
             return copying.follow_up(job, id, result, now)
+        case MakeElements(), Made(count):
+            return group.note_made(job, count, now)
         case CreateSlice(), Denied(cause, error, scope):
             return provisioning.refuse(job, cause, error, scope, now)
         case StartProgram(), Denied(cause, error):

@@ -68,6 +68,9 @@ def _present(job: Job, look: Present, seen: Observation, now: float) -> Decision
         case SliceState.WAITING if waited >= QUEUED_LONG and job.slice and not job.slice.in_queue:
             text = f"waiting for capacity in {job.slice.zone}: the cloud keeps the request in its queue"
             return Decision(event(job, _E.SLICE_WAITING, now, text), wake_in=soon(job, now))
+        case SliceState.CREATING if job.slice and job.slice.in_queue:
+            text = f"the cloud is creating {job.slice.name}"
+            return Decision(event(job, _E.SLICE_CREATING, now, text), wake_in=soon(job, now))
         case _:
             return Decision(wake_in=soon(job, now))
 

@@ -49,7 +49,12 @@ def _plan(
         "bundles": [b if b.startswith("gs://") else f"{job.bucket}/{b}" for b in job.bundles],
         "setup": spec.setup,
         "argv": _argv(spec),
-        "env": {**spec.run.env, **_megascale(context), **data.variables(job)},
+        "env": {
+            **spec.run.env,
+            **_megascale(context),
+            **data.variables(job),
+            **group_variables(job),
+        },
         "context": {
             n: getattr(context, n) for n in ProgramContext.__dataclass_fields__ if n != "out"
         },
@@ -75,6 +80,14 @@ def _plan(
         "shared": _cache(job),
         "epoch": job.slice.epoch if job.slice else 0,
     }
+
+
+def group_variables(job: Job) -> dict[str, str]:
+    """Return what an element of an array or a sweep learns of its place in it."""
+    if not job.group:
+        return {}
+    params = {f"TPUJOB_PARAM_{name.upper()}": value for name, value in job.params.items()}
+    return {"TPUJOB_INDEX": str(job.index), "TPUJOB_COUNT": str(job.group_size), **params}
 
 
 def _cache(job: Job) -> str:

@@ -55,7 +55,9 @@ class Span(NamedTuple):
 def spans(job: Job, now: float) -> list[Span]:
     """All time of the job up to `now`, from its creation to its end, without the rests between an end and a resume.
     Of each slice, the spans that are billed fill the time from ready to gone, without a gap or an overlap. A condemned
-    slice runs beside the one that replaces it."""
+    slice runs beside the one that replaces it. A group has none: its elements have their own."""
+    if job.spec.is_group:
+        return []
     found = list(_waiting(job, now))
     kept = steps_kept(job)
     for one in job.slices:

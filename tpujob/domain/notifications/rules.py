@@ -205,6 +205,8 @@ def _deadline(
 ) -> tuple[NotificationKind, float, float, str] | None:
     """Return what the state counts as when it lasts too long, since when it lasts, its deadline, and its words."""
     match job.state:
+        case State.QUEUED if job.spec.is_group or job.group:  # which may wait for each other
+            return None
         case State.QUEUED | State.PROVISIONING if not datasets.under_way(job):
             since = circuits.waiting_since(job)
             return _K.WAITING, since, since + thresholds.waiting, "has waited for hardware"

@@ -2,7 +2,7 @@
 
 Pure. An open circuit lets no job ask before `until`; then it is half open: one job asks, and the others wait for its
 result. A slice that gets ready closes the circuits of its offer. The circuits are kept in the memory of a backend
-(`engine/circuits.py`), which can compute them again from the records.
+(`engine/spending.py`), which can compute them again from the records.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

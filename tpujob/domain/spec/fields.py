@@ -235,7 +235,8 @@ def _secrets(value: Any) -> tuple[str, ...]:
     return found
 
 
-def _arg(value: Any) -> Scalar:
+def scalar(value: Any) -> Scalar:
+    """Text, a number, true or false."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"must be a finite number, not {value}")
     if isinstance(value, int) and abs(value) >= 2**63:
@@ -341,7 +342,7 @@ Args = Annotated[
         Annotated[
             str, BeforeValidator(matching(_ARG_NAME, "a-z, 0-9 and _, beginning with a letter"))
         ],
-        Annotated[Any, AfterValidator(_arg)],
+        Annotated[Any, AfterValidator(scalar)],
     ],
     BeforeValidator(mapping("argument names to values")),
     _entries(_ARG_NAME, ["string", "number", "boolean"]),

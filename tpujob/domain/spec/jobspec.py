@@ -21,7 +21,7 @@ from pydantic import (
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.spec import fields as kinds
-from tpujob.domain.spec import queue, yaml
+from tpujob.domain.spec import group, queue, yaml
 from tpujob.domain.spec.data import Datasets
 from tpujob.domain.spec.env import FROM_FILE, Env, Mounts
 from tpujob.domain.spec.errors import Problem, bad_spec, validate
@@ -316,6 +316,25 @@ class JobSpec(kinds.SpecPart):
     max_time: kinds.Wait = Field(
         None, description="Time after which the program is stopped, all attempts together."
     )
+    array: group.Array = Field(
+        None,
+        description="Make many jobs of this one: their number, a range such as 0-99%8, or count and at_once.",
+    )
+    matrix: group.Matrix = Field(
+        None,
+        description="Make one job for each combination of these values. {lr} in run stands for the value of lr.",
+    )
+    exclude: group.Exclude = Field(
+        (), description="Combinations of the matrix, or parts of them, that are left out."
+    )
+    at_once: group.AtOnce = Field(
+        None, description="Jobs of the array or matrix that may have a slice at once. Default: all."
+    )
+
+    @property
+    def is_group(self) -> bool:
+        """Whether many jobs are made of it. It gets no slice itself."""
+        return self.array is not None or self.matrix is not None
 
 
 def load(text: str, source: str) -> JobSpec:
@@ -354,4 +373,7 @@ def _validated(data: Mapping[str, Any], document: yaml.Document | None) -> JobSp
             f"the job takes {size:,} characters, more than {MAX_RECORD:,}; put long texts into code"
         )
         raise bad_spec([Problem((), text)], document)
+    parts = (spec.name, spec.array, spec.matrix, spec.exclude, spec.at_once)
+    if wrong := group.problems(*parts):
+        raise bad_spec(wrong, document)
     return spec

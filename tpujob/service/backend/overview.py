@@ -95,7 +95,9 @@ class Overview:
             day_s=capacity.DAY,
             offers=capacity.offers(jobs, now),
             closed=capacity.open_circuits(self._circuits(), now),
-            waiting=sum(j.state in (State.QUEUED, State.PROVISIONING) for j in live),
+            waiting=sum(
+                j.state in (State.QUEUED, State.PROVISIONING) and not j.spec.is_group for j in live
+            ),
         )
         if self._allowed:
             found["quota"] = quotas_view(self._allowed.look(), jobs, now)

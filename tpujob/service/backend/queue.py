@@ -15,7 +15,7 @@ from tpujob.domain.model import DesiredState, Edge, Job
 from tpujob.domain.money import pace
 from tpujob.domain.observations import Order, Place, Reason, ReasonKind
 from tpujob.domain.progress import job_progress
-from tpujob.domain.spec import JobSpec
+from tpujob.domain.spec import JobSpec, elements
 from tpujob.domain.spec.queue import BANDS
 from tpujob.domain.text import many, rfc3339
 from tpujob.engine import Queue
@@ -163,15 +163,18 @@ class QueueReader:
         if spec.share and settings.weights and spec.share not in settings.weights:
             known = ", ".join(settings.weights)
             raise BadSpec(f"share: there is no share {spec.share}", hint=f"There are: {known}.")
-        mine = [job for job in self._queue.jobs() if (job.owner or job.user) == who.id]
+        single = [job for job in self._queue.jobs() if not job.spec.is_group]
+        mine = [job for job in single if (job.owner or job.user) == who.id]
+        new = elements.size(spec) or 1
         for type in ("", *spec.tpu.types):
             limits = settings.by_type.get(type) if type else settings.limits
             count = sum(not type or type in job.spec.tpu.types for job in mine)
-            if limits and limits.queued is not None and count >= limits.queued:
-                of = f" for {type}" if type else ""
+            if limits and limits.queued is not None and count + new > limits.queued:
+                of, more = f" for {type}" if type else "", f"{new:,} more" if new > 1 else "another"
                 raise IllegalInState(
-                    f"{who.name} has {many(count, 'job')}{of} that have not ended, and the limit is {limits.queued}",
-                    hint="Submit it when one of them has ended: `tpujob list --mine`.",
+                    f"{who.name} has {many(count, 'job')}{of} that have not ended and cannot submit {more}: the limit "
+                    f"is {limits.queued:,}",
+                    hint="Submit it when enough of them have ended: `tpujob list --mine`.",
                 )
 
     def edges(self, who: Principal, spec: JobSpec) -> tuple[Edge, ...]:
@@ -185,8 +188,12 @@ class QueueReader:
                 raise BadSpec(f"after[{n}].job: {error.message}", hint=hint) from error
             if any(edge.job == job.id for edge in found):
                 raise BadSpec(f"after[{n}].job: {one.job} is job {job.id}, which is named before")
-            if one.each:
-                raise BadSpec(f"after[{n}].each: needs two groups of as many elements")
+            size = elements.size(spec)
+            if one.each and (not size or job.group_size != size):
+                has = f"job {job.id} has {many(job.group_size, 'element')}"
+                raise BadSpec(
+                    f"after[{n}].each: needs two groups of equal size: {has}, this one {size:,}"
+                )
             found.append(Edge(job.id, one.on, one.each))
         return tuple(found)
 

@@ -12,15 +12,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from tpujob.api import JobPage, JobRow, ListAsked
+from tpujob.api import JobFacts, JobPage, JobRow, ListAsked
 from tpujob.domain import access
 from tpujob.domain.access import Principal
 from tpujob.domain.failures.disclosure import job_in_full
-from tpujob.domain.model import Cause, Job, Progress, State
-from tpujob.domain.money import pace, rate
+from tpujob.domain.model import Cause, DesiredState, Job, Progress, State
+from tpujob.domain.money import ledger, pace, rate
 from tpujob.domain.progress import job_progress
 from tpujob.errors import DamagedRecord, NotFound, StoreError
 from tpujob.ports import Clock, Store
+from tpujob.service import next_step
 from tpujob.service.job_index import query as listing
 from tpujob.service.job_index.changes import Changes
 from tpujob.service.job_index.query import IndexedJob, ListQuery
@@ -65,6 +66,7 @@ class JobIndex:
             None  #: of all jobs, the newest first; None: to be made
         )
         self._owned: dict[str, set[int]] = {}  #: the jobs of each owner
+        self._elements: dict[int, set[int]] = {}  #: the jobs of each group
         self._active: set[int] = set()  #: jobs that have not ended
         self._states: Counter[State] = Counter()
         self._revision: int | None = None  #: None: nothing was read yet
@@ -97,6 +99,10 @@ class JobIndex:
             kept = [self._jobs[row.number] for row in shown]
             revision, total = self._revision or 0, len(self._numbers)
         rows = [self._row(one, who, now) for one in kept]
+        for one, row in zip(shown, rows, strict=True):
+            if one.is_group:
+                self.sum_up(row)
+                row["why"] = next_step.elements_text(row) or row["why"]
         return JobPage(
             rows=[_chosen(row, query) for row in rows],
             next=after,
@@ -130,6 +136,24 @@ class JobIndex:
             live = [job for number in self._active if (job := self._jobs[number].job)]
             ended = {n: one.version for n, one in self._jobs.items() if one.job is None}
             return live, ended
+
+    def sum_up(self, view: JobFacts) -> None:
+        """Write into the view of a group how many elements it has in each state, and what they cost."""
+        with self._lock:
+            self._read_changes()
+            rows = [self._jobs[n].listed for n in self._elements.get(int(view["id"]), ())]
+        now, found = self._clock.now(), Counter(row.state for row in rows)
+        spent = [row.spent(now) for row in rows]
+        view["elements"] = {state.value: found[state] for state in State if found[state]}
+        view["usd_spent"] = None if None in spent else sum(filter(None, spent))
+        view["usd_per_hour"] = sum(rate for row in rows for rate, _ in row.billed) / ledger.US
+
+    def stopping(self, group: Job) -> list[str]:
+        """Ids of the elements that go on, and were cancelled."""
+        with self._lock:
+            self._read_changes()
+            found = (self._jobs[n].job for n in sorted(self._elements.get(int(group.id), ())))
+            return [job.id for job in found if job and job.wish is not DesiredState.RUN]
 
     def names(self, ids: Iterable[str]) -> dict[str, tuple[str, str]]:
         """Name and user of those jobs that there are."""
@@ -253,6 +277,8 @@ class JobIndex:
         if known is None:
             self._numbers.insert(bisect_left(self._numbers, number), number)
             self._owned.setdefault(job.owner, set()).add(number)
+            if job.group:
+                self._elements.setdefault(int(job.group), set()).add(number)
         self._jobs[number] = kept
         self._states[job.state] += 1
         self._rows = None
@@ -270,6 +296,8 @@ class JobIndex:
         self._states[known.listed.state] -= 1
         self._active.discard(number)
         self._owned[known.listed.owner].discard(number)
+        self._elements.pop(number, None)
+        self._elements.get(known.listed.group, set()).discard(number)
         self._rows = None
 
     def _watch(self, numbers: Iterable[int]) -> None:

@@ -129,6 +129,7 @@ class ListQuery:
     types: frozenset[str] | None = None
     zones: frozenset[str] | None = None
     text: str = ""  #: folded
+    group: str = ""  #: number or name of a group whose elements alone are wanted
     order: str = "id"
     reverse: bool = False
     after: PageKey | None = None
@@ -169,6 +170,7 @@ def parse_query(asked: Mapping[str, Any], who: Principal, fields: Collection[str
         types=_types(asked),
         zones=_several(asked, "zones"),
         text=text.casefold(),
+        group=asked.get("group", ""),
         order=order,
         reverse=reverse,
         after=key(after, order, reverse) if after else None,
@@ -187,6 +189,7 @@ _ASKED: Mapping[str, type] = {
     "types": list,
     "zones": list,
     "text": str,
+    "group": str,
     "order": str,
     "reverse": bool,
     "after": str,
@@ -258,6 +261,8 @@ class IndexedJob:
     left: float | None = None
     loss: float | None = None
     ended_at: float = 0.0  #: 0: it goes on
+    group: int = 0  #: number of the group that it is an element of; 0: of none
+    is_group: bool = False
 
     def spent(self, now: float) -> float | None:
         """US dollars; None: not known."""
@@ -270,6 +275,11 @@ class IndexedJob:
 
 def alike(rows: Sequence[IndexedJob], asked: ListQuery) -> Sequence[IndexedJob]:
     """Those that match everything but the state: what the states are counted of."""
+    if asked.group:
+        groups = {
+            r.number for r in rows if r.is_group and asked.group in (r.name, f"{r.number:06d}")
+        }
+        rows = [row for row in rows if row.group in groups]
     if asked.mine is not None:
         who = asked.mine
         rows = [row for row in rows if access.is_own(who, row.owner)]
@@ -290,6 +300,8 @@ def narrowed(rows: Sequence[IndexedJob], asked: ListQuery, now: float) -> Sequen
     """Of those that are alike, the ones that are wanted."""
     if asked.states is not None:
         rows = [row for row in rows if row.state in asked.states]
+    if asked.recent and not asked.group and not asked.text:
+        rows = [row for row in rows if not row.group]  # its group stands for it
     if asked.recent:
         rows = [row for row in rows if not row.ended_at or now - row.ended_at <= RECENT]
     return rows

@@ -43,6 +43,8 @@ def listed(job: Job) -> IndexedJob:
         loss=has.loss,
         left=pace.seconds_left(has, speed(job, has, None)),
         ended_at=(job.finished_at or job.state_since) if job.state.final else 0.0,
+        group=int(job.group or 0),
+        is_group=job.spec.is_group,
     )
 
 

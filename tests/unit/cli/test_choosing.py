@@ -1,0 +1,84 @@
+"""Columns of the list, jobs that are chosen by what they are, and the words of other tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.commands import Tpujob
+from tests.support.scripted import ScriptedJobs, job_view
+from tpujob.cli import output
+from tpujob.cli.app import COMMANDS, ELSEWHERE
+
+
+@pytest.mark.parametrize("word", ELSEWHERE)
+def test_a_word_of_another_tool_names_the_command_in_one_line(word: str, tpujob: Tpujob) -> None:
+    said = tpujob(word, "-u", "me", code=2).err
+    assert said == f"tpujob: there is no command {word}: use tpujob {ELSEWHERE[word]}\n"
+    assert ELSEWHERE[word].split()[0] in COMMANDS
+    assert f"\n  {word} " not in tpujob("--help").out
+
+
+def test_the_list_has_the_columns_that_are_asked_for_in_their_order(tpujob: Tpujob) -> None:
+    lines = tpujob("list", "--columns", "state, id,spent").out.splitlines()
+    assert lines[0].split() == ["Status", "Job", "ID", "Spent"]
+    assert lines[1].split()[:2] == ["running", "000042"]
+
+
+def test_an_unknown_column_is_answered_with_all_of_them(tpujob: Tpujob) -> None:
+    said = tpujob("list", "--columns", "id,nodelist", code=2).err
+    assert "there is no column nodelist" in said
+    assert "Columns: id, user, name, type, zone" in said
+    tpujob("list", "--columns", "id", "--json", code=2)
+
+
+@pytest.fixture
+def three(api: ScriptedJobs) -> ScriptedJobs:
+    api.jobs |= {id: job_view(id, state="queued") for id in ("000002", "000003")}
+    return api
+
+
+def asked(api: ScriptedJobs) -> list[dict[str, Any]]:
+    """Of each list of jobs, what was asked for."""
+    return [{k: v for k, v in call.items() if v and k != "limit"} for call in api.named("list")]
+
+
+def test_jobs_that_match_are_cancelled(tpujob: Tpujob, three: ScriptedJobs) -> None:
+    said = tpujob("cancel", "--state", "queued", "--mine")
+    assert asked(three)[0] == {"states": ["queued"], "mine": True}
+    assert [call["job"] for call in three.named("cancel")] == [*three.jobs]
+    assert said.out.count("Job 0000") == 3
+
+
+def test_without_a_state_only_active_jobs_are_deleted(tpujob: Tpujob, three: ScriptedJobs) -> None:
+    tpujob("delete", "--mine")
+    assert asked(three)[0] == {"mine": True, "active": True}
+    tpujob("clean", "--mine", "--yes")
+    assert asked(three)[1] == {"mine": True}
+
+
+@pytest.mark.parametrize("words", [["1", "--mine"], [], ["1", "--state", "queued"]])
+def test_jobs_are_named_or_chosen_and_never_both(
+    words: list[str], tpujob: Tpujob, api: ScriptedJobs
+) -> None:
+    assert "name jobs, or choose them" in tpujob("cancel", *words, code=2).err
+    assert api.named("cancel") == []
+
+
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_person_is_asked_once_about_all_that_match(
+    answer: bool, tpujob: Tpujob, three: ScriptedJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions: list[str] = []
+
+    def confirm(text: str, **_: Any) -> bool:
+        questions.append(text)
+        return answer
+
+    monkeypatch.setattr("tpujob.cli.commands.jobs.typer.confirm", confirm)
+    monkeypatch.setattr("tpujob.cli.commands.jobs.screen", lambda: output.Screen(asks=True))
+    tpujob("delete", "--state", "queued", code=0 if answer else 130)
+    assert len(questions) == 1
+    assert questions[0].startswith("Delete 000042 ")
+    assert len(three.named("delete")) == (3 if answer else 0)

@@ -1,0 +1,106 @@
+"""`tpujob import`: the table of keys, the files that are written, and that nothing is overwritten or submitted."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Tpujob
+from tests.support.golden import golden
+from tests.support.paths import ROOT
+from tests.support.scripted import ScriptedJobs
+from tests.unit.submit.jobman_files import FILES
+from tpujob.domain.spec import jobspec
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a lab's jobman, which is below the current one."""
+    for name, text in FILES.items():
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    (tmp_path / "assets").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_page_of_an_import(
+    lab: Path, tpujob: Tpujob, api: ScriptedJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    golden("import-jobman", tpujob("import", "jobman", "q").out)
+    assert api.calls == []
+    files = sorted((lab / "tpujob-import").glob("*"))
+    names = ["eval-seed42", "hello-world", "small", "train-seed43"]
+    assert [file.stem for file in files] == names
+    spec = jobspec.load(files[0].read_text(), "job")
+    assert spec.code == "../assets", "jobman runs in the folder above"
+
+
+def test_the_file_of_tasks_alone_is_read_with_its_state(lab: Path, tpujob: Tpujob) -> None:
+    found = tpujob("import", "jobman", "q/tasks.yaml", "--to", "new", "--code", ".", "--json").json
+    assert found["done"] == ["train-seed42"]
+    assert {key["source"] for key in found["keys"]} == {"q/tasks.yaml", "q/tasks_state.yaml"}
+    assert found["jobs"][0]["file"] == "new/eval-seed42.yaml"
+    assert jobspec.load((lab / "new" / "eval-seed42.yaml").read_text(), "job").code == ".."
+
+
+def test_nothing_is_overwritten(lab: Path, tpujob: Tpujob) -> None:
+    (lab / "tpujob-import").mkdir()
+    (lab / "tpujob-import" / "small.yaml").write_text("mine")
+    said = tpujob("import", "jobman", "q", code=2).err
+    assert "tpujob-import/small.yaml is there already; nothing was written" in said
+    assert [file.name for file in (lab / "tpujob-import").glob("*")] == ["small.yaml"]
+
+
+def test_a_skypilot_file_with_its_missing_value(tmp_path: Path, tpujob: Tpujob) -> None:
+    file = tmp_path / "sky.yaml"
+    file.write_text(
+        "workdir: .\nresources: {accelerators: tpu-v6e-8}\nenvs: {TAG: }\nrun: x $TAG\n"
+    )
+    to = tmp_path / "out"
+    said = tpujob("import", "skypilot", str(file), "--to", str(to), code=65).err
+    assert said.splitlines() == [
+        f"tpujob: {file}:3: envs.TAG: no value is given for TAG",
+        "  Add --env TAG=...",
+    ]
+    assert (
+        "--env TAG has no value"
+        in tpujob("import", "skypilot", str(file), "--env", "TAG", code=2).err
+    )
+    said = tpujob("import", "skypilot", str(file), "--to", str(to), "--env", "TAG=a=b").out
+    assert f"tpujob create {to}/sky.yaml --dry-run" in said
+    spec = jobspec.load((to / "sky.yaml").read_text(), "job")
+    assert (spec.code, spec.run.env) == ("..", {"TAG": "a=b"})
+
+
+DOCUMENTED = """\
+repos:
+  nets: https://github.com/lab/nets
+
+defaults:
+  repo: nets
+  zone: us-central1-b
+  max_retries: 3
+accelerators:
+  v6e-64:
+    tasks:
+      - id: train
+        run: bash train/run.sh
+        workers: all
+      - id: eval
+        run: bash eval/run.sh
+        depends_on: train
+        workers: all
+"""
+
+
+def test_the_page_about_imports_shows_what_is_printed(
+    lab: Path, tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "88")
+    (lab / "queue_machines").mkdir()
+    (lab / "queue_machines" / "tasks.yaml").write_text(DOCUMENTED)
+    page = (ROOT / "docs" / "import.md").read_text(encoding="utf-8")
+    command, _, printed = page.split("```console\n$ ")[1].split("```")[0].partition("\n")
+    assert tpujob(*command.split()[1:]).out == printed

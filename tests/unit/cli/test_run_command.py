@@ -1,0 +1,58 @@
+"""`tpujob run`: a job without a file goes the way of `create`."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import Tpujob
+from tests.support.scripted import ScriptedJobs
+
+
+def test_a_command_becomes_a_job(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    words = ("--zone", "us-central2-b", "--on-demand", "--env", "LR=1e-3")
+    said = tpujob("run", "--type", "v4-8", *words, "--", "python3", "train.py", "--steps=9", "a b")
+    assert "Created job 000002  train" in said.out
+    (call,) = api.named("create")
+    spec = call["spec"]
+    assert spec["run"]["command"] == "python3 train.py --steps=9 'a b'"
+    assert spec["run"]["env"] == {"LR": "1e-3"}
+    assert spec["tpu"]["zones"] == ["us-central2-b"]
+    assert spec["tpu"]["pricing"] == "on-demand"
+
+
+def test_one_word_is_a_line_of_shell(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    tpujob("run", "--type", "v4-8", "--name", "mine", "--", "make prepare && ./go --json")
+    spec = api.named("create")[0]["spec"]
+    assert (spec["name"], spec["run"]["command"]) == ("mine", "make prepare && ./go --json")
+
+
+def test_dry_run_and_json_are_those_of_create(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    plan = tpujob("run", "--type", "v4-8", "--dry-run", "--json", "--", "./run.sh").json
+    assert plan["spec"]["name"] == "run"
+    assert api.named("create") == []
+
+
+def test_the_folder_of_the_code_is_shipped(
+    tpujob: Tpujob, api: ScriptedJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("pass")
+    tpujob("run", "--type", "v4-8", "--code", "code", "--", "python3", "train.py")
+    assert len(api.named("put_bundle")) == 1
+    said = tpujob("run", "--type", "v4-8", "--code", "none", "--", "python3", "train.py", code=65)
+    assert "code: none is not a folder" in said.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--", "x"], "Missing option '--type'"),
+        (["--type", "v4-8"], "Missing argument"),
+        (["--type", "v4-9", "--", "x"], "tpu.type: "),
+        (["--type", "v4-8", "--env", "A", "--", "x"], "--env A has no value"),
+    ],
+)
+def test_what_is_wrong_is_said(words: list[str], message: str, tpujob: Tpujob) -> None:
+    code = 65 if "v4-9" in words else 2
+    assert message in tpujob("run", *words, code=code).err

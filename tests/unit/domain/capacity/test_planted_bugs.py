@@ -1,0 +1,359 @@
+"""The plan of random labs against a slow one, rule by rule; planted bugs show that a broken rule is seen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from importlib import import_module
+from random import Random
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from tests.unit.domain.capacity.test_plan import BIG, NOW, SMALL, World, holds, waits, wanted
+from tpujob.domain.capacity import (
+    JobEnd,
+    OwnerLimits,
+    QueueEntry,
+    QueuePlan,
+    QueueSettings,
+    RecentUsage,
+    dependencies,
+)
+from tpujob.domain.capacity.plan import AGED, DRAIN, LAPSES, PATIENCE, REQUESTS, plan
+from tpujob.domain.model import Cause, Edge, State
+from tpujob.domain.observations import Circuit
+
+plans: Any = import_module("tpujob.domain.capacity.plan")
+LABS = 400
+ENDS = {
+    "000901": JobEnd(State.SUCCEEDED, NOW - 50, NOW - 40),
+    "000902": JobEnd(State.FAILED, NOW - 50, NOW - 40),
+    "000903": JobEnd(State.RUNNING, NOW - 50),
+}
+EAST = wanted(8, "us-east1-d")
+
+
+@dataclass
+class Lab:
+    jobs: list[QueueEntry]
+    settings: QueueSettings
+    circuits: dict[str, Circuit]
+    usage: RecentUsage
+    world: World
+
+    def plan(self) -> QueuePlan:
+        return plan(self.jobs, self.settings, self.circuits, self.usage, NOW, self.world)
+
+
+def lab(seed: int) -> Lab:
+    random = Random(seed)
+    pick = random.choice
+    jobs: list[QueueEntry] = []
+    for number in range(1, random.randint(4, 16)):
+        group = pick(["", "", "000801"])
+        common = {"owner": pick("abc"), "share": pick("xy"), "group": group}
+        if random.random() < 0.35:
+            slice = pick([SMALL, BIG, EAST])
+            jobs.append(holds(number, slice, in_cloud_queue=random.random() < 0.7, **common))
+            continue
+        since = NOW - pick([10.0, 400.0, PATIENCE + 5, PATIENCE + DRAIN + 5, AGED + 5])
+        one = waits(
+            number,
+            *pick([(SMALL,), (BIG,), (SMALL, EAST), (EAST, BIG)]),
+            band=random.randint(0, 2),
+            rank=pick([0, 0, 1]),
+            since=since,
+            waiting_since=max(since, NOW - pick([5.0, 2 * AGED])),
+            charge=pick([0.0, 1e6, 3e6]),
+            refusals=pick([0, 0, LAPSES]),
+            wake=pick([0.0, 0.0, 0.0, NOW + 30]),
+            held_by=pick(["", "", "", "ada"]),
+            not_before=pick([None, None, NOW - 3, NOW + 60]),
+            edges=pick([(), (), (), *((Edge(job, "success"),) for job in ENDS)]),
+            **common,
+        )
+        jobs.append(one)
+    limits = OwnerLimits(running=pick([None, 2, 4]), chips=pick([None, 72]))
+    circuits = {
+        name: Circuit(Cause.STOCKOUT, 1, NOW - 60, NOW + pick([-1, 90]))
+        for name in (SMALL.shape, BIG.shape, EAST.shape)
+        if random.random() < 0.4
+    }
+    usage = {(share, owner): pick([0.0, 2e6]) for share in "xy" for owner in "abc"}
+    shares = {s: sum(n for (share, _), n in usage.items() if share == s) for s in "xy"}
+    return Lab(
+        jobs,
+        QueueSettings(
+            {"x": 2.0}, limits, {SMALL.type: OwnerLimits(running=2)}, quota={SMALL.pool: 96}
+        ),
+        circuits,
+        RecentUsage(usage, shares),
+        World(ends=ENDS, groups={"000801": ("sweep", 3)}),
+    )
+
+
+# The rules, one by one ------------------------------------------------------------------------------------------------
+
+
+def since_of(one: QueueEntry) -> float:
+    met = [ENDS[e.job].finished_at or 0.0 for e in one.edges]
+    return max(one.since, one.not_before or 0.0, *met, 0.0)
+
+
+def slow_order(it: Lab) -> list[str]:
+    """By the definition: each time, all jobs that are left are compared."""
+    shares = {s: n / it.settings.weights.get(s, 1.0) for s, n in it.usage.shares.items()}
+    owners = dict(it.usage.owners)
+    left = [
+        one
+        for one in it.jobs
+        if one.waits
+        and not one.held_by
+        and (one.not_before is None or one.not_before <= NOW)
+        and all(ENDS[e.job].state is State.SUCCEEDED for e in one.edges)
+    ]
+
+    def band(one: QueueEntry) -> int:
+        waited = NOW - max(since_of(one), one.waiting_since)
+        return max(0, one.band - (waited >= AGED))
+
+    found: list[str] = []
+    while left:
+        best = [one for one in left if band(one) == min(map(band, left))]
+
+        def head(share: str, owner: str, among: list[QueueEntry] = best) -> QueueEntry:
+            own = [one for one in among if (one.share, one.owner) == (share, owner)]
+            return min(own, key=lambda one: (-one.rank, since_of(one), one.number))
+
+        def next_owner(share: str, among: list[QueueEntry] = best) -> str:
+            names = {one.owner for one in among if one.share == share}
+            return min(names, key=lambda o: (owners.get((share, o), 0.0), head(share, o).number))
+
+        share = min(
+            {one.share for one in best},
+            key=lambda s: (shares.get(s, 0.0), head(s, next_owner(s)).number),
+        )
+        one = head(share, next_owner(share))
+        found.append(one.id)
+        left.remove(one)
+        shares[share] = shares.get(share, 0.0) + one.charge / it.settings.weights.get(share, 1.0)
+        owners[share, one.owner] = owners.get((share, one.owner), 0.0) + one.charge
+    return found
+
+
+def faults(it: Lab, found: QueuePlan) -> Iterator[str]:
+    """Every rule that the plan breaks."""
+    if list(found.order) != slow_order(it):
+        yield "the order"
+    waiting = {one.id: one for one in it.jobs if one.waits}
+    for one in waiting.values():
+        ends = [ENDS[e.job].state for e in one.edges]
+        if (State.FAILED in ends) != (found.places[one.id].broken is not None):
+            yield "an edge that cannot be met"
+    started = [waiting[job_id] for job_id in found.order if found.places[job_id].ask]
+    yield from _limits(it, found, started)
+    yield from _shapes(it, found, waiting, started)
+    yield from _quota(it, found, waiting)
+
+
+def _limits(it: Lab, found: QueuePlan, started: list[QueueEntry]) -> Iterator[str]:
+    held = [(one, one.holds) for one in it.jobs if one.holds]
+    new = [
+        (one, next(w for w in one.wanted if w.shape in found.places[one.id].ask)) for one in started
+    ]
+    for owner in "abc":
+        own, mine = ([s for one, s in some if one.owner == owner] for some in (held, new))
+        for type, limits in (("", it.settings.limits), *it.settings.by_type.items()):
+            both = [s for s in (*own, *mine) if type in ("", s.type)]
+            some = [s for s in mine if type in ("", s.type)]
+            if some and limits.running is not None and len(both) > limits.running:
+                yield "the running jobs of an owner"
+            if some and limits.chips is not None and sum(s.chips for s in both) > limits.chips:
+                yield "the chips of an owner"
+    members = Counter(one.group for one, _ in (*held, *new) if one.group)
+    if any(one.group for one in started) and members["000801"] > 3:
+        yield "the elements of a group"
+    chips = sum(s.chips for _, s in (*held, *new) if s.pool == SMALL.pool)
+    if any(s.pool == SMALL.pool for _, s in new) and chips > 96:
+        yield "the quota"
+
+
+def _shapes(
+    it: Lab, found: QueuePlan, waiting: dict[str, QueueEntry], started: list[QueueEntry]
+) -> Iterator[str]:
+    for name, circuit in it.circuits.items():
+        asks = [one for one in started if name in found.places[one.id].ask]
+        if circuit.until > NOW and asks:
+            yield "a circuit that is open"
+        if len(asks) > 1:
+            yield "a circuit that is half open"
+    for slice in (SMALL, BIG, EAST):
+        queued = sum(bool(one.in_cloud_queue and one.holds == slice) for one in it.jobs)
+        if queued >= REQUESTS and any(slice.shape in found.places[o.id].ask for o in started):
+            yield "the requests in the cloud's queue"
+    for one in waiting.values():
+        place = found.places[one.id]
+        if bool(place.ask) == bool(place.reasons or place.broken):
+            yield "a reason for each job that waits"
+        if place.ask and one.wake > NOW:
+            yield "the pause of a job"
+
+
+def _quota(it: Lab, found: QueuePlan, waiting: dict[str, QueueEntry]) -> Iterator[str]:
+    """Chips are kept free for the first job that only the quota keeps waiting, for DRAIN after PATIENCE."""
+    used = sum(one.holds.chips for one in it.jobs if one.holds and one.holds.pool == SMALL.pool)
+    keeper = ""
+    for job_id in found.order:
+        one, place = waiting[job_id], found.places[job_id]
+        kinds = {reason.kind: reason for reason in place.reasons}
+        waited = NOW - max(since_of(one), one.waiting_since)
+        short = any(r.what == SMALL.pool for k, r in kinds.items() if k == "quota")
+        drains = waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN
+        asked = [w for w in one.wanted if w.shape in place.ask and w.pool == SMALL.pool]
+        if keeper and asked:
+            yield "chips that are kept for another job"
+        kept = [r for k, r in kinds.items() if k == "reserved"]
+        if kept and kept[0].jobs != (keeper,):
+            yield "chips that are kept for nobody"
+        if not keeper and short and drains and one.refusals < LAPSES:
+            keeper = job_id
+        if asked and place.ask:
+            first = next(w for w in one.wanted if w.shape in place.ask)
+            used += first.chips if first.pool == SMALL.pool else 0
+
+
+def found_in(labs: range) -> set[str]:
+    return {fault for it in map(lab, labs) for fault in faults(it, it.plan())}
+
+
+def test_the_plan_of_random_labs_keeps_every_rule() -> None:
+    assert found_in(range(LABS)) == set()
+
+
+# Planted bugs --------------------------------------------------------------------------------------------------------
+
+Patch = AbstractContextManager[Any]
+
+
+def fair(change: Callable[..., Any]) -> Patch:
+    """`_fair` of the plan, with other arguments."""
+    real = plans._fair
+    return mock.patch.object(plans, "_fair", lambda *given: real(*change(*given)))
+
+
+def walk(name: str, planted: Callable[..., Any]) -> Patch:
+    real = getattr(plans._Walk, name)
+    return mock.patch.object(plans._Walk, name, lambda self, *given: planted(real, self, *given))
+
+
+def _uncharged(level: int, queues: Any, *more: Any) -> Any:
+    for owners in queues.values():
+        for jobs in owners.values():
+            jobs[:] = [(replace(one, charge=0.0), since) for one, since in jobs]
+    return level, queues, *more
+
+
+def _no_new_ones(real: Any, self: Any, one: QueueEntry, slice: Any) -> None:
+    if one.holds is not None:
+        real(self, one, slice)
+
+
+def _held_ones_age(one: QueueEntry, now: float, others: Any) -> Any:
+    place, _ = _real_eligible(one, now, others)
+    return place, one.since
+
+
+def _edge_waits(edge: Edge, other: JobEnd | None) -> Any:
+    met, at = dependencies.check_edge(edge, other)
+    return (dependencies.Met.NOT_YET if met is dependencies.Met.NEVER else met), at
+
+
+def _all_through(real: Any, self: Any, one: QueueEntry, waited: float) -> Any:
+    closed = {name: [*jobs] for name, jobs in self.closed.items()}
+    answer = real(self, one, waited)
+    self.closed.clear()
+    self.closed.update(closed)
+    return answer
+
+
+_real_eligible = plans._eligible
+BUGS: dict[str, tuple[Callable[[], Patch], str]] = {
+    "usage is not charged at assignment": (lambda: fair(_uncharged), "the order"),
+    "weights are ignored": (
+        lambda: fair(lambda *given: (*given[:-1], QueueSettings())),
+        "the order",
+    ),
+    "no job is raised": (lambda: mock.patch.object(plans, "AGED", 1e12), "the order"),
+    "the rank is ignored": (
+        lambda: mock.patch.object(plans, "_within_owner", lambda it: (0, -it[1], -it[0].number)),
+        "the order",
+    ),
+    "age grows while a job cannot start": (
+        lambda: mock.patch.object(plans, "_eligible", _held_ones_age),
+        "the order",
+    ),
+    "a failed edge waits": (
+        lambda: mock.patch.object(plans, "check_edge", _edge_waits),
+        "an edge that cannot be met",
+    ),
+    "limits do not count what is assigned in the same plan": (
+        lambda: walk("_take", _no_new_ones),
+        "the running jobs of an owner",
+    ),
+    "limits of a type are ignored": (
+        lambda: walk(
+            "_over_limit",
+            lambda real, self, one, slice: real(
+                replace_walk(self, replace(self.settings, by_type={})), one, slice
+            ),
+        ),
+        "the running jobs of an owner",
+    ),
+    "a group has no limit": (
+        lambda: walk("_group_full", lambda real, self, one: None),
+        "the elements of a group",
+    ),
+    "the quota is ignored": (
+        lambda: walk("_over_quota", lambda real, self, *given: None),
+        "the quota",
+    ),
+    "an open circuit is ignored": (
+        lambda: walk("_refused", lambda real, self, slice: None),
+        "a circuit that is open",
+    ),
+    "a half-open circuit lets all through": (
+        lambda: walk("place", _all_through),
+        "a circuit that is half open",
+    ),
+    "the cloud's queue is as long as it may be": (
+        lambda: mock.patch.object(plans, "REQUESTS", 99),
+        "the requests in the cloud's queue",
+    ),
+    "a reservation never lapses": (
+        lambda: mock.patch.object(plans, "DRAIN", 1e12),
+        "chips that are kept for nobody",
+    ),
+    "no chips are kept": (
+        lambda: mock.patch.object(plans, "PATIENCE", 1e12),
+        "chips that are kept for another job",
+    ),
+}
+
+
+def replace_walk(walk: Any, settings: QueueSettings) -> Any:
+    other = object.__new__(plans._Walk)
+    for name in plans._Walk.__slots__:  # type: ignore[attr-defined]
+        setattr(other, name, getattr(walk, name))
+    other.settings = settings
+    return other
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_seen(name: str) -> None:
+    plant, rule = BUGS[name]
+    with plant():
+        assert rule in found_in(range(LABS)), f"{name}: no lab of {LABS} shows it"

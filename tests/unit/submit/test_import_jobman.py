@@ -1,0 +1,262 @@
+"""jobman's tasks, state and job YAMLs as job files: each form that is found in the field, and each trap."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.submit.jobman_files import FILES, STATE, TASKS, WORKER
+from tpujob.domain.spec import jobspec, yaml
+from tpujob.errors import BadSpec
+from tpujob.submit.imports.jobman import read_jobman
+from tpujob.submit.imports.plan import ImportPlan, text_of
+
+TASK = "accelerators: {{v4-8: {{tasks: [{}]}}}}\n"
+
+
+def jobs(plan: ImportPlan) -> dict[str, dict[str, Any]]:
+    """The specs by name, each as its file is read back."""
+    found = {}
+    for draft in plan.jobs:
+        assert yaml.load(text_of(draft), draft.name).data == draft.spec
+        found[draft.name] = draft.spec
+    return found
+
+
+def notes(plan: ImportPlan, key: str) -> list[tuple[str, str]]:
+    return [(note.outcome, note.text) for note in plan.notes if note.key == key]
+
+
+def read(text: str, **more: Any) -> ImportPlan:
+    return read_jobman({"tasks.yaml": text}, **more)
+
+
+def test_a_labs_queue_becomes_job_files_that_load() -> None:
+    plan = read_jobman(FILES)
+    found = jobs(plan)
+    assert list(found) == ["eval-seed42", "train-seed43", "small", "hello-world"]
+    assert plan.done == ("train-seed42",)
+    for draft in plan.jobs:
+        jobspec.load(text_of(draft).replace("array: 2\n", ""), draft.name)
+    assert found["eval-seed42"] == {
+        "name": "eval-seed42",
+        "tpu": {"type": "v6e-64", "pricing": "spot", "zones": ["us-central1-b"]},
+        "run": {
+            "env": {"BUCKET_NAME": "lab-data"},
+            "secrets": ["WANDB_API_KEY"],
+            "command": 'cd ~/nets\n[ "$TPUJOB_HOST" = 0 ] || exit 0\nbash eval/run.sh',
+        },
+        "mounts": [
+            {"bucket": "gs://lab-data", "to": "~/gcs", "read_only": False},
+            {"bucket": "gs://lab-data", "to": "~/gcs-data", "read_only": False},
+            {
+                "bucket": "gs://lab-c4",
+                "to": "/mnt/c4",
+                "read_only": False,
+                "cache": {"size": "50000MiB", "ttl": "90d"},
+            },
+        ],
+        "env": {"uv": "requirements.txt", "python": "3.10"},
+        "code": "assets",
+        "setup": "(\nsudo apt-get install -y jq\n)\n"
+        "test -d ~/nets || git clone --branch main https://github.com/lab/nets ~/nets",
+        "recovery": {"failures": 2},
+    }
+    assert found["small"]["array"] == 2
+    assert found["small"]["recovery"] == {"failures": 2}, "0 is read as 3"
+    assert "git clone --branch main https://github.com/lab/other ~/other" in found["small"]["setup"]
+    assert found["train-seed43"]["start"] == "held", "it had failed"
+    assert found["hello-world"] == {
+        "name": "hello-world",
+        "tpu": {"type": "v4-16", "pricing": "reserved", "zones": "us-central2-b"},
+        "run": {"command": "echo us-central2-b\npython3 train.py"},
+        "env": {"docker": "lab/image:latest", "args": ["--env", "HOME=/home/ada"]},
+    }
+
+
+def test_every_key_is_in_the_table_and_no_value_of_a_secret_anywhere() -> None:
+    plan = read_jobman(FILES)
+    noted = {(note.source, note.line) for note in plan.notes}
+    for source, text in FILES.items():
+        document = yaml.load(text, source)
+        for path, line in document.lines.items():
+            value: Any = document.data
+            for part in path:
+                value = value[part]
+            of_a_list = isinstance((*path, 0)[-1], int) or "history" in path
+            if not isinstance(value, dict | list) and not of_a_list:
+                assert (source, line) in noted, (source, line, path)
+    assert "0123456789" not in f"{plan}"
+
+
+@pytest.mark.parametrize(
+    ("key", "outcome", "text"),
+    [
+        ("tasks[].run", "warning", "lines of output"),
+        ("tasks[].run", "warning", "host 0 alone"),
+        ("tasks[].depends_on", "warning", "wait for ever"),
+        ("tasks[].max_jobs", "question", "replicas"),
+        ("tasks[].hide", "dropped", "by name"),
+        ("tasks[].id", "warning", "no worker of jobman has v5litepod-8"),
+        ("accelerators[].zone", "question", "not used"),
+        ("state[]", "warning", "failed 3 times"),
+        ("state[]", "warning", "no such task"),
+        ("state[].priority", "question", "tpujob queue top small"),
+        ("tpu", "warning", "billed, for ever"),
+        ("tpu.tags", "dropped", "no code of jobman reads it"),
+        ("tpu.flags", "question", "--network=lab"),
+        ("job.loop", "question", "gave up at a preemption"),
+        ("job.loop", "kept", "jobman ran it again"),
+        ("job.environment.TPU_PREFIX", "dropped", "no slice has that name"),
+        ("job.environment.WANDB_API_KEY", "kept", "tpujob secret set WANDB_API_KEY"),
+        ("prefix[].run", "warning", "gcloud config"),
+        ("cache.dir", "question", "RAM disk"),
+        ("gcsfuse.mount_path", "warning", "must name ~/gcs"),
+        ("ssh.private_key", "dropped", "never go to hosts"),
+        ("command.cmd", "warning", "300 s"),
+        ("conda", "dropped", "env_type"),
+        ("repos.other", "kept", "newest commit"),
+    ],
+)  # fmt: skip
+def test_what_jobman_does_in_silence_is_named(key: str, outcome: str, text: str) -> None:
+    found = notes(read_jobman(FILES), key)
+    assert any(one == outcome and text in reason for one, reason in found), found
+
+
+def test_the_shipped_example_which_defines_no_task_in_jobman_is_read_as_meant() -> None:
+    text = """\
+repos:
+  maxtext: https://github.com/...
+defaults:
+  env: maxtext_env
+  repo: maxtext
+  branch: main
+  workdir: maxtext
+  zone: us-central12-b
+  max_jobs: 1
+  max_retries: 3
+
+  v4-128:
+    tasks:
+      - id: some-task
+        run: bash train/some_script.sh
+"""
+    plan = read(text)
+    assert jobs(plan)["some-task"]["tpu"]["type"] == "v4-128"
+    ((outcome, reason),) = notes(plan, "defaults.v4-128")
+    assert outcome == "question"
+    assert "jobman finds no task here" in reason
+
+
+def test_the_shipped_worker_has_placeholders_which_are_asked_for() -> None:
+    worker = WORKER.replace("zone: us-central1-b", "zone: ...")
+    worker = worker.replace("bucket_name: lab-data", "bucket_name: ...")
+    plan = read_jobman({"tasks.yaml": TASKS, "worker.yaml": worker})
+    assert ("question", "a placeholder, left out; write the value") in notes(plan, "tpu.zone")
+    assert [one["bucket"] for one in jobs(plan)["train-seed42"]["mounts"]] == ["gs://lab-c4"]
+
+
+def test_the_flat_form_is_read_and_flagged() -> None:
+    plan = read("tasks:\n  - {id: a, accelerator: v6e-128, run: x, max_jobs: 1}\n")
+    assert jobs(plan)["a"]["tpu"] == {"type": "v6e-128", "pricing": "spot"}
+    assert any("outside `accelerators`" in reason for _, reason in notes(plan, "tasks[].id"))
+
+
+def test_multihost_runner_is_unwrapped() -> None:
+    run = 'python3 multihost_runner.py --TPU_PREFIX=$P --COMMAND="bash a.sh; b"'
+    plan = read(f"accelerators:\n  v6e-64:\n    tasks:\n      - id: a\n        run: {run}\n")
+    assert jobs(plan)["a"]["run"]["command"] == "bash a.sh; b"
+    assert any("multihost_runner" in reason for _, reason in notes(plan, "tasks[].run"))
+
+
+def test_a_folder_given_is_shipped_in_place_of_a_clone() -> None:
+    plan = read_jobman({"tasks.yaml": TASKS}, code="/src/nets")
+    for spec in jobs(plan).values():
+        assert spec["code"] == "/src/nets"
+        assert "setup" not in spec
+
+
+def test_jobs_come_after_those_that_they_wait_for() -> None:
+    tasks = "{id: c, run: x, depends_on: [b, a]}, {id: b, run: x, depends_on: a}, {id: a, run: x}"
+    plan = read(TASK.format(tasks))
+    found = {name: spec.get("after") for name, spec in jobs(plan).items()}
+    assert list(found.items()) == [("a", None), ("b", ["a"]), ("c", ["b", "a"])]
+
+
+def test_names_are_made_of_ids_and_stay_apart() -> None:
+    tasks = ", ".join(f"{{id: {id}, run: x}}" for id in ("A_b", "a-b", "7", "x" * 60))
+    names = list(jobs(read(TASK.format(tasks))))
+    assert names[0] == "a-b"
+    assert names[1].startswith("a-b-")
+    assert names[2] == "job-7"
+    assert len(names[3]) == 40
+    assert len({*names}) == 4
+
+
+def test_running_tasks_are_an_error_until_jobman_has_stopped() -> None:
+    state = STATE.replace(
+        "    running: []\n    priority: true", "    running: [{job_id: '000048'}]"
+    )
+    files = FILES | {"q/tasks_state.yaml": state}
+    with pytest.raises(BadSpec) as caught:
+        read_jobman(files)
+    assert caught.value.message == "q/tasks_state.yaml:16: small is running in jobman"
+    assert "--while-jobman-runs" in caught.value.hint
+    assert jobs(read_jobman(files, while_running=True))["small"]["start"] == "held"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{id: a, run: x}, {id: a, run: y}", "tasks[].id: a is also in line 2"),
+        ("{id: a, run: x, depends_on: b}", "tasks[].depends_on: there is no task b"),
+        (
+            "{id: a, run: x, depends_on: b}, {id: b, run: x, depends_on: a}",
+            "these wait for each other: ",
+        ),
+        ("{id: a, run: x, depends_on: a}", "these wait for each other: a -> a"),
+        ("{id: a}", "tasks[]: a task needs id and run"),
+        ("{id: a, run: 7}", "tasks[].run: must be text, not the number 7"),
+        ("{id: a, run: x, max_jobs: many}", "tasks[].max_jobs: must be a whole number"),
+        ("{id: a, run: x, zone: europe}", "tasks[].zone: europe is no zone with TPUs"),
+        ("{id: a, run: x, repo: r, workdir: ../..}", "tasks[].workdir: '../..' is not the name"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(text: str, message: str) -> None:
+    with pytest.raises(BadSpec) as caught:
+        read("repos: {r: https://x}\n" + TASK.format(text))
+    assert caught.value.message.startswith("tasks.yaml:2: ")
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.yaml", "accelerators: {h100-8: {tasks: [{id: a, run: x}]}}", ":1: tasks[].accelerator: "),
+        ("tasks_state.yaml", "tasks:\n  small: [a]", ":2: state[]: must be a mapping"),
+        ("tasks_state.yaml", "tasks:\n  small: {running: ", ":2: not valid YAML"),
+        ("w.yaml", "tpu: {accelerator: v4-8, flags: [-x]}", ":1: tpu.flags: a job file has no equal"),
+        ("w.yaml", "tpu: {accelerator: v4-8, pricing: cheap}", ":1: tpu.pricing: cheap is no pricing"),
+        ("w.yaml", "tpu: {}", ":1: tpu.accelerator: "),
+        ("w.yaml", "tpu: v4-8", ":1: tpu: must be a mapping"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_read_is_named_with_its_line(
+    name: str, text: str, message: str
+) -> None:
+    with pytest.raises(BadSpec) as caught:
+        read_jobman({"tasks.yaml": TASKS, name: text})
+    assert caught.value.message.startswith(name + message)
+
+
+@pytest.mark.parametrize("files", [{}, {"tasks.yaml": "repos: {a: b}\n"}])
+def test_nothing_to_import_is_an_error(files: dict[str, str]) -> None:
+    with pytest.raises(BadSpec, match="there is no task and no job of jobman in"):
+        read_jobman(files)
+
+
+def test_a_value_that_no_job_file_takes_is_reported_at_its_task() -> None:
+    job = "job: {name: w, environment: {TPUJOB_X: 1}}\ntpu: {accelerator: v4-8}\ncommand: {cmd: x}"
+    with pytest.raises(BadSpec) as caught:
+        read_jobman({"w.yaml": job})
+    start = "w.yaml:1: w, a job of jobman cannot be a job here: run.env.TPUJOB_X"
+    assert caught.value.message.startswith(start)

@@ -1,0 +1,224 @@
+"""SkyPilot's task YAML as job files: a dozen files as people write them, and what has no equal."""
+
+from typing import Any
+
+import pytest
+
+from tpujob.domain.spec import jobspec, yaml
+from tpujob.errors import BadSpec
+from tpujob.submit.imports.plan import text_of
+from tpujob.submit.imports.skypilot import read_skypilot
+
+V6E = "resources: {accelerators: tpu-v6e-8, use_spot: true}\n"
+
+
+def spec_of(text: str, **env: str) -> dict[str, Any]:
+    """The one job of a file, as its job file is read back."""
+    (draft,) = read_skypilot(text, "task.yaml", env).jobs
+    jobspec.load(text_of(draft), draft.name)
+    data = yaml.load(text_of(draft), draft.name).data
+    assert data == draft.spec
+    return data
+
+
+def notes(text: str, **env: str) -> dict[tuple[str, str], str]:
+    plan = read_skypilot(text, "task.yaml", env)
+    return {(note.key, note.outcome): note.text for note in plan.notes}
+
+
+@pytest.mark.parametrize(
+    ("resources", "tpu"),
+    [
+        ("{accelerators: tpu-v6e-8}", {"type": "v6e-8", "pricing": "on-demand"}),
+        ("{accelerators: 'tpu-v6e-8:1', use_spot: true}", {"type": "v6e-8", "pricing": "spot"}),
+        (
+            "{accelerators: [tpu-v5p-8, tpu-v6e-8], use_spot: true}",
+            {"type": ["v5p-8", "v6e-8"], "pricing": "spot"},
+        ),
+        (
+            "{accelerators: {tpu-v5p-8, tpu-v6e-8: 1}, use_spot: true}",
+            {"type": ["v5p-8", "v6e-8"], "pricing": "spot"},
+        ),
+        (
+            "{infra: gcp/us-central2/us-central2-b, accelerators: tpu-v4-32, use_spot: true}",
+            {"type": "v4-32", "zones": ["us-central2-b"], "pricing": "spot"},
+        ),
+        (
+            "{cloud: gcp, region: us-east5, accelerators: tpu-v5p-8, use_spot: true}",
+            {
+                "type": "v5p-8",
+                "zones": ["us-east5-a", "us-east5-b", "us-east5-c"],
+                "pricing": "spot",
+            },
+        ),
+        (
+            "{zone: us-central2-b, accelerators: tpu-v4-8, accelerator_args: {runtime_version: tpu-vm-base}}",
+            {
+                "type": "v4-8",
+                "zones": ["us-central2-b"],
+                "pricing": "on-demand",
+                "runtime_version": "tpu-vm-base",
+            },
+        ),
+        (
+            "{ordered: [{accelerators: tpu-v6e-8, zone: us-east1-d}, {accelerators: tpu-v4-8}], use_spot: true}",
+            {"type": ["v6e-8", "v4-8"], "zones": ["us-east1-d"], "pricing": "spot"},
+        ),
+        (
+            "{accelerators: tpu-v6e-8, any_of: [{infra: aws}, {use_spot: true}, {use_spot: false}]}",
+            {"type": "v6e-8", "pricing": "spot"},
+        ),
+    ],
+)
+def test_the_hardware_is_asked_for_in_the_same_order(resources: str, tpu: dict[str, Any]) -> None:
+    assert spec_of(f"resources: {resources}\nrun: x\n")["tpu"] == tpu
+
+
+def test_entries_that_are_left_out_or_differ_are_named() -> None:
+    text = "resources: {any_of: [{infra: aws, accelerators: A100}, {accelerators: tpu-v6e-8, use_spot: true}, {accelerators: tpu-v6e-8, use_spot: false}]}\nrun: x"  # fmt: skip  # noqa: E501
+    found = notes(text)
+    assert "aws has no TPUs" in found["resources.infra", "dropped"]
+    assert "aws has no TPUs" in found["resources.accelerators", "dropped"]
+    assert "one pricing" in found["resources.any_of", "question"]
+    text = "resources: {accelerators: [A100, tpu-v6e-8]}\nrun: x"
+    assert "A100 is not a TPU" in notes(text)["resources.accelerators", "dropped"]
+    assert "on-demand" in notes(text)["resources.accelerators", "warning"]
+
+
+WHOLE = """\
+name: Llama_3 8B
+workdir: ~/src
+num_nodes: 2
+resources:
+  accelerators: tpu-v6e-16
+  use_spot: true
+  image_id: docker:lab/train:latest
+  priority: -5
+  cpus: 8+
+  labels: {team: vision}
+  autostop: 10
+  job_recovery: {strategy: FAILOVER, max_restarts_on_errors: 2, recover_on_exit_codes: [33]}
+envs:
+  LR: 1e-3
+  SEED: 7
+  BUCKET: lab-data
+  TAG:
+  HF_TOKEN: "hf-0123456789"
+secrets:
+  WANDB_API_KEY: null
+file_mounts:
+  /ckpt: {name: lab-ckpts, mode: MOUNT}
+  /data: gs://${BUCKET}/c4/en/
+  /code: ./more
+  /s3: s3://lab/x
+  /az: https2://x
+setup: |
+  pip install -r requirements.txt
+run: |
+  echo $SKYPILOT_NODE_RANK of ${SKYPILOT_NUM_NODES}
+  MASTER=$(echo "$SKYPILOT_NODE_IPS" | head -n1) python3 train.py
+"""
+
+
+def test_a_whole_task_becomes_a_job_and_every_key_is_in_the_table() -> None:
+    assert spec_of(WHOLE, TAG="x") == {
+        "name": "llama-3-8b",
+        "tpu": {"type": "v6e-16", "pricing": "spot", "slices": 2},
+        "run": {
+            "env": {"LR": "0.001", "SEED": "7", "BUCKET": "lab-data", "TAG": "x"},
+            "secrets": ["HF_TOKEN", "WANDB_API_KEY"],
+            "command": "echo $TPUJOB_HOST of ${TPUJOB_HOSTS}\n"
+            'MASTER=$(echo "$SKYPILOT_NODE_IPS" | head -n1) python3 train.py',
+        },
+        "env": {"docker": "lab/train:latest"},
+        "recovery": {"failures": 2},
+        "priority": "low",
+        "setup": "pip install -r requirements.txt",
+        "code": "~/src",
+        "mounts": [
+            {"bucket": "gs://lab-ckpts", "to": "/ckpt", "read_only": False},
+            {"bucket": "gs://lab-data", "to": "/data", "read_only": True, "only_dir": "c4/en"},
+        ],
+        "data": [
+            {"from": "./more", "to": "more", "stage": "disk"},
+            {"from": "s3://lab/x", "to": "x", "stage": "disk"},
+        ],
+    }
+    plan = read_skypilot(WHOLE, "task.yaml", {"TAG": "x"})
+    assert "hf-0123456789" not in f"{plan}"
+    lines = range(1, 1 + WHOLE.partition("  pip")[0].count("\n"))
+    headings = {4, 13, 21}
+    name_of_the_secret = 20
+    assert {*lines} - {note.line for note in plan.notes} == headings | {name_of_the_secret}
+    found = {(note.key, note.outcome): note.text for note in plan.notes}
+    for key, outcome, text in (
+        ("resources.cpus", "dropped", "a type of TPU"),
+        ("resources.labels", "dropped", "no such key"),
+        ("resources.job_recovery.recover_on_exit_codes", "dropped", "exit code 75"),
+        ("num_nodes", "warning", "Multislice"),
+        ("run", "warning", "SKYPILOT_NODE_IPS has no equal"),
+        ("file_mounts.'/data'", "kept", "not a copy"),
+        ("file_mounts.'/code'", "question", "TPUJOB_DATA_MORE"),
+        ("file_mounts.'/az'", "question", "left out"),
+        ("envs.HF_TOKEN", "kept", "tpujob secret set HF_TOKEN"),
+    ):
+        assert text in found[key, outcome]
+
+
+def test_several_documents_run_one_after_another() -> None:
+    text = f"name: pipe\n---\nname: prep\n{V6E}run: a\n---\n# the last\n{V6E}run: b\n"
+    plan = read_skypilot(text, "p.yaml")
+    assert [(one.name, one.spec.get("after")) for one in plan.jobs] == [
+        ("prep", None),
+        ("pipe-2", ["prep"]),
+    ]
+    assert [one.place for one in plan.jobs] == ["p.yaml:3", "p.yaml:8"]
+
+
+def test_a_repository_is_cloned_by_setup() -> None:
+    spec = spec_of(f"{V6E}workdir: {{url: https://github.com/lab/nets, ref: v1}}\nrun: x\n")
+    assert "git fetch -q --depth 1 https://github.com/lab/nets v1" in spec["setup"]
+    assert spec["run"]["command"] == "cd ~/workdir\nx"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "t.yaml: there is no task in it"),
+        ("run: x\n", "t.yaml:1: resources: asks for no TPU"),
+        (V6E, "t.yaml:1: a job has `run`, and no `service`"),
+        (
+            f"{V6E}service: {{readiness_probe: /}}\nrun: x",
+            "t.yaml:1: a job has `run`, and no `service`",
+        ),
+        (f"{V6E}run: [x]", "t.yaml:2: run: must be text, not a list"),
+        (f"{V6E}envs: {{A: , B: 1, C: }}\nrun: x", "t.yaml:2: envs.A: no value is given for A, C"),
+        ("resources: {accelerators: A100:8}\nrun: x", "t.yaml:1: resources: asks for no TPU"),
+        ("resources: {accelerators: tpu-v6e-9}\nrun: x", "t.yaml:1: resources.accelerators: "),
+        ("resources: {accelerators: tpu-v6e-8:2}\nrun: x", "t.yaml:1: resources.accelerators: "),
+        (
+            "resources: {accelerators: tpu-v4-8, accelerator_args: {tpu_vm: false}}\nrun: x",
+            "t.yaml:1: resources.accelerator_args.tpu_vm: TPU nodes have no equal",
+        ),
+        (f"name: g\nexecution: parallel\n---\n{V6E}run: x", "t.yaml:2: execution: jobs that start"),
+        (f"{V6E}run: x\n---\n{V6E}run: [y", "t.yaml:5: not valid YAML"),
+    ],
+)
+def test_what_has_no_equal_is_said_with_its_line(text: str, message: str) -> None:
+    with pytest.raises(BadSpec) as caught:
+        read_skypilot(text, "t.yaml")
+    assert caught.value.message.startswith(message)
+
+
+def test_a_value_that_is_missing_is_asked_for_with_its_option() -> None:
+    with pytest.raises(BadSpec) as caught:
+        read_skypilot(f"{V6E}envs: {{A: , B: 1, C: }}\nrun: x", "t.yaml", {"C": "3"})
+    assert caught.value.hint == "Add --env A=..."
+
+
+def test_a_key_in_a_command_is_refused_and_never_shown() -> None:
+    key = "ghp_" + "a1B2" * 9
+    with pytest.raises(BadSpec) as caught:
+        read_skypilot(f"{V6E}run: GH_TOKEN={key} ./train.sh\n", "t.yaml")
+    assert caught.value.message == "t.yaml:1: t, a task of SkyPilot has a key in its text"
+    assert key not in caught.value.hint

@@ -1,0 +1,96 @@
+"""`tpujob import ...`: files of another tool become job files in a folder; nothing is submitted."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tpujob.cli.options import Json, Variables, argument, flag, option, variables
+from tpujob.cli.output import say_page
+from tpujob.cli.render.text import paint, wrap
+from tpujob.config import files
+from tpujob.domain.text import clean, many
+from tpujob.submit.imports.plan import ImportPlan, write
+
+app = typer.Typer(
+    no_args_is_help=True, help="Make job files of the files of jobman or SkyPilot; submit nothing."
+)
+To = Annotated[Path, option("DIR", "Folder for the job files.")]
+STYLE = {"warning": "yellow", "question": "magenta", "dropped": "dim"}
+
+
+@app.command()
+def jobman(
+    path: Annotated[Path, argument("PATH", "tasks.yaml, the YAML of a job, or their folder.")],
+    to: To = Path("tpujob-import"),
+    code: Annotated[str, option("DIR", "Folder to ship in place of a clone.")] = "",
+    while_jobman_runs: Annotated[
+        bool, flag("Import running tasks too, held.", "--while-jobman-runs")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Make a job file of each task, and of each job with a command."""
+    from tpujob.submit.imports.jobman import read_jobman
+
+    folder = path if path.is_dir() else path.parent
+    found = sorted(folder.glob("*.y*ml")) if path.is_dir() else [path]
+    state = path.with_name(f"{path.stem}_state.yaml")
+    found += [state] if not path.is_dir() and state.exists() else []
+    texts = {str(file): files.read(file) for file in found}
+    code = str(Path(code).expanduser().absolute()) if code else ""
+    plan = read_jobman(texts, code=code, while_running=while_jobman_runs)
+    _finish(plan, folder, to, as_json=as_json)
+
+
+@app.command()
+def skypilot(
+    file: Annotated[Path, argument("FILE", "A task YAML.")],
+    to: To = Path("tpujob-import"),
+    env: Variables = None,
+    as_json: Json = False,
+) -> None:
+    """Make a job file of each task; each waits for the one before."""
+    from tpujob.submit.imports.skypilot import read_skypilot
+
+    plan = read_skypilot(files.read(file), str(file), variables(env))
+    _finish(plan, file.parent, to, as_json=as_json)
+
+
+def _finish(plan: ImportPlan, source: Path, to: Path, *, as_json: bool) -> None:
+    """Write the job files, and show what became of each key."""
+    paths = write(plan.jobs, source, to)
+    jobs = [
+        {"file": str(path), "spec": one.spec} for path, one in zip(paths, plan.jobs, strict=True)
+    ]
+    keys = [asdict(note) for note in plan.notes]
+    say_page({"jobs": jobs, "keys": keys, "done": plan.done}, import_page, as_json)
+
+
+def import_page(found: dict[str, Any], columns: int, *, color: bool = False) -> str:
+    """What became of each key, the same in several lines once; then the commands to look at the jobs."""
+    same: dict[tuple[str, ...], list[int]] = {}
+    for key in found["keys"]:
+        row = (key["source"], clean(key["key"]), key["outcome"], clean(key["text"]))
+        same.setdefault(row, []).append(key["line"])
+    wide = max((min(40, len(key)) for _, key, *_ in same), default=0)
+    out, last = list[str](), ""
+    for (source, key, outcome, text), lines in same.items():
+        out += [] if source == last else ["", paint(clean(source), "bold", color)]
+        more, last = f" +{len(lines) - 1}" if len(lines) > 1 else "", source
+        start = f"{lines[0]:>5}{more:4} {key:{wide}}  "
+        first, *rest = wrap(text, max(20, columns - len(start) - 10))
+        out.append(f"{start}{paint(f'{outcome:8}', STYLE.get(outcome, ''), color)}  {first}")
+        out += [" " * (len(start) + 10) + line for line in rest]
+    if found["done"]:
+        out += [
+            "",
+            *wrap(f"Left out, as they have run: {clean(', '.join(found['done']))}.", columns),
+        ]
+    files = many(len(found["jobs"]), "job file")
+    out += [
+        "",
+        f"Wrote {files}; nothing was submitted. In this order, look at them and create them:",
+    ]
+    out += [f"  tpujob create {clean(one['file'])} --dry-run" for one in found["jobs"]]
+    return "\n".join(out[1:])

@@ -1,0 +1,76 @@
+"""A group, which is an array or a sweep: it owns no slice; its tick makes its elements, and ends it after them. Pure.
+
+An element is a job of its own. What is asked of its group is asked of it, too, in its own tick.
+"""
+
+from tpujob.domain.actions import Decision, MakeElements, ResumeElements, WipeJob
+from tpujob.domain.events import Event, EventKind, Finished, GroupExtended
+from tpujob.domain.lifecycle import event
+from tpujob.domain.model import Cause, DesiredState, Job, State
+from tpujob.domain.observations import Observation
+from tpujob.domain.text import many
+
+#: elements that are made at once
+BATCH = 200
+#: names of elements in a text
+NAMED = 5
+#: seconds between two looks at a group that waits for its elements; their ends wake it earlier
+LOOK, LOOK_SOON = 60.0, 5.0
+
+_E = EventKind
+_STRENGTH = {wish: n for n, wish in enumerate(DesiredState)}
+
+
+def decide(job: Job, seen: Observation, now: float) -> Decision:
+    going = sum(n for state, n in seen.elements.items() if not state.final)
+    if job.state.final:
+        if job.wish is not DesiredState.CLEAN:
+            return Decision(wake_in=3600)
+        return Decision(wake_in=LOOK_SOON) if going else Decision(action=WipeJob())
+    if job.wish is DesiredState.RUN:
+        if job.submitted < job.group_size:
+            left = job.group_size - job.submitted
+            return Decision(action=MakeElements(job.submitted, min(BATCH, left)), wake_in=1)
+        if seen.behind:
+            return Decision(action=ResumeElements(), wake_in=1)
+    if going:
+        return Decision(wake_in=LOOK if job.wish is DesiredState.RUN else LOOK_SOON)
+    return Decision(_end(job, seen, now), wake_in=0)
+
+
+def note_made(job: Job, count: int, now: float) -> Event:
+    made = job.submitted + count
+    text = f"made {many(made, 'element')} of {job.group_size:,}"
+    return event(job, _E.GROUP_EXTENDED, now, text, GroupExtended(made))
+
+
+def _end(job: Job, seen: Observation, now: float) -> Event:
+    """How the group ends when all of its elements have."""
+    succeeded, failed = (seen.elements.get(s, 0) for s in (State.SUCCEEDED, State.FAILED))
+    if succeeded == job.group_size:
+        text = f"all {job.group_size:,} elements succeeded"
+        return event(job, _E.SUCCEEDED, now, text, Finished(None))
+    text = f"{succeeded:,} of {job.group_size:,} succeeded"
+    if failed:
+        more = f" and {failed - len(seen.failed):,} more" if failed > len(seen.failed) else ""
+        text += f", {failed:,} failed: {', '.join(seen.failed)}{more}"
+    if failed and job.wish is DesiredState.RUN:
+        return event(job, _E.FAILED, now, text, Finished(None))
+    return event(job, _E.CANCELLED, now, f"cancelled; {text}", Finished(Cause.CANCELLED))
+
+
+# Elements ------------------------------------------------------------------------------------------------------------
+
+
+def pass_on(job: Job, seen: Observation, now: float) -> Decision | None:
+    """What the group asks of an element beyond what was asked of itself; None: nothing. A group that is cleaned
+    removes its elements itself, once they have ended."""
+    wish = min(seen.group_wish, DesiredState.RELEASE, key=_STRENGTH.__getitem__)
+    if job.state.final or _STRENGTH[wish] <= _STRENGTH[job.wish]:
+        return None
+    text = f"cancelled with its group {job.name.removesuffix(f'-{job.index}')}"
+    if job.state is State.QUEUED and not job.condemned:
+        ended = Finished(Cause.CANCELLED)
+        return Decision(event(job, _E.CANCELLED, now, text, ended), wake_in=0)
+    kind = _E.CANCEL_REQUESTED if wish is DesiredState.CANCEL else _E.RELEASE_REQUESTED
+    return Decision(event(job, kind, now, text), wake_in=0)

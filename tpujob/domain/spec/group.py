@@ -1,0 +1,203 @@
+"""Arrays and sweeps: the parts of a job file that make many jobs of one. The jobs are made in `elements.py`."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import prod
+from typing import Annotated, Any, cast
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+from tpujob.domain.spec import fields as kinds
+from tpujob.domain.spec.errors import Problem
+from tpujob.domain.spec.yaml import describe
+
+MOST = 10_000  #: elements of a group
+MAX_KEYS = 20  #: of a matrix
+MAX_NAME = 40  #: characters of an element's name
+INDEX = "index"  #: in braces: the number of the element
+PARAMETER = r"[A-Za-z_][A-Za-z0-9_]{0,62}"
+
+_RANGE = r"0-([0-9]{1,9})(?:%([0-9]{1,9}))?"
+
+
+# What may be written -------------------------------------------------------------------------------------------------
+
+_WHOLE = {"type": "integer", "minimum": 1, "maximum": MOST}
+_SCALAR = {"type": ["string", "number", "boolean"]}
+_count = kinds.count(MOST, 1)
+
+
+def _any_of(*choices: dict[str, Any]) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [*choices, {"type": "null"}]})
+
+
+Count = Annotated[int, BeforeValidator(_count), WithJsonSchema(_WHOLE)]
+AtOnce = Annotated[
+    int | None,
+    BeforeValidator(kinds.optional(_count)),
+    _any_of(_WHOLE),
+]
+
+
+class ArraySpec(kinds.SpecPart):
+    """Elements that differ in their index alone."""
+
+    count: Count = Field(description="Number of elements, up to 10,000; they count from 0.")
+    at_once: AtOnce = Field(None, description="Elements that may have a slice at once.")
+
+
+def _array(value: Any) -> Any:
+    """A number of elements, a range such as 0-99%8, or both parts as a mapping."""
+    if isinstance(value, (Mapping, ArraySpec)):
+        return cast("Any", value)
+    if not isinstance(value, str):
+        return {"count": _count(value)}
+    if ":" in value:
+        raise ValueError("has no steps; compute the value from TPUJOB_INDEX, or use a matrix")
+    found = re.fullmatch(_RANGE, value)
+    if found is None:
+        raise ValueError(
+            f"must be a number of elements, or a range that begins at 0, such as 0-99 or 0-99%8, not {describe(value)}"
+        )
+    last, at_once = found.groups()
+    return {"count": _count(int(last) + 1), "at_once": at_once and _count(int(at_once))}
+
+
+def _parameter(value: Any) -> str:
+    name = kinds.matching(PARAMETER, "letters, digits and _, the first no digit")(value)
+    if name.lower() == INDEX:
+        raise ValueError(f"must not be {name}, which is the number of the element")
+    return name
+
+
+def _values(value: Any) -> tuple[Any, ...]:
+    """Texts, numbers, true or false; each once."""
+    if not isinstance(value, (list, tuple)) or not value:
+        raise ValueError(f"must be a list of values, not {describe(value) if value else 'empty'}")
+    found = tuple(map(kinds.scalar, cast("list[Any]", value)))
+    _distinct([value_text(one) for one in found])
+    return found
+
+
+def _distinct(texts: list[str]) -> None:
+    for n, text in enumerate(texts):
+        if text in texts[:n]:
+            raise ValueError(f"has {text[:60]} twice")
+
+
+def _matrix(value: Any) -> Any:
+    given = cast("Mapping[Any, Any]", kinds.mapping("parameters to lists of values")(value))
+    if not 1 <= len(given) <= MAX_KEYS:
+        raise ValueError(f"must have from 1 to {MAX_KEYS} parameters, not {len(given)}")
+    _distinct([f"TPUJOB_PARAM_{name}".upper() for name in given])
+    return given
+
+
+def _rows(value: Any) -> tuple[Any, ...]:
+    rows = kinds.bounded(cast("list[Any]", value)) if isinstance(value, (list, tuple)) else [value]
+    for row in rows:
+        if not isinstance(row, Mapping) or not row:
+            raise ValueError(f"must be a list of rows such as {{lr: 0.1}}, not {describe(row)}")
+    return tuple(rows)
+
+
+Array = Annotated[
+    ArraySpec | None,
+    BeforeValidator(kinds.optional(_array)),
+    _any_of(_WHOLE, {"type": "string", "pattern": f"^{_RANGE}$"}, ArraySpec.model_json_schema()),
+]
+Matrix = Annotated[
+    dict[
+        Annotated[str, BeforeValidator(_parameter)],
+        Annotated[tuple[Any, ...], BeforeValidator(_values)],
+    ]
+    | None,
+    BeforeValidator(kinds.optional(_matrix)),
+    _any_of(
+        {
+            "type": "object",
+            "propertyNames": {"pattern": f"^{PARAMETER}$"},
+            "additionalProperties": {"type": "array", "items": _SCALAR, "minItems": 1},
+            "minProperties": 1,
+            "maxProperties": MAX_KEYS,
+        }
+    ),
+]
+Exclude = Annotated[
+    tuple[dict[str, Annotated[Any, AfterValidator(kinds.scalar)]], ...],
+    BeforeValidator(_rows),
+    WithJsonSchema({"type": "array", "items": {"type": "object", "additionalProperties": _SCALAR}}),
+]
+
+
+Row = Mapping[str, Any]  #: of a matrix: the value of each parameter
+
+
+def value_text(value: Any) -> str:
+    """A value as programs get it: `true`, `0.001`, or the text itself."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def rows(array: Array, matrix: Matrix, exclude: Exclude) -> Iterator[Row]:
+    """The parameters of each element; the first key of a matrix changes slowest. Of no group: none."""
+    if array is not None:
+        yield from ({} for _ in range(array.count))
+    if array is not None or matrix is None:
+        return
+    out = [{name: value_text(value) for name, value in row.items()} for row in exclude]
+    for values in product(*matrix.values()):
+        row = dict(zip(matrix, values, strict=True))
+        if not any(all(value_text(row[n]) == text for n, text in one.items()) for one in out):
+            yield row
+
+
+def count(array: Array, matrix: Matrix, exclude: Exclude) -> int:
+    """How many elements there are."""
+    if array is None and matrix is not None and not exclude:
+        return prod(map(len, matrix.values()))
+    return array.count if array else sum(1 for _ in rows(array, matrix, exclude))
+
+
+def problems(
+    name: str, array: Array, matrix: Matrix, exclude: Exclude, at_once: AtOnce
+) -> list[Problem]:
+    """What is wrong with the parts together, each part being well-formed."""
+    found: list[Problem] = []
+    if exclude and matrix is None:
+        found.append(Problem(("exclude",), "goes with a matrix"))
+    if at_once is not None and matrix is None and array is None:
+        found.append(Problem(("at_once",), "goes with an array or a matrix"))
+    if at_once is not None and array is not None and array.at_once is not None:
+        found.append(Problem(("at_once",), "is in array, too; write it once"))
+    if matrix is not None and array is not None:
+        text = "goes without array: write the index as one more parameter"
+        found.append(Problem(("matrix",), text))
+    found += _excluded_wrongly(matrix or {}, exclude)
+    if found or (array is None and matrix is None):
+        return found
+    combinations = prod(map(len, (matrix or {}).values()))
+    made = combinations if combinations > 10 * MOST else count(array, matrix, exclude)
+    if made > MOST:
+        found.append(Problem(("matrix",), f"makes {made:,} jobs, more than {MOST:,}"))
+    if not made:
+        found.append(Problem(("exclude",), "leaves nothing of the matrix"))
+    last = f"-{max(made, 1) - 1}"
+    if len(name) + len(last) > MAX_NAME:
+        text = (
+            f"must have at most {MAX_NAME - len(last)} characters, as the last job is {name}{last}"
+        )
+        found.append(Problem(("name",), text))
+    return found
+
+
+def _excluded_wrongly(matrix: Row, exclude: Exclude) -> Iterator[Problem]:
+    for n, row in enumerate(exclude if matrix else ()):
+        for name, value in row.items():
+            if name not in matrix:
+                text = f"is no parameter of the matrix: {', '.join(matrix)}"
+                yield Problem(("exclude", n, name), text)
+            elif value_text(value) not in map(value_text, matrix[name]):
+                text = f"the matrix has no value {value_text(value)[:60]} of {name}"
+                yield Problem(("exclude", n, name), text)

@@ -1,0 +1,175 @@
+"""Arrays and sweeps in this process: how the elements of each group stand, what is asked of them, how they are made."""
+
+import hashlib
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from tpujob.domain.codec import to_text
+from tpujob.domain.decide.group import NAMED
+from tpujob.domain.events import Event, EventKind
+from tpujob.domain.lifecycle import apply, event
+from tpujob.domain.model import DesiredState, Job, State
+from tpujob.domain.observations import Observation
+from tpujob.domain.spec.elements import Element, elements
+from tpujob.errors import Conflict, DamagedRecord, NotFound
+from tpujob.ports import Clock, Store
+
+#: bytes of the records that are stored at once
+BYTES = 4 * 2**20
+#: elements that are resumed in one round
+RESUMED = 100
+
+
+class GroupMember(NamedTuple):
+    """An element, as far as its group is concerned with it."""
+
+    id: str
+    name: str
+    state: State
+    ended_at: float | None
+
+
+class Groups:
+    """Thread-safe. Reads all records once, at the first group; after that those that have changed."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._lock = threading.RLock()
+        self._members = defaultdict[str, dict[int, GroupMember]](dict)  #: by group and index
+        self._places: dict[str, tuple[str, int]] = {}  #: group and index of each element
+        self._wishes: dict[str, DesiredState] = {}  #: of groups, as they were last seen
+        self._change: int | None = None  #: the newest that was read; None: none yet
+        #: called with the id of a job that has something to do
+        self.news: Callable[[str], None] = lambda _: None
+
+    # Look ------------------------------------------------------------------------------------------------------------
+
+    def observe(self, job: Job, seen: Observation) -> Observation:
+        """The same, with what a group sees of its elements, or an element of its group."""
+        if job.spec.is_group:
+            members = self.members(job)
+            failed = [one.name for one in members if one.state is State.FAILED]
+            counts = Counter(one.state for one in members)
+            behind = any(_is_behind(job, one) for one in members)
+            return replace(seen, elements=counts, failed=tuple(failed[:NAMED]), behind=behind)
+        if not job.group or job.state.final:
+            return seen
+        try:
+            return replace(seen, group_wish=self._store.peek(job.group).wish)
+        except NotFound:
+            return replace(seen, group_wish=DesiredState.RELEASE)
+
+    def check(self, job: Job, happened: Event) -> None:
+        """Raises Conflict when an element would get a slice whose group was cancelled meanwhile."""
+        gets = happened.kind in (EventKind.SLICE_REQUESTED, EventKind.SLICE_RECEIVED)
+        if job.group and gets and self._store.get(job.group).wish is not DesiredState.RUN:
+            raise Conflict(f"the group of job {job.id} was cancelled")
+
+    def members(self, group: Job) -> list[GroupMember]:
+        """The elements that there are, in their order."""
+        with self._lock:
+            self._refresh()
+            return [one for _, one in sorted(self._members[group.id].items())]
+
+    # Kept current ----------------------------------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        if self._change is None:
+            newest = self._store.newest()  # before the walk: what changes meanwhile is read again
+            for job in self._store.walk():
+                self.note(job)
+            self._change = newest
+            return
+        newest, ids = self._store.changes(self._change)
+        for job_id in ids:
+            try:
+                self.note(self._store.peek(job_id))
+            except NotFound:
+                group, index = self._places.pop(job_id, ("", 0))
+                self._members[group].pop(index, None)
+            except DamagedRecord:
+                continue
+        self._change = newest
+
+    def note(self, job: Job) -> None:
+        """Take note of how the job stands now, and wake those that have something to do for it."""
+        with self._lock:
+            if job.spec.is_group:
+                turned = self._wishes.get(job.id, DesiredState.RUN) is not job.wish
+                self._wishes[job.id] = job.wish
+                for one in self._members[job.id].values() if turned else ():
+                    if not one.state.final:
+                        self.news(one.id)
+            elif job.group and job.index is not None:
+                members = self._members[job.group]
+                members[job.index] = GroupMember(job.id, job.name, job.state, job.finished_at)
+                self._places[job.id] = job.group, job.index
+                if job.state.final and all(one.state.final for one in members.values()):
+                    self.news(job.group)
+
+    # Elements --------------------------------------------------------------------------------------------------------
+
+    def make(self, group: Job, first: int, count: int) -> int:
+        """Store elements from `first` on, as many as fit into one commit, and return how many are there."""
+        now = self._clock.now()
+        new = [_element(group, one, now) for one in elements(group.spec, first, count)]
+        fit = max(1, BYTES // len(to_text(new[0][0])))
+        key = f"group:{group.id}:{group.word}:{first}"
+        stored = self._store.create_many(new[:fit], key=key)
+        for job in stored:
+            self.note(job)
+            self.news(job.id)
+        return len(stored)
+
+    def resume(self, group: Job) -> None:
+        """Set elements going again that had ended before their group was resumed. Raises Conflict."""
+        behind = [one.id for one in self.members(group) if _is_behind(group, one)]
+        for job_id in behind[:RESUMED]:
+            job = self._store.get(job_id)
+            if not job.state.final:
+                continue
+            text = f"resumed with its group {group.name}"
+            asked = event(job, EventKind.RESUME_REQUESTED, self._clock.now(), text)
+            stored = self._store.commit(
+                apply(job, asked),
+                asked,
+                expected_version=job.version,
+                op_id=f"resume:{group.id}:{group.fresh_at}",
+                lease=None,
+            )
+            self.note(stored)
+            self.news(stored.id)
+
+
+def _is_behind(group: Job, one: GroupMember) -> bool:
+    """Whether it had failed, or was cancelled, before its group was resumed."""
+    stopped = one.state in (State.FAILED, State.CANCELLED)
+    return stopped and (one.ended_at or 0.0) <= group.fresh_at
+
+
+def _element(group: Job, one: Element, now: float) -> tuple[Job, Event]:
+    """The first record of an element, and its first event. Its word follows from the group's, which is random."""
+    text = f"{group.user} asked for {one.spec.name}, element {one.index} of {group.name}"
+    word = hashlib.sha256(f"{group.word}:{one.index}".encode()).hexdigest()[:8]
+    job = replace(
+        group,
+        id="",
+        name=one.spec.name,
+        spec=one.spec,
+        version=1,
+        created_at=now,
+        state_since=now,
+        wake=now,
+        fresh_at=0.0,
+        rests=(),
+        submitted=0,
+        group=group.id,
+        index=one.index,
+        params=one.params,
+        word=word if group.word else "",
+        message=text,
+    )
+    return job, Event(EventKind.CREATED, now, State.QUEUED, text)

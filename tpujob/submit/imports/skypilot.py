@@ -1,0 +1,225 @@
+"""SkyPilot's task YAML becomes job files: one for each document, which wait for each other in turn."""
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any, cast
+
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.spec.data import name_of, variable_of
+from tpujob.errors import BadSpec
+from tpujob.submit.imports.plan import ImportPlan, JobDraft, add_variable, in_order, job_name
+from tpujob.submit.imports.sections import ImportReading, Section, documents
+
+#: by key of the job file: keys of SkyPilot that become it; `resources` are also the entries of any_of and ordered
+KEPT = {
+    "name": "name",
+    "code": "workdir",
+    "setup, as git fetch": "workdir.url workdir.ref",
+    "tpu.slices": "num_nodes",
+    "tpu.type": "resources.accelerators",
+    "tpu.zones": "resources.infra resources.region resources.zone resources.cloud",
+    "tpu.pricing": "resources.use_spot",
+    "tpu.runtime_version": "resources.accelerator_args.runtime_version",
+    "env.docker": "resources.image_id",
+    "recovery.failures": "resources.job_recovery.max_restarts_on_errors",
+    "priority": "resources.priority",
+    "after": "execution",
+    "setup": "setup",
+    "run.command": "run",
+}
+DROPPED = {
+    "all zones are tried, and a preempted job resumes": "resources.job_recovery.strategy resources.job_recovery",
+    "a type of TPU has its own": "resources.cpus resources.memory resources.instance_type resources.disk_size "
+    "resources.disk_tier resources.network_tier resources.ephemeral_storage resources.local_disk resources.ports",
+    "a slice is released when its job ends": "resources.autostop pool",
+    "`budget` limits the cost of the whole job": "resources.max_hourly_cost",
+    "exit code 75 asks for another attempt here": "resources.job_recovery.recover_on_exit_codes",
+}
+SENTENCES = {
+    "spot": "without use_spot SkyPilot takes on-demand, and so does this job",
+    "mixed": "one job has one pricing: that of the first entry",
+    "versions": "types of several generations have no version in common",
+    "cloud": "{cloud} has no TPUs of Google: this entry is left out",
+    "no tpu": "{what} is not a TPU: this entry is left out",
+    "image": "only docker: images run here; the TPU VM has its usual image",
+    "nodes": "SkyPilot sets no Multislice variables; here {n} slices run the program together",
+    "renamed": "{old} is {new} in the text",
+    "ips": "{name} has no equal: TPUJOB_COORDINATOR is address and port of host 0",
+    "copied": "mounts, read-only, not a copy; for many small files use `data` with `stage: disk`",
+    "data": "data: the program finds it at {variable} (TPUJOB_DATA if it is the only one), not at {path}",
+    "store": "only gs://, s3://, https:// and local folders can be read; left out",
+    "regions": "a job stays in the region of its bucket, unless tpu.allow_cross_region is set",
+    "chain": "starts when {name} has succeeded",
+}
+_RENAMED = {"SKYPILOT_NODE_RANK": "TPUJOB_HOST", "SKYPILOT_NUM_NODES": "TPUJOB_HOSTS"}
+
+
+def read_skypilot(text: str, source: str, env: Mapping[str, str] | None = None) -> ImportPlan:
+    """The jobs of a file; `env` gives or replaces values of `envs`. Raises BadSpec with file and line."""
+    reading, drafts = ImportReading(KEPT, DROPPED, SENTENCES), list[JobDraft]()
+    tasks = [Section(one, reading) for one in documents(text, source)]
+    header = tasks.pop(0) if tasks and not {"run", "resources"} & {*tasks[0].values} else None
+    if header and header.get("execution") == "parallel":
+        hint = "Make a file of each task, and import each."
+        raise header.error("execution", "jobs that start together have no equal", hint)
+    if not tasks:
+        raise BadSpec(f"{source}: there is no task in it", hint="Name a task YAML of SkyPilot.")
+    stem = (header.text("name") if header else "") or PurePath(source).stem
+    names: list[str] = []
+    for n, task in enumerate(tasks, 1):
+        called = task.text("name") or (f"{stem}-{n}" if len(tasks) > 1 else stem)
+        spec: dict[str, Any] = {"name": job_name(called, names), **_spec(task, env or {})}
+        spec["after"] = names[-1:]
+        if names:
+            task.note("", "warning", "chain", name=names[-1])
+        names.append(spec["name"])
+        drafts.append(JobDraft(spec, task.place, f"{called}, a task of SkyPilot"))
+    return ImportPlan(in_order(drafts), reading.finish())
+
+
+def _spec(task: Section, env: Mapping[str, str]) -> dict[str, Any]:
+    if "service" in task or not task.text("run"):
+        raise task.error("", "a job has `run`, and no `service`", "Import the tasks that end.")
+    resources = task.child("resources")
+    spec: dict[str, Any] = {"tpu": _tpu(task, resources), "run": {}}
+    image = str(resources.get("image_id") or "")
+    if image.startswith("docker:"):
+        spec["env"] = {"docker": image.removeprefix("docker:")}
+    elif image:
+        resources.note("image_id", "dropped", "image")
+    if isinstance(resources.get("job_recovery"), dict):
+        recovery = resources.child("job_recovery")
+        spec["recovery"] = {"failures": recovery.get("max_restarts_on_errors", int)}
+    if priority := resources.get("priority", int):
+        spec["priority"] = "high" if priority > 0 else "low"
+    given = _variables(task, spec, env)
+    for key in ("setup", "run"):
+        text = task.text(key)
+        for old, new in _RENAMED.items():
+            if old in text:
+                task.note(key, "warning", "renamed", old=old, new=new)
+                text = text.replace(old, new)
+        for name in dict.fromkeys(re.findall(r"SKYPILOT_\w+", text)):
+            task.note(key, "warning", "ips", name=name)
+        spec[key] = text.strip() if key == "setup" else spec["run"] | {"command": text.strip()}
+    workdir = task.get("workdir", str, dict)
+    if isinstance(workdir, str):
+        spec["code"] = _filled(workdir, given)
+    elif workdir:
+        repository = task.child("workdir")
+        url, ref = (shlex.quote(repository.text(key) or "HEAD") for key in ("url", "ref"))
+        clone = f"git init -q ~/workdir; cd ~/workdir; git fetch -q --depth 1 {url} {ref}"
+        spec["setup"] = f"{clone}; git checkout -q FETCH_HEAD\n{spec['setup']}".strip()
+        spec["run"]["command"] = f"cd ~/workdir\n{spec['run']['command']}"
+    _file_mounts(task.child("file_mounts"), spec, given)
+    return spec
+
+
+def _tpu(task: Section, base: Section) -> dict[str, Any]:
+    """What all entries of the resources ask for, in their order; the pricing is that of the first."""
+    kind = "any_of" if "any_of" in base else "ordered"
+    types, zones, spots = list[str](), list[str](), list[bool]()
+    for entry in base.children(kind, "resources") or [base]:
+        given = {**base.values, **entry.values}
+        if wanted := _types(entry, given):
+            spots.append(bool(given.get("use_spot")))
+            types = list(dict.fromkeys([*types, *wanted]))
+            zones += _zones(given, wanted)
+            if "use_spot" not in given:
+                entry.note("accelerators", "warning", "spot")
+    if not types:
+        raise base.error("", "asks for no TPU", "Write accelerators such as tpu-v6e-8.")
+    if len({*spots}) > 1:
+        base.note(kind, "question", "mixed")
+    if len({accelerators.region_of(zone) for zone in zones}) > 1:
+        base.note("", "warning", "regions")
+    if (nodes := task.get("num_nodes", int) or 1) > 1:
+        task.note("num_nodes", "warning", "nodes", n=nodes)
+    arguments = base.child("accelerator_args")
+    if arguments.get("tpu_vm", bool) is False:
+        raise arguments.error("tpu_vm", "TPU nodes have no equal; a TPU VM is needed")
+    version = arguments.text("runtime_version")
+    if version and len({accelerators.find(type).generation for type in types}) > 1:
+        version = arguments.note("runtime_version", "dropped", "versions")
+    pricing = "spot" if spots[0] else "on-demand"
+    tpu = {"type": types[0] if len(types) == 1 else types, "zones": zones, "pricing": pricing}
+    return {**tpu, "runtime_version": version, "slices": nodes if nodes > 1 else None}
+
+
+def _types(entry: Section, given: Mapping[str, Any]) -> list[str]:
+    """The types of TPU that an entry names; none if it is of another cloud."""
+    cloud = str(given.get("cloud") or str(given.get("infra") or "gcp").partition("/")[0])
+    if cloud.lower() not in ("gcp", "*"):
+        for key in entry.values:
+            entry.note(key, "dropped", "cloud", cloud=cloud)
+        return []
+    wanted: Any = given.get("accelerators") or ()
+    if isinstance(wanted, int | float):
+        raise entry.error("accelerators", "must name types, such as tpu-v6e-8")
+    if isinstance(wanted, dict):
+        wanted = [f"{name}:{count or 1}" for name, count in cast("Any", wanted).items()]
+    types: list[str] = []
+    for name in map(str, [wanted] if isinstance(wanted, str) else wanted):
+        type, _, count = name.removeprefix("tpu-").partition(":")
+        if not name.startswith("tpu-"):
+            entry.note("accelerators", "dropped", "no tpu", what=name)
+        elif count not in ("", "1"):
+            raise entry.error("accelerators", f"{name}: a slice is one TPU", "Write num_nodes.")
+        else:
+            types.append(entry.checked("accelerators", accelerators.find, type).type)
+    return types
+
+
+def _zones(given: Mapping[str, Any], types: list[str]) -> list[str]:
+    _, region, zone = [*str(given.get("infra") or "").split("/"), "", ""][:3]
+    region, zone = str(given.get("region") or region), str(given.get("zone") or zone)
+    if zone not in ("", "*"):
+        return [zone]
+    known = dict.fromkeys(one for type in types for one in accelerators.zones(type))
+    return [one for one in known if one.startswith(f"{region}-")]
+
+
+def _variables(task: Section, spec: dict[str, Any], env: Mapping[str, str]) -> dict[str, str]:
+    """Add `envs` and `secrets`; returns the values of `envs`. Raises BadSpec when one has none."""
+    envs = task.child("envs")
+    given: dict[str, Any] = {name: env.get(name, envs.values[name]) for name in envs.values}
+    if missing := [name for name, value in given.items() if value is None]:
+        hint = "Add " + " ".join(f"--env {name}=..." for name in missing)
+        raise envs.error(missing[0], f"no value is given for {', '.join(missing)}", hint)
+    values = {name: str(value) for name, value in given.items()}
+    for name, value in values.items():
+        add_variable(envs, spec["run"], name, value)
+    for key in ("secrets", "managed_secrets"):
+        for one in cast("list[Any]", task.get(key, list, dict) or ()):
+            name = str(*cast("Any", one)) if isinstance(one, dict) else str(one)
+            spec["run"].setdefault("secrets", []).append(name)
+            task.note(key, "kept", f"run.secrets, without a value: tpujob secret set {name}")
+    return values
+
+
+def _filled(text: str, given: Mapping[str, str]) -> str:
+    return re.sub(r"\$\{?(\w+)\}?", lambda match: given.get(match[1], match[0]), text)
+
+
+def _file_mounts(mounts: Section, spec: dict[str, Any], given: Mapping[str, str]) -> None:
+    mounted, data = list[Any](), list[Any]()
+    for path in filter(mounts.__contains__, mounts.values):
+        entry: Any = mounts.get(path, str, dict)
+        entry = {"source": entry, "mode": "COPY"} if isinstance(entry, str) else entry
+        source = _filled(str(entry.get("source") or f"gs://{entry.get('name')}"), given)
+        scheme, _, rest = source.rpartition("://")
+        if scheme == "gs":
+            bucket, _, folder = rest.rstrip("/").partition("/")
+            copy = str(entry.get("mode")).upper() == "COPY"
+            mount = {"bucket": f"gs://{bucket}", "to": path, "read_only": copy}
+            mounted.append({**mount, **({"only_dir": folder} if folder else {})})
+            mounts.note(path, "kept", "copied" if copy else "mounts")
+        elif scheme in ("", "s3", "https"):
+            name = name_of(source)
+            data.append({"from": source, "to": name, "stage": "disk"})
+            mounts.note(path, "question", "data", variable=variable_of(name), path=path)
+        else:
+            mounts.note(path, "question", "store")
+    spec |= {"mounts": mounted, "data": data}
