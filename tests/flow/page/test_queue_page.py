@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import httpx
 import pytest
 from playwright.sync_api import expect
@@ -63,3 +65,19 @@ def test_an_empty_queue_says_so(site: Site, open_tab: OpenTab) -> None:
     expect(page.get_by_text("No job waits for a slice.")).to_be_visible()
     for path in ("queue.json", "v1/queue?limit=0"):
         assert httpx.get(f"{site.url}/{path}", headers=NAMED).json()["rows"] == []
+
+
+def test_a_sweep_is_a_grid_of_its_elements(site: Site, open_tab: OpenTab) -> None:
+    sweep = site.api.create({**SPEC, "name": "sweep", "array": 30})["id"]
+    for _ in range(3):
+        site.stage.clock.time += 60
+        for job in [sweep, *(one.id for one in site.stage.store.list() if one.group)][:6]:
+            site.stage.reconciler.tick(job)
+    page = open_tab(f"/jobs/{sweep}", scripts=False)
+    expect(page.locator("#job-elements .cells a")).to_have_count(30)
+    expect(page.locator("#job-elements .cells a").first).to_have_attribute(
+        "title", re.compile("sweep-0: ")
+    )
+    expect(page.locator("#job-elements .legend")).to_contain_text("queued")
+    page.locator("#job-elements .cells a").last.click()
+    expect(page.locator("#job-elements .cells")).to_have_count(0)
