@@ -7,10 +7,11 @@ and limits, which two backends may overstep for a moment by what both request at
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from tpujob.domain.capacity import (
@@ -27,11 +28,11 @@ from tpujob.domain.capacity import (
 from tpujob.domain.capacity.usage import fade, sums
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware.prices import LIST, PriceList
-from tpujob.domain.model import Job
+from tpujob.domain.model import Job, State
 from tpujob.domain.observations import Circuit, Place, ReasonKind
 from tpujob.domain.placement import circuits as offers
 from tpujob.domain.spec.elements import at_once
-from tpujob.errors import Conflict, NotFound, TpujobError
+from tpujob.errors import Conflict, DamagedRecord, NotFound, TpujobError
 from tpujob.ports import Clock, Store
 
 log = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class Queue:
         self._ends: dict[str, JobEnd | None] = {}  #: of every job that was asked for
         self._elements: dict[tuple[str, int], str] = {}
         self._limits: dict[str, tuple[str, int] | None] = {}  #: as `group` returns them
+        self._begun: dict[str, float] = {}  #: of groups, when an element first ran
         self._past: dict[str, _Past] | None = None  #: None: usage was not needed yet
         self._plan = QueuePlan({}, (), inf)
         self._planned_at, self._read_at, self._change = -inf, -inf, 0
@@ -175,16 +177,20 @@ class Queue:
                 self._ends[job_id] = facts_of(self._store.peek(job_id))
             except NotFound:
                 self._ends[job_id] = None
-        return self._ends[job_id]
+            except DamagedRecord:  # perhaps until it is repaired
+                return JobEnd(State.QUEUED)
+        found = self._ends[job_id]
+        begun = self._begun.get(job_id)  # of a group
+        return replace(found, started=begun) if found and begun is not None else found
 
     def element(self, group: str, index: int) -> str | None:
         """As `capacity.Others`."""
         if (group, index) not in self._elements:
-            self.end(group)
-            name = f"{self._store.peek(group).name}-{index}"
-            for job in self._store.list(name=name):
-                if job.group == group:
-                    self._elements[group, index] = job.id
+            with contextlib.suppress(NotFound, DamagedRecord):
+                name = f"{self._store.peek(group).name}-{index}"
+                for job in self._store.list(name=name):
+                    if job.group == group:
+                        self._elements[group, index] = job.id
         return self._elements.get((group, index))
 
     def group(self, group: str) -> tuple[str, int] | None:
@@ -192,7 +198,7 @@ class Queue:
         if group not in self._limits:
             try:
                 found = self._store.peek(group)
-            except NotFound:
+            except (NotFound, DamagedRecord):
                 return None
             most = at_once(found.spec)
             self._limits[group] = None if most is None else (found.name, most)
@@ -225,8 +231,11 @@ class Queue:
                 self._drop(job_id)
                 self._ends[job_id] = None
                 self._dirty = True
-                continue
-            self._learn(job)
+            except DamagedRecord:
+                self._drop(job_id)
+                self._dirty = True
+            else:
+                self._learn(job)
 
     def _learn(self, job: Job) -> None:
         """Put a record in the place of an older one, or of one that was about to be written and was not."""
@@ -237,9 +246,11 @@ class Queue:
 
     def _put(self, job: Job) -> None:
         assert self._jobs is not None
-        self._ends[job.id] = facts_of(job)
+        facts = self._ends[job.id] = facts_of(job)
         if job.index is not None:
             self._elements[job.group, job.index] = job.id
+            if facts.started is not None:
+                self._begun.setdefault(job.group, facts.started)
         self._dirty = True
         if self._past is not None:
             self._past.pop(job.id, None)

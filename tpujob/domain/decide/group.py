@@ -56,7 +56,9 @@ def _end(job: Job, seen: Observation, now: float) -> Event:
         text += f", {failed:,} failed: {', '.join(seen.failed)}{more}"
     if failed and job.wish is DesiredState.RUN:
         return event(job, _E.FAILED, now, text, Finished(None))
-    return event(job, _E.CANCELLED, now, f"cancelled; {text}", Finished(Cause.CANCELLED))
+    never = job.edges and job.wish is DesiredState.RUN
+    cause = Cause.DEPENDENCY if never else Cause.CANCELLED
+    return event(job, _E.CANCELLED, now, f"cancelled; {text}", Finished(cause))
 
 
 # Elements ------------------------------------------------------------------------------------------------------------
