@@ -173,7 +173,7 @@ class Jobs:
     def backend_metrics(self) -> str:
         from tpujob.service.backend import metrics  # a backend that is not scraped does without
 
-        return metrics.text(self.itself)
+        return metrics.text(self.itself, self._engine.queue)
 
     # Submit ----------------------------------------------------------------------------------------------------------
 

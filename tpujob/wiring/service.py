@@ -64,7 +64,7 @@ def jobs(
         store, clock, site, submission.placed, settings.around, submission.to_copy
     )
     status = BackendStatus(
-        store, clock, index, waiting, engine.loop, engine.counters, notifications, engine.circuits, costs,
+        store, clock, index, engine.loop, engine.counters, notifications, engine.circuits, costs,
         settings.process,
     )  # fmt: skip
     reading = Reading(

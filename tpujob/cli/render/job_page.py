@@ -197,8 +197,8 @@ def why_page(
 def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
     place = job.get("place")
     in_queue = place is not None and bool(place["reasons"] or place["position"])
-    told = place is not None and job.get("why") in [one["text"] for one in place["reasons"]]
-    queued = (job["waiting"] or job.get("copying") or told) and job["state"] == "queued"
+    has_reason = place is not None and job.get("why") in [one["text"] for one in place["reasons"]]
+    queued = (job["waiting"] or job.get("copying") or has_reason) and job["state"] == "queued"
     reasons = [
         ("Now", "" if queued else job["message"]),
         ("Data", words.copying(job)),

@@ -8,7 +8,7 @@ from tpujob.api import HealthView, LoopView, StoreView, TroubleView
 from tpujob.domain.model import Cause
 from tpujob.domain.observations import Circuit
 from tpujob.domain.text import duration, many, rfc3339
-from tpujob.engine import Counters, Loop, Pulse, Queue
+from tpujob.engine import Counters, Loop, Pulse
 from tpujob.errors import TpujobError
 from tpujob.ports import Clock, Store
 from tpujob.service.job_index import JobIndex
@@ -112,7 +112,6 @@ class BackendStatus:
         store: Store,
         clock: Clock,
         index: JobIndex,
-        queue: Queue,
         loop: Loop,
         counters: Counters,
         notifications: Notifications,
@@ -121,7 +120,6 @@ class BackendStatus:
         process: ProcessFacts,
     ) -> None:
         self.store, self.clock, self.index, self.loop = store, clock, index, loop
-        self.queue = queue
         self.counters, self.circuits, self.process = counters, circuits, process
         self.costs = costs
         self._notifications = notifications
