@@ -52,8 +52,10 @@ from tpujob.api import (
     MetricsView,
     NextView,
     PatchView,
+    QueueView,
     RefusalView,
     SecretView,
+    ShareView,
     SliceView,
     SpendingView,
     SuspectView,
@@ -369,6 +371,8 @@ class ScriptedJobs:
         self.curves = MetricsView(charts=[], attempts=[], left_out=0, unread=[], why="")
         self.warnings: list[str] = []  #: of every plan
         self.refused: list[RefusalView] = []  #: the same
+        self.waiting = QueueView(rows=[], waiting=0)
+        self.shared: list[ShareView] = []
         self.told: list[ChannelView] = [channel_view()]
         self.messages: list[DeliveryView] = [delivery_view()]
 
@@ -590,6 +594,11 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "budgets": lambda it: it.spending,
     "delete": lambda it, job: it._steer(job, "release"),
     "clean": lambda it, job, checkpoints: it._steer(job, "clean"),
+    "hold": lambda it, job: it._find(job),
+    "release": lambda it, job: it._find(job),
+    "top": lambda it, job: it._find(job),
+    "queue": lambda it, **_: it.waiting,
+    "shares": lambda it: it.shared,
     "hosts": lambda it: [*it.suspects.values()],
     "channels": lambda it: it.told,
     "deliveries": lambda it, **_: it.messages,

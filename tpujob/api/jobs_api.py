@@ -46,8 +46,10 @@ if TYPE_CHECKING:
         MetricsView,
         PatchView,
         PlanView,
+        QueueView,
         SearchAsked,
         SecretView,
+        ShareView,
         SpendingView,
         SuspectView,
         SweptView,
@@ -139,6 +141,17 @@ class JobsApi(Protocol):
         refuses just now. Does not ask the cloud; but when quota was read some minutes ago, a call begins another
         reading, and returns the one before."""
 
+    @method(
+        "GET", "/queue", VIEWERS, bounds={"jobs": 100, "limit": (0, None)}, defaults={"limit": PAGE}
+    )
+    def queue(self, *, jobs: Sequence[str] = (), limit: int = 0) -> QueueView:
+        """The jobs that wait for a slice, or those of `jobs` that do: the next one first, then those that wait for
+        something else before; at most `limit`, 0: all. Raises NotFound."""
+
+    @method("GET", "/shares", VIEWERS)
+    def shares(self) -> Sequence[ShareView]:
+        """What each share has used lately, beside the part that its weight gives it, and its owners."""
+
     @method("GET", "/health", VIEWERS, "backend")
     def health(self) -> HealthView:
         """How the backend that answers is doing, and what of it is not as it should be. Never raises for an error of
@@ -227,8 +240,9 @@ class JobsApi(Protocol):
 
     @method("POST", "/jobs/{job}/resume", OWN_JOBS, query=("budget",))
     def resume(self, job: str, *, budget: float | None = None) -> JobView:
-        """Go on; with `budget`, it may cost that many US dollars in all, also if it goes on already. Raises
-        IllegalInState with the arithmetic when its budgets do not let it; then nothing has changed."""
+        """Go on, with all jobs that ended because they waited for it; with `budget`, it may cost that many US dollars
+        in all, also if it goes on already. Raises IllegalInState with the arithmetic when its budgets do not let it;
+        then nothing has changed."""
 
     @method("POST", "/jobs/{job}/delete", OWN_JOBS)
     def delete(self, job: str) -> JobView:
@@ -236,7 +250,21 @@ class JobsApi(Protocol):
 
     @method("POST", "/jobs/{job}/clean", OWN_JOBS, query=("checkpoints",))
     def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
-        """As `delete`; then remove logs, bundle and record, and with `checkpoints` those too."""
+        """As `delete`; then remove logs, bundle and record, and with `checkpoints` those too. Raises IllegalInState
+        while other jobs wait for it."""
+
+    @method("POST", "/jobs/{job}/hold", OWN_JOBS, within=LONG)
+    def hold(self, job: str) -> JobView:
+        """Request no slice for it, nor for the elements of a group, until it is released; one that it has stays. Raises
+        IllegalInState when it has ended."""
+
+    @method("POST", "/jobs/{job}/release", OWN_JOBS, within=LONG)
+    def release(self, job: str) -> JobView:
+        """Undo `hold`: it waits from now on. Raises Forbidden for a job that an admin holds, unless an admin calls."""
+
+    @method("POST", "/jobs/{job}/top", OWN_JOBS, within=LONG)
+    def top(self, job: str) -> JobView:
+        """Move it before all other jobs of its owner that have the same priority and share."""
 
     @method("POST", "/jobs/{job}/access", OWN_JOBS, bounds={"host": (0, None), "key": 1000})
     def access(self, job: str, *, host: int = 0, key: str) -> HostAccess:

@@ -12,6 +12,7 @@ from typing_extensions import TypedDict
 
 from tpujob.api.cost_shapes import SpendingView
 from tpujob.api.job_shapes import ActionView, CopyView, DataView, HostView, RefusedView, SpanView
+from tpujob.api.queue_shapes import PlaceView
 
 
 class EventView(TypedDict):
@@ -284,6 +285,7 @@ class JobView(JobFacts):
     waiting: str  #: `capacity` in one line; empty: it waits for none
     capacity: NotRequired[CapacityView | None]
     copying: NotRequired[CopyView | None]  #: None: it waits for no copy
+    place: NotRequired[PlaceView | None]  #: in the queue; None: it does not wait for a slice
     usd_copies: NotRequired[float]  #: of all copies that were made for it, by list price
     maintenance: NotRequired[MaintenanceView | None]  #: None: none is announced
     ignored: NotRequired[IgnoredView | None]  #: None: every report was believed

@@ -39,6 +39,8 @@ GROUPS: dict[str, dict[str, Command]] = {
         "list": Command("jobs", "list_jobs", "List active jobs, and those that ended within the last day."),
         "show": Command("jobs", "show", "Show everything about a job, and what happens next."),
         "why": Command("jobs", "why", "Explain a job's state, and what happens next."),
+        "queue": Command("queue", "queue", "Show which job gets a slice next, and why another one waits."),
+        "shares": Command("queue", "shares", "Show what each share and its owners have used lately."),
         "logs": Command("logs", "logs", "Print a job's output, all hosts merged."),
         "events": Command("overview", "events", "Print the events of a job, or of all jobs, oldest first."),
         "wait": Command("jobs", "wait", "Wait until a job has ended; the exit code says how."),

@@ -64,6 +64,9 @@ class EventKind(StrEnum):
     RESUMED = "resumed"
     BUDGET_WARNED = "budget_warned"  #: 80 % of the money are used
     BUDGET_CHANGED = "budget_changed"
+    QUEUE_HELD = "queue_held"  #: no slice is requested until it is released
+    QUEUE_RELEASED = "queue_released"
+    QUEUE_MOVED = "queue_moved"  #: before or behind other jobs of its owner
     GROUP_EXTENDED = "group_extended"  #: elements of an array or a sweep were made
 
 
@@ -218,6 +221,11 @@ class BudgetChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class QueueMoved:
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupExtended:
     made: int  #: elements that there are now
 
@@ -244,6 +252,7 @@ Payload = (
     | CleanRequested
     | BudgetWarned
     | BudgetChanged
+    | QueueMoved
     | GroupExtended
 )
 
@@ -279,6 +288,7 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.CLEAN_REQUESTED: CleanRequested,
     EventKind.BUDGET_WARNED: BudgetWarned,
     EventKind.BUDGET_CHANGED: BudgetChanged,
+    EventKind.QUEUE_MOVED: QueueMoved,
     EventKind.GROUP_EXTENDED: GroupExtended,
 }
 

@@ -27,6 +27,7 @@ from tpujob.domain.events import (
     GroupExtended,
     Payload,
     Progressed,
+    QueueMoved,
     ReleaseStarted,
     ReportsIgnored,
     Requeued,
@@ -101,6 +102,8 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     **{(s, _E.CLEAN_REQUESTED): s for s in State},
     **{(s, _E.BUDGET_WARNED): s for s in _LIVE},
     **{(s, _E.BUDGET_CHANGED): s for s in State},
+    # of a job that has a slice: for when it is queued again
+    **{(s, kind): s for s in _LIVE for kind in (_E.QUEUE_HELD, _E.QUEUE_RELEASED, _E.QUEUE_MOVED)},
 }
 
 
@@ -154,6 +157,9 @@ _QUIET = frozenset(
         _E.CLEAN_REQUESTED,
         _E.BUDGET_WARNED,
         _E.BUDGET_CHANGED,
+        _E.QUEUE_HELD,
+        _E.QUEUE_RELEASED,
+        _E.QUEUE_MOVED,
     }
 )
 
@@ -221,14 +227,17 @@ def _folded(job: Job, happened: Event) -> Job:
             return replace(job, submitted=made)
         case CleanRequested(checkpoints):
             return replace(job, wish=DesiredState.CLEAN, wipe_checkpoints=checkpoints)
+        case QueueMoved(rank):
+            return replace(job, rank=rank)
         case None:
-            return _without_payload(job, happened.kind, at)
+            return _without_payload(job, happened)
 
 
-def _without_payload(job: Job, kind: EventKind, at: float) -> Job:
-    match kind:
+def _without_payload(job: Job, happened: Event) -> Job:
+    at = happened.at
+    match happened.kind:
         case _E.SLICE_WAITING | _E.SLICE_CREATING:
-            return _change_serving(job, in_queue=kind is _E.SLICE_WAITING)
+            return _change_serving(job, in_queue=happened.kind is _E.SLICE_WAITING)
         case _E.PROGRAM_STOPPED:
             return replace(job, stopped=True)
         case _E.RESUMED:
@@ -239,6 +248,11 @@ def _without_payload(job: Job, kind: EventKind, at: float) -> Job:
             return replace(job, wish=DesiredState.RELEASE, wipe_checkpoints=False)
         case _E.RESUME_REQUESTED:
             return _resume_requested(job, at)
+        case _E.QUEUE_HELD:
+            return replace(job, held_by=happened.by)
+        case _E.QUEUE_RELEASED:
+            waits = job.state is State.QUEUED
+            return replace(job, held_by="", queued_at=at if waits else job.queued_at)
         case _:
             return job
 

@@ -65,6 +65,15 @@ class Counters:
             return {labels: times.copy() for labels, times in self._times.get(name, {}).items()}
 
 
+def first_wait(before: Job, after: Job) -> float | None:
+    """The seconds for which a job waited that has just requested its first slice since it was submitted, resumed or
+    released; None: it has not."""
+    since = max(before.created_at, before.fresh_at, before.queued_at)
+    if after.slice is None or any(one.requested_at >= since for one in before.slices):
+        return None
+    return max(0.0, after.slice.requested_at - since)
+
+
 def recovered(before: Job, after: Job) -> tuple[Cause, float] | None:
     """Why the attempt before ended, and the seconds until the newest one ran, if that has just begun to. None also when
     a person or a budget had stopped the job: how long that lasts says nothing of recovery."""

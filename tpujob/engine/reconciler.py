@@ -23,7 +23,7 @@ from tpujob.domain.actions import (
 )
 from tpujob.domain.capacity import ANYTHING, QueueSettings
 from tpujob.domain.decide import decide, decide_beside, follow_up, handed_on, receive
-from tpujob.domain.events import Event
+from tpujob.domain.events import Event, EventKind
 from tpujob.domain.failures import nonfinite
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.host import keys
@@ -32,7 +32,7 @@ from tpujob.domain.model import Job
 from tpujob.domain.money.shared import SharedBudget
 from tpujob.domain.observations import Observation
 from tpujob.engine.actor import Actor
-from tpujob.engine.counters import RECOVERY, Counters, recovered
+from tpujob.engine.counters import RECOVERY, Counters, first_wait, recovered
 from tpujob.engine.groups import Groups
 from tpujob.engine.observer import Observer
 from tpujob.engine.queue import Queue
@@ -269,6 +269,10 @@ class Reconciler:
         if found := recovered(before, after):
             cause, waited = found
             self.counters.time("recovery", waited, cause, bounds=RECOVERY)
+        if happened.kind in (EventKind.SLICE_REQUESTED, EventKind.SLICE_RECEIVED):
+            waited = first_wait(before, after)
+            if waited is not None:
+                self.counters.time("wait", waited, before.spec.priority, bounds=RECOVERY)
 
     # Suspects --------------------------------------------------------------------------------------------------------
 

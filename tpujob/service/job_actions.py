@@ -1,22 +1,26 @@
-"""What a user wants of a job that is there: to cancel, resume, delete or clean it. The reconciler carries it out."""
+"""What a user wants of a job that is there: to cancel, resume, delete or clean it, or to move it in the queue. The
+reconciler carries it out."""
 
 import contextlib
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from tpujob.domain.access import Principal
-from tpujob.domain.events import BudgetChanged, CleanRequested, EventKind
+from tpujob.domain import access
+from tpujob.domain.access import BACKEND, Principal, Role
+from tpujob.domain.capacity import Met, check_edge, facts_of
+from tpujob.domain.events import BudgetChanged, CleanRequested, EventKind, QueueMoved
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.lifecycle import apply, event
-from tpujob.domain.model import DesiredState, Job
+from tpujob.domain.model import Cause, DesiredState, Edge, Job
 from tpujob.domain.money import budget as money
 from tpujob.domain.observations import Funds
 from tpujob.domain.text import dollars
-from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
+from tpujob.errors import BadRequest, Conflict, Forbidden, IllegalInState, NotFound
 from tpujob.ports import Clock, Store
 from tpujob.service.actions import check_resumable
 from tpujob.service.authorization import find_job
+from tpujob.service.backend.queue import still_waiting, waits_for
 from tpujob.service.money import budgets
 
 #: how often a wish is written again when the reconciler wrote first
@@ -35,12 +39,15 @@ class JobActions:
         funds: Callable[[Job], Funds],
         tell: Callable[[Job], None],
         stopping: Callable[[Job], Sequence[str]],
+        live: Callable[[], Iterable[Job]],
+        ended_by: Callable[[Cause], Iterable[str]],
     ) -> None:
         """`tell` is called with each job that was changed. `stopping`: the elements of a group that go on, and were
-        cancelled."""
+        cancelled. `live`: the jobs that have not ended. `ended_by`: ids of those that have ended for a cause."""
         self._stopping = stopping
         self._store, self._clock, self._prices = store, clock, prices
         self._funds, self._tell = funds, tell
+        self._live, self._ended_by = live, ended_by
 
     def cancel(self, who: Principal, job: str, *, release: bool = False) -> Job:
         kind = EventKind.RELEASE_REQUESTED if release else EventKind.CANCEL_REQUESTED
@@ -58,6 +65,12 @@ class JobActions:
 
     def clean(self, who: Principal, job: str, *, checkpoints: bool = False) -> Job:
         def settled(j: Job) -> bool:
+            if waiting := still_waiting(self._live(), j):
+                ids = ", ".join(waiting[:10]) + (" ..." if len(waiting) > 10 else "")
+                raise IllegalInState(
+                    f"job {j.id} cannot be removed: {ids} would never start after it",
+                    hint=f"`tpujob delete {' '.join(waiting[:10])}` ends what waits for it.",
+                )
             return j.wish is DesiredState.CLEAN and j.wipe_checkpoints == checkpoints
 
         text = "clean requested" + (", with its checkpoints" if checkpoints else "")
@@ -90,7 +103,92 @@ class JobActions:
         for element in self._stopping(stored) if stored.spec.is_group else ():
             with contextlib.suppress(IllegalInState, NotFound):
                 self._wish(who, "resume", element, kind, f"resumed with {stored.name}", settled)
+        self._revive(Principal(BACKEND.id, who.name, BACKEND.role), stored)
         return stored
+
+    def _revive(self, by: Principal, resumed: Job) -> None:
+        """Set the jobs going again that ended because this one had failed them, and those that waited for these;
+        whosever they are. Safe to repeat."""
+        ended = {job_id: self._store.peek(job_id) for job_id in self._ended_by(Cause.DEPENDENCY)}
+        going = [resumed]
+        while going:
+            other = going.pop()
+            text = f"resumed with job {other.id}, which it waits for"
+            for job_id, job in [*ended.items()]:
+                if not _for_dependency(job) or not waits_for(job, other) or self._never(job):
+                    continue
+                del ended[job_id]
+                kind = EventKind.RESUME_REQUESTED
+                going.append(
+                    self._wish(by, "resume", job_id, kind, text, lambda j: not _for_dependency(j))
+                )
+
+    def _never(self, job: Job) -> bool:
+        """Whether it would end again at once."""
+        edges = (edge for edge in job.edges if not edge.each)
+        return any(self._met(edge) is Met.NEVER for edge in edges)
+
+    def _met(self, edge: Edge) -> Met:
+        try:
+            return check_edge(edge, facts_of(self._store.peek(edge.job)))[0]
+        except NotFound:
+            return Met.NEVER
+
+    # The queue --------------------------------------------------------------------------------------------------------
+
+    def hold(self, who: Principal, job: str) -> Job:
+        def settled(j: Job) -> bool:
+            _check_waits(j)
+            own = access.is_own(who, j.owner)  # which does not take an admin's hold over
+            return bool(j.held_by) and (own or j.held_by == who.name)
+
+        return self._in_queue(
+            who, "hold", job, EventKind.QUEUE_HELD, f"held by {who.name}", settled
+        )
+
+    def release(self, who: Principal, job: str) -> Job:
+        def settled(j: Job) -> bool:
+            _check_waits(j)
+            if j.held_by not in ("", j.user, who.name) and not who.at_least(Role.ADMIN):
+                raise Forbidden(
+                    f"job {j.id} is held by {j.held_by}, so only an admin may release it",
+                    hint=f"Ask {j.held_by}.",
+                )
+            return not j.held_by
+
+        kind, text = EventKind.QUEUE_RELEASED, f"released by {who.name}"
+        return self._in_queue(who, "release", job, kind, text, settled)
+
+    def top(self, who: Principal, job: str) -> Job:
+        found = find_job(self._store, who, "top", job)
+        others = (j for j in self._live() if found.id not in (j.id, j.group))
+        highest = max((j.rank for j in others if j.owner == found.owner), default=-1)
+
+        def settled(j: Job) -> bool:
+            _check_waits(j)
+            return j.rank > highest
+
+        text, moved = f"moved before {found.user}'s other jobs", QueueMoved(highest + 1)
+        return self._in_queue(who, "top", found.id, EventKind.QUEUE_MOVED, text, settled, moved)
+
+    def _in_queue(
+        self,
+        who: Principal,
+        method: str,
+        job: str,
+        kind: EventKind,
+        text: str,
+        settled: Callable[[Job], bool],
+        moved: QueueMoved | None = None,
+    ) -> Job:
+        """Write it into the record, which elements that are made later take over, and into those of its elements."""
+        stored = self._wish(who, method, job, kind, text, settled, moved)
+        for element in [j.id for j in self._live() if j.group == stored.id]:
+            with contextlib.suppress(IllegalInState, NotFound):  # it has ended meanwhile
+                self._wish(who, method, element, kind, text, settled, moved)
+        return stored
+
+    # Writing ----------------------------------------------------------------------------------------------------------
 
     def _change_budget(self, who: Principal, job: str, usd: float) -> None:
         limit = budgets.limit(usd)
@@ -112,7 +210,7 @@ class JobActions:
         kind: EventKind,
         text: str,
         settled: Callable[[Job], bool],
-        payload: CleanRequested | BudgetChanged | None = None,
+        payload: CleanRequested | BudgetChanged | QueueMoved | None = None,
     ) -> Job:
         """Write the user's wish into the record, trying again when another write was first. A wish that is settled
         already changes nothing."""
@@ -150,6 +248,22 @@ def _check_single(job: Job) -> None:
 def _keep_final(job: Job) -> bool:
     """A job that has ended stays as it ended."""
     return job.state.final
+
+
+def _check_waits(job: Job) -> None:
+    """Raises IllegalInState for a job that will not be in the queue again."""
+    if job.state.final or job.wish is not DesiredState.RUN:
+        how = f"is {job.state}" if job.state.final else f"is asked to {job.wish}"
+        raise IllegalInState(
+            f"job {job.id} {how}: it is not in the queue",
+            hint=f"`tpujob resume {job.id}` puts it there.",
+        )
+
+
+def _for_dependency(job: Job) -> bool:
+    """Whether it ended because of the jobs that it waits for."""
+    ended = job.state.final and job.cause is Cause.DEPENDENCY
+    return ended and job.wish is DesiredState.RUN
 
 
 def _already(job: Job, *, release: bool) -> bool:

@@ -48,6 +48,7 @@ from tpujob.service import actions, details, next_step
 from tpujob.service.authorization import Authorized, find_job, own_key
 from tpujob.service.backend import BackendStatus, ProcessFacts
 from tpujob.service.backend.capacity import Quotas
+from tpujob.service.backend.queue import QueueReader
 from tpujob.service.curves import Curves
 from tpujob.service.diff import compare
 from tpujob.service.job_actions import JobActions
@@ -111,6 +112,7 @@ class Reading:
     curves: Curves
     status: BackendStatus
     suspects: Callable[[], Sequence[Suspect]]  #: machines, as they are recorded
+    queue: QueueReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +173,7 @@ class Jobs:
     def backend_metrics(self) -> str:
         from tpujob.service.backend import metrics  # a backend that is not scraped does without
 
-        return metrics.text(self.itself)
+        return metrics.text(self.itself, self._engine.queue)
 
     # Submit ----------------------------------------------------------------------------------------------------------
 
@@ -179,6 +181,8 @@ class Jobs:
         placed = self._changing.submission.placed(spec)
         self._changing.secrets.check(self._who, placed.spec)
         self._notifications.check(placed.spec)
+        self._reading.queue.check(self._who, placed.spec)
+        self._reading.queue.edges(self._who, placed.spec)
         found = self._changing.submission.plan(placed)
         self._changing.estimates.within_budget(placed)
         return found
@@ -194,7 +198,10 @@ class Jobs:
         placed = self._changing.submission.placed(spec)
         self._changing.secrets.check(self._who, placed.spec)
         self._notifications.check(placed.spec)
+        self._reading.queue.check(self._who, placed.spec)
+        edges = self._reading.queue.edges(self._who, placed.spec)
         job, created = self._changing.submission.first_record(placed, self._who, bundles, code)
+        job = replace(job, edges=edges)
         self._changing.estimates.within_budget(placed)
         self._changing.bundles.check(job)
         key = own_key(self._who, idempotency_key)
@@ -309,6 +316,15 @@ class Jobs:
     def resume(self, job: str, *, budget: float | None = None) -> JobView:
         return self._view(self._changing.actions.resume(self._who, job, budget=budget))
 
+    def hold(self, job: str) -> JobView:
+        return self._view(self._changing.actions.hold(self._who, job))
+
+    def release(self, job: str) -> JobView:
+        return self._view(self._changing.actions.release(self._who, job))
+
+    def top(self, job: str) -> JobView:
+        return self._view(self._changing.actions.top(self._who, job))
+
     def _find(self, method: str, job: str) -> Job:
         return find_job(self._ports.store, self._who, method, job, self._reading.records.get)
 
@@ -334,6 +350,7 @@ class Jobs:
         view["actions"] = actions.emulated(offered) if self._settings.around.emulated else offered
         if self._settings.around.emulated:
             view["emulated"] = True
+        view["place"] = self._reading.queue.place(job, known.place) if known.place else None
         view["timeline"] = details.spans(shown, now, known.progress)
         view["on_hosts"] = self._on_hosts(job, now, private=private)
         if job.spec.is_group:

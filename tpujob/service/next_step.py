@@ -11,26 +11,39 @@ from tpujob.api import (
     NextAction,
     NextView,
 )
+from tpujob.domain.capacity import describe
 from tpujob.domain.failures import retry
 from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.domain.money import budget
+from tpujob.domain.observations import Place, Reason, ReasonKind
 from tpujob.domain.placement import circuits, datasets
 from tpujob.domain.placement.circuits import Wait
 from tpujob.domain.progress import JobProgress
 from tpujob.domain.text import amount_of_bytes, dollars, duration, rfc3339
 
 
-def why(job: Job, wait: Wait | None, unpaid: str, now: float) -> str:
-    """Why it is in its state; while it waits for data, for capacity or for money, that wait as it is now."""
+def why(job: Job, wait: Wait | None, unpaid: str, now: float, place: Place | None = None) -> str:
+    """Why it is in its state; while it waits in the queue, for data, for capacity or for money, that wait as it is
+    now."""
     if job.state is not State.QUEUED:
         return job.message
+    if reason := binding(place):
+        return describe(reason)
     copy = copying(job, now)
     if copy:
         return copy.get("said", "")
     return (circuits.describe_wait(wait, now) if wait else unpaid) or job.message
 
 
-def what_next(job: Job, has: JobProgress, wait: Wait | None, now: float) -> NextView:
+def binding(place: Place | None) -> Reason | None:
+    """The reason of the queue why it requests no slice now; None: there is none but what its own requests met."""
+    reason = next(iter(place.reasons), None) if place else None
+    return None if reason is None or reason.kind in _OWN else reason
+
+
+def what_next(
+    job: Job, has: JobProgress, wait: Wait | None, now: float, place: Place | None = None
+) -> NextView:
     """What happens next, by itself or by a command."""
     if job.state.final:
         return _after_end(job, has)
@@ -42,12 +55,20 @@ def what_next(job: Job, has: JobProgress, wait: Wait | None, now: float) -> Next
         return _on_its_way_out(job)
     due = max(job.wake, wait.first_at if wait else 0.0)
     again = f"another slice and goes on{_from_checkpoint(has)}"
+    wanted = again if job.attempt else "a slice"
     match job.state:
+        case State.QUEUED if reason := binding(place):
+            release = (_command(job, "queue release", "lets it start"),)
+            return _next(
+                "request_slice",
+                f"it asks for {wanted} {_AFTER[reason.kind]}".rstrip(),
+                *(release if reason.kind is ReasonKind.HELD else ()),
+                at=reason.until,
+            )
         case State.QUEUED if under_way := datasets.under_way(job):
             text = f"when {under_way.name} is in {under_way.region}, it asks for a slice there"
             return _next("copy_data", text)
         case State.QUEUED:
-            wanted = again if job.attempt else "a slice"
             return _next("request_slice", f"it asks for {wanted}", at=due if due > now else None)
         case State.PROVISIONING:
             return _next("get_slice", "when the slice is ready, the program starts on all hosts")
@@ -97,6 +118,21 @@ def elements_text(job: JobFacts) -> str:
 
 
 _ENDED = (State.SUCCEEDED, State.FAILED)
+#: what the wait for capacity says better
+_OWN = (ReasonKind.RETRY, ReasonKind.REFUSED)
+#: when a job in the queue asks for a slice
+_AFTER = {
+    ReasonKind.DEPENDENCY: "after that",
+    ReasonKind.HELD: "once it is released",
+    ReasonKind.NOT_BEFORE: "",
+    ReasonKind.GROUP: "when one of them has ended",
+    ReasonKind.RUNNING: "when one of them has ended",
+    ReasonKind.CHIPS: "when they hold fewer",
+    ReasonKind.QUOTA: "when enough of them are free",
+    ReasonKind.RESERVED: "after that job",
+    ReasonKind.ORDER: "after them",
+    ReasonKind.REQUESTED: "when one of them is answered",
+}
 
 
 def _on_its_way_out(job: Job) -> NextView:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.model import Ignored, Job, Progress, State
-from tpujob.domain.observations import NO_FUNDS, Circuit, Funds, Maintenance
+from tpujob.domain.observations import NO_FUNDS, Circuit, Funds, Maintenance, Place
 from tpujob.domain.placement import circuits as capacity
 from tpujob.engine import JobRuntime
 from tpujob.service.money import budgets
@@ -26,6 +26,7 @@ class RuntimeInfo:
     trouble_since: float | None = None
     wait: capacity.Wait | None = None  #: for the hardware that the cloud refused
     funds: Funds = NO_FUNDS
+    place: Place | None = None  #: in the queue; None: it does not wait for a slice
     unpaid: str = ""  #: the budget for which it waits, with the arithmetic
 
 
@@ -41,12 +42,15 @@ class RuntimeReader:
         circuits: Callable[[], Mapping[str, Circuit]],
         funds: Callable[[Job], Funds],
         prices: PriceList,
+        place: Callable[[Job], Place] | None = None,
     ) -> None:
+        """`place`: left out: there is no queue."""
         self._live, self._circuits, self._funds, self._prices = live, circuits, funds, prices
+        self._place = place
 
     def of(self, job: Job, now: float) -> RuntimeInfo:
         live, funds = self._live.get(job.id), self._funds(job)
-        going = self.going(job)
+        going, waits = self.going(job), job.state is State.QUEUED and not job.spec.is_group
         return RuntimeInfo(
             progress=going.progress if going else None,
             moved_at=going.moved_at if going else None,
@@ -55,6 +59,7 @@ class RuntimeReader:
             trouble=live.trouble if live else "",
             trouble_since=live.trouble_since if live else None,
             wait=self._wait(job),
+            place=self._place(job) if self._place and waits else None,
             funds=funds,
             unpaid=budgets.waits_for(job, funds, self._prices, now),
         )

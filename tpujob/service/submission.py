@@ -286,6 +286,7 @@ class Submission:
             bundles=tuple(dict.fromkeys(bundles)),
             group_size=elements.size(wanted),
             message=text,
+            held_by=who.name if wanted.start == "held" else "",
         )
         return job, created
 

@@ -126,8 +126,8 @@ def job_view(
 ) -> JobView:
     """`job` at `now`. `host_keys`: why those of its slice are trusted. Without `private`, what its owner keeps to
     himself stays empty: workdir, code, bundles, evidence, and what the program is and how it is started; with it, `job`
-    is as `job_in_full` returns it. `actions`, `refused`, `timeline`, `on_hosts`, `elements` and `worst` are left to the
-    caller."""
+    is as `job_in_full` returns it. `place`, `actions`, `refused`, `timeline`, `on_hosts`, `elements` and `worst` are
+    left to the caller."""
     trouble = "" if job.state.final else known.trouble
     progress, moved_at = known.progress, known.moved_at
     job = with_live(job, progress)
@@ -138,12 +138,13 @@ def job_view(
         **job_facts(job, known, now, has),
         message=job.message,
         params=dict(job.params) if private else {},
-        next=next_step.what_next(job, has, known.wait, now),
-        why=next_step.why(job, known.wait, known.unpaid, now),
+        next=next_step.what_next(job, has, known.wait, now, known.place),
+        why=next_step.why(job, known.wait, known.unpaid, now, known.place),
         trouble_since=_maybe(known.trouble_since) if trouble else None,
         waiting=circuits.describe_wait(known.wait, now) if known.wait else known.unpaid,
         capacity=next_step.capacity(known.wait) if known.wait else None,
         copying=next_step.copying(job, now),
+        place=None,
         usd_copies=sum(copy.micros for copy in job.copies) / 1e6,
         maintenance=_maintenance_view(known.maintenance, now),
         ignored=_ignored_view(job.attempt, known.ignored),

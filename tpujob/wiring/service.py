@@ -8,6 +8,7 @@ from tpujob.domain.access import BACKEND, Principal
 from tpujob.engine import Bundles
 from tpujob.service.backend import BackendStatus
 from tpujob.service.backend.overview import Overview
+from tpujob.service.backend.queue import QueueReader
 from tpujob.service.curves import Curves
 from tpujob.service.job_actions import JobActions
 from tpujob.service.job_index import JobIndex, Records
@@ -44,7 +45,8 @@ def jobs(
     """`live_logs`: what running hosts print that is not stored yet. `who`: for whom; `acting_for` makes one for another
     caller."""
     store, blobs, clock, site = ports.store, ports.blobs, ports.clock, settings.site
-    knowledge = RuntimeReader(engine.live, engine.circuits, engine.funds, site.prices)
+    waiting = engine.queue
+    knowledge = RuntimeReader(engine.live, engine.circuits, engine.funds, site.prices, waiting.of)
     index = JobIndex(store, changes, clock, knowledge)
     costs = Costs(store, clock, index, settings.owner, emulated=settings.around.emulated)
 
@@ -54,6 +56,7 @@ def jobs(
         changes.poke()
         engine.loop.poke(job.id)
 
+    queue = QueueReader(store, clock, waiting, index, knowledge)
     submission = Submission(
         blobs, ports.copies, clock, site, settings.offered, engine.funds, settings.word
     )
@@ -73,19 +76,29 @@ def jobs(
         curves=Curves(blobs, clock, reach.key),
         status=status,
         suspects=admin.suspects,
+        queue=queue,
     )
     changing = Changing(
         submission=submission,
         secrets=OwnSecrets(store, ports.secrets),
         bundles=Bundles(store, blobs),
         estimates=estimates,
-        actions=JobActions(store, clock, site.prices, engine.funds, announce, index.stopping),
+        actions=JobActions(
+            store,
+            clock,
+            site.prices,
+            engine.funds,
+            announce,
+            index.stopping,
+            waiting.jobs,
+            index.ended_by,
+        ),
         announce=announce,
     )
     comparisons = Comparisons(store, clock, site, submission.placed, estimates)
     overview = Overview(store, clock, engine.circuits, index, settings.quotas)
     secrets = changing.secrets
     parts = (
-        admin, members, notifications, secrets, submission, overview, costs, estimates, comparisons, status,
+        admin, members, notifications, secrets, submission, overview, costs, estimates, comparisons, status, queue,
     )  # fmt: skip
     return Jobs(who, ports, engine, reach, settings, reading, changing, notifications, parts)

@@ -56,6 +56,8 @@ MATRIX: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("logs", "log_block", "log_window", "diff", "patch"), ("viewer", "admin")),
     **dict.fromkeys(("log_search",), ("viewer", "admin")),
     **dict.fromkeys(("access", "cancel", "resume", "delete", "clean"), ("submitter", "admin")),
+    **dict.fromkeys(("queue", "shares"), EVERYBODY),
+    **dict.fromkeys(("hold", "release", "top"), ("submitter", "admin")),
     **dict.fromkeys(("hosts", "pin_host", "clear_host", "leaks", "sweep"), ("admin", "admin")),
     **dict.fromkeys(("fsck", "tick"), ("admin", "admin")),
     **dict.fromkeys(("channels", "deliveries"), EVERYBODY),
@@ -353,6 +355,8 @@ ROUTES = {
     "GET /v1/jobs/{job}/metrics": "metrics", "GET /v1/jobs/{job}/patch": "patch",
     "POST /v1/jobs/{job}/access": "access", "POST /v1/jobs/{job}/cancel": "cancel",
     "POST /v1/jobs/{job}/resume": "resume", "POST /v1/jobs/{job}/delete": "delete",
+    "POST /v1/jobs/{job}/hold": "hold", "POST /v1/jobs/{job}/release": "release",
+    "POST /v1/jobs/{job}/top": "top", "GET /v1/queue": "queue", "GET /v1/shares": "shares",
     "POST /v1/jobs/{job}/clean": "clean", "GET /v1/hosts": "hosts", "POST /v1/hosts/pin": "pin_host",
     "POST /v1/hosts/clear": "clear_host", "GET /v1/members": "members", "PUT /v1/members": "give_role",
     "DELETE /v1/members": "remove_member", "GET /v1/leaks": "leaks", "POST /v1/sweep": "sweep",
@@ -368,7 +372,8 @@ ROUTES = {
        for twin in ("", ".json")},
     "GET /diff": "diff", "GET /diff.json": "diff", "POST /hosts": "pin_host",
     **{f"GET /{page}{twin}": method
-       for page, method in (("capacity", "capacity"), ("hosts", "hosts"), ("spend", "cost"), ("events", "happened"))
+       for page, method in (("capacity", "capacity"), ("queue", "queue"), ("hosts", "hosts"), ("spend", "cost"),
+                            ("events", "happened"))
        for twin in ("", ".json")},
     **{f"{verb} /jobs/{{job}}/{action}": action.removesuffix(".json")
        for name in ("cancel", "resume", "delete", "clean")

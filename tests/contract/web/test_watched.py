@@ -132,6 +132,7 @@ def test_lines_of_a_tick_say_which_job_and_attempt(
     loop = Loop(stage.reconciler, stage.store, stage.clock, sweep=lambda: None, workers=2)
     job, other = stage.create(), stage.create(name="other")
     while not all(stage.job(each).attempt for each in (job, other)):
+        stage.clock.time += 1  # a new plan of the queue takes its time
         loop.make_pass()
     loop.make_pass()
     loop.stop()

@@ -21,6 +21,7 @@ PAGES = (
     Shown("/", "jobs", picture=True),
     Shown("/?who=everyone&show=all", "jobs-all"),
     Shown("/?q=no+such+job", "jobs-none"),
+    Shown("/queue", "queue"),
     Shown("/capacity", "capacity"),
     Shown("/hosts", "hosts"),
     Shown("/spend", "spend"),

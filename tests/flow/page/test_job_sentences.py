@@ -14,7 +14,7 @@ import pytest
 
 from tests.flow.page.conftest import Site
 from tests.support.callers import ADA
-from tests.support.records import NOW, job_in
+from tests.support.records import NOW, V6E, job_in
 from tpujob.api import JobView, NextAction
 from tpujob.cli.render.job_page import job_page, why_page
 from tpujob.domain.copies import Copy, CopyProgress
@@ -46,7 +46,9 @@ def every_job() -> Iterator[Job]:
         yield replace(waits, message=f"after {cause}, next try in 5 min")
     copy = Copy("c", "tokens", "gs://a", "gs://b", "us-east5", NOW - 60, 0, 0)
     yield replace(
-        job_in(State.QUEUED), copies=(replace(copy, progress=CopyProgress(bytes=5 * 2**30)),)
+        job_in(State.QUEUED),
+        spec=V6E,  # which no other job wants
+        copies=(replace(copy, progress=CopyProgress(bytes=5 * 2**30)),),
     )
 
 

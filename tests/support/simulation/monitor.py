@@ -38,6 +38,9 @@ _USER = (
     EventKind.CLEAN_REQUESTED,
     EventKind.RESUME_REQUESTED,
     EventKind.BUDGET_CHANGED,
+    EventKind.QUEUE_HELD,
+    EventKind.QUEUE_RELEASED,
+    EventKind.QUEUE_MOVED,
 )
 
 

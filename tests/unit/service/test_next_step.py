@@ -8,8 +8,9 @@ import pytest
 
 from tests.support.records import NOW, V6E, B, job_in, request, with_progress
 from tpujob.api import NextView
+from tpujob.domain.capacity import describe
 from tpujob.domain.model import Cause, DesiredState, Job, State
-from tpujob.domain.observations import Circuit
+from tpujob.domain.observations import Circuit, Place, Reason, ReasonKind
 from tpujob.domain.placement import circuits
 from tpujob.domain.progress import job_progress
 from tpujob.service import next_step
@@ -84,6 +85,21 @@ def test_the_next_step_after_a_release_is_the_one_in_the_record(
 )
 def test_the_time_of_the_next_step_is_given_where_it_is_known(job: Job, at: str | None) -> None:
     assert next_of(job)["at"] == at
+
+
+@pytest.mark.parametrize("kind", list(ReasonKind))
+def test_a_job_in_the_queue_says_the_reason_that_binds_it(kind: ReasonKind) -> None:
+    job = replace(job_in(_S.QUEUED), message="requested again in 20 s")
+    place = Place(
+        2, reasons=(Reason(kind, ("000007",), 1, until=NOW + 60), Reason(ReasonKind.HELD))
+    )
+    coming = next_step.what_next(job, job_progress(job), None, NOW, place)
+    said = next_step.why(job, None, "", NOW, place)
+    own = kind in (ReasonKind.RETRY, ReasonKind.REFUSED)  # which its own wait says better
+    assert (said == job.message) == own
+    assert own or said == describe(place.reasons[0])
+    assert (coming["text"] == "it asks for a slice") == (own or kind is ReasonKind.NOT_BEFORE)
+    assert bool(coming["commands"]) == (kind is ReasonKind.HELD)
 
 
 def test_a_job_goes_on_from_the_checkpoint_that_is_known() -> None:

@@ -186,7 +186,7 @@ def cancel(
     """Stop a job's program; keep its slice for a while, for a resume."""
     api = connect()
     chosen = _chosen(api, jobs, state, mine, yes, "Cancel")
-    return _steer(chosen, lambda job: api.cancel(job, release=release), as_json)
+    return steer_each(chosen, lambda job: api.cancel(job, release=release), as_json)
 
 
 def resume(
@@ -199,7 +199,7 @@ def resume(
 ) -> int:
     """Continue from the last checkpoint, on the held slice or a new one."""
     api, then = connect(), ("show", "logs -f")
-    return _steer(jobs, lambda job: api.resume(job, budget=budget), as_json, then=then)
+    return steer_each(jobs, lambda job: api.resume(job, budget=budget), as_json, then=then)
 
 
 def delete(
@@ -218,7 +218,7 @@ def delete(
         agreed = _asked(api, job, yes, "Delete")
         return api.delete(agreed) if agreed else None
 
-    return _steer(chosen, steer, as_json)
+    return steer_each(chosen, steer, as_json)
 
 
 def clean(
@@ -240,7 +240,7 @@ def clean(
         agreed = _asked(api, job, yes, "Clean", checkpoints=checkpoints)
         return api.clean(agreed, checkpoints=checkpoints) if agreed else None
 
-    return _steer(chosen, steer, as_json)
+    return steer_each(chosen, steer, as_json)
 
 
 def _chosen(
@@ -280,7 +280,7 @@ def _asked(
     return found["id"]
 
 
-def _steer(
+def steer_each(
     jobs: Sequence[str],
     steer: Callable[[str], JobView | None],
     as_json: bool,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import LABEL, elapsed, event_line, job_title, labelled, progress_line
+from tpujob.cli.render.queue_page import place_facts
 from tpujob.cli.render.text import clip, clock, paint, wrap
 from tpujob.domain.text import clean, many, number, rate, seconds, span, usd
 
@@ -194,10 +195,14 @@ def why_page(
 
 
 def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
-    queued = (job["waiting"] or job.get("copying")) and job["state"] == "queued"
+    place = job.get("place")
+    in_queue = place is not None and bool(place["reasons"] or place["position"])
+    has_reason = place is not None and job.get("why") in [one["text"] for one in place["reasons"]]
+    queued = (job["waiting"] or job.get("copying") or has_reason) and job["state"] == "queued"
     reasons = [
         ("Now", "" if queued else job["message"]),
         ("Data", words.copying(job)),
+        *(place_facts(place, now) if in_queue else ()),
         ("Waiting", job["waiting"]),
         ("Answer", words.last_refusal(job)),
         ("Swap", words.condemned(job)),

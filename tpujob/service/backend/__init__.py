@@ -1,4 +1,4 @@
-"""The backend about itself: its health for people, its numbers for Prometheus.
+"""The backend about itself and all jobs at once: its health, its queue, its numbers for Prometheus.
 
 Reads what the engine counts and what the board has in memory; nothing of a job is decided here.
 """

@@ -7,6 +7,7 @@ number of series does not grow with jobs and people. What the store cannot tell 
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,11 +22,13 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from tpujob.domain.model import State
+from tpujob.domain.observations import ReasonKind
+from tpujob.domain.spec.queue import BANDS
 from tpujob.errors import TpujobError
 from tpujob.version import __version__
 
 if TYPE_CHECKING:
-    from tpujob.engine import Times
+    from tpujob.engine import Queue, Times
     from tpujob.service.backend.status import BackendStatus
 
 
@@ -51,31 +54,35 @@ TIMES = (
     _Counted("recovery", "recovery_seconds",
              "From the end of an attempt to the next one running, by why it ended. Without what people stopped.",
              ("cause",)),
+    _Counted("wait", "queue_wait_seconds",
+             "From a job's submission, resume or release to its first request, or to the slice of another job.",
+             ("band",)),
     _Counted("tick", "tick_seconds", "How long ticks took, by how they ended.", ("outcome",)),
     _Counted("commit", "commit_seconds", "How long the store took to write a change of a job."),
 )  # fmt: skip
 
 
-def text(of: BackendStatus) -> str:
+def text(of: BackendStatus, queue: Queue) -> str:
     """All of them, in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Ours(of))
+    registry.register(_Ours(of, queue))
     return generate_latest(registry).decode()
 
 
 class _Ours(Collector):
-    def __init__(self, of: BackendStatus) -> None:
-        self._of = of
+    def __init__(self, of: BackendStatus, queue: Queue) -> None:
+        self._of, self._queue = of, queue
 
     def collect(self) -> Iterator[Metric]:
-        return every(self._of)
+        return every(self._of, self._queue)
 
 
-def every(of: BackendStatus) -> Iterator[Metric]:
+def every(of: BackendStatus, queue: Queue) -> Iterator[Metric]:
     """In the same order each time."""
     yield from _process(of)
     with contextlib.suppress(TpujobError):  # `tpujob_store_up` says so
         yield from _jobs(of)
+        yield from _waiting(queue)
     for family in COUNTS:
         yield _counts(family, of.counters.counts(family.counter))
     for family in TIMES:
@@ -150,6 +157,24 @@ def _jobs(of: BackendStatus) -> Iterator[Metric]:
     if total["goodput"] is not None:
         yield _gauge("goodput_ratio", "The productive part of all chip-hours, waiting included.",
                      total["goodput"])  # fmt: skip
+
+
+def _waiting(queue: Queue) -> Iterator[Metric]:
+    places = queue.plan().places.values()
+    bands = Counter(BANDS[one.order.band] for one in places if one.order)
+    yield _labelled(
+        "queue_jobs",
+        "Jobs that may start when it is their turn, by the priority that counts.",
+        "band",
+        {band: bands[band] for band in BANDS},
+    )
+    reasons = Counter(one.reasons[0].kind for one in places if one.reasons)
+    yield _labelled(
+        "queue_waiting_jobs",
+        "Jobs that request no slice now, by the first reason.",
+        "reason",
+        {kind.value: reasons[kind] for kind in ReasonKind},
+    )
 
 
 def _gauge(name: str, help: str, value: float) -> Metric:

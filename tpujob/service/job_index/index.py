@@ -16,7 +16,7 @@ from tpujob.api import JobFacts, JobPage, JobRow, ListAsked
 from tpujob.domain import access
 from tpujob.domain.access import Principal
 from tpujob.domain.failures.disclosure import job_in_full
-from tpujob.domain.model import DesiredState, Job, Progress, State
+from tpujob.domain.model import Cause, DesiredState, Job, Progress, State
 from tpujob.domain.money import ledger, pace, rate
 from tpujob.domain.progress import job_progress
 from tpujob.errors import DamagedRecord, NotFound, StoreError
@@ -161,6 +161,21 @@ class JobIndex:
             self._read_changes()
             found = {job_id: self._jobs.get(int(job_id)) for job_id in ids}
             return {i: (one.listed.name, one.listed.user) for i, one in found.items() if one}
+
+    def users(self) -> dict[str, str]:
+        """The user of each owner, by the newest of their jobs."""
+        with self._lock:
+            self._read_changes()
+            newest = {owner: max(mine) for owner, mine in self._owned.items() if mine}
+            return {owner: self._jobs[number].listed.user for owner, number in newest.items()}
+
+    def ended_by(self, cause: Cause) -> list[str]:
+        """Ids of the jobs that have ended for that cause."""
+        with self._lock:
+            self._read_changes()
+            return [
+                f"{row.number:06d}" for row in self._all() if row.cause == cause and row.ended_at
+            ]
 
     def ended_since(self, at: float) -> list[str]:
         """Ids of the jobs that have ended since."""

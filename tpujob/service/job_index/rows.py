@@ -84,7 +84,7 @@ def _row(job: Job, known: RuntimeInfo, now: float, mine: bool, part: int) -> Job
     has = job_progress(job, known.progress)
     facts = job_facts(job, known, now, has)
     rate = speed(job, has, known.moved_at)
-    coming = next_step.what_next(job, has, known.wait, now)
+    coming = next_step.what_next(job, has, known.wait, now, known.place)
     warned = [one.get("said", "") for one in budgets.views(job, known.funds, now) if one["warned"]]
     return {
         **facts,
@@ -97,7 +97,9 @@ def _row(job: Job, known: RuntimeInfo, now: float, mine: bool, part: int) -> Job
         "condemned": [cut(name) for name in facts["condemned"][:_SLICES]],
         "phase": cut(facts["phase"]),
         "mine": mine,
-        "why": cut(_failure(job) or next_step.why(job, known.wait, known.unpaid, now), "why"),
+        "why": cut(
+            _failure(job) or next_step.why(job, known.wait, known.unpaid, now, known.place), "why"
+        ),
         "next": NextView(
             action=coming["action"],
             at=coming["at"],

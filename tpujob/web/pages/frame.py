@@ -95,6 +95,7 @@ POLICY = (
 #: the pages that lead everywhere
 NAVIGATION = (
     ("/", "Jobs"),
+    ("/queue", "Queue"),
     ("/capacity", "Capacity"),
     ("/hosts", "Hosts"),
     ("/spend", "Spend"),

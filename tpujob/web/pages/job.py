@@ -1,14 +1,15 @@
 """`/jobs/{id}`: what a job does now and why, what comes next, where its time went, its hosts, its events and curves."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tpujob.api import ChartView, EventView, JobsApi, JobView, MetricsView
+from tpujob.api import ChartView, EventView, JobRow, JobsApi, JobView, ListAsked, MetricsView
 from tpujob.errors import BadRequest
 from tpujob.web.pages import drawing
 from tpujob.web.pages.frame import PageContent, PageRequest
 
 EVENTS = 25  #: of one page
+CELLS = 1000  #: elements of a group that its grid shows
 
 
 def load_job(asked: PageRequest) -> PageContent:
@@ -16,7 +17,12 @@ def load_job(asked: PageRequest) -> PageContent:
     job = asked.api.get(asked.job)
     curves = asked.api.metrics(job["id"])
     return PageContent(
-        {"job": job, "events": read_events(asked.api, job, before), "metrics": curves},
+        {
+            "job": job,
+            "events": read_events(asked.api, job, before),
+            "metrics": curves,
+            "grid": read_elements(asked.api, job),
+        },
         f"{job['name']} · {job['id']}",
         f"tpujob show {job['id']}",
         live=job["id"],
@@ -26,6 +32,14 @@ def load_job(asked: PageRequest) -> PageContent:
             "plots": draw_charts(curves),
         },
     )
+
+
+def read_elements(api: JobsApi, job: JobView) -> Sequence[JobRow]:
+    """Names and states of the first elements of an array or a sweep; of any other job none."""
+    if job.get("group") or not job.get("group_size"):
+        return ()
+    asked = ListAsked(group=job["id"], order="id", reverse=True, fields=["name", "state"])
+    return api.list({**asked, "limit": CELLS})["rows"]
 
 
 def load_curves(asked: PageRequest) -> PageContent:

@@ -7,7 +7,7 @@ from typing import cast, get_args
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
-from tpujob.api import CostGroup, CostRowView, JobsApi
+from tpujob.api import CostGroup, CostRowView, JobsApi, QueueRow
 from tpujob.domain.events import EventKind
 from tpujob.errors import BadRequest
 from tpujob.web.pages.frame import PageContent, PageRequest
@@ -16,6 +16,7 @@ from tpujob.web.schemas import may
 
 #: of the buttons beside a machine, and the verdict that each stands for
 VERDICTS = {"good": "good", "bad": "bad", "unpin": ""}
+QUEUE_ROWS = 200  #: that are shown
 SPEND_ROWS = 100  #: that are shown; all are in the JSON
 GROUPS = cast("tuple[CostGroup, ...]", get_args(CostGroup))
 
@@ -30,6 +31,23 @@ def load_capacity(asked: PageRequest) -> PageContent:
         "tpujob leaks" if looks else "tpujob capacity",
         live=None if looks else "",
         shown={"may_look": may(asked.api, "leaks")},
+    )
+
+
+def load_queue(asked: PageRequest) -> PageContent:
+    """The jobs that wait for a slice, by what they want, and what shares have used."""
+    found = asked.api.queue(limit=QUEUE_ROWS)
+    by_shape: dict[str, list[QueueRow]] = {}
+    for row in found["rows"]:
+        slices = f"{row['tpu_slices']} × " if row["tpu_slices"] > 1 else ""
+        where = ", ".join(row["zones"][:4]) + (" …" if len(row["zones"]) > 4 else "")
+        by_shape.setdefault(f"{slices}{row['type']} {row['pricing']} in {where}", []).append(row)
+    return PageContent(
+        {**found, "shares": asked.api.shares()},
+        "Queue",
+        "tpujob queue",
+        live="",
+        shown={"shapes": list(by_shape.items()), "shown": len(found["rows"])},
     )
 
 

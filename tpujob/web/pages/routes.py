@@ -46,6 +46,7 @@ PAGES = (
         for name in ACTIONS
     ),
     PageRow("/jobs/{job}/logs", "logs.html", logs.load_logs, "log_window", logs.FILTERS),
+    PageRow("/queue", "queue.html", lab.load_queue, "queue"),
     PageRow("/capacity", "capacity.html", lab.load_capacity, "capacity", ("leaks",)),
     PageRow("/hosts", "hosts.html", lab.load_hosts, "hosts"),
     PageRow("/spend", "spend.html", lab.load_spend, "cost", ("by", "user")),

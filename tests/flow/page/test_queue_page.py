@@ -1,0 +1,83 @@
+"""The page of the queue: who waits for what, why, and what shares have used."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+from playwright.sync_api import expect
+
+from tests.flow.page import lab
+from tests.flow.page.conftest import OpenTab, Site
+from tests.support.callers import ADA
+from tests.support.stage import SPEC
+from tpujob.domain.capacity import QueueSettings
+
+NAMED = {"x-test-name": "ada"}
+V6E = {"type": "v6e-8", "zones": ["us-east5-a"]}
+
+
+@pytest.fixture
+def busy(site: Site) -> list[str]:
+    """Two jobs hold the quota of v4; others wait for it, for them, for a person and for a day."""
+    stage = site.stage
+    quota = {"us-central2-b/v4/spot": 16}
+    stage.reconciler.queue.settings = QueueSettings({"vision": 2.0, "speech": 1.0}, quota=quota)
+    ada, bob = (site.jobs.acting_for(who) for who in (ADA, lab.BOB))
+    made = [bob.create({**SPEC, "name": f"sweep-{n}", "share": "vision"})["id"] for n in range(4)]
+    made.append(ada.create({**SPEC, "name": "probe", "share": "speech"})["id"])
+    made.append(ada.create({**SPEC, "name": "eval", "tpu": V6E, "after": ["probe"]})["id"])
+    made.append(ada.create({**SPEC, "name": "later", "tpu": V6E, "start": "held"})["id"])
+    for _ in range(3):
+        stage.clock.time += 60
+        for job in made:
+            stage.reconciler.tick(job)
+    return made
+
+
+def test_the_queue_says_why_each_job_waits_and_moves_by_itself(
+    site: Site, open_tab: OpenTab, busy: list[str]
+) -> None:
+    page = open_tab("/queue")
+    expect(page.get_by_text("5 jobs wait for a slice")).to_be_visible()
+    expect(page.locator("#queue-shapes section")).to_have_count(2)
+    sweep, evaluation, later = (page.locator(f"#queue-{busy[n]}") for n in (2, 5, 6))
+    expect(sweep).to_contain_text("16 of 16 chips of us-central2-b/v4/spot are in use")
+    expect(sweep.locator("td").first).to_have_text("2")  # bob's first has a slice
+    expect(evaluation).to_contain_text(f"waits for the success of {busy[4]}")
+    expect(later).to_contain_text("held by ada")
+    expect(page.locator("#queue-shares tbody tr")).to_have_count(3)
+    site.stage.clock.time += 60
+    site.api.release(busy[6])
+    expect(later).to_contain_text("it may request a slice now")
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_the_queue_fits_a_window(open_tab: OpenTab, busy: list[str], width: int) -> None:
+    page = open_tab("/queue", scripts=False, view={"width": width, "height": 900})
+    expect(page.locator(f"#queue-{busy[2]}")).to_contain_text("sweep-2")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_an_empty_queue_says_so(site: Site, open_tab: OpenTab) -> None:
+    page = open_tab("/queue", scripts=False)
+    expect(page.get_by_text("No job waits for a slice.")).to_be_visible()
+    for path in ("queue.json", "v1/queue?limit=0"):
+        assert httpx.get(f"{site.url}/{path}", headers=NAMED).json()["rows"] == []
+
+
+def test_a_sweep_is_a_grid_of_its_elements(site: Site, open_tab: OpenTab) -> None:
+    sweep = site.api.create({**SPEC, "name": "sweep", "array": 30})["id"]
+    for _ in range(3):
+        site.stage.clock.time += 60
+        for job in [sweep, *(one.id for one in site.stage.store.list() if one.group)][:6]:
+            site.stage.reconciler.tick(job)
+    page = open_tab(f"/jobs/{sweep}", scripts=False)
+    expect(page.locator("#job-elements .cells a")).to_have_count(30)
+    expect(page.locator("#job-elements .cells a").first).to_have_attribute(
+        "title", re.compile("sweep-0: ")
+    )
+    expect(page.locator("#job-elements .legend")).to_contain_text("queued")
+    page.locator("#job-elements .cells a").last.click()
+    expect(page.locator("#job-elements .cells")).to_have_count(0)

@@ -1,0 +1,192 @@
+"""The queue, shares and the place of a job in `tpujob why`: golden texts, and what reaches the backend."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from tests.support.commands import Tpujob
+from tests.support.golden import golden
+from tests.support.scripted import AT, ScriptedJobs, coming, job_view
+from tpujob.api import PlaceView, QueueRow, QueueView, ShareView
+from tpujob.cli.render.job_page import why_page
+from tpujob.cli.render.queue_page import queue_page, shares_page
+from tpujob.domain.text import seconds
+
+pytestmark = pytest.mark.usefixtures("utc")
+
+NOW = (seconds(AT) or 0) + 900
+SOON = "2026-01-02T03:55:00.000Z"
+LATER = "2026-01-04T09:00:00.000Z"
+
+
+def reason(kind: str, text: str, *jobs: str, until: str | None = None) -> Any:
+    return {
+        "kind": kind,
+        "text": text,
+        "jobs": [*jobs],
+        "count": len(jobs),
+        "limit": 0,
+        "until": until,
+    }
+
+
+QUOTA = reason("quota", "48 of 64 chips of us-east5-b/v6e/spot are in use")
+
+
+def place(position: int, *reasons: Any, about: str | None = None, **more: Any) -> PlaceView:
+    terms = {
+        "priority": "normal",
+        "raised": False,
+        "share_usd": 412.5,
+        "owner_usd": 96.2,
+        "rank": 0,
+        "since": "2026-01-01T21:04:05.000Z",
+    }
+    found = {
+        "position": position,
+        "starts_about": about,
+        "reasons": [*reasons],
+        "order": terms if position else None,
+        "helps": [],
+    }
+    return cast(PlaceView, {**found, **more})
+
+
+def row(job: str, name: str, user: str, where: PlaceView, **more: Any) -> QueueRow:
+    facts = {
+        "id": job,
+        "name": name,
+        "user": user,
+        "mine": False,
+        "share": "",
+        "type": "v6e-8",
+        "zones": ["us-east5-b"],
+        "pricing": "spot",
+        "tpu_slices": 1,
+        "chips": 8,
+        "since": "2026-01-02T03:04:05.000Z",
+    }
+    return cast(QueueRow, {**where, **facts, **more})
+
+
+QUEUE = QueueView(
+    rows=[
+        row("000398", "sweep-7", "user-b", place(1, about="2026-01-02T03:00:00.000Z")),
+        row("000412", "llama-7b", "user-a", place(2, QUOTA), type="v6e-64"),
+        row(
+            "000420",
+            "pretrain-with-a-long-name",
+            "user-c@example.org",
+            place(
+                3, reason("order", "1 job before it want the same: 000412", "000412"), about=SOON
+            ),
+            type="v5p-128",
+            tpu_slices=4,
+        ),
+        row(
+            "000433",
+            "eval",
+            "user-a",
+            place(0, reason("dependency", "waits for the success of 000398", "000398"), about=SOON),
+        ),
+        row(
+            "000434",
+            "nightly",
+            "user-a",
+            place(
+                0,
+                reason("not_before", "may not start before 2026-01-04 09:00 UTC", until=LATER),
+                about=LATER,
+            ),
+            pricing="on-demand",
+        ),
+        row("000435", "later", "user-b", place(0, reason("held", "held by user-b"))),
+    ],
+    waiting=9,
+)
+
+
+def share(name: str, weight: float, usd: float, part: float, due: float, *owners: Any) -> ShareView:
+    return ShareView(
+        name=name, weight=weight, usd=usd, part=part, due=due, waiting=3, owners=[*owners]
+    )
+
+
+SHARES = [
+    share("speech", 1.0, 120.0, 0.12, 0.5, {"user": "user-c", "usd": 120.0, "part": 1.0}),
+    share(
+        "vision",
+        1.0,
+        880.25,
+        0.88,
+        0.5,
+        {"user": "user-a", "usd": 660.25, "part": 0.75},
+        {"user": "user-b", "usd": 220.0, "part": 0.25},
+    ),
+]
+
+
+def test_the_queue_at_two_widths() -> None:
+    pages = {
+        f"{columns} columns": queue_page(QUEUE, columns, now=NOW, shares=SHARES)
+        for columns in (80, 150)
+    }
+    golden("queue", pages)
+    assert queue_page(QueueView(rows=[], waiting=0), 80, now=NOW) == "No job waits for a slice."
+
+
+def test_shares_with_their_owners() -> None:
+    golden("shares", shares_page(SHARES, 80))
+
+
+def test_why_of_a_job_that_waits_says_its_place_each_reason_and_the_terms_of_its_order() -> None:
+    where = place(
+        2,
+        QUOTA,
+        reason("refused", "the cloud has refused us-east1-d/v6e-64/spot"),
+        about=SOON,
+        helps=["`tpujob queue top 000042` moves it before ada's other jobs"],
+    )
+    job = job_view(
+        state="queued",
+        message="ada asked for digits on spot v6e-64",
+        why=QUOTA["text"],
+        next=coming("request_slice", "it asks for a slice when enough of them are free"),
+        place=where,
+        progress_at=None,
+        step=None,
+        attempts=[],
+        slices=[],
+    )
+    golden("why-queued", why_page(job, [], 80, NOW))
+
+
+def test_the_command_asks_for_some_jobs_or_for_all(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    api.waiting, api.shared = QUEUE, SHARES
+    said = tpujob("queue").out
+    assert "000412" in said
+    assert "Used by shares: speech" in said
+    assert tpujob("queue", "--json").json["rows"][0]["id"] == "000398"
+    assert "shares" not in tpujob("queue", "412", "eval", "--limit", "5").out
+    assert [(c["jobs"], c["limit"]) for c in api.named("queue")] == [
+        ([], 50),
+        ([], 50),
+        (["412", "eval"], 5),
+    ]
+    assert "user-b" in tpujob("shares").out
+    assert tpujob("shares", "--json").json[0]["name"] == "speech"
+
+
+def test_jobs_are_held_released_and_moved(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    api.jobs |= {
+        name: job_view(name, name=f"n{name}", state="queued") for name in ("000001", "000002")
+    }
+    assert "Job 000001" in tpujob("queue", "hold", "1").out
+    tpujob("queue", "release", "1", "2")
+    tpujob("queue", "top", "1", "2")
+    assert [c["job"] for c in api.named("hold")] == ["1"]
+    assert [c["job"] for c in api.named("release")] == ["1", "2"]
+    assert [c["job"] for c in api.named("top")] == ["2", "1"], "the first comes to stand first"
+    assert "needs one" in tpujob("queue", "top", code=2).err

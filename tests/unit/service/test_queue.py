@@ -1,0 +1,335 @@
+"""The queue as people see and steer it: order, reasons, holds, dependencies, limits, shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from tests.support.callers import ADA, caller
+from tests.support.stage import SPEC, Stage
+from tpujob.api import JobsApi
+from tpujob.domain.capacity import OwnerLimits, QueueSettings
+from tpujob.domain.model import Cause, State
+from tpujob.domain.observations import SliceState
+from tpujob.domain.text import seconds
+from tpujob.errors import BadSpec, Forbidden, IllegalInState
+
+BOB, EVE = caller("bob"), caller("eve")
+V4 = "us-central2-b/v4/spot"
+
+
+def limited(stage: Stage, chips: int = 8, **settings: object) -> None:
+    """The project has that many chips of v4, enough for one job by default."""
+    stage.reconciler.queue.settings = QueueSettings(quota={V4: chips}, **settings)  # type: ignore[arg-type]
+
+
+def submit(api: JobsApi, name: str = "digits", **changes: object) -> str:
+    return api.create({**SPEC, "name": name, **changes})["id"]
+
+
+def turn(stage: Stage, jobs: Iterable[str], rounds: int = 1) -> None:
+    for _ in range(rounds):
+        stage.clock.sleep(1)
+        for job in jobs:
+            stage.reconciler.tick(job)
+
+
+def order(stage: Stage) -> list[str]:
+    stage.clock.sleep(1)
+    return [row["id"] for row in stage.api.queue()["rows"]]
+
+
+@pytest.fixture
+def bob(stage: Stage) -> JobsApi:
+    return stage.api.acting_for(BOB)
+
+
+@pytest.fixture
+def eve(stage: Stage) -> JobsApi:
+    return stage.api.acting_for(EVE)
+
+
+# Order ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_job_of_another_owner_is_next_after_a_thousand(
+    stage: Stage, bob: JobsApi, eve: JobsApi
+) -> None:
+    limited(stage)
+    sweep = [submit(bob, f"sweep-{n}") for n in range(1000)]
+    turn(stage, sweep[:1], 2)
+    first = submit(eve)
+    assert order(stage)[0] == first
+    found = stage.api.queue(jobs=[first, sweep[1]], limit=1)
+    assert [row["position"] for row in found["rows"]] == [1]
+    assert found["waiting"] == 2
+    terms = found["rows"][0]["order"]
+    assert terms is not None
+    assert (terms["owner_usd"], terms["share_usd"] > 0, terms["priority"]) == (0, True, "normal")
+
+
+def test_top_moves_a_job_before_its_owners_others_alone(
+    stage: Stage, bob: JobsApi, eve: JobsApi
+) -> None:
+    limited(stage)
+    a, b, c = (submit(bob, name) for name in "abc")
+    other = submit(eve)
+    before = order(stage)
+    assert bob.top(c)["state"] == "queued"
+    after = order(stage)
+    assert [job for job in after if job != other] == [c, a, b]
+    assert after.index(other) == before.index(other)
+    version = stage.job(c).version
+    bob.top(c)
+    assert stage.job(c).version == version, "it is the first already"
+    bob.top(b)
+    assert [job for job in order(stage) if job != other] == [b, c, a]
+
+
+# Holds ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_that_is_held_requests_nothing_until_it_is_released(
+    stage: Stage, bob: JobsApi
+) -> None:
+    job = submit(bob, start="held")
+    turn(stage, [job], 3)
+    shown = bob.get(job)
+    assert (shown["state"], shown["why"]) == ("queued", "held by bob")
+    place = shown.get("place")
+    assert place is not None
+    assert [reason["kind"] for reason in place["reasons"]] == ["held"]
+    assert f"tpujob queue release {job}" in place["helps"][0]
+    following = shown.get("next")
+    assert following is not None
+    assert following["commands"][0]["command"] == f"tpujob queue release {job}"
+    stage.clock.sleep(600)
+    bob.release(job)
+    assert stage.job(job).queued_at == stage.clock.now()
+    turn(stage, [job], 3)
+    assert stage.job(job).slices
+
+
+def test_a_running_job_is_held_when_it_is_queued_again(stage: Stage, bob: JobsApi) -> None:
+    job = submit(bob)
+    stage.running(job)
+    message = stage.job(job).message
+    bob.hold(job)
+    assert stage.job(job).state is State.RUNNING
+    assert stage.job(job).message == message
+    stage.cloud.machines[stage.job(job).slices[-1].name].state = SliceState.PREEMPTED
+    stage.until(job, State.QUEUED)
+    stage.clock.sleep(600)
+    turn(stage, [job], 3)
+    assert stage.job(job).state is State.QUEUED
+    assert bob.get(job).get("why") == "held by bob"
+
+
+def test_what_an_admin_holds_only_an_admin_releases(stage: Stage, bob: JobsApi) -> None:
+    job, admin = submit(bob), stage.api.acting_for(ADA)
+    bob.hold(job)
+    admin.hold(job)
+    assert stage.job(job).held_by == "ada"
+    bob.hold(job)
+    assert stage.job(job).held_by == "ada"
+    with pytest.raises(Forbidden, match="held by ada, so only an admin may release it"):
+        bob.release(job)
+    admin.release(job)
+    assert not stage.job(job).held_by
+    bob.hold(job)
+    admin.release(job)
+    assert not stage.job(job).held_by
+
+
+def test_a_job_that_has_ended_is_not_in_the_queue(stage: Stage, bob: JobsApi) -> None:
+    job = submit(bob)
+    bob.delete(job)
+    for act in (bob.hold, bob.release, bob.top):
+        with pytest.raises(IllegalInState, match="is asked to release: it is not in the queue"):
+            act(job)
+    stage.until(job, State.CANCELLED)
+    with pytest.raises(IllegalInState, match="is cancelled"):
+        bob.hold(job)
+
+
+def test_what_is_done_to_a_group_is_done_to_its_elements(stage: Stage, bob: JobsApi) -> None:
+    group, other = submit(bob, "g", array=3), submit(bob, "x")
+    turn(stage, [group], 3)
+    parts = [job.id for job in stage.store.list() if job.group == group]
+    stage.clock.sleep(10)
+    bob.hold(group)
+    assert [stage.job(job).held_by for job in (group, *parts, other)] == ["bob"] * 4 + [""]
+    bob.release(group)
+    bob.top(group)
+    assert [stage.job(job).rank for job in (group, *parts, other)] == [1, 1, 1, 1, 0]
+    found = stage.api.queue(jobs=[group])["rows"]
+    assert sorted(row["id"] for row in found) == sorted(parts)
+
+
+def test_each_element_may_wait_for_that_of_another_group(stage: Stage, bob: JobsApi) -> None:
+    one = submit(bob, "one", array=2)
+    with pytest.raises(BadSpec, match=f"job {one} has 2 elements, this one 3"):
+        submit(bob, "three", array=3, after=[{"job": "one", "each": True}])
+    two = submit(bob, "two", array=2, after=[{"job": "one", "each": True}])
+    turn(stage, [one, two], 3)
+    made = {job.name: job for job in stage.store.list()}
+    first = stage.running(made["one-0"].id)
+    stage.finish(first.id, 0, 0)
+    stage.until(first.id, State.SUCCEEDED)
+    stage.running(made["two-0"].id)
+    assert bob.get(made["two-1"].id).get("why") == f"waits for the success of {made['one-1'].id}"
+
+
+# Dependencies ---------------------------------------------------------------------------------------------------------
+
+
+def chain(api: JobsApi) -> tuple[str, str, str]:
+    a = submit(api, "a", recovery={"failures": 0})
+    return a, submit(api, "b", after=["a"]), submit(api, "c", after=[{"job": "b", "on": "success"}])
+
+
+def test_a_chain_ends_with_its_first_and_goes_on_with_it(stage: Stage, bob: JobsApi) -> None:
+    a, b, c = chain(bob)
+    turn(stage, [b, c], 2)
+    assert bob.get(b).get("why") == f"waits for the success of {a}"
+    stage.running(a)
+    stage.finish(a, 1, 1)
+    stage.until(a, State.FAILED)
+    for job in (b, c):
+        assert stage.until(job, State.CANCELLED).cause is Cause.DEPENDENCY
+    unrelated = submit(bob, "d", after=[{"job": a, "on": "failure"}])
+    bob.resume(a)
+    assert [stage.job(job).state for job in (b, c)] == [State.QUEUED, State.QUEUED]
+    asked = stage.store.events(c)[-1]
+    assert (asked.by, asked.text) == ("bob", f"resumed with job {b}, which it waits for")
+    version = stage.job(c).version
+    bob.resume(a)
+    assert stage.job(c).version == version
+    stage.running(a)
+    stage.finish(a, 0, 0)
+    stage.until(a, State.SUCCEEDED)
+    stage.running(b)
+    assert stage.until(unrelated, State.CANCELLED).cause is Cause.DEPENDENCY
+
+
+def test_dependents_of_others_go_on_too_and_those_that_would_end_again_do_not(
+    stage: Stage, bob: JobsApi, eve: JobsApi
+) -> None:
+    a, other = submit(bob, "a"), submit(bob, "other")
+    b = submit(eve, "b", after=[a])
+    both = submit(eve, "both", after=[a, other])
+    for job in (a, other):
+        bob.delete(job)
+        stage.until(job, State.CANCELLED)
+    for job in (b, both):
+        stage.until(job, State.CANCELLED)
+    bob.resume(a)
+    assert stage.job(b).state is State.QUEUED
+    assert stage.job(both).state is State.CANCELLED
+    bob.resume(other)
+    assert stage.job(both).state is State.QUEUED
+
+
+def test_a_job_is_not_removed_while_others_wait_for_it(stage: Stage, bob: JobsApi) -> None:
+    a, b, _ = chain(bob)
+    with pytest.raises(IllegalInState, match=f"{b} would never start after it") as refused:
+        bob.clean(a)
+    assert f"tpujob delete {b}" in refused.value.hint
+    bob.delete(b)
+    bob.clean(a)
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        (["b"], r"after\[0\].job: no job of yours is called 'b'"),
+        (["a", "000999"], r"after\[1\].job: .*000999"),
+        ([{"job": "a", "each": True}], r"after\[0\].each: needs two groups of equal size"),
+        (["a", "000001"], r"after\[1\].job: 000001 is job 000001, which is named before"),
+    ],
+)
+def test_a_dependency_that_is_not_there_is_refused(
+    stage: Stage, bob: JobsApi, after: list[object], said: str
+) -> None:
+    submit(bob, "a")
+    for ask in (bob.plan, bob.create):
+        with pytest.raises(BadSpec, match=said):
+            ask({**SPEC, "after": after})
+    eve = stage.api.acting_for(EVE)
+    with pytest.raises(BadSpec, match="no job of yours is called 'a'"):
+        submit(eve, after=["a"])
+    assert stage.job(submit(eve, after=["1"])).edges[0].job == "000001"
+
+
+def test_when_a_job_starts_follows_from_the_job_that_it_waits_for(
+    stage: Stage, bob: JobsApi
+) -> None:
+    a = submit(bob, "a", time="2h")
+    b = submit(bob, "b", after=["a"])
+    assert _starts(stage, b) is None
+    running = stage.running(a).attempts[-1].running_at
+    assert running is not None
+    assert _starts(stage, b) == pytest.approx(running + 7200, abs=1)
+
+
+def _starts(stage: Stage, job: str) -> float | None:
+    stage.clock.sleep(1)
+    return seconds(stage.api.queue(jobs=[job])["rows"][0]["starts_about"])
+
+
+# Submission and shares ------------------------------------------------------------------------------------------------
+
+
+def test_limits_and_rights_of_the_queue_are_checked_at_a_submission(
+    stage: Stage, bob: JobsApi, eve: JobsApi
+) -> None:
+    stage.reconciler.queue.settings = QueueSettings(
+        {"vision": 1.0},
+        OwnerLimits(queued=2),
+        {"v4-16": OwnerLimits(queued=1)},
+        high=frozenset({"eve"}),
+    )
+    with pytest.raises(BadSpec, match="priority: bob may not submit jobs of high priority"):
+        submit(bob, priority="high")
+    submit(eve, priority="high")
+    with pytest.raises(BadSpec, match="share: there is no share visoin"):
+        submit(bob, share="visoin")
+    submit(bob, share="vision")
+    with pytest.raises(IllegalInState, match=r"bob has 1 job for v4-16 .* another: the limit is 1"):
+        bob.plan(SPEC)
+    other = {"type": "v4-8", "zones": ["us-central2-b"]}
+    done = submit(bob, tpu=other)
+    with pytest.raises(IllegalInState, match="bob has 2 jobs that have not ended"):
+        submit(bob, tpu=other)
+    bob.delete(done)
+    stage.until(done, State.CANCELLED)
+    with pytest.raises(IllegalInState, match=r"bob has 1 job .* cannot submit 5 more"):
+        submit(bob, tpu=other, array=5)
+    submit(bob, tpu=other)
+
+
+def test_shares_say_what_was_used_beside_what_is_due(
+    stage: Stage, bob: JobsApi, eve: JobsApi
+) -> None:
+    stage.reconciler.queue.settings = QueueSettings({"vision": 3.0, "speech": 1.0})
+    one, two = submit(bob, share="vision"), submit(eve, share="speech")
+    submit(eve, share="speech", start="held")
+    turn(stage, [one, two], 3)
+    speech, vision = stage.api.shares()
+    assert (speech["name"], speech["due"], speech["part"]) == ("speech", 0.25, 0.5)
+    assert (vision["name"], vision["due"], vision["waiting"]) == ("vision", 0.75, 0)
+    assert [(who["user"], who["part"]) for who in vision["owners"]] == [("bob", 1.0)]
+    assert speech["waiting"] == 1
+
+
+def test_the_metrics_count_jobs_by_band_and_by_reason(stage: Stage, bob: JobsApi) -> None:
+    limited(stage)
+    first, *rest = [submit(bob, name) for name in "abc"]
+    submit(bob, start="held")
+    turn(stage, [first, *rest], 3)
+    lines = stage.api.acting_for(ADA).backend_metrics().splitlines()
+    assert 'tpujob_queue_jobs{band="normal"} 2.0' in lines
+    assert 'tpujob_queue_waiting_jobs{reason="quota"} 2.0' in lines
+    assert 'tpujob_queue_waiting_jobs{reason="held"} 1.0' in lines
+    assert 'tpujob_queue_wait_seconds_count{band="normal"} 1.0' in lines

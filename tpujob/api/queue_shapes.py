@@ -1,0 +1,78 @@
+"""The queue: which job gets a slice next, why another one waits, and what shares and owners have used lately."""
+
+from typing_extensions import TypedDict
+
+
+class ReasonView(TypedDict):
+    """Why a job requests no slice now. Fields that a kind does not need are empty."""
+
+    kind: str  #: a `ReasonKind`, such as `order`
+    text: str  #: one sentence without a full stop
+    jobs: list[str]  #: ids of the jobs that it is about, three at most
+    count: int  #: of these jobs, or what is used of the limit
+    limit: int
+    until: str | None
+
+
+class OrderView(TypedDict):
+    """What the place of a job in the order comes from: the first of these in which two jobs differ decides."""
+
+    priority: str  #: that counts
+    raised: bool  #: it has waited for a day, so that the next higher priority counts
+    #: of its share, divided by its weight: list-price dollars that fade, with the charges of jobs before it
+    share_usd: float
+    owner_usd: float  #: the same of its owner
+    rank: int  #: among its owner's jobs, larger goes first
+    since: str  #: when it could have started
+
+
+class PlaceView(TypedDict):
+    """Where a job stands that waits for a slice."""
+
+    position: int  #: among the jobs that may start, from 1; 0: it waits for something else first
+    #: a guess; in the past: it may request a slice now; None: nothing is known that it could be made of
+    starts_about: str | None
+    reasons: list[ReasonView]  #: the binding one first; none: it may request a slice now
+    order: OrderView | None  #: None: it waits for something else first
+    helps: list[str]  #: what a person can do about it, with commands in backquotes
+
+
+class QueueRow(PlaceView):
+    """A job that waits."""
+
+    id: str
+    name: str
+    user: str
+    mine: bool
+    share: str
+    type: str  #: that it prefers, as are the chips
+    zones: list[str]
+    pricing: str
+    tpu_slices: int
+    chips: int
+    since: str  #: when it began to wait, or last had a slice
+
+
+class QueueView(TypedDict):
+    """The jobs that wait: those that may start in their order, then those that wait for something else first."""
+
+    rows: list[QueueRow]
+    waiting: int  #: jobs that wait, also those beyond the limit
+
+
+class OwnerUsage(TypedDict):
+    user: str
+    usd: float  #: list-price dollars of the last weeks, of which half counts after each 7 days
+    part: float  #: of all that its share has used, from 0 to 1
+
+
+class ShareView(TypedDict):
+    """A share of the context; its owners are equal among themselves."""
+
+    name: str  #: empty: of jobs that name none
+    weight: float
+    usd: float  #: that it has used, as of an owner
+    part: float  #: of all that was used, from 0 to 1
+    due: float  #: the part that its weight gives it
+    waiting: int  #: its jobs that wait
+    owners: list[OwnerUsage]  #: who has used most comes first

@@ -1,0 +1,60 @@
+"""`tpujob queue` and `tpujob shares`: which job gets a slice next, and why another one waits."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from tpujob.cli.backend import RetryingClient, connect
+from tpujob.cli.commands.jobs import steer_each
+from tpujob.cli.options import Json, argument, complete_job, option
+from tpujob.cli.output import say, say_json, say_page, screen
+from tpujob.cli.render.queue_page import queue_page, shares_page
+from tpujob.errors import BadRequest
+
+STEERS = ("top", "hold", "release")
+ROWS = 50  #: unless more or fewer are asked for
+
+
+def queue(
+    words: Annotated[
+        list[str] | None,
+        argument(
+            "[top|hold|release] [JOB...]",
+            "Ids or unique names. Default: all jobs that wait.",
+            autocompletion=complete_job,
+            show_default=False,
+        ),
+    ] = None,
+    limit: Annotated[int, option("N", "Maximum number; 0: all.", min=0)] = ROWS,
+    as_json: Json = False,
+) -> int:
+    """Show which job gets a slice next, and why another one waits.
+
+    top moves jobs before your other ones. hold keeps jobs from starting until release."""
+    jobs = words or []
+    if jobs and jobs[0] in STEERS:
+        return _steer(jobs[0], jobs[1:], as_json)
+
+    retrying, on = RetryingClient(), screen()
+    found = retrying.ask(lambda api: api.queue(jobs=jobs, limit=limit))
+    if as_json:
+        say_json(found)
+        return 0
+    known = () if jobs else retrying.ask(lambda api: api.shares())
+    say(queue_page(found, on.columns, now=time.time(), shares=known, color=on.color))
+    return 0
+
+
+def _steer(verb: str, jobs: list[str], as_json: bool) -> int:
+    if not jobs:
+        raise BadRequest(f"which jobs? `tpujob queue {verb}` needs one", hint="tpujob queue")
+    api = connect()
+    # the first of several comes to stand before the others
+    ordered = jobs[::-1] if verb == "top" else jobs
+    return steer_each(ordered, getattr(api, verb), as_json)
+
+
+def shares(as_json: Json = False) -> None:
+    """Show what each share and its owners have used lately."""
+    say_page(RetryingClient().ask(lambda api: api.shares()), shares_page, as_json)

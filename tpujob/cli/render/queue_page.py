@@ -1,0 +1,140 @@
+"""`tpujob queue` and `tpujob shares`, and the place of one job as `tpujob why` shows it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from tpujob.cli.render.lines import elapsed
+from tpujob.cli.render.table import Column, space, table
+from tpujob.cli.render.text import clip, paint, wrap
+from tpujob.domain.text import age, clean, many, seconds, span, usd
+
+if TYPE_CHECKING:
+    from tpujob.api import PlaceView, QueueRow, QueueView, ShareView
+
+_COLUMNS = (
+    Column("#", right=True),
+    Column("Job"),
+    Column("Name", floors=(24, 16, 8)),
+    Column("Owner", floors=(12, 8, 6)),
+    Column("Wants", floors=(24, 16, 12)),
+    Column("Waits", right=True),
+    Column("Starts about"),
+)
+#: in the table where so many columns are left; else on a line of its own
+_WHY, LEAST_WHY = Column("Why", floors=(30,)), 40
+_SHARES = (
+    Column("Share"),
+    Column("Owner", floors=(16, 12, 8)),
+    Column("Weight", right=True),
+    Column("Used", right=True),
+    Column("Of all", right=True),
+    Column("Due", right=True),
+    Column("Waiting", right=True),
+)
+
+
+def queue_page(
+    found: QueueView,
+    columns: int,
+    *,
+    now: float,
+    shares: Sequence[ShareView] = (),
+    color: bool = False,
+) -> str:
+    """A line for each job with the reason why it waits, then what shares have used."""
+    rows = found["rows"]
+    if not rows:
+        return "No job waits for a slice."
+    cells = [_row(row, now) for row in rows]
+    why = [clean(_why(row)) for row in rows]
+    if space(_COLUMNS, cells, columns) >= LEAST_WHY:
+        whole = [(*line, text) for line, text in zip(cells, why, strict=True)]
+        out = [table((*_COLUMNS, _WHY), whole, columns, color=color)]
+    else:
+        out: list[str] = []
+        for n, line in enumerate(table(_COLUMNS, cells, columns, color=color).splitlines()):
+            below = why[n - 1] if n else ""
+            out += [line, *([paint(clip(f"    {below}", columns), "dim", color)] if below else [])]
+    if more := found["waiting"] - len(rows):
+        out.append(f"… {many(more, 'more job')}; `tpujob queue --limit 0` shows all.")
+    if len(shares) > 1:
+        out += wrap(_shares_line(shares), columns)
+    return "\n".join(out)
+
+
+def _row(row: QueueRow, now: float) -> tuple[str, ...]:
+    slices = f" x{row['tpu_slices']}" if row["tpu_slices"] > 1 else ""
+    return (
+        str(row["position"] or "-"),
+        clean(row["id"]),
+        clean(row["name"]),
+        clean(row["user"]),
+        clean(f"{row['type']}{slices} {row['pricing']}"),
+        age(elapsed(row["since"], now)),
+        starts_about(row, now),
+    )
+
+
+def _why(row: QueueRow) -> str:
+    return row["reasons"][0]["text"] if row["reasons"] else "" if row["position"] else "-"
+
+
+def starts_about(place: PlaceView, now: float) -> str:
+    """`now`, the local time, or the day; `-` where nothing is known."""
+    at = seconds(place["starts_about"])
+    if at is None:
+        return "-"
+    if at <= now + 1:
+        return "now"
+    moment = datetime.fromtimestamp(at)
+    return moment.strftime("%H:%M" if at - now < 43_200 else "%a %d %b %H:%M")
+
+
+def _shares_line(shares: Sequence[ShareView]) -> str:
+    parts = (f"{_name(one)} {one['part']:.0%} (due {one['due']:.0%})" for one in shares)
+    return f"Used by shares: {' · '.join(parts)}"
+
+
+def _name(share: ShareView) -> str:
+    return clean(share["name"]) or "no share"
+
+
+def shares_page(found: Sequence[ShareView], columns: int, *, color: bool = False) -> str:
+    """A line for each share, below it its owners."""
+    if not any(one["usd"] or one["waiting"] for one in found):
+        return "No share has used anything lately, and no job waits."
+    rows: list[tuple[str, ...]] = []
+    for one in found:
+        total = (usd(one["usd"]), f"{one['part']:.0%}", f"{one['due']:.0%}", str(one["waiting"]))
+        rows.append((_name(one), "", f"{one['weight']:g}", *total))
+        rows += (
+            ("", clean(it["user"]), "", usd(it["usd"]), f"{it['part']:.0%}", "", "")
+            for it in one["owners"]
+        )
+    note = "Used: list price, of which half counts after 7 days. An owner's part is of the share."
+    return f"{table(_SHARES, rows, columns, color=color)}\n{note}"
+
+
+def place_facts(place: PlaceView | None, now: float) -> list[tuple[str, str]]:
+    """The place of a job in the queue, its reasons, the terms of its order and what would help, each with its label."""
+    if place is None:
+        return []
+    position, about = place["position"], starts_about(place, now)
+    where = f"{position} in the queue" if position else "not in the order yet"
+    facts = [("Place", where + (f"; starts about {about}" if about != "-" else ""))]
+    facts += [("Reason" if n == 0 else "", one["text"]) for n, one in enumerate(place["reasons"])]
+    if order := place["order"]:
+        raised = ", raised after a day of waiting" if order["raised"] else ""
+        since = seconds(order["since"])
+        terms = (
+            f"priority {order['priority']}{raised}",
+            f"its share has used {usd(order['share_usd'])} for its weight",
+            f"its owner {usd(order['owner_usd'])}",
+            f"rank {order['rank']}",
+            f"waits for {span(max(0.0, now - since))}" if since is not None else "",
+        )
+        facts.append(("Order", "; ".join(filter(None, terms))))
+    return facts + [("Helps" if n == 0 else "", text) for n, text in enumerate(place["helps"])]

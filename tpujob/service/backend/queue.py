@@ -1,0 +1,263 @@
+"""The queue, as people see it: places with their reasons, shares; and what is checked of it when a job is submitted.
+
+The order is made in `domain/capacity/` and kept in `engine/queue.py`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from tpujob.api import OrderView, OwnerUsage, PlaceView, QueueRow, QueueView, ReasonView, ShareView
+from tpujob.domain import access
+from tpujob.domain.access import Principal
+from tpujob.domain.capacity import describe
+from tpujob.domain.hardware import accelerators
+from tpujob.domain.model import DesiredState, Edge, Job
+from tpujob.domain.money import pace
+from tpujob.domain.observations import Order, Place, Reason, ReasonKind
+from tpujob.domain.progress import job_progress
+from tpujob.domain.spec import JobSpec, elements
+from tpujob.domain.spec.queue import BANDS
+from tpujob.domain.text import many, rfc3339
+from tpujob.engine import Queue
+from tpujob.errors import BadRequest, BadSpec, IllegalInState, NotFound
+from tpujob.ports import Clock, Store
+from tpujob.service.authorization import find_job
+from tpujob.service.job_index import JobIndex
+from tpujob.service.runtime_info import RuntimeReader
+from tpujob.service.views import speed
+
+_K = ReasonKind
+
+
+class QueueReader:
+    """The part of `api.JobsApi` that is about the queue."""
+
+    def __init__(
+        self, store: Store, clock: Clock, queue: Queue, index: JobIndex, knowledge: RuntimeReader
+    ) -> None:
+        self._store, self._clock, self._queue = store, clock, queue
+        self._index, self._knowledge = index, knowledge
+
+    def queue(self, who: Principal, *, jobs: Sequence[str] = (), limit: int = 0) -> QueueView:
+        plan, live, now = self._queue.plan(), self._live(), self._clock.now()
+        rest = sorted(plan.places.keys() - set(plan.order))
+        ids = [job_id for job_id in (*plan.order, *rest) if job_id in live]
+        if jobs:
+            named = {find_job(self._store, who, "get", job).id for job in jobs}
+            ids = [job_id for job_id in ids if named & {job_id, live[job_id].group}]
+        shown = ids[: limit or None]
+        rows = [self._row(who, live[one], plan.places[one], live, now) for one in shown]
+        return QueueView(rows=rows, waiting=len(ids))
+
+    def shares(self) -> list[ShareView]:
+        settings, usage, live = self._queue.settings, self._queue.usage(), self._live()
+        waiting = Counter(live[one].spec.share for one in self._queue.plan().places if one in live)
+        names = sorted({*settings.weights, *usage.shares, *waiting})
+        weights = {name: settings.weights.get(name, 1.0) for name in names}
+        all_used = sum(usage.shares.values()) or 1.0
+        users = self._index.users()
+        found: list[ShareView] = []
+        for name in names:
+            used = usage.shares.get(name, 0.0)
+            owners = [(used, who) for (share, who), used in usage.owners.items() if share == name]
+            found.append(
+                ShareView(
+                    name=name,
+                    weight=weights[name],
+                    usd=_usd(used),
+                    part=round(used / all_used, 4),
+                    due=round(weights[name] / sum(weights.values()), 4),
+                    waiting=waiting[name],
+                    owners=[
+                        OwnerUsage(
+                            user=users.get(who, who),
+                            usd=_usd(amount),
+                            part=round(amount / (used or 1.0), 4),
+                        )
+                        for amount, who in sorted(owners, reverse=True)
+                    ],
+                )
+            )
+        return found
+
+    def place(self, job: Job, place: Place) -> PlaceView:
+        """The place of a job that waits, as its own page shows it."""
+        return self._place(job, place, self._live(), self._clock.now())
+
+    def _live(self) -> dict[str, Job]:
+        return {job.id: job for job in self._queue.jobs()}
+
+    def _row(
+        self, who: Principal, job: Job, place: Place, live: Mapping[str, Job], now: float
+    ) -> QueueRow:
+        tpu, since = job.spec.tpu, max(job.created_at, job.fresh_at, job.queued_at, job.state_since)
+        return QueueRow(
+            **self._place(job, place, live, now),
+            id=job.id,
+            name=job.name,
+            user=job.user,
+            mine=access.is_own(who, job.owner),
+            share=job.spec.share,
+            type=tpu.types[0],
+            zones=list(tpu.zones),
+            pricing=tpu.pricing,
+            tpu_slices=tpu.slices,
+            chips=accelerators.find(tpu.types[0]).chips * tpu.slices,
+            since=rfc3339(since),
+        )
+
+    def _place(self, job: Job, place: Place, live: Mapping[str, Job], now: float) -> PlaceView:
+        at = self._starts_about(place, live, now)
+        return PlaceView(
+            position=place.position,
+            starts_about=None if at is None else rfc3339(at),
+            reasons=[_reason_view(one) for one in place.reasons],
+            order=_order_view(place.order) if place.order else None,
+            helps=list(
+                dict.fromkeys(filter(None, (_help(job, one, live) for one in place.reasons)))
+            ),
+        )
+
+    def _starts_about(self, place: Place, live: Mapping[str, Job], now: float) -> float | None:
+        """When its request may go out, as far as that is known: when all is over that it waits for; of several slices
+        that it may have, the soonest."""
+        if not place.reasons:
+            return place.order.since if place.order else None
+        times = [self._over_at(one, live, now) for one in place.reasons]
+        known = [at for at in times if at is not None]
+        if place.position:
+            return min(known, default=None)
+        return max(known) if len(known) == len(times) else None
+
+    def _over_at(self, reason: Reason, live: Mapping[str, Job], now: float) -> float | None:
+        """When a reason ends to hold; None: nothing says so."""
+        if reason.kind is not _K.DEPENDENCY:
+            return reason.until
+        ends = [self._ends_at(live.get(job_id), now) for job_id in reason.jobs]
+        known = [at for at in ends if at is not None]
+        return max(known) if len(known) == reason.count else None
+
+    def _ends_at(self, job: Job | None, now: float) -> float | None:
+        """When a running job ends, by its steps, or by the time that its file says."""
+        attempt = job.attempt if job else None
+        if job is None or attempt is None or attempt.running_at is None or attempt.ended_at:
+            return None
+        going = self._knowledge.going(job)
+        has = job_progress(job, going.progress if going else None)
+        left = pace.seconds_left(has, speed(job, has, going.moved_at if going else None))
+        if left is not None:
+            return now + left
+        return attempt.running_at + job.spec.time if job.spec.time else None
+
+    # Submission -------------------------------------------------------------------------------------------------------
+
+    def check(self, who: Principal, spec: JobSpec) -> None:
+        """Raises BadSpec for a priority or a share that the caller may not give, IllegalInState when they have as many
+        jobs as they may."""
+        settings = self._queue.settings
+        if spec.priority == BANDS[0] and settings.high and who.name not in settings.high:
+            raise BadSpec(
+                f"priority: {who.name} may not submit jobs of high priority",
+                hint="Use normal. The file of the context lists who may.",
+            )
+        if spec.share and settings.weights and spec.share not in settings.weights:
+            known = ", ".join(settings.weights)
+            raise BadSpec(f"share: there is no share {spec.share}", hint=f"There are: {known}.")
+        single = [job for job in self._queue.jobs() if not job.spec.is_group]
+        mine = [job for job in single if (job.owner or job.user) == who.id]
+        new = elements.size(spec) or 1
+        for type in ("", *spec.tpu.types):
+            limits = settings.by_type.get(type) if type else settings.limits
+            count = sum(not type or type in job.spec.tpu.types for job in mine)
+            if limits and limits.queued is not None and count + new > limits.queued:
+                of, more = f" for {type}" if type else "", f"{new:,} more" if new > 1 else "another"
+                raise IllegalInState(
+                    f"{who.name} has {many(count, 'job')}{of} that have not ended and cannot submit {more}: the limit "
+                    f"is {limits.queued:,}",
+                    hint="Submit it when enough of them have ended: `tpujob list --mine`.",
+                )
+
+    def edges(self, who: Principal, spec: JobSpec) -> tuple[Edge, ...]:
+        """The jobs that `after` names: the caller's own by name, any by its id. Raises BadSpec."""
+        found: list[Edge] = []
+        for n, one in enumerate(spec.after):
+            try:
+                job = find_job(self._store, who, "get", one.job)
+            except (NotFound, BadRequest) as error:
+                hint = "`tpujob list --all` shows every job; another user's needs its id."
+                raise BadSpec(f"after[{n}].job: {error.message}", hint=hint) from error
+            if any(edge.job == job.id for edge in found):
+                raise BadSpec(f"after[{n}].job: {one.job} is job {job.id}, which is named before")
+            size = elements.size(spec)
+            if one.each and (not size or job.group_size != size):
+                has = f"job {job.id} has {many(job.group_size, 'element')}"
+                raise BadSpec(
+                    f"after[{n}].each: needs two groups of equal size: {has}, this one {size:,}"
+                )
+            found.append(Edge(job.id, one.on, one.each))
+        return tuple(found)
+
+
+def waits_for(job: Job, other: Job) -> bool:
+    """Whether a job was submitted to start after another one, or after the group of that."""
+    return any(
+        edge.job == other.id
+        or (edge.job == other.group and (not edge.each or job.index == other.index))
+        for edge in job.edges
+    )
+
+
+def still_waiting(jobs: Iterable[Job], other: Job) -> list[str]:
+    """Ids of the jobs that would never start if the record of `other` were removed."""
+    waiting = (job for job in jobs if not job.slices and job.wish is DesiredState.RUN)
+    return [job.id for job in waiting if not job.state.final and waits_for(job, other)]
+
+
+# Views ----------------------------------------------------------------------------------------------------------------
+
+
+def _reason_view(reason: Reason) -> ReasonView:
+    return ReasonView(
+        kind=reason.kind.value,
+        text=describe(reason),
+        jobs=list(reason.jobs),
+        count=reason.count,
+        limit=reason.limit,
+        until=None if reason.until is None else rfc3339(reason.until),
+    )
+
+
+def _order_view(order: Order) -> OrderView:
+    return OrderView(
+        priority=BANDS[order.band],
+        raised=order.raised,
+        share_usd=_usd(order.share_used),
+        owner_usd=_usd(order.owner_used),
+        rank=order.rank,
+        since=rfc3339(order.since),
+    )
+
+
+def _usd(micros: float) -> float:
+    return round(micros / 1e6, 2)
+
+
+def _help(job: Job, reason: Reason, live: Mapping[str, Job]) -> str:
+    """What a person can do about a reason; empty: nothing but to wait."""
+    match reason.kind:
+        case _K.HELD:
+            return f"`tpujob queue release {job.id}` lets it start"
+        case _K.DEPENDENCY:
+            return f"`tpujob why {reason.jobs[0]}` says how far that is"
+        case _K.ORDER if any(_same_owner(job, live.get(other)) for other in reason.jobs):
+            return f"`tpujob queue top {job.id}` moves it before {job.user}'s other jobs"
+        case _K.RUNNING | _K.CHIPS:
+            return f"it is a limit of the context: it starts when one of {job.user}'s jobs ends"
+        case _K.QUOTA | _K.RESERVED | _K.ORDER | _K.REQUESTED | _K.REFUSED:
+            return "a new job may name more types or zones: `tpujob capacity` shows where slices were got lately"
+        case _:
+            return ""
+
+
+def _same_owner(job: Job, other: Job | None) -> bool:
+    return other is not None and (job.owner or job.user) == (other.owner or other.user)
