@@ -91,7 +91,7 @@ GROUPS: dict[str, dict[str, Command]] = {
 }  # fmt: skip
 #: commands of Slurm and other tools, and the command here
 ELSEWHERE = {
-    "squeue": "list", "ps": "list", "top": "list --watch", "sacct": "list --all", "sbatch": "create",
+    "squeue": "queue", "ps": "list", "top": "list --watch", "sacct": "list --all", "sbatch": "create",
     "submit": "create", "scancel": "cancel", "stop": "cancel", "kill": "cancel", "sinfo": "capacity",
     "attach": "logs -f",
 }  # fmt: skip

@@ -84,9 +84,7 @@ def in_order(drafts: Sequence[JobDraft]) -> tuple[JobDraft, ...]:
             hint = "Remove it there, and name it in run.secrets of the job file."
             raise BadSpec(f"{one.place}: {one.called} has a key in its text", hint=hint)
         try:
-            known = jobspec.JobSpec.model_fields  # arrays come later than this module
-            spec = {k: v for k, v in one.spec.items() if k != "array" or k in known}
-            jobspec.load(text_of(replace(one, spec=spec)), "job")
+            jobspec.load(text_of(one), "job")
         except BadSpec as error:
             what = re.sub(r"(?m)^job(:\d+)?: ", "", error.message)
             hint = "Correct it there, and import it again."
