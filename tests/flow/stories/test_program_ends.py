@@ -236,3 +236,21 @@ def test_a_program_that_was_never_started_has_not_run(stage: Stage) -> None:
     stage.faults.broken.clear()
     job = stage.until(job_id, State.FAILED)
     assert (job.attempts[0].running_at, job.attempts[0].cause) == (None, Cause.SETUP)
+
+
+def test_a_program_ends_after_its_time_and_a_resume_gives_it_as_much_again(stage: Stage) -> None:
+    job_id = stage.create(max_time="10m", hold="1m")
+    stage.running(job_id)
+    stage.clock.sleep(500)
+    stage.step(job_id)
+    assert stage.job(job_id).state is State.RUNNING
+    stage.clock.sleep(120)
+    failed = stage.until(job_id, lambda j: j.state.final)
+    assert (failed.state, failed.cause) == (State.FAILED, Cause.BUDGET)
+    assert failed.message == "it has run for 10 min, which `max_time` allows"
+    assert stage.cloud.machines == {}
+    stage.api.resume(job_id)
+    stage.running(job_id, 2)
+    stage.clock.sleep(500)
+    stage.step(job_id)
+    assert stage.job(job_id).state is State.RUNNING

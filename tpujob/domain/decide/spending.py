@@ -13,12 +13,25 @@ from tpujob.domain.money import budget
 from tpujob.domain.money.budget import Short
 from tpujob.domain.observations import Observation
 from tpujob.domain.placement import Offer, circuits
-from tpujob.domain.text import dollars
+from tpujob.domain.text import dollars, duration
 
 
 def used_up(job: Job, seen: Observation, now: float) -> Short | None:
     """Why its slices must be given back now, with the arithmetic; None: they need not."""
+    left = _time_left(job, now)
+    if left is not None and left <= 0:
+        text = f"it has run for {duration(job.spec.max_time or 0)}, which `max_time` allows"
+        return Short(text, own=True)
     return budget.short(budget.accounts(job, seen.funds, now))
+
+
+def _time_left(job: Job, now: float) -> float | None:
+    """Seconds that its program may still run, since a person last set it going; None: any time."""
+    if job.spec.max_time is None:
+        return None
+    runs = [a for a in job.attempts if a.running_at is not None and a.started_at >= job.fresh_at]
+    ran = sum((now if a.ended_at is None else a.ended_at) - (a.running_at or now) for a in runs)
+    return job.spec.max_time - ran
 
 
 def paid_for(
@@ -55,4 +68,6 @@ def warn(job: Job, seen: Observation, now: float) -> Decision | None:
 def due_in(job: Job, seen: Observation, now: float) -> float | None:
     """Seconds until a budget asks for something; None: not before something else happens."""
     dues = [budget.due_in(known) for known in budget.accounts(job, seen.funds, now)]
+    if job.state is State.RUNNING:
+        dues.append(_time_left(job, now))
     return min((due for due in dues if due is not None), default=None)
