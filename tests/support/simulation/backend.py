@@ -24,6 +24,7 @@ from tpujob.service.notifications import Notifications
 from tpujob.wiring.service import jobs
 
 if TYPE_CHECKING:
+    from tests.support.simulation.store import SimStore
     from tests.support.simulation.monitor import Monitor
     from tests.support.simulation.play import Play
 
@@ -112,10 +113,16 @@ class SimOrphans(Orphans):
 
 
 class NobodyWatches:
-    """No page is open."""
+    """No page is open. What has changed is read when it is asked for."""
+
+    def __init__(self, store: SimStore) -> None:
+        self._store = store
 
     def now(self) -> int:
-        return 0
+        return self._store.newest()
+
+    def since(self, after: int) -> list[str]:
+        return self._store.changes(after)[1]
 
     def wait(self, job_id: str | None, after: int, timeout: float) -> int:
         return after
@@ -160,7 +167,7 @@ class Backend:
             EngineState(loop, reconciler.live, reconciler.queue, reconciler.circuits),
             HostReach(_no_access, play.hosts.key),
             ServiceSettings(),
-            changes=NobodyWatches(),
+            changes=NobodyWatches(store),
             admin=Admin(store, orphans, store.reputation, clock),
             members=Membership(store.real.members),
             notifications=told,
