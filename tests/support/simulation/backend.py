@@ -24,9 +24,9 @@ from tpujob.service.notifications import Notifications
 from tpujob.wiring.service import jobs
 
 if TYPE_CHECKING:
-    from tests.support.simulation.store import SimStore
     from tests.support.simulation.monitor import Monitor
     from tests.support.simulation.play import Play
+    from tests.support.simulation.store import SimStore
 
 PATIENT = 180.0  #: seconds, at most, between two looks at what goes well
 
