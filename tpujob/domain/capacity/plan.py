@@ -70,6 +70,8 @@ def plan(
 ) -> QueuePlan:
     """Return the places of all entries that wait."""
     known = sorted(entries, key=lambda one: one.number)
+    if not any(one.waits for one in known):
+        return QueuePlan({}, (), inf)
     places: dict[str, Place] = {}
     ready: list[tuple[QueueEntry, float]] = []
     for one in known:
