@@ -35,6 +35,7 @@ DRAIN = 6 * 3600.0
 LAPSES = 3
 
 _K = ReasonKind
+_NOTHING = frozenset[str]()
 
 
 class Others(Protocol):
@@ -253,9 +254,9 @@ class _Walk:
     def place(self, one: QueueEntry, waited: float) -> tuple[frozenset[str], tuple[Reason, ...]]:
         """Return what the next job in order may request, or why nothing. `waited`: seconds."""
         if full := self._group_full(one):
-            return frozenset(), (full,)
+            return _NOTHING, (full,)
         if self.now < one.wake:
-            return frozenset(), (Reason(_K.RETRY, until=one.wake),)
+            return _NOTHING, (Reason(_K.RETRY, until=one.wake),)
         ask: list[Wanted] = []
         reasons: list[Reason] = []
         for slice in one.wanted:
@@ -267,7 +268,8 @@ class _Walk:
             if reason.kind is _K.REFUSED:
                 self.closed[slice.shape].append(one.id)
         if not ask:
-            return frozenset(), tuple(dict.fromkeys(reasons))
+            several = len(reasons) > 1
+            return _NOTHING, tuple(dict.fromkeys(reasons) if several else reasons)
         self._take(one, ask[0])
         for slice in ask if self.circuits else ():
             # what the cloud refused lately is requested by one job, and the others wait for the answer
