@@ -38,7 +38,7 @@ class Method(NamedTuple):
     verb: str
     path: str  #: below `/v1`; a part in braces is the argument of that name
     rule: AccessRule
-    tag: str  #: its heading on the page at `/docs`
+    tag: str  #: its group in the OpenAPI document
     function: Callable[..., Any]  #: of `JobsApi`
     doc: str
     bounds: Mapping[str, tuple[float | None, float | None] | int]  #: as in `BOUNDS`

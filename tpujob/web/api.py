@@ -91,7 +91,7 @@ def _app(version: str) -> FastAPI:
 
 
 class _Undescribed(APIRoute):
-    """Without the models of its answers. Only the page at `/docs` needs them, and making them takes a fifth of a
+    """Without the models of its answers. Only the OpenAPI document needs them, and making them takes a fifth of a
     backend's start."""
 
     def __init__(self, *args: Any, **options: Any) -> None:

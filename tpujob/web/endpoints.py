@@ -1,5 +1,5 @@
 """The routes of the HTTP API: one for each row of the table of `JobsApi`, which takes what the method's signature says;
-then version, liveness, the API's own page, and a pass over all jobs.
+then version, liveness, and a pass over all jobs.
 
 They are plain functions, as the service is synchronous: each runs in a thread of the pool. A view of the service is
 sent as it is; the models only describe it in the OpenAPI document.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from fastapi import Depends, FastAPI, Header, Query, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import JSONResponse, Response
 from pydantic import ConfigDict, Field, create_model
 from typing_extensions import is_typeddict
 
@@ -18,7 +18,7 @@ from tpujob.api import METHODS, CodeGiven, JobsApi, all_shapes
 from tpujob.api.methods import Method
 from tpujob.errors import BadRequest
 from tpujob.service import authorization
-from tpujob.web import docs, schemas, streams
+from tpujob.web import schemas, streams
 from tpujob.web.auth.authenticator import TICK_PATH
 from tpujob.web.schemas import Caller
 
@@ -148,16 +148,10 @@ def add_backend(app: FastAPI, version: str, alive: Callable[[], bool]) -> None:
         ok = alive()
         return JSONResponse({"ok": ok}, 200 if ok else 503)
 
-    def describe() -> HTMLResponse:
-        """Every route and every shape, as a page."""
-        policy = {"content-security-policy": docs.POLICY}
-        return HTMLResponse(docs.page(app.openapi()), headers=policy)
-
     app.get("/v1/version", tags=["backend"], response_model=schemas.Version)(get_version)
     app.get("/health", tags=["backend"], response_model=schemas.Health)(health)
     app.get("/healthz", include_in_schema=False)(health)
     app.get("/metrics", include_in_schema=False)(streams.backend_metrics)
-    app.get("/docs", include_in_schema=False)(describe)
 
 
 def add_tick(app: FastAPI, make_pass: Callable[[bool], tuple[int, float | None]] | None) -> None:

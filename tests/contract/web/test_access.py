@@ -395,7 +395,7 @@ MANY = {
 }
 #: that everybody who is known at all may ask
 FREE = {
-    "GET /v1/version", "GET /docs", "HEAD /docs", "GET /openapi.json", "HEAD /openapi.json",
+    "GET /v1/version", "GET /openapi.json", "HEAD /openapi.json",
     "GET /static/{name}",
 }  # fmt: skip
 BODIES: dict[str, Any] = {

@@ -65,7 +65,7 @@ def test_buckets_of_callers_that_are_long_gone_are_forgotten() -> None:
         ("PUT", "/v1/members", RequestKind.WRITE),
         ("PUT", "/v1/bundles/0", RequestKind.UPLOAD),
         ("GET", "/v1/follow", RequestKind.STREAM),
-        ("GET", "/docs", RequestKind.DOCS),
+        ("GET", "/openapi.json", RequestKind.DOCS),
         ("GET", "/live", RequestKind.LIVE),
     ],
 )

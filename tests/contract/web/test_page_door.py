@@ -105,32 +105,32 @@ def silent(pages: dict[bool, Page]) -> Page:
 def test_its_user_needs_no_session_where_the_kernel_says_who_connects(page: Page) -> None:
     assert unix_sockets.tells_peers()
     assert page.ask("/v1/jobs")[0] == 200
-    assert page.ask("/docs", HTML)[0] == 200
+    assert page.ask("/queue", HTML)[0] == 200
     assert page.api.named("list")
 
 
 def test_without_the_kernels_word_a_code_opens_a_session_and_nothing_else_does(
     silent: Page,
 ) -> None:
-    status, headers, body = silent.ask("/docs", HTML)
+    status, headers, body = silent.ask("/queue", HTML)
     assert status == 401
     assert "<code>tpujob open</code>" in body.decode()
     assert headers["content-security-policy"].startswith("default-src 'none'; style-src 'sha256-")
     assert silent.ask("/v1/jobs")[2]["error"]["hint"].startswith("`tpujob open`")
-    there = silent.enter("/docs")
-    assert re.fullmatch(r"/s/[A-Za-z0-9_-]{43}/docs", there)
+    there = silent.enter("/queue")
+    assert re.fullmatch(r"/s/[A-Za-z0-9_-]{43}/queue", there)
     status, headers, body = silent.ask(there, HTML)
     assert status == 200
-    assert headers["referrer-policy"] == "no-referrer", "it would carry the session elsewhere"
+    assert headers["referrer-policy"] == "same-origin", "it would carry the session elsewhere"
     assert "set-cookie" not in headers
-    assert 'href="openapi.json"' in body.decode(), "a link within the session"
-    assert silent.ask(there.replace("/docs", "/v1/jobs"))[0] == 200
+    assert 'href="./events"' in body.decode(), "a link within the session"
+    assert silent.ask(there.replace("/queue", "/v1/jobs"))[0] == 200
 
 
 def test_a_code_is_used_once_and_within_a_minute(silent: Page) -> None:
     used, late = silent.sessions.code(), silent.sessions.code()
     assert silent.ask(f"/enter/{used}", HTML)[0] == 303
-    for again in (f"/enter/{used}", f"/s/{used}/docs", "/enter/" + "A" * 43, "/enter/%ff"):
+    for again in (f"/enter/{used}", f"/s/{used}/queue", "/enter/" + "A" * 43, "/enter/%ff"):
         status, _, body = silent.ask(again, HTML)
         assert status == 401, again
         assert used not in body.decode()
@@ -139,13 +139,13 @@ def test_a_code_is_used_once_and_within_a_minute(silent: Page) -> None:
 
 
 def test_a_session_ends_twelve_hours_after_its_last_use_and_with_the_process(silent: Page) -> None:
-    there = silent.enter("/docs")
+    there = silent.enter("/queue")
     for _ in range(3):
         silent.clock.now += SESSION_S - 1
         assert silent.ask(there, HTML)[0] == 200
     silent.clock.now += SESSION_S
     assert silent.ask(there, HTML)[0] == 401
-    there = silent.enter("/docs")
+    there = silent.enter("/queue")
     with Page(kernel_says=False).served() as after:
         assert after.ask(there, HTML)[0] == 401
 
@@ -165,11 +165,13 @@ def test_the_number_of_sessions_and_of_codes_is_bounded() -> None:
 
 
 def test_a_guessed_session_is_no_session(silent: Page) -> None:
-    session = silent.enter("/docs").split("/")[2]
+    session = silent.enter("/queue").split("/")[2]
     almost = ("A" if session[0] != "A" else "B") + session[1:]
     for guess in (almost, session[:-1], session + "A", session.swapcase(), "", "-", "%00"):
-        assert silent.ask(f"/s/{guess}/docs", HTML)[0] == 401, guess
-    assert silent.ask(f"/docs?s={session}", HTML | {"Authorization": f"Bearer {session}"})[0] == 401
+        assert silent.ask(f"/s/{guess}/queue", HTML)[0] == 401, guess
+    assert (
+        silent.ask(f"/queue?s={session}", HTML | {"Authorization": f"Bearer {session}"})[0] == 401
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,15 +189,15 @@ def test_a_code_leads_to_a_path_of_the_page_alone_and_is_not_lost_by_a_wrong_one
 
 @pytest.mark.parametrize("header", ["X-Forwarded-Prefix", "X-Script-Name", "X-Forwarded-Path"])
 def test_no_header_of_a_proxy_moves_the_page(page: Page, header: str) -> None:
-    status, _, body = page.ask("/docs", HTML | {header: "/evil"})
+    status, _, body = page.ask("/queue", HTML | {header: "/evil"})
     assert status == 200
-    assert 'href="openapi.json"' in body.decode()
+    assert 'href="./events"' in body.decode()
     assert "evil" not in body.decode()
 
 
 def test_one_session_is_not_looked_for_in_another(silent: Page) -> None:
     root = silent.enter().rstrip("/")
-    assert silent.ask(f"{root}{root}/docs", HTML)[0] == 401
+    assert silent.ask(f"{root}{root}/queue", HTML)[0] == 401
 
 
 def test_the_session_and_the_code_are_in_no_log_and_no_answer_of_the_api(
@@ -211,7 +213,7 @@ def test_the_session_and_the_code_are_in_no_log_and_no_answer_of_the_api(
     silent.api.raises = RuntimeError("broken")
     assert silent.ask(f"{root}/v1/jobs")[0] == 500
     silent.clock.now += SESSION_S
-    for path in (f"{root}/docs", f"/enter/{dead}"):
+    for path in (f"{root}/queue", f"/enter/{dead}"):
         assert silent.ask(path)[0] == 401
     assert silent.ask(f"/enter/{dead}", {"Host": "evil.example"})[0] == 400
     # the one that a backend switches off; the tests' own handler is fed by it all the same
@@ -220,7 +222,7 @@ def test_the_session_and_the_code_are_in_no_log_and_no_answer_of_the_api(
     for text in (said, logged):
         assert session not in text
         assert dead not in text
-    assert "GET /docs" in logged
+    assert "GET /queue" in logged
 
 
 # Other users of the machine ------------------------------------------------------------------------------------------
@@ -271,11 +273,11 @@ def test_whoever_sends_and_hangs_up_at_once_is_nobody() -> None:
 )
 def test_a_name_that_is_bound_to_loopback_is_refused(page: Page, host: str) -> None:
     """DNS rebinding: the browser believes that the page is of that host."""
-    assert page.ask("/docs", HTML | {"Host": host})[0] == 400
+    assert page.ask("/queue", HTML | {"Host": host})[0] == 400
 
 
 def test_a_link_in_a_chat_opens_the_page(page: Page, silent: Page) -> None:
-    assert page.ask("/docs", HTML | LINK)[0] == 200
+    assert page.ask("/queue", HTML | LINK)[0] == 200
     assert silent.ask(f"/enter/{silent.sessions.code()}", HTML | LINK)[0] == 303
 
 
@@ -288,7 +290,7 @@ def test_a_link_in_a_chat_opens_the_page(page: Page, silent: Page) -> None:
 def test_another_site_can_open_a_page_and_do_nothing_else(
     page: Page, differs: dict[str, str]
 ) -> None:
-    assert page.ask("/docs", HTML | LINK | differs)[0] == 403
+    assert page.ask("/queue", HTML | LINK | differs)[0] == 403
     assert page.ask("/v1/jobs", HTML | LINK)[0] == 403, "the API has no pages"
     assert page.ask("/v1/jobs/42/cancel", LINK | differs, "POST")[0] == 403
     assert page.ask("/v1/jobs/42/cancel", LINK, "POST")[0] == 403
@@ -309,8 +311,8 @@ def test_a_change_needs_a_page_of_this_backend(page: Page, site: str, origin: st
 
 def test_a_refusal_is_a_page_for_a_person_and_json_for_a_program(page: Page) -> None:
     for path, accept, kind in (
-        ("/docs", "text/html,*/*;q=0.8", "text/html; charset=utf-8"),
-        ("/docs", "*/*", "application/json"),
+        ("/queue", "text/html,*/*;q=0.8", "text/html; charset=utf-8"),
+        ("/queue", "*/*", "application/json"),
         ("/v1/jobs", "text/html", "application/json"),
     ):
         status, headers, _ = page.ask(path, {"Accept": accept, "Host": "evil.example"})
@@ -347,7 +349,7 @@ def test_an_answer_to_a_browser_closes_nothing_that_it_needs(page: Page) -> None
     connection = http.client.HTTPConnection(urlsplit(page.url).netloc, timeout=10)
     try:
         for _ in range(2):
-            connection.request("GET", "/docs", headers=HTML)
+            connection.request("GET", "/queue", headers=HTML)
             response = connection.getresponse()
             response.read()
             assert response.status == 200

@@ -33,7 +33,7 @@ def test_an_address_that_makes_no_sense(site: Site):
         assert page.status_code == status, path
         assert says in page.text, path
         assert "All jobs</a>" in page.text, f"{path} leads on"
-        assert "/docs" not in page.text, "which are for programs"
+        assert "/openapi.json" not in page.text, "which are for programs"
         for_programs = httpx.get(site.url + path)
         assert for_programs.status_code == status, path
         assert for_programs.json()["error"]["message"], path

@@ -86,9 +86,9 @@ def _no_route(request: Request, error: HTTPException) -> TpujobError:
     path, person = request.scope["path"][:200], wants_page(request.scope)
     if error.status_code == 404:
         text = f"there is no page {path}" if person else f"there is no {path}"
-        return NotFound(text, hint="" if person else "see /docs")
+        return NotFound(text, hint="" if person else "see /openapi.json")
     if error.status_code == 405:
-        hint = "" if person else "see /docs"
+        hint = "" if person else "see /openapi.json"
         return BadRequest(f"{request.method} is not allowed here", hint=hint)
     return BadRequest(str(error.detail)[:300])
 

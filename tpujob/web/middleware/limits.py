@@ -22,7 +22,6 @@ from tpujob.web.middleware.errors import reply
 
 #: The only ones of a backend that answer anybody. No rate: a refused probe would end the process.
 OPEN_PATHS = frozenset({"/health", "/healthz"})
-DOCS_PATHS = frozenset({"/docs", "/openapi.json"})
 JSON_LIMIT = 1 << 20  #: bytes of a body
 BUNDLE_LIMIT = 100 << 20
 
@@ -75,7 +74,7 @@ def body_limit(method: str, path: str) -> int:
 
 
 def kind_of(method: str, path: str) -> RequestKind:
-    if path in DOCS_PATHS:
+    if path == "/openapi.json":
         return RequestKind.DOCS
     if path == "/v1/follow":
         return RequestKind.STREAM
