@@ -207,9 +207,12 @@ class Queue:
     def _read(self) -> None:
         now = self._clock.now()
         if self._jobs is None:
-            self._change = self._store.changes(0)[0]
+            self._change = (
+                self._store.newest()
+            )  # before the list: what changes meanwhile is read again
+            jobs = self._store.list(live=True)
             self._jobs = {}
-            for job in self._store.list(live=True):
+            for job in jobs:
                 self._put(job)
         elif now - self._read_at >= REFRESH or now < self._read_at:
             try:
@@ -260,8 +263,8 @@ class Queue:
                 self._entries[job.id] = entry(job, self._prices)
             return
         self._drop(job.id)
-        if self._past is not None:
-            self._note_past(job)
+        if self._past is not None and job.slices:
+            self._past[job.id] = self._past_of(job)
 
     def _drop(self, job_id: str) -> None:
         assert self._jobs is not None
@@ -298,21 +301,17 @@ class Queue:
     def _usage(self, now: float) -> RecentUsage:
         assert self._jobs is not None
         if self._past is None:
-            self._past = {}
-            for job in self._store.walk():
-                if job.state.final and job.id not in self._jobs:
-                    self._note_past(job)
+            ended = (job for job in self._store.walk() if job.state.final and job.slices)
+            self._past = {job.id: self._past_of(job) for job in ended if job.id not in self._jobs}
         live = (
             (job.spec.share, job.owner or job.user, used(job, now)) for job in self._jobs.values()
         )
         past = ((p.share, p.owner, fade(p.amount, now - p.at)) for p in self._past.values())
         return sums((*live, *past))
 
-    def _note_past(self, job: Job) -> None:
-        assert self._past is not None
-        if job.slices:
-            now = self._clock.now()
-            self._past[job.id] = _Past(job.spec.share, job.owner or job.user, used(job, now), now)
+    def _past_of(self, job: Job) -> _Past:
+        now = self._clock.now()
+        return _Past(job.spec.share, job.owner or job.user, used(job, now), now)
 
 
 def _moves(place: Place | None) -> bool:
