@@ -1,7 +1,8 @@
 """Matches the rows of a bill to our slices by SQL, and sets the sums beside the ledger.
 
-A row is a job's by the name of its resource, which the detailed export has for some generations; else by the labels of
-each slice; else by generation, pricing, zone and hour: what our slices can have used in that hour is theirs, and the
+A row is a job's by the name of its resource, which the detailed export has for some generations (of several jobs that a
+slice served, one that had it in the row's time); else by the labels of each slice, which name the job that
+requested it; else by generation, pricing, zone and hour: what our slices can have used in that hour is theirs, and the
 rest is others'. A job that is found by name or label takes no part in the last.
 """
 
@@ -30,6 +31,7 @@ CREATE TABLE line AS
 WITH row AS (
   SELECT charge.*, sku.generation, sku.spot, sku.chips, sku.category, sku.name AS service,
     CASE WHEN resource GLOB 'tj-*' THEN coalesce(
+      (SELECT job FROM slice WHERE slice.name = resource AND ready < usage_end_time AND gone > usage_start_time),
       (SELECT job FROM slice WHERE slice.name = resource),
       (SELECT job FROM slice WHERE slice.name = rtrim(rtrim(resource, '0123456789'), '-'))) END AS named
   FROM charge JOIN sku ON sku.id = charge.sku

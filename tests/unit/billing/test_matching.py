@@ -159,6 +159,15 @@ def _merged(uses: Sequence[Use]) -> list[Row]:
 # Why it differs ------------------------------------------------------------------------------------------------------
 
 
+def test_a_slice_that_was_handed_on_is_billed_to_each_job_for_its_own_time() -> None:
+    first = replace(USE, labelled=False, named=True, end=START + 5 * HOUR)
+    second = replace(first, job="000043", start=first.end, end=START + 9 * HOUR)
+    found = reconcile(ledgers([first, second]), beside(*rows_of(first), *rows_of(second)))
+    assert {line.job for line in found.jobs} == {"000042", "000043"}
+    for line in found.jobs:
+        assert abs(line.gap) <= 20, line
+
+
 def test_a_slice_that_lived_on_after_it_was_seen_to_be_gone() -> None:
     found = reconcile([ledger(USE, gone=round((USE.end - HOUR) * 1e6))], beside(*rows_of(USE)))
     line = only(found)
