@@ -37,6 +37,8 @@ WHILE_IT_RUNS: dict[str, list[str] | None] = {
     **{name: [name] for name in ("status", "use", "list", "whoami", "members", "hosts", "leaks", "sweep", "fsck")},
     **{name: [name, "J"] for name in ("show", "why", "logs", "events")},
     **{name: [name] for name in ("schema", "version", "doctor", "notifications", "capacity")},
+    **{name: [name] for name in ("queue", "shares")},
+    "run": ["run", "--type", "v4-8", "--dry-run", "--", "true"],
     "cancel": None,
     "open": ["open", "J", "--code"],
     "diff": ["diff", "J", "J"],
@@ -45,7 +47,7 @@ WHILE_IT_RUNS: dict[str, list[str] | None] = {
     "data": ["data", "where", "job.yaml"],
     "emulator": ["emulator", "status"],
     # of Google Cloud alone, a backend for others, or a whole demonstration of an hour of others' time
-    **{name: [name, "--help"] for name in ("init", "login", "logout", "bucket", "quota", "demo", "serve")},
+    **{name: [name, "--help"] for name in ("init", "login", "logout", "bucket", "quota", "demo", "serve", "import")},
 }  # fmt: skip
 
 
