@@ -394,6 +394,11 @@ class Job:
         return tuple(dict.fromkeys(map(self.workdir_in, used)))
 
     @property
+    def submitter(self) -> str:
+        """Whose it is in the queue: its owner; of a job from before there were owners, its user."""
+        return self.owner or self.user
+
+    @property
     def tpu_slices(self) -> int:
         """How many TPU slices it asks for at once."""
         return self.spec.tpu.slices

@@ -109,7 +109,7 @@ class Queue:
                     continue
                 fits = any(w.shape == names[0] for w in one.wanted)
                 place = self._plan.places[one.id]
-                if one.owner != (job.owner or job.user):
+                if one.owner != job.submitter:
                     rivals = any(name in w.circuits for w in one.wanted for name in names)
                     if given.epoch >= PASSED and rivals and (one.refusals or not place.ask):
                         return ""
@@ -303,15 +303,13 @@ class Queue:
         if self._past is None:
             ended = (job for job in self._store.walk() if job.state.final and job.slices)
             self._past = {job.id: self._past_of(job) for job in ended if job.id not in self._jobs}
-        live = (
-            (job.spec.share, job.owner or job.user, used(job, now)) for job in self._jobs.values()
-        )
+        live = ((job.spec.share, job.submitter, used(job, now)) for job in self._jobs.values())
         past = ((p.share, p.owner, fade(p.amount, now - p.at)) for p in self._past.values())
         return sums((*live, *past))
 
     def _past_of(self, job: Job) -> _Past:
         now = self._clock.now()
-        return _Past(job.spec.share, job.owner or job.user, used(job, now), now)
+        return _Past(job.spec.share, job.submitter, used(job, now), now)
 
 
 def _moves(place: Place | None) -> bool:

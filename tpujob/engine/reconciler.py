@@ -206,29 +206,14 @@ class Reconciler:
             if got is None:
                 return False
             gave = handed_on(job, heir.id, now)
-            pairs = ((job, gave, lease), (heir, got, heirs))
-            writes = [
-                Write(
-                    apply(before, happened),
-                    happened,
-                    before.version,
-                    f"{self.owner}:{held.token}:{before.version + 1}",
-                    held,
-                )
-                for before, happened, held in pairs
-            ]
-            self.groups.check(heir, got)
-            for (before, happened, _), write in zip(pairs, writes, strict=True):
-                self.spending.note(before, write.job, happened)
-                self.queue.note(before, write.job, happened)
-            stored = self.store.commit_both(writes[0], writes[1])
+            receives = self._prepare(heir, got, heirs)  # first: it may be refused
+            gives = self._prepare(job, gave, lease)
+            began = time.monotonic()
+            giver, receiver = self.store.commit_both(gives, receives)
         finally:
             self.store.release(heirs)
-        for (before, happened, _), after in zip(pairs, stored, strict=True):
-            self.groups.note(after)
-            self._count(before, after, happened, 0.0)
-            log.info("job %s: %s, %s: %s", after.id, after.state, happened.kind, happened.text)
-        self.changed()
+        self._written(job, giver, gave, began)
+        self._written(heir, receiver, got, began)
         self.queue.news(heir.id)
         return True
 
@@ -239,25 +224,34 @@ class Reconciler:
         return job
 
     def _commit(self, job: Job, happened: Event, lease: Lease) -> Job:
+        write = self._prepare(job, happened, lease)
+        began = time.monotonic()
+        stored = self.store.commit(
+            write.job,
+            happened,
+            expected_version=write.expected_version,
+            op_id=write.op_id,
+            lease=lease,
+        )
+        self._written(job, stored, happened, began)
+        return stored
+
+    def _prepare(self, job: Job, happened: Event, lease: Lease) -> Write:
+        """Return what is to be written. What is counted over all jobs knows of it before that, as a commit whose reply
+        is lost may have been written. Raises Conflict when other jobs, or its group, do not allow it any more."""
         self.groups.check(job, happened)
         after = apply(job, happened)
-        # first: a commit whose reply is lost may have been written
         self.spending.note(job, after, happened)
         self.queue.note(job, after, happened)
         self.breaker.note(job, after, happened)
-        began = time.monotonic()
-        stored = self.store.commit(
-            after,
-            happened,
-            expected_version=job.version,
-            op_id=f"{self.owner}:{lease.token}:{job.version + 1}",
-            lease=lease,
-        )
-        self.groups.note(stored)
-        self._count(job, stored, happened, time.monotonic() - began)
-        log.info("job %s: %s, %s: %s", job.id, stored.state, happened.kind, happened.text)
+        op_id = f"{self.owner}:{lease.token}:{job.version + 1}"
+        return Write(after, happened, job.version, op_id, lease)
+
+    def _written(self, before: Job, after: Job, happened: Event, began: float) -> None:
+        self.groups.note(after)
+        self._count(before, after, happened, time.monotonic() - began)
+        log.info("job %s: %s, %s: %s", after.id, after.state, happened.kind, happened.text)
         self.changed()
-        return stored
 
     def _count(self, before: Job, after: Job, happened: Event, seconds: float) -> None:
         self.counters.time("commit", seconds)

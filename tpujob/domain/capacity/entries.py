@@ -64,7 +64,7 @@ def entry(job: Job, prices: PriceList = LIST) -> QueueEntry:
     return QueueEntry(
         id=job.id,
         number=int(job.id),
-        owner=job.owner or job.user,
+        owner=job.submitter,
         share=job.spec.share,
         band=BANDS.index(job.spec.priority),
         rank=job.rank,

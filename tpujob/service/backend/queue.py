@@ -164,7 +164,7 @@ class QueueReader:
             known = ", ".join(settings.weights)
             raise BadSpec(f"share: there is no share {spec.share}", hint=f"There are: {known}.")
         single = [job for job in self._queue.jobs() if not job.spec.is_group]
-        mine = [job for job in single if (job.owner or job.user) == who.id]
+        mine = [job for job in single if job.submitter == who.id]
         new = elements.size(spec) or 1
         for type in ("", *spec.tpu.types):
             limits = settings.by_type.get(type) if type else settings.limits
@@ -260,4 +260,4 @@ def _help(job: Job, reason: Reason, live: Mapping[str, Job]) -> str:
 
 
 def _same_owner(job: Job, other: Job | None) -> bool:
-    return other is not None and (job.owner or job.user) == (other.owner or other.user)
+    return other is not None and job.submitter == other.submitter
