@@ -200,7 +200,7 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
     has_reason = place is not None and job.get("why") in [one["text"] for one in place["reasons"]]
     queued = (job["waiting"] or job.get("copying") or has_reason) and job["state"] == "queued"
     reasons = [
-        ("Now", "" if queued else job["message"]),
+        ("Now", "" if queued else words.now(job)),
         ("Data", words.copying(job)),
         *(place_facts(place, now) if in_queue else ()),
         ("Waiting", job["waiting"]),
@@ -209,7 +209,7 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Trouble", words.trouble(job)),
         ("Upcoming", words.maintenance(job, now)),
     ]
-    if job["state"] == "running" or job["step"] is not None:
+    if (job["state"] == "running" and job["attempts"]) or job["step"] is not None:
         reasons += _progress(job, now)
     return reasons
 
