@@ -258,9 +258,13 @@ class Queue:
         if self._past is not None:
             self._past.pop(job.id, None)
         if not job.state.final:
-            self._jobs[job.id] = job
+            known, self._jobs[job.id] = self._jobs.get(job.id), job
             if not job.spec.is_group:  # which gets no slice itself
-                self._entries[job.id] = entry(job, self._prices)
+                self._entries[job.id] = entry(job, self._prices, self._jobs.get(job.group))
+            elif _steered(job) != _steered(known):
+                for one in self._jobs.values():
+                    if one.group == job.id:
+                        self._entries[one.id] = entry(one, self._prices, job)
             return
         self._drop(job.id)
         if self._past is not None and job.slices:
@@ -310,6 +314,11 @@ class Queue:
     def _past_of(self, job: Job) -> _Past:
         now = self._clock.now()
         return _Past(job.spec.share, job.submitter, used(job, now), now)
+
+
+def _steered(group: Job | None) -> tuple[str, int, float]:
+    """What people have done to it in the queue."""
+    return (group.held_by, group.rank, group.queued_at) if group else ("", 0, 0.0)
 
 
 def _moves(place: Place | None) -> bool:

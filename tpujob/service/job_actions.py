@@ -12,7 +12,7 @@ from tpujob.domain.capacity import Met, check_edge, facts_of
 from tpujob.domain.events import BudgetChanged, CleanRequested, EventKind, QueueMoved
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.lifecycle import apply, event
-from tpujob.domain.model import Cause, DesiredState, Edge, Job
+from tpujob.domain.model import Cause, DesiredState, Edge, Job, State
 from tpujob.domain.money import budget as money
 from tpujob.domain.observations import Funds
 from tpujob.domain.text import dollars
@@ -142,9 +142,7 @@ class JobActions:
             own = access.is_own(who, j.owner)  # which does not take an admin's hold over
             return bool(j.held_by) and (own or j.held_by == who.name)
 
-        return self._in_queue(
-            who, "hold", job, EventKind.QUEUE_HELD, f"held by {who.name}", settled
-        )
+        return self._wish(who, "hold", job, EventKind.QUEUE_HELD, f"held by {who.name}", settled)
 
     def release(self, who: Principal, job: str) -> Job:
         def settled(j: Job) -> bool:
@@ -154,10 +152,16 @@ class JobActions:
                     f"job {j.id} is held by {j.held_by}, so only an admin may release it",
                     hint=f"Ask {j.held_by}.",
                 )
+            group = self._store.get(j.group) if j.group and not j.held_by else None
+            if group and group.held_by:
+                raise IllegalInState(
+                    f"job {j.id} is held with its group {group.name}",
+                    hint=f"`tpujob queue release {group.id}` releases all of it.",
+                )
             return not j.held_by
 
         kind, text = EventKind.QUEUE_RELEASED, f"released by {who.name}"
-        return self._in_queue(who, "release", job, kind, text, settled)
+        return self._wish(who, "release", job, kind, text, settled)
 
     def top(self, who: Principal, job: str) -> Job:
         found = find_job(self._store, who, "top", job)
@@ -169,24 +173,20 @@ class JobActions:
             return j.rank > highest
 
         text, moved = f"moved before {found.user}'s other jobs", QueueMoved(highest + 1)
-        return self._in_queue(who, "top", found.id, EventKind.QUEUE_MOVED, text, settled, moved)
+        return self._wish(who, "top", found.id, EventKind.QUEUE_MOVED, text, settled, moved)
 
-    def _in_queue(
-        self,
-        who: Principal,
-        method: str,
-        job: str,
-        kind: EventKind,
-        text: str,
-        settled: Callable[[Job], bool],
-        moved: QueueMoved | None = None,
-    ) -> Job:
-        """Write it into the record, which elements that are made later take over, and into those of its elements."""
-        stored = self._wish(who, method, job, kind, text, settled, moved)
-        for element in [j.id for j in self._live() if j.group == stored.id]:
-            with contextlib.suppress(IllegalInState, NotFound):  # it has ended meanwhile
-                self._wish(who, method, element, kind, text, settled, moved)
-        return stored
+    def requeue(self, who: Principal, job: str) -> Job:
+        def settled(j: Job) -> bool:
+            _check_waits(j)
+            if j.then is not State.QUEUED and j.state not in (State.PREPARING, State.RUNNING):
+                raise IllegalInState(
+                    f"job {j.id} is {j.state}: only a job whose program runs can be put back",
+                    hint=f"`tpujob queue hold {j.id}` keeps it from requesting a slice.",
+                )
+            return j.then is State.QUEUED
+
+        kind, text = EventKind.REQUEUE_REQUESTED, f"put back into the queue by {who.name}"
+        return self._wish(who, "requeue", job, kind, text, settled)
 
     # Writing ----------------------------------------------------------------------------------------------------------
 

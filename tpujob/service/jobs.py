@@ -325,6 +325,9 @@ class Jobs:
     def top(self, job: str) -> JobView:
         return self._view(self._changing.actions.top(self._who, job))
 
+    def requeue(self, job: str) -> JobView:
+        return self._view(self._changing.actions.requeue(self._who, job))
+
     def _find(self, method: str, job: str) -> Job:
         return find_job(self._ports.store, self._who, method, job, self._reading.records.get)
 

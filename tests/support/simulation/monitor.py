@@ -41,6 +41,7 @@ _USER = (
     EventKind.QUEUE_HELD,
     EventKind.QUEUE_RELEASED,
     EventKind.QUEUE_MOVED,
+    EventKind.REQUEUE_REQUESTED,
 )
 
 

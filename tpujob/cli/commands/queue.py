@@ -12,7 +12,7 @@ from tpujob.cli.output import say, say_json, say_page, screen
 from tpujob.cli.render.queue_page import queue_page, shares_page
 from tpujob.errors import BadRequest
 
-STEERS = ("top", "hold", "release")
+STEERS = ("top", "hold", "release", "requeue")
 ROWS = 50  #: unless more or fewer are asked for
 
 
@@ -20,7 +20,7 @@ def queue(
     words: Annotated[
         list[str] | None,
         argument(
-            "[top|hold|release] [JOB...]",
+            "[top|hold|release|requeue] [JOB...]",
             "Ids or unique names. Default: all jobs that wait.",
             autocompletion=complete_job,
             show_default=False,
@@ -31,7 +31,8 @@ def queue(
 ) -> int:
     """Show which job gets a slice next, and why another one waits.
 
-    top moves jobs before your other ones. hold keeps jobs from starting until release."""
+    top moves jobs before your other ones. hold keeps jobs from starting until release. requeue stops a running job,
+    which then waits for a slice again."""
     jobs = words or []
     if jobs and jobs[0] in STEERS:
         return _steer(jobs[0], jobs[1:], as_json)

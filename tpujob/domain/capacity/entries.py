@@ -54,24 +54,26 @@ class QueueEntry:
         return self.state is State.QUEUED
 
 
-def entry(job: Job, prices: PriceList = LIST) -> QueueEntry:
-    """Return what the plan needs of a job that is no group and has not ended."""
+def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> QueueEntry:
+    """Return what the plan needs of a job that is no group and has not ended. `group`: the one that it is an element
+    of; what people do to that in the queue is done to all of its elements."""
+    whole = group or job
     queued = job.state is State.QUEUED and job.wish is DesiredState.RUN
     offers = circuits.allowed(job, prices) if queued else ()
     wanted = tuple(_wanted(offer, job.tpu_slices) for offer in offers)
     held = _wanted(job.slice, job.slice.tpu_slices) if job.slice else None
-    since = max(job.created_at, job.fresh_at, job.queued_at)
+    since = max(job.created_at, job.fresh_at, job.queued_at, whole.queued_at)
     return QueueEntry(
         id=job.id,
         number=int(job.id),
         owner=job.submitter,
         share=job.spec.share,
         band=BANDS.index(job.spec.priority),
-        rank=job.rank,
+        rank=max(job.rank, whole.rank),
         state=job.state,
         since=since,
         waiting_since=max(since, job.state_since),
-        held_by=job.held_by,
+        held_by=job.held_by or whole.held_by,
         not_before=job.spec.not_before,
         wake=job.wake,
         edges=() if job.slices else job.edges,

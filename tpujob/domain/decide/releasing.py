@@ -72,11 +72,14 @@ _HARMLESS = frozenset({None, Cause.CRASH, Cause.OOM_HBM, Cause.BAD_SPEC, Cause.S
 
 
 def _may_be_handed_on(job: Job, one: Slice, seen: Observation, now: float) -> bool:
-    """Whether the slice is as good as a new one: its program ended by itself, and nothing speaks against its hosts."""
-    ended = job.then in (State.SUCCEEDED, State.FAILED) and job.wish is DesiredState.RUN
+    """Whether the slice is as good as a new one: its program ended by itself, or its job was put back into the queue,
+    and nothing speaks against its hosts."""
+    requeued = job.then is State.QUEUED and job.cause is None
+    ended = job.then in (State.SUCCEEDED, State.FAILED) or requeued
     look, attempt = seen.of(one), job.attempt
     return (
         ended
+        and job.wish is DesiredState.RUN
         and job.cause in _HARMLESS
         and attempt is not None
         and attempt.slice == one.name

@@ -23,6 +23,7 @@ from tpujob.errors import BadRequest, BadSpec, IllegalInState, NotFound
 from tpujob.ports import Clock, Store
 from tpujob.service.authorization import find_job
 from tpujob.service.job_index import JobIndex
+from tpujob.service.next_step import held_id
 from tpujob.service.runtime_info import RuntimeReader
 from tpujob.service.views import speed
 
@@ -246,7 +247,7 @@ def _help(job: Job, reason: Reason, live: Mapping[str, Job]) -> str:
     """What a person can do about a reason; empty: nothing but to wait."""
     match reason.kind:
         case _K.HELD:
-            return f"`tpujob queue release {job.id}` lets it start"
+            return f"`tpujob queue release {held_id(job)}` lets it start"
         case _K.DEPENDENCY:
             return f"`tpujob why {reason.jobs[0]}` says how far that is"
         case _K.ORDER if any(_same_owner(job, live.get(other)) for other in reason.jobs):
