@@ -52,23 +52,11 @@ def waiting(number: int, owner: str, since: float) -> QueueEntry:
         id=f"{number:06d}",
         number=number,
         owner=owner,
-        share="",
-        band=1,
-        rank=0,
         state=State.QUEUED,
         since=since,
         waiting_since=since,
-        held_by="",
-        not_before=None,
-        wake=0.0,
-        edges=(),
-        group="",
-        index=None,
         wanted=(WANTED,),
-        holds=None,
-        in_cloud_queue=False,
         charge=1.0,
-        refusals=0,
     )
 
 

@@ -7,7 +7,6 @@ and limits, which two backends may overstep for a moment by what both request at
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -32,6 +31,7 @@ from tpujob.domain.model import Job, State
 from tpujob.domain.observations import Circuit, Place, ReasonKind
 from tpujob.domain.placement import circuits as offers
 from tpujob.domain.spec.elements import at_once
+from tpujob.engine.groups import Groups
 from tpujob.errors import Conflict, DamagedRecord, NotFound, TpujobError
 from tpujob.ports import Clock, Store
 
@@ -65,19 +65,19 @@ class Queue:
         store: Store,
         clock: Clock,
         circuits: Callable[[], Mapping[str, Circuit]],
+        groups: Groups,
         settings: QueueSettings,
         prices: PriceList = LIST,
     ) -> None:
         self._store, self._clock, self._circuits = store, clock, circuits
+        self._groups = groups
         self.settings, self._prices = settings, prices
         self.news: Callable[[str], None] = lambda _: None  #: a job may start now, or never
         self._lock = threading.RLock()
         self._jobs: dict[str, Job] | None = None  #: that go on; None: not yet read
         self._entries: dict[str, QueueEntry] = {}
         self._ends: dict[str, JobEnd | None] = {}  #: of every job that was asked for
-        self._elements: dict[tuple[str, int], str] = {}
         self._limits: dict[str, tuple[str, int] | None] = {}  #: as `group` returns them
-        self._begun: dict[str, float] = {}  #: of groups, when an element first ran
         self._past: dict[str, _Past] | None = None  #: None: usage was not needed yet
         self._plan = QueuePlan({}, (), inf)
         self._planned_at, self._read_at, self._change = -inf, -inf, 0
@@ -180,18 +180,13 @@ class Queue:
             except DamagedRecord:  # perhaps until it is repaired
                 return JobEnd(State.QUEUED)
         found = self._ends[job_id]
-        begun = self._begun.get(job_id)  # of a group
-        return replace(found, started=begun) if found and begun is not None else found
+        if found and found.is_group:
+            return replace(found, started=self._groups.begun(job_id))
+        return found
 
     def element(self, group: str, index: int) -> str | None:
         """As `capacity.Others`."""
-        if (group, index) not in self._elements:
-            with contextlib.suppress(NotFound, DamagedRecord):
-                name = f"{self._store.peek(group).name}-{index}"
-                for job in self._store.list(name=name):
-                    if job.group == group:
-                        self._elements[group, index] = job.id
-        return self._elements.get((group, index))
+        return self._groups.element(group, index)
 
     def group(self, group: str) -> tuple[str, int] | None:
         """As `capacity.Others`."""
@@ -214,6 +209,7 @@ class Queue:
             self._jobs = {}
             for job in jobs:
                 self._put(job)
+                self._groups.note(job)
         elif now - self._read_at >= REFRESH or now < self._read_at:
             try:
                 self._change, moved = self._store.changes(self._change)
@@ -232,6 +228,7 @@ class Queue:
                 job = self._store.peek(job_id)
             except NotFound:
                 self._drop(job_id)
+                self._groups.forget(job_id)
                 self._ends[job_id] = None
                 self._dirty = True
             except DamagedRecord:
@@ -246,14 +243,11 @@ class Queue:
         newer = known is None or known.version < job.version
         if known is None or newer or (known.version == job.version and known.state != job.state):
             self._put(job)
+            self._groups.note(job)
 
     def _put(self, job: Job) -> None:
         assert self._jobs is not None
-        facts = self._ends[job.id] = facts_of(job)
-        if job.index is not None:
-            self._elements[job.group, job.index] = job.id
-            if facts.started is not None:
-                self._begun.setdefault(job.group, facts.started)
+        self._ends[job.id] = facts_of(job)
         self._dirty = True
         if self._past is not None:
             self._past.pop(job.id, None)

@@ -22,11 +22,12 @@ class JobEnd:
     state: State
     started: float | None = None  #: when its program first ran; None: it did not
     finished_at: float | None = None
+    is_group: bool = False
 
 
 def facts_of(job: Job) -> JobEnd:
     started = min((a.running_at for a in job.attempts if a.running_at is not None), default=None)
-    return JobEnd(job.state, started, job.finished_at)
+    return JobEnd(job.state, started, job.finished_at, job.spec.is_group)
 
 
 def check_edge(edge: Edge, other: JobEnd | None) -> tuple[Met, float]:

@@ -31,23 +31,23 @@ class QueueEntry:
     id: str
     number: int
     owner: str
-    share: str
-    band: int  #: 0 is the highest
-    rank: int
     state: State
     since: float  #: when it began to wait: its submission, its resume or its release from a hold
     waiting_since: float  #: when it last had a slice, if that is later
-    held_by: str  #: empty: it is not held
-    not_before: float | None
-    wake: float  #: it requests nothing before this, after what it has met
-    edges: tuple[Edge, ...]  #: empty once it has requested a slice
-    group: str
-    index: int | None
-    wanted: tuple[Wanted, ...]  #: of a queued job: what it may have, the preferred first
-    holds: Wanted | None  #: of any other: what it holds or requests
-    in_cloud_queue: bool  #: its request waits there for capacity
-    charge: float  #: micro-dollars that it counts for when a slice is assigned to it
-    refusals: int  #: of requests in a row, for want of capacity
+    share: str = ""
+    band: int = 1  #: 0 is the highest
+    rank: int = 0
+    held_by: str = ""  #: empty: it is not held
+    not_before: float | None = None
+    wake: float = 0.0  #: it requests nothing before this, after what it has met
+    edges: tuple[Edge, ...] = ()  #: empty once it has requested a slice
+    group: str = ""
+    index: int | None = None
+    wanted: tuple[Wanted, ...] = ()  #: of a queued job: what it may have, the preferred first
+    holds: Wanted | None = None  #: of any other: what it holds or requests
+    in_cloud_queue: bool = False  #: its request waits there for capacity
+    charge: float = 0.0  #: micro-dollars that it counts for when a slice is assigned to it
+    refusals: int = 0  #: of requests in a row, for want of capacity
 
     @property
     def waits(self) -> bool:

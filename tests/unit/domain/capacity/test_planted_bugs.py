@@ -23,11 +23,11 @@ from tpujob.domain.capacity import (
     RecentUsage,
     dependencies,
 )
-from tpujob.domain.capacity.plan import AGED, DRAIN, LAPSES, PATIENCE, REQUESTS, plan
+from tpujob.domain.capacity.planning import AGED, DRAIN, LAPSES, PATIENCE, REQUESTS, plan
 from tpujob.domain.model import Cause, Edge, State
 from tpujob.domain.observations import Circuit
 
-plans: Any = import_module("tpujob.domain.capacity.plan")
+plans: Any = import_module("tpujob.domain.capacity.planning")
 LABS = 400
 ENDS = {
     "000901": JobEnd(State.SUCCEEDED, NOW - 50, NOW - 40),

@@ -15,11 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
 from math import inf
+from operator import attrgetter
 from typing import Protocol
 
 from tpujob.domain.capacity.dependencies import JobEnd, Met, check_edge
 from tpujob.domain.capacity.entries import QueueEntry, Wanted
-from tpujob.domain.capacity.settings import QueueSettings
+from tpujob.domain.capacity.settings import NO_LIMITS, QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage
 from tpujob.domain.observations import Circuit, Order, Place, Reason, ReasonKind
 
@@ -70,22 +71,23 @@ def plan(
     others: Others,
 ) -> QueuePlan:
     """Return the places of all entries that wait."""
-    known = sorted(entries, key=lambda one: one.number)
-    if not any(one.waits for one in known):
+    known = sorted(entries, key=attrgetter("number"))
+    waiting = [one for one in known if one.waits]
+    if not waiting:
         return QueuePlan({}, (), inf)
     places: dict[str, Place] = {}
     ready: list[tuple[QueueEntry, float]] = []
-    for one in known:
-        if one.waits:
-            found, since = _eligible(one, now, others)
-            if found is None:
-                ready.append((one, since))
-            else:
-                places[one.id] = found
+    for one in waiting:
+        found, since = _eligible(one, now, others)
+        if found is None:
+            ready.append((one, since))
+        else:
+            places[one.id] = found
     ordered = list(_ordered(ready, settings, usage, now))
     walk = _Walk(settings, circuits, now, others)
     for one in known:
-        walk.count(one)
+        if one.holds is not None:
+            walk.count(one, one.holds)
     for position, (one, order) in enumerate(ordered, 1):
         waited = now - max(order.since, one.waiting_since)
         ask, reasons = walk.place(one, waited)
@@ -234,13 +236,11 @@ class _Walk:
     closed: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list[str]))
     reserved: dict[str, str] = field(default_factory=dict[str, str])
 
-    def count(self, one: QueueEntry) -> None:
+    def count(self, one: QueueEntry, slice: Wanted) -> None:
         """Count what a job holds or requests."""
-        if one.holds is None:
-            return
-        self._take(one, one.holds)
+        self._take(one, slice)
         if one.in_cloud_queue:
-            self.requested[one.holds.shape].append(one.id)
+            self.requested[slice.shape].append(one.id)
 
     def _take(self, one: QueueEntry, slice: Wanted) -> None:
         for type in ("", slice.type):
@@ -297,7 +297,7 @@ class _Walk:
             ("", self.settings.limits),
             (slice.type, self.settings.by_type.get(slice.type)),
         ):
-            if limits is None:
+            if limits is None or limits is NO_LIMITS:
                 continue
             used = self.owners[one.owner, type]
             if limits.running is not None and used.running >= limits.running:
