@@ -269,8 +269,8 @@ class JobsApi(Protocol):
 
     @method("POST", "/jobs/{job}/requeue", OWN_JOBS)
     def requeue(self, job: str) -> JobView:
-        """Stop its program, which saves; its slice serves another job of its owner, or is given back, and it waits in the
-        queue from now on. Raises IllegalInState unless its program runs."""
+        """Stop its program, which saves; its slice serves another job of its owner, or is given back, and it waits in
+        the queue from now on. Raises IllegalInState unless its program runs."""
 
     @method("POST", "/jobs/{job}/access", OWN_JOBS, bounds={"host": (0, None), "key": 1000})
     def access(self, job: str, *, host: int = 0, key: str) -> HostAccess:
