@@ -135,6 +135,7 @@ class Slice:
     provider: str = CLOUD_TPU  #: the API that it is requested from (`adapters/providers.py`)
     #: counts the jobs that have had it: a host that was started for a later one refuses an earlier one
     epoch: int = 0
+    received_from: str = ""  #: id of the job that had it before
     handed_to: str = ""  #: id of the job that has it now; billing of this one ended at `gone_at`
 
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from math import inf
+from operator import attrgetter
 
 from tpujob.domain.capacity import (
     JobEnd,
@@ -43,6 +46,11 @@ REFRESH = 5.0
 PLANNED = 5000
 #: jobs of one owner that a slice serves in a row although jobs of others that wait for the same come before them
 PASSED = 4
+#: what people have done to a group in the queue
+_STEERED = attrgetter("held_by", "rank", "queued_at")
+_GETS = (EventKind.SLICE_REQUESTED, EventKind.SLICE_RECEIVED)
+#: reasons of a job that is not overtaken: it waits for others of its owner
+_OWN = frozenset({ReasonKind.GROUP, ReasonKind.RUNNING, ReasonKind.CHIPS})
 #: a job that may request nothing yet
 WAITS = Place(0)
 
@@ -76,6 +84,7 @@ class Queue:
         self._lock = threading.RLock()
         self._jobs: dict[str, Job] | None = None  #: that go on; None: not yet read
         self._entries: dict[str, QueueEntry] = {}
+        self.overtaken = Counter[str]()  #: jobs that wait, by how often they were passed
         self._ends: dict[str, JobEnd | None] = {}  #: of every job that was asked for
         self._limits: dict[str, tuple[str, int] | None] = {}  #: as `group` returns them
         self._past: dict[str, _Past] | None = None  #: None: usage was not needed yet
@@ -166,7 +175,19 @@ class Queue:
                 place = self._plan.places.get(after.id, WAITS)
                 if offers.names(after.slice)[0] not in place.ask:
                     raise Conflict(f"job {after.id} is not next in the queue any more")
+            if happened.kind in _GETS and after.slice:
+                self._count_overtaken(after.id, offers.names(after.slice)[0])
             self._put(after)
+
+    def _count_overtaken(self, job_id: str, shape: str) -> None:
+        """A job gets a slice: count it for the next in order that could have had it, if that is another."""
+        for one in takewhile(job_id.__ne__, self._plan.order):
+            known, reasons = self._entries.get(one), self._plan.places[one].reasons
+            wants = known is not None and any(way.shape == shape for way in known.wanted)
+            if wants and reasons and reasons[0].kind not in _OWN:
+                self.overtaken[one] += 1
+                break
+        self.overtaken.pop(job_id, None)
 
     # What is known of all jobs ----------------------------------------------------------------------------------------
 
@@ -255,7 +276,7 @@ class Queue:
             known, self._jobs[job.id] = self._jobs.get(job.id), job
             if not job.spec.is_group:  # which gets no slice itself
                 self._entries[job.id] = entry(job, self._prices, self._jobs.get(job.group))
-            elif _steered(job) != _steered(known):
+            elif known is None or _STEERED(known) != _STEERED(job):
                 for one in self._jobs.values():
                     if one.group == job.id:
                         self._entries[one.id] = entry(one, self._prices, job)
@@ -268,6 +289,7 @@ class Queue:
         assert self._jobs is not None
         self._jobs.pop(job_id, None)
         self._entries.pop(job_id, None)
+        self.overtaken.pop(job_id, None)
 
     # The plan ---------------------------------------------------------------------------------------------------------
 
@@ -308,11 +330,6 @@ class Queue:
     def _past_of(self, job: Job) -> _Past:
         now = self._clock.now()
         return _Past(job.spec.share, job.submitter, used(job, now), now)
-
-
-def _steered(group: Job | None) -> tuple[str, int, float]:
-    """What people have done to it in the queue."""
-    return (group.held_by, group.rank, group.queued_at) if group else ("", 0, 0.0)
 
 
 def _moves(place: Place | None) -> bool:

@@ -57,11 +57,10 @@ class JobActions:
         )
 
     def delete(self, who: Principal, job: str) -> Job:
-        def settled(j: Job) -> bool:
-            return _keep_final(j) or _already(j, release=True)
-
-        kind = EventKind.RELEASE_REQUESTED
-        return self._wish(who, "delete", job, kind, "delete requested", settled)
+        kind, text = EventKind.RELEASE_REQUESTED, "delete requested"
+        return self._wish(
+            who, "delete", job, kind, text, lambda j: _keep_final(j) or _already(j, release=True)
+        )
 
     def clean(self, who: Principal, job: str, *, checkpoints: bool = False) -> Job:
         def settled(j: Job) -> bool:

@@ -450,3 +450,29 @@ def test_the_metrics_count_jobs_by_band_and_by_reason(stage: Stage, bob: JobsApi
     assert 'tpujob_queue_waiting_jobs{reason="quota"} 2.0' in lines
     assert 'tpujob_queue_waiting_jobs{reason="held"} 1.0' in lines
     assert 'tpujob_queue_wait_seconds_count{band="normal"} 1.0' in lines
+    assert "tpujob_queue_overtakes_max 0.0" in lines
+
+
+def test_the_metrics_count_how_often_a_job_was_passed(
+    stage: Stage, bob: JobsApi, eve: JobsApi
+) -> None:
+    jobs = [submit(bob, name) for name in "abc"]
+    stage.running(jobs[0])
+    stage.cloud.full.add("us-central2-b")
+    passed = submit(eve)
+    stage.until(passed, lambda job: bool(job.slices) and job.state is State.QUEUED)
+    turn(stage, jobs, 2)
+
+    def overtakes() -> str:
+        lines = stage.api.acting_for(ADA).backend_metrics().splitlines()
+        return next(line for line in lines if line.startswith("tpujob_queue_overtakes_max"))
+
+    for n, job in enumerate(jobs[:2], 1):
+        stage.running(job)
+        stage.finish(job, 0, 0)
+        stage.until(job, State.SUCCEEDED)
+        assert stage.job(jobs[n]).slices[-1].epoch == n
+        assert overtakes() == f"tpujob_queue_overtakes_max {n}.0"
+    stage.cloud.full.clear()
+    stage.running(passed)
+    assert overtakes() == "tpujob_queue_overtakes_max 0.0"

@@ -3,7 +3,7 @@
 The order is made in `domain/capacity/` and kept in `engine/queue.py`.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from tpujob.api import OrderView, OwnerUsage, PlaceView, QueueRow, QueueView, ReasonView, ShareView
@@ -57,29 +57,22 @@ class QueueReader:
         weights = {name: settings.weights.get(name, 1.0) for name in names}
         all_used = sum(usage.shares.values()) or 1.0
         users = self._index.users()
-        found: list[ShareView] = []
-        for name in names:
-            used = usage.shares.get(name, 0.0)
-            owners = [(used, who) for (share, who), used in usage.owners.items() if share == name]
-            found.append(
-                ShareView(
-                    name=name,
-                    weight=weights[name],
-                    usd=_usd(used),
-                    part=round(used / all_used, 4),
-                    due=round(weights[name] / sum(weights.values()), 4),
-                    waiting=waiting[name],
-                    owners=[
-                        OwnerUsage(
-                            user=users.get(who, who),
-                            usd=_usd(amount),
-                            part=round(amount / (used or 1.0), 4),
-                        )
-                        for amount, who in sorted(owners, reverse=True)
-                    ],
-                )
+        owners: defaultdict[str, list[OwnerUsage]] = defaultdict(list)
+        for (share, who), used in sorted(usage.owners.items(), key=lambda it: (-it[1], it[0])):
+            part = round(used / (usage.shares.get(share) or 1.0), 4)
+            owners[share].append(OwnerUsage(user=users.get(who, who), usd=_usd(used), part=part))
+        return [
+            ShareView(
+                name=name,
+                weight=weights[name],
+                usd=_usd(usage.shares.get(name, 0.0)),
+                part=round(usage.shares.get(name, 0.0) / all_used, 4),
+                due=round(weights[name] / sum(weights.values()), 4),
+                waiting=waiting[name],
+                owners=owners[name],
             )
-        return found
+            for name in names
+        ]
 
     def place(self, job: Job, place: Place) -> PlaceView:
         """The place of a job that waits, as its own page shows it."""
