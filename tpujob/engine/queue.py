@@ -44,13 +44,11 @@ log = logging.getLogger(__name__)
 REFRESH = 5.0
 #: jobs that are planned a second, at most: a new plan waits until so much time has passed since the last one
 PLANNED = 5000
-#: jobs of one owner that a slice serves in a row although jobs of others that wait for the same come before them
-PASSED = 4
 #: what people have done to a group in the queue
 _STEERED = attrgetter("held_by", "rank", "queued_at")
 _GETS = (EventKind.SLICE_REQUESTED, EventKind.SLICE_RECEIVED)
-#: reasons of a job that is not overtaken: it waits for others of its owner
-_OWN = frozenset({ReasonKind.GROUP, ReasonKind.RUNNING, ReasonKind.CHIPS})
+#: what a job waits for that is not overtaken: its owner's other jobs, or a slice that is to be its own
+_OWN = (ReasonKind.HANDED_ON, ReasonKind.GROUP, ReasonKind.RUNNING, ReasonKind.CHIPS)
 #: a job that may request nothing yet
 WAITS = Place(0)
 
@@ -106,31 +104,8 @@ class Queue:
         return found
 
     def heir(self, job: Job) -> str:
-        """The id of the next job of the same owner that the slice of `job` fits; empty: there is none, or it has passed
-        other owners' jobs often enough."""
-        given = job.slice
-        if given is None or not job.spec.hand_on:
-            return ""
-        order, names = self.plan().order, offers.names(given)
-        with self._lock:
-            for one in map(self._entries.get, order):
-                if one is None:
-                    continue
-                fits = any(w.shape == names[0] for w in one.wanted)
-                place = self._plan.places[one.id]
-                if one.owner != job.submitter:
-                    rivals = any(name in w.circuits for w in one.wanted for name in names)
-                    if given.epoch >= PASSED and rivals and (one.refusals or not place.ask):
-                        return ""
-                    continue
-                kinds = {reason.kind for reason in place.reasons}
-                barred = ReasonKind.RESERVED in kinds or (
-                    ReasonKind.GROUP in kinds and one.group != job.group
-                )
-                wanted = self._jobs[one.id] if self._jobs and fits and not barred else None
-                if wanted and wanted.spec.hand_on and wanted.tpu_slices == given.tpu_slices:
-                    return one.id
-        return ""
+        """The id of the job that gets the slice of `job`, by the same plan; empty: none does."""
+        return self.plan().heirs.get(job.id, "")
 
     def plan(self) -> QueuePlan:
         """The newest. Raises an error of the store when nothing was read yet."""
@@ -183,8 +158,9 @@ class Queue:
         """A job gets a slice: count it for the next in order that could have had it, if that is another."""
         for one in takewhile(job_id.__ne__, self._plan.order):
             known, reasons = self._entries.get(one), self._plan.places[one].reasons
-            wants = known is not None and any(way.shape == shape for way in known.wanted)
-            if wants and reasons and reasons[0].kind not in _OWN:
+            if known is None or not any(way.shape == shape for way in known.wanted):
+                continue
+            if reasons[0].kind not in _OWN if reasons else known.refusals:
                 self.overtaken[one] += 1
                 break
         self.overtaken.pop(job_id, None)
