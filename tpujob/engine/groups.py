@@ -23,6 +23,8 @@ from tpujob.ports import Clock, Store
 BYTES = 4 * 2**20
 #: elements that are resumed in one round
 RESUMED = 100
+#: events by which a job gets a slice
+GETS = (EventKind.SLICE_REQUESTED, EventKind.SLICE_RECEIVED)
 
 
 class GroupMember(NamedTuple):
@@ -67,8 +69,7 @@ class Groups:
 
     def check(self, job: Job, happened: Event) -> None:
         """Raises Conflict when an element would get a slice whose group was cancelled or held meanwhile."""
-        gets = happened.kind in (EventKind.SLICE_REQUESTED, EventKind.SLICE_RECEIVED)
-        group = self._store.get(job.group) if job.group and gets else None
+        group = self._store.get(job.group) if job.group and happened.kind in GETS else None
         if group and (group.wish is not DesiredState.RUN or group.held_by):
             raise Conflict(f"the group of job {job.id} was cancelled or held")
 

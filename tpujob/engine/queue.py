@@ -34,7 +34,7 @@ from tpujob.domain.model import Job, State
 from tpujob.domain.observations import Circuit, Place, ReasonKind
 from tpujob.domain.placement import circuits as offers
 from tpujob.domain.spec.elements import at_once
-from tpujob.engine.groups import Groups
+from tpujob.engine.groups import GETS, Groups
 from tpujob.errors import Conflict, DamagedRecord, NotFound, TpujobError
 from tpujob.ports import Clock, Store
 
@@ -46,7 +46,6 @@ REFRESH = 5.0
 PLANNED = 5000
 #: what people have done to a group in the queue
 _STEERED = attrgetter("held_by", "rank", "queued_at")
-_GETS = (EventKind.SLICE_REQUESTED, EventKind.SLICE_RECEIVED)
 #: what a job waits for that is not overtaken: its owner's other jobs, or a slice that is to be its own
 _OWN = (ReasonKind.HANDED_ON, ReasonKind.GROUP, ReasonKind.RUNNING, ReasonKind.CHIPS)
 #: a job that may request nothing yet
@@ -150,7 +149,7 @@ class Queue:
                 place = self._plan.places.get(after.id, WAITS)
                 if offers.names(after.slice)[0] not in place.ask:
                     raise Conflict(f"job {after.id} is not next in the queue any more")
-            if happened.kind in _GETS and after.slice:
+            if happened.kind in GETS and after.slice:
                 self._count_overtaken(after.id, offers.names(after.slice)[0])
             self._put(after)
 

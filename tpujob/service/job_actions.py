@@ -52,15 +52,11 @@ class JobActions:
     def cancel(self, who: Principal, job: str, *, release: bool = False) -> Job:
         kind = EventKind.RELEASE_REQUESTED if release else EventKind.CANCEL_REQUESTED
         text = "cancel requested, with release of the slice" if release else "cancel requested"
-        return self._wish(
-            who, "cancel", job, kind, text, lambda j: _keep_final(j) or _already(j, release=release)
-        )
+        return self._wish(who, "cancel", job, kind, text, lambda j: _already(j, release=release))
 
     def delete(self, who: Principal, job: str) -> Job:
         kind, text = EventKind.RELEASE_REQUESTED, "delete requested"
-        return self._wish(
-            who, "delete", job, kind, text, lambda j: _keep_final(j) or _already(j, release=True)
-        )
+        return self._wish(who, "delete", job, kind, text, lambda j: _already(j, release=True))
 
     def clean(self, who: Principal, job: str, *, checkpoints: bool = False) -> Job:
         def settled(j: Job) -> bool:
@@ -153,10 +149,8 @@ class JobActions:
                 )
             group = self._store.get(j.group) if j.group and not j.held_by else None
             if group and group.held_by:
-                raise IllegalInState(
-                    f"job {j.id} is held with its group {group.name}",
-                    hint=f"`tpujob queue release {group.id}` releases all of it.",
-                )
+                hint = f"`tpujob queue release {group.id}` releases all of it."
+                raise IllegalInState(f"job {j.id} is held with its group {group.name}", hint=hint)
             return not j.held_by
 
         kind, text = EventKind.QUEUE_RELEASED, f"released by {who.name}"
@@ -177,9 +171,10 @@ class JobActions:
     def requeue(self, who: Principal, job: str) -> Job:
         def settled(j: Job) -> bool:
             _check_waits(j)
+            how = "a group" if j.spec.is_group else j.state
             if j.then is not State.QUEUED and j.state not in (State.PREPARING, State.RUNNING):
                 raise IllegalInState(
-                    f"job {j.id} is {j.state}: only a job whose program runs can be put back",
+                    f"job {j.id} is {how}: only a job whose program runs can be put back",
                     hint=f"`tpujob queue hold {j.id}` keeps it from requesting a slice.",
                 )
             return j.then is State.QUEUED
@@ -244,11 +239,6 @@ def _check_single(job: Job) -> None:
         )
 
 
-def _keep_final(job: Job) -> bool:
-    """A job that has ended stays as it ended."""
-    return job.state.final
-
-
 def _check_waits(job: Job) -> None:
     """Raises IllegalInState for a job that will not be in the queue again."""
     if job.state.final or job.wish is not DesiredState.RUN:
@@ -266,8 +256,6 @@ def _for_dependency(job: Job) -> bool:
 
 
 def _already(job: Job, *, release: bool) -> bool:
-    return job.wish in (
-        (DesiredState.RELEASE, DesiredState.CLEAN)
-        if release
-        else (DesiredState.CANCEL, DesiredState.RELEASE, DesiredState.CLEAN)
-    )
+    """Whether a cancel would change nothing. A job that has ended stays as it ended."""
+    kept = (DesiredState.RUN, DesiredState.CANCEL) if release else (DesiredState.RUN,)
+    return job.state.final or job.wish not in kept

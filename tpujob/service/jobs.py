@@ -362,7 +362,8 @@ class Jobs:
             seen["jobs"] = details.slice_jobs(job, one, self._reading.records.get, now)
         if job.spec.is_group:
             self.index.sum_up(view)
-            view["why"] = next_step.elements_text(view) or job.message
+            held = f"held by {job.held_by}; " if job.held_by and not job.state.final else ""
+            view["why"] = held + (next_step.elements_text(view) or job.message)
             view["worst"] = self._worst(job)
             view["best"] = self._best(job, private=private)
         return view
