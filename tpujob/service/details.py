@@ -13,7 +13,7 @@ from tpujob.domain.money.goodput import Stretch, timeline
 from tpujob.domain.money.ledger import US
 from tpujob.domain.observations import HostReport
 from tpujob.domain.text import rfc3339
-from tpujob.errors import DamagedRecord, NotFound
+from tpujob.errors import NotFound, TpujobError
 from tpujob.ports import Blobs
 
 #: seconds to read the diff of the code
@@ -47,7 +47,7 @@ NEAR = 4
 
 
 def slice_jobs(job: Job, one: Slice, read: Callable[[str], Job], now: float) -> list[SliceJobView]:
-    """The jobs that have had a slice, as far as their records are there; none of one that this job alone has had."""
+    """The jobs that have had a slice, as far as their records can be read; none of one that this job alone has had."""
     found = deque([(job, one)])
     ways = ("received_from", 0, found.appendleft, NEAR), ("handed_to", -1, found.append, 2 * NEAR)
     for link, end, add, most in ways:
@@ -55,7 +55,7 @@ def slice_jobs(job: Job, one: Slice, read: Callable[[str], Job], now: float) -> 
             try:
                 other = read(job_id)
                 add((other, next(its for its in other.slices if its.name == one.name)))
-            except (NotFound, DamagedRecord, StopIteration):
+            except (TpujobError, StopIteration):
                 break
     return [
         SliceJobView(
