@@ -115,7 +115,7 @@ def test_a_schedule_is_read_in_the_words_of_the_command_line() -> None:
         ([{"do": "preempt"}], "preempt needs at"),
         ([{"at": "1s", "do": "preempt"}, {"at": "soon", "do": "oom"}], "step 2: at must be"),
         ([{"at": "1s", "do": "preempt", "host": 1}], "preempt takes at, target, notice"),
-        ([{"at": "1s", "do": "slow"}], "slow needs factor"),
+        ([{"at": "1s", "do": "offer", "zone": ZONE}], "offer needs type"),
         ([{"at": "1s", "do": "slow", "factor": "fast"}], "factor must be a number"),
         ([{"at": "1s", "do": "hang", "off": "maybe"}], "off must be true or false"),
         ([{"at": "1s", "do": "break-host", "physical": "x", "fault": "rust"}], "no such fault"),

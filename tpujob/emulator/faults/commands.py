@@ -41,9 +41,10 @@ COMMANDS: dict[str, Callable[..., Node | Queued | None]] = {
 
 
 def perform(world: World, name: str, values: Mapping[str, Any]) -> Answer:
-    """Carry out one of COMMANDS. Raises ApiError, BadSpec."""
+    """Carry out one of COMMANDS; answers with what it did, as the history has it. Raises ApiError, BadSpec."""
     hit = COMMANDS[name](world, **arguments(COMMANDS[name], values))
-    return {"slice": hit.id, "zone": hit.zone, "state": str(hit.state)} if hit else {}
+    where = {"slice": hit.id, "zone": hit.zone, "state": str(hit.state)} if hit else {}
+    return {**where, "text": world.history[-1][1]}
 
 
 @cache
@@ -72,7 +73,7 @@ def kinds_of(parameter: inspect.Parameter) -> tuple[type, ...]:
 
 
 def _checked(name: str, kinds: tuple[type, ...], value: Any) -> Any:
-    if value is None and NoneType in kinds:
+    if value in (None, "none") and NoneType in kinds:
         return None
     if kinds[0] in (int, float):
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:

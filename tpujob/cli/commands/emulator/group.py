@@ -1,7 +1,6 @@
 """`tpujob emulator ...`: inject faults into the local Cloud TPU, and show its state.
 
-Here are the commands for the emulator as a whole, and for schedules of faults. Those of slices and hosts are in
-`slices.py`, those of zones and APIs in `cloud.py`.
+Here are the commands for the emulator as a whole, and for schedules of faults. Those of one fault are in `faults.py`.
 """
 
 import json
@@ -12,7 +11,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from tpujob.cli.commands.emulator import cloud, slices
+from tpujob.cli.commands.emulator import faults
 from tpujob.cli.commands.emulator import options as given
 from tpujob.cli.commands.emulator.options import lasting
 from tpujob.cli.options import Json, argument, flag, option
@@ -74,8 +73,8 @@ def profile(
         note(f"tpujob: {one}")
 
 
-for command in (*slices.COMMANDS, *cloud.COMMANDS):
-    app.command()(command)
+for name in faults.FAULTS:
+    app.command(name)(faults.command(name))
 
 
 @app.command()
