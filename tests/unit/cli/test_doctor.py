@@ -236,10 +236,10 @@ def test_the_installed_packages_satisfy_the_doctor(monkeypatch: pytest.MonkeyPat
 def test_a_page_fits_its_width_and_shows_nothing_harmful() -> None:
     long = "a very long sentence that goes on " * 6
     found = [
-        ok("clock", long),
-        warn("x" * 20, "\x1b[31m" + long, "do\nthis"),
-        fail("b", "c", "d"),
-        unknown("e", NotSeen("f")),
+        ok(long).named("clock"),
+        warn("\x1b[31m" + long, "do\nthis").named("x" * 20),
+        fail("c", "d").named("b"),
+        unknown(NotSeen("f")).named("e"),
     ]
     page = doctor_page("lab", found, 60)
     assert max(width(line) for line in page.splitlines()) <= 60
