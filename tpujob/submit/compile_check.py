@@ -30,16 +30,6 @@ _DOES_NOT_FIT = 78
 _NO_MATTER = ("--steps=", "--seed=", "--lr=", "--checkpoint-every=", "--eval-every=", "--log-every=")  # fmt: skip
 
 
-class StepSeconds(TypedDict):
-    mxu: float
-    hbm: float
-    ici: float
-    dcn: float
-    model: float
-    bound: float  #: no step can be shorter
-    apart: float
-
-
 class ExpectedPace(TypedDict):
     """Each from the best that is likely to the worst."""
 
@@ -51,16 +41,10 @@ class ExpectedPace(TypedDict):
     unit: str
 
 
-class Program(TypedDict):
-    peak_bytes: int
-    flops: float
-
-
 class TargetFinding(TypedDict):
     """What a check says of one target; the part of it that is used here."""
 
     target: str
-    chips: int
     fit: str  #: `yes`, `no`, `refused`, `crashed` or `unknown`
     reason: str
     advice: str
@@ -68,10 +52,9 @@ class TargetFinding(TypedDict):
     tokens_per_row: int
     limit_bytes: int
     needed_bytes: int
-    program: Program | None
+    program: dict[str, float] | None  #: `peak_bytes`
     warnings: list[str]
-    versions: dict[str, str]
-    step_seconds: NotRequired[StepSeconds]
+    step_seconds: NotRequired[dict[str, float]]  #: `bound`: no step can be shorter
     pace: NotRequired[ExpectedPace]
 
 

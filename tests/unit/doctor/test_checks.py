@@ -237,11 +237,21 @@ def test_every_region_needs_a_bucket() -> None:
     assert there.cure == "tpujob bucket create --region europe-west4"
 
 
+def unseen(**but: Any) -> ProjectSeen:
+    """Nothing was seen, but that."""
+    maps = ("types", "addresses", "subnetworks", "buckets", "objects")
+    return ProjectSeen(
+        **{one.name: {} if one.name in maps else UNSEEN for one in fields(ProjectSeen)} | but
+    )
+
+
 def test_what_was_not_seen_is_unknown_in_every_check() -> None:
-    seen = ProjectSeen(
-        **dict.fromkeys((one.name for one in fields(ProjectSeen)), UNSEEN)
-        | {"types": {ZONE: UNSEEN}, "addresses": {REGION: UNSEEN}, "buckets": {"gs://lab": UNSEEN}}
-        | {"subnetworks": {REGION: subnet()}, "objects": {"gs://lab": UNSEEN}}
+    seen = unseen(
+        types={ZONE: UNSEEN},
+        addresses={REGION: UNSEEN},
+        buckets={"gs://lab": UNSEEN},
+        objects={"gs://lab": UNSEEN},
+        subnetworks={REGION: subnet()},
     )
     for context in (changed(LAB, store="firestore"), IAP):
         found = {one.name: one for one in examine(context, seen)}
@@ -250,8 +260,8 @@ def test_what_was_not_seen_is_unknown_in_every_check() -> None:
             assert one == unknown(UNSEEN).named(name)
         assert len(found) >= 12
         assert out.verdict is OK
-        unseen = replace(seen, subnetworks={REGION: UNSEEN})
-        assert unknown(UNSEEN).named(out.name) in examine(context, unseen)
+        dark = replace(seen, subnetworks={REGION: UNSEEN})
+        assert unknown(UNSEEN).named(out.name) in examine(context, dark)
     assert network.check_way_out(IAP, REGION, subnet(True, UNSEEN)) == unknown(UNSEEN)
     away = Transient("it did not answer", hint="look again")
     assert machine.check_backend("https://b", away) == unknown(UNSEEN)
@@ -259,9 +269,7 @@ def test_what_was_not_seen_is_unknown_in_every_check() -> None:
 
 def test_a_project_that_may_not_be_seen_may_be_misspelled() -> None:
     """Google denies permission for both."""
-    nothing = dict.fromkeys((one.name for one in fields(ProjectSeen)), UNSEEN)
-    maps = {key: {} for key in ("types", "addresses", "buckets", "subnetworks", "objects")}
-    seen = ProjectSeen(**nothing | maps | {"project": NotSeen("permission denied")})
+    seen = unseen(project=NotSeen("permission denied"))
     found = {one.name: one for one in examine(changed(LAB, zones=()), seen)}["project"]
     assert (found.verdict, found.cure) == (Severity.UNKNOWN, "gcloud projects list")
 

@@ -142,7 +142,7 @@ def command(name: str) -> Callable[..., None]:
         say(options.client().do(name, **values)["text"])
 
     run.__doc__ = help
-    run.__signature__ = Signature([_parameter(word) for word in words.split()])  # pyright: ignore[reportFunctionMemberAccess]
+    run.__signature__ = Signature([_parameter(word) for word in words.split()])
     return run
 
 
