@@ -240,9 +240,9 @@ def test_every_region_needs_a_bucket() -> None:
 def unseen(**but: Any) -> ProjectSeen:
     """Nothing was seen, but that."""
     maps = ("types", "addresses", "subnetworks", "buckets", "objects")
-    return ProjectSeen(
-        **{one.name: {} if one.name in maps else UNSEEN for one in fields(ProjectSeen)} | but
-    )
+    names = [one.name for one in fields(ProjectSeen)]
+    seen: dict[str, Any] = {name: {} if name in maps else UNSEEN for name in names}
+    return ProjectSeen(**seen | but)
 
 
 def test_what_was_not_seen_is_unknown_in_every_check() -> None:
