@@ -17,7 +17,6 @@ from tpujob.ports import BucketFacts
 
 if TYPE_CHECKING:
     from tpujob.config.context import Context
-from tpujob.config.queue import ChipsSetting
 
 #: where a person asks for more
 QUOTA_PAGE = "https://console.cloud.google.com/iam-admin/quotas"
@@ -36,7 +35,8 @@ def check_types(context: Context, zone: str, types: frozenset[str]) -> Finding:
     prefixes = {type.partition("-")[0] for type in types}
     offered = [g.name for g in accelerators.GENERATIONS.values() if g.prefix in prefixes]
     offered += sorted(_generations(types) - {*accelerators.GENERATIONS})
-    missing = [g for g in _granted(context.grants, zone) if g not in offered]
+    granted = dict.fromkeys(grant.type for grant in context.grants if grant.zone == zone)
+    missing = [g for g in granted if g not in offered]
     if missing:
         others = [z for z in accelerators.zones(missing[0]) if z != zone]
         where = f"in {listed(others)}" if others else "in no zone that tpujob knows"
@@ -76,7 +76,8 @@ def check_addresses(context: Context, region: str, seen: Addresses) -> Finding:
         f"ask for more IN_USE_ADDRESSES at {QUOTA_PAGE}?project={context.project}, or `ssh: iap` with "
         "`external_ips: false` in the context"
     )
-    hosts = max((_hosts(g) for g in context.grants if region_of(g.zone) == region), default=1)
+    chips = max((g.chips for g in context.grants if region_of(g.zone) == region), default=1)
+    hosts = -(-chips // accelerators.CHIPS_PER_HOST)
     if free == 0:
         return fail(f"{text}: no slice can start", cure)
     if free < hosts:
@@ -133,14 +134,6 @@ def _generations(types: frozenset[str]) -> set[str]:
         with contextlib.suppress(BadSpec):
             found.add(accelerators.find(type).generation)
     return found
-
-
-def _granted(grants: Sequence[ChipsSetting], zone: str) -> list[str]:
-    return list(dict.fromkeys(grant.type for grant in grants if grant.zone == zone))
-
-
-def _hosts(grant: ChipsSetting) -> int:
-    return -(-grant.chips // accelerators.CHIPS_PER_HOST)
 
 
 def _what(row: Allowance) -> str:

@@ -10,7 +10,7 @@ import sqlite3
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tpujob.data.keys import explained
@@ -36,13 +36,11 @@ class SourceSurvey(Problems):
     shards: int = 0  #: of a shuffled set about so many, as it is cut elsewhere
 
 
-@dataclass(frozen=True, slots=True)
-class PackOutcome:
+@dataclass(slots=True)
+class PackOutcome(Problems):
     """What a pack made, or found made."""
 
-    manifest: Manifest
-    left_out: int
-    problems: list[LeftOut]
+    manifest: Manifest = field(kw_only=True)
 
 
 class Pack:
@@ -97,7 +95,7 @@ class Pack:
             path.write_bytes(data)
             target.publish(path, described(path, manifests.NAME))
             target.remove_others({manifests.NAME, *(file.name for file in new.files())})
-        return PackOutcome(new, self._found.left_out, self._found.problems)
+        return PackOutcome(self._found.left_out, problems=self._found.problems, manifest=new)
 
     # the plan
 

@@ -231,18 +231,14 @@ def fault_lines(faults: Mapping[str, Any]) -> list[str]:
     for q in faults["quotas"]:
         used = f"{q['used']} of {q['limit']} used"
         lines.append(f"quota       {q['zone']} {q['generation']} {q['pricing']}: {used}")
-    for c in faults["calls"]:
-        hang = f" after {span(c['delay_s'])}" if c["delay_s"] else ""
-        effect = "before it takes effect" if c["when"] == "pre" else "after it took effect"
-        lines.append(
-            f"api-error   {c['method']} {c['code']}{hang} {effect}, {many(c['count'], 'time')}"
-        )
+    calls = [(f"api-error   {c['method']} {c['code']}", c["delay_s"], c) for c in faults["calls"]]
     for f in faults["storage"]:
-        hang = f" after {span(f['hang_s'])}" if f["hang_s"] else ""
-        effect = "before it takes effect" if f["when"] == "pre" else "after it took effect"
         where = f" {clean(f['path'])}" if f["path"] else ""
-        text = f"{f['method']}{where} {f['status']}{hang} {effect}, {many(f['count'], 'time')}"
-        lines.append(f"storage     {text}")
+        calls.append((f"storage     {f['method']}{where} {f['status']}", f["hang_s"], f))
+    for text, delay, c in calls:
+        hang = f" after {span(delay)}" if delay else ""
+        effect = "before it takes effect" if c["when"] == "pre" else "after it took effect"
+        lines.append(f"{text}{hang} {effect}, {many(c['count'], 'time')}")
     lines += [f"api-bug     {name}" for name in faults["api_bugs"]]
     if faults["max_run_s"]:
         lines.append(f"max run     slices are suspended after {span(faults['max_run_s'])}")
@@ -254,9 +250,8 @@ def fault_lines(faults: Mapping[str, Any]) -> list[str]:
 
 def plan_lines(script: Mapping[str, Any]) -> list[str]:
     """A plan of faults: its name, how many steps are done, and the next ones."""
-    lines = [f"{script['name']}: {script['done']} done, next:"]
     return [
-        *lines,
+        f"{script['name']}: {script['done']} done, next:",
         *(f"  in {span(max(0, s['in_s']))}  {s['do']} {clean(s['what'])}" for s in script["next"]),
     ]
 
