@@ -56,7 +56,7 @@ def quotas(settings: Settings, *, everywhere: bool = False) -> QuotaOverview:
         from tpujob.emulator.client import EmulatorClient
 
         status = EmulatorClient.from_ready(settings.emulator_ready).status()
-        return this_machine.emulated_quotas(status, everywhere=everywhere)
+        return this_machine.emulated_quotas(status)
     from tpujob.adapters.google import quota
     from tpujob.config import context
 

@@ -212,7 +212,7 @@ def test_this_machine(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {one["name"]: one["what"] for one in found}["SSH"] == "/usr/bin/ssh"
 
 
-def test_the_emulator_has_quotas_and_stock(tpujob: Tpujob, cloud: Cloud) -> None:
+def test_the_emulator_has_quotas(tpujob: Tpujob, cloud: Cloud) -> None:
     ready = {"pid": os.getpid(), "control": str(cloud.control().path)}
     (tpujob.state / "run" / "emulator.json").write_text(json.dumps(ready))
     assert "No TPU quota of the emulator in these zones." in tpujob("quota").out
@@ -222,8 +222,6 @@ def test_the_emulator_has_quotas_and_stock(tpujob: Tpujob, cloud: Cloud) -> None
     tpujob("emulator", "quota", g.ZONE, "v4", "32", "--pricing", "spot")
     tpujob("emulator", "quota", g.ZONE, "v6e", "0", "--pricing", "spot")
     golden("quota-emulator", tpujob("quota").out)
-    everywhere = tpujob("quota", "--all", "--json").json
-    assert len({one["zone"] for one in everywhere["stock"]}) > 30
 
 
 def test_the_installed_packages_satisfy_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
