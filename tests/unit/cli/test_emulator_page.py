@@ -111,5 +111,3 @@ def test_a_plan_that_cannot_be_read_names_what_is_wrong(
     none = tmp_path / "none.yaml"
     said = tpujob("emulator", "schedule", str(none), code=2).err
     assert said.endswith(f"Invalid value for FILE: {none}: No such file or directory\n")
-    said = tpujob("emulator", "chaos", "--seed", "1", "--rate", "fast", code=2).err
-    assert "Invalid value for --rate: 'fast' is neither calm, normal, storm nor a number" in said

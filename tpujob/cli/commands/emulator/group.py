@@ -18,7 +18,7 @@ from tpujob.cli.options import Json, argument, flag, option
 from tpujob.cli.output import note, say, say_json, say_page
 from tpujob.cli.render.table import Column, table
 from tpujob.domain.text import age, clean, many, span
-from tpujob.emulator.faults import PER_HOUR, PRESETS
+from tpujob.emulator.faults import PER_HOUR
 
 app = typer.Typer(
     no_args_is_help=True, help="Inject faults into the local Cloud TPU, and show its state."
@@ -93,9 +93,7 @@ def settings(
 @app.command()
 def chaos(
     seed: Annotated[int | None, option("N", "Seed.", min=0)] = None,
-    rate: Annotated[
-        str, option("RATE", "calm, normal, storm, or a factor such as 2.5.")
-    ] = "normal",
+    rate: Annotated[float, option("RATE", "Factor of how often faults come.")] = 1.0,
     lasts: given.Lasts = None,
     only: Annotated[str, option("KINDS", f"Comma-separated, of {', '.join(PER_HOUR)}.")] = "",
     off: _OFF = False,
@@ -108,7 +106,7 @@ def chaos(
         return
     if seed is None:
         raise typer.BadParameter("give one, such as --seed 7", param_hint="--seed")
-    _show(given.client().do("chaos", seed=seed, rate=_rate(rate), for_s=lasts, only=only))
+    _show(given.client().do("chaos", seed=seed, rate=rate, for_s=lasts, only=only))
 
 
 @app.command()
@@ -130,17 +128,6 @@ def schedule(
 def _end() -> None:
     given.client().do("end-plan")
     say("The schedule of faults is stopped.")
-
-
-def _rate(text: str) -> float:
-    if text in PRESETS:
-        return PRESETS[text]
-    try:
-        return float(text)
-    except ValueError:
-        known = ", ".join(PRESETS)
-        message = f"{text!r} is neither {known} nor a number"
-        raise typer.BadParameter(message, param_hint="--rate") from None
 
 
 def _read(file: Path) -> list[Any]:
