@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NotRequired, cast
@@ -101,19 +101,14 @@ def targets_of(spec: JobSpec) -> dict[str, str]:
 
 def program_of(spec: JobSpec) -> BundledProgram:
     """Raises BadRequest for a program that cannot be checked."""
-    return wanted_of(spec.run.workload, options(spec), spec.run.env)
-
-
-def wanted_of(
-    workload: str | None, options: Sequence[str], env: Mapping[str, str]
-) -> BundledProgram:
-    """Raises BadRequest for a program that cannot be checked."""
+    workload, env = spec.run.workload, spec.run.env
     if workload is None:
         raise BadRequest(
             "only the bundled programs can be compiled without a TPU; this job runs a command",
             hint="`run.workload` in place of `run.command`; `tpujob create --dry-run` shows the plan.",
         )
-    return BundledProgram(workload, tuple(options), tuple((n, env[n]) for n in FLAGS if n in env))
+    flags = tuple((name, env[name]) for name in FLAGS if name in env)
+    return BundledProgram(workload, tuple(options(spec)), flags)
 
 
 def target_of(type: str, slices: int) -> str:
