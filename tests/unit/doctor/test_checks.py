@@ -13,16 +13,7 @@ from tpujob.config.queue import ChipsSetting
 from tpujob.doctor import access, machine, network, places
 from tpujob.doctor.access import Database, Identity, NoIdentity, Project
 from tpujob.doctor.cloud import ProjectSeen, examine
-from tpujob.doctor.findings import (
-    Finding,
-    NotSeen,
-    Severity,
-    fail,
-    ok,
-    unknown,
-    warn,
-    worst,
-)
+from tpujob.doctor.findings import Finding, NotSeen, Severity, fail, ok, unknown, warn, worst
 from tpujob.doctor.machine import Laptop, Software
 from tpujob.doctor.network import FirewallRule, Network, Subnetwork
 from tpujob.doctor.places import Addresses
