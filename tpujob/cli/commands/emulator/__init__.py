@@ -1,1 +1,1 @@
-"""`tpujob emulator`: `group.py` has the whole command, and is imported when it runs. What a fault does is in `emulator/`."""
+"""`tpujob emulator`: `group.py` has the whole command, imported when it runs. What a fault does is in `emulator/`."""
