@@ -597,6 +597,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "hold": lambda it, job: it._find(job),
     "release": lambda it, job: it._find(job),
     "top": lambda it, job: it._find(job),
+    "requeue": lambda it, job: it._find(job),
     "queue": lambda it, **_: it.waiting,
     "shares": lambda it: it.shared,
     "hosts": lambda it: [*it.suspects.values()],

@@ -67,6 +67,9 @@ class EventKind(StrEnum):
     QUEUE_HELD = "queue_held"  #: no slice is requested until it is released
     QUEUE_RELEASED = "queue_released"
     QUEUE_MOVED = "queue_moved"  #: before or behind other jobs of its owner
+    REQUEUE_REQUESTED = (
+        "requeue_requested"  #: its program is stopped, and it waits for a slice again
+    )
     GROUP_EXTENDED = "group_extended"  #: elements of an array or a sweep were made
 
 
@@ -186,7 +189,7 @@ class SliceHeld:
 @dataclass(frozen=True, slots=True)
 class ReleaseStarted:
     then: State
-    cause: Cause
+    cause: Cause | None  #: None: its job is put back into the queue
     budget: str = ""
     refused: Cause | None = None  #: the request for the slice was refused for this cause
     scope: Scope = ""  #: where the refusal holds

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
+from math import isfinite
 from typing import Any, cast
 
 from tpujob.api import (
     METHODS,
+    BestView,
     CallerView,
     CodeGiven,
     DiffView,
@@ -325,6 +327,9 @@ class Jobs:
     def top(self, job: str) -> JobView:
         return self._view(self._changing.actions.top(self._who, job))
 
+    def requeue(self, job: str) -> JobView:
+        return self._view(self._changing.actions.requeue(self._who, job))
+
     def _find(self, method: str, job: str) -> Job:
         return find_job(self._ports.store, self._who, method, job, self._reading.records.get)
 
@@ -353,26 +358,31 @@ class Jobs:
         view["place"] = self._reading.queue.place(job, known.place) if known.place else None
         view["timeline"] = details.spans(shown, now, known.progress)
         view["on_hosts"] = self._on_hosts(job, now, private=private)
+        for seen, one in zip(view["slices"], job.slices, strict=True):
+            seen["jobs"] = details.slice_jobs(job, one, self._reading.records.get, now)
         if job.spec.is_group:
             self.index.sum_up(view)
-            view["why"] = next_step.elements_text(view) or job.message
+            held = f"held by {job.held_by}; " if job.held_by and not job.state.final else ""
+            view["why"] = held + (next_step.elements_text(view) or job.message)
             view["worst"] = self._worst(job)
+            view["best"] = self._best(job, private=private)
         return view
+
+    def _best(self, group: Job, *, private: bool) -> BestView | None:
+        asked = ListAsked(group=group.id, order="loss", fields=["name", "loss"], limit=1)
+        for row in self.index.page(self._who, asked)["rows"]:
+            if row["loss"] is not None and isfinite(row["loss"]):
+                job = self._reading.records.get(row["id"])
+                params = dict(job.params if private else {})
+                return BestView(id=job.id, name=job.name, loss=row["loss"], params=params)
+        return None
 
     def _worst(self, group: Job) -> list[ElementView]:
         """The first elements that failed."""
         asked = ListAsked(group=group.id, states=[State.FAILED], order="id", reverse=True)
-        rows = self.index.page(self._who, {**asked, "limit": WORST})["rows"]
-        return [
-            ElementView(
-                id=row["id"],
-                name=row["name"],
-                state=row["state"],
-                cause=row["cause"],
-                why=row["why"],
-            )
-            for row in rows
-        ]
+        fields = [*ElementView.__annotations__]
+        found = self.index.page(self._who, {**asked, "fields": fields, "limit": WORST})
+        return cast("list[ElementView]", found["rows"])
 
     def _on_hosts(self, job: Job, now: float, *, private: bool) -> list[HostView]:
         """Of a job that is not the caller's, without what is held against its machines, and without errors."""

@@ -58,6 +58,32 @@ def test_the_next_job_starts_on_the_slice_at_once_and_the_money_is_divided_at_th
     assert len(stage.cloud.created) == 1
 
 
+def test_each_job_shows_from_whom_its_slice_came_and_to_whom_it_went(stage: Stage) -> None:
+    first, second = waits_beside(stage)
+    assert stage.api.get(first)["slices"][-1].get("jobs") == []
+    third = stage.api.acting_for(ADA).create({**SPEC, "name": "third"})["id"]
+    stage.clock.sleep(3600)
+    end(stage, first)
+    stage.running(second)
+    stage.clock.sleep(1800)
+    end(stage, second)
+    stage.running(third)
+    seen = [stage.api.get(job)["slices"][-1].get("jobs") for job in (first, second, third)]
+    assert seen[0] == seen[1] == seen[2]
+    assert seen[0] is not None
+    assert [(one["id"], one["name"], one["now"]) for one in seen[0]] == [
+        (first, "digits", False),
+        (second, "second", False),
+        (third, "third", True),
+    ]
+    assert 3600 < seen[0][0]["seconds"] < 3900
+    assert 1800 < seen[0][1]["seconds"] < 1900
+    stage.store.remove(first, lease=None)
+    left = stage.api.get(third)["slices"][-1].get("jobs")
+    assert left is not None
+    assert [one["id"] for one in left] == [second, third]
+
+
 @pytest.mark.parametrize("code", [1, 78])
 def test_a_program_that_failed_by_itself_says_nothing_against_its_hosts(
     stage: Stage, code: int

@@ -41,6 +41,7 @@ _USER = (
     EventKind.QUEUE_HELD,
     EventKind.QUEUE_RELEASED,
     EventKind.QUEUE_MOVED,
+    EventKind.REQUEUE_REQUESTED,
 )
 
 
@@ -302,6 +303,8 @@ class Monitor:
         for other in self.world.of_job[run.job]:
             for running in other.running(now):
                 same = (running.run.job, running.run.attempt) == (run.job, run.attempt)
+                if other is not machine and running.run.job != run.job:
+                    continue  # it serves another job since this one was put back into the queue
                 if other is not machine or not same:
                     if other is machine and running.host != program.host:
                         continue  # its own host is about to be told
