@@ -43,6 +43,7 @@ REFRESH = 5.0
 PLANNED = 5000
 #: jobs of one owner that a slice serves in a row although jobs of others that wait for the same come before them
 PASSED = 4
+_LIMITS = frozenset({ReasonKind.RUNNING, ReasonKind.CHIPS})  #: of each owner
 #: a job that may request nothing yet
 WAITS = Place(0)
 
@@ -97,19 +98,18 @@ class Queue:
         return found
 
     def heir(self, job: Job) -> str:
-        """The id of the next job of the same owner that the slice of `job` fits; empty: there is none, or it has passed
-        other owners' jobs often enough."""
-        given = job.slice
-        if given is None or not job.spec.hand_on:
+        """Return the id of the next job that may have the slice of `job`, as the context says; empty: there is none, or
+        the slice has passed other owners' jobs often enough."""
+        given, to = job.slice, self.settings.hand_on
+        if given is None or to == "never" or not job.spec.hand_on:
             return ""
         order, names = self.plan().order, offers.names(given)
         with self._lock:
             for one in map(self._entries.get, order):
                 if one is None:
                     continue
-                fits = any(w.shape == names[0] for w in one.wanted)
-                place = self._plan.places[one.id]
-                if one.owner != job.submitter:
+                own, place = one.owner == job.submitter, self._plan.places[one.id]
+                if not own and to == "owner":
                     rivals = any(name in w.circuits for w in one.wanted for name in names)
                     if given.epoch >= PASSED and rivals and (one.refusals or not place.ask):
                         return ""
@@ -118,6 +118,10 @@ class Queue:
                 barred = ReasonKind.RESERVED in kinds or (
                     ReasonKind.GROUP in kinds and one.group != job.group
                 )
+                if not own:  # whose limits the slice counts for from now on
+                    asks_others = place.ask and names[0] not in place.ask
+                    barred = barred or asks_others or bool(kinds & _LIMITS)
+                fits = any(w.shape == names[0] for w in one.wanted)
                 wanted = self._jobs[one.id] if self._jobs and fits and not barred else None
                 if wanted and wanted.spec.hand_on and wanted.tpu_slices == given.tpu_slices:
                     return one.id

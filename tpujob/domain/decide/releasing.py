@@ -65,19 +65,29 @@ def cancel(job: Job, now: float, text: str) -> Decision:
 
 # Handing it on --------------------------------------------------------------------------------------------------------
 
-#: seconds within which a slice must have been handed on; then it is deleted
+#: seconds within which the last try to hand a slice on must begin; then it is deleted
 HANDED_WITHIN = 60.0
 #: ends of a program that say nothing against its hosts
 _HARMLESS = frozenset({None, Cause.CRASH, Cause.OOM_HBM, Cause.BAD_SPEC, Cause.SETUP})
 
 
 def _may_be_handed_on(job: Job, one: Slice, seen: Observation, now: float) -> bool:
-    """Whether the slice is as good as a new one: its program ended by itself, and nothing speaks against its hosts."""
-    ended = job.then in (State.SUCCEEDED, State.FAILED) and job.wish is DesiredState.RUN
+    """Whether the slice is as good as a new one: its program ended by itself, or its hold ran out, and nothing speaks
+    against its hosts."""
     look, attempt = seen.of(one), job.attempt
-    return (
-        ended
+    ended = (
+        job.wish is DesiredState.RUN
+        and job.then in (State.SUCCEEDED, State.FAILED)
         and job.cause in _HARMLESS
+    )
+    ran_out = (  # its hold
+        job.wish is DesiredState.CANCEL
+        and job.then is State.CANCELLED
+        and attempt is not None
+        and attempt.cause is Cause.CANCELLED
+    )
+    return (
+        (ended or ran_out)
         and attempt is not None
         and attempt.slice == one.name
         and isinstance(look, Present)

@@ -84,7 +84,11 @@ class _Door(asyncssh.SSHServer):
         if self._connection is not None:
             self._connections.discard(self._connection)
 
-    def begin_auth(self, username: str) -> bool:  # noqa: ARG002
+    def begin_auth(self, username: str) -> bool:
+        """Certificates are accepted as the user's own file says; asyncssh checks what is in them."""
+        if self._connection is not None and username == self._login.user:
+            with contextlib.suppress(ValueError):  # no line of it is whole
+                self._connection.set_authorized_keys(_authorities(self._login.home))
         return True
 
     def public_key_auth_supported(self) -> bool:
@@ -93,10 +97,6 @@ class _Door(asyncssh.SSHServer):
     def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
         known = _keys_of(username, self._login.keys())
         return username == self._login.user and key.public_data in known
-
-    def validate_ca_key(self, username: str, key: asyncssh.SSHKey) -> bool:
-        """Whether certificates that this key has signed are accepted; asyncssh checks what is in them."""
-        return username == self._login.user and key.public_data in _authorities(self._login.home)
 
 
 def _keys_of(user: str, ssh_keys: str) -> set[bytes]:
@@ -109,16 +109,13 @@ def _keys_of(user: str, ssh_keys: str) -> set[bytes]:
     return found
 
 
-def _authorities(home: Path) -> set[bytes]:
-    """Of the user's own file, as OpenSSH reads it; other lines of it are ignored."""
-    found: set[bytes] = set()
+def _authorities(home: Path) -> asyncssh.SSHAuthorizedKeys:
+    """Of the user's own file, as OpenSSH reads it; other lines of it are ignored. Raises ValueError."""
+    text = ""
     with contextlib.suppress(OSError):
-        for line in (home / ".ssh" / "authorized_keys").read_text(errors="replace").splitlines():
-            options, _, text = line.strip().partition(" ")
-            if options == "cert-authority":
-                with contextlib.suppress(asyncssh.KeyImportError):
-                    found.add(asyncssh.import_public_key(text).public_data)
-    return found
+        text = (home / ".ssh" / "authorized_keys").read_text(errors="replace")
+    lines = [line for line in text.splitlines() if line.strip().startswith("cert-authority")]
+    return asyncssh.import_authorized_keys("\n".join(lines))
 
 
 class _Files(asyncssh.SFTPServer):
