@@ -13,7 +13,7 @@ import os
 import pwd
 import shutil
 import time
-from typing import Dict, List, NamedTuple, Optional, Sequence, Set
+from typing import List, NamedTuple, Optional, Sequence, Set
 
 from tpujob.agent.attempts import other_attempts, remove_leftovers
 from tpujob.agent.base import Failure, read_json, remove_file, write_json
@@ -24,8 +24,7 @@ from tpujob.agent.setup import mounted, unmount_all
 USER = "tpujob"  #: whom hosts of a slice know by its key
 EMULATED = "TPUJOB_EMULATED_HOST"  #: the emulator sets it for every process of a host
 PRODUCT = "/sys/class/dmi/id/product_name"
-#: made when a VM boots for the first time, before a person can log in
-BOOTED = "/etc/ssh/ssh_host_ed25519_key.pub"
+BOOTED = "/etc/ssh/ssh_host_ed25519_key.pub"  #: made when a VM boots for the first time
 LIMIT = 50.0  #: seconds for one removal
 SHIPPING = 15.0  #: seconds that an attempt gets to bring the rest of its log to the bucket
 GRACE = 2.0  #: seconds that processes get to end
@@ -79,8 +78,7 @@ def _this_host() -> _Host:
     known = (account.pw_name, os.path.realpath(account.pw_dir)) == (USER, home)
     if not google or not known or "TPUJOB_MEMORY" in os.environ:
         raise Failure("this machine is not known to be a host of a slice alone")
-    scratch = ["/tmp", "/var/tmp", "/dev/shm", "/run/user/%d" % os.getuid()]  # noqa: S108
-    return _Host(home, scratch, True)
+    return _Host(home, ["/tmp", "/var/tmp", "/dev/shm"], True)  # noqa: S108
 
 
 def _wipe_attempts() -> None:
@@ -93,8 +91,8 @@ def _wipe_attempts() -> None:
         host = _this_host()
     except Failure:  # what is not certainly the host's stays
         return
-    for folder in (one for one in host.scratch if not one.startswith("/run/")):
-        _empty(host, folder, (*SYSTEM, "tpujob", "memory"))  # staged data is kept, as on disk
+    for folder in host.scratch:  # staged data is kept, as on disk
+        _empty(host, folder, ("tpujob", "memory"), "-uid", str(os.getuid()))
 
 
 def _wipe_all(host: _Host, key: str) -> None:
@@ -111,17 +109,14 @@ def _wipe_all(host: _Host, key: str) -> None:
     if end_all(lambda: _processes(host), GRACE):
         raise Failure("processes of the last job do not end")
     unmount_all(lambda _: None)
-    cache = os.path.basename(CACHES)
-    emptied: Dict[str, Sequence[str]] = {
-        CACHES: ("uv",) if _is_public(os.path.join(CACHES, "uv")) else (),
-        ROOT: ("agent-*", os.path.basename(EPOCH), "command.lock", cache),
-        ssh: ("authorized_keys",),
-        host.home: (os.path.basename(ROOT), ".ssh"),
-        **dict.fromkeys(host.scratch, SYSTEM),
-    }
-    for folder, kept in emptied.items():
-        _empty(host, folder, kept)
+    _empty(host, CACHES, ("uv",) if _is_public(os.path.join(CACHES, "uv")) else ())
+    _empty(host, ROOT, ("agent-*", "epoch.json", "command.lock", "cache"))
+    _empty(host, ssh, ("authorized_keys",))
+    _empty(host, host.home, (".tpujob", ".ssh"))
+    for folder in host.scratch:
+        _empty(host, folder, SYSTEM)
     if host.real:
+        _empty(host, "/run/user/%d" % os.getuid(), ())
         _check_elsewhere(host)
 
 
@@ -160,14 +155,15 @@ def _is_public(cache: str) -> bool:
     return not os.path.islink(cache) and all(os.path.basename(name) == "pypi" for name in names)
 
 
-def _empty(host: _Host, folder: str, kept: Sequence[str]) -> None:
-    """Remove everything in the folder but names of these patterns. Raises Failure if something stays."""
+def _empty(host: _Host, folder: str, kept: Sequence[str], *only: str) -> None:
+    """Remove everything in the folder but names of these patterns, or `only` what `find` selects. Raises Failure if
+    something stays."""
     if os.path.islink(folder):
         raise Failure("%s is a link" % folder)
     if any(one.startswith(os.path.realpath(folder) + os.sep) for one in mounted()):
         raise Failure("something is mounted in %s" % folder)
     if os.path.isdir(folder):
-        look = ["find", folder, "-mindepth", "1", "-maxdepth", "1"]
+        look = ["find", folder, "-mindepth", "1", "-maxdepth", "1", *only]
         look += [word for name in kept for word in ("!", "-name", name)]
         host.run([*look, "-exec", "rm", "-rf", "--one-file-system", "--", "{}", "+"])
         if host.run([*look, "-print", "-quit"]) != b"":
@@ -178,7 +174,8 @@ def _check_elsewhere(host: _Host) -> None:
     """Remove what tools of root keep of a person. Raises Failure if the user has made anything elsewhere on the disk,
     which is more than this knows how to remove."""
     host.run(["rm", "-rf", "--", *(os.path.join("/root", name) for name in OF_ROOT)])
-    look = ["find", "/", "-xdev", "-path", host.home, "-prune", "-o", "-uid", str(os.getuid())]
-    left = host.run([*look, "-cnewer", BOOTED, "-print", "-quit"])
+    known = [w for one in (host.home, *host.scratch) for w in ("-path", one, "-prune", "-o")]
+    own = ["-uid", str(os.getuid()), "-cnewer", BOOTED, "-print", "-quit"]
+    left = host.run(["find", "/", "-xdev", *known, *own])
     if left != b"" or not os.path.exists(BOOTED):
         raise Failure("the last job may have left more on this host: %.200r" % left)

@@ -160,8 +160,7 @@ class Reconciler:
     ) -> bool | None:
         """Commit, then act, under one lease. True: an event was stored; False: none; None: another backend acts, or the
         observation is too old."""
-        more = job.spec.stop_grace if isinstance(action, StopProgram | HandOn) else 0.0
-        more += WIPING if isinstance(action, HandOn) else 0.0
+        more = {StopProgram: job.spec.stop_grace, HandOn: WIPING}.get(type(action), 0.0)
         lease = self.store.lease(job.id, self.owner, ttl=LEASE + more, now=self.clock.now())
         if lease is None:
             return None
@@ -198,6 +197,7 @@ class Reconciler:
         self.counters.count("actions", "HandOn", _RESULTS[type(result)])
         live = self.live[job.id]
         if not isinstance(result, Done):
+            log.info("job %s: its slice is not handed on: %s", job.id, result)
             live.hands_on = isinstance(result, NotYet)
             return False
         heirs = self.store.lease(action.to, self.owner, ttl=LEASE, now=self.clock.now())

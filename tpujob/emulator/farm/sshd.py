@@ -85,10 +85,11 @@ class _Door(asyncssh.SSHServer):
             self._connections.discard(self._connection)
 
     def begin_auth(self, username: str) -> bool:
-        """Certificates are accepted as the user's own file says; asyncssh checks what is in them."""
+        """The user's own file counts, too, as OpenSSH reads it; asyncssh checks certificates."""
         if self._connection is not None and username == self._login.user:
-            with contextlib.suppress(ValueError):  # no line of it is whole
-                self._connection.set_authorized_keys(_authorities(self._login.home))
+            own = self._login.home / ".ssh" / "authorized_keys"
+            with contextlib.suppress(OSError, ValueError):  # no file, or no whole line in it
+                self._connection.set_authorized_keys(str(own))
         return True
 
     def public_key_auth_supported(self) -> bool:
@@ -107,15 +108,6 @@ def _keys_of(user: str, ssh_keys: str) -> set[bytes]:
             with contextlib.suppress(asyncssh.KeyImportError):
                 found.add(asyncssh.import_public_key(text).public_data)
     return found
-
-
-def _authorities(home: Path) -> asyncssh.SSHAuthorizedKeys:
-    """Of the user's own file, as OpenSSH reads it; other lines of it are ignored. Raises ValueError."""
-    text = ""
-    with contextlib.suppress(OSError):
-        text = (home / ".ssh" / "authorized_keys").read_text(errors="replace")
-    lines = [line for line in text.splitlines() if line.strip().startswith("cert-authority")]
-    return asyncssh.import_authorized_keys("\n".join(lines))
 
 
 class _Files(asyncssh.SFTPServer):
