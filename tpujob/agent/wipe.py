@@ -174,7 +174,9 @@ def _check_elsewhere(host: _Host) -> None:
     """Remove what tools of root keep of a person. Raises Failure if the user has made anything elsewhere on the disk,
     which is more than this knows how to remove."""
     host.run(["rm", "-rf", "--", *(os.path.join("/root", name) for name in OF_ROOT)])
-    known = [w for one in (host.home, *host.scratch) for w in ("-path", one, "-prune", "-o")]
+    known = [
+        w for one in (host.home, "/run", *host.scratch) for w in ("-path", one, "-prune", "-o")
+    ]
     own = ["-uid", str(os.getuid()), "-cnewer", BOOTED, "-print", "-quit"]
     left = host.run(["find", "/", "-xdev", *known, *own])
     if left != b"" or not os.path.exists(BOOTED):
