@@ -22,9 +22,9 @@ from random import Random
 
 from tpujob.domain.capacity import JobEnd, QueueEntry, QueueSettings, RecentUsage, plan
 from tpujob.domain.capacity.entries import Wanted
+from tpujob.domain.capacity.planning import PASSED
 from tpujob.domain.capacity.usage import fade, sums
 from tpujob.domain.model import State
-from tpujob.engine.queue import PASSED
 
 SLICES, CHIPS, DAYS, SEEDS = 8, 8, 30, 3
 MINUTE, DAY = 60.0, 86_400.0

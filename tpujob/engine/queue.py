@@ -28,7 +28,7 @@ from tpujob.domain.capacity.usage import fade, sums
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import Job, State
-from tpujob.domain.observations import Circuit, Place, ReasonKind
+from tpujob.domain.observations import Circuit, Place
 from tpujob.domain.placement import circuits as offers
 from tpujob.domain.spec.elements import at_once
 from tpujob.engine.groups import Groups
@@ -41,9 +41,6 @@ log = logging.getLogger(__name__)
 REFRESH = 5.0
 #: jobs that are planned a second, at most: a new plan waits until so much time has passed since the last one
 PLANNED = 5000
-#: jobs of one owner that a slice serves in a row although jobs of others that wait for the same come before them
-PASSED = 4
-_LIMITS = frozenset({ReasonKind.RUNNING, ReasonKind.CHIPS})  #: of each owner
 #: a job that may request nothing yet
 WAITS = Place(0)
 
@@ -98,34 +95,8 @@ class Queue:
         return found
 
     def heir(self, job: Job) -> str:
-        """Return the id of the next job that may have the slice of `job`, as the context says; empty: there is none, or
-        the slice has passed other owners' jobs often enough."""
-        given, to = job.slice, self.settings.hand_on
-        if given is None or to == "never" or not job.spec.hand_on:
-            return ""
-        order, names = self.plan().order, offers.names(given)
-        with self._lock:
-            for one in map(self._entries.get, order):
-                if one is None:
-                    continue
-                own, place = one.owner == job.submitter, self._plan.places[one.id]
-                if not own and to == "owner":
-                    rivals = any(name in w.circuits for w in one.wanted for name in names)
-                    if given.epoch >= PASSED and rivals and (one.refusals or not place.ask):
-                        return ""
-                    continue
-                kinds = {reason.kind for reason in place.reasons}
-                barred = ReasonKind.RESERVED in kinds or (
-                    ReasonKind.GROUP in kinds and one.group != job.group
-                )
-                if not own:  # whose limits the slice counts for from now on
-                    asks_others = place.ask and names[0] not in place.ask
-                    barred = barred or asks_others or bool(kinds & _LIMITS)
-                fits = any(w.shape == names[0] for w in one.wanted)
-                wanted = self._jobs[one.id] if self._jobs and fits and not barred else None
-                if wanted and wanted.spec.hand_on and wanted.tpu_slices == given.tpu_slices:
-                    return one.id
-        return ""
+        """The id of the job that gets the slice of `job`, by the same plan; empty: none does."""
+        return self.plan().heirs.get(job.id, "")
 
     def plan(self) -> QueuePlan:
         """The newest. Raises an error of the store when nothing was read yet."""

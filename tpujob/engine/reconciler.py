@@ -160,7 +160,8 @@ class Reconciler:
     ) -> bool | None:
         """Commit, then act, under one lease. True: an event was stored; False: none; None: another backend acts, or the
         observation is too old."""
-        more = {StopProgram: job.spec.stop_grace, HandOn: WIPING}.get(type(action), 0.0)
+        more = WIPING if isinstance(action, HandOn) else 0.0
+        more = job.spec.stop_grace if isinstance(action, StopProgram) else more
         lease = self.store.lease(job.id, self.owner, ttl=LEASE + more, now=self.clock.now())
         if lease is None:
             return None

@@ -522,7 +522,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             "its hold runs out, and it is handed on",
             both(at(_S.RUNNING, _another_waits), user(_S.RUNNING, lambda api: api.cancel(JOB))),
-            ends=_CANCELLED,
+            ends=_CANCELLED, late=_SUCCEEDED,
         ),
         Scenario(
             "crashes for good, and is handed on",

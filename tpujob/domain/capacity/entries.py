@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tpujob.domain.capacity.usage import charge
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList
-from tpujob.domain.model import DesiredState, Edge, Job, State
+from tpujob.domain.model import Cause, DesiredState, Edge, Job, State
 from tpujob.domain.placement import circuits
 from tpujob.domain.spec.queue import BANDS
 
@@ -13,6 +13,11 @@ from tpujob.domain.spec.queue import BANDS
 HOLDS = frozenset(
     {State.PROVISIONING, State.PREPARING, State.RUNNING, State.HOLDING, State.RELEASING}
 )
+
+#: seconds within which the last try to hand on the slice of a program that has ended begins; then it is deleted
+HANDED_WITHIN = 60.0
+#: ends of a program that say nothing against its hosts
+_HARMLESS = frozenset({None, Cause.CRASH, Cause.OOM_HBM, Cause.BAD_SPEC, Cause.SETUP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +53,9 @@ class QueueEntry:
     in_cloud_queue: bool = False  #: its request waits there for capacity
     charge: float = 0.0  #: micro-dollars that it counts for when a slice is assigned to it
     refusals: int = 0  #: of requests in a row, for want of capacity
+    hand_on: bool = True  #: it may get the slice of another job
+    gives_until: float = 0.0  #: until when its own may be handed on, as its program has ended
+    epoch: int = 0  #: jobs that had its slice before
 
     @property
     def waits(self) -> bool:
@@ -82,7 +90,27 @@ def entry(job: Job, prices: PriceList = LIST) -> QueueEntry:
         in_cloud_queue=bool(job.slice and job.slice.in_queue),
         charge=charge(offers[0].usd_per_hour, wanted[0].chips, job) if offers else 0.0,
         refusals=len(circuits.refusals(job)) if queued else 0,
+        hand_on=job.spec.hand_on,
+        gives_until=gives_until(job),
+        epoch=job.slice.epoch if job.slice else 0,
     )
+
+
+def gives_until(job: Job) -> float:
+    """Return until when the job's slice, if the cloud still has it ready, is as good as a new one for another job: its
+    program ended by itself, or its hold ran out, and nothing speaks against its hosts. 0: it is not."""
+    one, attempt = job.slice, job.attempt
+    if job.state is not State.RELEASING or not one or not attempt or not job.spec.hand_on:
+        return 0.0
+    ended = job.wish is DesiredState.RUN and job.then in (State.SUCCEEDED, State.FAILED)
+    ran_out = job.wish is DesiredState.CANCEL and job.then is State.CANCELLED  # its hold
+    good = (
+        ((ended and job.cause in _HARMLESS) or (ran_out and attempt.cause is Cause.CANCELLED))
+        and attempt.slice == one.name
+        and one.delete_asked_at is None
+        and one.missing_since is None
+    )
+    return job.state_since + HANDED_WITHIN if good else 0.0
 
 
 def _wanted(one: circuits.WantedSlice, tpu_slices: int) -> Wanted:

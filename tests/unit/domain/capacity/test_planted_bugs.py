@@ -23,7 +23,8 @@ from tpujob.domain.capacity import (
     RecentUsage,
     dependencies,
 )
-from tpujob.domain.capacity.planning import AGED, DRAIN, LAPSES, PATIENCE, REQUESTS, plan
+from tpujob.domain.capacity.entries import Wanted
+from tpujob.domain.capacity.planning import AGED, DRAIN, LAPSES, PASSED, PATIENCE, REQUESTS, plan
 from tpujob.domain.model import Cause, Edge, State
 from tpujob.domain.observations import Circuit
 
@@ -50,7 +51,7 @@ class Lab:
 
 
 def lab(seed: int) -> Lab:
-    random = Random(seed)
+    random, of_slices = Random(seed), Random(f"slices {seed}")
     pick = random.choice
     jobs: list[QueueEntry] = []
     for number in range(1, random.randint(4, 16)):
@@ -58,6 +59,9 @@ def lab(seed: int) -> Lab:
         common = {"owner": pick("abc"), "share": pick("xy"), "group": group}
         if random.random() < 0.35:
             slice = pick([SMALL, BIG, EAST])
+            if of_slices.random() < 0.3:
+                until, epoch = of_slices.choice([-1, 30]), of_slices.choice([0, PASSED])
+                common |= {"gives_until": NOW + until, "epoch": epoch}
             jobs.append(holds(number, slice, in_cloud_queue=random.random() < 0.7, **common))
             continue
         since = NOW - pick([10.0, 400.0, PATIENCE + 5, PATIENCE + DRAIN + 5, AGED + 5])
@@ -73,6 +77,7 @@ def lab(seed: int) -> Lab:
             wake=pick([0.0, 0.0, 0.0, NOW + 30]),
             held_by=pick(["", "", "", "ada"]),
             not_before=pick([None, None, NOW - 3, NOW + 60]),
+            hand_on=of_slices.random() < 0.8,
             edges=pick([(), (), (), *((Edge(job, "success"),) for job in ENDS)]),
             **common,
         )
@@ -88,7 +93,11 @@ def lab(seed: int) -> Lab:
     return Lab(
         jobs,
         QueueSettings(
-            {"x": 2.0}, limits, {SMALL.type: OwnerLimits(running=2)}, quota={SMALL.pool: 96}
+            {"x": 2.0},
+            limits,
+            {SMALL.type: OwnerLimits(running=2)},
+            quota={SMALL.pool: 96},
+            hand_on=Random(f"hand on {seed}").choice(["owner", "owner", "lab", "never"]),
         ),
         circuits,
         RecentUsage(usage, shares),
@@ -158,6 +167,7 @@ def faults(it: Lab, found: QueuePlan) -> Iterator[str]:
     yield from _limits(it, found, started)
     yield from _shapes(it, found, waiting, started)
     yield from _quota(it, found, waiting)
+    yield from _handed_on(it, found, waiting)
 
 
 def _limits(it: Lab, found: QueuePlan, started: list[QueueEntry]) -> Iterator[str]:
@@ -165,8 +175,11 @@ def _limits(it: Lab, found: QueuePlan, started: list[QueueEntry]) -> Iterator[st
     new = [
         (one, next(w for w in one.wanted if w.shape in found.places[one.id].ask)) for one in started
     ]
+    jobs = {one.id: one for one in it.jobs}
+    given = [(jobs[heir], jobs[giver]) for giver, heir in found.heirs.items()]
+    got = [(heir, g.holds) for heir, g in given if g.holds and heir.owner != g.owner]
     for owner in "abc":
-        own, mine = ([s for one, s in some if one.owner == owner] for some in (held, new))
+        own, mine = ([s for one, s in some if one.owner == owner] for some in (held, [*new, *got]))
         for type, limits in (("", it.settings.limits), *it.settings.by_type.items()):
             both = [s for s in (*own, *mine) if type in ("", s.type)]
             some = [s for s in mine if type in ("", s.type)]
@@ -226,6 +239,69 @@ def _quota(it: Lab, found: QueuePlan, waiting: dict[str, QueueEntry]) -> Iterato
             used += first.chips if first.pool == SMALL.pool else 0
 
 
+def _handed_on(it: Lab, found: QueuePlan, waiting: dict[str, QueueEntry]) -> Iterator[str]:
+    """Each slice goes to the first job that may have it; within owners, unless it has passed jobs of others often
+    enough."""
+    mode = it.settings.hand_on
+    free = [one for one in it.jobs if one.gives_until > NOW and mode != "never"]
+    used = [(one.owner, one.holds) for one in it.jobs if one.holds]
+    members = Counter(one.group for one in it.jobs if one.holds)
+    takes = {heir: giver for giver, heir in found.heirs.items()}
+    keeper = False
+    for job_id in found.order:
+        one, place = waiting[job_id], found.places[job_id]
+        full = one.group and members[one.group] >= 3
+        first = next(
+            (
+                giver
+                for giver in sorted(free, key=lambda giver: giver.owner != one.owner)
+                if (giver.owner == one.owner or (mode == "lab" and _room(it, used, one, giver)))
+                and one.hand_on
+                and giver.holds in one.wanted
+                and not (keeper and giver.holds and giver.holds.pool == SMALL.pool)
+                and (giver.group == one.group or not full)
+            ),
+            None,
+        )
+        if takes.get(job_id) != (first and first.id):
+            yield "the first job that a slice fits"
+        if first:
+            free.remove(first)
+            if first.owner != one.owner and first.holds:
+                used.append((one.owner, first.holds))
+                members[one.group] += 1
+            continue
+        members[one.group] += bool(place.ask)
+        used += [(one.owner, w) for w in one.wanted if w.shape in place.ask][:1]
+        waited = NOW - max(since_of(one), one.waiting_since)
+        drains = waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN
+        short = any(r.kind == "quota" and r.what == SMALL.pool for r in place.reasons)
+        keeper = keeper or (short and drains and one.refusals < LAPSES)
+        if mode == "owner" and (one.refusals or not place.ask):
+            names = {name for slice in one.wanted for name in slice.circuits}
+            free = [
+                giver
+                for giver in free
+                if giver.epoch < PASSED
+                or giver.owner == one.owner
+                or not (giver.holds and names.intersection(giver.holds.circuits))
+            ]
+
+
+def _room(it: Lab, used: list[tuple[str, Wanted]], one: QueueEntry, giver: QueueEntry) -> bool:
+    """Whether the limits of its owner leave room for the slice of another one."""
+    given = giver.holds
+    assert given is not None
+    for type, limits in (("", it.settings.limits), *it.settings.by_type.items()):
+        own = [w for owner, w in used if owner == one.owner and type in ("", w.type)]
+        if type in ("", given.type) and (
+            (limits.running is not None and len(own) >= limits.running)
+            or (limits.chips is not None and sum(w.chips for w in own) + given.chips > limits.chips)
+        ):
+            return False
+    return True
+
+
 def found_in(labs: range) -> set[str]:
     return {fault for it in map(lab, labs) for fault in faults(it, it.plan())}
 
@@ -260,6 +336,15 @@ def _uncharged(level: int, queues: Any, *more: Any) -> Any:
 def _no_new_ones(real: Any, self: Any, one: QueueEntry, slice: Any) -> None:
     if one.holds is not None:
         real(self, one, slice)
+
+
+def _without_limits(real: Any, self: Any, one: QueueEntry) -> Any:
+    other = replace_walk(self, replace(self.settings, limits=OwnerLimits(), by_type={}))
+    return real(other, one)
+
+
+def _gives(one: QueueEntry, until: float) -> QueueEntry:
+    return replace(one, gives_until=until) if one.gives_until else one
 
 
 def _held_ones_age(one: QueueEntry, now: float, others: Any) -> Any:
@@ -332,6 +417,24 @@ BUGS: dict[str, tuple[Callable[[], Patch], str]] = {
     "the cloud's queue is as long as it may be": (
         lambda: mock.patch.object(plans, "REQUESTS", 99),
         "the requests in the cloud's queue",
+    ),
+    "a slice passes jobs of others for ever": (
+        lambda: mock.patch.object(plans, "PASSED", 99),
+        "the first job that a slice fits",
+    ),
+    "a slice is handed on for ever": (
+        lambda: walk(
+            "count", lambda real, self, one, slice: real(self, _gives(one, NOW + 30), slice)
+        ),
+        "the first job that a slice fits",
+    ),
+    "an owner at the limit gets the slice of another": (
+        lambda: walk("_giver", _without_limits),
+        "the first job that a slice fits",
+    ),
+    "a slice goes to a job that it does not fit": (
+        lambda: walk("_fits", lambda real, self, one, giver: True),
+        "the first job that a slice fits",
     ),
     "a reservation never lapses": (
         lambda: mock.patch.object(plans, "DRAIN", 1e12),
