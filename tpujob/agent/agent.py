@@ -139,7 +139,7 @@ def main() -> int:
         elif given.command == "stop":
             answer = (ask_to_stop if given.ask else stop)(given.grace, given.discard)
         elif given.command == "wipe":
-            from tpujob.agent.wipe import wipe_host
+            from tpujob.agent.setup.wipe import wipe_host
 
             with _command_lock():
                 wipe_host(given.epoch, given.key)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.agent_host import Host, patient, told_json
-from tpujob.agent import wipe
 from tpujob.agent.base import Failure
+from tpujob.agent.setup import wipe
 
 KEY = "ssh-ed25519 AAAA tpujob"
 #: what programs, set-up and people leave in a home folder

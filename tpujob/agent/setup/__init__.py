@@ -7,6 +7,6 @@ The program itself is started by `commands.py`.
 from tpujob.agent.setup import steps
 from tpujob.agent.setup.bundles import fetch_bundle
 from tpujob.agent.setup.containers import remove_containers
-from tpujob.agent.setup.mounts import mounted, unmount_all
+from tpujob.agent.setup.mounts import unmount_all
 
-__all__ = ["fetch_bundle", "mounted", "remove_containers", "steps", "unmount_all"]
+__all__ = ["fetch_bundle", "remove_containers", "steps", "unmount_all"]

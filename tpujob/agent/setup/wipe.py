@@ -19,7 +19,7 @@ from tpujob.agent.attempts import other_attempts, remove_leftovers
 from tpujob.agent.base import Failure, read_json, remove_file, write_json
 from tpujob.agent.folders import CACHES, CONTAINERS, EPOCH, KEPT_WORK, ROOT
 from tpujob.agent.processes import end_all, free_devices, output_of, read_proc, stats, sudo
-from tpujob.agent.setup import mounted, unmount_all
+from tpujob.agent.setup.mounts import mounted, unmount_all
 
 USER = "tpujob"  #: whom hosts of a slice know by its key
 EMULATED = "TPUJOB_EMULATED_HOST"  #: the emulator sets it for every process of a host
