@@ -51,7 +51,7 @@ class EventKind(StrEnum):
     )
     DELETE_ASKED = "delete_asked"
     SLICE_GONE = "slice_gone"
-    SLICE_HANDED_ON = "slice_handed_on"  #: another job of its owner has it now
+    SLICE_HANDED_ON = "slice_handed_on"  #: another job has it now
     SLICE_RECEIVED = "slice_received"  #: from another job, ready
     REQUEUED = "requeued"
     SUCCEEDED = "succeeded"

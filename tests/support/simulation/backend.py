@@ -149,7 +149,7 @@ class Backend:
             SecretsInMemory(),
             store.reputation,
         )
-        self.reconciler = SimReconciler(ports, owner=name, report_every=60.0)
+        self.reconciler = SimReconciler(ports, owner=name, report_every=60.0, queue=play.queue)
         self.reconciler.world, self.reconciler.monitor = world, world.monitor
         orphans = SimOrphans(store, play.slices, play.hosts, clock, zones=lambda: ZONES)
         self.loop = loop = Loop(

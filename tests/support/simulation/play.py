@@ -23,6 +23,7 @@ from tests.support.simulation.store import SimStore
 from tests.support.simulation.users import User
 from tests.support.simulation.world import ZONES, World
 from tests.support.stores import in_memory
+from tpujob.domain.capacity import ANYTHING, QueueSettings
 from tpujob.domain.model import Job, State
 
 #: after the last fault, in virtual seconds, for everything to come to its end
@@ -57,10 +58,16 @@ class Result:
 
 class Play:
     def __init__(
-        self, seed: int, profile: Profile, script: Callable[[Play], None] | None = None
+        self,
+        seed: int,
+        profile: Profile,
+        script: Callable[[Play], None] | None = None,
+        queue: QueueSettings = ANYTHING,
     ) -> None:
-        """`script`: what happens instead of users and faults drawn from the seed."""
+        """`script`: what happens instead of users and faults drawn from the seed. `queue`: what the context says of
+        it."""
         self.sim, self.profile = Sim(seed), profile
+        self.queue = queue
         self.effects = Effects(self.sim, profile)
         self.effects.kill = self._kill
         self.world = World(self.sim, self.effects)
@@ -73,6 +80,7 @@ class Play:
         self.copies = Copies(self.bucket)
         self.real = in_memory()
         self.monitor = Monitor(self.sim, self.world, self.real)
+        self.monitor.hand_on = queue.hand_on
         self.monitor.arrivals = Arrivals(self.copies, self.monitor.broken)
         outage = Outage(self.sim, self.effects, "store_outage", longest=900)
         self.outages = [outage, self.world.cloud_outage, self.bucket.outage]

@@ -14,7 +14,7 @@ HOLDS = frozenset(
     {State.PROVISIONING, State.PREPARING, State.RUNNING, State.HOLDING, State.RELEASING}
 )
 
-#: seconds within which the slice of a program that has ended must have been handed on; then it is deleted
+#: seconds within which the last try to hand on the slice of a program that has ended begins; then it is deleted
 HANDED_WITHIN = 60.0
 #: ends of a program that say nothing against its hosts
 _HARMLESS = frozenset({None, Cause.CRASH, Cause.OOM_HBM, Cause.BAD_SPEC, Cause.SETUP})
@@ -100,21 +100,16 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
 
 def gives_until(job: Job) -> float:
     """Return until when the job's slice, if the cloud still has it ready, is as good as a new one for another job: its
-    program ended by itself, or it was put back into the queue, and nothing speaks against its hosts. 0: it is not."""
+    program ended by itself, it was put back into the queue, or its hold ran out, and nothing speaks against its hosts.
+    0: it is not."""
     one, attempt = job.slice, job.attempt
-    requeued = job.then is State.QUEUED and job.cause is None
-    ended = requeued or job.then in (State.SUCCEEDED, State.FAILED)
-    if (
-        job.state is not State.RELEASING
-        or not ended
-        or not one
-        or not attempt
-        or not job.spec.hand_on
-    ):
+    if job.state is not State.RELEASING or not one or not attempt or not job.spec.hand_on:
         return 0.0
+    over = job.then in (State.SUCCEEDED, State.FAILED)
+    ended = job.wish is DesiredState.RUN and (over or (job.then is State.QUEUED and not job.cause))
+    ran_out = job.wish is DesiredState.CANCEL and job.then is State.CANCELLED  # its hold
     good = (
-        job.wish is DesiredState.RUN
-        and job.cause in _HARMLESS
+        ((ended and job.cause in _HARMLESS) or (ran_out and attempt.cause is Cause.CANCELLED))
         and attempt.slice == one.name
         and one.delete_asked_at is None
         and one.missing_since is None

@@ -4,6 +4,7 @@ A job that has used up its budget comes through here, too: its slice is given ba
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tpujob.domain.actions import Decision, StartProgram, StopProgram
 from tpujob.domain.decide import releasing, spending
@@ -74,7 +75,9 @@ def _kept(job: Job, seen: Observation, now: float) -> Decision:
         if job.attempt and job.then is not None:  # as it was when the program was stopped
             why = job.attempt.message
         return _release(job, now, why, broke=bool(short) and job.wish is DesiredState.RUN)
-    return _release(job, now, "the hold ran out" if expired else "cancelled")
+    if expired:  # another job may have the slice
+        return replace(_release(job, now, "the hold ran out"), action=None)
+    return _release(job, now, "cancelled")
 
 
 def _release(job: Job, now: float, text: str, *, broke: bool = False) -> Decision:
