@@ -54,7 +54,7 @@ from tpujob.service.backend.queue import QueueReader
 from tpujob.service.curves import Curves
 from tpujob.service.diff import compare
 from tpujob.service.job_actions import JobActions
-from tpujob.service.job_index import Changes, JobIndex, Records
+from tpujob.service.job_index import Changes, EventReader, JobIndex
 from tpujob.service.logs import Logs, hosts_up_to
 from tpujob.service.money import budgets
 from tpujob.service.money.estimate import Estimates
@@ -107,7 +107,7 @@ class Reading:
     """Where answers come from."""
 
     changes: Changes
-    records: Records
+    events: EventReader
     knowledge: RuntimeReader
     index: JobIndex
     logs: Logs
@@ -227,7 +227,7 @@ class Jobs:
 
     def events(self, job: str, *, after: int = 0, limit: int = 0) -> list[EventView]:
         of = self._find("events", job)
-        found = self._reading.records.events(of.id, after)[: limit or None]
+        found = self._reading.events.read(of, after)[: limit or None]
         if access.sees_all(self._who, of.owner):
             found = [replace(e, text=in_full(e.text, ended_by(of, e.at))) for e in found]
         return [event_view(e) for e in found]
@@ -331,7 +331,7 @@ class Jobs:
         return self._view(self._changing.actions.requeue(self._who, job))
 
     def _find(self, method: str, job: str) -> Job:
-        return find_job(self._ports.store, self._who, method, job, self._reading.records.get)
+        return find_job(self._ports.store, self._who, method, job)
 
     def _view(self, job: Job) -> JobView:
         now = self._ports.clock.now()
