@@ -359,7 +359,7 @@ class Jobs:
         view["timeline"] = details.spans(shown, now, known.progress)
         view["on_hosts"] = self._on_hosts(job, now, private=private)
         for seen, one in zip(view["slices"], job.slices, strict=True):
-            seen["jobs"] = details.slice_jobs(job, one, self._reading.records.get, now)
+            seen["jobs"] = details.slice_jobs(job, one, self._ports.store.peek, now)
         if job.spec.is_group:
             self.index.sum_up(view)
             held = f"held by {job.held_by}; " if job.held_by and not job.state.final else ""
@@ -372,7 +372,7 @@ class Jobs:
         asked = ListAsked(group=group.id, order="loss", fields=["name", "loss"], limit=1)
         for row in self.index.page(self._who, asked)["rows"]:
             if row["loss"] is not None and isfinite(row["loss"]):
-                job = self._reading.records.get(row["id"])
+                job = self._ports.store.peek(row["id"])
                 params = dict(job.params if private else {})
                 return BestView(id=job.id, name=job.name, loss=row["loss"], params=params)
         return None
