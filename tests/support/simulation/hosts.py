@@ -105,6 +105,7 @@ class Hosts:
 
     def stop(self, slice: Slice, *, grace: float, discard: bool = False, timeout: float) -> None:
         until = self.sim.now + timeout
+        self.world.monitor.queue.stops.add(slice.name)
         for host in range(len(slice.endpoints)):
 
             def do(host: int = host) -> None:
