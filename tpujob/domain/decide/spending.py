@@ -16,14 +16,11 @@ from tpujob.domain.placement import Offer, circuits
 from tpujob.domain.text import dollars, duration
 
 
-#: seconds over `max_time` for which reports that cannot be read are waited for: the program may have ended in time
-UNREAD = 600.0
-
-
 def used_up(job: Job, seen: Observation, now: float) -> Short | None:
-    """Why its slices must be given back now, with the arithmetic; None: they need not."""
-    left, unread = _time_left(job, now), isinstance(seen.reports, Unknown)
-    if left is not None and left <= (-UNREAD if unread else 0.0):
+    """Why its slices must be given back now, with the arithmetic; None: they need not. While reports cannot be read, a
+    program may have ended within its time."""
+    left = _time_left(job, now)
+    if left is not None and left <= 0 and not isinstance(seen.reports, Unknown):
         text = f"it has run for {duration(job.spec.max_time or 0)}, which `max_time` allows"
         return Short(text, own=True)
     return budget.short(budget.accounts(job, seen.funds, now))
