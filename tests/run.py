@@ -2,7 +2,8 @@
 
 `check`: lint of what changed, and pure tests, in half a minute. `test`: every check, and every test that
 takes no longer than seconds. `nightly`: the rest; once `--minutes` are over, each test that is left is skipped.
-A stage that does not end is ended, and has failed.
+A stage that does not end is ended, and has failed. Up to AGAIN tests that fail run once more, alone; those that pass
+then are counted as passed, and named.
 
 Many tests wait for processes, so pytest has more processes than there are cores, and the checks run beside them with a
 lower priority. Each line that is printed begins with its stage.
@@ -45,6 +46,7 @@ PURE = ("domain", "engine", "billing", "config", "doctor", "submit", "project")
 MOST = 3600  #: seconds of a stage, after which its processes are killed
 GRACE = 600  #: seconds that a test may take that began before `--minutes` were over
 WAIT = 10.0  #: seconds for the last lines of a stage that has ended
+AGAIN = 3  #: failed tests that run once more; more than these are no accident of a busy machine
 SHOWN = 12  #: lines of what pytest says of a failure, at the end of the run
 
 
@@ -125,6 +127,7 @@ class Count:
     skipped: Counter[str] = field(default_factory=Counter)  #: by reason
     #: of what failed: its name, and the end of what pytest says of it
     failures: list[tuple[str, str]] = field(default_factory=list)
+    unsteady: list[tuple[str, str]] = field(default_factory=list)  #: failed, then passed alone
 
     def add(self, other: Count) -> None:
         self.passed += other.passed
@@ -195,12 +198,30 @@ class Run:
                 thread.join()
             raise
 
+    def again(self) -> None:
+        """Run what failed once more, if that is little."""
+        if len(self.total.failures) > AGAIN:
+            return
+        for failure in list(self.total.failures):
+            module, _, name = failure[0].partition("::")
+            file = Path(*module.split(".")).with_suffix(".py")
+            if name and file.is_file():
+                stage = pytest("again", [f"{file}::{name}"], marks="")
+                found = self._stage(stage)
+                if found.passed and not found.failed:
+                    self.total.passed += 1
+                    self.total.failed -= 1
+                    self.total.failures.remove(failure)
+                    self.total.unsteady.append(failure)
+
     def _each(self, stages: Sequence[Stage]) -> None:
         for stage in stages:
             if not self.stopped:
-                self._stage(stage)
+                found = self._stage(stage)
+                with self._lock:
+                    self.total.add(found)
 
-    def _stage(self, stage: Stage) -> None:
+    def _stage(self, stage: Stage) -> Count:
         report, began = self.folder / f"{stage.name}.xml", time.monotonic()
         wanted = [f"--junitxml={report}"] * stage.reports
         process = subprocess.Popen(
@@ -227,10 +248,9 @@ class Run:
         self._running.discard(process.pid)
         process.returncode = os.waitstatus_to_exitcode(status)
         found = count(report, stage, process.returncode)
-        with self._lock:
-            self.total.add(found)
         took, cpu = time.monotonic() - began, used.ru_utime + used.ru_stime
         self._say(stage, f"{found} in {took:.0f} s, {cpu:.0f} s of CPU time")
+        return found
 
     def _pass_on(self, stage: Stage, lines: IO[str]) -> None:
         with lines:
@@ -257,8 +277,11 @@ def main(*lists: Sequence[Stage], most: float = MOST) -> int:
     with tempfile.TemporaryDirectory() as folder:
         run = Run(Path(folder), most)
         run.together(*lists)
+        run.again()
     for reason, times in run.total.skipped.items():
         print(f"SKIPPED, {times} times: {reason}")
+    for name, end in run.total.unsteady:
+        print(f"FAILED, THEN PASSED ALONE: {name}{end}")
     for name, end in run.total.failures:
         print(f"FAILED: {name}{end}")
     print(run.total, flush=True)

@@ -21,9 +21,9 @@ from random import Random
 
 from tpujob.domain.capacity import JobEnd, QueueEntry, QueueSettings, RecentUsage, plan
 from tpujob.domain.capacity.entries import Wanted
+from tpujob.domain.capacity.planning import PASSED
 from tpujob.domain.capacity.usage import fade, sums
 from tpujob.domain.model import State
-from tpujob.engine.queue import PASSED
 
 SLICES, CHIPS, DAYS, SEEDS = 8, 8, 30, 3
 MINUTE, DAY = 60.0, 86_400.0
@@ -52,23 +52,11 @@ def waiting(number: int, owner: str, since: float) -> QueueEntry:
         id=f"{number:06d}",
         number=number,
         owner=owner,
-        share="",
-        band=1,
-        rank=0,
         state=State.QUEUED,
         since=since,
         waiting_since=since,
-        held_by="",
-        not_before=None,
-        wake=0.0,
-        edges=(),
-        group="",
-        index=None,
         wanted=(WANTED,),
-        holds=None,
-        in_cloud_queue=False,
         charge=1.0,
-        refusals=0,
     )
 
 

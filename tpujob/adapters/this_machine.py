@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tpujob.doctor.machine import Laptop, Software
-from tpujob.doctor.quota import Held, Limit, QuotaKind, QuotaOverview, Stock, allowances, unit_of
+from tpujob.doctor.quota import Held, Limit, QuotaKind, QuotaOverview, allowances, unit_of
 from tpujob.domain.hardware import accelerators
 
 #: addresses such as emulated hosts get; nothing listens there
@@ -78,9 +78,9 @@ def _port() -> str:
 # Quotas of the emulator -----------------------------------------------------------------------------------------------
 
 
-def emulated_quotas(status: Mapping[str, Any], *, everywhere: bool = False) -> QuotaOverview:
-    """Return the quotas and the stock of hosts in the emulator's `status`. A quota counts all slices of a generation,
-    also those of one host; without a quota the stock is the only limit."""
+def emulated_quotas(status: Mapping[str, Any]) -> QuotaOverview:
+    """Return the quotas in the emulator's `status`. A quota counts all slices of a generation, also those of one host;
+    without a quota the stock of hosts, which `tpujob emulator status` shows, is the only limit."""
     limits = [
         Limit(
             metric="emulator",
@@ -98,20 +98,8 @@ def emulated_quotas(status: Mapping[str, Any], *, everywhere: bool = False) -> Q
         for found in [accelerators.find(one["type"])]
     ]
     zones = [one["zone"] for one in status["zones"]]
-    stock = [
-        Stock(zone["zone"], generation, hosts["hosts"], hosts["used"])
-        for zone in status["zones"]
-        for generation, hosts in zone["stock"].items()
-        if everywhere or hosts["used"] or _limited(limits, zone["zone"], generation)
-    ]
     # everything that is not limited may be held, as far as the stock goes
     rows = [
         replace(row, known=True) for row in allowances(limits, zones, held=held, closed_kinds=True)
     ]
-    return QuotaOverview("the emulator", rows, stock=stock)
-
-
-def _limited(limits: list[Limit], zone: str, generation: str) -> bool:
-    return any(
-        one.kind and (one.kind.generation, one.place) == (generation, zone) for one in limits
-    )
+    return QuotaOverview("the emulator", rows)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tpujob.doctor.findings import Finding, NotSeen, fail, listed, ok, unknown, warn
+from tpujob.doctor.findings import Finding, fail, listed, ok, warn
 from tpujob.errors import LOGIN
 
 if TYPE_CHECKING:
@@ -86,35 +86,28 @@ class Database:
     location: str
 
 
-def check_identity(seen: Identity | NoIdentity | NotSeen) -> Finding:
-    name = "credentials"
-    if isinstance(seen, NotSeen):
-        return unknown(name, seen)
+def check_identity(seen: Identity | NoIdentity) -> Finding:
     if isinstance(seen, NoIdentity):
-        return fail(name, seen.why, LOGIN)
+        return fail(seen.why, LOGIN)
     if not seen.kind:
-        return ok(name, "not asked for by what stands for Google Cloud")
+        return ok("not asked for by what stands for Google Cloud")
     whose = f"{seen.kind} {seen.principal}".strip()
     if seen.key_file:
         return warn(
-            name,
             f"{whose}, by a key file, which does not expire by itself",
             f"{LOGIN} --impersonate-service-account={seen.principal}",
         )
-    return ok(name, f"{whose}, accepted just now")
+    return ok(f"{whose}, accepted just now")
 
 
-def check_project(context: Context, seen: Project | NotSeen | None) -> Finding:
+def check_project(context: Context, seen: Project | None) -> Finding:
     """None: there is none. Google says so only to users who may see the project; others are denied permission."""
-    name = "project"
-    if isinstance(seen, NotSeen):
-        return unknown(name, seen if seen.cure else NotSeen(seen.why, "gcloud projects list"))
     if seen is None:
-        return fail(name, f"there is no project {context.project}", "gcloud projects list")
+        return fail(f"there is no project {context.project}", "gcloud projects list")
     if not seen.active:
         what = f"{context.project} is about to be deleted"
-        return fail(name, what, f"gcloud projects undelete {context.project}")
-    return ok(name, f"{seen.id}, number {seen.number}")
+        return fail(what, f"gcloud projects undelete {context.project}")
+    return ok(f"{seen.id}, number {seen.number}")
 
 
 def needed_services(context: Context) -> tuple[str, ...]:
@@ -129,16 +122,13 @@ def needed_services(context: Context) -> tuple[str, ...]:
     return tuple(f"{name}.googleapis.com" for name in names)
 
 
-def check_services(context: Context, enabled: frozenset[str] | NotSeen) -> Finding:
-    name = "APIs"
-    if isinstance(enabled, NotSeen):
-        return unknown(name, enabled)
+def check_services(context: Context, enabled: frozenset[str]) -> Finding:
     needed = needed_services(context)
     missing = [service for service in needed if service not in enabled]
     if missing:
         cure = f"gcloud services enable {' '.join(missing)} --project {context.project}"
-        return fail(name, f"not enabled: {listed(missing)}", cure)
-    return ok(name, f"enabled: {listed((s.partition('.')[0] for s in needed), 9)}")
+        return fail(f"not enabled: {listed(missing)}", cure)
+    return ok(f"enabled: {listed((s.partition('.')[0] for s in needed), 9)}")
 
 
 def needed_permissions(context: Context) -> tuple[str, ...]:
@@ -148,90 +138,68 @@ def needed_permissions(context: Context) -> tuple[str, ...]:
     return (*TPU_PERMISSIONS, *firestore, *iap)
 
 
-def check_permissions(
-    context: Context, granted: frozenset[str] | NotSeen, principal: str = ""
-) -> Finding:
+def check_permissions(context: Context, granted: frozenset[str], principal: str = "") -> Finding:
     """`principal`: who they were asked for; empty: not known."""
-    name = "permissions"
-    if isinstance(granted, NotSeen):
-        return unknown(name, granted)
     needed = needed_permissions(context)
     missing = [permission for permission in needed if permission not in granted]
     if not missing:
-        return ok(name, f"all {len(needed)} that the backend needs on {context.project}")
+        return ok(f"all {len(needed)} that the backend needs on {context.project}")
     role = next(role for prefix, role in _ROLES if missing[0].startswith(prefix))
     return fail(
-        name,
         f"{len(missing)} of {len(needed)} are missing: {listed(missing)}",
         _bind("projects", context.project, principal, role),
     )
 
 
-def check_bucket_permissions(
-    bucket: str, granted: frozenset[str] | NotSeen, principal: str = ""
-) -> Finding:
-    name = "objects"
-    if isinstance(granted, NotSeen):
-        return unknown(name, granted)
+def check_bucket_permissions(bucket: str, granted: frozenset[str], principal: str = "") -> Finding:
     missing = [permission for permission in BUCKET_PERMISSIONS if permission not in granted]
     if missing:
         cure = _bind("storage buckets", bucket, principal, "roles/storage.objectUser")
-        return fail(name, f"{bucket}: missing {listed(missing)}", cure)
-    return ok(name, f"{bucket} can be read and written")
+        return fail(f"{bucket}: missing {listed(missing)}", cure)
+    return ok(f"{bucket} can be read and written")
 
 
 def check_service_account(
-    context: Context, granted: frozenset[str] | NotSeen | None, principal: str = ""
+    context: Context, granted: frozenset[str] | None, principal: str = ""
 ) -> Finding:
     """The account that programs run as. None: there is no such account."""
-    name, account = "hosts' account", context.service_account
+    account = context.service_account
     if not account:
         return warn(
-            name,
             "programs run as the project's default account, which mostly may do far too much",
             f"gcloud iam service-accounts create tpujob-vm --project {context.project}",
         )
-    if isinstance(granted, NotSeen):
-        return unknown(name, granted)
     if granted is None:
         what = f"there is no account {account}"
         made = account.partition("@")[0]
         cure = f"gcloud iam service-accounts create {made} --project {context.project}"
-        return fail(name, what, cure)
+        return fail(what, cure)
     if ACT_AS not in granted:
         return fail(
-            name,
             f"slices cannot be given the account {account}",
             _bind("iam service-accounts", account, principal, "roles/iam.serviceAccountUser"),
         )
-    return ok(name, f"slices may run as {account}")
+    return ok(f"slices may run as {account}")
 
 
-def check_database(context: Context, seen: Database | NotSeen | None) -> Finding:
+def check_database(context: Context, seen: Database | None) -> Finding:
     """None: there is none."""
-    name = "Firestore"
-    if isinstance(seen, NotSeen):
-        return unknown(name, seen)
+    region = next(iter(context.every_region), "nam5")
     create = (
         f"gcloud firestore databases create --database='{context.database}' --type=firestore-native "
-        f"--location={_database_region(context)} --project {context.project}"
+        f"--location={_NEAR.get(region, region)} --project {context.project}"
     )
     if seen is None:
-        return fail(name, f"there is no database {context.database}", create)
+        return fail(f"there is no database {context.database}", create)
     if not seen.native:
         named = create.replace(f"'{context.database}'", "tpujob")
         what = f"{context.database} is in {seen.kind}, and tpujob needs native mode"
-        return fail(name, what, f"{named}, then `database: tpujob` in the context")
-    return ok(name, f"{context.database} in {seen.location}, native mode")
+        return fail(what, f"{named}, then `database: tpujob` in the context")
+    return ok(f"{context.database} in {seen.location}, native mode")
 
 
 #: regions of TPUs that Google's list of Firestore's locations lacks, each with the nearest that it has
 _NEAR = {"us-central2": "us-central1"}
-
-
-def _database_region(context: Context) -> str:
-    first = next(iter(context.every_region), "nam5")
-    return _NEAR.get(first, first)
 
 
 def _bind(kind: str, of: str, principal: str, role: str) -> str:

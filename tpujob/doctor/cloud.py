@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tpujob.doctor import access, machine, network, places
 from tpujob.doctor.access import Database, Identity, NoIdentity, Project
-from tpujob.doctor.findings import Finding, NotSeen
+from tpujob.doctor.findings import Finding, NotSeen, judged
 from tpujob.doctor.network import FirewallRule, Network, Subnetwork
 from tpujob.doctor.places import Addresses
 from tpujob.doctor.quota import Limit
@@ -44,49 +45,63 @@ class ProjectSeen:
 def examine(context: Context, seen: ProjectSeen) -> list[Finding]:
     """A finding for each thing that the context's jobs need of the project. Without credentials that is the only one.
     The rights of a deployed backend are its own and cannot be seen from here."""
-    if isinstance(seen.identity, NoIdentity):
-        if not context.backend:
-            return [access.check_identity(seen.identity)]
-        why = f"{seen.identity.why}, to look at the project of the backend with"
-        return [access.check_identity(NotSeen(why, LOGIN))]
-    found = [
-        access.check_identity(seen.identity),
-        machine.check_clock(seen.ahead_s),
-        access.check_project(context, seen.project),
-        access.check_services(context, seen.services),
+    identity, project = seen.identity, seen.project
+    alone = isinstance(identity, NoIdentity)
+    if isinstance(identity, NoIdentity) and context.backend:
+        identity = NotSeen(f"{identity.why}, to look at the project of the backend with", LOGIN)
+    found = [judged("credentials", identity, access.check_identity)]
+    if alone:
+        return found
+    if isinstance(project, NotSeen) and not project.cure:
+        project = replace(project, cure="gcloud projects list")
+    found += [
+        judged("clock", seen.ahead_s, machine.check_clock),
+        judged("project", project, partial(access.check_project, context)),
+        judged("APIs", seen.services, partial(access.check_services, context)),
     ]
     if not context.backend:
         found += _rights(context, seen)
     for zone in context.every_zone:
-        found.append(places.check_types(context, zone, seen.types[zone]))
-        found.append(places.check_quota(context, zone, seen.limits))
+        types, quota = (partial(c, context, zone) for c in (places.check_types, places.check_quota))
+        found.append(judged(f"types {zone}", seen.types[zone], types))
+        found.append(judged(f"quota {zone}", seen.limits, quota))
     found += places.check_buckets(context, seen.buckets)
-    found.append(network.check_network(context, seen.network))
+    found.append(judged("network", seen.network, partial(network.check_network, context)))
     if seen.network is not None:
         for region in context.every_region:
-            subnetwork = seen.subnetworks[region]
-            found.append(network.check_way_out(context, region, subnetwork))
-            if isinstance(subnetwork, Subnetwork):
-                found.append(network.check_between_hosts(context, region, subnetwork, seen.rules))
-        found.append(network.check_ssh(context, seen.rules))
+            found += _subnetwork(context, region, seen)
+        found.append(network.check_ssh(context, seen.rules).named("SSH"))
     if context.with_external_ips:
-        found += [
-            places.check_addresses(context, r, seen.addresses[r]) for r in context.every_region
-        ]
+        for region in context.every_region:
+            check = partial(places.check_addresses, context, region)
+            found.append(judged(f"addresses {region}", seen.addresses[region], check))
     if context.store == "firestore":
-        found.append(access.check_database(context, seen.database))
+        found.append(judged("Firestore", seen.database, partial(access.check_database, context)))
+    return found
+
+
+def _subnetwork(context: Context, region: str, seen: ProjectSeen) -> list[Finding]:
+    """The way out of a region, and between its hosts."""
+    there = seen.subnetworks[region]
+    check = partial(network.check_way_out, context, region)
+    found = [judged(f"way out {region}", there, check)]
+    if isinstance(there, Subnetwork):
+        check = partial(network.check_between_hosts, context, there)
+        found.append(judged(f"hosts {region}", seen.rules, check))
     return found
 
 
 def _rights(context: Context, seen: ProjectSeen) -> list[Finding]:
     """The rights of the user who runs doctor; the backend on this machine has the same."""
-    principal = seen.identity.principal if isinstance(seen.identity, Identity) else ""
+    who = seen.identity.principal if isinstance(seen.identity, Identity) else ""
+    granted = partial(access.check_permissions, context, principal=who)
+    account = partial(access.check_service_account, context, principal=who)
     return [
-        access.check_permissions(context, seen.permissions, principal),
-        access.check_service_account(context, seen.service_account, principal),
+        judged("permissions", seen.permissions, granted),
+        judged("hosts' account", seen.service_account, account),
         *(
-            access.check_bucket_permissions(url, granted, principal)
-            for url, granted in seen.objects.items()
+            judged("objects", objects, partial(access.check_bucket_permissions, url, principal=who))
+            for url, objects in seen.objects.items()
             if seen.buckets.get(url) is not None  # a missing bucket has a finding of its own
         ),
     ]

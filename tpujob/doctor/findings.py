@@ -1,8 +1,11 @@
 """The records that all checks share: a finding, and a look that failed."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 class Severity(StrEnum):
@@ -16,10 +19,13 @@ class Severity(StrEnum):
 class Finding:
     """The result of one check."""
 
-    name: str  #: of the check, one or two words
+    name: str  #: of the check, one or two words; empty until it is named
     verdict: Severity
     what: str  #: one sentence without a full stop
     cure: str = ""  #: what to do next: one line, mostly a command that can be pasted
+
+    def named(self, name: str) -> "Finding":
+        return replace(self, name=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +36,25 @@ class NotSeen:
     cure: str = ""
 
 
-def ok(name: str, what: str) -> Finding:
-    return Finding(name, Severity.OK, what)
+def ok(what: str) -> Finding:
+    return Finding("", Severity.OK, what)
 
 
-def warn(name: str, what: str, cure: str = "") -> Finding:
-    return Finding(name, Severity.WARN, what, cure)
+def warn(what: str, cure: str = "") -> Finding:
+    return Finding("", Severity.WARN, what, cure)
 
 
-def fail(name: str, what: str, cure: str) -> Finding:
-    return Finding(name, Severity.FAIL, what, cure)
+def fail(what: str, cure: str) -> Finding:
+    return Finding("", Severity.FAIL, what, cure)
 
 
-def unknown(name: str, seen: NotSeen) -> Finding:
-    return Finding(name, Severity.UNKNOWN, f"could not be checked: {seen.why}", seen.cure)
+def unknown(seen: NotSeen) -> Finding:
+    return Finding("", Severity.UNKNOWN, f"could not be checked: {seen.why}", seen.cure)
+
+
+def judged(name: str, seen: T | NotSeen, check: Callable[[T], Finding]) -> Finding:
+    """The finding of a check under its name; UNKNOWN if it was not seen."""
+    return (unknown(seen) if isinstance(seen, NotSeen) else check(seen)).named(name)
 
 
 def worst(findings: Iterable[Finding]) -> Severity:

@@ -38,34 +38,30 @@ class Laptop:
     running: Mapping[str, bool]  #: processes of the local stack
 
 
-def check_clock(ahead_s: float | NotSeen) -> Finding:
+def check_clock(ahead_s: float) -> Finding:
     """`ahead_s`: of this machine, against the time that Google's answers carry, to the second."""
-    name = "clock"
-    if isinstance(ahead_s, NotSeen):
-        return unknown(name, ahead_s)
     off = abs(ahead_s)
     text = f"{off:.0f} s {'ahead of' if ahead_s > 0 else 'behind'} Google's"
     if off >= CLOCK_FAR_OFF:
-        return fail(name, f"{text}: signed requests are refused", "sudo timedatectl set-ntp true")
+        return fail(f"{text}: signed requests are refused", "sudo timedatectl set-ntp true")
     if off >= CLOCK_OFF:
-        return warn(name, text, "sudo timedatectl set-ntp true")
-    return ok(name, f"within {CLOCK_OFF:.0f} s of Google's")
+        return warn(text, "sudo timedatectl set-ntp true")
+    return ok(f"within {CLOCK_OFF:.0f} s of Google's")
 
 
 def check_python(seen: Software) -> Finding:
     version = ".".join(map(str, seen.python))
     if seen.python[:2] < PYTHON:
         needed = ".".join(map(str, PYTHON))
-        return fail("Python", f"{version} is too old", f"install Python {needed} or later")
-    return ok("Python", version)
+        return fail(f"{version} is too old", f"install Python {needed} or later")
+    return ok(version)
 
 
 def check_packages(seen: Software) -> Finding:
     """That what tpujob requires is installed, and new enough."""
-    name = "packages"
     if not seen.requirements:
         why = NotSeen("tpujob runs from a folder in which it is not installed", "pip install -e .")
-        return unknown(name, why)
+        return unknown(why)
     wanted = [found.groups() for one in seen.requirements if (found := _REQUIREMENT.match(one))]
     missing = [package for package, _ in wanted if package not in seen.installed]
     old = [
@@ -75,71 +71,77 @@ def check_packages(seen: Software) -> Finding:
     ]
     if missing or old:
         problems = [*(f"{package} is missing" for package in missing), *old]
-        return fail(name, listed(problems), "pip install --upgrade tpujob")
+        return fail(listed(problems), "pip install --upgrade tpujob")
     shown = [p for p, _ in wanted if p.startswith("google-cloud-")]
-    return ok(name, listed(f"{package} {seen.installed[package]}" for package in shown))
+    return ok(listed(f"{package} {seen.installed[package]}" for package in shown))
 
 
 def check_backend(url: str, trouble: TpujobError | None) -> Finding:
     """A deployed backend. `trouble`: the error of the request to it."""
-    name = "backend"
     if trouble is None:
-        return ok(name, f"{url} answers, and lets you in")
+        return ok(f"{url} answers, and lets you in")
     cure = trouble.hint or f"tpujob use {url}"
     if isinstance(trouble, Transient | BackendGone):
-        return unknown(name, NotSeen(trouble.message, cure))
-    return fail(name, trouble.message, cure)
+        return unknown(NotSeen(trouble.message, cure))
+    return fail(trouble.message, cure)
 
 
 def check_laptop(seen: Laptop) -> list[Finding]:
     """What the local stack needs, one finding each."""
-    return [_loopback(seen), _port(seen), _disk(seen), _state(seen), _ssh(seen), _stack(seen)]
+    return [
+        _loopback(seen).named("loopback"),
+        _port(seen).named("ports"),
+        _disk(seen).named("disk"),
+        _state(seen).named("state"),
+        _ssh(seen).named("SSH"),
+        _stack(seen).named("local stack"),
+    ]
 
 
 def _loopback(seen: Laptop) -> Finding:
     if seen.loopback:
         cure = "use Linux, where all of 127.0.0.0/8 is loopback, or a context: `tpujob init`"
-        return fail("loopback", seen.loopback, cure)
-    return ok("loopback", "every emulated host can have an address of its own")
+        return fail(seen.loopback, cure)
+    return ok("every emulated host can have an address of its own")
 
 
 def _port(seen: Laptop) -> Finding:
     if seen.port:
-        return fail("ports", seen.port, "end what holds them: ss -ltnp")
-    return ok("ports", "there are free ones")
+        return fail(seen.port, "end what holds them: ss -ltnp")
+    return ok("there are free ones")
 
 
 def _disk(seen: Laptop) -> Finding:
     text = f"{seen.disk_free / 1e9:.1f} GB free for {seen.state}"
     cure = "tpujob list --json, then `tpujob clean JOB --checkpoints` for what is not needed"
     if seen.disk_free < DISK_EMPTY:
-        return fail("disk", text, cure)
-    return warn("disk", text, cure) if seen.disk_free < DISK_LOW else ok("disk", text)
+        return fail(text, cure)
+    return warn(text, cure) if seen.disk_free < DISK_LOW else ok(text)
 
 
 def _state(seen: Laptop) -> Finding:
     if seen.state_foreign:
         what = f"{seen.state} belongs to another user"
-        return fail("state", what, "set TPUJOB_STATE to a folder of your own")
+        return fail(what, "set TPUJOB_STATE to a folder of your own")
     if seen.state_open:
-        return fail("state", f"others may look into {seen.state}", f"chmod 700 '{seen.state}'")
-    return ok("state", f"{seen.state}, for your eyes only")
+        return fail(f"others may look into {seen.state}", f"chmod 700 '{seen.state}'")
+    return ok(f"{seen.state}, for your eyes only")
 
 
 def _ssh(seen: Laptop) -> Finding:
     if not seen.ssh:
         cure = "sudo apt-get install openssh-client"
-        return warn("SSH", "there is no ssh program, so `tpujob ssh` does not work", cure)
-    return ok("SSH", seen.ssh)
+        return warn("there is no ssh program, so `tpujob ssh` does not work", cure)
+    return ok(seen.ssh)
 
 
 def _stack(seen: Laptop) -> Finding:
     down = [name for name, up in seen.running.items() if not up]
     if not down:
-        return ok("local stack", f"{listed(seen.running)} run")
+        return ok(f"{listed(seen.running)} run")
     what = f"not running: {listed(down)}; any command that needs them starts them"
     all_down = len(down) == len(seen.running)
-    return ok("local stack", what) if all_down else warn("local stack", what, "tpujob up")
+    return ok(what) if all_down else warn(what, "tpujob up")
 
 
 def _version(text: str) -> tuple[int, ...]:

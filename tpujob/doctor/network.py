@@ -34,16 +34,13 @@ class Subnetwork:
     nat: bool | NotSeen  #: ... and everything else
 
 
-def check_network(context: Context, seen: Network | NotSeen | None) -> Finding:
+def check_network(context: Context, seen: Network | None) -> Finding:
     """None: there is none."""
-    name = "network"
     called = network_name(context)
-    if isinstance(seen, NotSeen):
-        return unknown(name, seen)
     if seen is None:
         cure = f"gcloud compute networks create {called} --project {context.project}"
-        return fail(name, f"there is no network {called}", cure)
-    return ok(name, called)
+        return fail(f"there is no network {called}", cure)
+    return ok(called)
 
 
 def network_name(context: Context) -> str:
@@ -51,11 +48,8 @@ def network_name(context: Context) -> str:
     return context.network or "default"
 
 
-def check_way_out(context: Context, region: str, seen: Subnetwork | NotSeen | None) -> Finding:
+def check_way_out(context: Context, region: str, seen: Subnetwork | None) -> Finding:
     """That hosts in this region have a subnetwork, and reach Cloud Storage from it. None: there is none."""
-    name = f"way out {region}"
-    if isinstance(seen, NotSeen):
-        return unknown(name, seen)
     called = context.subnetwork or network_name(context)
     of = f"{last_part(called)} --region={region} --project {context.project}"
     if seen is None:
@@ -63,15 +57,15 @@ def check_way_out(context: Context, region: str, seen: Subnetwork | NotSeen | No
             f"gcloud compute networks subnets create {of} --network={last_part(network_name(context))} "
             "--range=10.77.0.0/20 --enable-private-ip-google-access"
         )
-        return fail(name, f"there is no subnetwork {called} in {region}", cure)
+        return fail(f"there is no subnetwork {called} in {region}", cure)
     if context.with_external_ips:
-        return ok(name, "by an external address for each host")
+        return ok("by an external address for each host")
     if not seen.private_google_access:
         what = "hosts without an external address do not reach Cloud Storage from this subnetwork"
         cure = f"gcloud compute networks subnets update {of} --enable-private-ip-google-access"
-        return fail(name, what, cure)
+        return fail(what, cure)
     if isinstance(seen.nat, NotSeen):
-        return unknown(name, seen.nat)
+        return unknown(seen.nat)
     if not seen.nat:
         what = "hosts reach Google alone: nothing can be installed from elsewhere, as Cloud NAT is missing"
         of = f"--region={region} --project {context.project}"
@@ -80,24 +74,23 @@ def check_way_out(context: Context, region: str, seen: Subnetwork | NotSeen | No
             f"gcloud compute routers nats create tpujob --router=tpujob {of} "
             "--auto-allocate-nat-external-ips --nat-all-subnet-ip-ranges"
         )
-        return warn(name, what, cure)
-    return ok(name, "Private Google Access and Cloud NAT")
+        return warn(what, cure)
+    return ok("Private Google Access and Cloud NAT")
 
 
 def check_ssh(context: Context, rules: Sequence[FirewallRule] | NotSeen) -> Finding:
     """That the firewall lets the backend in, the way the context has chosen."""
-    name = "SSH"
     network = last_part(network_name(context))
     if context.ssh == "internal":
         what = (
             f"hosts are reached inside {network} only, so the backend must run on a machine there"
         )
-        return warn(name, what, "set `ssh: iap` in the context to reach them from anywhere")
+        return warn(what, "set `ssh: iap` in the context to reach them from anywhere")
     if context.ssh == "external" and not context.with_external_ips:
         what = "hosts are to be reached at external addresses, and get none"
-        return fail(name, what, "set `ssh: iap` in the context, or `external_ips: true`")
+        return fail(what, "set `ssh: iap` in the context, or `external_ips: true`")
     if isinstance(rules, NotSeen):
-        return unknown(name, rules)
+        return unknown(rules)
     wanted = IAP_RANGE if context.ssh == "iap" else OUTSIDE
     applying, others = opening(rules, context, wanted, SSH_PORT)
     create = (
@@ -106,41 +99,36 @@ def check_ssh(context: Context, rules: Sequence[FirewallRule] | NotSeen) -> Find
     )
     if applying and "ssh" not in context.model_fields_set:
         what = "the context does not say how hosts are reached, so it is at external addresses, with port 22 open"
-        return warn(
-            name, what, "write `ssh: iap` or `ssh: internal` into it; `ssh: external` keeps it"
-        )
+        return warn(what, "write `ssh: iap` or `ssh: internal` into it; `ssh: external` keeps it")
     if applying:
         wide = "" if wanted or ANYWHERE not in applying[0].sources else ", from everywhere"
-        return ok(name, f"{context.ssh}: rule {applying[0].name} lets it in{wide}")
+        return ok(f"{context.ssh}: rule {applying[0].name} lets it in{wide}")
     if others:
         first = others[0]
         what = f"rule {first.name} lets it in only to hosts with {listed(first.tags or first.accounts)}"
-        return fail(name, what, f"put one in `tags` of the context, or {create}")
+        return fail(what, f"put one in `tags` of the context, or {create}")
     what = f"no firewall rule of {network} lets TCP {SSH_PORT} in from {wanted or 'anywhere'}"
-    return fail(name, what, create)
+    return fail(what, create)
 
 
 def check_host_keys(trust: Mapping[str, str]) -> Finding:
     """`trust`: by slice, why the keys of its hosts are trusted, as `tpujob show` says it."""
-    name = "host keys"
     first = [slice for slice, why in trust.items() if why == "first-contact"]
     if not first:
-        return ok(name, f"published by the hosts of {many(len(trust), 'slice')}")
+        return ok(f"published by the hosts of {many(len(trust), 'slice')}")
     what = f"trusted at the first contact, as their hosts published none: {listed(first)}"
     cure = "let the backend read guest attributes (roles/tpu.viewer), or take an image whose hosts publish theirs"
-    return warn(name, what, cure)
+    return warn(what, cure)
 
 
 def check_between_hosts(
-    context: Context, region: str, seen: Subnetwork, rules: Sequence[FirewallRule] | NotSeen
+    context: Context, seen: Subnetwork, rules: Sequence[FirewallRule]
 ) -> Finding:
     """That the firewall lets the hosts of a slice, which share a subnetwork, find each other."""
-    name, network = f"hosts {region}", last_part(network_name(context))
-    if isinstance(rules, NotSeen):
-        return unknown(name, rules)
+    network = last_part(network_name(context))
     closed = [p for p in MEETING_PORTS if not opening(rules, context, seen.range, p)[0]]
     if not closed:
-        return ok(name, f"of {seen.range} reach each other")
+        return ok(f"of {seen.range} reach each other")
     denied = [r.priority for port in closed for r in closing(rules, context, port)]
     first = f" --priority={max(0, min(denied) - 1)}" if denied else ""
     what = (
@@ -151,7 +139,7 @@ def check_between_hosts(
         f"gcloud compute firewall-rules create tpujob-hosts --network={network} --allow=tcp "
         f"--source-ranges={seen.range}{first} --project {context.project}"
     )
-    return fail(name, what, cure)
+    return fail(what, cure)
 
 
 def last_part(name: str) -> str:

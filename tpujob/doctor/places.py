@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from tpujob.doctor.findings import Finding, NotSeen, fail, listed, ok, unknown, warn
+from tpujob.doctor.findings import Finding, NotSeen, fail, judged, listed, ok, unknown, warn
 from tpujob.doctor.quota import Allowance, Limit, allowances, per_chip
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
@@ -16,7 +17,6 @@ from tpujob.ports import BucketFacts
 
 if TYPE_CHECKING:
     from tpujob.config.context import Context
-from tpujob.config.queue import ChipsSetting
 
 #: where a person asks for more
 QUOTA_PAGE = "https://console.cloud.google.com/iam-admin/quotas"
@@ -30,65 +30,59 @@ class Addresses:
     used: int
 
 
-def check_types(context: Context, zone: str, types: frozenset[str] | NotSeen) -> Finding:
+def check_types(context: Context, zone: str, types: frozenset[str]) -> Finding:
     """That the zone offers the generations that were granted there, or any at all."""
-    name = f"types {zone}"
-    if isinstance(types, NotSeen):
-        return unknown(name, types)
-    offered = [g.name for g in accelerators.GENERATIONS.values() if _has(types, g)]
+    prefixes = {type.partition("-")[0] for type in types}
+    offered = [g.name for g in accelerators.GENERATIONS.values() if g.prefix in prefixes]
     offered += sorted(_generations(types) - {*accelerators.GENERATIONS})
-    missing = [g for g in _granted(context.grants, zone) if g not in offered]
+    granted = dict.fromkeys(grant.type for grant in context.grants if grant.zone == zone)
+    missing = [g for g in granted if g not in offered]
     if missing:
         others = [z for z in accelerators.zones(missing[0]) if z != zone]
         where = f"in {listed(others)}" if others else "in no zone that tpujob knows"
-        return fail(name, f"{missing[0]} is not offered there", f"it is offered {where}")
+        return fail(f"{missing[0]} is not offered there", f"it is offered {where}")
     if not offered:
-        return fail(name, "no TPUs are offered there", "take it out of `zones` of the context")
-    return ok(name, f"offers {listed(offered, 9)}")
+        return fail("no TPUs are offered there", "take it out of `zones` of the context")
+    return ok(f"offers {listed(offered, 9)}")
 
 
-def check_quota(context: Context, zone: str, limits: Sequence[Limit] | NotSeen) -> Finding:
+def check_quota(context: Context, zone: str, limits: Sequence[Limit]) -> Finding:
     """Of the grants in a zone; where there are none, that anything at all may be held there."""
-    name = f"quota {zone}"
-    if isinstance(limits, NotSeen):
-        return unknown(name, limits)
     rows = allowances(limits, [zone], grants=context.grants)
     ask = f"ask for quota at {QUOTA_PAGE}?project={context.project}&service=tpu.googleapis.com"
     granted = [row for row in rows if row.granted]
     for row in granted:
         if not row.known:
             why = f"{row.granted} chips of {_what(row)} were granted, and no quota of that name is listed"
-            return unknown(name, NotSeen(why, "tpujob quota --all"))
+            return unknown(NotSeen(why, "tpujob quota --all"))
         if row.limit == 0:
             what = f"{_what(row)}: {row.granted} chips granted, but the limit is 0"
-            return fail(name, what, f"show TPU Research Cloud support this line, or {ask}")
+            return fail(what, f"show TPU Research Cloud support this line, or {ask}")
     short = [row for row in granted if row.chips is not None and row.chips < row.granted]
     if short:
-        return warn(name, *_short(short[0], ask))
+        return warn(*_short(short[0], ask))
     if granted:
-        return ok(name, listed((f"{_what(row)}: {_limit(row)}" for row in granted), 6))
+        return ok(listed((f"{_what(row)}: {_limit(row)}" for row in granted), 6))
     if not rows:
-        return fail(name, "the limit is 0 for every type", ask)
-    return ok(name, listed((f"{_what(row)}: {_limit(row)}" for row in rows), 4))
+        return fail("the limit is 0 for every type", ask)
+    return ok(listed((f"{_what(row)}: {_limit(row)}" for row in rows), 4))
 
 
-def check_addresses(context: Context, region: str, seen: Addresses | NotSeen) -> Finding:
+def check_addresses(context: Context, region: str, seen: Addresses) -> Finding:
     """Each host of a slice takes one, when slices have external addresses."""
-    name = f"addresses {region}"
-    if isinstance(seen, NotSeen):
-        return unknown(name, seen)
     free = max(0, seen.limit - seen.used)
     text = f"{free} of {seen.limit} external addresses are free"
     cure = (
         f"ask for more IN_USE_ADDRESSES at {QUOTA_PAGE}?project={context.project}, or `ssh: iap` with "
         "`external_ips: false` in the context"
     )
-    hosts = max((_hosts(g) for g in context.grants if region_of(g.zone) == region), default=1)
+    chips = max((g.chips for g in context.grants if region_of(g.zone) == region), default=1)
+    hosts = -(-chips // accelerators.CHIPS_PER_HOST)
     if free == 0:
-        return fail(name, f"{text}: no slice can start", cure)
+        return fail(f"{text}: no slice can start", cure)
     if free < hosts:
-        return warn(name, f"{text}, and the whole grant has {hosts} hosts", cure)
-    return ok(name, text)
+        return warn(f"{text}, and the whole grant has {hosts} hosts", cure)
+    return ok(text)
 
 
 def check_buckets(
@@ -99,47 +93,38 @@ def check_buckets(
     for region in context.every_region:
         url = context.buckets.get(region)
         if url is None:
-            what = f"{region} has zones of the context, and no bucket"
-            found.append(fail(f"bucket {region}", what, _make(region)))
+            gap = fail(f"{region} has zones of the context, and no bucket", _make(region))
+            found.append(gap.named(f"bucket {region}"))
         else:
-            found.append(
-                _bucket(region, url, seen.get(url, NotSeen("the bucket was not looked at")))
-            )
+            there = seen.get(url, NotSeen("the bucket was not looked at"))
+            found.append(judged(f"bucket {region}", there, partial(_bucket, region, url)))
     return found
 
 
-def _bucket(region: str, url: str, seen: BucketFacts | NotSeen | None) -> Finding:
-    name = f"bucket {region}"
-    if isinstance(seen, NotSeen):
-        return unknown(name, seen)
+def _bucket(region: str, url: str, seen: BucketFacts | None) -> Finding:
     if seen is None:
-        return fail(name, f"there is no bucket {url}", _make(region))
+        return fail(f"there is no bucket {url}", _make(region))
     if seen.location != region:
         where = f"{url} lies in {seen.location}, the zones in {region}"
         what = f"{where}: every checkpoint and every read of data is billed as traffic between them"
         cure = f"{_make(region)} --name gs://NEW_NAME"
-        return (fail if seen.location_type == "region" else warn)(name, what, cure)
+        return (fail if seen.location_type == "region" else warn)(what, cure)
     for wrong, what in (
-        (seen.soft_delete_s > 0, f"deleted checkpoints are kept {_days(seen)} days, and billed"),
+        (
+            seen.soft_delete_s > 0,
+            f"deleted checkpoints are kept {seen.soft_delete_s / 86400:g} days, and billed",
+        ),
         (not seen.uniform_access, "every object can have rights of its own, which no list shows"),
         (seen.public_access != "enforced", "objects can be made public"),
     ):
         if wrong:
-            return warn(name, f"{url}: {what}", f"{_make(region)} --adopt")
-    return ok(name, f"{url} lies there, closed to the public, no soft delete")
+            return warn(f"{url}: {what}", f"{_make(region)} --adopt")
+    return ok(f"{url} lies there, closed to the public, no soft delete")
 
 
 def _make(region: str) -> str:
     """Return the command that makes the bucket; with `--adopt`, it sets up the one that there is."""
     return f"tpujob bucket create --region {region}"
-
-
-def _days(seen: BucketFacts) -> str:
-    return f"{seen.soft_delete_s / 86400:g}"
-
-
-def _has(types: frozenset[str], generation: accelerators.Generation) -> bool:
-    return any(type.startswith(f"{generation.prefix}-") for type in types)
 
 
 def _generations(types: frozenset[str]) -> set[str]:
@@ -149,14 +134,6 @@ def _generations(types: frozenset[str]) -> set[str]:
         with contextlib.suppress(BadSpec):
             found.add(accelerators.find(type).generation)
     return found
-
-
-def _granted(grants: Sequence[ChipsSetting], zone: str) -> list[str]:
-    return list(dict.fromkeys(grant.type for grant in grants if grant.zone == zone))
-
-
-def _hosts(grant: ChipsSetting) -> int:
-    return -(-grant.chips // accelerators.CHIPS_PER_HOST)
 
 
 def _what(row: Allowance) -> str:

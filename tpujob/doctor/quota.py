@@ -97,16 +97,6 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
-    """Hosts of one generation in a zone of the emulator, which has a finite number."""
-
-    zone: str
-    generation: str
-    hosts: int
-    used: int
-
-
-@dataclass(frozen=True, slots=True)
 class QuotaOverview:
     """All that there is to show about quota in one place."""
 
@@ -115,7 +105,6 @@ class QuotaOverview:
     #: quotas of Cloud TPU that are not of chips or cores, or not understood
     others: Sequence[Limit] = ()
     notes: Sequence[str] = ()  #: what could not be read, and why
-    stock: Sequence[Stock] = ()
 
 
 def unit_of(generation: str) -> Unit:

@@ -173,6 +173,7 @@ class ReasonKind(StrEnum):
     ORDER = "order"  #: others come first
     REQUESTED = "requested"  #: requests of others wait in the cloud's queue
     REFUSED = "refused"  #: the cloud refused it lately
+    HANDED_ON = "handed_on"  #: it gets the slice of a job whose program has ended
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,10 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from typing import NamedTuple
 
+from tpujob.domain.capacity import facts_of
 from tpujob.domain.codec import to_text
 from tpujob.domain.decide.group import NAMED
 from tpujob.domain.events import Event, EventKind
@@ -14,7 +16,7 @@ from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import DesiredState, Job, State
 from tpujob.domain.observations import Observation
 from tpujob.domain.spec.elements import Element, elements
-from tpujob.errors import Conflict, DamagedRecord, NotFound
+from tpujob.errors import Conflict, NotFound
 from tpujob.ports import Clock, Store
 
 #: bytes of the records that are stored at once
@@ -33,15 +35,16 @@ class GroupMember(NamedTuple):
 
 
 class Groups:
-    """Thread-safe. Reads all records once, at the first group; after that those that have changed."""
+    """Thread-safe. Reads all records once, at the first group; after that, who reads what changes calls `note`."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._lock = threading.RLock()
         self._members = defaultdict[str, dict[int, GroupMember]](dict)  #: by group and index
         self._places: dict[str, tuple[str, int]] = {}  #: group and index of each element
+        self._begun: dict[str, float] = {}  #: of groups, when an element first ran
         self._wishes: dict[str, DesiredState] = {}  #: of groups, as they were last seen
-        self._change: int | None = None  #: the newest that was read; None: none yet
+        self._read = False
         #: called with the id of a job that has something to do
         self.news: Callable[[str], None] = lambda _: None
 
@@ -71,28 +74,35 @@ class Groups:
     def members(self, group: Job) -> list[GroupMember]:
         """The elements that there are, in their order."""
         with self._lock:
-            self._refresh()
+            self._read_all()
             return [one for _, one in sorted(self._members[group.id].items())]
+
+    def element(self, group: str, index: int) -> str | None:
+        """As `capacity.Others`."""
+        with self._lock:
+            self._read_all()
+            found = self._members[group].get(index)
+        return found and found.id
+
+    def begun(self, group: str) -> float | None:
+        """When an element first ran; None: none has."""
+        with self._lock:
+            self._read_all()
+            return self._begun.get(group)
 
     # Kept current ----------------------------------------------------------------------------------------------------
 
-    def _refresh(self) -> None:
-        if self._change is None:
-            newest = self._store.newest()  # before the walk: what changes meanwhile is read again
+    def _read_all(self) -> None:
+        if not self._read:
             for job in self._store.walk():
                 self.note(job)
-            self._change = newest
-            return
-        newest, ids = self._store.changes(self._change)
-        for job_id in ids:
-            try:
-                self.note(self._store.peek(job_id))
-            except NotFound:
-                group, index = self._places.pop(job_id, ("", 0))
-                self._members[group].pop(index, None)
-            except DamagedRecord:
-                continue
-        self._change = newest
+            self._read = True
+
+    def forget(self, job_id: str) -> None:
+        """Take note of a record that was removed."""
+        with self._lock:
+            group, index = self._places.pop(job_id, ("", 0))
+            self._members[group].pop(index, None)
 
     def note(self, job: Job) -> None:
         """Take note of how the job stands now, and wake those that have something to do for it."""
@@ -107,6 +117,8 @@ class Groups:
                 members = self._members[job.group]
                 members[job.index] = GroupMember(job.id, job.name, job.state, job.finished_at)
                 self._places[job.id] = job.group, job.index
+                if (started := facts_of(job).started) is not None:
+                    self._begun[job.group] = min(started, self._begun.get(job.group, inf))
                 if job.state.final and all(one.state.final for one in members.values()):
                     self.news(job.group)
 

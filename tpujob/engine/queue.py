@@ -7,7 +7,6 @@ and limits, which two backends may overstep for a moment by what both request at
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -29,9 +28,10 @@ from tpujob.domain.capacity.usage import fade, sums
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import Job, State
-from tpujob.domain.observations import Circuit, Place, ReasonKind
+from tpujob.domain.observations import Circuit, Place
 from tpujob.domain.placement import circuits as offers
 from tpujob.domain.spec.elements import at_once
+from tpujob.engine.groups import Groups
 from tpujob.errors import Conflict, DamagedRecord, NotFound, TpujobError
 from tpujob.ports import Clock, Store
 
@@ -41,8 +41,6 @@ log = logging.getLogger(__name__)
 REFRESH = 5.0
 #: jobs that are planned a second, at most: a new plan waits until so much time has passed since the last one
 PLANNED = 5000
-#: jobs of one owner that a slice serves in a row although jobs of others that wait for the same come before them
-PASSED = 4
 #: a job that may request nothing yet
 WAITS = Place(0)
 
@@ -65,10 +63,12 @@ class Queue:
         store: Store,
         clock: Clock,
         circuits: Callable[[], Mapping[str, Circuit]],
+        groups: Groups,
         settings: QueueSettings,
         prices: PriceList = LIST,
     ) -> None:
         self._store, self._clock, self._circuits = store, clock, circuits
+        self._groups = groups
         self.settings, self._prices = settings, prices
         self.news: Callable[[str], None] = lambda _: None  #: a job may start now, or never
         self._lock = threading.RLock()
@@ -76,9 +76,7 @@ class Queue:
         self._entries: dict[str, QueueEntry] = {}
         self._noted: dict[str, float] = {}  #: when: about to be written, and perhaps it was not
         self._ends: dict[str, JobEnd | None] = {}  #: of every job that was asked for
-        self._elements: dict[tuple[str, int], str] = {}
         self._limits: dict[str, tuple[str, int] | None] = {}  #: as `group` returns them
-        self._begun: dict[str, float] = {}  #: of groups, when an element first ran
         self._past: dict[str, _Past] | None = None  #: None: usage was not needed yet
         self._plan = QueuePlan({}, (), inf)
         self._planned_at, self._read_at, self._change = -inf, -inf, 0
@@ -98,31 +96,8 @@ class Queue:
         return found
 
     def heir(self, job: Job) -> str:
-        """The id of the next job of the same owner that the slice of `job` fits; empty: there is none, or it has passed
-        other owners' jobs often enough."""
-        given = job.slice
-        if given is None or not job.spec.hand_on:
-            return ""
-        order, names = self.plan().order, offers.names(given)
-        with self._lock:
-            for one in map(self._entries.get, order):
-                if one is None:
-                    continue
-                fits = any(w.shape == names[0] for w in one.wanted)
-                place = self._plan.places[one.id]
-                if one.owner != job.submitter:
-                    rivals = any(name in w.circuits for w in one.wanted for name in names)
-                    if given.epoch >= PASSED and rivals and (one.refusals or not place.ask):
-                        return ""
-                    continue
-                kinds = {reason.kind for reason in place.reasons}
-                barred = ReasonKind.RESERVED in kinds or (
-                    ReasonKind.GROUP in kinds and one.group != job.group
-                )
-                wanted = self._jobs[one.id] if self._jobs and fits and not barred else None
-                if wanted and wanted.spec.hand_on and wanted.tpu_slices == given.tpu_slices:
-                    return one.id
-        return ""
+        """The id of the job that gets the slice of `job`, by the same plan; empty: none does."""
+        return self.plan().heirs.get(job.id, "")
 
     def plan(self) -> QueuePlan:
         """The newest. Raises an error of the store when nothing was read yet."""
@@ -185,18 +160,13 @@ class Queue:
             except DamagedRecord:  # perhaps until it is repaired
                 return JobEnd(State.QUEUED)
         found = self._ends[job_id]
-        begun = self._begun.get(job_id)  # of a group
-        return replace(found, started=begun) if found and begun is not None else found
+        if found and found.is_group:
+            return replace(found, started=self._groups.begun(job_id))
+        return found
 
     def element(self, group: str, index: int) -> str | None:
         """As `capacity.Others`."""
-        if (group, index) not in self._elements:
-            with contextlib.suppress(NotFound, DamagedRecord):
-                name = f"{self._store.peek(group).name}-{index}"
-                for job in self._store.list(name=name):
-                    if job.group == group:
-                        self._elements[group, index] = job.id
-        return self._elements.get((group, index))
+        return self._groups.element(group, index)
 
     def group(self, group: str) -> tuple[str, int] | None:
         """As `capacity.Others`."""
@@ -218,6 +188,7 @@ class Queue:
             self._jobs, self._read_at = {}, began
             for job in jobs:
                 self._put(job)
+                self._groups.note(job)
         now = self._clock.now()
         if 0 <= now - self._read_at < REFRESH:
             return
@@ -239,6 +210,7 @@ class Queue:
                 job = self._store.peek(job_id)
             except NotFound:
                 self._drop(job_id)
+                self._groups.forget(job_id)
                 self._ends[job_id] = None
                 self._dirty = True
             except DamagedRecord:
@@ -255,14 +227,11 @@ class Queue:
             if known.version > job.version or not unsure:
                 return
         self._put(job)
+        self._groups.note(job)
 
     def _put(self, job: Job) -> None:
         assert self._jobs is not None
-        facts = self._ends[job.id] = facts_of(job)
-        if job.index is not None:
-            self._elements[job.group, job.index] = job.id
-            if facts.started is not None:
-                self._begun.setdefault(job.group, facts.started)
+        self._ends[job.id] = facts_of(job)
         self._dirty = True
         if self._past is not None:
             self._past.pop(job.id, None)

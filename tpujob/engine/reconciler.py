@@ -74,7 +74,9 @@ class Reconciler:
         self.breaker = CircuitBreaker(ports.store)
         self.spending = Spending(ports.store, ports.clock, budgets)
         self.groups = Groups(ports.store, ports.clock)
-        self.queue = Queue(ports.store, ports.clock, self.breaker.circuits, queue, prices)
+        self.queue = Queue(
+            ports.store, ports.clock, self.breaker.circuits, self.groups, queue, prices
+        )
         self.observer = Observer(
             ports,
             self.breaker.circuits,
@@ -117,6 +119,8 @@ class Reconciler:
         self, job: Job, decide: Callable[[Job, Observation, float], Decision]
     ) -> tuple[Decision, bool | None]:
         """Observe until nothing more is needed for the decision, and carry it out. The second is as of `_carry_out`."""
+        if job.spec.is_group:
+            self.queue.refresh()  # which reads the elements that others have changed
         seen = self.groups.observe(job, self.observer.look(job))
         decision = decide(job, seen, seen.at)
         while decision.needs:

@@ -132,6 +132,7 @@ _AFTER = {
     ReasonKind.RESERVED: "after that job",
     ReasonKind.ORDER: "after them",
     ReasonKind.REQUESTED: "when one of them is answered",
+    ReasonKind.HANDED_ON: "if it does not get that one",
 }
 
 

@@ -101,15 +101,11 @@ def _walked(folder: Path) -> Iterator[str]:
     for root, folders, files in os.walk(folder, onerror=unreadable):
         here = Path(root)
         linked = [f for f in folders if (here / f).is_symlink()]
-        folders[:] = [f for f in folders if f not in linked and not _made_by_tools(here / f)]
+        made = {f for f in folders if f in NEVER | MADE or (here / f / "pyvenv.cfg").exists()}
+        folders[:] = [f for f in folders if f not in made | {*linked}]
         for name in (*files, *linked):
             if name not in MADE:
                 yield (here / name).relative_to(folder).as_posix()
-
-
-def _made_by_tools(folder: Path) -> bool:
-    is_virtual_environment = (folder / "pyvenv.cfg").exists()
-    return is_virtual_environment or folder.name in NEVER | MADE
 
 
 def _wanted(folder: Path, names: Iterable[str]) -> list[str]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NotRequired, cast
@@ -30,16 +30,6 @@ _DOES_NOT_FIT = 78
 _NO_MATTER = ("--steps=", "--seed=", "--lr=", "--checkpoint-every=", "--eval-every=", "--log-every=")  # fmt: skip
 
 
-class StepSeconds(TypedDict):
-    mxu: float
-    hbm: float
-    ici: float
-    dcn: float
-    model: float
-    bound: float  #: no step can be shorter
-    apart: float
-
-
 class ExpectedPace(TypedDict):
     """Each from the best that is likely to the worst."""
 
@@ -51,16 +41,10 @@ class ExpectedPace(TypedDict):
     unit: str
 
 
-class Program(TypedDict):
-    peak_bytes: int
-    flops: float
-
-
 class TargetFinding(TypedDict):
     """What a check says of one target; the part of it that is used here."""
 
     target: str
-    chips: int
     fit: str  #: `yes`, `no`, `refused`, `crashed` or `unknown`
     reason: str
     advice: str
@@ -68,10 +52,9 @@ class TargetFinding(TypedDict):
     tokens_per_row: int
     limit_bytes: int
     needed_bytes: int
-    program: Program | None
+    program: dict[str, float] | None  #: `peak_bytes`
     warnings: list[str]
-    versions: dict[str, str]
-    step_seconds: NotRequired[StepSeconds]
+    step_seconds: NotRequired[dict[str, float]]  #: `bound`: no step can be shorter
     pace: NotRequired[ExpectedPace]
 
 
@@ -118,19 +101,14 @@ def targets_of(spec: JobSpec) -> dict[str, str]:
 
 def program_of(spec: JobSpec) -> BundledProgram:
     """Raises BadRequest for a program that cannot be checked."""
-    return wanted_of(spec.run.workload, options(spec), spec.run.env)
-
-
-def wanted_of(
-    workload: str | None, options: Sequence[str], env: Mapping[str, str]
-) -> BundledProgram:
-    """Raises BadRequest for a program that cannot be checked."""
+    workload, env = spec.run.workload, spec.run.env
     if workload is None:
         raise BadRequest(
             "only the bundled programs can be compiled without a TPU; this job runs a command",
             hint="`run.workload` in place of `run.command`; `tpujob create --dry-run` shows the plan.",
         )
-    return BundledProgram(workload, tuple(options), tuple((n, env[n]) for n in FLAGS if n in env))
+    flags = tuple((name, env[name]) for name in FLAGS if name in env)
+    return BundledProgram(workload, tuple(options(spec)), flags)
 
 
 def target_of(type: str, slices: int) -> str:

@@ -25,7 +25,10 @@ def findings(settings: Settings) -> list[Finding]:
     from tpujob.doctor import cloud, machine, network
 
     software = this_machine.software()
-    found = [machine.check_python(software), machine.check_packages(software)]
+    found = [
+        machine.check_python(software).named("Python"),
+        machine.check_packages(software).named("packages"),
+    ]
     if settings.local:
         from tpujob.config import stack
 
@@ -35,12 +38,13 @@ def findings(settings: Settings) -> list[Finding]:
 
     here = context.current(settings)
     if here.backend:
-        found.append(machine.check_backend(here.backend, _trouble_with(settings)))
+        answer = machine.check_backend(here.backend, _trouble_with(settings))
+        found.append(answer.named("backend"))
     if here.project:
         endpoints = {"endpoint": settings.google_endpoint, "tpu_endpoint": settings.tpu_endpoint}
         found += cloud.examine(here, project.look(here, **endpoints))
     if trust := _trust(settings):
-        found.append(network.check_host_keys(trust))
+        found.append(network.check_host_keys(trust).named("host keys"))
     return found
 
 
@@ -52,7 +56,7 @@ def quotas(settings: Settings, *, everywhere: bool = False) -> QuotaOverview:
         from tpujob.emulator.client import EmulatorClient
 
         status = EmulatorClient.from_ready(settings.emulator_ready).status()
-        return this_machine.emulated_quotas(status, everywhere=everywhere)
+        return this_machine.emulated_quotas(status)
     from tpujob.adapters.google import quota
     from tpujob.config import context
 

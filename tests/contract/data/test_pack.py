@@ -259,8 +259,8 @@ def test_unpacking_overwrites_nothing(packed: Path, source: Path, tmp_path: Path
         (lambda said: said.update(version=2), "versions up to 1"),
         (lambda said: said.update(format="else"), "is not the manifest"),
         (lambda said: said.update(records=3), "do not add up"),
-        (lambda said: said["shards"][0].update(name="../x"), "no name of a file"),
-        (lambda said: said["shards"][0].update(bytes=-1), "no number"),
+        (lambda said: said["shards"][0].update(name="../x"), r"damaged: shards.0.name"),
+        (lambda said: said["shards"][0].update(bytes=-1), r"damaged: shards.0.bytes"),
         (lambda said: said.pop("index"), "is damaged"),
     ],
 )

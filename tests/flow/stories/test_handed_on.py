@@ -8,10 +8,10 @@ from tests.support.callers import ADA, caller
 from tests.support.stage import SPEC, Stage
 from tpujob.domain import invariants
 from tpujob.domain.access import Role
+from tpujob.domain.capacity import planning
 from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.money import usd_of_job
-from tpujob.domain.observations import SliceState
-from tpujob.engine import queue
+from tpujob.domain.observations import ReasonKind, SliceState
 
 ZONE = "us-central2-b"
 BOB = caller("bob", Role.SUBMITTER)
@@ -71,6 +71,37 @@ def test_a_program_that_failed_by_itself_says_nothing_against_its_hosts(
     assert stage.job(second).state is State.PREPARING
 
 
+def test_a_job_starts_on_the_slice_of_the_one_that_it_waits_for(stage: Stage) -> None:
+    api = stage.api.acting_for(ADA)
+    first = api.create(SPEC)["id"]
+    then = api.create({**SPEC, "name": "then", "after": [first]})["id"]
+    stage.running(first)
+    stage.finish(first, 0, 0)
+    stage.faults.kill_at = (stage.faults.effects + 1, "before")
+    gave = stage.until(first, State.RELEASING)
+    asked = stage.reconciler.queue.of(stage.job(then))
+    assert not asked.ask, "it requests no slice of its own"
+    assert [(r.kind, r.jobs) for r in asked.reasons] == [(ReasonKind.HANDED_ON, (first,))]
+    stage.step(then)
+    stage.until(first, State.SUCCEEDED)
+    assert stage.running(then).slices[-1].name == gave.slices[-1].name
+    assert len(stage.cloud.created) == 1
+
+
+def test_a_job_that_was_to_get_a_slice_requests_its_own_when_the_hosts_do_not_answer(
+    stage: Stage,
+) -> None:
+    api = stage.api.acting_for(ADA)
+    first = api.create(SPEC)["id"]
+    then = api.create({**SPEC, "name": "then", "after": [first]})["id"]
+    stage.running(first)
+    stage.faults.broken.add("stop")
+    end(stage, first)
+    stage.faults.broken.clear()
+    stage.running(then)
+    assert len(stage.cloud.created) == 2
+
+
 def deleted(stage: Stage, first: str, second: str) -> None:
     """The slice was not handed on."""
     gave = stage.job(first)
@@ -108,7 +139,7 @@ def test_a_job_that_keeps_its_slice_to_itself_hands_nothing_on(stage: Stage) -> 
 def test_it_passes_the_job_of_another_owner_who_waits_so_many_times_and_goes_to_no_other_owner(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, passed: int
 ) -> None:
-    monkeypatch.setattr(queue, "PASSED", passed)
+    monkeypatch.setattr(planning, "PASSED", passed)
     first = stage.api.acting_for(ADA).create(SPEC)["id"]
     stage.running(first)
     stage.cloud.full.add(ZONE)

@@ -22,7 +22,7 @@ from tpujob.engine.groups import Groups
 from tpujob.engine.queue import Queue
 from tpujob.errors import Transient
 
-plans: Any = import_module("tpujob.domain.capacity.plan")
+plans: Any = import_module("tpujob.domain.capacity.planning")
 
 
 @bug("crashes for good, and is handed on", "Q6")

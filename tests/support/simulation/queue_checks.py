@@ -11,13 +11,14 @@ from tests.support.simulation.effects import Outage
 from tests.support.simulation.queue_rules import Planned
 from tests.support.simulation.sim import Broken, Sim
 from tpujob.domain.capacity import JobEnd, Met, QueueEntry, RecentUsage, entry, facts_of, used
+from tpujob.domain.capacity.entries import HANDED_WITHIN
+from tpujob.domain.capacity.planning import PASSED
 from tpujob.domain.capacity.usage import sums
-from tpujob.domain.decide import releasing
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
 from tpujob.domain.observations import Present, SliceSeen, SliceState
 from tpujob.domain.spec.elements import at_once
-from tpujob.engine.queue import PASSED, REFRESH
+from tpujob.engine.queue import REFRESH
 
 #: seconds after which each backend knows of a change: its reads, and what clocks differ
 KNOWN = REFRESH + 4
@@ -297,7 +298,7 @@ class QueueChecks:
             or job.slice.missing_since is not None
             or job.slice.epoch >= PASSED
             or slice.name in self.stops
-            or self.sim.now - job.state_since > releasing.HANDED_WITHIN - 10
+            or self.sim.now - job.state_since > HANDED_WITHIN - 10
             or not isinstance(seen, Present)
             or seen.state is not SliceState.READY
             or seen.suspending

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tpujob.domain.capacity import Met, Others, QueueEntry, QueuePlan, QueueSettings, RecentUsage
 from tpujob.domain.capacity import check_edge as check
 from tpujob.domain.capacity.entries import Wanted
-from tpujob.domain.capacity.plan import AGED, DRAIN, LAPSES, PATIENCE, REQUESTS
+from tpujob.domain.capacity.planning import AGED, DRAIN, LAPSES, PATIENCE, REQUESTS
 from tpujob.domain.model import State
 from tpujob.domain.observations import Circuit, Place, Reason, ReasonKind
 
@@ -237,6 +237,9 @@ class _Walk:
         """Whether the reason is true: without it, the job could request its first choice, or have another reason."""
         settings, type = self.it.settings, reason.what
         match reason.kind:
+            case _K.HANDED_ON:
+                givers = [g for g in self.it.entries if g.id in reason.jobs]
+                return any(g.owner == one.owner and g.gives_until > self.it.now for g in givers)
             case _K.RETRY:
                 return self.it.now < one.wake == reason.until
             case _K.GROUP:
@@ -297,8 +300,12 @@ def heirs(it: Planned, giver: QueueEntry, hands_on: Callable[[str], bool]) -> li
         one = known.get(job_id)
         if one is None or giver.holds is None or one.owner != giver.owner:
             continue
-        kinds = {reason.kind for reason in it.plan.places[job_id].reasons}
-        barred = kinds & {_K.RESERVED, _K.GROUP, _K.RETRY}
+        reasons = it.plan.places[job_id].reasons
+        barred = any(
+            reason.kind in (_K.RESERVED, _K.GROUP, _K.RETRY)
+            or (reason.kind is _K.HANDED_ON and giver.id not in reason.jobs)
+            for reason in reasons
+        )
         if not barred and hands_on(job_id) and giver.holds.shape in {w.shape for w in one.wanted}:
             found.append(job_id)
     return found

@@ -15,14 +15,15 @@ from tests.support.golden import golden
 from tests.support.scripted import ScriptedJobs
 from tests.unit.cli.conftest import Tpujob
 from tpujob.cli.commands.create import Checked, check_page
+from tpujob.domain.spec import jobspec
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.submit.compile_check import (
     BundledProgram,
     TargetFinding,
     keep,
+    program_of,
     speeds,
     target_of,
-    wanted_of,
 )
 from tpujob.submit.environment import environment, stamp
 from tpujob.submit.environment import environment as make
@@ -154,7 +155,9 @@ def test_a_file_that_is_cut_short_is_as_good_as_none(tmp_path: Path) -> None:
 
 def test_the_flags_of_a_job_are_the_compiler_s() -> None:
     env = {"LIBTPU_INIT_ARGS": "--xla_x=1", "WANDB": "off"}
-    assert wanted_of("mlp", [], env).flags == (("LIBTPU_INIT_ARGS", "--xla_x=1"),)
+    run = {"workload": "mlp", "env": env}
+    spec = jobspec.parse({"name": "a", "tpu": {"type": "v4-8"}, "run": run})
+    assert program_of(spec).flags == (("LIBTPU_INIT_ARGS", "--xla_x=1"),)
     assert [target_of("v5litepod-16", 2), target_of("v4-8", 1)] == ["2xv5e-16", "v4-8"]
 
 

@@ -212,7 +212,7 @@ def test_this_machine(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {one["name"]: one["what"] for one in found}["SSH"] == "/usr/bin/ssh"
 
 
-def test_the_emulator_has_quotas_and_stock(tpujob: Tpujob, cloud: Cloud) -> None:
+def test_the_emulator_has_quotas(tpujob: Tpujob, cloud: Cloud) -> None:
     ready = {"pid": os.getpid(), "control": str(cloud.control().path)}
     (tpujob.state / "run" / "emulator.json").write_text(json.dumps(ready))
     assert "No TPU quota of the emulator in these zones." in tpujob("quota").out
@@ -222,8 +222,6 @@ def test_the_emulator_has_quotas_and_stock(tpujob: Tpujob, cloud: Cloud) -> None
     tpujob("emulator", "quota", g.ZONE, "v4", "32", "--pricing", "spot")
     tpujob("emulator", "quota", g.ZONE, "v6e", "0", "--pricing", "spot")
     golden("quota-emulator", tpujob("quota").out)
-    everywhere = tpujob("quota", "--all", "--json").json
-    assert len({one["zone"] for one in everywhere["stock"]}) > 30
 
 
 def test_the_installed_packages_satisfy_the_doctor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,10 +234,10 @@ def test_the_installed_packages_satisfy_the_doctor(monkeypatch: pytest.MonkeyPat
 def test_a_page_fits_its_width_and_shows_nothing_harmful() -> None:
     long = "a very long sentence that goes on " * 6
     found = [
-        ok("clock", long),
-        warn("x" * 20, "\x1b[31m" + long, "do\nthis"),
-        fail("b", "c", "d"),
-        unknown("e", NotSeen("f")),
+        ok(long).named("clock"),
+        warn("\x1b[31m" + long, "do\nthis").named("x" * 20),
+        fail("c", "d").named("b"),
+        unknown(NotSeen("f")).named("e"),
     ]
     page = doctor_page("lab", found, 60)
     assert max(width(line) for line in page.splitlines()) <= 60

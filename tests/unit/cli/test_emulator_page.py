@@ -9,8 +9,9 @@ import pytest
 
 from tests.support.commands import Tpujob, same
 from tests.support.golden import golden
-from tpujob.cli.commands.emulator import options
-from tpujob.cli.commands.emulator.group import status_page
+from tpujob.cli.commands.emulator import faults, options
+from tpujob.cli.commands.emulator.status_page import status_page
+from tpujob.emulator.faults.commands import COMMANDS, parameters
 
 NO_FAULTS: dict[str, Any] = {
     "stockouts": [],
@@ -68,31 +69,39 @@ def test_status_of_a_cloud_where_nothing_is() -> None:
 
 
 class Willing:
-    """An emulator that does all it is asked."""
+    """An emulator that does all it is asked, and says what that was."""
 
-    def __getattr__(self, _name: str) -> Any:
-        return lambda *_words, **_more: {"next": []}
+    def do(self, command: str, **values: Any) -> dict[str, Any]:
+        return {"next": [], "text": f"{command} {values}"}
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("words", "values"),
     [
-        ("api-error GetNode unavailable", "GetNode: the next call answers UNAVAILABLE"),
-        ("api-error * OK --count 3", "*: the next 3 calls answer OK"),
-        ("api-error GetNode OK --count 0", "GetNode: no call is set to answer OK"),
-        ("storage-error", "Cloud Storage: the next request answers 503"),
-        (
-            "storage-error --method get --count 2 --status 404",
-            "Cloud Storage: the next 2 requests (GET) answer 404",
-        ),
-        ("storage-error --off", "Cloud Storage: no request is set to fail"),
+        ("preempt 7 --notice 0s", {"target": "7", "notice_s": 0.0}),
+        ("cut --off", {"off": True}),
+        ("stockout z v4 --for 10m", {"zone": "z", "type": "v4", "for_s": 600.0}),
+        ("quota z v4 none", {"zone": "z", "type": "v4", "limit": "none"}),
+        ("quota z v4 0 --pricing spot", {"zone": "z", "type": "v4", "limit": 0, "pricing": "spot"}),
+        ("max-run 1.5h", {"for_s": 5400.0}),
+        ("slow 7 --host 0 --factor 2", {"target": "7", "host": 0, "factor": 2.0}),
     ],
 )
-def test_the_answer_to_an_injected_fault_says_what_will_happen(
-    tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch, command: str, said: str
+def test_a_fault_is_sent_as_it_is_given(
+    tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch, words: str, values: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(options, "client", Willing)
-    assert tpujob("emulator", *command.split()).out == f"{said}\n"
+    assert tpujob("emulator", *words.split()).out == f"{words.split()[0]} {values}\n"
+
+
+def test_every_word_of_a_fault_is_a_parameter_of_its_command() -> None:
+    for name, (words, _) in faults.FAULTS.items():
+        takes = parameters(COMMANDS[name])
+        given = [faults.WORDS[word][0] for word in words.split()]
+        assert sorted(given) == sorted(takes), name
+        needed = [one for one, it in takes.items() if it.default is it.empty]
+        assert needed == [faults.WORDS[word][0] for word in words.split() if word[0] not in "-["]
+    assert faults.FAULTS.keys() == COMMANDS.keys()
 
 
 def test_a_plan_that_cannot_be_read_names_what_is_wrong(
@@ -102,5 +111,3 @@ def test_a_plan_that_cannot_be_read_names_what_is_wrong(
     none = tmp_path / "none.yaml"
     said = tpujob("emulator", "schedule", str(none), code=2).err
     assert said.endswith(f"Invalid value for FILE: {none}: No such file or directory\n")
-    said = tpujob("emulator", "chaos", "--seed", "1", "--rate", "fast", code=2).err
-    assert "Invalid value for --rate: 'fast' is neither calm, normal, storm nor a number" in said

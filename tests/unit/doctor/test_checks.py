@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -12,16 +12,8 @@ from tpujob.config.context import Context
 from tpujob.config.queue import ChipsSetting
 from tpujob.doctor import access, machine, network, places
 from tpujob.doctor.access import Database, Identity, NoIdentity, Project
-from tpujob.doctor.findings import (
-    Finding,
-    NotSeen,
-    Severity,
-    fail,
-    ok,
-    unknown,
-    warn,
-    worst,
-)
+from tpujob.doctor.cloud import ProjectSeen, examine
+from tpujob.doctor.findings import Finding, NotSeen, Severity, fail, ok, unknown, warn, worst
 from tpujob.doctor.machine import Laptop, Software
 from tpujob.doctor.network import FirewallRule, Network, Subnetwork
 from tpujob.doctor.places import Addresses
@@ -75,7 +67,7 @@ def subnet(private: bool = True, nat: bool | NotSeen = True) -> Subnetwork:
 
 
 def between(*rules: FirewallRule, context: Context = LAB) -> Finding:
-    return network.check_between_hosts(context, REGION, subnet(), rules)
+    return network.check_between_hosts(context, subnet(), rules)
 
 
 EVERY: dict[str, Any] = {"ports": ((0, 65535),)}
@@ -224,9 +216,7 @@ def test_every_check() -> None:
         assert bool(found.cure) == (found.verdict is not OK), f"a cure where one helps: {found}"
         assert "\n" not in found.what + found.cure
         assert not found.what.endswith("."), found
-    pages = {
-        case: f"{one.verdict} {one.name}: {one.what}\n{one.cure}" for case, one in cases.items()
-    }
+    pages = {case: f"{one.verdict}: {one.what}\n{one.cure}" for case, one in cases.items()}
     golden("doctor-checks", {case: page.rstrip() for case, page in pages.items()})
 
 
@@ -238,32 +228,40 @@ def test_every_region_needs_a_bucket() -> None:
     assert there.cure == "tpujob bucket create --region europe-west4"
 
 
+def unseen(**but: Any) -> ProjectSeen:
+    """Nothing was seen, but that."""
+    maps = ("types", "addresses", "subnetworks", "buckets", "objects")
+    names = [one.name for one in fields(ProjectSeen)]
+    seen: dict[str, Any] = {name: {} if name in maps else UNSEEN for name in names}
+    return ProjectSeen(**seen | but)
+
+
 def test_what_was_not_seen_is_unknown_in_every_check() -> None:
-    found = [
-        access.check_identity(UNSEEN),
-        access.check_project(LAB, UNSEEN),
-        access.check_services(LAB, UNSEEN),
-        access.check_permissions(LAB, UNSEEN),
-        access.check_bucket_permissions("gs://b", UNSEEN),
-        access.check_service_account(LAB, UNSEEN),
-        access.check_database(LAB, UNSEEN),
-        places.check_types(LAB, ZONE, UNSEEN),
-        places.check_quota(LAB, ZONE, UNSEEN),
-        places.check_addresses(LAB, REGION, UNSEEN),
-        network.check_network(LAB, UNSEEN),
-        network.check_way_out(LAB, REGION, UNSEEN),
-        network.check_way_out(IAP, REGION, subnet(True, UNSEEN)),
-        network.check_ssh(LAB, UNSEEN),
-        machine.check_clock(UNSEEN),
-        machine.check_backend("https://b", Transient("it did not answer", hint="look again")),
-    ]
-    for one in found:
-        assert one == unknown(one.name, UNSEEN), one
+    seen = unseen(
+        types={ZONE: UNSEEN},
+        addresses={REGION: UNSEEN},
+        buckets={"gs://lab": UNSEEN},
+        objects={"gs://lab": UNSEEN},
+        subnetworks={REGION: subnet()},
+    )
+    for context in (changed(LAB, store="firestore"), IAP):
+        found = {one.name: one for one in examine(context, seen)}
+        out = found.pop(f"way out {REGION}")
+        for name, one in found.items():
+            assert one == unknown(UNSEEN).named(name)
+        assert len(found) >= 12
+        assert out.verdict is OK
+        dark = replace(seen, subnetworks={REGION: UNSEEN})
+        assert unknown(UNSEEN).named(out.name) in examine(context, dark)
+    assert network.check_way_out(IAP, REGION, subnet(True, UNSEEN)) == unknown(UNSEEN)
+    away = Transient("it did not answer", hint="look again")
+    assert machine.check_backend("https://b", away) == unknown(UNSEEN)
 
 
 def test_a_project_that_may_not_be_seen_may_be_misspelled() -> None:
     """Google denies permission for both."""
-    found = access.check_project(LAB, NotSeen("permission denied"))
+    seen = unseen(project=NotSeen("permission denied"))
+    found = {one.name: one for one in examine(changed(LAB, zones=()), seen)}["project"]
     assert (found.verdict, found.cure) == (Severity.UNKNOWN, "gcloud projects list")
 
 
@@ -282,8 +280,8 @@ def test_only_what_a_context_needs_is_asked_for() -> None:
 
 
 def test_the_worst_finding_counts() -> None:
-    good, odd = ok("a", "x"), warn("b", "x", "y")
-    dark, bad = unknown("c", UNSEEN), fail("d", "x", "y")
+    good, odd = ok("x"), warn("x", "y")
+    dark, bad = unknown(UNSEEN), fail("x", "y")
     assert [worst(f) for f in ([], [good], [good, odd], [odd, dark], [dark, bad, good])] == [
         OK, OK, WARN, Severity.UNKNOWN, FAIL,
     ]  # fmt: skip

@@ -115,3 +115,38 @@ def test_a_stage_ends_though_a_process_of_its_own_holds_its_output(
     said, *_, last = capfd.readouterr().out.splitlines()
     os.kill(int(said.split("|")[1]), signal.SIGKILL)
     assert last == "1 passed, 0 failed"
+
+
+UNSTEADY = """
+import pathlib
+
+def test_that_fails_once():
+    mark = pathlib.Path("mark")
+    before = mark.exists()
+    mark.touch()
+    assert before, "the machine was busy"
+"""
+
+
+def test_a_test_that_passes_alone_is_counted_and_named(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    unsteady, mixed = stage(tmp_path, "unsteady", UNSTEADY), stage(tmp_path, "mixed", MIXED)
+    assert main((unsteady,), (stage(tmp_path, "good", GOOD),)) == 0
+    out = capfd.readouterr().out
+    assert "FAILED, THEN PASSED ALONE: test_unsteady::test_that_fails_once" in out
+    assert "the machine was busy" in out
+    assert out.splitlines()[-1] == "3 passed, 0 failed"
+
+    assert main((mixed,)) == 1, "what fails again has failed"
+    assert capfd.readouterr().out.splitlines()[-1] == "1 passed, 2 failed, 1 skipped"
+
+
+def test_many_failures_are_no_accident(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "AGAIN", 0)
+    assert main((stage(tmp_path, "unsteady", UNSTEADY),)) == 1
+    assert capfd.readouterr().out.splitlines()[-1] == "0 passed, 1 failed"

@@ -186,6 +186,18 @@ def test_each_element_may_wait_for_that_of_another_group(stage: Stage, bob: Jobs
     assert bob.get(made["two-1"].id).get("why") == f"waits for the success of {made['one-1'].id}"
 
 
+def test_a_group_has_started_for_a_backend_that_did_not_see_it(stage: Stage, bob: JobsApi) -> None:
+    group = submit(bob, "one", array=2)
+    after = submit(bob, "after", after=[{"job": "one", "on": "start"}])
+    turn(stage, [group], 3)
+    (first,) = (job.id for job in stage.store.list() if job.name == "one-0")
+    stage.running(first)
+    stage.finish(first, 0, 0)
+    stage.until(first, State.SUCCEEDED)
+    stage.reconciler = stage.new_backend()
+    stage.running(after)
+
+
 # Dependencies ---------------------------------------------------------------------------------------------------------
 
 

@@ -55,7 +55,6 @@ def _as_json(found: Any) -> dict[str, Any]:
             for one in found.others
         ],
         "notes": list(found.notes),
-        "stock": [asdict(one) for one in found.stock],
     }
 
 
@@ -84,12 +83,6 @@ _OTHERS = (
     Column("Quota", floors=(40, 24), cut=clip_middle),
     Column("Where", floors=(16, 8), cut=clip_middle),
     Column("Limit", right=True),
-)
-_STOCK = (
-    Column("Zone", floors=(14, 8), cut=clip_middle),
-    Column("Type"),
-    Column("Hosts", right=True),
-    Column("Used", right=True),
 )
 
 
@@ -123,9 +116,6 @@ def quota_page(
         )
     if found.others and everywhere:
         parts.append(table(_OTHERS, [_other(one) for one in found.others], columns, color=color))
-    if found.stock:
-        rows = [(s.zone, s.generation, str(s.hosts), str(s.used)) for s in found.stock]
-        parts.append(table(_STOCK, rows, columns, color=color))
     parts += ["\n".join(wrap(clean(text), columns)) for text in _remarks(found)]
     return "\n\n".join(parts)
 

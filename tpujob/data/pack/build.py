@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from tpujob.data.checksums import extend
 from tpujob.data.objects import Changed, LocalFile
 from tpujob.data.pack import records
-from tpujob.data.pack.manifest import IndexEntry, SetFile, labels_of
+from tpujob.data.pack.manifest import IndexEntry, Shard, label_of, with_labels
 from tpujob.data.pack.places import FolderTarget, described
 from tpujob.data.pack.workers import Workers
 from tpujob.data.sync.run import SyncProgress
@@ -28,14 +28,11 @@ from tpujob.errors import Conflict, TpujobError
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A shard that has its name. `labels`: of its files, sorted; None: one has none, or they are too many."""
+    """A shard that has its name. `labels`: of its files, as `with_labels` has them."""
 
-    file: SetFile
-    records: int
-    content: int
+    shard: Shard  #: as if it were the first of the index
     member: Path  #: its lines of the index, as a gzip member
-    member_bytes: int
-    labels: tuple[str, ...] | None
+    labels: Set[str]
 
 
 class ShardBuilder:
@@ -51,7 +48,7 @@ class ShardBuilder:
         number, files = task
         plan = _digest(files)
         built = self._known(number, plan)
-        if built and self._target.has(built.file):
+        if built and self._target.has(built.shard):
             for file in files:
                 self._progress.moved(file.size)
             return built
@@ -65,9 +62,10 @@ class ShardBuilder:
                 records.write(str(path), self._contents(files, sizes, checksums, index))
             records.verify(str(path), sizes, checksums)
             stored = described(path, f"{number:05d}-{{}}.arrayrecord")
-            labels = labels_of(file.key for file in files)
-            size = member.stat().st_size
-            built = Built(stored, len(files), sum(sizes), member, size, labels)
+            labels = with_labels(set(), (label_of(file.key) for file in files))
+            counts = len(files), sum(sizes), 0, member.stat().st_size
+            named = stored.name, stored.bytes, stored.crc32c, stored.sha256
+            built = Built(Shard(*named, *counts), member, labels)
             self._keep(number, plan, built)
             self._target.publish(path, stored)
         except records.Damaged as error:
@@ -100,11 +98,9 @@ class ShardBuilder:
     def _keep(self, number: int, plan: str, built: Built) -> None:
         facts = {
             "plan": plan,
-            "file": asdict(built.file),
-            "records": built.records,
-            "content": built.content,
+            "shard": asdict(built.shard),
             "member": described(built.member).sha256,
-            "labels": built.labels,
+            "labels": sorted(built.labels),
         }
         new = self._stage / f"{number:05d}.new"
         new.write_text(json.dumps(facts), encoding="utf-8")
@@ -116,11 +112,7 @@ class ShardBuilder:
             facts: Any = json.loads((self._stage / f"{number:05d}.json").read_bytes())
             if facts["plan"] != plan or facts["member"] != described(member).sha256:
                 return None
-            labels = None if facts["labels"] is None else tuple(facts["labels"])
-            size = member.stat().st_size
-            return Built(
-                SetFile(**facts["file"]), facts["records"], facts["content"], member, size, labels
-            )
+            return Built(Shard(**facts["shard"]), member, set(facts["labels"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

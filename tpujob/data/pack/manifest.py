@@ -8,11 +8,13 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from tpujob.errors import BadRequest
 
@@ -24,6 +26,7 @@ _VERSION = 1
 _OWN = re.compile(
     r"(\d{5,}-[0-9a-f]{16}\.arrayrecord|(index-[0-9a-f]{16}\.jsonl\.gz|labels-[0-9a-f]{16}\.u4))"
 )
+Natural = Annotated[int, Field(ge=0, strict=True)]
 #: labels are listed in the manifest up to so many
 MOST_LABELS = 10_000
 
@@ -40,54 +43,47 @@ class BadManifest(BadRequest):
 class SetFile:
     """One file of the packed set."""
 
-    name: str
-    bytes: int
-    crc32c: int
+    name: Annotated[str, Field(pattern=f"^(?:{_OWN.pattern})$")]
+    bytes: Natural
+    crc32c: Natural
     sha256: str
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
-    """`file` holds `records` files of `content` bytes together; their lines are `index_bytes` bytes of the index, from
-    byte `index_start`, a gzip member of its own."""
+class Shard(SetFile):
+    """It holds `records` files of `content` bytes together; their lines are `index_bytes` bytes of the index, from byte
+    `index_start`, a gzip member of its own."""
 
-    file: SetFile
-    records: int
-    content: int
-    index_start: int
-    index_bytes: int
+    records: Natural
+    content: Natural
+    index_start: Natural
+    index_bytes: Natural
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
+    records: Natural
+    content: Natural  #: bytes of all files
     order: str  #: `key`, or `shuffled by SEED`
-    shards: tuple[Shard, ...]
     index: SetFile
-    labels: tuple[
-        str, ...
-    ] = ()  #: the first folders of the keys, sorted; empty: not each key has one
-    label_ids: SetFile | None = (
-        None  #: for each record a little-endian uint32, which counts in `labels`
-    )
-
-    @property
-    def records(self) -> int:
-        return sum(shard.records for shard in self.shards)
-
-    @property
-    def content(self) -> int:
-        """Bytes of all files."""
-        return sum(shard.content for shard in self.shards)
+    #: the first folders of the keys, sorted; empty: not each key has one
+    labels: tuple[str, ...]
+    label_ids: SetFile | None  #: for each record a little-endian uint32, which counts in `labels`
+    shards: tuple[Shard, ...]
 
     @property
     def stored(self) -> int:
         """Bytes of all shards."""
-        return sum(shard.file.bytes for shard in self.shards)
+        return sum(shard.bytes for shard in self.shards)
 
     def files(self) -> list[SetFile]:
         """Everything but the manifest."""
         more = [self.index] + ([self.label_ids] if self.label_ids else [])
-        return [shard.file for shard in self.shards] + more
+        return [*self.shards, *more]
+
+
+_MANIFEST = TypeAdapter(Manifest)
+_ENTRY = TypeAdapter(tuple[str, Natural, Natural])
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,26 +104,7 @@ def is_own(name: str) -> bool:
 
 
 def encode(manifest: Manifest) -> bytes:
-    document: dict[str, Any] = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "records": manifest.records,
-        "content": manifest.content,
-        "order": manifest.order,
-        "index": asdict(manifest.index),
-        "labels": list(manifest.labels),
-        "label_ids": asdict(manifest.label_ids) if manifest.label_ids else None,
-        "shards": [
-            {
-                **asdict(shard.file),
-                "records": shard.records,
-                "content": shard.content,
-                "index_start": shard.index_start,
-                "index_bytes": shard.index_bytes,
-            }
-            for shard in manifest.shards
-        ],
-    }
+    document = {"format": _FORMAT, "version": _VERSION, **asdict(manifest)}
     return json.dumps(document, ensure_ascii=False, indent=1).encode() + b"\n"
 
 
@@ -137,7 +114,7 @@ def decode(data: bytes) -> Manifest:
         document = json.loads(data)
         form, version = document["format"], document["version"]
     except (ValueError, KeyError, TypeError):
-        raise BadManifest(f"{NAME} is not the manifest of a packed set") from None
+        form, version = "", None
     if form != _FORMAT or not isinstance(version, int):
         raise BadManifest(f"{NAME} is not the manifest of a packed set")
     if version > _VERSION:
@@ -146,10 +123,15 @@ def decode(data: bytes) -> Manifest:
             hint="install a newer tpujob",
         )
     try:
-        manifest = _manifest(document)
-        counts = _natural(document["records"]), _natural(document["content"])
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BadManifest(f"{NAME} is damaged: {error}") from None
+        manifest = _MANIFEST.validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise BadManifest(f"{NAME} is damaged: {where}: {first['msg']}") from None
+    counts = (
+        sum(one.records for one in manifest.shards),
+        sum(one.content for one in manifest.shards),
+    )
     if counts != (manifest.records, manifest.content):
         raise BadManifest(f"{NAME} is damaged: its shards do not add up to its records and bytes")
     return manifest
@@ -158,13 +140,8 @@ def decode(data: bytes) -> Manifest:
 def entry(line: bytes) -> IndexEntry:
     """Raises BadManifest. The key is taken as it is: whether a file may have it is another question."""
     try:
-        fields = json.loads(line)
-        key, size, crc32c = fields
-        if not isinstance(key, str):
-            raise TypeError
-        key.encode()  # a lone surrogate is no name
-        return IndexEntry(key, _natural(size), _natural(crc32c))
-    except (ValueError, TypeError):
+        return IndexEntry(*_ENTRY.validate_json(line))
+    except ValidationError:
         raise BadManifest("the index is damaged: a line is not [key, size, crc32c]") from None
 
 
@@ -174,74 +151,10 @@ def label_of(key: str) -> str:
     return folder if slash else ""
 
 
-def labels_of(keys: Iterable[str]) -> tuple[str, ...] | None:
-    """Sorted; None: a key has none, or they are too many."""
-    found: set[str] = set()
-    for key in keys:
-        found.add(label_of(key))
-        if "" in found or len(found) > MOST_LABELS:
-            return None
-    return tuple(sorted(found))
-
-
-class Labels:
-    """Those of several shards together."""
-
-    def __init__(self) -> None:
-        self._found: set[str] | None = set()
-
-    def add(self, some: tuple[str, ...] | None) -> None:
-        """As `labels_of` has them."""
-        if self._found is not None and some is not None:
-            self._found.update(some)
-        if some is None or len(self._found or ()) > MOST_LABELS:
-            self._found = None
-
-    @property
-    def found(self) -> tuple[str, ...]:
-        """Empty: there are none."""
-        return tuple(sorted(self._found or ()))
-
-
-def _manifest(document: Mapping[str, Any]) -> Manifest:
-    ids = document["label_ids"]
-    return Manifest(
-        order=str(document["order"]),
-        shards=tuple(
-            Shard(
-                _stored(one),
-                _natural(one["records"]),
-                _natural(one["content"]),
-                _natural(one["index_start"]),
-                _natural(one["index_bytes"]),
-            )
-            for one in _maps(document["shards"])
-        ),
-        index=_stored(document["index"]),
-        labels=tuple(str(label) for label in document["labels"]),
-        label_ids=_stored(ids) if ids else None,
-    )
-
-
-def _maps(value: Any) -> list[Mapping[str, Any]]:
-    if not isinstance(value, list):
-        raise TypeError("shards is no list")
-    return cast(list[Mapping[str, Any]], value)
-
-
-def _stored(fields: Mapping[str, Any]) -> SetFile:
-    name = str(fields["name"])
-    if not _OWN.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a file of a packed set")
-    return SetFile(
-        name, _natural(fields["bytes"]), _natural(fields["crc32c"]), str(fields["sha256"])
-    )
-
-
-def _natural(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is no number of records or bytes")
-    return value
+def with_labels(found: Set[str], more: Iterable[str]) -> Set[str]:
+    """All labels together; the empty one alone where a key has none, or they are too many."""
+    both = found | set(more)
+    return {""} if "" in both or len(both) > MOST_LABELS else both
 
 
 # The index of one shard ----------------------------------------------------------------------------------------------
@@ -264,6 +177,6 @@ def lines(path: Path, shard: Shard) -> Iterator[IndexEntry]:
                         break
                     yield entry(line)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise BadManifest(f"the index is damaged at {shard.file.name}: {error}") from None
+        raise BadManifest(f"the index is damaged at {shard.name}: {error}") from None
     if found != shard.records:
-        raise BadManifest(f"the index has another number of files than {shard.file.name}")
+        raise BadManifest(f"the index has another number of files than {shard.name}")

@@ -52,7 +52,7 @@ class FolderTarget:
     def has(self, file: SetFile) -> bool:
         """Whether this file is there, with these bytes."""
         try:
-            return described(self._folder / file.name, file.name) == file
+            return described(self._folder / file.name).sha256 == file.sha256
         except OSError:
             return False
 
@@ -100,7 +100,7 @@ class FolderSource:
             raise NotFound(f"{path} is missing, which the manifest names") from None
         if size != file.bytes:
             raise Conflict(f"{file.name} has {size:,} bytes instead of {file.bytes:,}")
-        if described(path, file.name) != file:
+        if described(path).sha256 != file.sha256:
             raise Conflict(f"{file.name} does not have its checksum")
         return path
 

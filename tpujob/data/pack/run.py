@@ -9,15 +9,15 @@ import os
 import sqlite3
 import sys
 from array import array
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Set
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tpujob.data.keys import explained
 from tpujob.data.objects import LeftOut, LocalFile, Problems
 from tpujob.data.pack import manifest as manifests
 from tpujob.data.pack.build import Built, ShardBuilder
-from tpujob.data.pack.manifest import Labels, Manifest, SetFile, Shard, label_of, labels_of, lines
+from tpujob.data.pack.manifest import Manifest, SetFile, Shard, label_of, lines, with_labels
 from tpujob.data.pack.places import FolderTarget, described
 from tpujob.data.pack.workers import Workers, alone_in
 from tpujob.data.places import Folder
@@ -36,13 +36,11 @@ class SourceSurvey(Problems):
     shards: int = 0  #: of a shuffled set about so many, as it is cut elsewhere
 
 
-@dataclass(frozen=True, slots=True)
-class PackOutcome:
+@dataclass(slots=True)
+class PackOutcome(Problems):
     """What a pack made, or found made."""
 
-    manifest: Manifest
-    left_out: int
-    problems: list[LeftOut]
+    manifest: Manifest = field(kw_only=True)
 
 
 class Pack:
@@ -63,13 +61,13 @@ class Pack:
     def survey(self) -> SourceSurvey:
         """Look through the folder; no file is read. Raises BadRequest when there is nothing to pack."""
         self._found = found = SourceSurvey()
-        labels = Labels()
+        labels: Set[str] = set()
         for run in cut(self._files(), self._size):
             found.shards += 1
             found.files += len(run)
             found.bytes += sum(file.size for file in run)
-            labels.add(labels_of(file.key for file in run))
-        found.labels = labels.found
+            labels = with_labels(labels, (label_of(file.key) for file in run))
+        found.labels = tuple(sorted(labels - {""}))
         if not found.files:
             raise BadRequest(f"there is no file in {self._name} that can be packed")
         return found
@@ -97,7 +95,7 @@ class Pack:
             path.write_bytes(data)
             target.publish(path, described(path, manifests.NAME))
             target.remove_others({manifests.NAME, *(file.name for file in new.files())})
-        return PackOutcome(new, self._found.left_out, self._found.problems)
+        return PackOutcome(self._found.left_out, problems=self._found.problems, manifest=new)
 
     # the plan
 
@@ -155,17 +153,15 @@ class _Assembly:
         self._path = target.stage / "index.part"
         self._path.write_bytes(b"")
         self._shards: list[Shard] = []
-        self._labels = Labels()
+        self._labels: Set[str] = set()
         self._end = 0
 
     def add(self, built: Built) -> None:
         with open(self._path, "ab") as index:
             index.write(built.member.read_bytes())
-        self._shards.append(
-            Shard(built.file, built.records, built.content, self._end, built.member_bytes)
-        )
-        self._end += built.member_bytes
-        self._labels.add(built.labels)
+        self._shards.append(replace(built.shard, index_start=self._end))
+        self._end += built.shard.index_bytes
+        self._labels = with_labels(self._labels, built.labels)
 
     @property
     def empty(self) -> bool:
@@ -173,11 +169,12 @@ class _Assembly:
 
     def manifest(self, order: str) -> Manifest:
         """Afterwards the index and the labels have their names."""
-        labels = self._labels.found
+        labels = tuple(sorted(self._labels - {""}))
         index = described(self._path, "index-{}.jsonl.gz")
         ids = self._label_ids(labels) if labels else None
         self._target.publish(self._path, index)
-        return Manifest(order, tuple(self._shards), index, labels, ids)
+        counts = sum(s.records for s in self._shards), sum(s.content for s in self._shards)
+        return Manifest(*counts, order, index, labels, ids, tuple(self._shards))
 
     def _label_ids(self, labels: tuple[str, ...]) -> SetFile:
         numbers = {label: number for number, label in enumerate(labels)}

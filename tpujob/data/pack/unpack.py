@@ -71,7 +71,7 @@ class Unpack:
             wanted.append(self._is_wanted(entry))
         if not any(wanted):
             return
-        path = self._source.verified(shard.file)
+        path = self._source.verified(shard)
         try:
             contents = records.read(str(path), sizes)
             for number, entry in enumerate(lines(index, shard)):
@@ -82,7 +82,7 @@ class Unpack:
                 if wanted[number]:
                     self._write(entry, data, shard)
         except records.Damaged as error:
-            raise Conflict(f"{shard.file.name} is damaged: {error}") from None
+            raise Conflict(f"{shard.name} is damaged: {error}") from None
 
     def _is_wanted(self, entry: IndexEntry) -> bool:
         try:
@@ -105,7 +105,7 @@ class Unpack:
         try:
             path = self._path(entry)
             make_folder(os.path.dirname(path))
-            unfinished = self._parts / f"{shard.file.name}.part"
+            unfinished = self._parts / f"{shard.name}.part"
             unfinished.write_bytes(data)
             os.replace(unfinished, path)
         except NoPlace as error:

@@ -85,8 +85,7 @@ class Direction:
     target: SyncEndpoint
     copier: Copier
     why_not: Callable[[str], str]  #: why a key cannot be copied; keys come in their order
-    #: class A and B of copying an object of that size
-    operations: Callable[[int], tuple[int, int]]
+    operations: tuple[int, int]  #: class A and B of copying an object that is not empty
 
 
 def direction(
@@ -110,7 +109,7 @@ def direction(
         case _, Folder():
             assert not isinstance(source, Folder)
             folder = _real_path(target)
-            operations = _one_read if isinstance(source, Prefix) else _none
+            operations = (0, int(isinstance(source, Prefix)))
             copier = Downloader(used, source, folder, cache, moved)
             clashes = FoldersAndFiles()
             return Direction(
@@ -129,25 +128,12 @@ def direction(
         case _:
             raise BadRequest(f"nothing is copied from {source} to {target}")
     end = ListedEndpoint(objects, target.bucket, target.prefix, billed=True)
-    return Direction(begin, end, copier, lambda key: _no_object(target, key), _one_write)
 
+    def why_not(key: str) -> str:
+        return why_no_object(target.prefix + key) if key else "it has no name below SRC"
 
-def _no_object(place: Prefix, key: str) -> str:
-    return why_no_object(place.prefix + key) if key else "it has no name below SRC"
+    return Direction(begin, end, copier, why_not, (1, 0))
 
 
 def _real_path(place: Folder) -> bytes:
     return os.path.realpath(os.fsencode(place.path))
-
-
-def _one_write(_: int) -> tuple[int, int]:
-    return 1, 0
-
-
-def _one_read(size: int) -> tuple[int, int]:
-    """An empty object needs no request."""
-    return 0, int(size > 0)
-
-
-def _none(_: int) -> tuple[int, int]:
-    return 0, 0

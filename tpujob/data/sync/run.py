@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Protocol
 
 from tpujob.data.keys import PARTS_FOLDER, alone
-from tpujob.data.objects import Changed, CopyOutcome, LeftOut, NotCopied, Objects, SourceReader
+from tpujob.data.objects import (
+    Changed,
+    CopyOutcome,
+    LeftOut,
+    NotCopied,
+    Objects,
+    Problems,
+    SourceReader,
+)
 from tpujob.data.pack.manifest import NAME as MANIFEST
 from tpujob.data.places import Folder, Place, Prefix, Traffic, UrlList, overlap, route_of
 from tpujob.data.sync.checksum_cache import ChecksumCache
@@ -28,7 +36,7 @@ class SyncProgress(Protocol):
 
 
 @dataclass(slots=True)
-class Preview:
+class Preview(Problems):
     """What a sync would do."""
 
     objects: int = 0  #: to be copied
@@ -36,9 +44,7 @@ class Preview:
     same: int = 0
     class_a: int = 0
     class_b: int = 0
-    left_out: int = 0
     traffic: Traffic = field(default_factory=Traffic)
-    problems: list[LeftOut] = field(default_factory=list[LeftOut])
 
 
 class Sync:
@@ -75,9 +81,9 @@ class Sync:
                 pass  # the sync itself will say what is wrong with it
             found.objects += 1
             found.bytes += pair.source.size
-            class_a, class_b = self._direction.operations(pair.source.size)
+            class_a, class_b = self._direction.operations
             found.class_a += class_a
-            found.class_b += class_b
+            found.class_b += class_b * (pair.source.size > 0)  # nothing is asked for an empty one
         found.class_a += self._direction.source.pages + self._direction.target.pages
         found.left_out = self._outcome.left_out
         return found
@@ -113,11 +119,6 @@ class Sync:
         same = self._source.bucket == self._target.bucket
         return Traffic(route, here, here if same else self._objects.location(self._target.bucket))
 
-    def _planned(self) -> Iterator[AnyPair]:
-        for pair in self._pairs():
-            self._progress.planned(pair.source.size)
-            yield pair
-
     def _pairs(self) -> Iterator[AnyPair]:
         """What is at the source and can be at the target, with what is there."""
         # extra objects at the target are ignored
@@ -152,7 +153,8 @@ class Sync:
 
     def _without(self, manifests: list[AnyPair]) -> Iterator[AnyPair]:
         """All pairs but those of manifests, which are added to the list."""
-        for pair in self._planned():
+        for pair in self._pairs():
+            self._progress.planned(pair.source.size)
             if pair.key.rpartition("/")[2] == MANIFEST:
                 manifests.append(pair)
             else:
@@ -179,7 +181,7 @@ class Sync:
         try:
             done = self._direction.copier.copy(pair)
         except Conflict as error:
-            self._note(LeftOut(pair.key, error.message), conflict=True)
+            self._leave_out(LeftOut(pair.key, error.message), conflict=True)
             return
         except NotCopied as error:
             self._leave_out(LeftOut(pair.key, str(error)))
@@ -199,10 +201,7 @@ class Sync:
         if done == "same":
             self._progress.moved(size)
 
-    def _leave_out(self, one: LeftOut) -> None:
-        self._note(one, conflict=False)
-
-    def _note(self, one: LeftOut, *, conflict: bool) -> None:
+    def _leave_out(self, one: LeftOut, *, conflict: bool = False) -> None:
         with self._lock:
             self._outcome.note(one, conflict=conflict)
 

@@ -22,11 +22,16 @@ class JobEnd:
     state: State
     started: float | None = None  #: when its program first ran; None: it did not
     finished_at: float | None = None
+    is_group: bool = False
 
 
 def facts_of(job: Job) -> JobEnd:
     started = min((a.running_at for a in job.attempts if a.running_at is not None), default=None)
-    return JobEnd(job.state, started, job.finished_at)
+    if (
+        job.state is State.RELEASING and job.then is State.SUCCEEDED
+    ):  # nothing changes that any more
+        return JobEnd(State.SUCCEEDED, started, job.state_since)
+    return JobEnd(job.state, started, job.finished_at, job.spec.is_group)
 
 
 def check_edge(edge: Edge, other: JobEnd | None) -> tuple[Met, float]:

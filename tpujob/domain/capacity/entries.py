@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tpujob.domain.capacity.usage import charge
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.prices import LIST, PriceList
-from tpujob.domain.model import DesiredState, Edge, Job, State
+from tpujob.domain.model import Cause, DesiredState, Edge, Job, State
 from tpujob.domain.placement import circuits
 from tpujob.domain.spec.queue import BANDS
 
@@ -13,6 +13,11 @@ from tpujob.domain.spec.queue import BANDS
 HOLDS = frozenset(
     {State.PROVISIONING, State.PREPARING, State.RUNNING, State.HOLDING, State.RELEASING}
 )
+
+#: seconds within which the slice of a program that has ended must have been handed on; then it is deleted
+HANDED_WITHIN = 60.0
+#: ends of a program that say nothing against its hosts
+_HARMLESS = frozenset({None, Cause.CRASH, Cause.OOM_HBM, Cause.BAD_SPEC, Cause.SETUP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +36,26 @@ class QueueEntry:
     id: str
     number: int
     owner: str
-    share: str
-    band: int  #: 0 is the highest
-    rank: int
     state: State
     since: float  #: when it began to wait: its submission, its resume or its release from a hold
     waiting_since: float  #: when it last had a slice, if that is later
-    held_by: str  #: empty: it is not held
-    not_before: float | None
-    wake: float  #: it requests nothing before this, after what it has met
-    edges: tuple[Edge, ...]  #: empty once it has requested a slice
-    group: str
-    index: int | None
-    wanted: tuple[Wanted, ...]  #: of a queued job: what it may have, the preferred first
-    holds: Wanted | None  #: of any other: what it holds or requests
-    in_cloud_queue: bool  #: its request waits there for capacity
-    charge: float  #: micro-dollars that it counts for when a slice is assigned to it
-    refusals: int  #: of requests in a row, for want of capacity
+    share: str = ""
+    band: int = 1  #: 0 is the highest
+    rank: int = 0
+    held_by: str = ""  #: empty: it is not held
+    not_before: float | None = None
+    wake: float = 0.0  #: it requests nothing before this, after what it has met
+    edges: tuple[Edge, ...] = ()  #: empty once it has requested a slice
+    group: str = ""
+    index: int | None = None
+    wanted: tuple[Wanted, ...] = ()  #: of a queued job: what it may have, the preferred first
+    holds: Wanted | None = None  #: of any other: what it holds or requests
+    in_cloud_queue: bool = False  #: its request waits there for capacity
+    charge: float = 0.0  #: micro-dollars that it counts for when a slice is assigned to it
+    refusals: int = 0  #: of requests in a row, for want of capacity
+    hand_on: bool = True  #: it may get the slice of another job
+    gives_until: float = 0.0  #: until when its own may be handed on, as its program has ended
+    epoch: int = 0  #: jobs that had its slice before
 
     @property
     def waits(self) -> bool:
@@ -83,7 +91,27 @@ def entry(job: Job, prices: PriceList = LIST) -> QueueEntry:
         in_cloud_queue=bool(job.slice and job.slice.in_queue),
         charge=charge(offers[0].usd_per_hour, wanted[0].chips, job) if offers else 0.0,
         refusals=len(circuits.refusals(job)) if queued else 0,
+        hand_on=job.spec.hand_on,
+        gives_until=gives_until(job),
+        epoch=job.slice.epoch if job.slice else 0,
     )
+
+
+def gives_until(job: Job) -> float:
+    """Return until when the job's slice, if the cloud still has it ready, is as good as a new one for another job: its
+    program ended by itself, and nothing speaks against its hosts. 0: it is not."""
+    one, attempt = job.slice, job.attempt
+    ended = job.state is State.RELEASING and job.then in (State.SUCCEEDED, State.FAILED)
+    if not ended or not one or not attempt or not job.spec.hand_on:
+        return 0.0
+    good = (
+        job.wish is DesiredState.RUN
+        and job.cause in _HARMLESS
+        and attempt.slice == one.name
+        and one.delete_asked_at is None
+        and one.missing_since is None
+    )
+    return job.state_since + HANDED_WITHIN if good else 0.0
 
 
 def _wanted(one: circuits.WantedSlice, tpu_slices: int) -> Wanted:

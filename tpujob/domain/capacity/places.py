@@ -38,6 +38,8 @@ def describe(reason: Reason) -> str:
             return f"{many(reason.count, 'request')} for {reason.what} wait in the cloud's queue: {named}"
         case ReasonKind.REFUSED:
             return f"the cloud has refused {reason.what}; next request at {_time(reason.until)}"
+        case ReasonKind.HANDED_ON:
+            return f"gets the slice of {named}, whose program has ended"
 
 
 def _time(at: float | None) -> str:

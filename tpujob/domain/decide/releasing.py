@@ -10,6 +10,7 @@ force may leave it stuck (axlearn, `tpu.py`). How long suspending takes is not d
 from collections.abc import Iterable
 
 from tpujob.domain.actions import Decision, DeleteSlice, HandOn, soon
+from tpujob.domain.capacity.entries import gives_until
 from tpujob.domain.events import (
     AboutSlice,
     Event,
@@ -42,7 +43,7 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     held = [s for s in job.slices if s.gone_at is None]
     if not held:
         return Decision(_arrive(job, seen.circuits, now), wake_in=0)
-    if seen.heir and job.slice and _may_be_handed_on(job, job.slice, seen, now):
+    if seen.heir and job.slice and _is_ready(job.slice, seen) and now < gives_until(job):
         return Decision(action=HandOn(job.slice.name, seen.heir), wake_in=2)
     steps = (leaving(job, one, seen, now) for one in fresh_first(held))
     return min(steps, key=lambda step: (not step.event, not step.action, step.wake_in))
@@ -65,28 +66,10 @@ def cancel(job: Job, now: float, text: str) -> Decision:
 
 # Handing it on --------------------------------------------------------------------------------------------------------
 
-#: seconds within which a slice must have been handed on; then it is deleted
-HANDED_WITHIN = 60.0
-#: ends of a program that say nothing against its hosts
-_HARMLESS = frozenset({None, Cause.CRASH, Cause.OOM_HBM, Cause.BAD_SPEC, Cause.SETUP})
 
-
-def _may_be_handed_on(job: Job, one: Slice, seen: Observation, now: float) -> bool:
-    """Whether the slice is as good as a new one: its program ended by itself, and nothing speaks against its hosts."""
-    ended = job.then in (State.SUCCEEDED, State.FAILED) and job.wish is DesiredState.RUN
-    look, attempt = seen.of(one), job.attempt
-    return (
-        ended
-        and job.cause in _HARMLESS
-        and attempt is not None
-        and attempt.slice == one.name
-        and isinstance(look, Present)
-        and look.state is SliceState.READY
-        and not look.suspending
-        and one.delete_asked_at is None
-        and one.missing_since is None
-        and now - job.state_since < HANDED_WITHIN
-    )
+def _is_ready(one: Slice, seen: Observation) -> bool:
+    look = seen.of(one)
+    return isinstance(look, Present) and look.state is SliceState.READY and not look.suspending
 
 
 def handed_on(job: Job, to: str, now: float) -> Event:

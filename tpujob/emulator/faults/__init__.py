@@ -17,6 +17,4 @@ PER_HOUR: Mapping[str, float] = {
     "silence": 0.5,
     "oom": 0.5,
 }
-#: rates of chaos by name
-PRESETS: Mapping[str, float] = {"calm": 0.25, "normal": 1.0, "storm": 5.0}
 USUAL_HOST_FAULT = "nan:step=20,device=0"  #: of a bad host without a named fault

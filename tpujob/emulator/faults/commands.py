@@ -4,16 +4,18 @@ Called with the world's lock held. `status`, settings and the plans of faults ar
 """
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import NoneType
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from tpujob.emulator.faults import inject, inject_hosts
 from tpujob.emulator.tpu.records import ApiError, Node, Queued
 from tpujob.emulator.tpu.world import World
 
 Answer = dict[str, Any]
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 COMMANDS: dict[str, Callable[..., Node | Queued | None]] = {
@@ -41,9 +43,10 @@ COMMANDS: dict[str, Callable[..., Node | Queued | None]] = {
 
 
 def perform(world: World, name: str, values: Mapping[str, Any]) -> Answer:
-    """Carry out one of COMMANDS. Raises ApiError, BadSpec."""
+    """Carry out one of COMMANDS; answers with what it did, as the history has it. Raises ApiError, BadSpec."""
     hit = COMMANDS[name](world, **arguments(COMMANDS[name], values))
-    return {"slice": hit.id, "zone": hit.zone, "state": str(hit.state)} if hit else {}
+    where = {"slice": hit.id, "zone": hit.zone, "state": str(hit.state)} if hit else {}
+    return {**where, "text": world.history[-1][1]}
 
 
 @cache
@@ -54,33 +57,35 @@ def parameters(command: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 
 def arguments(command: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values from JSON, checked. Raises ApiError for an unknown, missing or wrong one."""
+    """The values of JSON or of a schedule, checked. Raises ApiError for an unknown, missing or wrong one."""
     takes = parameters(command)
-    for name in values:
-        if name not in takes:
-            raise bad_request(f"there is {', '.join(takes) or 'nothing'} to give, not {name!r}")
-    return {
-        name: _checked(name, kinds_of(each), values.get(name, each.default))
-        for name, each in takes.items()
-        if name in values or each.default is inspect.Parameter.empty
-    }
+    if unknown := [name for name in values if name not in takes]:
+        words = ", ".join(name.removesuffix("_s") for name in takes) or "nothing"
+        raise bad_request(f"there is {words} to give, not {unknown[0]!r}")
+    needed = [name for name, each in takes.items() if each.default is inspect.Parameter.empty]
+    if missing := [name for name in needed if name not in values]:
+        raise bad_request(f"{', '.join(missing)} must be given")
+    return {name: value_of(takes[name], value) for name, value in values.items()}
 
 
-def kinds_of(parameter: inspect.Parameter) -> tuple[type, ...]:
-    """`(int, NoneType)` for `int | None`."""
-    return get_args(parameter.annotation) or (parameter.annotation,)
-
-
-def _checked(name: str, kinds: tuple[type, ...], value: Any) -> Any:
-    if value is None and NoneType in kinds:
+def value_of(parameter: inspect.Parameter, value: Any) -> Any:
+    """What a parameter is given: a YAML file has texts, JSON typed values. Raises ApiError."""
+    kinds = get_args(parameter.annotation) or (parameter.annotation,)
+    name, text = parameter.name.removesuffix("_s"), str(value).strip()
+    if value in (None, "none") and NoneType in kinds:
         return None
-    if kinds[0] in (int, float):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
-            raise bad_request(f"{name} must be a number from 0")
-        return kinds[0](value)
-    if kinds[0] is not Any and not isinstance(value, kinds[0]):
-        raise bad_request(f"{name} must be a {kinds[0].__name__}")
-    return cast(Any, value)
+    if kinds[0] is bool:
+        if text.lower() not in ("true", "false"):
+            raise bad_request(f"{name} must be true or false")
+        return text.lower() == "true"
+    if kinds[0] not in (int, float):
+        return text if kinds[0] is str else value
+    seconds = parameter.name.endswith("_s")
+    match = re.fullmatch(r"(\d{1,9}(?:\.\d+)?(?:e-\d+)?)([smhd]?)", text)
+    if match is None or (match[2] and not seconds):
+        must = "a duration such as 30s, 10m or 2h" if seconds else "a number from 0"
+        raise bad_request(f"{name} must be {must}")
+    return kinds[0](float(match[1]) * _UNITS[match[2]])
 
 
 def bad_request(message: str) -> ApiError:

@@ -7,6 +7,7 @@ from typing import get_args
 import grpc
 
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.text import many
 from tpujob.emulator.storage import METHODS, STATUSES, StorageFault
 from tpujob.emulator.tpu import interruptions, nodes, queue, rules, server
 from tpujob.emulator.tpu.convert import id_of
@@ -91,7 +92,7 @@ def delete(world: World, target: str = "") -> Node | Queued:
         queue.delete(world, queued, force=True, api="v2")
     else:
         nodes.delete(world, found.name, api="v2")
-    world.record(f"{found.id}: deleted by command")
+    world.record(f"{found.id} is being deleted by command")
     return found
 
 
@@ -101,6 +102,7 @@ def suspend(world: World, target: str = "") -> Node:
     if node.queued not in world.queued:
         raise ApiError("FAILED_PRECONDITION", f"{node.id} belongs to no queued resource")
     nodes.delete(world, node.name, api="v2")
+    world.record(f"{node.id} is being suspended by the user")
     return node
 
 
@@ -127,7 +129,7 @@ def stockout(
         return
     until = None if for_s is None else world.clock() + for_s
     faults.stockouts.append(Stockout(zone, generation, until, fail))
-    world.record(f"{zone}: stockout of {what}")
+    world.record(f"{zone}: no more capacity for {what}")
     if for_s is not None:
         world.after(for_s, world.room_changed)
 
@@ -212,9 +214,10 @@ def api_error(
     calls, when = world.faults.calls, "post" if after else "pre"
     if count <= 0:
         world.faults.calls = [c for c in calls if c.method != name and name != "*"]
+        world.record(f"{name}: no call is set to fail")
     else:
         calls.append(CallFault(name, code, count, when, hang_s, message))
-    world.record(f"{name}: the next {count} calls answer {code} ({when})")
+        world.record(f"{name}: {many(count, 'call')} will answer {code} ({when})")
 
 
 def storage_error(
@@ -242,10 +245,9 @@ def storage_error(
         raise ApiError("INVALID_ARGUMENT", f"{status} is none of {known}")
     if count > 0:
         world.faults.storage.add(StorageFault(status, count, method, when, hang_s, path))
+        what = many(count, "request" if method == "*" else f"{method} request")
         where = f" for {path}" if path else ""
-        world.record(
-            f"Cloud Storage: the next {count} {method} requests{where} answer {status} ({when})"
-        )
+        world.record(f"Cloud Storage: {what}{where} will answer {status} ({when})")
 
 
 def _is_meant(id: str, spec: NodeSpec, wanted: str) -> bool:

@@ -10,7 +10,7 @@ from workloads.contract.faults import VARIABLE
 
 
 def slow(
-    world: World, target: str = "", host: int = 0, *, factor: float, for_s: float | None = None
+    world: World, target: str = "", host: int = 0, factor: float = 10.0, for_s: float | None = None
 ) -> Node:
     """Give one host's processes 1/factor of their time, for `for_s` seconds or until a factor of 1 ends it."""
     node, host = _host_of(world, target, host)
@@ -19,7 +19,9 @@ def slow(
     node.slowed[host] = factor
     if factor == 1:
         del node.slowed[host]
-    world.record(f"{node.id}: host {host} is {factor:g} times slower")
+    for_ = f" for {for_s:g} s" if for_s is not None else ""
+    how = "as fast as before" if factor == 1 else f"{factor:g} times slower{for_}"
+    world.record(f"{node.id}: host {host} is {how}")
     if for_s is not None:
         world.after(for_s, lambda: _end_slow(world, node, host, factor))
     return _disturb(world, node, "slow", host=host, factor=factor)
@@ -29,14 +31,14 @@ def silence(world: World, target: str = "", host: int | None = None) -> Node:
     """One host or all die without notice: no process, no SSH, no metadata server; the API still says READY."""
     node, host = _with_host(world, target, host)
     node.silent |= set(range(len(node.physical))) if host is None else {host}
-    world.record(f"{node.id}: {_which(host)} fell silent")
+    world.record(f"{node.id}: {_which(host)} has fallen silent; the API says READY")
     return _disturb(world, node, "off", host=host)
 
 
 def hang(world: World, target: str = "", host: int | None = None, off: bool = False) -> Node:
     """Stop the processes of the running program, not its agent; `off` lets them continue."""
     node, host = _with_host(world, target, host)
-    world.record(f"{node.id}: the program of {_which(host)} {'goes on' if off else 'hangs'}")
+    world.record(f"{node.id}: the program of {_which(host)} {'continues' if off else 'hangs'}")
     if host is None:
         node.slowed.clear()
     else:
@@ -61,7 +63,7 @@ def cut(world: World, target: str = "", host: int | None = None, off: bool = Fal
 def oom(world: World, target: str = "", host: int = 0) -> Node:
     """Kill the biggest process of the program there, and count it as the kernel does."""
     node, host = _host_of(world, target, host)
-    world.record(f"{node.id}: host {host} is out of memory")
+    world.record(f"{node.id}: host {host} is out of memory; its biggest process is killed")
     return _disturb(world, node, "oom", host=host)
 
 
@@ -76,7 +78,7 @@ def break_host(
     if fault:
         check_fault(fault)
     host.fault = fault
-    world.record(f"{physical}: {fault or 'mended'}")
+    world.record(f"{physical} is {f'bad: {fault}' if fault else 'good again'}")
     node = world.nodes.get(host.used_by)
     if node is not None and node.addresses:
         number = node.physical.index(physical)

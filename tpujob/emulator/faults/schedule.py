@@ -8,24 +8,28 @@ The words of a list are those of the command line: `notice` is the command's par
 
 import heapq
 import itertools
-import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter
 from random import Random
-from types import NoneType
 from typing import Any, cast
 
 from tpujob.emulator.faults import PER_HOUR, inject_hosts
-from tpujob.emulator.faults.commands import COMMANDS, bad_request, kinds_of, parameters, perform
+from tpujob.emulator.faults.commands import (
+    COMMANDS,
+    arguments,
+    bad_request,
+    parameters,
+    perform,
+    value_of,
+)
 from tpujob.emulator.tpu.records import ApiError, Node, NodeState
 from tpujob.emulator.tpu.world import World
 from tpujob.errors import BadSpec
 
 _SHOWN = 5  #: next steps that `view` lists
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _MOST_STEPS = 1000
 _AT = Parameter("at_s", Parameter.KEYWORD_ONLY, annotation=float)
 
@@ -111,40 +115,15 @@ def _step(number: int, item: Any) -> Step:
     do = str(given.pop("do", ""))
     if do not in COMMANDS:
         raise bad_request(f"step {number}: do must be one of {', '.join(COMMANDS)}, not {do!r}")
-    takes = {p.name.removesuffix("_s"): p for p in (_AT, *parameters(COMMANDS[do]).values())}
-    needed = [word for word, parameter in takes.items() if parameter.default is Parameter.empty]
-    if missing := [word for word in needed if word not in given]:
-        raise bad_request(f"step {number}: {do} needs {', '.join(missing)}")
-    how: dict[str, Any] = {}
-    for word, value in given.items():
-        if word not in takes:
-            raise bad_request(f"step {number}: {do} takes {', '.join(takes)}, not {word!r}")
-        try:
-            how[takes[word].name] = _value(takes[word], value)
-        except ValueError as error:
-            raise bad_request(f"step {number}: {word} {error}") from error
+    names = {name.removesuffix("_s"): name for name in parameters(COMMANDS[do])}
+    try:
+        at = value_of(_AT, given.pop("at", None))
+        how = arguments(COMMANDS[do], {names.get(word, word): one for word, one in given.items()})
+    except ApiError as error:
+        raise bad_request(f"step {number}: {do}: {error.message}") from error
     if how.get("fault"):
         inject_hosts.check_fault(how["fault"])
-    return Step(how.pop("at_s"), do, _text(how), lambda _: how)
-
-
-def _value(parameter: Parameter, value: Any) -> Any:
-    """A YAML file gives texts, JSON typed values."""
-    kinds, text = kinds_of(parameter), str(value)
-    if value in (None, "none") and NoneType in kinds:
-        return None
-    if kinds[0] is bool:
-        if text.lower() not in ("true", "false"):
-            raise ValueError("must be true or false")
-        return text.lower() == "true"
-    if kinds[0] is str:
-        return text
-    seconds = parameter.name.endswith("_s")
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)([smhd]?)", text.strip())
-    if match is None or (match[2] and not seconds):
-        must = "a duration such as 30s, 10m or 2h" if seconds else "a number from 0"
-        raise ValueError(f"must be {must}")
-    return float(match[1]) * _UNITS[match[2]]
+    return Step(at, do, _text(how), lambda _: how)
 
 
 def _text(how: Mapping[str, Any]) -> str:

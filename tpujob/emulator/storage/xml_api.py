@@ -74,7 +74,9 @@ class XmlApi:
         match = _PATH.fullmatch(request.path)
         if not match or not is_xml(request):
             return None
-        request = replace(request, headers=_google_headers(request.headers))
+        # Google's names in place of those of S3, which mean the same (documented: simple migration)
+        headers = {re.sub("^x-amz-", "x-goog-", key): one for key, one in request.headers.items()}
+        request = replace(request, headers=headers)
         bucket, name = unquote(match[1]), unquote(match[2] or "", errors="strict")
         if missing := _MISSING & set(request.query):
             raise not_emulated(f"?{min(missing)} of the XML API")
@@ -108,7 +110,8 @@ class XmlApi:
             return Response(304, {"ETag": f'"{etag}"'})
         headers = media_headers(stored, etag)
         # boto3 reads `x-amz-meta-` alone: a client that signs as for S3 is answered with those names.
-        prefix = "x-amz-meta-" if _of_s3(request) else META
+        signed = request.headers.get("authorization", "").startswith("AWS")
+        prefix = "x-amz-meta-" if signed or "X-Amz-Signature" in request.query else META
         custom: Mapping[str, str] = stored.fields.get("metadata") or {}
         headers |= {prefix + key: value for key, value in custom.items()}
         for parameter, header in _REPLACED.items():
@@ -191,16 +194,6 @@ class XmlApi:
 def is_xml(request: Request) -> bool:
     """Whether it is a request of the XML API, whose answers are XML."""
     return not _OTHER_API.fullmatch(request.path)
-
-
-def _google_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """With Google's names in place of those of S3, which mean the same (documented: simple migration)."""
-    return {re.sub("^x-amz-", "x-goog-", name): value for name, value in headers.items()}
-
-
-def _of_s3(request: Request) -> bool:
-    signed = request.headers.get("authorization", "").startswith("AWS")
-    return signed or "X-Amz-Signature" in request.query
 
 
 def _conditions(request: Request, prefix: str = "x-goog-if") -> Preconditions:

@@ -13,7 +13,7 @@ def preempt(world: World, node: Node, notice: float) -> None:
     """The hosts get the notice now; when it ends they are gone and their machines are free."""
     _check(node, "preemption")
     node.preempted_at = world.clock() + notice
-    world.record(f"{node.id}: preempted, {notice:g} s of notice")
+    world.record(f"{node.id} is being preempted: its hosts are gone in {notice:g} s")
     world.ask_hosts(Disturb(node.farm_name, "preempt", {"notice_s": notice}))
     world.after(notice, lambda: _preempted(world, node))
 
@@ -22,7 +22,7 @@ def maintain(world: World, node: Node, window: float) -> None:
     """Metadata servers and health announce it for `window` seconds; the hosts keep running."""
     _check(node, "maintenance")
     node.maintenance_until = world.clock() + window
-    world.record(f"{node.id}: maintenance for {window:g} s")
+    world.record(f"{node.id}: maintenance is announced for {window:g} s")
     world.ask_hosts(Disturb(node.farm_name, "maintain", {"window_s": window}))
 
 
@@ -31,7 +31,9 @@ def announce(world: World, node: Node, starts: float | None, window: float) -> N
     happens then: that is for `maintain` and `restart`."""
     _check(node, "maintenance")
     node.upcoming = None if starts is None else (starts, starts + window)
-    world.record(f"{node.id}: maintenance is {'announced' if node.upcoming else 'cancelled'}")
+    when = "no maintenance" if starts is None else "maintenance"
+    in_ = "" if starts is None else f", in {starts - world.clock():g} s"
+    world.record(f"{node.id}: {when} is announced{in_}")
     shown = {} if node.upcoming is None else upcoming(*node.upcoming)
     world.ask_hosts(Disturb(node.farm_name, "announce", {"upcoming": shown}))
 
@@ -51,6 +53,7 @@ def restart(world: World, node: Node, notice: float, window: float) -> None:
     """Maintenance that kills all processes: announced for `notice` seconds, then the node is REPAIRING for `window`
     seconds; then its hosts answer again, with their disks."""
     maintain(world, node, notice + window)
+    world.record(f"{node.id}: its hosts go off in {notice:g} s, for {window:g} s")
     world.after(notice, lambda: _repair(world, node, window))
 
 

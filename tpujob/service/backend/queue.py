@@ -184,8 +184,7 @@ class QueueReader:
             try:
                 job = find_job(self._store, who, "get", one.job)
             except (NotFound, BadRequest) as error:
-                hint = "`tpujob list --all` shows every job; another user's needs its id."
-                raise BadSpec(f"after[{n}].job: {error.message}", hint=hint) from error
+                raise BadSpec(f"after[{n}].job: {error.message}", hint=error.hint) from error
             if any(edge.job == job.id for edge in found):
                 raise BadSpec(f"after[{n}].job: {one.job} is job {job.id}, which is named before")
             size = elements.size(spec)

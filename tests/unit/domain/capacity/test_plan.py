@@ -20,7 +20,7 @@ from tpujob.domain.capacity import (
     plan,
 )
 from tpujob.domain.capacity.entries import Wanted
-from tpujob.domain.capacity.plan import AGED, DRAIN, LAPSES, PATIENCE, REQUESTS
+from tpujob.domain.capacity.planning import AGED, DRAIN, LAPSES, PATIENCE, REQUESTS
 from tpujob.domain.model import Cause, Edge, State
 from tpujob.domain.observations import Circuit, Reason, ReasonKind
 
@@ -44,23 +44,11 @@ def waits(number: int, *slices: Wanted, **changes: object) -> QueueEntry:
         id=f"{number:06d}",
         number=number,
         owner="ada",
-        share="",
-        band=1,
-        rank=0,
         state=State.QUEUED,
         since=since,
         waiting_since=since,
-        held_by="",
-        not_before=None,
-        wake=0.0,
-        edges=(),
-        group="",
-        index=None,
         wanted=slices or (SMALL,),
-        holds=None,
-        in_cloud_queue=False,
         charge=1e6,
-        refusals=0,
     )
     return replace(one, **changes)  # type: ignore[arg-type]
 

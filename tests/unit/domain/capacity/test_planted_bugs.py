@@ -23,11 +23,11 @@ from tpujob.domain.capacity import (
     RecentUsage,
     dependencies,
 )
-from tpujob.domain.capacity.plan import AGED, DRAIN, LAPSES, PATIENCE, REQUESTS, plan
+from tpujob.domain.capacity.planning import AGED, DRAIN, LAPSES, PASSED, PATIENCE, REQUESTS, plan
 from tpujob.domain.model import Cause, Edge, State
 from tpujob.domain.observations import Circuit
 
-plans: Any = import_module("tpujob.domain.capacity.plan")
+plans: Any = import_module("tpujob.domain.capacity.planning")
 LABS = 400
 ENDS = {
     "000901": JobEnd(State.SUCCEEDED, NOW - 50, NOW - 40),
@@ -50,7 +50,7 @@ class Lab:
 
 
 def lab(seed: int) -> Lab:
-    random = Random(seed)
+    random, of_slices = Random(seed), Random(f"slices {seed}")
     pick = random.choice
     jobs: list[QueueEntry] = []
     for number in range(1, random.randint(4, 16)):
@@ -58,6 +58,9 @@ def lab(seed: int) -> Lab:
         common = {"owner": pick("abc"), "share": pick("xy"), "group": group}
         if random.random() < 0.35:
             slice = pick([SMALL, BIG, EAST])
+            if of_slices.random() < 0.3:
+                until, epoch = of_slices.choice([-1, 30]), of_slices.choice([0, PASSED])
+                common |= {"gives_until": NOW + until, "epoch": epoch}
             jobs.append(holds(number, slice, in_cloud_queue=random.random() < 0.7, **common))
             continue
         since = NOW - pick([10.0, 400.0, PATIENCE + 5, PATIENCE + DRAIN + 5, AGED + 5])
@@ -73,6 +76,7 @@ def lab(seed: int) -> Lab:
             wake=pick([0.0, 0.0, 0.0, NOW + 30]),
             held_by=pick(["", "", "", "ada"]),
             not_before=pick([None, None, NOW - 3, NOW + 60]),
+            hand_on=of_slices.random() < 0.8,
             edges=pick([(), (), (), *((Edge(job, "success"),) for job in ENDS)]),
             **common,
         )
@@ -158,6 +162,7 @@ def faults(it: Lab, found: QueuePlan) -> Iterator[str]:
     yield from _limits(it, found, started)
     yield from _shapes(it, found, waiting, started)
     yield from _quota(it, found, waiting)
+    yield from _handed_on(it, found, waiting)
 
 
 def _limits(it: Lab, found: QueuePlan, started: list[QueueEntry]) -> Iterator[str]:
@@ -226,6 +231,48 @@ def _quota(it: Lab, found: QueuePlan, waiting: dict[str, QueueEntry]) -> Iterato
             used += first.chips if first.pool == SMALL.pool else 0
 
 
+def _handed_on(it: Lab, found: QueuePlan, waiting: dict[str, QueueEntry]) -> Iterator[str]:
+    """Each slice goes to the first job that may have it, unless it has passed jobs of others often enough."""
+    free = [one for one in it.jobs if one.gives_until > NOW]
+    members = Counter(one.group for one in it.jobs if one.holds)
+    takes = {heir: giver for giver, heir in found.heirs.items()}
+    keeper = False
+    for job_id in found.order:
+        one, place = waiting[job_id], found.places[job_id]
+        full = one.group and members[one.group] >= 3
+        first = next(
+            (
+                giver
+                for giver in free
+                if giver.owner == one.owner
+                and one.hand_on
+                and giver.holds in one.wanted
+                and not (keeper and giver.holds and giver.holds.pool == SMALL.pool)
+                and (giver.group == one.group or not full)
+            ),
+            None,
+        )
+        if takes.get(job_id) != (first and first.id):
+            yield "the first job that a slice fits"
+        if first:
+            free.remove(first)
+            continue
+        members[one.group] += bool(place.ask)
+        waited = NOW - max(since_of(one), one.waiting_since)
+        drains = waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN
+        short = any(r.kind == "quota" and r.what == SMALL.pool for r in place.reasons)
+        keeper = keeper or (short and drains and one.refusals < LAPSES)
+        if one.refusals or not place.ask:
+            names = {name for slice in one.wanted for name in slice.circuits}
+            free = [
+                giver
+                for giver in free
+                if giver.epoch < PASSED
+                or giver.owner == one.owner
+                or not (giver.holds and names.intersection(giver.holds.circuits))
+            ]
+
+
 def found_in(labs: range) -> set[str]:
     return {fault for it in map(lab, labs) for fault in faults(it, it.plan())}
 
@@ -260,6 +307,10 @@ def _uncharged(level: int, queues: Any, *more: Any) -> Any:
 def _no_new_ones(real: Any, self: Any, one: QueueEntry, slice: Any) -> None:
     if one.holds is not None:
         real(self, one, slice)
+
+
+def _gives(one: QueueEntry, until: float) -> QueueEntry:
+    return replace(one, gives_until=until) if one.gives_until else one
 
 
 def _held_ones_age(one: QueueEntry, now: float, others: Any) -> Any:
@@ -332,6 +383,20 @@ BUGS: dict[str, tuple[Callable[[], Patch], str]] = {
     "the cloud's queue is as long as it may be": (
         lambda: mock.patch.object(plans, "REQUESTS", 99),
         "the requests in the cloud's queue",
+    ),
+    "a slice passes jobs of others for ever": (
+        lambda: mock.patch.object(plans, "PASSED", 99),
+        "the first job that a slice fits",
+    ),
+    "a slice is handed on for ever": (
+        lambda: walk(
+            "count", lambda real, self, one, slice: real(self, _gives(one, NOW + 30), slice)
+        ),
+        "the first job that a slice fits",
+    ),
+    "a slice goes to a job that it does not fit": (
+        lambda: walk("_fits", lambda real, self, one, giver: True),
+        "the first job that a slice fits",
     ),
     "a reservation never lapses": (
         lambda: mock.patch.object(plans, "DRAIN", 1e12),

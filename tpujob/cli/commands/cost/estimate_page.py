@@ -41,7 +41,11 @@ def estimate_page(
     title = f"{clean(found['name'])} on {found['pricing']} {words.kind(found)}: {', '.join(slices)}, {found['zone']}"
     out = [paint(title, "bold", color), *wrap(clean(_length(found)), columns), ""]
     shown = [one for one in found["lines"] if one["list_micros"] is not None or one["amount"]]
-    rows = [_cells(one) for one in shown if not _is_free(one)]
+    rows = [
+        (one["kind"], clean(one["what"]), _amount(one["list_micros"]), _amount(one["pay_micros"]))
+        for one in shown
+        if one["price"] is not None or one["list_micros"] != 0 or one["kind"] not in _FREE
+    ]
     total = (
         "total" if found["hours"] is not None else "an hour",
         "",
@@ -98,22 +102,8 @@ def _reserved(found: EstimateView) -> str:
     return "The price is the list price on demand; a commitment costs less."
 
 
-def _is_free(one: EstimateLineView) -> bool:
-    """Whether it is a part of the machines or the backend for which there is nothing to pay."""
-    return one["price"] is None and one["list_micros"] == 0 and one["kind"] in _FREE
-
-
 def _amount(micros: int | None) -> str:
     return "unknown" if micros is None else dollars(micros)
-
-
-def _cells(one: EstimateLineView) -> tuple[str, ...]:
-    return (
-        one["kind"],
-        clean(one["what"]),
-        _amount(one["list_micros"]),
-        _amount(one["pay_micros"]),
-    )
 
 
 def _sum(micros: int, found: EstimateView) -> str:
@@ -128,8 +118,9 @@ def _explained(one: EstimateLineView, columns: int) -> list[str]:
     if price is None:
         texts.append(f"  {clean(one['note'])}")
     else:
-        cost = _amount(one["list_micros"])
-        texts.append(f"  {one['formula']}, at ${price['usd']} {_each(price)} = {cost}")
+        cost, unit, per = _amount(one["list_micros"]), price["unit"], price["per"]
+        each = f"a {unit}" if per == 1 else f"for {per:,} {unit}s"
+        texts.append(f"  {one['formula']}, at ${price['usd']} {each} = {cost}")
         texts.append(f"  price: {price_source(price)}")
         texts += [f"  {clean(one['note'])}"] if one["note"] else []
     return [
@@ -137,10 +128,6 @@ def _explained(one: EstimateLineView, columns: int) -> list[str]:
         for text in texts
         for line in _item(text.strip(), columns, indent=len(text) - len(text.lstrip()))
     ]
-
-
-def _each(price: PriceView) -> str:
-    return f"a {price['unit']}" if price["per"] == 1 else f"for {price['per']:,} {price['unit']}s"
 
 
 def price_source(price: PriceView) -> str:

@@ -112,14 +112,16 @@ def cost_page(found: CostView, columns: int, *, color: bool = False) -> str:
         return NOTHING
     rows = [_cells(row, found["by"], emulated) for row in found["rows"]]
     last = _cells(total, "total", emulated)
-    out = [table(_columns(found["by"]), [*rows, last], columns, color=color)]
+    first = Column(found["by"].capitalize(), floors=(30, 16, 10), cut=clip_middle)
+    shown = (first, *(Column(title, right=True) for title in _TITLES))
+    out = [table(shown, [*rows, last], columns, color=color)]
     out += ["", *parts(total, columns, color=color), "", *_remarks(found, columns)]
     return "\n".join([*out, *wrap(EMULATED if emulated else LEFT_OUT, columns)])
 
 
 def parts(row: CostRowView, columns: int, *, color: bool = False) -> list[str]:
     """Where the time of one row went."""
-    whole = _all_chip_hours(row)
+    whole = row.get("all_chip_hours", sum(part["chip_hours"] for part in row["parts"]))
     rows = [
         (
             part["part"],
@@ -134,17 +136,6 @@ def parts(row: CostRowView, columns: int, *, color: bool = False) -> list[str]:
     last = ("all", f"{whole:,.3f}", f"{1:.1%}", _money(row["list_micros"], row), billed)
     heading = paint("Where the time went", "bold", color)
     return [heading, table(_PARTS, [*rows, last], columns, color=color)]
-
-
-def _all_chip_hours(row: CostRowView) -> float:
-    return row.get("all_chip_hours", sum(part["chip_hours"] for part in row["parts"]))
-
-
-def _columns(by: str) -> tuple[Column, ...]:
-    return (
-        Column(by.capitalize(), floors=(30, 16, 10), cut=clip_middle),
-        *(Column(title, right=True) for title in _TITLES),
-    )
 
 
 _TITLES = ("Jobs", "Slices", "Chip-hours", "Goodput", "List value", "You pay")

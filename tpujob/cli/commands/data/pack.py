@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from tpujob.cli.commands.data.pages import problem_lines, problems
+from tpujob.cli.commands.data.pages import problem_fields, problem_lines
 from tpujob.cli.errors import FOUND, on_interrupt
 from tpujob.cli.options import Json, argument, flag, option
 from tpujob.cli.output import say, say_json
@@ -101,9 +101,7 @@ def survey_record(found: SourceSurvey, epochs: int) -> dict[str, Any]:
         "shards": found.shards,
         "labels": list(found.labels),
         **_operations(found.files, found.shards, objects, epochs),
-        "left_out": found.left_out,
-        "conflicts": 0,
-        "problems": problems(found.problems),
+        **problem_fields(found),
     }
 
 
@@ -118,9 +116,7 @@ def pack_record(made: PackOutcome, epochs: int) -> dict[str, Any]:
         "order": manifest.order,
         "labels": list(manifest.labels),
         **_operations(manifest.records, len(manifest.shards), objects, epochs),
-        "left_out": made.left_out,
-        "conflicts": 0,
-        "problems": problems(made.problems),
+        **problem_fields(made),
     }
 
 
@@ -129,9 +125,7 @@ def unpack_record(found: UnpackOutcome) -> dict[str, Any]:
         "files": found.files,
         "bytes": found.bytes,
         "same": found.same,
-        "left_out": found.left_out,
-        "conflicts": found.conflicts,
-        "problems": problems(found.problems),
+        **problem_fields(found),
     }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from tpujob.data.objects import CopyOutcome, LeftOut, Operations
+from tpujob.data.objects import CopyOutcome, Operations, Problems
 from tpujob.data.places import Traffic
 from tpujob.data.sync.run import Preview
 from tpujob.domain.hardware.prices import GIB, LIST
@@ -24,9 +24,7 @@ def preview_record(found: Preview) -> dict[str, Any]:
         "usd_operations": float(usd),
         **_traffic_record(found.traffic, found.bytes),
         "prices_as_of": LIST.class_a.source.as_of.isoformat(),
-        "left_out": found.left_out,
-        "conflicts": 0,
-        "problems": problems(found.problems),
+        **problem_fields(found),
     }
 
 
@@ -44,9 +42,7 @@ def outcome_record(found: CopyOutcome, operations: Operations, seconds: float) -
         "unverified": found.unverified,
         "prices_as_of": LIST.class_a.source.as_of.isoformat(),
         "seconds": round(seconds, 3),
-        "left_out": found.left_out,
-        "conflicts": found.conflicts,
-        "problems": problems(found.problems),
+        **problem_fields(found),
     }
 
 
@@ -133,10 +129,15 @@ def problem_lines(record: Mapping[str, Any], title: str = "Not copied") -> list[
     return lines + ([f"  and {count - _SHOWN:,} more: --json"] if count > _SHOWN else [])
 
 
-def problems(found: list[LeftOut]) -> list[dict[str, str]]:
-    return [{"name": _name(one.name), "reason": clean(one.reason)} for one in found]
-
-
-def _name(name: str) -> str:
-    """As it is where a terminal shows it as it is, else quoted with escapes."""
-    return name if name.isprintable() else ascii(name)
+def problem_fields(found: Problems) -> dict[str, Any]:
+    """For a record: how many names were left out, and the first of them. A name is quoted with escapes where a terminal
+    would not show it as it is."""
+    named = [
+        (one.name if one.name.isprintable() else ascii(one.name), one.reason)
+        for one in found.problems
+    ]
+    return {
+        "left_out": found.left_out,
+        "conflicts": found.conflicts,
+        "problems": [{"name": name, "reason": clean(reason)} for name, reason in named],
+    }

@@ -1,1 +1,1 @@
-"""`tpujob emulator`: a file for each group of faults. `group.py` has the whole command; it is imported when it runs."""
+"""`tpujob emulator`: `group.py` has the whole command, imported when it runs. What a fault does is in `emulator/`."""

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tpujob.cli.options import argument, flag, option
-
 if TYPE_CHECKING:
     from tpujob.emulator.client import EmulatorClient
 
@@ -28,14 +26,7 @@ def lasting(help: str, *names: str) -> Any:
     return typer.Option(*names, parser=duration, metavar="DURATION", show_default=False, help=help)
 
 
-Target = Annotated[str, argument("[JOB|SLICE]", "Default: the only ready slice.")]
-Zone = Annotated[str, argument("ZONE", "Such as us-central2-b.")]
-Type = Annotated[str, argument("TYPE", "Generation, such as v4.")]
-Hang = Annotated[float, lasting("Delay of the answer.")]
 Lasts = Annotated[float | None, lasting("Default: until --off.", "--for")]
-Off = Annotated[bool, flag("End it.", "--off")]
-OneHost = Annotated[int, option("K", "Host number.", min=0)]
-AnyHost = Annotated[int | None, option("K", "Host number; default: all.", min=0)]
 
 
 def slice_or_id(target: str) -> str:
@@ -56,11 +47,6 @@ def client() -> EmulatorClient:
     from tpujob.emulator.client import EmulatorClient
 
     return EmulatorClient.from_ready(local_stack().emulator_ready)
-
-
-def do(command: str, target: str, **values: Any) -> str:
-    """Carry out a command of the emulator on a slice; the slice's name."""
-    return client().do(command, target=slice_or_id(target), **values)["slice"]
 
 
 def shell_variables(project: str) -> dict[str, str]:

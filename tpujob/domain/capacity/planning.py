@@ -7,7 +7,8 @@ jobs give the same plan, however they are sorted.
 3. One walk in that order. A job requests what is free to be requested; what the cloud refuses it is closed for all jobs
    after it. So shapes are served strictly in order, and no job waits behind one of another shape. A job that only the
    quota keeps waiting is overtaken by smaller ones, until it has waited for PATIENCE: then the quota is kept free for
-   it for DRAIN, and not for as long after that, in turns.
+   it for DRAIN, and not for as long after that, in turns. The slice of a program that has ended goes to the first job
+   of the same owner that it fits, at once.
 """
 
 from collections import Counter, defaultdict
@@ -15,11 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
 from math import inf
+from operator import attrgetter
 from typing import Protocol
 
 from tpujob.domain.capacity.dependencies import JobEnd, Met, check_edge
 from tpujob.domain.capacity.entries import QueueEntry, Wanted
-from tpujob.domain.capacity.settings import QueueSettings
+from tpujob.domain.capacity.settings import NO_LIMITS, QueueSettings
 from tpujob.domain.capacity.usage import RecentUsage
 from tpujob.domain.observations import Circuit, Order, Place, Reason, ReasonKind
 
@@ -33,6 +35,8 @@ PATIENCE = 1800.0
 DRAIN = 6 * 3600.0
 #: refusals by the cloud after which no quota is kept free: the cloud has no such slice, free quota would not help
 LAPSES = 3
+#: jobs of one owner that a slice serves in a row although jobs of others that wait for the same come before them
+PASSED = 4
 
 _K = ReasonKind
 _NOTHING = frozenset[str]()
@@ -59,6 +63,9 @@ class QueuePlan:
     places: Mapping[str, Place]  #: of every job that waits, by id
     order: tuple[str, ...]  #: ids of those that may start, the next one first
     next_at: float  #: when the same jobs may have another plan, if nothing but time passes
+    heirs: Mapping[str, str] = field(
+        default_factory=dict[str, str]
+    )  #: the job that gets the slice of each of these
 
 
 def plan(
@@ -70,29 +77,30 @@ def plan(
     others: Others,
 ) -> QueuePlan:
     """Return the places of all entries that wait."""
-    known = sorted(entries, key=lambda one: one.number)
-    if not any(one.waits for one in known):
+    known = sorted(entries, key=attrgetter("number"))
+    waiting = [one for one in known if one.waits]
+    if not waiting:
         return QueuePlan({}, (), inf)
     places: dict[str, Place] = {}
     ready: list[tuple[QueueEntry, float]] = []
-    for one in known:
-        if one.waits:
-            found, since = _eligible(one, now, others)
-            if found is None:
-                ready.append((one, since))
-            else:
-                places[one.id] = found
+    for one in waiting:
+        found, since = _eligible(one, now, others)
+        if found is None:
+            ready.append((one, since))
+        else:
+            places[one.id] = found
     ordered = list(_ordered(ready, settings, usage, now))
     walk = _Walk(settings, circuits, now, others)
     for one in known:
-        walk.count(one)
+        if one.holds is not None:
+            walk.count(one, one.holds)
     for position, (one, order) in enumerate(ordered, 1):
         waited = now - max(order.since, one.waiting_since)
         ask, reasons = walk.place(one, waited)
         places[one.id] = Place(position, ask, reasons, order=order)
     times = (reason.until for place in places.values() for reason in place.reasons if reason.until)
     next_at = min((at for at in times if at > now), default=inf)
-    return QueuePlan(places, tuple(one.id for one, _ in ordered), next_at)
+    return QueuePlan(places, tuple(one.id for one, _ in ordered), next_at, walk.heirs)
 
 
 # What a job waits for beside slices -----------------------------------------------------------------------------------
@@ -233,14 +241,17 @@ class _Walk:
     #: the jobs for which a shape is closed to all that come later, or a pool's quota is kept
     closed: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list[str]))
     reserved: dict[str, str] = field(default_factory=dict[str, str])
+    #: jobs whose programs have ended and whose slices go to no other job yet
+    givers: list[QueueEntry] = field(default_factory=list[QueueEntry])
+    heirs: dict[str, str] = field(default_factory=dict[str, str])
 
-    def count(self, one: QueueEntry) -> None:
+    def count(self, one: QueueEntry, slice: Wanted) -> None:
         """Count what a job holds or requests."""
-        if one.holds is None:
-            return
-        self._take(one, one.holds)
+        self._take(one, slice)
+        if one.gives_until > self.now:
+            self.givers.append(one)
         if one.in_cloud_queue:
-            self.requested[one.holds.shape].append(one.id)
+            self.requested[slice.shape].append(one.id)
 
     def _take(self, one: QueueEntry, slice: Wanted) -> None:
         for type in ("", slice.type):
@@ -253,6 +264,33 @@ class _Walk:
 
     def place(self, one: QueueEntry, waited: float) -> tuple[frozenset[str], tuple[Reason, ...]]:
         """Return what the next job in order may request, or why nothing. `waited`: seconds."""
+        if giver := self._giver(one):
+            self.givers.remove(giver)
+            self.heirs[giver.id] = one.id
+            return _NOTHING, (Reason(_K.HANDED_ON, (giver.id,), 1, until=giver.gives_until),)
+        ask, reasons = self._requests(one, waited)
+        for giver in [*self.givers] if one.refusals or not ask else ():
+            if giver.epoch >= PASSED and giver.owner != one.owner and _are_rivals(one, giver):
+                self.givers.remove(giver)  # it has passed jobs of others often enough
+        return ask, reasons
+
+    def _giver(self, one: QueueEntry) -> QueueEntry | None:
+        """Return a job whose slice this one gets; None: there is none."""
+        if not one.hand_on or not self.givers:
+            return None
+        full = self._group_full(one)
+        usable = (g for g in self.givers if not full or g.group == one.group)
+        return next((g for g in usable if g.owner == one.owner and self._fits(one, g)), None)
+
+    def _fits(self, one: QueueEntry, giver: QueueEntry) -> bool:
+        given = giver.holds
+        if given is None or given.pool in self.reserved:
+            return False
+        return any((w.shape, w.chips) == (given.shape, given.chips) for w in one.wanted)
+
+    def _requests(
+        self, one: QueueEntry, waited: float
+    ) -> tuple[frozenset[str], tuple[Reason, ...]]:
         if full := self._group_full(one):
             return _NOTHING, (full,)
         if self.now < one.wake:
@@ -260,7 +298,7 @@ class _Walk:
         ask: list[Wanted] = []
         reasons: list[Reason] = []
         for slice in one.wanted:
-            reason = self._against(one, slice, waited)
+            reason = self._against(one, slice)
             if reason is None:
                 ask.append(slice)
                 continue
@@ -268,6 +306,7 @@ class _Walk:
             if reason.kind is _K.REFUSED:
                 self.closed[slice.shape].append(one.id)
         if not ask:
+            self._keep_quota(one, reasons, waited)
             several = len(reasons) > 1
             return _NOTHING, tuple(dict.fromkeys(reasons) if several else reasons)
         self._take(one, ask[0])
@@ -277,19 +316,28 @@ class _Walk:
                 self.closed[name].append(one.id)
         return frozenset(slice.shape for slice in ask), ()
 
+    def _keep_quota(self, one: QueueEntry, reasons: Sequence[Reason], waited: float) -> None:
+        """Keep the quota free for a job that may request nothing, by the reason against each slice that it wants."""
+        drains = waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN
+        if not drains or one.refusals >= LAPSES:
+            return
+        for slice, reason in zip(one.wanted, reasons, strict=True):
+            if reason.kind is _K.QUOTA and slice.chips <= reason.limit:
+                self.reserved.setdefault(slice.pool, one.id)
+
     def _group_full(self, one: QueueEntry) -> Reason | None:
         limit = self.others.group(one.group) if one.group else None
         if limit is None or self.groups[one.group] < limit[1]:
             return None
         return Reason(_K.GROUP, count=self.groups[one.group], limit=limit[1], what=limit[0])
 
-    def _against(self, one: QueueEntry, slice: Wanted, waited: float) -> Reason | None:
+    def _against(self, one: QueueEntry, slice: Wanted) -> Reason | None:
         """Why a job may not request that; None: it may."""
         return (
             self._over_limit(one, slice)
             or self._behind(slice)
             or self._refused(slice)
-            or self._over_quota(one, slice, waited)
+            or self._over_quota(slice)
         )
 
     def _over_limit(self, one: QueueEntry, slice: Wanted) -> Reason | None:
@@ -297,7 +345,7 @@ class _Walk:
             ("", self.settings.limits),
             (slice.type, self.settings.by_type.get(slice.type)),
         ):
-            if limits is None:
+            if limits is None or limits is NO_LIMITS:
                 continue
             used = self.owners[one.owner, type]
             if limits.running is not None and used.running >= limits.running:
@@ -322,7 +370,7 @@ class _Walk:
         until = max(known, default=0.0)
         return Reason(_K.REFUSED, what=slice.shape, until=until) if until > self.now else None
 
-    def _over_quota(self, one: QueueEntry, slice: Wanted, waited: float) -> Reason | None:
+    def _over_quota(self, slice: Wanted) -> Reason | None:
         limit = self.settings.quota.get(slice.pool)
         if limit is None:
             return None
@@ -331,7 +379,10 @@ class _Walk:
         used = self.pools[slice.pool]
         if used + slice.chips <= limit:
             return None
-        drains = waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN
-        if drains and slice.chips <= limit and one.refusals < LAPSES:
-            self.reserved[slice.pool] = one.id
         return Reason(_K.QUOTA, count=used, limit=limit, what=slice.pool)
+
+
+def _are_rivals(one: QueueEntry, giver: QueueEntry) -> bool:
+    """Whether a slice that is given back may be what the job waits for."""
+    slice = giver.holds
+    return slice is not None and any(n in w.circuits for w in one.wanted for n in slice.circuits)

@@ -1,0 +1,162 @@
+"""The commands of `tpujob emulator` that inject one fault: a table of their words, which are sent as they are given.
+
+What a command does, its defaults and what it prints are in `tpujob/emulator/faults/`. It is not imported: that would
+take longer than the command.
+"""
+
+from collections.abc import Callable
+from inspect import Parameter, Signature, isfunction
+from typing import Annotated, Any
+
+import typer
+
+from tpujob.cli.commands.emulator import options
+from tpujob.cli.commands.emulator.options import duration
+from tpujob.cli.output import say
+
+#: by command: its words, and its help
+FAULTS = {
+    "preempt": ("[JOB|SLICE] --notice", "Preempt a slice, with a notice."),
+    "maintain": (
+        "[JOB|SLICE] --window --restart --notice",
+        "Announce maintenance to a slice, or carry it out.",
+    ),
+    "announce": (
+        "[JOB|SLICE] --in --window --off",
+        "Announce maintenance for later.\n\n`maintain` carries it out.",
+    ),
+    "slow": ("[JOB|SLICE] --host --factor --for", "Slow down one host of a slice."),
+    "silence": (
+        "[JOB|SLICE] --host",
+        "Let hosts die silently.\n\nThe API still reports READY.",
+    ),
+    "cut": (
+        "[JOB|SLICE] --host --off",
+        "Cut hosts off from each other, as by a firewall.\n\nDefault: every slice, now and later.",
+    ),
+    "hang": ("[JOB|SLICE] --host --off", "Let a program hang.\n\nAgent and host still answer."),
+    "oom": ("[JOB|SLICE] --host", "Let a host run out of memory."),
+    "delete": ("[JOB|SLICE]", "Delete a slice, as a person in the console may do."),
+    "suspend": (
+        "[JOB|SLICE]",
+        "Delete the node of a slice alone.\n\n"
+        "Its queued resource becomes SUSPENDED and still counts against the quota.",
+    ),
+    "break-host": (
+        "MACHINE --fault --mend",
+        "Make a physical host bad.\n\nFor programs that start there from now on.",
+    ),
+    "stockout": (
+        "ZONE [TYPE] --for --off --fail",
+        "Let a zone run out of capacity for new slices.",
+    ),
+    "quota": (
+        "ZONE TYPE LIMIT --pricing",
+        "Limit how much of a generation may be held in a zone.",
+    ),
+    "api-error": (
+        "METHOD CODE --count --after --hang --message",
+        "Fail or delay the next calls of the TPU API.",
+    ),
+    "storage-error": (
+        "--count --status --method --hang --path --after --off",
+        "Fail or delay the next requests of Cloud Storage.",
+    ),
+    "api-bug": ("BUG --off", "Switch on a rare behaviour of Google's API."),
+    "max-run": (
+        "DURATION",
+        "Suspend slices some time after they became ready.\n\nFor slices that become ready from now on.",
+    ),
+    "offer": ("ZONE TYPE", "Let a zone offer a type that tpujob does not know."),
+    "unreachable": ("ZONE --off", "Report a zone as unreachable in lists."),
+    "add": (
+        "KIND NAME --off",
+        "Add a network, an account, a reservation or a disk.\n\nIt lasts until the emulator stops.",
+    ),
+}
+
+
+def limit(text: str) -> int | str:
+    """A number, or `none`. Raises typer.BadParameter."""
+    if not text.isdecimal() and text != "none":
+        raise typer.BadParameter(f"{text!r} is neither a number nor none")
+    return int(text) if text != "none" else text
+
+
+#: by word: the parameter of the emulator's command, the type or the reader of its value, its help, and its metavar
+WORDS: dict[str, tuple[str, Any, str, str]] = {
+    "[JOB|SLICE]": ("target", str, "Default: the only ready slice.", ""),
+    "ZONE": ("zone", str, "Such as us-central2-b.", ""),
+    "TYPE": ("type", str, "Such as v4, or v6e-512.", ""),
+    "[TYPE]": ("type", str, "Such as v4; default: all.", ""),
+    "MACHINE": ("physical", str, "Such as us-central2-b-h003.", ""),
+    "LIMIT": ("limit", limit, "Cores (v5e, v6e: chips), or none.", ""),
+    "METHOD": ("method", str, "Such as CreateQueuedResource; *: any.", ""),
+    "CODE": ("code", str, "gRPC status; OK: delay only.", ""),
+    "BUG": (
+        "name",
+        str,
+        "late-conflict: a request succeeds, but returns 409. late-conflict-operation: its operation ends with 409. "
+        "no-labels: responses omit labels. wedge: a forced deletion of a suspending slice never ends.",
+        "",
+    ),
+    "DURATION": ("for_s", duration, "Such as 30m; 0: no limit.", ""),
+    "KIND": ("kind", str, "network, subnetwork, service-account, reservation or disk.", ""),
+    "NAME": ("name", str, "Name in the context.", ""),
+    "--notice": ("notice_s", duration, "Default: 30s; before a restart: none.", "DURATION"),
+    "--window": ("window_s", duration, "Default: 1m; of an announcement: 1h.", "DURATION"),
+    "--in": ("in_s", duration, "Time until it begins; default: 1d.", "DURATION"),
+    "--for": ("for_s", duration, "Default: until it is ended.", "DURATION"),
+    "--hang": ("hang_s", duration, "Delay of the answer.", "DURATION"),
+    "--host": ("host", int, "Host number; default: 0, or all.", "K"),
+    "--factor": ("factor", float, "Default: 10; 1: full speed.", "TIMES"),
+    "--fault": (
+        "fault",
+        str,
+        "TPUJOB_FAULT of the program: nan:step=20 (device=0, transient=1, where=device|data|model), hang:step=20, "
+        "oom:step=20, exit:step=20,code=1 or preflight:device=0.",
+        "FAULT",
+    ),
+    "--pricing": ("pricing", str, "Default: all.", "[spot|on-demand|reserved]"),
+    "--count": ("count", int, "How many; 0 removes the fault.", "N"),
+    "--message": ("message", str, "The error message.", "TEXT"),
+    "--status": ("status", int, "503, 429, 403 or 404; 200: delay only.", "CODE"),
+    "--method": ("method", str, "GET, LIST, POST, PUT, PATCH or DELETE; *: any.", "METHOD"),
+    "--path": ("path", str, "Only names that contain this text.", "TEXT"),
+    "--restart": ("restart", bool, "Turn the hosts off for the window.", ""),
+    "--off": ("off", bool, "End it, or remove it.", ""),
+    "--mend": ("mend", bool, "Repair it.", ""),
+    "--fail": ("fail", bool, "Fail requests at once instead of queueing them.", ""),
+    "--after": ("after", bool, "Fail after the call took effect.", ""),
+}
+
+
+def command(name: str) -> Callable[..., None]:
+    """Return the function of a command for typer: it sends what is given, and prints what the emulator says."""
+    words, help = FAULTS[name]
+
+    def run(**given: Any) -> None:
+        values = {key: value for key, value in given.items() if value is not None}
+        if "target" in values:
+            values["target"] = options.slice_or_id(values["target"])
+        say(options.client().do(name, **values)["text"])
+
+    run.__doc__ = help
+    run.__signature__ = Signature([_parameter(word) for word in words.split()])
+    return run
+
+
+def _parameter(word: str) -> Parameter:
+    """A word of a command; None: it is not given."""
+    name, kind, help, metavar = WORDS[word]
+    how: dict[str, Any] = {"help": help} | ({"parser": kind} if isfunction(kind) else {})
+    kind, default = (kind if isinstance(kind, type) else float), Parameter.empty
+    if word.startswith("-"):
+        info = typer.Option(word, metavar=metavar or None, show_default=False, **how)
+    else:
+        info = typer.Argument(metavar=word, **how)
+    if word[0] in "-[":
+        kind, default = kind | None, None
+    return Parameter(
+        name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
+    )
