@@ -49,8 +49,9 @@ class Views:
     def _run(self, job: Job, attempt: Attempt) -> Run | None:
         """What truly ran. None: no host was started."""
         for machine in self._world.of_job.get(job.id, ()):
-            if machine.name == attempt.slice:
-                return machine.run_of(job.id, attempt.number)
+            run = machine.run_of(job.id, attempt.number)
+            if run is not None and machine.name == attempt.slice:  # it may have been made twice
+                return run
         return None
 
     def _checkpoint(self, job: Job, view: JobView) -> None:
