@@ -1,10 +1,11 @@
-"""What the queue is worth: `make bench` prints how long a plan takes, and a month of a lab under three rules.
+"""What the queue is worth: `make bench` prints how long a plan takes, and a month of a lab under four rules.
 
 The lab has eight slices of quota, of one type. Jobs come in bursts of three on average, from one person or five;
 lengths are lognormal (median 35 min, sigma 1.2); the cloud takes 8 min on average to give a slice, a cold start costs
-6 min of it, a warm one 1 min. `own`: one slice a job, by the plan's order. `hand on`: the same, and a slice serves the
-next job of its owner at once. `jobman`: eight workers that never give a slice back take the first job in the file that
-fits.
+6 min of it, a warm one 1 min, and one on a slice that was wiped 4 min, as the environment is made anew. `own`: one
+slice a job, by the plan's order. `hand on`: the same, and a slice serves the next job of its owner at once. `lab`: the
+next job in order, whoever owns it. `jobman`: eight workers that never give a slice back take the first job in the file
+that fits.
 Waits are from submission to the first minute of work.
 """
 
@@ -27,7 +28,8 @@ from tpujob.domain.model import State
 
 SLICES, CHIPS, DAYS, SEEDS = 8, 8, 30, 3
 MINUTE, DAY = 60.0, 86_400.0
-MEDIAN, SIGMA, CLOUD, COLD, WARM = 35 * MINUTE, 1.2, 8 * MINUTE, 6 * MINUTE, 1 * MINUTE
+MEDIAN, SIGMA, CLOUD = 35 * MINUTE, 1.2, 8 * MINUTE
+COLD, WIPED, WARM = 6 * MINUTE, 4 * MINUTE, 1 * MINUTE
 BURST = 3
 SHAPE, POOL = "us-central2-b/v4-16/spot", "us-central2-b/v4/spot"
 WANTED = Wanted("v4-16", SHAPE, POOL, (SHAPE, POOL, "us-central2/v4/spot"), CHIPS)
@@ -107,7 +109,8 @@ class Lab:
             elif what == "end":
                 owner, since = self.running.pop(number)
                 self._use(owner, now - since, now)
-                if self.rule == "hand on" and self._hand_on(number, owner, since, now):
+                handed = self.rule in ("hand on", "lab")
+                if handed and self._hand_on(number, owner, since, now):
                     continue
                 if self.rule != "jobman":
                     self.billed += now - since
@@ -132,24 +135,25 @@ class Lab:
                 return
             warm = self.rule == "jobman"
             wait = 0.0 if warm else self.random.expovariate(1 / CLOUD)
-            self._begin(number, now, now + wait, warm=warm)
+            self._begin(number, now + wait, WARM if warm else COLD)
 
     def _hand_on(self, ended: int, owner: str, since: float, now: float) -> bool:
         passed = self.passed.pop(ended, 0)
         for number in self._order(now):
-            if self.queue[number][0].owner == owner:
+            own = self.queue[number][0].owner == owner
+            if self.rule == "lab" or own:
                 self.billed += now - since
-                self._begin(number, now, now, warm=True)
+                self._begin(number, now, WARM if own else WIPED)
                 self.passed[number] = passed + 1
                 return True
             if passed >= PASSED:  # another owner's job before it waits for the same
                 return False
         return False
 
-    def _begin(self, number: int, now: float, ready: float, *, warm: bool) -> None:
+    def _begin(self, number: int, ready: float, set_up: float) -> None:
         one, length = self.queue.pop(number)
-        works = ready + (WARM if warm else COLD)
-        self.cold += not warm
+        works = ready + set_up
+        self.cold += set_up == COLD
         self.waits.append(works - one.since)
         self.running[number] = one.owner, ready
         self.at(works + length, "end", number)
@@ -181,7 +185,7 @@ def main() -> None:
         print(f"plan of {jobs:,} jobs that wait: {plan_time(jobs):.1f} ms of CPU time")
     for load, owners in itertools.product((0.3, 0.6, 0.85), (1, 5)):
         own = month("own", load, owners)
-        for rule in ("own", "hand on", "jobman"):
+        for rule in ("own", "hand on", "lab", "jobman"):
             wait, cold, hours = month(rule, load, owners) if rule != "own" else own
             print(
                 f"load {load}, {owners} owners: {rule:8} mean wait {wait:4.0f} min ({wait / own[0]:.2f} of own), "

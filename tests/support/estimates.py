@@ -14,7 +14,7 @@ from tpujob.domain.placement import EVERYWHERE, Site, offers, settled
 from tpujob.domain.spec import parse
 from tpujob.ports import Store
 from tpujob.service.money.comparison import Comparisons
-from tpujob.service.money.estimate import Estimates, ToCopy, nothing_to_copy
+from tpujob.service.money.estimate import Estimates, ToCopy
 from tpujob.service.submission import Placed
 
 
@@ -36,7 +36,7 @@ def _placed(given: Mapping[str, Any]) -> Placed:
 def _estimates(
     jobs: Sequence[Job],
     site: Site = EVERYWHERE,
-    to_copy: ToCopy = nothing_to_copy,
+    to_copy: ToCopy = lambda _spec, _zone: (),
     *,
     emulated: bool = False,
 ) -> Estimates:
@@ -61,7 +61,7 @@ def compare_view(
     asked: CompareAsked | None = None,
     jobs: Sequence[Job] = (),
     site: Site = EVERYWHERE,
-    to_copy: ToCopy = nothing_to_copy,
+    to_copy: ToCopy = lambda _spec, _zone: (),
     *,
     emulated: bool = False,
 ) -> CompareView:

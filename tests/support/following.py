@@ -194,17 +194,14 @@ class Streams:
     """As much of the port Hosts as is listened to."""
 
     agents: list[Agent]
-    relays: bool = False  #: host 0 speaks for all
     deaf: set[int] = field(default_factory=set[int])
     opened: list[tuple[int, Stream]] = field(default_factory=list[tuple[int, Stream]])
 
     def listen(self, slice: Slice, host: int, *, job: str, attempt: int, timeout: float) -> Stream:
         if host in self.deaf:
             raise Transient("no route to host")
-        speaks = [a.host for a in self.agents] if self.relays and host == 0 else [host]
-        for agent in self.agents:
-            agent.sent = 0 if agent.host in speaks else agent.sent
-        first = [live.written(a.tell()) for a in self.agents if a.host in speaks]
-        stream = Stream([{"kind": live.TAILS, "hosts": speaks}, *first])
+        agent = next(agent for agent in self.agents if agent.host == host)
+        agent.sent = 0
+        stream = Stream([{"kind": live.TAILS, "hosts": [host]}, live.written(agent.tell())])
         self.opened.append((host, stream))
         return stream

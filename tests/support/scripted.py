@@ -66,9 +66,8 @@ from tpujob.errors import BadRequest, IllegalInState, NotFound
 from tpujob.lib import unix_sockets
 from tpujob.web.api import create_app
 from tpujob.web.auth.authenticator import Authenticator, PeerAuthenticator
-from tpujob.web.middleware.connections import Connections
+from tpujob.web.middleware.connections import Connections, config_of
 from tpujob.web.middleware.limits import Limits, Rate, RequestKind
-from tpujob.web.serving import config_of
 
 TOKEN = "a-token-of-the-tests"
 AT = "2026-01-02T03:04:05.000Z"
@@ -597,6 +596,7 @@ ANSWERS: dict[str, Callable[..., Any]] = {
     "hold": lambda it, job: it._find(job),
     "release": lambda it, job: it._find(job),
     "top": lambda it, job: it._find(job),
+    "requeue": lambda it, job: it._find(job),
     "queue": lambda it, **_: it.waiting,
     "shares": lambda it: it.shared,
     "hosts": lambda it: [*it.suspects.values()],

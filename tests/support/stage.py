@@ -22,6 +22,7 @@ from tests.support.world import (
     service,
 )
 from tpujob.adapters.sqlite import SqliteStore
+from tpujob.domain.capacity import ANYTHING
 from tpujob.domain.model import Job, State
 from tpujob.domain.money.shared import SharedBudget
 from tpujob.engine.notification_collector import NotificationSetup
@@ -63,6 +64,7 @@ class Stage:
         self._backends = 0
         self.setup = NotificationSetup()  #: of notifications
         self.quotas: Quotas | None = None
+        self.queue = ANYTHING
         self.emulated = False  #: whether dollars are list prices that are not paid
         self.reconciler = self.new_backend()
 
@@ -84,6 +86,7 @@ class Stage:
             owner=f"backend-{self._backends}",
             budgets=self.budgets,
             report_every=self.report_every,
+            queue=self.queue,
         )
 
     def sweep(self, *zones: str) -> Swept:

@@ -185,6 +185,8 @@ class HostsOfCloud:
 
     def __init__(self, cloud: Cloud, bucket: Bucket, faults: Faults) -> None:
         self.cloud, self.bucket, self.faults = cloud, bucket, faults
+        self.wipe_error: Exception | None = None
+        self.wiped: list[tuple[str, int, bool]] = []  #: slice, its epoch, whether for another owner
         self.starts: list[tuple[int, int]] = []  #: (attempt, host): real starts, not repeats
         self.dead: set[int] = set()  #: hosts that do not answer over SSH
         self.without_agent: frozenset[int] = frozenset()  #: hosts whose agents were killed
@@ -225,6 +227,13 @@ class HostsOfCloud:
         if machine is None:
             raise Transient("host 0: no route to host")
         self.faults.effect("stop", machine.programs.clear)
+
+    def wipe(self, slice: Slice, *, others: bool, timeout: float) -> None:
+        if slice.name not in self.cloud.machines:
+            raise Transient("host 0: no route to host")
+        if self.wipe_error is not None:
+            raise self.wipe_error
+        self.faults.effect("wipe", lambda: self.wiped.append((slice.name, slice.epoch, others)))
 
     def alive(self, slice: Slice, *, timeout: float) -> frozenset[int]:
         self.asked += 1

@@ -1,6 +1,6 @@
-"""The commands of the agent: `start PLAN [--told]`, `stop --grace S [--discard] [--ask]` and `status` print one line
-of JSON and end; `live JOB ATTEMPT` prints many, until its reader hangs up. With `--told`, `start` reads keys and
-secrets from standard input: they stay in memory, and no file of this host gets them.
+"""The commands of the agent: `start PLAN [--told]`, `stop --grace S [--discard] [--ask]`, `wipe --epoch N [--key K]`
+and `status` print one line of JSON and end; `live JOB ATTEMPT` prints many, until its reader hangs up. With `--told`,
+`start` reads keys and secrets from standard input: they stay in memory, and no file of this host gets them.
 
 The work of an attempt is done by its daemon, which `start` detaches. Python compiles the archive at each command, which
 takes most of its time: a command imports what it alone needs when it is given.
@@ -52,10 +52,10 @@ def start(path: str, launch: LaunchSecrets) -> Record:
         newest = max((s["attempt"] for s in other_attempts() if s["job"] == job), default=0)
         if newest > attempt:
             raise Failure("attempt %d is stale: attempt %d was started here" % (attempt, newest))
-        epoch, latest = plan.get("epoch", 0), read_json(EPOCH).get("epoch", 0)
-        if latest > epoch:
+        epoch, latest = plan.get("epoch", 0), read_json(EPOCH)
+        if latest.get("epoch", 0) > epoch:
             raise Failure("job %s does not have this slice any more" % job)
-        if epoch > latest:
+        if epoch > latest.get("epoch", 0) or "wiped" in latest:
             write_json(EPOCH, {"epoch": epoch})
         state = read_state(folder)
         if state and not restartable(state, folder):
@@ -125,6 +125,9 @@ def main() -> int:
     stopping.add_argument("--grace", type=float, default=30.0)
     stopping.add_argument("--discard", action="store_true")
     stopping.add_argument("--ask", action="store_true")
+    wiping = commands.add_parser("wipe")
+    wiping.add_argument("--epoch", type=int, required=True)
+    wiping.add_argument("--key", default="")
     commands.add_parser("status")
     living = commands.add_parser("live")
     living.add_argument("job")
@@ -135,6 +138,12 @@ def main() -> int:
             answer = start(given.plan, _read_secrets() if given.with_secrets else LaunchSecrets())
         elif given.command == "stop":
             answer = (ask_to_stop if given.ask else stop)(given.grace, given.discard)
+        elif given.command == "wipe":
+            from tpujob.agent.setup.wipe import wipe_host
+
+            with _command_lock():
+                wipe_host(given.epoch, given.key)
+            answer = {"ok": True, "state": "wiped"}
         elif given.command == "live":
             from tpujob.agent.live import show
 

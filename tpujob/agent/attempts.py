@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import shutil
 import signal
 import time
 from typing import Dict, List, Optional, TypedDict, cast
@@ -90,6 +91,15 @@ def ask_others(grace: float, besides: str = "", discard: bool = False) -> List[O
             write_json(AttemptFolder(state["folder"]).stop, asks)
         send({state["pid"]}, signal.SIGUSR1)
     return asked
+
+
+def remove_leftovers(besides: str = "") -> None:
+    """Remove the working files of every other attempt that is over."""
+    for state in other_attempts(besides):
+        folder = AttemptFolder(state["folder"])
+        for path in (folder.work, folder.spool):
+            if not os.path.islink(path) and state["phase"] == Phase.EXITED and not state["live"]:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def has_ended(folder: AttemptFolder) -> bool:

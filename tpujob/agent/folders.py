@@ -19,7 +19,8 @@ CONTAINER_HOME = os.path.join(ROOT, "home")  #: the home folder of a container's
 MOUNTS = os.path.join(ROOT, "mounts.json")  #: what an agent mounted: place -> what was asked for
 MOUNTS_LOG = os.path.join(ROOT, "mounts.log")
 PREFLIGHT = os.path.join(ROOT, "preflight.json")  #: the newest pre-flight check
-EPOCH = os.path.join(ROOT, "epoch.json")  #: of the newest job that has this host's slice
+#: the epoch of the newest job that has this host's slice; after a wipe also what was wiped, until that job is started
+EPOCH = os.path.join(ROOT, "epoch.json")
 HOST_LOCK = os.path.join(ROOT, "host.lock")  #: held by the daemon that may own processes
 COMMAND_LOCK = os.path.join(ROOT, "command.lock")  #: held by the command that decides
 

@@ -33,17 +33,24 @@ def command_of(pid: int) -> str:
     return read_proc(pid, "comm").decode("utf-8", "replace").strip()
 
 
+def stats() -> Dict[int, List[bytes]]:
+    """The fields of the table of processes, from the state on, of those that live."""
+    found: Dict[int, List[bytes]] = {}
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        # the name, in parentheses, may hold anything: fields are counted from its end
+        fields = read_proc(pid, "stat").rpartition(b")")[2].split()
+        if fields and fields[0] not in (b"Z", b"X"):
+            found[pid] = fields
+    return found
+
+
 def family(folder: str, session: int = 0) -> Set[int]:
     """The live processes of an attempt (or, with the folder above, of all): those that carry its folder in their
     environment, those of its session, and the descendants of both. Never this process."""
     marker = OUT.encode() + b"=" + os.fsencode(folder) + b"/"
     parents: Dict[int, int] = {}
     found: Set[int] = set()
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
-        # the name, in parentheses, may hold anything: fields are counted from its end
-        fields = read_proc(pid, "stat").rpartition(b")")[2].split()
-        if not fields or fields[0] in (b"Z", b"X"):
-            continue
+    for pid, fields in stats().items():
         parents[pid] = int(fields[1])
         in_session = session and int(fields[3]) == session
         environment = b"\0" + read_proc(pid, "environ")

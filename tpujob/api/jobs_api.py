@@ -253,18 +253,24 @@ class JobsApi(Protocol):
         """As `delete`; then remove logs, bundle and record, and with `checkpoints` those too. Raises IllegalInState
         while other jobs wait for it."""
 
-    @method("POST", "/jobs/{job}/hold", OWN_JOBS, within=LONG)
+    @method("POST", "/jobs/{job}/hold", OWN_JOBS)
     def hold(self, job: str) -> JobView:
         """Request no slice for it, nor for the elements of a group, until it is released; one that it has stays. Raises
         IllegalInState when it has ended."""
 
-    @method("POST", "/jobs/{job}/release", OWN_JOBS, within=LONG)
+    @method("POST", "/jobs/{job}/release", OWN_JOBS)
     def release(self, job: str) -> JobView:
-        """Undo `hold`: it waits from now on. Raises Forbidden for a job that an admin holds, unless an admin calls."""
+        """Undo `hold`: it waits from now on. Raises Forbidden for a job that an admin holds, unless an admin calls;
+        IllegalInState for an element whose group is held."""
 
-    @method("POST", "/jobs/{job}/top", OWN_JOBS, within=LONG)
+    @method("POST", "/jobs/{job}/top", OWN_JOBS)
     def top(self, job: str) -> JobView:
         """Move it before all other jobs of its owner that have the same priority and share."""
+
+    @method("POST", "/jobs/{job}/requeue", OWN_JOBS)
+    def requeue(self, job: str) -> JobView:
+        """Stop its program, which saves; its slice serves another job of its owner, or is given back, and it waits in
+        the queue from now on. Raises IllegalInState unless its program runs."""
 
     @method("POST", "/jobs/{job}/access", OWN_JOBS, bounds={"host": (0, None), "key": 1000})
     def access(self, job: str, *, host: int = 0, key: str) -> HostAccess:

@@ -24,6 +24,15 @@ class EventView(TypedDict):
     by: str  #: who asked for it; empty: the backend did it by itself
 
 
+class SliceJobView(TypedDict):
+    """A job that has had a slice."""
+
+    id: str
+    name: str
+    seconds: float  #: for which it has had it
+    now: bool  #: it has it now
+
+
 class SliceView(TypedDict):
     name: str
     type: str
@@ -40,6 +49,8 @@ class SliceView(TypedDict):
     hosts: list[str]  #: addresses, by host number
     #: why the hosts' keys are trusted: `published` through the cloud, or seen at the `first-contact`; empty: not yet
     host_keys: NotRequired[str]
+    #: of a slice that was handed on: the jobs that have had it, the oldest first, some before and after this job
+    jobs: NotRequired[list[SliceJobView]]
 
 
 class VerdictView(TypedDict):
@@ -267,6 +278,15 @@ class JobFacts(TypedDict):
     ]  #: of an array or a sweep: the jobs that it has made, by state
 
 
+class BestView(TypedDict):
+    """The element of an array or a sweep whose last loss is the lowest."""
+
+    id: str
+    name: str
+    loss: float
+    params: dict[str, str]
+
+
 class ElementView(TypedDict):
     """An element that needs a look."""
 
@@ -319,6 +339,7 @@ class JobView(JobFacts):
     emulated: NotRequired[bool]
     params: NotRequired[dict[str, str]]  #: of an element: its row of the matrix
     worst: NotRequired[list[ElementView]]  #: of a group: some that failed
+    best: NotRequired[BestView | None]  #: of a group; None: no element has reported a loss
 
 
 class RefusalView(TypedDict):

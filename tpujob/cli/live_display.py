@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tpujob.cli.backend import RetryingClient
 from tpujob.cli.output import Screen, flush, say, say_json_line, screen
 from tpujob.cli.render.lines import event_line, progress_line
-from tpujob.cli.render.listing import list_page
 from tpujob.cli.render.words import FINAL
 
 if TYPE_CHECKING:
-    from tpujob.api import EventView, JobPage, JobView, ListAsked
+    from tpujob.api import EventView, JobsApi, JobView
+
+T = TypeVar("T")
 
 
 LOOK_EVERY = 1.0  #: seconds, at the latest: reports of progress change no record
@@ -85,42 +86,34 @@ class PlainLines(LineSink):
         say(f"  {time.strftime('%H:%M:%S', time.localtime(now))}  {text}", flush=True)
 
 
-# The table of all jobs -----------------------------------------------------------------------------------------------
+# Tables ---------------------------------------------------------------------------------------------------------------
 
 
 EVERY = 2.0  #: seconds, at the latest: ages and steps change without a hint
 
 
-def watch_list(asked: ListAsked, *, as_json: bool, columns: Sequence[str] = ()) -> None:
-    """Until Ctrl-C. On a terminal in place; elsewhere the table, or a line of JSON, at each change."""
-    retrying = RetryingClient()
-    on = screen()
-    shown = ""
-    with _in_place() if on.tty and not as_json else nullcontext():
+def watch_table(
+    ask: Callable[[JobsApi], T],
+    text: Callable[[T, Screen], str],
+    facts: Callable[[T], object],
+    *,
+    as_json: bool,
+) -> None:
+    """Show the answer until Ctrl-C. On a terminal in place; elsewhere as text, or its facts as a line of JSON, at each
+    change of the facts."""
+    retrying, shown = RetryingClient(), object()
+    in_place = screen().tty and not as_json
+    with _in_place() if in_place else nullcontext():
         for _ in retrying.follow(None, timeout=EVERY):
-            page = retrying.ask(lambda api: api.list(asked))
-            if on.tty and not as_json:
-                _redraw(page, screen(), asked, columns)
-            elif as_json:
-                if str(page["rows"]) != shown:
-                    say_json_line(page["rows"])
-                shown = str(page["rows"])
-            else:
-                shown = _again(page, on, asked, shown, columns)
+            found, on = retrying.ask(ask), screen()
+            if in_place:
+                _redraw(text(found, on).splitlines(), on)
+            elif facts(found) != shown:
+                shown = facts(found)
+                say_json_line(shown) if as_json else say(text(found, on) + "\n", flush=True)
 
 
-def _again(page: JobPage, on: Screen, asked: ListAsked, shown: str, columns: Sequence[str]) -> str:
-    """Print the table when more than ages has changed."""
-    rows = page["rows"]
-    facts = str([(j["id"], j["state"], j["step"], j["host0_ip"], j["zone"]) for j in rows])
-    if facts != shown:
-        say(list_page(page, asked, on.columns, time.time(), chosen=columns) + "\n", flush=True)
-    return facts
-
-
-def _redraw(page: JobPage, on: Screen, asked: ListAsked, columns: Sequence[str]) -> None:
-    table = list_page(page, asked, on.columns, time.time(), color=on.color, chosen=columns)
-    lines = table.splitlines()
+def _redraw(lines: list[str], on: Screen) -> None:
     room = max(2, on.rows - 1)
     if len(lines) > room:
         lines = [*lines[: room - 1], f"… {len(lines) - room + 1} more"]

@@ -77,5 +77,6 @@ Variables = Annotated[list[str] | None, option("NAME=VALUE", "Variable; repeatab
 Follow = Annotated[bool, flag("Follow the job until it ends.", "--follow", "-f")]
 Mine = Annotated[bool, flag("Only your jobs.", "--mine", "-m")]
 States = Annotated[list[str] | None, option("STATE", "Filter by state; repeatable.", "--state")]
+Watch = Annotated[bool, flag("Update live.", "--watch", "-w")]
 Json = Annotated[bool, flag("Print JSON.", "--json")]
 Yes = Annotated[bool, flag("Do not ask.", "--yes", "-y")]

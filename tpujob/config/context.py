@@ -170,6 +170,9 @@ class Context(kinds.SpecPart):
         if shared:
             text = "and can lie in one, or in a pair of them"
             raise ValueError(f"buckets: {shared[0]} is given for several regions, {text}")
+        if self.queue.hand_on == "lab" and self.service_accounts:
+            text = "as a slice keeps the account of the user who requested it"
+            raise ValueError(f"queue.hand_on: lab does not go with service_accounts, {text}")
         return self
 
     @property

@@ -1,17 +1,18 @@
-"""The queue of a context: the weights of its shares, limits of each owner, who may use the high priority.
+"""The queue of a context: weights of shares, limits of each owner, who may use the high priority, who gets slices.
 
 A context has it below `queue`, the local stack in a file of its own.
 """
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import BeforeValidator, Field
 
 from tpujob.config import files
 from tpujob.config.settings import Settings
 from tpujob.domain.capacity import OwnerLimits, QueueSettings
+from tpujob.domain.capacity.settings import HandOnTo
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec import validate, yaml
 from tpujob.domain.spec.queue import SHARE
@@ -69,6 +70,10 @@ class QueueSetting(kinds.SpecPart):
     ] = ()  #: users who may use the high priority; empty: all
     #: that the project has: small jobs are kept from taking the chips that a big one waits for
     quota: Annotated[tuple[ChipsSetting, ...], Field(strict=False)] = ()
+    #: to whose jobs a slice goes when its job has ended; never: it is deleted
+    hand_on: Annotated[
+        HandOnTo, BeforeValidator(kinds.one_of(get_args(HandOnTo), "way to hand slices on"))
+    ] = "owner"
 
 
 def queue_settings(given: QueueSetting) -> QueueSettings:
@@ -78,6 +83,7 @@ def queue_settings(given: QueueSetting) -> QueueSettings:
         by_type={type: _limits(limits) for type, limits in given.types.items()},
         high=frozenset(given.high),
         quota={f"{one.zone}/{one.type}/{one.pricing}": one.chips for one in given.quota},
+        hand_on=given.hand_on,
     )
 
 

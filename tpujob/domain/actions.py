@@ -31,7 +31,7 @@ class DeleteSlice:
 
 @dataclass(frozen=True, slots=True)
 class HandOn:
-    """Make sure that no program runs on the job's slice; then another job has it."""
+    """Make sure that no program runs on the job's slice, and wipe its hosts; then another job has it."""
 
     name: str
     to: str  #: id of that job

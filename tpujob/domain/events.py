@@ -51,7 +51,7 @@ class EventKind(StrEnum):
     )
     DELETE_ASKED = "delete_asked"
     SLICE_GONE = "slice_gone"
-    SLICE_HANDED_ON = "slice_handed_on"  #: another job of its owner has it now
+    SLICE_HANDED_ON = "slice_handed_on"  #: another job has it now
     SLICE_RECEIVED = "slice_received"  #: from another job, ready
     REQUEUED = "requeued"
     SUCCEEDED = "succeeded"
@@ -67,6 +67,9 @@ class EventKind(StrEnum):
     QUEUE_HELD = "queue_held"  #: no slice is requested until it is released
     QUEUE_RELEASED = "queue_released"
     QUEUE_MOVED = "queue_moved"  #: before or behind other jobs of its owner
+    REQUEUE_REQUESTED = (
+        "requeue_requested"  #: its program is stopped, and it waits for a slice again
+    )
     GROUP_EXTENDED = "group_extended"  #: elements of an array or a sweep were made
 
 
@@ -186,7 +189,7 @@ class SliceHeld:
 @dataclass(frozen=True, slots=True)
 class ReleaseStarted:
     then: State
-    cause: Cause
+    cause: Cause | None  #: None: its job is put back into the queue
     budget: str = ""
     refused: Cause | None = None  #: the request for the slice was refused for this cause
     scope: Scope = ""  #: where the refusal holds

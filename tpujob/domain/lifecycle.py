@@ -104,6 +104,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     **{(s, _E.BUDGET_CHANGED): s for s in State},
     # of a job that has a slice: for when it is queued again
     **{(s, kind): s for s in _LIVE for kind in (_E.QUEUE_HELD, _E.QUEUE_RELEASED, _E.QUEUE_MOVED)},
+    **{(s, _E.REQUEUE_REQUESTED): s for s in _WITH_PROGRAM},
 }
 
 
@@ -209,7 +210,7 @@ def _folded(job: Job, happened: Event) -> Job:
             return _new_attempt(ended, at) if retried else _condemned(ended, at, reason)
         case SliceHeld(until, end, endpoints, then):
             held = _end_attempt(job, at, end) if end else _with_endpoints(job, at, endpoints)
-            cause = end.cause if end and then else held.cause
+            cause = end.cause if end and then is State.FAILED else held.cause
             return replace(held, hold_until=until, stopped=end is None, then=then, cause=cause)
         case ReleaseStarted(then, cause, budget, refused, scope):
             refusal = {"refused": refused, "refused_scope": scope} if refused else {}
@@ -248,6 +249,8 @@ def _without_payload(job: Job, happened: Event) -> Job:
             return replace(job, wish=DesiredState.RELEASE, wipe_checkpoints=False)
         case _E.RESUME_REQUESTED:
             return _resume_requested(job, at)
+        case _E.REQUEUE_REQUESTED:
+            return replace(job, then=State.QUEUED, queued_at=at)
         case _E.QUEUE_HELD:
             return replace(job, held_by=happened.by)
         case _E.QUEUE_RELEASED:

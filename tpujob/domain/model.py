@@ -135,6 +135,7 @@ class Slice:
     provider: str = CLOUD_TPU  #: the API that it is requested from (`adapters/providers.py`)
     #: counts the jobs that have had it: a host that was started for a later one refuses an earlier one
     epoch: int = 0
+    received_from: str = ""  #: id of the job that had it before
     handed_to: str = ""  #: id of the job that has it now; billing of this one ended at `gone_at`
 
 
@@ -333,7 +334,8 @@ class Job:
     slices: tuple[Slice, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     spent: Mapping[str, int] = field(default_factory=dict[str, int])  #: retry budgets used, by name
-    then: State | None = None  #: where RELEASING leads, once the slice is gone
+    #: where RELEASING leads, once the slice is gone; QUEUED while a program runs: it is to be requeued
+    then: State | None = None
     hold_until: float | None = None
     wipe_checkpoints: bool = False  #: `clean` also removes the checkpoints
     stopped: bool = True  #: in HOLDING: every host has confirmed that the program is gone
@@ -359,7 +361,7 @@ class Job:
     #: the jobs of `spec.after`, as their names were resolved at its submission
     edges: tuple[Edge, ...] = ()
     held_by: str = ""  #: the name of the person who holds it in the queue; empty: it is not held
-    queued_at: float = 0.0  #: when a person last released it into the queue
+    queued_at: float = 0.0  #: when a person last released it into the queue, or put it back
     rank: int = 0  #: among its owner's jobs of one band, larger goes first
     group: str = ""  #: id of the group that it is an element of; empty: of none
     index: int | None = None  #: in its group, from 0

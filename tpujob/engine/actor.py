@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 MARGIN = 5.0
 #: seconds for one round of a copy; a call that it began may take as long again
 COPYING = 20.0
+#: seconds for the wipe of a slice that is handed on
+WIPING = 60.0
 #: seconds that a started program gets to report before it is started again, which is safe but not free
 PATIENCE = 10.0
 
@@ -119,9 +121,11 @@ class Actor:
                 there = look if isinstance(look, Present) and young else None
                 self.slices.delete(slice, timeout=left, even_suspending=even_suspending, seen=there)
                 self.hosts.forget(slice)
-            case HandOn():
-                left = self._left(lease)
-                self.hosts.stop(_serving(job), grace=job.spec.stop_grace, timeout=left)
+            case HandOn(_, heir):
+                slice, others = _serving(job), self.store.get(heir).submitter != job.submitter
+                left = self._left(lease) - WIPING
+                self.hosts.stop(slice, grace=job.spec.stop_grace, timeout=left)
+                self.hosts.wipe(slice, others=others, timeout=min(WIPING, self._left(lease)))
             case StartProgram():
                 avoid = self._avoided(job)
                 plans = plan.plans(job, report_every=self.report_every, avoid=avoid)

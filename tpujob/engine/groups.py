@@ -23,6 +23,8 @@ from tpujob.ports import Clock, Store
 BYTES = 4 * 2**20
 #: elements that are resumed in one round
 RESUMED = 100
+#: events by which a job gets a slice
+GETS = (EventKind.SLICE_REQUESTED, EventKind.SLICE_RECEIVED)
 
 
 class GroupMember(NamedTuple):
@@ -66,10 +68,10 @@ class Groups:
             return replace(seen, group_wish=DesiredState.RELEASE)
 
     def check(self, job: Job, happened: Event) -> None:
-        """Raises Conflict when an element would get a slice whose group was cancelled meanwhile."""
-        gets = happened.kind in (EventKind.SLICE_REQUESTED, EventKind.SLICE_RECEIVED)
-        if job.group and gets and self._store.get(job.group).wish is not DesiredState.RUN:
-            raise Conflict(f"the group of job {job.id} was cancelled")
+        """Raises Conflict when an element would get a slice whose group was cancelled or held meanwhile."""
+        group = self._store.get(job.group) if job.group and happened.kind in GETS else None
+        if group and (group.wish is not DesiredState.RUN or group.held_by):
+            raise Conflict(f"the group of job {job.id} was cancelled or held")
 
     def members(self, group: Job) -> list[GroupMember]:
         """The elements that there are, in their order."""
@@ -178,6 +180,9 @@ def _element(group: Job, one: Element, now: float) -> tuple[Job, Event]:
         fresh_at=0.0,
         rests=(),
         submitted=0,
+        held_by="",  # as with the group's rank, that is the whole group's
+        queued_at=0.0,
+        rank=0,
         group=group.id,
         index=one.index,
         params=one.params,

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from math import inf
+from operator import attrgetter
 
 from tpujob.domain.capacity import (
     JobEnd,
@@ -28,10 +31,10 @@ from tpujob.domain.capacity.usage import fade, sums
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import Job, State
-from tpujob.domain.observations import Circuit, Place
+from tpujob.domain.observations import Circuit, Place, ReasonKind
 from tpujob.domain.placement import circuits as offers
 from tpujob.domain.spec.elements import at_once
-from tpujob.engine.groups import Groups
+from tpujob.engine.groups import GETS, Groups
 from tpujob.errors import Conflict, DamagedRecord, NotFound, TpujobError
 from tpujob.ports import Clock, Store
 
@@ -41,6 +44,10 @@ log = logging.getLogger(__name__)
 REFRESH = 5.0
 #: jobs that are planned a second, at most: a new plan waits until so much time has passed since the last one
 PLANNED = 5000
+#: what people have done to a group in the queue
+_STEERED = attrgetter("held_by", "rank", "queued_at")
+#: what a job waits for that is not overtaken: its owner's other jobs, or a slice that is to be its own
+_OWN = (ReasonKind.HANDED_ON, ReasonKind.GROUP, ReasonKind.RUNNING, ReasonKind.CHIPS)
 #: a job that may request nothing yet
 WAITS = Place(0)
 
@@ -75,6 +82,7 @@ class Queue:
         self._jobs: dict[str, Job] | None = None  #: that go on; None: not yet read
         self._entries: dict[str, QueueEntry] = {}
         self._noted: dict[str, float] = {}  #: when: about to be written, and perhaps it was not
+        self.overtaken = Counter[str]()  #: jobs that wait, by how often they were passed
         self._ends: dict[str, JobEnd | None] = {}  #: of every job that was asked for
         self._limits: dict[str, tuple[str, int] | None] = {}  #: as `group` returns them
         self._past: dict[str, _Past] | None = None  #: None: usage was not needed yet
@@ -146,7 +154,20 @@ class Queue:
                 place = self._plan.places.get(after.id, WAITS)
                 if offers.names(after.slice)[0] not in place.ask:
                     raise Conflict(f"job {after.id} is not next in the queue any more")
+            if happened.kind in GETS and after.slice:
+                self._count_overtaken(after.id, offers.names(after.slice)[0])
             self._put(after)
+
+    def _count_overtaken(self, job_id: str, shape: str) -> None:
+        """A job gets a slice: count it for the next in order that could have had it, if that is another."""
+        for one in takewhile(job_id.__ne__, self._plan.order):
+            known, reasons = self._entries.get(one), self._plan.places[one].reasons
+            if known is None or not any(way.shape == shape for way in known.wanted):
+                continue
+            if reasons[0].kind not in _OWN if reasons else known.refusals:
+                self.overtaken[one] += 1
+                break
+        self.overtaken.pop(job_id, None)
 
     # What is known of all jobs ----------------------------------------------------------------------------------------
 
@@ -236,9 +257,13 @@ class Queue:
         if self._past is not None:
             self._past.pop(job.id, None)
         if not job.state.final:
-            self._jobs[job.id] = job
+            known, self._jobs[job.id] = self._jobs.get(job.id), job
             if not job.spec.is_group:  # which gets no slice itself
-                self._entries[job.id] = entry(job, self._prices)
+                self._entries[job.id] = entry(job, self._prices, self._jobs.get(job.group))
+            elif known is None or _STEERED(known) != _STEERED(job):
+                for one in self._jobs.values():
+                    if one.group == job.id:
+                        self._entries[one.id] = entry(one, self._prices, job)
             return
         self._drop(job.id)
         if self._past is not None and job.slices:
@@ -248,6 +273,7 @@ class Queue:
         assert self._jobs is not None
         self._jobs.pop(job_id, None)
         self._entries.pop(job_id, None)
+        self.overtaken.pop(job_id, None)
 
     # The plan ---------------------------------------------------------------------------------------------------------
 

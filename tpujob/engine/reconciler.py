@@ -31,7 +31,7 @@ from tpujob.domain.lifecycle import apply
 from tpujob.domain.model import Job
 from tpujob.domain.money.shared import SharedBudget
 from tpujob.domain.observations import Observation
-from tpujob.engine.actor import Actor
+from tpujob.engine.actor import WIPING, Actor
 from tpujob.engine.counters import RECOVERY, Counters, first_wait, recovered
 from tpujob.engine.groups import Groups
 from tpujob.engine.observer import Observer
@@ -160,8 +160,9 @@ class Reconciler:
     ) -> bool | None:
         """Commit, then act, under one lease. True: an event was stored; False: none; None: another backend acts, or the
         observation is too old."""
-        grace = job.spec.stop_grace if isinstance(action, StopProgram) else 0.0
-        lease = self.store.lease(job.id, self.owner, ttl=LEASE + grace, now=self.clock.now())
+        more = WIPING if isinstance(action, HandOn) else 0.0
+        more = job.spec.stop_grace if isinstance(action, StopProgram) else more
+        lease = self.store.lease(job.id, self.owner, ttl=LEASE + more, now=self.clock.now())
         if lease is None:
             return None
         try:
@@ -197,6 +198,7 @@ class Reconciler:
         self.counters.count("actions", "HandOn", _RESULTS[type(result)])
         live = self.live[job.id]
         if not isinstance(result, Done):
+            log.info("job %s: its slice is not handed on: %s", job.id, result)
             live.hands_on = isinstance(result, NotYet)
             return False
         heirs = self.store.lease(action.to, self.owner, ttl=LEASE, now=self.clock.now())

@@ -14,7 +14,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 #: in the order in which a line has them
-NAMES = ("job", "attempt", "request", "trace")
+NAMES = ("job", "attempt", "request")
 _about: ContextVar[Mapping[str, str] | None] = ContextVar("about", default=None)
 
 

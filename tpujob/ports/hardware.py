@@ -122,6 +122,13 @@ class Hosts(Protocol):
         HostKeyChanged."""
         ...
 
+    def wipe(self, slice: Slice, *, others: bool, timeout: float) -> None:
+        """Nothing is left on any host that the next job must not find, once `stop` has returned: files and processes of
+        the last attempt and, if the next job is that of `others`, all that its owner has left and every login of a
+        person. From then on the hosts refuse programs of the slice's epoch. Safe to repeat. Raises Transient,
+        HostKeyChanged, or Refused when something cannot be removed."""
+        ...
+
     def alive(self, slice: Slice, *, timeout: float) -> frozenset[int]:
         """The hosts that carried out a command over SSH within `timeout`, all asked at once. Never raises."""
         ...

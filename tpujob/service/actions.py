@@ -205,7 +205,9 @@ def _resume(job: Job, has: JobProgress, funds: Funds, prices: PriceList, now: fl
     if job.spec.is_group:
         does = "sets those of its elements going again that failed or were cancelled"
         return _view("resume", does, "the slices that they get")
-    needed = next_step.needs_budget(job) or (job.state is State.HOLDING and job.then is not None)
+    needed = next_step.needs_budget(job) or (
+        job.state is State.HOLDING and job.then is State.FAILED
+    )
     if job.wish is DesiredState.RUN and not job.state.final and not needed:
         raise IllegalInState(f"job {job.id} goes on already")
     if job.cause is Cause.BAD_SPEC and job.state.final:

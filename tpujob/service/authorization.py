@@ -5,7 +5,6 @@ The rules are in the rows of `api/jobs_api.py`; every method that takes a job fi
 
 import hashlib
 import re
-from collections.abc import Callable
 from typing import Any
 
 from tpujob.api import METHODS
@@ -45,17 +44,11 @@ def check_owner(who: Principal, method: str, job: Job) -> None:
     access.check_owner(who, method, RULES.get(method), job.id, job.owner)
 
 
-def find_job(
-    store: Store,
-    who: Principal,
-    method: str,
-    job: str,
-    get: Callable[[str], Job] | None = None,
-) -> Job:
-    """Anybody's by its id, the caller's own by its name, for that method. `get`: left out, the store's. Raises
-    NotFound, BadRequest; Forbidden when the caller may not call it for that job."""
+def find_job(store: Store, who: Principal, method: str, job: str) -> Job:
+    """Anybody's by its id, the caller's own by its name, for that method. Raises NotFound, BadRequest; Forbidden when
+    the caller may not call it for that job."""
     if re.fullmatch(r"[0-9]{1,6}", job):
-        found = (get or store.get)(job.zfill(6))
+        found = store.get(job.zfill(6))
     else:
         found = _named(store, who, job, any_state=method in _LOSES)
     log_context.note(job=found.id)

@@ -1,18 +1,19 @@
 """What the page of one job shows beside its record: its time as spans, the hosts that serve it, and the code that was
 shipped with it. Pure, but for the read of that code."""
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import cast
 
-from tpujob.api import CodeView, HostView, PatchView, SpanKind, SpanView
+from tpujob.api import CodeView, HostView, PatchView, SliceJobView, SpanKind, SpanView
 from tpujob.domain.failures import host_reputation
-from tpujob.domain.model import Job, Progress, State, Suspect
+from tpujob.domain.model import Job, Progress, Slice, State, Suspect
 from tpujob.domain.money.goodput import Stretch, timeline
 from tpujob.domain.money.ledger import US
 from tpujob.domain.observations import HostReport
 from tpujob.domain.text import rfc3339
-from tpujob.errors import NotFound
+from tpujob.errors import NotFound, TpujobError
 from tpujob.ports import Blobs
 
 #: seconds to read the diff of the code
@@ -39,6 +40,32 @@ def _span(one: Stretch) -> SpanView:
         requests=one.requests,
         usd=None if one.micros is None else one.micros / US,
     )
+
+
+#: jobs before this one, and after it, that are shown of a slice that was handed on
+NEAR = 4
+
+
+def slice_jobs(job: Job, one: Slice, read: Callable[[str], Job], now: float) -> list[SliceJobView]:
+    """The jobs that have had a slice, as far as their records can be read; none of one that this job alone has had."""
+    found = deque([(job, one)])
+    ways = ("received_from", 0, found.appendleft, NEAR), ("handed_to", -1, found.append, 2 * NEAR)
+    for link, end, add, most in ways:
+        while (job_id := getattr(found[end][1], link)) and len(found) <= most:
+            try:
+                other = read(job_id)
+                add((other, next(its for its in other.slices if its.name == one.name)))
+            except (TpujobError, StopIteration):
+                break
+    return [
+        SliceJobView(
+            id=job.id,
+            name=job.name,
+            seconds=round((one.gone_at or now) - (one.ready_at or now), 3),
+            now=one.gone_at is None,
+        )
+        for job, one in (found if len(found) > 1 else ())
+    ]
 
 
 #: states in which the hosts of the serving slice have something to say

@@ -12,7 +12,7 @@ from tpujob.domain.capacity import Met, check_edge, facts_of
 from tpujob.domain.events import BudgetChanged, CleanRequested, EventKind, QueueMoved
 from tpujob.domain.hardware.prices import PriceList
 from tpujob.domain.lifecycle import apply, event
-from tpujob.domain.model import Cause, DesiredState, Edge, Job
+from tpujob.domain.model import Cause, DesiredState, Edge, Job, State
 from tpujob.domain.money import budget as money
 from tpujob.domain.observations import Funds
 from tpujob.domain.text import dollars
@@ -52,16 +52,11 @@ class JobActions:
     def cancel(self, who: Principal, job: str, *, release: bool = False) -> Job:
         kind = EventKind.RELEASE_REQUESTED if release else EventKind.CANCEL_REQUESTED
         text = "cancel requested, with release of the slice" if release else "cancel requested"
-        return self._wish(
-            who, "cancel", job, kind, text, lambda j: _keep_final(j) or _already(j, release=release)
-        )
+        return self._wish(who, "cancel", job, kind, text, lambda j: _already(j, release=release))
 
     def delete(self, who: Principal, job: str) -> Job:
-        def settled(j: Job) -> bool:
-            return _keep_final(j) or _already(j, release=True)
-
-        kind = EventKind.RELEASE_REQUESTED
-        return self._wish(who, "delete", job, kind, "delete requested", settled)
+        kind, text = EventKind.RELEASE_REQUESTED, "delete requested"
+        return self._wish(who, "delete", job, kind, text, lambda j: _already(j, release=True))
 
     def clean(self, who: Principal, job: str, *, checkpoints: bool = False) -> Job:
         def settled(j: Job) -> bool:
@@ -142,9 +137,7 @@ class JobActions:
             own = access.is_own(who, j.owner)  # which does not take an admin's hold over
             return bool(j.held_by) and (own or j.held_by == who.name)
 
-        return self._in_queue(
-            who, "hold", job, EventKind.QUEUE_HELD, f"held by {who.name}", settled
-        )
+        return self._wish(who, "hold", job, EventKind.QUEUE_HELD, f"held by {who.name}", settled)
 
     def release(self, who: Principal, job: str) -> Job:
         def settled(j: Job) -> bool:
@@ -154,10 +147,14 @@ class JobActions:
                     f"job {j.id} is held by {j.held_by}, so only an admin may release it",
                     hint=f"Ask {j.held_by}.",
                 )
+            group = self._store.get(j.group) if j.group and not j.held_by else None
+            if group and group.held_by:
+                hint = f"`tpujob queue release {group.id}` releases all of it."
+                raise IllegalInState(f"job {j.id} is held with its group {group.name}", hint=hint)
             return not j.held_by
 
         kind, text = EventKind.QUEUE_RELEASED, f"released by {who.name}"
-        return self._in_queue(who, "release", job, kind, text, settled)
+        return self._wish(who, "release", job, kind, text, settled)
 
     def top(self, who: Principal, job: str) -> Job:
         found = find_job(self._store, who, "top", job)
@@ -169,24 +166,21 @@ class JobActions:
             return j.rank > highest
 
         text, moved = f"moved before {found.user}'s other jobs", QueueMoved(highest + 1)
-        return self._in_queue(who, "top", found.id, EventKind.QUEUE_MOVED, text, settled, moved)
+        return self._wish(who, "top", found.id, EventKind.QUEUE_MOVED, text, settled, moved)
 
-    def _in_queue(
-        self,
-        who: Principal,
-        method: str,
-        job: str,
-        kind: EventKind,
-        text: str,
-        settled: Callable[[Job], bool],
-        moved: QueueMoved | None = None,
-    ) -> Job:
-        """Write it into the record, which elements that are made later take over, and into those of its elements."""
-        stored = self._wish(who, method, job, kind, text, settled, moved)
-        for element in [j.id for j in self._live() if j.group == stored.id]:
-            with contextlib.suppress(IllegalInState, NotFound):  # it has ended meanwhile
-                self._wish(who, method, element, kind, text, settled, moved)
-        return stored
+    def requeue(self, who: Principal, job: str) -> Job:
+        def settled(j: Job) -> bool:
+            _check_waits(j)
+            how = "a group" if j.spec.is_group else j.state
+            if j.then is not State.QUEUED and j.state not in (State.PREPARING, State.RUNNING):
+                raise IllegalInState(
+                    f"job {j.id} is {how}: only a job whose program runs can be put back",
+                    hint=f"`tpujob queue hold {j.id}` keeps it from requesting a slice.",
+                )
+            return j.then is State.QUEUED
+
+        kind, text = EventKind.REQUEUE_REQUESTED, f"put back into the queue by {who.name}"
+        return self._wish(who, "requeue", job, kind, text, settled)
 
     # Writing ----------------------------------------------------------------------------------------------------------
 
@@ -245,11 +239,6 @@ def _check_single(job: Job) -> None:
         )
 
 
-def _keep_final(job: Job) -> bool:
-    """A job that has ended stays as it ended."""
-    return job.state.final
-
-
 def _check_waits(job: Job) -> None:
     """Raises IllegalInState for a job that will not be in the queue again."""
     if job.state.final or job.wish is not DesiredState.RUN:
@@ -267,8 +256,6 @@ def _for_dependency(job: Job) -> bool:
 
 
 def _already(job: Job, *, release: bool) -> bool:
-    return job.wish in (
-        (DesiredState.RELEASE, DesiredState.CLEAN)
-        if release
-        else (DesiredState.CANCEL, DesiredState.RELEASE, DesiredState.CLEAN)
-    )
+    """Whether a cancel would change nothing. A job that has ended stays as it ended."""
+    kept = (DesiredState.RUN, DesiredState.CANCEL) if release else (DesiredState.RUN,)
+    return job.state.final or job.wish not in kept

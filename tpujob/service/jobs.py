@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
+from math import isfinite
 from typing import Any, cast
 
 from tpujob.api import (
     METHODS,
+    BestView,
     CallerView,
     CodeGiven,
     DiffView,
@@ -52,7 +54,7 @@ from tpujob.service.backend.queue import QueueReader
 from tpujob.service.curves import Curves
 from tpujob.service.diff import compare
 from tpujob.service.job_actions import JobActions
-from tpujob.service.job_index import Changes, JobIndex, Records
+from tpujob.service.job_index import Changes, EventReader, JobIndex
 from tpujob.service.logs import Logs, hosts_up_to
 from tpujob.service.money import budgets
 from tpujob.service.money.estimate import Estimates
@@ -105,7 +107,7 @@ class Reading:
     """Where answers come from."""
 
     changes: Changes
-    records: Records
+    events: EventReader
     knowledge: RuntimeReader
     index: JobIndex
     logs: Logs
@@ -225,7 +227,7 @@ class Jobs:
 
     def events(self, job: str, *, after: int = 0, limit: int = 0) -> list[EventView]:
         of = self._find("events", job)
-        found = self._reading.records.events(of.id, after)[: limit or None]
+        found = self._reading.events.read(of, after)[: limit or None]
         if access.sees_all(self._who, of.owner):
             found = [replace(e, text=in_full(e.text, ended_by(of, e.at))) for e in found]
         return [event_view(e) for e in found]
@@ -325,8 +327,11 @@ class Jobs:
     def top(self, job: str) -> JobView:
         return self._view(self._changing.actions.top(self._who, job))
 
+    def requeue(self, job: str) -> JobView:
+        return self._view(self._changing.actions.requeue(self._who, job))
+
     def _find(self, method: str, job: str) -> Job:
-        return find_job(self._ports.store, self._who, method, job, self._reading.records.get)
+        return find_job(self._ports.store, self._who, method, job)
 
     def _view(self, job: Job) -> JobView:
         now = self._ports.clock.now()
@@ -353,26 +358,31 @@ class Jobs:
         view["place"] = self._reading.queue.place(job, known.place) if known.place else None
         view["timeline"] = details.spans(shown, now, known.progress)
         view["on_hosts"] = self._on_hosts(job, now, private=private)
+        for seen, one in zip(view["slices"], job.slices, strict=True):
+            seen["jobs"] = details.slice_jobs(job, one, self._ports.store.get, now)
         if job.spec.is_group:
             self.index.sum_up(view)
-            view["why"] = next_step.elements_text(view) or job.message
+            held = f"held by {job.held_by}; " if job.held_by and not job.state.final else ""
+            view["why"] = held + (next_step.elements_text(view) or job.message)
             view["worst"] = self._worst(job)
+            view["best"] = self._best(job, private=private)
         return view
+
+    def _best(self, group: Job, *, private: bool) -> BestView | None:
+        asked = ListAsked(group=group.id, order="loss", fields=["name", "loss"], limit=1)
+        for row in self.index.page(self._who, asked)["rows"]:
+            if row["loss"] is not None and isfinite(row["loss"]):
+                job = self._ports.store.get(row["id"])
+                params = dict(job.params if private else {})
+                return BestView(id=job.id, name=job.name, loss=row["loss"], params=params)
+        return None
 
     def _worst(self, group: Job) -> list[ElementView]:
         """The first elements that failed."""
         asked = ListAsked(group=group.id, states=[State.FAILED], order="id", reverse=True)
-        rows = self.index.page(self._who, {**asked, "limit": WORST})["rows"]
-        return [
-            ElementView(
-                id=row["id"],
-                name=row["name"],
-                state=row["state"],
-                cause=row["cause"],
-                why=row["why"],
-            )
-            for row in rows
-        ]
+        fields = [*ElementView.__annotations__]
+        found = self.index.page(self._who, {**asked, "fields": fields, "limit": WORST})
+        return cast("list[ElementView]", found["rows"])
 
     def _on_hosts(self, job: Job, now: float, *, private: bool) -> list[HostView]:
         """Of a job that is not the caller's, without what is held against its machines, and without errors."""

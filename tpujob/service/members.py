@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from tpujob.api import MemberView
@@ -17,25 +15,16 @@ from tpujob.ports import Members
 
 log = logging.getLogger(__name__)
 
-#: seconds for which a list of members serves those who were recognised before
-RECENT = 10.0
-
 
 class Membership:
     """Each call reads the store, so that a removed member is refused at the next request."""
 
-    def __init__(self, members: Members, clock: Callable[[], float] = time.monotonic) -> None:
-        self._members, self._clock = members, clock
-        self._reading = threading.Lock()
-        self._all: dict[str, Principal] = {}  #: members by their ids, as of `_read_at`
-        self._read_at = -RECENT
+    def __init__(self, members: Members) -> None:
+        self._members = members
 
-    def recognise(self, id: str, name: str, *, again: bool = False) -> Principal:
+    def recognise(self, id: str, name: str) -> Principal:
         """The member who came as that verified principal, under the name that the list has. The first who comes under a
-        name keeps it. Raises Forbidden for anybody else. `again`: a list that was read `RECENT` seconds ago will do; it
-        is read once for all who are asked for."""
-        if again and (known := self._recent().get(id)):
-            return known
+        name keeps it. Raises Forbidden for anybody else."""
         name = name.strip().lower()
         found = self._members.find(name)
         if found and found.id == id:
@@ -46,14 +35,6 @@ class Membership:
         stored = self._members.change(name, lambda now: rules.pinned(now, id, name))
         log.info("%s is now %s", ascii(name), ascii(id))
         return (stored or pinned).principal
-
-    def _recent(self) -> dict[str, Principal]:
-        with self._reading:
-            if self._clock() - self._read_at >= RECENT:
-                every = self._members.all()
-                self._all = {one.id: one.principal for one in every if one.id}
-                self._read_at = self._clock()
-            return self._all
 
     def members(self) -> list[MemberView]:
         return [_view(member) for member in self._members.all()]
@@ -90,14 +71,12 @@ class Membership:
             return replace(now, role=role) if now else Member(name, role)
 
         stored = self._members.change(name, given)
-        self._read_at = -RECENT
         assert stored is not None
         log.info("%s gave %s the role %s", ascii(by.name), ascii(name), role)
         return _view(stored)
 
     def _remove(self, by: Principal, name: str) -> None:
         self._members.change(name, lambda _: None)
-        self._read_at = -RECENT
         log.info("%s removed member %s", ascii(by.name), ascii(name))
 
     def _is(self, who: Principal, name: str) -> bool:

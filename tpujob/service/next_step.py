@@ -58,7 +58,8 @@ def what_next(
     wanted = again if job.attempt else "a slice"
     match job.state:
         case State.QUEUED if reason := binding(place):
-            release = (_command(job, "queue release", "lets it start"),)
+            command = f"tpujob queue release {held_id(job)}"
+            release = (CommandView(command=command, does="lets it start"),)
             return _next(
                 "request_slice",
                 f"it asks for {wanted} {_AFTER[reason.kind]}".rstrip(),
@@ -77,6 +78,9 @@ def what_next(
             return _next("start_program", text, at=job.wake)
         case State.PREPARING:
             return _next("start_program", "when all hosts have started the program, it is running")
+        case State.HOLDING if job.then is State.QUEUED:
+            text = "when the program has stopped, its slice goes to another job or is given back"
+            return _next("release_slice", f"{text}, and it waits in the queue")
         case State.HOLDING if job.then is not None:
             text = "when the program has stopped, the slice is given back and the job ends"
             more = _command(job, "resume", "lets it go on", "--budget USD")
@@ -94,6 +98,11 @@ def what_next(
             return _next(
                 "finish", f"it succeeds when every host exits with 0{lost if spot else ''}"
             )
+
+
+def held_id(job: Job) -> str:
+    """Of a held job the id by which it is released: its own, or that of its group."""
+    return job.id if job.held_by or not job.group else job.group
 
 
 def _group_ends(job: Job) -> NextView:

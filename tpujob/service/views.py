@@ -126,8 +126,8 @@ def job_view(
 ) -> JobView:
     """`job` at `now`. `host_keys`: why those of its slice are trusted. Without `private`, what its owner keeps to
     himself stays empty: workdir, code, bundles, evidence, and what the program is and how it is started; with it, `job`
-    is as `job_in_full` returns it. `place`, `actions`, `refused`, `timeline`, `on_hosts`, `elements` and `worst` are
-    left to the caller."""
+    is as `job_in_full` returns it. `place`, `actions`, `refused`, `timeline`, `on_hosts`, `elements`, `worst`, `best`,
+    and `jobs` of slices, are left to the caller."""
     trouble = "" if job.state.final else known.trouble
     progress, moved_at = known.progress, known.moved_at
     job = with_live(job, progress)
@@ -174,6 +174,7 @@ def job_view(
         timeline=[],
         on_hosts=[],
         worst=[],
+        best=None,
     )
 
 
@@ -232,6 +233,7 @@ def slice_view(job: Job, slice: Slice, *, now: float, host_keys: str = "") -> Sl
         reason=slice.delete_reason,
         hosts=[e.address for e in slice.endpoints],
         host_keys=host_keys,
+        jobs=[],
     )
 
 

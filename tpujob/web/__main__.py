@@ -8,7 +8,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,11 @@ from tpujob.config.settings import Settings, prepare
 from tpujob.domain.access import Principal, Role
 from tpujob.errors import TpujobError
 from tpujob.lib import unix_sockets
-from tpujob.web.api import create_app
 from tpujob.web.auth.authenticator import PeerAuthenticator
 from tpujob.web.auth.browser import BrowserAuthenticator, Sessions, page_at
 from tpujob.web.log import log_to_stderr
-from tpujob.web.serving import SocketListener, serve
+from tpujob.web.serving import SocketListener, serve_backend
 from tpujob.wiring import backend
-from tpujob.wiring.backend import Backend
 
 
 def main() -> None:
@@ -68,7 +66,7 @@ def _serve_own(settings: Settings, ready: Path) -> None:
             door = BrowserAuthenticator(own, sessions, kernel_says=kernel_says)
             listeners.append(SocketListener(page, door, loopback=True))
             facts |= {"page": address, "page_needs_code": not kernel_says}
-        _serve(listeners, parts, ready, facts, sessions)
+        serve_backend(listeners, parts, started=lambda: _announce(ready, facts), sessions=sessions)
     finally:
         unix_sockets.remove(path)
 
@@ -84,7 +82,8 @@ def _serve_all(settings: Settings, ready: Path, path: Path, members: Path | None
     door = PeerAuthenticator(own, parts.members.recognise)
     try:
         facts = {"url": f"unix:{path}", "shared": True}
-        _serve([SocketListener(unix_sockets.listen(path, 0o666), door)], parts, ready, facts)
+        listener = SocketListener(unix_sockets.listen(path, 0o666), door)
+        serve_backend([listener], parts, started=lambda: _announce(ready, facts))
     finally:
         path.unlink(missing_ok=True)
         ready.unlink(missing_ok=True)
@@ -92,29 +91,6 @@ def _serve_all(settings: Settings, ready: Path, path: Path, members: Path | None
 
 def _own(name: str) -> Principal:
     return Principal(f"uid:{os.geteuid()}", name, Role.ADMIN)
-
-
-def _serve(
-    listeners: Sequence[SocketListener],
-    parts: Backend,
-    ready: Path,
-    facts: Mapping[str, Any],
-    sessions: Sessions | None = None,
-) -> None:
-    serve(
-        listeners,
-        lambda door, stopping: create_app(
-            parts.api.acting_for,
-            door,
-            watch=parts.changes.now,
-            changes=parts.changes,
-            stopping=stopping,
-            sessions=sessions,
-            itself=parts.api.itself,
-        ),
-        parts,
-        started=lambda: _announce(ready, facts),
-    )
 
 
 def _announce(ready: Path, facts: Mapping[str, Any]) -> None:

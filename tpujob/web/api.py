@@ -38,17 +38,16 @@ def create_app(
     sessions: Sessions | None = None,
     itself: BackendStatus | None = None,
 ) -> FastAPI:
-    """The backend's app: `jobs` is what a caller may ask, once `door` has recognised them. `watch` gives the number of
-    the newest change of any job, so that a client that follows all jobs misses none between two polls. Once
+    """The backend's app: `jobs` is what a caller may ask, once `door` has recognised them. `changes` of the store are
+    sent to open pages, in streams with these `times`; left out, pages ask by themselves. `watch` gives the number of
+    the newest change, by default theirs, so that a client that follows all jobs misses none between two polls. Once
     `stopping()` is true, every long poll ends within `LOOK_EVERY`. The backend answers under the names in `hosts`
-    alone. `make_pass` runs one tick of every job that is due. `limits`: left
-    out, those of every backend. `changes` of the store are sent to open pages, in streams with these
-    `times`; left out, pages ask by themselves.
+    alone. `make_pass` runs one tick of every job that is due. `limits`: left out, those of every backend.
     `sessions`: of the page at a port of this machine, if there is one. `itself`: counts requests and says whether the
     backend is alive; left out, it is as long as it answers."""
 
     def routed(app: FastAPI) -> FastAPI:
-        follow = streams.endpoint(watch, stopping)
+        follow = streams.endpoint(watch or (changes.now if changes else None), stopping)
         endpoints.add_methods(app, {**streams.OWN, "follow": (follow, schemas.Hint)})
         endpoints.add_backend(app, version, itself.alive if itself else lambda: True)
         endpoints.add_tick(app, make_pass)
@@ -66,10 +65,8 @@ def create_app(
         if itself:
             itself.streams = lambda: live.streams
     app.add_middleware(Limiter, limits=limits)
-    counters = itself.counters if itself else None
-    app.add_middleware(
-        SecurityMiddleware, authenticator=door, hosts=tuple(hosts), counters=counters
-    )
+    about: dict[str, Any] = {"hosts": tuple(hosts), "counters": itself.counters if itself else None}
+    app.add_middleware(SecurityMiddleware, authenticator=door, **about)
     errors.add_handlers(app, frame.problem)
     app.openapi = cache(lambda: routed(_app(version)).openapi())
     routed(app)

@@ -21,10 +21,9 @@ from tpujob.config.settings import Settings
 from tpujob.config.sign_in import DOORS, DoorKind
 from tpujob.domain.access import BACKEND, Role
 from tpujob.errors import BadRequest, TpujobError
-from tpujob.web.api import create_app
 from tpujob.web.auth.sign_in import GCLOUD, SignInAuthenticator, SignInPolicy
 from tpujob.web.log import Json, log_to_stderr
-from tpujob.web.serving import SocketListener, serve
+from tpujob.web.serving import SocketListener, serve_backend
 from tpujob.wiring import backend
 
 log = logging.getLogger(__name__)
@@ -69,7 +68,6 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
 
 def _serve(options: argparse.Namespace) -> None:
     settings, here = prepared(options.state, options.context_file)
-    log_to_stderr(formatter=Json(here.project))
     urls: list[str] = options.url
     page = urls[0] if urls else ""
     settings = replace(settings, only_called=options.only_called, page_url=page)
@@ -82,21 +80,17 @@ def _serve(options: argparse.Namespace) -> None:
         parts.members.give_role(BACKEND, options.admin, Role.ADMIN)
     door = SignInAuthenticator(policy, parts.members.recognise, backend.signing_keys(settings))
     port = settings.port if options.port is None else options.port
-    serve(
+
+    def make_pass(sweep: bool) -> tuple[int, float | None]:
+        return parts.make_pass(sweep=sweep)
+
+    serve_backend(
         [SocketListener(socket.create_server((options.host, port)), door)],
-        lambda door, stopping: create_app(
-            parts.api.acting_for,
-            door,
-            watch=parts.changes.now,
-            changes=parts.changes,
-            stopping=stopping,
-            hosts=hosts,
-            make_pass=lambda sweep: parts.make_pass(sweep=sweep),
-            itself=parts.api.itself,
-        ),
         parts,
         with_loop=not options.only_called,
         headers=headers_of(urls),
+        hosts=hosts,
+        make_pass=make_pass,
     )
 
 

@@ -10,8 +10,8 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Generator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,19 +19,16 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from tpujob.domain.access import Principal
 from tpujob.domain.text import rfc3339
-from tpujob.errors import StoreError, TpujobError, Transient
+from tpujob.errors import TpujobError, Transient
 from tpujob.service import Changes
 from tpujob.web.middleware.connections import LINE, ClientConnection
-from tpujob.web.middleware.security import WHO
 from tpujob.web.schemas import Caller
 
 log = logging.getLogger(__name__)
 
 PATH = "/live"
 HEADERS = {"content-type": "text/event-stream; charset=utf-8", "x-accel-buffering": "no"}
-BEAT = b":\n\n"
 WAIT = 1.0  #: seconds of one wait for the store; then the follower looks whether the process ends
 MOST = 100  #: ids in one event; more changes are sent as `null`: any job may have changed
 #: milliseconds, at least and at most, until a browser opens the next stream: not all at once
@@ -43,10 +40,9 @@ class StreamTimes:
     """Seconds."""
 
     least: float = 0.25  #: between two events of a stream
-    beat: float = 15.0  #: of silence, then a comment keeps proxies from closing the stream
-    again: float = 25.0  #: until the caller is recognised again
-    life: float = 55 * 60.0  #: of a stream: Cloud Run cuts it off after an hour
-    slow: float = 20.0  #: that a reader may take for one event
+    #: of a stream: so long it may last after the right to watch has ended. No proxy closes a silent one earlier.
+    life: float = 50.0
+    slow: float = 20.0  #: beyond that, until a reader who takes nothing is dropped
 
 
 class Events:
@@ -66,17 +62,10 @@ class Events:
         """How many are open. Any thread may ask."""
         return len(self._streams)
 
-    @contextmanager
-    def followed(self) -> Generator[None]:
-        """Within it, this thread reads what the follower has seen already, so that many open pages cost the store what
-        one does. Without a follower it asks the store. Raises Transient while the store does not answer."""
-        if not self._follows:
-            yield
-            return
-        if since := self._changes.failing:
+    def check_store(self) -> None:
+        """Raises Transient while the follower gets no answer of the store: no page then waits for one."""
+        if self._follows and (since := self._changes.failing):
             raise Transient(f"the store has not answered since {rfc3339(since)}")
-        with self._changes.followed():
-            yield
 
     def add(self, stream: "EventStream") -> None:
         self._streams.add(stream)
@@ -122,16 +111,14 @@ class Events:
 
 
 class EventStream(Response):
-    """The stream of one page. It ends when its reader leaves, reads too slowly or may not watch any more, when it has
-    lasted for `StreamTimes.life`, and when the process ends."""
+    """The stream of one page. It ends when its reader leaves or takes nothing, when it has lasted for
+    `StreamTimes.life`, and when the process ends; the browser then opens the next one."""
 
     def __init__(self, events: Events, state: Mapping[str, Any]) -> None:
-        """`state`: of the request, with the caller, what recognises them again, and the connection."""
+        """`state`: of the request, with its connection."""
         super().__init__(headers=HEADERS)
         del self.headers["content-length"]
         self._events = events
-        self._who: Principal = state["principal"]
-        self._again: Callable[[], Awaitable[Principal]] = state[WHO]
         self._line: ClientConnection | None = state.get(LINE)
         self._ids: set[str] | None = set()  #: not sent yet; None: any
         self._wake, self._gone = asyncio.Event(), False
@@ -146,11 +133,14 @@ class EventStream(Response):
         del scope
         listening = asyncio.create_task(self._listen(receive))
         self._events.add(self)
+        times = self._events.times
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await self._write(send, b"retry: %d\n\n" % random.randint(*RETRY))  # noqa: S311
-            await self._follow(send)
-            await self._write(send, b"", more=False)
+            async with asyncio.timeout(times.life + times.slow):
+                start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+                await send(start)
+                await self._write(send, b"retry: %d\n\n" % random.randint(*RETRY))  # noqa: S311
+                await self._follow(send)
+                await self._write(send, b"", more=False)
         except TimeoutError:
             if self._line:
                 self._line.drop()
@@ -162,42 +152,19 @@ class EventStream(Response):
     async def _follow(self, send: Send) -> None:
         times, clock = self._events.times, asyncio.get_running_loop().time
         ends = clock() + times.life * random.uniform(0.9, 1.0)  # noqa: S311
-        again, beat = clock() + times.again, clock() + times.beat
         while not (self._gone or self._events.stopped or clock() >= ends):
             self._wake.clear()
             if self._ids is None or self._ids:
                 ids, self._ids = self._ids, set()
                 data = json.dumps(sorted(ids) if ids else None)
                 await self._write(send, f"event: jobs\ndata: {data}\n\n".encode())
-                beat = clock() + times.beat
                 await asyncio.sleep(times.least)
-            if clock() >= again:
-                if not await self._may_watch():
-                    return
-                again = clock() + times.again
-            if clock() >= beat:
-                await self._write(send, BEAT)
-                beat = clock() + times.beat
-            try:
-                async with asyncio.timeout_at(min(ends, again, beat)):
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(ends):
                     await self._wake.wait()
-            except TimeoutError:
-                pass
-
-    async def _may_watch(self) -> bool:
-        """Whether they would be let in now, as the same person with the same role. An answer that the store cannot give
-        does not end a stream."""
-        try:
-            return await self._again() == self._who
-        except (StoreError, Transient):
-            return True
-        except TpujobError:
-            return False
 
     async def _write(self, send: Send, data: bytes, *, more: bool = True) -> None:
-        """Raises TimeoutError when the reader takes nothing for too long."""
-        async with asyncio.timeout(self._events.times.slow):
-            await send({"type": "http.response.body", "body": data, "more_body": more})
+        await send({"type": "http.response.body", "body": data, "more_body": more})
 
     async def _listen(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":

@@ -53,12 +53,7 @@ class OneLine(logging.Formatter):
 
 class Json(logging.Formatter):
     """For machines: a record is one line, an object with `time`, `severity`, `logger`, `message`, and with `job`,
-    `attempt` and `request` where it is about one. Google Cloud reads `time`, `severity` and the trace as its own."""
-
-    def __init__(self, project: str = "") -> None:
-        """`project`: of the trace, by which Cloud Logging shows all lines of a request together."""
-        super().__init__()
-        self._project = project
+    `attempt` and `request` where it is about one. Google Cloud reads `time` and `severity` as its own."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -69,11 +64,7 @@ class Json(logging.Formatter):
             "logger": record.name,
             "message": "\n".join(lines[: MOST_LINES + 1]),
         }
-        about = _about()
-        trace = about.pop("trace", "")
-        if trace and self._project:
-            entry["logging.googleapis.com/trace"] = f"projects/{self._project}/traces/{trace}"
-        return json.dumps(entry | about)
+        return json.dumps(entry | _about())
 
 
 def _about() -> dict[str, str]:

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from email.message import Message
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -32,9 +33,8 @@ from tpujob.lib import unix_sockets
 from tpujob.web.auth import browser
 from tpujob.web.auth.browser import BrowserAuthenticator, Sessions
 from tpujob.web.middleware import errors
-from tpujob.web.middleware.connections import Connections, most_connections
+from tpujob.web.middleware.connections import Connections, config_of, most_connections
 from tpujob.web.middleware.security import SecurityMiddleware
-from tpujob.web.serving import config_of
 from tpujob.wiring import client
 
 MOST = 64  #: requests at once, of which each stream of a tab is one
@@ -55,9 +55,10 @@ BACK = (
 class Answer(Protocol):
     """What a backend answers, piece by piece."""
 
-    status: int
-
-    def header(self, name: str) -> str | None: ...
+    @property
+    def status(self) -> int: ...
+    @property
+    def headers(self) -> Message: ...
     def read(self) -> bytes: ...
     def cut(self) -> None: ...
     def close(self) -> None: ...
@@ -108,9 +109,9 @@ class BackendProxy:
         return self._relay.ask(scope["method"], target, headers, body)
 
     async def _pass_back(self, scope: Scope, answer: Answer, send: Send) -> None:
-        found = {name: answer.header(name) for name in BACK}
+        found = {name: answer.headers[name] for name in BACK}
         headers = {name: value for name, value in found.items() if value is not None}
-        if (to := answer.header("location")) is not None:
+        if (to := answer.headers["location"]) is not None:
             headers["location"] = self._here(to, scope["root_path"])
         raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
         await send({"type": "http.response.start", "status": answer.status, "headers": raw})

@@ -13,11 +13,10 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from tpujob.domain.access import Principal
+from tpujob.web.api import create_app
 from tpujob.web.auth.authenticator import Authenticator
-from tpujob.web.middleware.connections import Connections, most_connections
-
-#: seconds that running requests get when the process is to end; Cloud Run kills it after ten
-LAST_ANSWERS = 5
+from tpujob.web.middleware.connections import Connections, config_of, most_connections
+from tpujob.wiring.backend import Backend
 
 
 class SocketListener(NamedTuple):
@@ -77,18 +76,23 @@ def serve(
         work.stop()
 
 
-def config_of(app: object, connections: Connections) -> uvicorn.Config:
-    """How every backend speaks HTTP. No header of a proxy is believed, and there are no web sockets."""
-    return uvicorn.Config(
-        app,  # pyright: ignore[reportArgumentType]
-        http=connections.protocol,  # pyright: ignore[reportArgumentType]
-        ws="none",
-        proxy_headers=False,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=LAST_ANSWERS,
-    )
+def serve_backend(
+    listeners: Sequence[SocketListener],
+    parts: Backend,
+    *,
+    started: Callable[[], None] = lambda: None,
+    with_loop: bool = True,
+    headers: Sequence[tuple[str, str]] = (),
+    **options: Any,
+) -> None:
+    """As `serve`, with the app of that backend. `options`: those of `create_app`."""
+
+    def make_app(door: Authenticator, stopping: Callable[[], bool]) -> FastAPI:
+        api, changes = parts.api, parts.changes
+        own = {"changes": changes, "stopping": stopping, "itself": api.itself}
+        return create_app(api.acting_for, door, **own, **options)
+
+    serve(listeners, make_app, parts, started=started, with_loop=with_loop, headers=headers)
 
 
 def _place(name: Any) -> str | int:

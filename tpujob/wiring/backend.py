@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import os
+import secrets
+import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from tpujob.adapters.calling import SystemClock
+from tpujob.adapters.providers import Providers
+from tpujob.config.notifications import file_of_local_stack
 from tpujob.config.settings import Settings
+from tpujob.domain.model import CLOUD_TPU, SCHEMA_VERSION
+from tpujob.engine import Counters, Loop, Orphans, Reconciler, zones
+from tpujob.engine.notifier import Notifier
+from tpujob.ports import Ports
+from tpujob.service import Admin, Changes, Membership
+from tpujob.service.backend import ProcessFacts
+from tpujob.service.backend.capacity import EVERY, Quotas
+from tpujob.service.jobs import EngineState, HostReach, Jobs, ServiceSettings
+from tpujob.service.logs import LiveLogs
+from tpujob.service.notifications import Notifications
+from tpujob.wiring import doctor, notifications, service
+from tpujob.wiring.store import check_database
+from tpujob.wiring.world import Adapters, world
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tpujob.adapters.firestore import FirestoreStore
-    from tpujob.engine import Loop
-    from tpujob.engine.notifier import Notifier
-    from tpujob.service import Changes, Jobs, Membership
-    from tpujob.service.logs import LiveLogs
-    from tpujob.wiring.world import Adapters, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,90 +65,28 @@ class Backend:
 def backend(settings: Settings) -> Backend:
     """The service with its adapters; its loop is not started yet. Raises BackendGone when the emulator is down,
     NotFound or BadSpec when there is no such context or something is wrong with it."""
-    import secrets
-    import socket
-
-    from tpujob.adapters.providers import Providers
-    from tpujob.config.notifications import file_of_local_stack
-    from tpujob.domain.model import CLOUD_TPU
-    from tpujob.engine import Counters, Loop, Orphans, Reconciler, zones
-    from tpujob.engine.notifier import Notifier
-    from tpujob.ports import Ports
-    from tpujob.service import Admin, Changes, Membership
-    from tpujob.service.backend import ProcessFacts
-    from tpujob.service.backend.capacity import EVERY, Quotas
-    from tpujob.service.jobs import EngineState, HostReach, ServiceSettings
-    from tpujob.service.logs import LiveLogs
-    from tpujob.service.notifications import Notifications
-    from tpujob.wiring import doctor, notifications, service
-    from tpujob.wiring.store import check_database
-    from tpujob.wiring.world import world
-
-    counters = Counters()
-    found = world(settings, counters=counters)
-    clock, store = SystemClock(), found.store
-    if store.KIND == "firestore" and not settings.local:
-        check_database(
-            cast("FirestoreStore", store),
-            found.blobs,
-            sorted(set(found.site.buckets.values())),
-            settings,
-            found.hosts.key,
-        )
-    changes = Changes(store)
-    members = Membership(store.members)
-    owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+    counters, clock = Counters(), SystemClock()
+    found = world(settings, counters)
+    _check_store(settings, found)
+    store, ports = found.store, _ports(found, clock)
+    changes, members, listening = Changes(store), Membership(store.members), LiveLogs(found.hosts)
     setup = notifications.build_setup(found.notifications, found.secrets, clock, settings.page_url)
 
     def changed() -> None:
         changes.poke()
         notifier.poke()
 
-    slices = Providers({CLOUD_TPU: found.slices})
-    ports = Ports(
-        store,
-        slices,
-        found.hosts,
-        found.blobs,
-        clock,
-        found.copies,
-        found.secrets,
-        store.reputation,
-    )
-    reconciler = Reconciler(
-        ports,
-        owner=owner,
-        report_every=settings.report_every,
-        changed=changed,
-        prices=found.site.prices,
-        budgets=found.budgets,
-        queue=found.queue,
-        counters=counters,
-    )
-    notifier = Notifier(
-        store,
-        store.outbox,
-        setup,
-        clock,
-        owner=owner,
-        accounts=reconciler.spending.accounts,
-    )
-    orphans = Orphans(
-        store,
-        slices,
-        found.hosts,
-        clock,
-        zones=lambda: zones(store, found.site.zones),
-        leaked=notifier.leaked,
-        counters=counters,
-    )
+    owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+    reconciler = _reconciler(settings, found, ports, owner, counters, changed)
+    accounts = reconciler.spending.accounts
+    notifier = Notifier(store, store.outbox, setup, clock, owner=owner, accounts=accounts)
+    orphans = _orphans(found, ports, notifier, counters)
 
     def sweep() -> None:
         orphans.sweep()
         reconciler.tidy()
 
     loop = Loop(reconciler, store, clock, sweep=sweep)
-    listening = LiveLogs(found.hosts)
     api = service.jobs(
         ports,
         EngineState(
@@ -146,29 +95,11 @@ def backend(settings: Settings) -> Backend:
             reconciler.queue,
             reconciler.circuits,
             reconciler.spending.of,
-            reconciler.spending.accounts,
+            accounts,
             counters,
         ),
         HostReach(found.hosts.access, found.hosts.key, found.hosts.trust),
-        ServiceSettings(
-            site=found.site,
-            around=found.around,
-            owner=found.slices.owner,
-            offered=found.slices.catalog.types,
-            # of the emulator it costs nothing, and faults are tried out there
-            quotas=Quotas(
-                lambda: doctor.quotas(settings), clock, every=5.0 if settings.local else EVERY
-            ),
-            process=ProcessFacts(
-                context=settings.context,
-                store=store.KIND,
-                started_at=clock.now(),
-                channels_file=str(file_of_local_stack(settings)) if settings.local else "",
-                called=settings.only_called,
-                schemas=_schemas(store),
-            ),
-            word=lambda: secrets.token_hex(4),
-        ),
+        _service_settings(settings, found, clock),
         changes=changes,
         admin=Admin(store, orphans, store.reputation, clock, found.site.prices),
         members=members,
@@ -178,11 +109,78 @@ def backend(settings: Settings) -> Backend:
     return Backend(api, loop, changes, members, notifier, listening, found)
 
 
-def _schemas(store: Store) -> dict[str, int]:
-    """The versions of what this backend writes."""
-    from tpujob.domain.model import SCHEMA_VERSION
+def _check_store(settings: Settings, found: Adapters) -> None:
+    if found.store.KIND == "firestore" and not settings.local:
+        store, folders = cast("FirestoreStore", found.store), set(found.site.buckets.values())
+        check_database(store, found.blobs, sorted(folders), settings, found.hosts.key)
 
-    return {"records": SCHEMA_VERSION} | ({"tables": store.TABLES} if store.TABLES else {})
+
+def _ports(found: Adapters, clock: SystemClock) -> Ports:
+    return Ports(
+        found.store,
+        Providers({CLOUD_TPU: found.slices}),
+        found.hosts,
+        found.blobs,
+        clock,
+        found.copies,
+        found.secrets,
+        found.store.reputation,
+    )
+
+
+def _reconciler(
+    settings: Settings,
+    found: Adapters,
+    ports: Ports,
+    owner: str,
+    counters: Counters,
+    changed: Callable[[], None],
+) -> Reconciler:
+    return Reconciler(
+        ports,
+        owner=owner,
+        report_every=settings.report_every,
+        changed=changed,
+        prices=found.site.prices,
+        budgets=found.budgets,
+        queue=found.queue,
+        counters=counters,
+    )
+
+
+def _orphans(found: Adapters, ports: Ports, notifier: Notifier, counters: Counters) -> Orphans:
+    return Orphans(
+        ports.store,
+        ports.slices,
+        ports.hosts,
+        ports.clock,
+        zones=lambda: zones(ports.store, found.site.zones),
+        leaked=notifier.leaked,
+        counters=counters,
+    )
+
+
+def _service_settings(settings: Settings, found: Adapters, clock: SystemClock) -> ServiceSettings:
+    store = found.store
+    schemas = {"records": SCHEMA_VERSION} | ({"tables": store.TABLES} if store.TABLES else {})
+    # of the emulator it costs nothing, and faults are tried out there
+    every = 5.0 if settings.local else EVERY
+    return ServiceSettings(
+        site=found.site,
+        around=found.around,
+        owner=found.slices.owner,
+        offered=found.slices.catalog.types,
+        quotas=Quotas(lambda: doctor.quotas(settings), clock, every=every),
+        process=ProcessFacts(
+            context=settings.context,
+            store=store.KIND,
+            started_at=clock.now(),
+            channels_file=str(file_of_local_stack(settings)) if settings.local else "",
+            called=settings.only_called,
+            schemas=schemas,
+        ),
+        word=lambda: secrets.token_hex(4),
+    )
 
 
 def signing_keys(settings: Settings) -> Callable[[str], tuple[bytes, float]]:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.http.client import RemoteJobs
-    from tpujob.adapters.http.proxy_client import ProxyClient
-    from tpujob.adapters.http.transport import BackendAddress
+    from tpujob.adapters.http.transport import BackendAddress, ProxyClient
     from tpujob.api import CallerView, JobsApi
     from tpujob.config.context import Context
     from tpujob.config.stack import Access
@@ -96,8 +95,7 @@ def way_to_page(settings: Settings, job: str = "") -> str:
 
 def proxy_client(settings: Settings) -> ProxyClient:
     """Return the client through which the page of a deployed or a shared backend is reached. Raises BackendGone."""
-    from tpujob.adapters.http.proxy_client import ProxyClient
-    from tpujob.adapters.http.transport import BackendAddress
+    from tpujob.adapters.http.transport import BackendAddress, ProxyClient
 
     if there := deployed(settings):
         return ProxyClient(_way_to(settings, there))

@@ -11,7 +11,7 @@ from tpujob.service.backend.overview import Overview
 from tpujob.service.backend.queue import QueueReader
 from tpujob.service.curves import Curves
 from tpujob.service.job_actions import JobActions
-from tpujob.service.job_index import JobIndex, Records
+from tpujob.service.job_index import EventReader, JobIndex
 from tpujob.service.jobs import Changing, Jobs, Reading
 from tpujob.service.logs import Logs
 from tpujob.service.money.comparison import Comparisons
@@ -69,7 +69,7 @@ def jobs(
     )  # fmt: skip
     reading = Reading(
         changes=changes,
-        records=Records(store, changes),
+        events=EventReader(store),
         knowledge=knowledge,
         index=index,
         logs=Logs(blobs, live_logs),

@@ -60,20 +60,14 @@ class Adapters:
             adapter.close()
 
 
-def world(settings: Settings, *, counters: Counters | None = None) -> Adapters:
+def world(settings: Settings, counters: Counters) -> Adapters:
     """The context's adapters. `counters`: of their calls. Raises BackendGone when the emulator is down, NotFound or
     BadSpec when there is no such context or something is wrong with it."""
-    count = counting(counters)
-    made = _emulated if settings.local else _google
-    return made(settings, count)
+    return (_emulated if settings.local else _google)(settings, counting(counters))
 
 
-def counting(counters: Counters | None) -> Callable[[str], Count]:
+def counting(counters: Counters) -> Callable[[str], Count]:
     """Makes what an adapter of that service tells of its calls."""
-    from tpujob.adapters.calling import uncounted
-
-    if counters is None:
-        return lambda _: uncounted
     return lambda service: lambda method, outcome: counters.count("calls", service, method, outcome)
 
 
@@ -128,7 +122,6 @@ def _emulated(settings: Settings, count: Callable[[str], Count]) -> Adapters:
 
 
 def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
-    from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options, Throttle
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.adapters.google.secrets import GoogleSecrets, SecretManager
     from tpujob.adapters.ssh import SshHosts
@@ -138,24 +131,7 @@ def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
     here = context.current(settings)
     owner = context.owner(settings, here)
     region, google = here.secret_region, settings.google_endpoint
-    slices = CloudTpuSlices(
-        here.project,
-        endpoint=settings.tpu_endpoint,
-        owner=owner,
-        options=Options(
-            network=here.network,
-            subnetwork=here.subnetwork,
-            external_ips=here.with_external_ips,
-            secure_boot=here.secure_boot,
-            tags=here.tags,
-            service_account=here.service_account,
-            accounts={name.lower(): own for name, own in here.service_accounts.items()},
-            labels=here.labels,
-            reservation=here.reservation,
-        ),
-        throttle=Throttle(here.calls_per_minute),
-        count=count("tpu"),
-    )
+    slices = _slices(settings, here, owner, count("tpu"))
     return Adapters(
         open_store(
             replace(settings, project=here.project, store=here.store, database=here.database)
@@ -178,6 +154,29 @@ def _google(settings: Settings, count: Callable[[str], Count]) -> Adapters:
         notifications=here.notifications,
         queue=queue_settings(here.queue),
         budgets=context.budgets(here),
+    )
+
+
+def _slices(settings: Settings, here: Context, owner: str, count: Count) -> CloudTpuSlices:
+    from tpujob.adapters.cloud_tpu import CloudTpuSlices, Options, Throttle
+
+    return CloudTpuSlices(
+        here.project,
+        endpoint=settings.tpu_endpoint,
+        owner=owner,
+        options=Options(
+            network=here.network,
+            subnetwork=here.subnetwork,
+            external_ips=here.with_external_ips,
+            secure_boot=here.secure_boot,
+            tags=here.tags,
+            service_account=here.service_account,
+            accounts={name.lower(): own for name, own in here.service_accounts.items()},
+            labels=here.labels,
+            reservation=here.reservation,
+        ),
+        throttle=Throttle(here.calls_per_minute),
+        count=count,
     )
 
 

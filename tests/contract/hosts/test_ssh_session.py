@@ -13,6 +13,7 @@ import sys
 import termios
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,10 +66,10 @@ class Rig:
         self.hosts.start(self.host, [HostPlan(0, plan)], timeout=30)
         self.hosts.stop(self.host, grace=1, timeout=30)
 
-    def asked_at(self, seconds: float) -> SshHosts:
-        """The same backend, by a clock that is so far ahead of the host's."""
+    def asked_at(self, seconds: float, agent: Path | None = AGENT) -> SshHosts:
+        """The same backend, by a clock that is so far ahead of the host's. `agent`: None: the real one."""
         port, keys = self.farm.ssh_port, self._folder / "keys"
-        made = SshHosts(keys, port=port, agent=AGENT, now=lambda: time.time() + seconds)
+        made = SshHosts(keys, port=port, agent=agent, now=lambda: time.time() + seconds)
         self._made.append(made)
         return made
 
@@ -294,7 +295,8 @@ def test_a_certificate_says_whose_it_is_and_allows_a_terminal_alone(rig: Rig, tm
         ["ssh-keygen", "-L", "-f", str(file)], capture_output=True, text=True, check=True
     ).stdout
     assert 'Key ID: "ada for job 000001"' in shown
-    assert re.search(r"Principals: \n\s+tpujob\n\s+Critical Options: \(none\)", shown)
+    named = r"Principals: \n\s+tpujob\n\s+epoch-0\n\s+Critical Options: \(none\)"
+    assert re.search(named, shown)
     assert re.search(r"Extensions: \n\s+permit-pty\n?$", shown)
 
 
@@ -320,6 +322,45 @@ def test_a_plan_adds_the_authority_once_and_leaves_other_keys_alone(rig: Rig):
     rig.bring_up()  # a file that cannot be written stops no program
     rig.farm.run(address, "rmdir ~/.ssh/authorized_keys")
     rig.bring_up()
+
+
+@pytest.mark.slow
+def test_nothing_of_an_owner_is_left_after_a_hand_over_to_another(rig: Rig, null: int):
+    """The real agent wipes a host: its owner's files, key, open session and program go, and a certificate that is still
+    valid lets in no more, also when the next job has started."""
+    bare = slice_at("tj-000003-1")
+    both = f"{rig.hosts.public_key(bare)}\ntpujob:{rig.farm.public_key}"
+    slice = slice_at(bare.name, *rig.farm.slice(bare.name, key=both))
+    (address,) = (endpoint.address for endpoint in slice.endpoints)
+    plan = {"job": "000001", "attempt": 1, "command": ["sleep", "1000"]}
+    rig.hosts.start(slice, [HostPlan(0, plan)], timeout=30)
+    access = rig.hosts.access(slice, 0, public_line(rig.key), "ada for job 000001")
+    streams = {"stdin": null, "stdout": null, "stderr": null}
+    leave = (
+        "echo 'ssh-ed25519 AAAA mine' >> ~/.ssh/authorized_keys; mkdir -p ~/.config/gcloud;"
+        "echo canary | tee ~/.config/gcloud/key ~/.netrc $TMPDIR/x"
+    )
+    assert open_session(access, rig.key, ["sh", "-c", leave], **streams) == 0
+    text = json.dumps([access, rig.key, ["sh", "-c", "touch ~/up; sleep 1000"]])
+    session = subprocess.Popen([sys.executable, "-c", CLIENT, text], **streams)
+    until(lambda: rig.farm.run(address, "test -e ~/up")[0] == 0, "the session")
+    (pid,) = re.findall(rb'"pid": (\d+)', rig.farm.run(address, "cat ~/.tpujob/state.json")[1])
+
+    real = rig.asked_at(0, agent=None)
+    real.stop(slice, grace=1, timeout=60)
+    real.wipe(slice, others=True, timeout=60)
+    assert session.wait(60) != 0
+    assert not alive(int(pid))
+    left = rig.farm.run(address, "cd; grep -rl canary . $TMPDIR; cat .ssh/*; ls -A")[1].decode()
+    assert left.split("\n")[:-1] == [rig.hosts.public_key(slice), ".ssh", ".tpujob"]
+
+    heirs = replace(slice, epoch=1)
+    for _ in range(2):
+        with pytest.raises(Transient, match="does not accept the certificate"):
+            open_session(access, rig.key, ["true"], **streams)
+        rig.hosts.start(heirs, [HostPlan(0, {**plan, "job": "000002"})], timeout=30)
+    theirs = rig.hosts.access(heirs, 0, public_line(rig.key), "bob for job 000002")
+    assert open_session(theirs, rig.key, ["true"], **streams) == 0
 
 
 class Screen:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pytest
@@ -25,7 +25,7 @@ from tests.support.stage import SPEC, Stage
 from tests.support.world import Inline
 from tests.unit.notify.rig import Notes
 from tpujob.api import JobsApi
-from tpujob.domain.access import BACKEND, SCHEDULER, Principal, Role
+from tpujob.domain.access import SCHEDULER, Principal, Role
 from tpujob.domain.members import Member
 from tpujob.domain.model import State
 from tpujob.domain.notifications import messages
@@ -57,7 +57,7 @@ MATRIX: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("log_search",), ("viewer", "admin")),
     **dict.fromkeys(("access", "cancel", "resume", "delete", "clean"), ("submitter", "admin")),
     **dict.fromkeys(("queue", "shares"), EVERYBODY),
-    **dict.fromkeys(("hold", "release", "top"), ("submitter", "admin")),
+    **dict.fromkeys(("hold", "release", "top", "requeue"), ("submitter", "admin")),
     **dict.fromkeys(("hosts", "pin_host", "clear_host", "leaks", "sweep"), ("admin", "admin")),
     **dict.fromkeys(("fsck", "tick"), ("admin", "admin")),
     **dict.fromkeys(("channels", "deliveries"), EVERYBODY),
@@ -269,38 +269,6 @@ def test_whoever_is_removed_is_a_stranger_at_once_and_nobody_takes_their_place(
     assert ada.members() == []
 
 
-def test_whoever_watches_is_recognised_again_from_one_list_for_all(stage: Stage) -> None:
-    now, read = 1000.0, 0
-
-    class Counted:
-        """How often the list is read."""
-
-        def __getattr__(self, name: str) -> Any:
-            nonlocal read
-            read += name in ("all", "find", "with_id")
-            return getattr(stage.store.members, name)
-
-    lab = Membership(cast("Any", Counted()), clock=lambda: now)
-    elsewhere = Membership(stage.store.members)  # another process of this backend
-    people = [f"p{n}@example.org" for n in range(20)]
-    for n, name in enumerate(people):
-        elsewhere.give_role(BACKEND, name, "submitter")
-        lab.recognise(f"google:{n}", name)
-    read = 0
-    for n, name in enumerate(people):
-        assert lab.recognise(f"google:{n}", name, again=True).name == name
-    assert read == 1
-    elsewhere.remove_member(BACKEND, people[0])
-    elsewhere.give_role(BACKEND, people[1], "viewer")
-    now += 10
-    with pytest.raises(Forbidden):
-        lab.recognise("google:0", people[0], again=True)
-    assert lab.recognise("google:1", people[1], again=True).role is Role.VIEWER
-    lab.remove_member(BACKEND, people[2])
-    with pytest.raises(Forbidden):
-        lab.recognise("google:2", people[2], again=True)
-
-
 @pytest.mark.parametrize(
     ("name", "role", "says"),
     [
@@ -356,7 +324,8 @@ ROUTES = {
     "POST /v1/jobs/{job}/access": "access", "POST /v1/jobs/{job}/cancel": "cancel",
     "POST /v1/jobs/{job}/resume": "resume", "POST /v1/jobs/{job}/delete": "delete",
     "POST /v1/jobs/{job}/hold": "hold", "POST /v1/jobs/{job}/release": "release",
-    "POST /v1/jobs/{job}/top": "top", "GET /v1/queue": "queue", "GET /v1/shares": "shares",
+    "POST /v1/jobs/{job}/top": "top", "POST /v1/jobs/{job}/requeue": "requeue",
+    "GET /v1/queue": "queue", "GET /v1/shares": "shares",
     "POST /v1/jobs/{job}/clean": "clean", "GET /v1/hosts": "hosts", "POST /v1/hosts/pin": "pin_host",
     "POST /v1/hosts/clear": "clear_host", "GET /v1/members": "members", "PUT /v1/members": "give_role",
     "DELETE /v1/members": "remove_member", "GET /v1/leaks": "leaks", "POST /v1/sweep": "sweep",

@@ -24,8 +24,7 @@ from tests.support.http import ask
 from tests.support.ports import reserved
 from tests.support.scripted import TOKEN, ScriptedJobs, job_view, listening, scripted_app
 from tests.support.tls import https
-from tpujob.adapters.http.proxy_client import ProxyClient
-from tpujob.adapters.http.transport import BackendAddress
+from tpujob.adapters.http.transport import BackendAddress, ProxyClient
 from tpujob.errors import Unauthorized
 from tpujob.web.auth.browser import Sessions
 from tpujob.web.middleware.connections import Connections
@@ -259,7 +258,7 @@ def test_whoever_is_not_known_any_more_is_told_to_sign_in(page: Opened, why: str
         page.signed_out = True
     else:
         page.elsewhere.token, page.renewed = "another", 1
-        page.relay._address = BackendAddress(
+        page.relay._transport.address = BackendAddress(
             page.relay.url, sign=lambda _: {"Authorization": "Bearer old"}
         )  # pyright: ignore[reportPrivateUsage]
     status, headers, body = page.ask("/")

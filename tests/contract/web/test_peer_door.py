@@ -27,8 +27,8 @@ from tpujob.domain.access import Principal
 from tpujob.errors import Forbidden
 from tpujob.lib import unix_sockets
 from tpujob.web.auth.authenticator import PeerAuthenticator
-from tpujob.web.middleware.connections import Connections
-from tpujob.web.serving import Doors, SocketListener, config_of
+from tpujob.web.middleware.connections import Connections, config_of
+from tpujob.web.serving import Doors, SocketListener
 
 #: Asks who it is, and says that it is root on this machine, in every way that a header can.
 CLAIMS = {"Peer": "0", "X-Forwarded-For": "127.0.0.1", "Authorization": f"Bearer {TOKEN}"}
@@ -83,8 +83,7 @@ def test_another_user_comes_in_under_the_name_and_role_of_the_list_alone(
 ) -> None:
     asked: list[tuple[str, str]] = []
 
-    def recognise(id: str, name: str, *, again: bool = False) -> Principal:
-        assert not again, "a request is recognised anew"
+    def recognise(id: str, name: str) -> Principal:
         asked.append((id, name))
         if not known:
             raise Forbidden(f"{name} is not a member", hint="An admin adds members.")

@@ -299,9 +299,10 @@ def test_a_question_is_asked_again_once_when_a_kept_connection_turns_out_closed(
 
 
 def test_a_create_without_a_key_is_never_sent_twice() -> None:
-    with answering(EMPTY_LIST) as (url, heard):
+    with answering(EMPTY_LIST, b"") as (url, heard):
         remote = RemoteJobs(url)
         assert remote.members() == []
+        remote.close()
         with pytest.raises(BackendGone):
             remote.create({"name": "x"})
     assert len([h for h in heard if b"POST" in h]) == 1

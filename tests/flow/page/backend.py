@@ -118,7 +118,6 @@ class Backend:
         app = create_app(
             self.api.acting_for,
             door,
-            watch=self.changes.now,
             changes=self.changes,
             stopping=stopping,
         )

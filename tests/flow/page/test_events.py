@@ -69,22 +69,14 @@ def test_a_page_is_fetched_again_only_when_it_has_changed(site: Site) -> None:
             assert changed.text == httpx.get(site.url + path, headers=HTML).text
 
 
-def test_a_stream_ends_with_the_right_to_watch(site: Site) -> None:
-    restart(site, again=0.05)
+def test_a_stream_has_an_end_and_no_other_follows_without_the_right_to_watch(site: Site) -> None:
+    restart(site, life=0.5)
     with stream(site, lab.BOB.name) as bob:
-        bob.begin()
+        assert bob.next().startswith("retry: ")
         site.door.forget(lab.BOB.name)
         bob.end()
-
-
-def test_a_stream_has_an_end_and_heartbeats(site: Site) -> None:
-    restart(site, life=3.0, beat=0.05)
-    with stream(site) as ada:
-        events: list[str] = []
-        while event := ada.next():
-            events.append(event)
-    assert events[0].startswith("retry: ")
-    assert events.count(":\n") >= 2
+    bob_again = httpx.get(f"{site.url}/live", headers={"x-test-name": lab.BOB.name})
+    assert bob_again.status_code == 401
 
 
 def test_all_streams_end_when_the_process_ends(site: Site) -> None:
@@ -119,8 +111,8 @@ def test_a_reader_that_takes_nothing_is_dropped() -> None:
         def add(self, stream: EventStream) -> None: ...
 
     async def read() -> None:
-        events = Following(Any, lambda: False, StreamTimes(slow=0.01))  # pyright: ignore[reportArgumentType]
-        state = {"principal": ADA, "who": None, "line": line}
+        events = Following(Any, lambda: False, StreamTimes(life=0.1, slow=0.01))  # pyright: ignore[reportArgumentType]
+        state = {"line": line}
         await EventStream(events, state)({}, receive, send)
 
     gone, line = asyncio.Event(), Line()
@@ -131,8 +123,7 @@ def test_a_reader_that_takes_nothing_is_dropped() -> None:
 
 @pytest.mark.parametrize("count", [100, 101])
 def test_many_changes_are_told_as_one(count: int) -> None:
-    times = StreamTimes()
-    events = Events(Any, lambda: False, times)  # pyright: ignore[reportArgumentType]
-    found = EventStream(events, {"principal": ADA, "who": None})
+    events = Events(Any, lambda: False)  # pyright: ignore[reportArgumentType]
+    found = EventStream(events, {})
     found.note([f"{n:06}" for n in range(count)])
     assert (found._ids is None) == (count > 100)

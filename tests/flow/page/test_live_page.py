@@ -8,7 +8,6 @@ from playwright.sync_api import Page, expect
 from tests.flow.page import lab
 from tests.flow.page.conftest import OpenTab, Site
 from tpujob.domain.model import Job, State
-from tpujob.web.events import StreamTimes
 
 ROWS = "rows => rows.map(row => row.id.slice(4))"
 EVERYONE = "/?who=everyone&show=all"
@@ -229,9 +228,6 @@ def test_a_fetch_that_fails_is_shown_and_what_was_shown_stays(
 
 
 def test_who_may_not_watch_any_more_is_told_and_led_on(site: Site, open_tab: OpenTab) -> None:
-    site.stop()
-    site.times = StreamTimes(again=0.2)
-    site.start()
     add(site)
     page = open_tab(EVERYONE, name="bob", allowed=["401"])
     live(page)

@@ -16,7 +16,6 @@ from playwright.sync_api import expect
 from tests.flow.page import lab
 from tests.flow.page.backend import READS
 from tests.flow.page.conftest import OpenTab, Site
-from tests.flow.page.events_reader import stream
 from tests.support.stage import Stage
 from tests.support.world import service
 from tpujob.domain.model import Job, State
@@ -97,29 +96,19 @@ def test_open_pages_say_since_when_the_store_does_not_answer_and_recover(
 # What it is asked ----------------------------------------------------------------------------------------------------
 
 
-def test_open_pages_read_the_store_only_when_a_job_has_changed(site: Site, store: Shaky) -> None:
+def test_open_pages_read_events_only_when_a_job_has_changed(site: Site, store: Shaky) -> None:
     job, other = site.store_jobs([lab.job_in(State.RUNNING, n) for n in range(2)])
 
     def fetch(path: str) -> str:
         return httpx.get(site.url + path, headers={"x-tpujob-again": "1"}).text
 
-    def read() -> dict[str, int]:
-        return {name: n for name, n in store.reads.items() if name not in ("changes", "newest")}
-
-    with stream(site) as page:
-        page.begin()  # the store is followed from here on
-        for path in (ALL, "/events", f"/jobs/{job.id}"):
-            fetch(path)
-        for changed in (None, other):
-            store.reads.clear()
-            if changed:
-                say(site, changed, "of another job")
-                page.change()
-            for _ in range(5):
-                fetch(f"/jobs/{job.id}")
-            assert not read(), "nothing has happened to this job"
-        say(site, job, "it moved")
-        page.change()
-        for _ in range(5):
-            assert "it moved" in fetch(f"/jobs/{job.id}")
-        assert read() == {"get": 1, "events": 1}
+    fetch(f"/jobs/{job.id}")
+    say(site, other, "of another job")
+    store.reads.clear()
+    for _ in range(5):
+        fetch(f"/jobs/{job.id}")
+    assert not store.reads["events"], "nothing has happened to this job"
+    say(site, job, "it moved")
+    for _ in range(5):
+        assert "it moved" in fetch(f"/jobs/{job.id}")
+    assert store.reads["events"] == 1

@@ -10,9 +10,11 @@ from playwright.sync_api import expect
 
 from tests.flow.page import lab
 from tests.flow.page.conftest import OpenTab, Site
+from tests.flow.page.story import axe
 from tests.support.callers import ADA
 from tests.support.stage import SPEC
 from tpujob.domain.capacity import QueueSettings
+from tpujob.domain.model import State
 
 NAMED = {"x-test-name": "ada"}
 V6E = {"type": "v6e-8", "zones": ["us-east5-a"]}
@@ -73,11 +75,43 @@ def test_a_sweep_is_a_grid_of_its_elements(site: Site, open_tab: OpenTab) -> Non
         site.stage.clock.time += 60
         for job in [sweep, *(one.id for one in site.stage.store.list() if one.group)][:6]:
             site.stage.reconciler.tick(job)
-    page = open_tab(f"/jobs/{sweep}", scripts=False)
+    page = open_tab(f"/jobs/{sweep}")
     expect(page.locator("#job-elements .cells a")).to_have_count(30)
+    expect(page.locator("#job-elements .best")).to_have_count(0)
+    for index, loss in ((0, 2.5), (1, 0.125)):
+        job = site.stage.running(site.api.get(f"sweep-{index}")["id"]).id
+        for host in (0, 1):
+            site.stage.report(job, host, phase="running", step=10, loss=loss)
+        site.stage.step(job)
+    site.changes.poke()
+    expect(page.locator("#job-head .standing")).to_contain_text("running")
+    best = page.locator("#job-elements .best")
+    expect(best).to_have_text("sweep-1 running 0.125")
+    expect(page.locator("#job-elements")).to_contain_text("Lowest loss: 0.125, sweep-1")
+    axe(page)
     expect(page.locator("#job-elements .cells a").first).to_have_attribute(
         "title", re.compile("sweep-0: ")
     )
     expect(page.locator("#job-elements .legend")).to_contain_text("queued")
     page.locator("#job-elements .cells a").last.click()
     expect(page.locator("#job-elements .cells")).to_have_count(0)
+
+
+def test_a_slice_that_was_handed_on_is_shown_as_its_jobs(site: Site, open_tab: OpenTab) -> None:
+    stage, ids = site.stage, [site.api.create({**SPEC, "name": name})["id"] for name in "abc"]
+    stage.running(ids[0])
+    stage.cloud.full.add("us-central2-b")
+    for job in ids[:2]:
+        for one in ids:
+            stage.reconciler.tick(one)
+        stage.running(job)
+        stage.clock.time += 1800
+        stage.finish(job, 0, 0)
+        stage.until(job, State.SUCCEEDED)
+    page = open_tab(f"/jobs/{ids[1]}")
+    expect(page.locator("#job-time .life rect")).to_have_count(3)
+    line = page.locator("#job-time", has_text="was handed on")
+    expect(line).to_contain_text(re.compile(rf"{ids[0]} a 30m\d+s → this job 30m\d+s → {ids[2]} c"))
+    axe(page)
+    line.get_by_role("link", name=f"{ids[2]} c").click()
+    expect(page.locator("h1")).to_have_text("c")

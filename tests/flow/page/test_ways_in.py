@@ -17,8 +17,7 @@ from tests.flow.page.conftest import NO_HURRY, PATIENCE
 from tests.support.callers import ADA
 from tests.support.scripted import listening, on_socket
 from tests.support.stage import Stage
-from tpujob.adapters.http.proxy_client import ProxyClient
-from tpujob.adapters.http.transport import BackendAddress
+from tpujob.adapters.http.transport import BackendAddress, ProxyClient
 from tpujob.domain.model import DesiredState
 from tpujob.service import Changes
 from tpujob.web.api import create_app

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.callers import caller
 from tests.support.stage import Stage
 from tests.support.world import Killed
 from tpujob.domain import invariants
+from tpujob.domain.access import Role
 from tpujob.domain.host.plan import group_variables
 from tpujob.domain.model import Cause, DesiredState, Job, State
 from tpujob.errors import BadRequest, BadSpec, Conflict, IllegalInState
@@ -310,6 +312,62 @@ def test_a_list_has_the_group_for_its_elements(stage: Stage) -> None:
     assert view.get("params") == {"lr": "0.0003", "seed": "1"}
     assert stage.api.capacity()["waiting"] == 7, "the group itself waits for no slice"
     assert stage.api.get(group)["actions"]
+
+
+def test_a_group_is_shown_as_what_its_elements_do(stage: Stage) -> None:
+    group = made(stage)
+    first, second, *_ = jobs = elements(stage, group)
+
+    def shown() -> tuple[str, str, str | None]:
+        view = stage.api.get(group)
+        (row,) = stage.api.list({"recent": True})["rows"]
+        assert (view["state"], view.get("why")) == (row["state"], row["why"])
+        states = Counter(job.state.value for job in elements(stage, group))
+        states[row["state"]] += 1
+        assert stage.api.list()["states"] == {state: n for state, n in states.items() if n}
+        found = stage.api.list({"states": [row["state"]], "recent": True})["rows"]
+        assert [row["id"] for row in found] == [group]
+        return row["state"], row["why"], view.get("place") and "in the queue"
+
+    assert shown() == ("queued", "0 of 6 ended; 6 queued", None)
+    stage.until(first.id, State.PROVISIONING)
+    assert shown()[0] == "provisioning"
+    stage.running(first.id)
+    assert shown() == ("running", "0 of 6 ended; 5 queued, 1 running", None)
+    assert stage.job(group).state is State.QUEUED
+    end(stage, first, 0)
+    stage.running(second.id)
+    assert shown()[:2] == ("running", "1 of 6 ended; 4 queued, 1 running")
+    stage.api.cancel(group)
+    stage.until(second.id, State.HOLDING)
+    assert shown()[0] == "holding"
+    for job in jobs:
+        stage.until(job.id, lambda job: job.state in ENDED)
+    assert shown()[0] == "queued", "it is about to end"
+    stage.until(group, State.CANCELLED)
+    assert shown()[:2] == ("cancelled", "cancelled; 1 of 6 succeeded")
+    stage.store.remove(first.id, lease=None)
+    assert stage.api.get(group).get("elements") == {"cancelled": 5}
+
+
+def test_the_element_with_the_lowest_loss_is_named(stage: Stage) -> None:
+    group = made(stage)
+    assert stage.api.get(group).get("best") is None
+    for job, loss in zip(elements(stage, group), (2.5, 0.75, float("nan")), strict=False):
+        stage.running(job.id)
+        for host in (0, 1):
+            stage.report(job.id, host, phase="running", step=10, loss=loss)
+        stage.step(job.id)
+    best = stage.api.get(group).get("best")
+    assert best == {
+        "id": elements(stage, group)[1].id,
+        "name": "sweep-1",
+        "loss": 0.75,
+        "params": {"lr": "0.001", "seed": "1"},
+    }
+    stranger = stage.api.acting_for(caller("eve", Role.VIEWER)).get(group).get("best")
+    assert stranger is not None
+    assert stranger["params"] == {}, "as in the element's own view"
 
 
 def test_a_plan_says_how_many_jobs_it_is(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""A slice whose job has ended serves the next job of the same owner."""
+"""A slice whose job has ended serves the next job of the same owner, or of the lab."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import pytest
 from tests.support.callers import ADA, caller
 from tests.support.stage import SPEC, Stage
 from tpujob.domain import invariants
-from tpujob.domain.access import Role
-from tpujob.domain.capacity import planning
+from tpujob.domain.access import Principal, Role
+from tpujob.domain.capacity import OwnerLimits, QueueSettings, planning
 from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.money import usd_of_job
 from tpujob.domain.observations import ReasonKind, SliceState
+from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
 
 ZONE = "us-central2-b"
 BOB = caller("bob", Role.SUBMITTER)
@@ -56,6 +57,32 @@ def test_the_next_job_starts_on_the_slice_at_once_and_the_money_is_divided_at_th
     for job in both:
         assert invariants.of_job(job) == []
     assert len(stage.cloud.created) == 1
+
+
+def test_each_job_shows_from_whom_its_slice_came_and_to_whom_it_went(stage: Stage) -> None:
+    first, second = waits_beside(stage)
+    assert stage.api.get(first)["slices"][-1].get("jobs") == []
+    third = stage.api.acting_for(ADA).create({**SPEC, "name": "third"})["id"]
+    stage.clock.sleep(3600)
+    end(stage, first)
+    stage.running(second)
+    stage.clock.sleep(1800)
+    end(stage, second)
+    stage.running(third)
+    seen = [stage.api.get(job)["slices"][-1].get("jobs") for job in (first, second, third)]
+    assert seen[0] == seen[1] == seen[2]
+    assert seen[0] is not None
+    assert [(one["id"], one["name"], one["now"]) for one in seen[0]] == [
+        (first, "digits", False),
+        (second, "second", False),
+        (third, "third", True),
+    ]
+    assert 3600 < seen[0][0]["seconds"] < 3900
+    assert 1800 < seen[0][1]["seconds"] < 1900
+    stage.store.remove(first, lease=None)
+    left = stage.api.get(third)["slices"][-1].get("jobs")
+    assert left is not None
+    assert [one["id"] for one in left] == [second, third]
 
 
 @pytest.mark.parametrize("code", [1, 78])
@@ -189,3 +216,120 @@ def test_a_cancelled_heir_gets_nothing(stage: Stage) -> None:
     end(stage, first)
     assert stage.job(first).slices[-1].handed_to == ""
     assert stage.until(second, State.CANCELLED).cause is Cause.CANCELLED
+
+
+# Across owners --------------------------------------------------------------------------------------------------------
+
+
+def in_a_lab(stage: Stage, hand_on: str = "lab", **settings: object) -> None:
+    stage.queue = QueueSettings(hand_on=hand_on, **settings)  # type: ignore[arg-type]
+    stage.reconciler = stage.new_backend()
+
+
+def bobs(stage: Stage, **spec: object) -> str:
+    theirs = stage.api.acting_for(BOB).create({**SPEC, "name": "theirs", **spec})["id"]
+    stage.until(theirs, lambda j: j.state is State.QUEUED and bool(j.slices))
+    return theirs
+
+
+def full(stage: Stage, **spec: object) -> str:
+    """A job of Ada that has the last slice of its zone."""
+    first = stage.api.acting_for(ADA).create({**SPEC, **spec})["id"]
+    stage.running(first)
+    stage.cloud.full.add(ZONE)
+    return first
+
+
+def test_in_a_lab_the_next_job_in_order_gets_it_and_its_hosts_are_wiped_before(
+    stage: Stage,
+) -> None:
+    in_a_lab(stage)
+    first = full(stage)
+    theirs = bobs(stage)
+    own = stage.api.acting_for(ADA).create({**SPEC, "name": "own"})["id"]
+    stage.step(own)
+    gave = end(stage, first)
+    assert gave.slices[-1].handed_to == theirs
+    assert stage.hosts.wiped == [(gave.slices[-1].name, 0, True)]
+    stage.running(theirs)
+    assert end(stage, theirs).slices[-1].handed_to == own
+    assert stage.hosts.wiped[1:] == [(gave.slices[-1].name, 1, True)]
+
+
+def test_within_an_owner_the_hosts_are_wiped_of_the_attempt_alone(stage: Stage) -> None:
+    first, _ = waits_beside(stage)
+    end(stage, first)
+    assert [others for _, _, others in stage.hosts.wiped] == [False]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Refused("containers have run here", cause=Cause.SETUP),
+        Refused("the TPU is still held by process 7", cause=Cause.TPU_BUSY),
+        Transient("no answer in time"),
+        HostKeyChanged("it shows another host key"),
+    ],
+)
+@pytest.mark.parametrize("owner", [ADA, BOB])
+def test_a_wipe_that_fails_deletes_the_slice(
+    stage: Stage, error: TpujobError, owner: Principal
+) -> None:
+    in_a_lab(stage)
+    first = full(stage)
+    second = stage.api.acting_for(owner).create({**SPEC, "name": "second"})["id"]
+    stage.until(second, lambda j: j.state is State.QUEUED and bool(j.slices))
+    stage.hosts.wipe_error = error
+    assert end(stage, first).state is State.SUCCEEDED
+    deleted(stage, first, second)
+
+
+def test_never_keeps_every_slice_to_its_job(stage: Stage) -> None:
+    in_a_lab(stage, "never")
+    first, second = waits_beside(stage)
+    end(stage, first)
+    deleted(stage, first, second)
+
+
+@pytest.mark.parametrize(("giver", "heir"), [({"hand_on": False}, {}), ({}, {"hand_on": False})])
+def test_a_job_keeps_out_of_it_in_a_lab_as_well(
+    stage: Stage, giver: dict[str, object], heir: dict[str, object]
+) -> None:
+    in_a_lab(stage)
+    first = full(stage, **giver)
+    theirs = bobs(stage, **heir)
+    end(stage, first)
+    deleted(stage, first, theirs)
+
+
+def test_an_owner_at_the_limit_gets_nothing_from_others(stage: Stage) -> None:
+    first = full(stage)
+    theirs = bobs(stage)
+    stage.cloud.full.clear()
+    stage.running(theirs)
+    stage.cloud.full.add(ZONE)
+    more = stage.api.acting_for(BOB).create({**SPEC, "name": "more"})["id"]
+    in_a_lab(stage, limits=OwnerLimits(running=1))
+    stage.step(more)
+    end(stage, first)
+    assert stage.job(first).slices[-1].handed_to == ""
+    end(stage, theirs)
+    assert stage.job(theirs).slices[-1].handed_to == more, "its owner's own slice"
+
+
+def test_a_slice_whose_hold_has_run_out_is_handed_on(stage: Stage) -> None:
+    first, second = waits_beside(stage)
+    stage.api.acting_for(ADA).cancel(first)
+    gave = stage.until(first, lambda j: j.state is State.HOLDING and j.stopped)
+    assert stage.job(second).state is State.QUEUED
+    stage.clock.sleep(gave.spec.hold)
+    gave = stage.until(first, State.CANCELLED)
+    assert gave.slices[-1].handed_to == second
+    assert len(stage.cloud.created) == 1
+
+
+def test_a_slice_that_is_released_by_a_user_is_deleted(stage: Stage) -> None:
+    first, second = waits_beside(stage)
+    stage.api.acting_for(ADA).cancel(first, release=True)
+    stage.until(first, State.CANCELLED)
+    deleted(stage, first, second)

@@ -135,6 +135,8 @@ class SimOrphans(Orphans):
 class NobodyWatches:
     """No page is open. What has changed is read when it is asked for."""
 
+    is_followed = False
+
     def __init__(self, store: SimStore) -> None:
         self._store = store
 

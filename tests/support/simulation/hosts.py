@@ -89,13 +89,16 @@ class Hosts:
         job, epoch = str(plan.document["job"]), plan.document["epoch"]
         here = [r.programs[host] for r in machine.runs if host in r.programs]
         known = [p for p in here if p.run.job == job]
-        if epoch < machine.epoch:
+        if epoch < machine.epochs.get(host, 0):
             raise Refused(f"job {job} does not have this slice any more", cause="SETUP")
         if any(p.run.attempt == attempt for p in known):
             return
         if any(p.run.attempt > attempt for p in known):
             raise Refused(f"attempt {attempt} is stale", cause="SETUP")
-        machine.epoch = epoch
+        machine.epochs[host] = epoch
+        machine.wiped.pop(host, None)
+        machine.left.setdefault(host, set()).add(job)
+        self.world.monitor.used(machine, host)
         for old in (p for p in here if p.alive(now)):
             self.world.monitor.stopping(machine, old, f"replaced by attempt {attempt}")
             self.world.stop(old)
@@ -117,6 +120,31 @@ class Hosts:
 
             self.effect(
                 "stop", f"{slice.name}/{host}", do,
+                timeout=self._left(until, timeout),
+                before="ssh_before", after="ssh_after",
+            )  # fmt: skip
+
+    def wipe(self, slice: Slice, *, others: bool, timeout: float) -> None:
+        until = self.sim.now + timeout
+        self.world.monitor.queue.stops.add(slice.name)
+        for host in range(len(slice.endpoints)):
+
+            def do(host: int = host) -> None:
+                machine = self._reach(slice, host)
+                newest, wiped = machine.epochs.get(host, 0), machine.wiped.get(host)
+                if newest > slice.epoch and (newest > slice.epoch + 1 or wiped is None):
+                    raise Refused("another job has this slice by now", cause="SETUP")
+                machine.epochs[host] = slice.epoch + 1
+                machine.wiped[host] = others or bool(wiped)
+                if others:
+                    for program in [p for p in machine.running(self.sim.now) if p.host == host]:
+                        self.world.monitor.stopping(machine, program, "wiped")
+                        self.world.stop(program)
+                    machine.left.pop(host, None)
+                self.sim.note(f"wiped {machine.name}/{host}")
+
+            self.effect(
+                "wipe", f"{slice.name}/{host}", do,
                 timeout=self._left(until, timeout),
                 before="ssh_before", after="ssh_after",
             )  # fmt: skip

@@ -46,6 +46,7 @@ def settings(random: Random) -> QueueSettings:
         by_type=by_type,
         high=frozenset(pick([(), ("lab1",)])),
         quota=quota,
+        hand_on=pick(("owner", "owner", "lab", "never")),
     )
 
 
@@ -146,6 +147,7 @@ class Member(User):
             "hold": (3, lambda api: api.hold(job.id)),
             "release": (3, lambda api: api.release(job.id)),
             "top": (2, lambda api: api.top(job.id)),
+            "requeue": (1, lambda api: api.requeue(job.id)),
             "cancel": (2, lambda api: api.cancel(job.id)),
             "cancel --release": (1, lambda api: api.cancel(job.id, release=True)),
             "resume": (5, lambda api: api.resume(job.id)),

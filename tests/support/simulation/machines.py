@@ -46,7 +46,11 @@ class Machine:
     lost: dict[int, float] = field(default_factory=dict)  #: host -> dead since, for ever
     blocked: list[tuple[float, float]] = field(default_factory=list)  #: no report gets through
     runs: list[Run] = field(default_factory=list)
-    epoch: int = 0  #: of the newest job that was started on it
+    epochs: dict[int, int] = field(default_factory=dict)  #: host -> of the newest job started on it
+    #: host -> whether it was wiped for another owner, until the next job is started there
+    wiped: dict[int, bool] = field(default_factory=dict)
+    #: host -> jobs that have left files there
+    left: dict[int, set[str]] = field(default_factory=dict)
     served: list[tuple[str, float]] = field(default_factory=list)  #: jobs that had it, each until
     idle_since: float = 0.0
     unclaimed_since: float | None = None

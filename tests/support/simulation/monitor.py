@@ -18,6 +18,7 @@ from tests.support.simulation.sim import Sim, Violation
 from tests.support.simulation.views import Views
 from tests.support.simulation.world import World
 from tpujob.domain import invariants
+from tpujob.domain.capacity.settings import HandOnTo
 from tpujob.domain.decide import SUSPENDED_WITHIN
 from tpujob.domain.events import AboutSlice, Event, EventKind
 from tpujob.domain.model import Cause, DesiredState, Job, Outcome, Slice, SliceRole, State
@@ -42,6 +43,7 @@ _USER = (
     EventKind.QUEUE_HELD,
     EventKind.QUEUE_RELEASED,
     EventKind.QUEUE_MOVED,
+    EventKind.REQUEUE_REQUESTED,
 )
 
 
@@ -51,6 +53,7 @@ class Monitor:
     def __init__(self, sim: Sim, world: World, store: Store) -> None:
         self.sim, self.world, self.store = sim, world, store
         world.monitor = self
+        self.hand_on: HandOnTo = "owner"
         self.jobs: dict[str, Job] = {}
         self.first: dict[str, Job] = {}
         self.keys: dict[str, str] = {}
@@ -129,12 +132,24 @@ class Monitor:
             self.broken("Q7", heir.id, f"{gave.name} until {gave.gone_at}, from {got.ready_at}")
         if got.epoch != gave.epoch + 1:
             self.broken("Q4", heir.id, f"{got.name} has epoch {got.epoch} after {gave.epoch}")
-        if (giver.owner, giver.folder) != (heir.owner, heir.folder):
+        if giver.owner != heir.owner and self.hand_on != "lab":
             self.broken("Q6", heir.id, f"{got.name} was handed on to another owner")
         self.queue.handed_on(giver, heir)
         machine = self.world.machines.get(got.name)
         if machine and any(p.run.job != heir.id for p in machine.running(self.sim.now)):
             self.broken("Q6", heir.id, f"{got.name} was handed on with a program on it")
+        if machine and machine.wiped.keys() != set(range(machine.hosts)):
+            self.broken("Q6", heir.id, f"{got.name} was handed on before it was wiped")
+        for host in range(machine.hosts if machine else 0):
+            self.used(machine, host)
+
+    def used(self, machine: Machine, host: int) -> None:
+        """Q6: on no host are files of an owner who does not have it any more."""
+        has = self.jobs[machine.job]
+        for job in [self.jobs[one] for one in machine.left.get(host, ()) if one in self.jobs]:
+            if job.owner != has.owner:
+                text = f"files of job {job.id}, of another owner, are on {machine.name}/{host}"
+                self.broken("Q6", has.id, text)
 
     def removed(self, job_id: str) -> None:
         job = self.jobs.pop(job_id, None)
@@ -316,6 +331,8 @@ class Monitor:
         for other in self.world.of_job[run.job]:
             for running in other.running(now):
                 same = (running.run.job, running.run.attempt) == (run.job, run.attempt)
+                if other is not machine and running.run.job != run.job:
+                    continue  # it serves another job since this one was put back into the queue
                 if other is not machine or not same:
                     if other is machine and running.host != program.host:
                         continue  # its own host is about to be told

@@ -31,6 +31,23 @@ def hands_on_while_a_program_runs() -> Patch:
     return replaced(Hosts, "stop", lambda real, self, *given, **more: None)
 
 
+@bug("handed on to another owner", "Q6")
+def the_wipe_is_skipped_for_another_owner() -> Patch:
+    """What is left for the next job of the same owner is left for anybody."""
+    return replaced(
+        Hosts,
+        "wipe",
+        lambda real, self, slice, *, others, timeout: real(
+            self, slice, others=False, timeout=timeout
+        ),
+    )
+
+
+@bug("handed on", "Q6")
+def nothing_is_wiped() -> Patch:
+    return replaced(Hosts, "wipe", lambda real, self, *given, **more: None)
+
+
 def _received(**changes: Any) -> Patch:
     def planted(real: Any, *given: Any) -> Any:
         found = real(*given)

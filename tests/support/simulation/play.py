@@ -89,6 +89,7 @@ class Play:
         self.copies = Copies(self.bucket)
         self.real = in_memory()
         self.monitor = Monitor(self.sim, self.world, self.real)
+        self.monitor.hand_on = self.queue.hand_on
         self.monitor.arrivals = Arrivals(self.copies, self.monitor.broken)
         outage = Outage(self.sim, self.effects, "store_outage", longest=900)
         self.outages = [outage, self.world.cloud_outage, self.bucket.outage]

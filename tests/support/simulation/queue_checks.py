@@ -45,9 +45,10 @@ class QueueChecks:
         self.stops: set[str] = set()  #: slices on which a stop was tried
         self.asked: dict[str, tuple[str, float]] = {}  #: job: who requested its slice, and when
         self.cancelled: dict[str, float] = {}  #: groups: when
+        self.held: dict[str, float] = {}  #: groups: when
         self.left: set[tuple[str, str]] = set()  #: share and owner of jobs that were removed
-        self._entries: dict[str, tuple[int, QueueEntry]] = {}
-        self._same: dict[tuple[str, str], tuple[QueueEntry, int]] = {}
+        self._entries: dict[str, tuple[tuple[int, int], QueueEntry]] = {}
+        self._same: dict[tuple[str, str], tuple[QueueEntry, QueueEntry]] = {}
         self._checked: dict[str, float] = {}
         self._summed: dict[str, float] = {}
         self._elements: dict[tuple[str, int], str] = {}
@@ -90,9 +91,12 @@ class QueueChecks:
             self._adds_up(who, it.usage, it.now)
 
     def entry(self, job: Job) -> QueueEntry:
+        group = self.jobs.get(job.group)
+        group = group if group and not group.state.final else None
+        version = job.version, group.version if group else 0
         known = self._entries.get(job.id)
-        if known is None or known[0] != job.version:
-            known = self._entries[job.id] = job.version, entry(job)
+        if known is None or known[0] != version:
+            known = self._entries[job.id] = version, entry(job, group=group)
         return known[1]
 
     def _is_fresh(self, who: str, it: Planned) -> None:
@@ -102,14 +106,17 @@ class QueueChecks:
             if job.spec.is_group:
                 continue
             known = planned.pop(job.id, None)
-            if known is not None and self._same.get((who, job.id)) == (known, job.version):
-                continue
             right = None if job.state.final else self.entry(job)
-            if known != right and not self._is_new(who, job.id):
+            if known is None or right is None:
+                same = known is right
+            else:
+                last = self._same.get((who, job.id))
+                same = last is not None and last[0] is known and last[1] is right
+                if not same and (same := known == right):
+                    self._same[who, job.id] = known, right
+            if not same and not self._is_new(who, job.id) and not self._is_new(who, job.group):
                 text = f"{who} plans with {known}, and its record says {right}"
                 self.broken("Q1", job.id, f"{self._age(job.id):.0f} s after a change {text}")
-            if known is not None and known == right:
-                self._same[who, job.id] = known, job.version
         for job_id in planned:
             if not self._is_new(who, job_id):
                 self.broken("Q1", job_id, f"{who} plans with it, and it is not there")
@@ -152,6 +159,8 @@ class QueueChecks:
 
     def submitted(self, job: Job) -> None:
         self.changed[job.id] = self.sim.now
+        if job.spec.is_group and job.held_by:
+            self.held[job.id] = self.sim.now
         if job.index is not None:
             self._elements[job.group, job.index] = job.id
         for edge in job.edges:
@@ -169,6 +178,10 @@ class QueueChecks:
                 self.cancelled.pop(job.id, None)
             else:
                 self.cancelled.setdefault(job.id, self.sim.now)
+            if not job.held_by:
+                self.held.pop(job.id, None)
+            else:
+                self.held.setdefault(job.id, self.sim.now)
         if event.kind in _GETS:
             self._may_get(who, before, event)
             self.asked[job.id] = who, self.sim.now
@@ -185,10 +198,11 @@ class QueueChecks:
         for other, on, met in () if job.slices else rules.met_edges(self.entry(job), self):
             if met is not Met.YES and self._age(other) > KNOWN:
                 self.broken("Q10", job.id, f"{event.text}; it waits for the {on} of {other}")
-        since = self.cancelled.get(job.group)
-        if since is not None and (process is None or process.paused_until < since):
-            ago = self.sim.now - since
-            self.broken("Q13", job.id, f"{event.text}, {ago:.1f} s after its group was cancelled")
+        for rule, times, what in (("Q13", self.cancelled, "cancelled"), ("Q2", self.held, "held")):
+            since = times.get(job.group)
+            if since is not None and (process is None or process.paused_until < since):
+                ago = self.sim.now - since
+                self.broken(rule, job.id, f"{event.text}, {ago:.1f} s after its group was {what}")
 
     def _within_limits(self, who: str, job: Job) -> None:
         """Q8: limits hold in the records, too; but for what another backend requested in the same moment."""
@@ -286,6 +300,7 @@ class QueueChecks:
         """Q15: no slice is deleted that a job waits for, before it was tried to hand it on."""
         if (
             job.state is not State.RELEASING
+            or not self.plans[who]
             or job.slice is None
             or job.slice.name != slice.name
             or job.then not in rules.ENDED_WELL
@@ -294,6 +309,7 @@ class QueueChecks:
             or job.attempt is None
             or job.attempt.slice != slice.name
             or not job.spec.hand_on
+            or self.plans[who][-1].settings.hand_on == "never"
             or job.slice.delete_asked_at is not None
             or job.slice.missing_since is not None
             or job.slice.epoch >= PASSED

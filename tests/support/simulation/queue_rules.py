@@ -190,6 +190,7 @@ class _Walk:
                 reason = place.reasons[0]
                 if one.wanted and not any(self._holds(one, w, reason) for w in one.wanted[:1]):
                     yield Found("Q14", one.id, f"waits for {reason}, which does not hold")
+                self._receives(one, reason)
                 if len(one.wanted) == 1:
                     self._close(one, one.wanted[0], place, reason)
             self.before.append(one)
@@ -200,6 +201,13 @@ class _Walk:
             self.chips[one.owner, type] += slice.chips
         self.pools[slice.pool] += slice.chips
         self.groups[one.group] += 1
+
+    def _receives(self, one: QueueEntry, reason: Reason) -> None:
+        """The slice of another owner's job counts for both; the project has no more chips for that."""
+        for giver in self.it.entries if reason.kind is _K.HANDED_ON else ():
+            if giver.id in reason.jobs and giver.owner != one.owner and giver.holds:
+                self._take(one, giver.holds)
+                self.pools[giver.holds.pool] -= giver.holds.chips
 
     def _asks(self, one: QueueEntry, place: Place) -> Iterator[Found]:
         for slice in (w for w in one.wanted if w.shape in place.ask):
@@ -239,7 +247,11 @@ class _Walk:
         match reason.kind:
             case _K.HANDED_ON:
                 givers = [g for g in self.it.entries if g.id in reason.jobs]
-                return any(g.owner == one.owner and g.gives_until > self.it.now for g in givers)
+                anybody = settings.hand_on == "lab"
+                return settings.hand_on != "never" and any(
+                    (anybody or g.owner == one.owner) and g.gives_until > self.it.now
+                    for g in givers
+                )
             case _K.RETRY:
                 return self.it.now < one.wake == reason.until
             case _K.GROUP:

@@ -15,6 +15,7 @@ from tests.support.simulation.play import Play
 from tests.support.simulation.profile import RATES, Profile
 from tests.support.simulation.sim import EPOCH, Process, Violation
 from tests.support.simulation.users import spec
+from tpujob.domain.access import BACKEND, Principal, Role
 from tpujob.domain.capacity import ANYTHING, QueueSettings
 from tpujob.domain.model import Slice, State
 from tpujob.domain.observations import SliceSeen
@@ -26,6 +27,7 @@ JOB = "000001"
 #: virtual seconds that a story may take, kills included
 LONG = 6 * 3600.0
 CORPUS = "gs://corpus/fineweb"
+BOB = Principal("test:bob", "bob", Role.SUBMITTER)
 EITHER = {"type": ["v5p-16", "v4-16"], "zones": ["us-east5-a", "us-central2-b"], "pricing": "spot"}
 EAST = {"type": "v5p-16", "zones": ["us-east5-a", "us-east5-b"], "pricing": "spot"}
 
@@ -193,10 +195,19 @@ def _two_wait(play: Play) -> None:
 
 def _another_waits(play: Play, machine: Machine) -> None:
     """For the same, which the cloud has no more of."""
+    _waits(play)
+
+
+def _bob_waits(play: Play, machine: Machine) -> None:
+    """The same of another owner."""
+    _waits(play, BOB)
+
+
+def _waits(play: Play, who: Principal = BACKEND) -> None:
     wanted = spec(2, play.sim.random("another")) | {"tpu": EAST}
     play.world.scarce |= dict.fromkeys(("us-east5-a", "us-east5-b"), play.sim.now + 7200)
     play.world.work["000002"] = Work()
-    ask(play, lambda api: api.create(wanted, idempotency_key="another"))
+    ask(play, lambda api: api.acting_for(who).create(wanted, idempotency_key="another"))
 
 
 def _both_look(play: Play) -> None:
@@ -495,6 +506,7 @@ def _orphan(play: Play, machine: Machine) -> None:
 
 _SUCCEEDED, _CANCELLED, _FAILED = State.SUCCEEDED, State.CANCELLED, State.FAILED
 _S = State
+_LAB = QueueSettings(hand_on="lab")
 #: an hour, and more than a small budget pays for
 _LONG = Work(360)
 
@@ -506,6 +518,15 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("two jobs wait for the same", _two_wait),
         Scenario("handed on", at(_S.RUNNING, _another_waits)),
         Scenario("handed on, with two backends", at(_S.RUNNING, _another_waits), backends=2),
+        Scenario("handed on to another owner", at(_S.RUNNING, _bob_waits), queue=_LAB),
+        Scenario(
+            "handed on to another owner, with two backends", at(_S.RUNNING, _bob_waits), backends=2, queue=_LAB
+        ),
+        Scenario(
+            "its hold runs out, and it is handed on",
+            both(at(_S.RUNNING, _another_waits), user(_S.RUNNING, lambda api: api.cancel(JOB))),
+            ends=_CANCELLED, late=_SUCCEEDED,
+        ),
         Scenario(
             "crashes for good, and is handed on",
             both(at(_S.RUNNING, _another_waits), at(_S.RUNNING, _crashes_for_good)), ends=_FAILED,

@@ -179,7 +179,7 @@ def test_the_command_asks_for_some_jobs_or_for_all(tpujob: Tpujob, api: Scripted
     assert tpujob("shares", "--json").json[0]["name"] == "speech"
 
 
-def test_jobs_are_held_released_and_moved(tpujob: Tpujob, api: ScriptedJobs) -> None:
+def test_jobs_are_held_released_moved_and_put_back(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.jobs |= {
         name: job_view(name, name=f"n{name}", state="queued") for name in ("000001", "000002")
     }
@@ -189,4 +189,6 @@ def test_jobs_are_held_released_and_moved(tpujob: Tpujob, api: ScriptedJobs) -> 
     assert [c["job"] for c in api.named("hold")] == ["1"]
     assert [c["job"] for c in api.named("release")] == ["1", "2"]
     assert [c["job"] for c in api.named("top")] == ["2", "1"], "the first comes to stand first"
+    tpujob("queue", "requeue", "2")
+    assert [c["job"] for c in api.named("requeue")] == ["2"]
     assert "needs one" in tpujob("queue", "top", code=2).err

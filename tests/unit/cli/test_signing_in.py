@@ -46,8 +46,7 @@ class Cloud:
         self.members = {"ada@example.org": Role.SUBMITTER, CI: Role.SUBMITTER}
         self.came: list[Principal] = []
 
-    def recognise(self, id: str, name: str, *, again: bool = False) -> Principal:
-        del again
+    def recognise(self, id: str, name: str) -> Principal:
         if name not in self.members:
             raise Forbidden(f"{name} is not a member")
         self.came.append(Principal(id, name, self.members[name]))

@@ -24,6 +24,7 @@ def test_shares_limits_and_quota_are_read() -> None:
   limits: {running: 8, queued: 1000}
   types: {v4-8: {chips: 16}}
   high: [ada]
+  hand_on: lab
   quota: [{type: v4, zone: us-central2-b, pricing: spot, chips: 64}]
 """,
         "lab.yaml",
@@ -33,6 +34,7 @@ def test_shares_limits_and_quota_are_read() -> None:
     assert settings.limits == OwnerLimits(running=8, queued=1000)
     assert settings.by_type == {"v4-8": OwnerLimits(chips=16)}
     assert settings.high == {"ada"}
+    assert settings.hand_on == "lab"
     assert settings.quota == {"us-central2-b/v4/spot": 64}
 
 
@@ -43,6 +45,11 @@ def test_shares_limits_and_quota_are_read() -> None:
         ("  shares: {Vision: 1}", "must be the name of a share"),
         ("  limits: {running: -1}", "lab.yaml:5: queue.limits.running: must be from 0 to"),
         ("  types: {v4-9: {}}", "lab.yaml:5: queue.types"),
+        ("  hand_on: all", "lab.yaml:5: queue.hand_on: "),
+        (
+            "  hand_on: lab\nservice_accounts: {ada@example.org: a@my-lab.iam.gserviceaccount.com}",
+            "queue.hand_on: lab does not go with service_accounts",
+        ),
         ("  limit: {running: 1}", "lab.yaml:5: queue.limit: no such key; did you mean limits?"),
     ],
 )

@@ -40,6 +40,7 @@ NEWER = {
     EventKind.QUEUE_HELD,
     EventKind.QUEUE_RELEASED,
     EventKind.QUEUE_MOVED,
+    EventKind.REQUEUE_REQUESTED,
     EventKind.SLICE_CREATING,
     EventKind.SLICE_HANDED_ON,
     EventKind.SLICE_RECEIVED,

@@ -161,16 +161,6 @@ def test_a_store_that_fails_for_a_while_only_delays(store: Counted) -> None:
         assert waiting.result(timeout=LONG) > start
 
 
-def test_whoever_looks_because_of_the_follower_asks_the_store_nothing(store: Counted) -> None:
-    changes = Changes(store)
-    before, asked = changes.now(), store.asked
-    store.create(a_job(), an_event())
-    with changes.followed():
-        assert changes.now() == before, "the follower has not seen it"
-    assert store.asked == asked
-    assert changes.now() > before
-
-
 # A store that fails --------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from tests.support.following import JOB, Agent, Clock, Reader, Streams, reading
+from tests.support.following import JOB, Agent, Clock, Reader, Stream, Streams, reading
 from tests.support.shelf import Shelf
 from tpujob.domain.model import Job, State
 from tpujob.protocol import live, paths
@@ -29,37 +29,40 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpujob.service.logs.live_stream.FIRST", LONG)
 
 
-def test_many_readers_share_one_stream_and_it_is_closed_behind_them(
+def closed(stream: Stream) -> bool:
+    """Whether it is within ten seconds."""
+    with stream.change:
+        return stream.change.wait_for(lambda: None in stream.said, 10)
+
+
+def test_many_readers_share_the_streams_and_they_are_closed_behind_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shelf = Shelf()
     agents = [Agent(shelf, host, written=5) for host in (0, 1)]
-    streams = Streams(agents, relays=True)
+    streams = Streams(agents)
     heard = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
     readers = [Reader(reading(shelf, heard), blocks=bool(n % 2)) for n in range(4)]
     for reader in readers:
         reader.read()
         assert reader.last == {0: 5, 1: 5}
-    assert len(streams.opened) == 1, "host 0 speaks for both"
+    assert sorted(host for host, _ in streams.opened) == [0, 1]
     monkeypatch.setattr("tpujob.service.logs.live_stream.IDLE", 0.0)
-    ((_, stream),) = streams.opened
-    stream.tell({"kind": live.TAILS, "hosts": [0, 1]})
-    with stream.change:
-        assert stream.change.wait_for(lambda: None in stream.said, 10), "it was not closed"
+    for host, stream in streams.opened:
+        stream.tell({"kind": live.TAILS, "hosts": [host]})
+    assert all(closed(stream) for _, stream in streams.opened)
 
 
 def test_a_backend_that_stops_closes_its_streams() -> None:
-    streams = Streams([Agent(Shelf(), 0, written=5), Agent(Shelf(), 1)], relays=True)
+    streams = Streams([Agent(Shelf(), 0, written=5), Agent(Shelf(), 1)])
     heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
     heard.tails(JOB, len(JOB.attempts), Until(10))
     nobody: Any = mock.Mock()
     Backend(nobody, nobody, nobody, nobody, nobody, heard, nobody).stop()
-    ((_, stream),) = streams.opened
-    with stream.change:
-        assert stream.change.wait_for(lambda: None in stream.said, 10), "it was not closed"
+    assert all(closed(stream) for _, stream in streams.opened)
 
 
-def test_a_host_that_nobody_speaks_for_is_asked_itself_and_a_stream_that_breaks_is_opened_again(
+def test_a_stream_that_breaks_is_opened_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", (0.01,))
@@ -73,7 +76,6 @@ def test_a_host_that_nobody_speaks_for_is_asked_itself_and_a_stream_that_breaks_
     assert sorted(host for host, _ in streams.opened) == [0, 1]
     agents[0].write(3)
     agents[1].write(4)  # and both tell it to whoever calls them again
-    streams.relays = True  # host 0 is called again, and has found the other
     for _, stream in list(streams.opened):
         stream.tell(None)
     until = time.monotonic() + 20
@@ -140,14 +142,14 @@ def test_who_follows_more_than_are_followed_at_once_takes_the_place_of_what_nobo
 ) -> None:
     monkeypatch.setattr("tpujob.service.logs.live_stream.ATTEMPTS", 2)
     shelf = Shelf()
-    streams = Streams([Agent(shelf, host, written=5) for host in (0, 1)], relays=True)
+    streams = Streams([Agent(shelf, host, written=5) for host in (0, 1)])
     heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
     logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
     for job in MANY[:2]:
         assert logs.block(job).data.count(b"\n") == 10
         clock.passes(IDLE / 2)
     refused = logs.block(MANY[2])
-    assert (refused.data, len(streams.opened)) == (b"", 2), "both are read"
+    assert (refused.data, len(streams.opened)) == (b"", 4), "both are read"
     assert "(too many logs are followed at once)" in refused.note
     assert sign(MANY[2]) in shelf.objects, "its hosts are asked to ship"
     clock.passes(IDLE * 0.3)
@@ -161,7 +163,7 @@ def test_what_nobody_reads_any_more_is_forgotten_though_nobody_else_comes(
     monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     monkeypatch.setattr("tpujob.service.logs.live_stream.TIDIED", 0.01)
-    streams = Streams([Agent(Shelf(), host, written=5) for host in (0, 1)], relays=True)
+    streams = Streams([Agent(Shelf(), host, written=5) for host in (0, 1)])
     heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
     heard.tails(JOB, len(JOB.attempts), Until(10))
     assert heard.held > 0
@@ -180,7 +182,7 @@ def test_the_memory_for_all_that_is_heard_is_bounded(
     monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> None:
     shelf = Shelf()
-    streams = Streams([Agent(shelf, host, written=200) for host in (0, 1)], relays=True)
+    streams = Streams([Agent(shelf, host, written=200) for host in (0, 1)])
     heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
     logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
     logs.block(MANY[0])
@@ -232,7 +234,7 @@ def test_hosts_that_are_heard_when_their_program_is_stopped_are_heard_to_their_e
     monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", (0.01,))
     shelf, others = Shelf(), set(threading.enumerate())
     agents = [Agent(shelf, host, written=5) for host in (0, 1)]
-    streams = Streams(agents, relays=True)
+    streams = Streams(agents)
     heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
     reader = Reader(reading(shelf, heard), blocks=True)
     reader.read()
@@ -240,18 +242,19 @@ def test_hosts_that_are_heard_when_their_program_is_stopped_are_heard_to_their_e
     for _ in range(3):
         clock.passes(IDLE * 0.8)
         reader.read()
-    ((_, stream),) = streams.opened
+    by_host = dict(streams.opened)
     for agent in agents:
         agent.write(3)
-        stream.tell(live.written(agent.tell()))
+        by_host[agent.host].tell(live.written(agent.tell()))
     heard_until(heard, STOPPING, lambda tails: all(t.end == 8 for t in tails.of.values()))
     reader.read()
     assert reader.last == {0: 8, 1: 8}
-    stream.tell(None)
+    for stream in by_host.values():
+        stream.tell(None)
     for thread in set(threading.enumerate()) - others:
         if thread.name == "live":
             thread.join(20)
-    assert len(streams.opened) == 1, "it is not called again"
+    assert len(streams.opened) == 2, "they are not called again"
     reader.read()
     assert reader.notes == [], "they may still store it"
     agents[0].ship(8)
@@ -275,24 +278,25 @@ def test_a_host_that_could_not_be_heard_troubles_nobody_after_the_end() -> None:
 def test_what_a_host_stores_until_its_stream_ends_is_not_said_to_be_lost(clock: Clock) -> None:
     shelf = Shelf()
     agent = Agent(shelf, 0, written=5)
-    streams = Streams([agent, Agent(shelf, 1)], relays=True)
+    streams = Streams([agent, Agent(shelf, 1)])
     heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
     logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
     reader, late = Reader(logs, blocks=True), Reader(logs, blocks=True, job=HELD)
     reader.read()
     reader.job = HELD
     reader.read()
-    ((_, stream),) = streams.opened
+    by_host = dict(streams.opened)
     agent.ship(5)
     agent.write(15)
-    stream.tell(live.written(agent.tell()))
+    by_host[0].tell(live.written(agent.tell()))
     heard_until(heard, HELD, lambda tails: tails.of[0].settled == 5)
     clock.passes(0.5)
     late.read()  # makes a list
     assert late.last[0] == 20
     clock.passes(0.5)
     agent.ship(15)
-    stream.tell(None)
+    for stream in by_host.values():
+        stream.tell(None)
     heard_until(heard, HELD, lambda tails: tails.over)
     reader.read()
     assert (reader.last[0], reader.notes) == (20, [])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
 from tests.support.callers import ADA, caller
 from tests.support.stage import SPEC, Stage
 from tpujob.api import JobsApi
+from tpujob.domain import invariants
 from tpujob.domain.capacity import OwnerLimits, QueueSettings, entry
 from tpujob.domain.events import EventKind, Finished
 from tpujob.domain.lifecycle import apply, event
@@ -158,18 +159,121 @@ def test_a_job_that_has_ended_is_not_in_the_queue(stage: Stage, bob: JobsApi) ->
         bob.hold(job)
 
 
-def test_what_is_done_to_a_group_is_done_to_its_elements(stage: Stage, bob: JobsApi) -> None:
-    group, other = submit(bob, "g", array=3), submit(bob, "x")
+def test_what_is_done_to_a_group_is_done_to_its_elements_in_one_write(
+    stage: Stage, bob: JobsApi
+) -> None:
+    limited(stage)
+    other, group = submit(bob, "x"), submit(bob, "g", array=3, start="held")
     turn(stage, [group], 3)
-    parts = [job.id for job in stage.store.list() if job.group == group]
-    stage.clock.sleep(10)
-    bob.hold(group)
-    assert [stage.job(job).held_by for job in (group, *parts, other)] == ["bob"] * 4 + [""]
+    parts = sorted(job.id for job in stage.store.list() if job.group == group)
+    versions = [stage.job(part).version for part in parts]
+    turn(stage, parts, 3)
+    assert [bob.get(part).get("why") for part in parts] == ["held by bob"] * 3
+    place = bob.get(parts[0]).get("place")
+    assert place is not None
+    assert f"tpujob queue release {group}" in place["helps"][0]
+    with pytest.raises(IllegalInState, match="is held with its group g") as refused:
+        bob.release(parts[0])
+    assert f"tpujob queue release {group}" in refused.value.hint
+    bob.hold(parts[2])
     bob.release(group)
+    assert order(stage) == [other, *parts]
+    row = stage.api.queue(jobs=[parts[2]])["rows"][0]
+    assert row["reasons"][0]["kind"] == "held", "by itself, not with its group"
     bob.top(group)
-    assert [stage.job(job).rank for job in (group, *parts, other)] == [1, 1, 1, 1, 0]
-    found = stage.api.queue(jobs=[group])["rows"]
-    assert sorted(row["id"] for row in found) == sorted(parts)
+    assert order(stage) == [*parts[:2], other, parts[2]]
+    bob.release(parts[2])
+    assert order(stage) == [*parts, other]
+    changed = [stage.job(part).version - was for part, was in zip(parts, versions, strict=True)]
+    assert changed == [0, 0, 2]
+    stage.running(parts[0])
+    bob.hold(group)
+    turn(stage, parts, 3)
+    assert stage.job(parts[0]).state is State.RUNNING
+    assert stage.job(parts[1]).state is State.QUEUED
+
+
+def test_an_element_whose_group_is_held_just_now_requests_nothing(
+    stage: Stage, bob: JobsApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = submit(bob, "g", array=1)
+    turn(stage, [group], 3)
+    (part,) = (job.id for job in stage.store.list() if job.group == group)
+    check = stage.reconciler.groups.check
+
+    def held_first(*given: Any) -> None:
+        bob.hold(group)
+        check(*given)
+
+    monkeypatch.setattr(stage.reconciler.groups, "check", held_first)
+    turn(stage, [part], 3)
+    assert stage.job(part).state is State.QUEUED
+    assert not stage.cloud.created
+
+
+# Back into the queue --------------------------------------------------------------------------------------------------
+
+
+def test_a_running_job_goes_back_into_the_queue_behind_its_owners_others(
+    stage: Stage, bob: JobsApi
+) -> None:
+    first = submit(bob, "first")
+    stage.running(first)
+    stage.cloud.full.add("us-central2-b")
+    second = submit(bob, "second")
+    stage.until(second, lambda job: bool(job.slices) and job.state is State.QUEUED)
+    stage.clock.sleep(600)
+    before = stage.job(first)
+    assert bob.requeue(first)["state"] == "running"
+    assert stage.job(first).version == before.version + 1
+    bob.requeue(first)
+    assert stage.job(first).version == before.version + 1, "it is asked for already"
+    back = stage.until(first, lambda job: job.slice is None)
+    got = stage.job(second)
+    assert got.slices[-1].name == back.slices[-1].name, "its slice serves the next job"
+    assert back.slices[-1].handed_to == second
+    assert (back.spent, back.attempts[-1].cause, back.cause) == ({}, Cause.CANCELLED, None)
+    assert back.attempts[-1].message == "put back into the queue"
+    assert back.wish is DesiredState.RUN
+    assert back.queued_at > before.state_since
+    sound(stage, first)
+    stage.cloud.full.clear()
+    assert len(stage.running(first).attempts) == 2
+
+
+@pytest.mark.parametrize("then", ["nothing", "cancel", "lost", "succeeded"])
+def test_whatever_comes_between_ends_well(stage: Stage, bob: JobsApi, then: str) -> None:
+    job = submit(bob, hand_on=False)
+    name = stage.running(job).slices[-1].name
+    bob.requeue(job)
+    if then == "succeeded":
+        stage.finish(job, 0, 0)
+    stage.step(job)
+    if then == "cancel":
+        bob.cancel(job)
+    if then == "lost":
+        stage.cloud.machines.pop(name)
+    ends = {"cancel": State.CANCELLED, "succeeded": State.SUCCEEDED}.get(then)
+    ended = stage.until(job, ends) if ends else stage.running(job, 2)
+    assert ended.spent == {}
+    assert name not in stage.cloud.machines
+    sound(stage, job)
+
+
+def test_only_a_job_whose_program_runs_is_put_back(stage: Stage, bob: JobsApi) -> None:
+    job = submit(bob)
+    with pytest.raises(IllegalInState, match="is queued: only a job whose program runs"):
+        bob.requeue(job)
+    stage.running(job)
+    bob.cancel(job)
+    with pytest.raises(IllegalInState, match="is asked to cancel: it is not in the queue"):
+        bob.requeue(job)
+
+
+def sound(stage: Stage, job: str) -> None:
+    record, events = stage.job(job), stage.store.events(job)
+    first = invariants.first_record(record)
+    assert invariants.of_job(record) + invariants.of_history(first, events, record) == []
 
 
 def test_each_element_may_wait_for_that_of_another_group(stage: Stage, bob: JobsApi) -> None:
@@ -350,6 +454,7 @@ def test_the_metrics_count_jobs_by_band_and_by_reason(stage: Stage, bob: JobsApi
     assert 'tpujob_queue_waiting_jobs{reason="quota"} 2.0' in lines
     assert 'tpujob_queue_waiting_jobs{reason="held"} 1.0' in lines
     assert 'tpujob_queue_wait_seconds_count{band="normal"} 1.0' in lines
+    assert "tpujob_queue_overtakes_max 0.0" in lines
 
 
 def test_a_request_that_was_refused_counts_for_nothing(stage: Stage, bob: JobsApi) -> None:
@@ -408,3 +513,28 @@ def test_a_cancelled_job_has_no_place(stage: Stage, bob: JobsApi) -> None:
 
 def _away() -> NoReturn:
     raise Transient("503 the store is away")
+
+
+def test_the_metrics_count_how_often_a_job_was_passed(
+    stage: Stage, bob: JobsApi, eve: JobsApi
+) -> None:
+    jobs = [submit(bob, name) for name in "abc"]
+    stage.running(jobs[0])
+    stage.cloud.full.add("us-central2-b")
+    passed = submit(eve)
+    stage.until(passed, lambda job: bool(job.slices) and job.state is State.QUEUED)
+    turn(stage, jobs, 2)
+
+    def overtakes() -> str:
+        lines = stage.api.acting_for(ADA).backend_metrics().splitlines()
+        return next(line for line in lines if line.startswith("tpujob_queue_overtakes_max"))
+
+    for n, job in enumerate(jobs[:2], 1):
+        stage.running(job)
+        stage.finish(job, 0, 0)
+        stage.until(job, State.SUCCEEDED)
+        assert stage.job(jobs[n]).slices[-1].epoch == n
+        assert overtakes() == f"tpujob_queue_overtakes_max {n}.0"
+    stage.cloud.full.clear()
+    stage.running(passed)
+    assert overtakes() == "tpujob_queue_overtakes_max 0.0"

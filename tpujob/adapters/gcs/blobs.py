@@ -6,6 +6,7 @@ How calls are made is in `client.py`, how buckets are set up in `bucket.py`.
 from __future__ import annotations
 
 import builtins
+import io
 import os
 import uuid
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from urllib.parse import urlencode
 from tpujob.adapters.calling import Count, Deadline, ServerClock, uncounted
 from tpujob.adapters.gcs import bucket as gcs_bucket
 from tpujob.adapters.gcs.client import DamagedBytes, StorageClient, parsed
-from tpujob.adapters.gcs.objects import bucket_path, frame, multipart, object_path
+from tpujob.adapters.gcs.objects import bucket_path, frame, object_path
 from tpujob.data.checksums import decode, encode, extend, of_file
 from tpujob.errors import BadRequest, Conflict, NotFound, TpujobError, Transient
 from tpujob.ports import Blob, BucketFacts, BucketPlace
@@ -58,16 +59,13 @@ class GcsBlobs:
             kept[_WRITE_ID] = write_id
             query["ifGenerationMatch"] = str(if_generation)
         target = f"/upload{bucket_path(bucket)}/o?{urlencode(query)}"
-        crc32c = extend(0, data) if isinstance(data, bytes) else of_file(data)[1]
+        file = io.BytesIO(data) if isinstance(data, bytes) else data
+        crc32c = of_file(file)[1]
         kind = "application/octet-stream"
         resource = {"name": name, "contentType": kind, "metadata": kept, "crc32c": encode(crc32c)}
 
         def once(left: float, failures: int) -> Blob:
-            headers, body = (
-                multipart(resource, data)
-                if isinstance(data, bytes)
-                else _multipart_file(resource, data, deadline)
-            )
+            headers, body = _multipart(resource, file, deadline)
             try:
                 reply = self._client.request("POST", target, headers, body, timeout=left)
             except Conflict as conflict:
@@ -264,10 +262,10 @@ def split_path(path: str, *, empty: bool = False) -> tuple[str, str]:
     return bucket, name
 
 
-def _multipart_file(
+def _multipart(
     resource: Mapping[str, Any], file: IO[bytes], deadline: Deadline
 ) -> tuple[dict[str, str], Iterator[bytes]]:
-    """As `multipart`, of a file from its beginning, which is read as it is sent."""
+    """Headers and body of an upload in one request: what the object is, then the file, which is read as it is sent."""
     mark = f"tpujob-{uuid.uuid4().hex}"
     head, tail = frame(mark.encode(), resource)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tpujob.adapters.cloud_tpu import Usage, count_usage
@@ -31,6 +30,7 @@ from tpujob.doctor.quota import (
 )
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Cause
+from tpujob.domain.text import rfc3339
 from tpujob.errors import LOGIN, Refused, TpujobError, Transient
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def reported(google: GoogleRest, project: str, now: float) -> list[Reported]:
             'metric.type="serviceruntime.googleapis.com/quota/allocation/usage" AND '
             f'resource.type="consumer_quota" AND resource.labels.service="{SERVICE}"'
         ),
-        **{"interval.startTime": _rfc3339(now - LOOK_BACK), "interval.endTime": _rfc3339(now)},
+        **{"interval.startTime": rfc3339(now - LOOK_BACK), "interval.endTime": rfc3339(now)},
     )
     return [found for one in series if (found := _reported(one))]
 
@@ -192,10 +192,6 @@ def _unit(kind: QuotaKind | None, display: str) -> Unit:
     if match:
         return "cores" if match[1] == "core" else "chips"
     return unit_of(kind.generation) if kind else ""
-
-
-def _rfc3339(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
 def _reported(series: Mapping[str, Any]) -> Reported | None:

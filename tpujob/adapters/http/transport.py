@@ -5,19 +5,19 @@ What is asked, and what a refusal means to the user, is in `client.py`.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import socket
-import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
 from email.message import Message
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from tpujob import errors
-from tpujob.errors import BackendGone, BadRequest, TpujobError
+from tpujob.errors import BackendGone, BadRequest, TpujobError, Transient
 from tpujob.lib import unix_sockets
 
 #: the headers that say who asks; called for each request, and with True once more when those were refused
@@ -99,6 +99,8 @@ class _UnixConnection(http.client.HTTPConnection):
 #: the HTTP status by which the backend asks to be asked again later, and for how many seconds that is done
 BUSY = 429
 PATIENCE = 60.0
+PIECE = 65_536  #: bytes of an answer that are passed on at once, at most
+IDLE = 8  #: connections that are kept for the next requests
 
 
 class BackendRequest(NamedTuple):
@@ -106,7 +108,7 @@ class BackendRequest(NamedTuple):
     target: str
     headers: Mapping[str, str]
     body: bytes | None = None
-    within: float = 60.0  #: seconds
+    within: float = 60.0  #: seconds; of an answer in pieces, seconds of silence
     once: bool = False  #: not sent again, although it may not have arrived
 
 
@@ -123,87 +125,192 @@ class BackendReply(NamedTuple):
 
 
 class BackendTransport:
-    """Each thread has its own connection. The layers of `request` lie one in the other: wait, sign, reconnect."""
+    """Connections that are kept for later requests. The layers of `open` lie one in the other: sign, reconnect. Threads
+    share it."""
 
     def __init__(
         self, address: BackendAddress, find_again: Callable[[], str | None] | None = None
     ) -> None:
         """`find_again`: asked once when the very first connection is refused, for another URL; None: there is none."""
         self.address, self._find_again = address.checked(), find_again
-        self._mine = threading.local()
-        self._open: set[http.client.HTTPConnection] = set()
+        self._idle: list[http.client.HTTPConnection] = []
+        self._busy = set[BackendAnswer]()
         # not at exit: a thread that still reads then would report that nothing answers
-        weakref.finalize(self, _close_all, self._open).atexit = False
+        weakref.finalize(self, _close_all, self._idle).atexit = False
 
     def request(self, request: BackendRequest) -> BackendReply:
-        """The reply; sent again while the backend is busy, which has then done nothing. Raises OSError,
+        """The whole reply; sent again while the backend is busy, which has then done nothing. Raises OSError,
         HTTPException."""
         waited = 0.0
         while True:
-            reply = self._signed(request)
+            with contextlib.closing(self.open(request)) as answer:
+                reply = BackendReply(answer.status, answer.whole(), answer.headers)
             waited += reply.wait
             if reply.status != BUSY or not reply.wait or waited > PATIENCE:
                 return reply
             time.sleep(reply.wait)
 
-    def close(self) -> None:
-        """Close this thread's connection. A later request opens another."""
-        connection = vars(self._mine).pop("connection", None)
-        if connection is not None:
-            self._open.discard(connection)
-            connection.close()
-
-    def _signed(self, request: BackendRequest) -> BackendReply:
-        """Sent as the user; once more when the token was refused: a key of Google's may have changed."""
+    def open(self, request: BackendRequest) -> BackendAnswer:
+        """The beginning of the answer; sent as the user, and once more when the token was refused: a key of Google's
+        may have changed. Raises OSError, HTTPException."""
         sign = self.address.sign
         if sign is None:
             return self._reconnecting(request)
-        reply = self._reconnecting(request._replace(headers={**request.headers, **sign(False)}))
-        if reply.status == 401:
+        answer = self._reconnecting(request._replace(headers={**request.headers, **sign(False)}))
+        if answer.status == 401:
+            answer.close()
             renewed = {**request.headers, **sign(True)}
-            reply = self._reconnecting(request._replace(headers=renewed))
-        return reply
+            answer = self._reconnecting(request._replace(headers=renewed))
+        return answer
 
-    def _reconnecting(self, request: BackendRequest) -> BackendReply:
+    def close(self) -> None:
+        """Close every connection that no answer uses. A later request opens another."""
+        _close_all(self._idle)
+
+    def cut(self) -> None:
+        """Close every connection: threads that wait for an answer get its end."""
+        self.close()
+        for answer in self._busy.copy():
+            answer.cut()
+
+    def _reconnecting(self, request: BackendRequest) -> BackendAnswer:
         """Sent again when a kept connection turns out to be closed, or when the backend is found elsewhere."""
-        kept = getattr(self._mine, "connection", None) is not None
         find_again, self._find_again = self._find_again, None
-        try:
-            return self._exchange(request)
-        except BaseException as error:
-            self.close()  # an unread reply would be taken for that of the next request
-            again = kept and not request.once and isinstance(error, BROKEN)
-            refused = isinstance(error, (ConnectionRefusedError, FileNotFoundError))
-            if refused and find_again and (url := find_again()):
-                self.address = self.address._replace(url=url).checked()
-                again = True
-            if not again:
-                raise
-        return self._reconnecting(request)
+        while True:
+            kept = None if request.once else self._kept()
+            try:
+                return self._exchange(kept or self.address.connection(), request)
+            except (*BROKEN, FileNotFoundError) as error:
+                refused = isinstance(error, (ConnectionRefusedError, FileNotFoundError))
+                if refused and find_again and (url := find_again()):
+                    self.address = self.address._replace(url=url).checked()
+                    find_again = None
+                elif kept is None:
+                    raise
 
-    def _exchange(self, request: BackendRequest) -> BackendReply:
-        connection = getattr(self._mine, "connection", None)
-        if connection is None:
-            connection = self._mine.connection = self.address.connection()
-            self._open.add(connection)
+    def _kept(self) -> http.client.HTTPConnection | None:
+        with contextlib.suppress(IndexError):
+            return self._idle.pop()
+
+    def _exchange(
+        self, connection: http.client.HTTPConnection, request: BackendRequest
+    ) -> BackendAnswer:
         connection.timeout = request.within
         if connection.sock is not None:
             connection.sock.settimeout(request.within)
         try:
-            connection.request(
-                request.verb, request.target, body=request.body, headers=dict(request.headers)
+            try:
+                connection.request(
+                    request.verb, request.target, body=request.body, headers=dict(request.headers)
+                )
+            except (BrokenPipeError, ConnectionResetError):
+                if connection.sock is None:
+                    raise
+                # otherwise the server may have refused the body unread, and its reply is there
+            sock = connection.sock  # the connection forgets it if this answer is the last one
+            answer = BackendAnswer(connection, sock, connection.getresponse(), self._release)
+        except BaseException:
+            connection.close()  # an unread reply would be taken for that of the next request
+            raise
+        self._busy.add(answer)
+        return answer
+
+    def _release(self, answer: BackendAnswer, connection: http.client.HTTPConnection) -> None:
+        self._busy.discard(answer)
+        if connection.sock is not None and len(self._idle) < IDLE:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+
+class BackendAnswer:
+    """One answer of the backend, of which only the beginning is there yet. The caller closes it."""
+
+    def __init__(
+        self,
+        connection: http.client.HTTPConnection,
+        sock: socket.socket | None,
+        response: http.client.HTTPResponse,
+        release: Callable[[BackendAnswer, http.client.HTTPConnection], None],
+    ) -> None:
+        """`release`: takes the connection back."""
+        self._connection, self._sock, self._response = connection, sock, response
+        self._release: Callable[[BackendAnswer, http.client.HTTPConnection], None] | None = release
+        self.status, self.headers = response.status, response.headers
+
+    def whole(self) -> bytes:
+        return self._response.read()
+
+    def read(self) -> bytes:
+        """What has come, as soon as there is anything; empty: that was all. Raises OSError, HTTPException."""
+        return self._response.read1(PIECE)
+
+    def cut(self) -> None:
+        """Let a `read` in another thread end."""
+        if self._sock is not None:
+            with contextlib.suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        release, self._release = self._release, None
+        if release is None:
+            return
+        if not self._response.isclosed():  # the rest would be taken for the next answer
+            self.cut()  # another thread may still read
+            self._connection.close()
+        self._response.close()
+        release(self, self._connection)
+
+
+def _close_all(connections: list[http.client.HTTPConnection]) -> None:
+    while connections:
+        connections.pop().close()
+
+
+# The page of a backend elsewhere -------------------------------------------------------------------------------------
+
+
+#: seconds of silence after which an answer is given up; a stream of the page is never silent for as long
+SILENCE = 90.0
+#: what every answer of a backend has (`web/middleware/security.py`), and what no other server gives
+_OURS: Final = "x-request-id"
+
+
+class ProxyClient:
+    """Passes a browser's requests on to a backend, as the user of this process, and its answers back as they come. Safe
+    to use from several threads."""
+
+    def __init__(self, address: BackendAddress, timeout: float = SILENCE) -> None:
+        self._transport, self._timeout = BackendTransport(address), timeout
+
+    @property
+    def url(self) -> str:
+        return self._transport.address.url
+
+    def ask(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> BackendAnswer:
+        """The backend's answer. No redirect is followed. Raises Unauthorized, Forbidden, BackendGone, Transient."""
+        once = method not in ("GET", "HEAD")
+        request = BackendRequest(method, target, headers, body or None, self._timeout, once)
+        try:
+            answer = self._transport.open(request)
+        except TimeoutError:
+            raise Transient(f"the backend at {self.url} did not answer in time") from None
+        except (OSError, http.client.HTTPException) as error:
+            reason = str(error) or type(error).__name__
+            raise BackendGone(f"nothing answers at {self.url} ({reason})") from None
+        if answer.status != 401 and _OURS in answer.headers:
+            return answer
+        answer.close()
+        if _OURS in answer.headers:
+            raise errors.Unauthorized(
+                f"the backend at {self.url} does not know you any more",
+                hint="sign in again: `tpujob login`",
             )
-        except (BrokenPipeError, ConnectionResetError):
-            if connection.sock is None:
-                raise
-            # otherwise the server may have refused the body unread, and its reply is there
-        response = connection.getresponse()
-        body = response.read()
-        if response.will_close:
-            self.close()
-        return BackendReply(response.status, body, response.headers)
+        hint = "check the address, and that the service runs"
+        raise self._transport.address.in_front(answer.status, hint)
 
-
-def _close_all(connections: set[http.client.HTTPConnection]) -> None:
-    for connection in connections.copy():  # a thread of a deadline may still open one
-        connection.close()
+    def close(self) -> None:
+        """Cut every connection: threads that wait for an answer get its end."""
+        self._transport.cut()

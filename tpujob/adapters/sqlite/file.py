@@ -6,7 +6,6 @@ import sqlite3
 import threading
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import Any
 
 from tpujob.adapters.calling import Backoff, Deadline, repeated
 from tpujob.errors import StoreError, TpujobError, Transient
@@ -49,18 +48,6 @@ class SqliteFile:
         """One consistent view of the file."""
         with self._transaction("BEGIN") as db:
             yield db
-
-    def value(self, query: str, *given: object) -> Any:
-        """What one statement finds first, as a view of its own; None: nothing."""
-        with self._explained():
-            db = self._taken()
-            try:
-                row = db.execute(query, given).fetchone()
-            except BaseException:
-                db.close()
-                raise
-            self._idle.append(db)
-        return row[0] if row else None
 
     @contextlib.contextmanager
     def writing(self, *, durable: bool = True) -> Generator[sqlite3.Connection]:

@@ -51,7 +51,8 @@ class SqliteStore:
         self._file.close()
 
     def identity(self) -> str:
-        self._identity = same_identity(self._identity, self._file.value("SELECT id FROM store"))
+        with self._file.reading() as db:
+            self._identity = same_identity(self._identity, _identity(db))
         return self._identity
 
     # Jobs ------------------------------------------------------------------------------------------------------------
@@ -62,7 +63,7 @@ class SqliteStore:
     def create_many(self, jobs: Sequence[tuple[Job, Event]], *, key: str) -> builtins.list[Job]:
         made: builtins.list[Job] = []
         with self._file.writing() as db:
-            same_identity(self._identity, db.execute("SELECT id FROM store").fetchone()[0])
+            same_identity(self._identity, _identity(db))
             # the first has the key itself, the others have it with their number
             if key and (rows := db.execute(_KEYED, (key, f"{key}#", f"{key}$")).fetchall()):
                 return [self._decode(*row) for row in rows]
@@ -81,10 +82,7 @@ class SqliteStore:
         return self._decode(job_id, *row)
 
     def peek(self, job_id: str) -> Job:
-        """The newest version; of one that was read before, only its number is read."""
-        known = self._decoded.get(job_id)
-        if known is not None and self._file.value(_VERSION, job_id) == known.version:
-            return known
+        """As `get`, which decodes no record again."""
         return self.get(job_id)
 
     def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
@@ -258,9 +256,13 @@ _KEYED = (
     "SELECT id, version, document FROM keys JOIN jobs ON id = job_id "
     "WHERE key = ? OR (key >= ? AND key < ?) ORDER BY number"
 )
-_VERSION = "SELECT version FROM jobs WHERE id = ?"
 
 # Steps of a transaction ----------------------------------------------------------------------------------------------
+
+
+def _identity(db: Connection) -> str:
+    row = db.execute("SELECT id FROM store").fetchone()
+    return row[0] if row else ""
 
 
 def _row(db: Connection, job_id: str) -> tuple[int, str]:

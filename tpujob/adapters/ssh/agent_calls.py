@@ -105,6 +105,11 @@ class AgentCalls:
             output = self._call(on, words, deadline)
         return _parsed(output)
 
+    def wipe(self, on: Connection, epoch: int, key: str, deadline: Deadline) -> Mapping[str, Any]:
+        """`epoch`: of the job that gives the slice. `key`: the slice's public key, which alone may log in afterwards,
+        when a job of another owner is next; else empty."""
+        return _parsed(self._call(on, ["wipe", f"--epoch={epoch}", f"--key={key}"], deadline))
+
     def is_gone(self, on: Connection, job: str, attempt: int, deadline: Deadline) -> bool:
         """Whether the host knows that the daemon of that attempt runs no more, and has recorded no end."""
         known = _parsed(self._call(on, ["status"], deadline))["attempts"]

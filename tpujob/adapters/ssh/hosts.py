@@ -95,7 +95,7 @@ class SshHosts:
         reserve = min(15.0, timeout / 3)  # to undo a half-done start and still answer in time
         everything, doing = Deadline(timeout), Deadline(timeout - reserve)
         plan_of = {plan.host: plan.document for plan in plans}
-        authority = authority_line(public_line(self._key(slice)))
+        authority = authority_line(public_line(self._key(slice)), slice.epoch)
         secrets = {plan.host: launch_secrets(plan) for plan in plans}
         with self._session(slice, list(plan_of), doing) as session:
             ready = session.each(
@@ -116,6 +116,12 @@ class SshHosts:
         with self._session(slice, hosts, deadline) as session:
             answers = self._halt_all(session, hosts, grace, deadline, discard=discard)
             session.insist({host: _not_yet(answer) for host, answer in answers.items()})
+
+    def wipe(self, slice: Slice, *, others: bool, timeout: float) -> None:
+        deadline, key = Deadline(timeout), public_line(self._key(slice)) if others else ""
+        with self._session(slice, [one.host for one in slice.endpoints], deadline) as session:
+            wipe = partial(self._agent.wipe, epoch=slice.epoch, key=key, deadline=deadline)
+            session.insist(session.each(lambda _, on: wipe(on), deadline))
 
     def alive(self, slice: Slice, *, timeout: float) -> frozenset[int]:
         deadline = Deadline(timeout)
@@ -159,7 +165,7 @@ class SshHosts:
         the host's log. Nothing is asked of the host. Raises BadRequest for what is no key, Transient while the host has
         no address."""
         now, own = self._now(), self._key(slice)
-        certificate = sign(own, key, user=USER, holder=holder, now=now)
+        certificate = sign(own, key, user=USER, epoch=slice.epoch, holder=holder, now=now)
         guests = self._ask(slice, GUESTS_TIMEOUT) if self._reach == "iap" else ()
         login = self._login(slice, host, guests, key="")
         label = host_label(login.address, login.port)

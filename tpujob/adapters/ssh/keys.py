@@ -237,14 +237,19 @@ _LONGEST = 200  #: characters of who it is for
 _ALLOWED = (b"permit-pty",)
 
 
-def authority_line(public_line: str) -> str:
-    """The line of `authorized_keys` by which hosts accept what that key signs."""
-    return f"{AUTHORITY} {public_line}"
+def authority_line(public_line: str, epoch: int = 0) -> str:
+    """The line of `authorized_keys` by which hosts accept what that key signs; of a slice that was handed on, only what
+    it signs for the job that has the slice."""
+    principals = f',principals="epoch-{epoch}"' if epoch else ""
+    return f"{AUTHORITY}{principals} {public_line}"
 
 
-def sign(authority: str, public_line: str, *, user: str, holder: str, now: float) -> str:
+def sign(
+    authority: str, public_line: str, *, user: str, epoch: int = 0, holder: str, now: float
+) -> str:
     """A certificate of that public key for the login `user`, as `ssh-keygen` writes one; `holder` is who has the key,
-    for the log. `authority`: the slice's private key. Raises BadRequest for what is no Ed25519 key."""
+    for the log. `authority`: the slice's private key; `epoch`: the slice's. Raises BadRequest for what is no Ed25519
+    key."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric.ed25519 import (
@@ -269,7 +274,7 @@ def sign(authority: str, public_line: str, *, user: str, holder: str, now: float
         .serial(secrets.randbits(63))
         .type(serialization.SSHCertificateType.USER)
         .key_id(holder[:_LONGEST].encode())
-        .valid_principals([user.encode()])
+        .valid_principals([user.encode(), f"epoch-{epoch}".encode()])
         .valid_after(int(now - SKEW))
         .valid_before(int(now + LIFETIME))
     )

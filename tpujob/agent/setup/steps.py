@@ -9,12 +9,11 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import time
 from typing import Dict, List, Optional, Tuple
 
 from tpujob.agent.attempt import HostAttempt
-from tpujob.agent.attempts import other_attempts, stop_others
+from tpujob.agent.attempts import remove_leftovers, stop_others
 from tpujob.agent.base import Failure, Note, take_lock, write_json
 from tpujob.agent.commands import run_before
 from tpujob.agent.folders import (
@@ -22,7 +21,6 @@ from tpujob.agent.folders import (
     CACHES,
     HOST_LOCK,
     KEPT_WORK,
-    AttemptFolder,
     make_empty,
     on_this_host,
 )
@@ -69,11 +67,7 @@ def take_over_host(attempt: HostAttempt) -> None:
     remove_containers()
     wanted = {folder_of(one): one for one in attempt.plan.get("mounts") or ()}
     unmount_all(attempt.log.note, besides=wanted)
-    for state in other_attempts(own):
-        folder = AttemptFolder(state["folder"])
-        for path in (folder.work, folder.spool):
-            if not os.path.islink(path) and state["phase"] == Phase.EXITED and not state["live"]:
-                shutil.rmtree(path, ignore_errors=True)
+    remove_leftovers(own)
 
 
 def prepare_environment(attempt: HostAttempt, bundles: List[str]) -> None:

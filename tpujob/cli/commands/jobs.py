@@ -19,13 +19,14 @@ from tpujob.cli.options import (
     Json,
     Mine,
     States,
+    Watch,
     Yes,
     argument,
     flag,
     option,
     seconds_of,
 )
-from tpujob.cli.output import note, say, say_json, say_json_line, say_page, screen
+from tpujob.cli.output import Screen, note, say, say_json, say_json_line, say_page, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import next_commands, steered_text, stop_question
 from tpujob.cli.render.job_page import job_page
@@ -34,7 +35,7 @@ from tpujob.domain.text import listed
 from tpujob.errors import BadRequest, TpujobError
 
 if TYPE_CHECKING:
-    from tpujob.api import JobsApi, JobView, ListAsked
+    from tpujob.api import JobPage, JobsApi, JobView, ListAsked
 
 
 #: jobs that one range names, at most
@@ -57,7 +58,7 @@ def list_jobs(
     columns: Annotated[
         str, option("NAME,...", "Columns of the table, such as id,name,spent.")
     ] = "",
-    watch: Annotated[bool, flag("Update live.", "--watch", "-w")] = False,
+    watch: Watch = False,
     html: Annotated[Path | None, option("FILE", "Write a static HTML page.", "--html")] = None,
     as_json: Json = False,
 ) -> None:
@@ -73,14 +74,21 @@ def list_jobs(
         raise BadRequest("--columns goes without --html and --json")
     if html:
         _write_page(html, asked, watch=watch, as_json=as_json)
-    elif watch:
-        from tpujob.cli.live_display import watch_list
+        return
 
-        watch_list(asked, as_json=as_json, columns=chosen)
-    else:
-        page, on = connect().list(asked), screen()
-        text = list_page(page, asked, on.columns, time.time(), color=on.color, chosen=chosen)
-        say_json(page["rows"]) if as_json else say(text)
+    def shown(page: JobPage, on: Screen) -> str:
+        return list_page(page, asked, on.columns, time.time(), color=on.color, chosen=chosen)
+
+    def facts(page: JobPage) -> object:
+        keys = ("id", "state", "step", "host0_ip", "zone")  # without ages
+        return page["rows"] if as_json else [[row[key] for key in keys] for row in page["rows"]]
+
+    if watch:
+        from tpujob.cli.live_display import watch_table
+
+        watch_table(lambda api: api.list(asked), shown, facts, as_json=as_json)
+    page = connect().list(asked)
+    say_json(page["rows"]) if as_json else say(shown(page, screen()))
 
 
 def _write_page(file: Path, asked: ListAsked, *, watch: bool, as_json: bool) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tpujob.cli.backend import RetryingClient, connect
 from tpujob.cli.commands.jobs import steer_each
-from tpujob.cli.options import Json, argument, complete_job, option
-from tpujob.cli.output import say, say_json, say_page, screen
+from tpujob.cli.options import Json, Watch, argument, complete_job, option
+from tpujob.cli.output import Screen, say, say_json, say_page, screen
 from tpujob.cli.render.queue_page import queue_page, shares_page
 from tpujob.errors import BadRequest
 
-STEERS = ("top", "hold", "release")
+if TYPE_CHECKING:
+    from tpujob.api import JobsApi, QueueView
+
+STEERS = ("top", "hold", "release", "requeue")
 ROWS = 50  #: unless more or fewer are asked for
 
 
@@ -20,29 +23,39 @@ def queue(
     words: Annotated[
         list[str] | None,
         argument(
-            "[top|hold|release] [JOB...]",
+            "[top|hold|release|requeue] [JOB...]",
             "Ids or unique names. Default: all jobs that wait.",
             autocompletion=complete_job,
             show_default=False,
         ),
     ] = None,
     limit: Annotated[int, option("N", "Maximum number; 0: all.", min=0)] = ROWS,
+    watch: Watch = False,
     as_json: Json = False,
 ) -> int:
     """Show which job gets a slice next, and why another one waits.
 
-    top moves jobs before your other ones. hold keeps jobs from starting until release."""
+    top moves jobs before your other ones. hold keeps jobs from starting until release. requeue stops a running job,
+    which then waits for a slice again."""
     jobs = words or []
     if jobs and jobs[0] in STEERS:
         return _steer(jobs[0], jobs[1:], as_json)
 
-    retrying, on = RetryingClient(), screen()
-    found = retrying.ask(lambda api: api.queue(jobs=jobs, limit=limit))
-    if as_json:
-        say_json(found)
-        return 0
-    known = () if jobs else retrying.ask(lambda api: api.shares())
-    say(queue_page(found, on.columns, now=time.time(), shares=known, color=on.color))
+    retrying = RetryingClient()
+
+    def ask(api: JobsApi) -> QueueView:
+        return api.queue(jobs=jobs, limit=limit)
+
+    def text(found: QueueView, on: Screen) -> str:
+        known = () if jobs else retrying.ask(lambda api: api.shares())
+        return queue_page(found, on.columns, now=time.time(), shares=known, color=on.color)
+
+    if watch:
+        from tpujob.cli.live_display import watch_table
+
+        watch_table(ask, text, lambda found: found["rows"], as_json=as_json)
+    found = retrying.ask(ask)
+    say_json(found) if as_json else say(text(found, screen()))
     return 0
 
 

@@ -60,6 +60,7 @@ def _facts(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Element", words.element(job)),
         ("Elements", words.elements(job)),
         *(("Failed" if not n else "", text) for n, text in enumerate(words.worst(job))),
+        ("Best", words.best(job)),
         ("Progress", progress_line(job) if job["step"] is not None else ""),
         ("Metrics", ", ".join(metrics)),
         ("TPU", f"{hardware}, {job['pricing']}, {job['zone'] or 'no zone yet'}"),
@@ -99,6 +100,8 @@ def _slice(slice: SliceView, job: JobView, columns: int) -> list[str]:
         cost += ": preempted in its first minute, which is free"
     name, kind = clean(slice["name"]), f"{slice['pricing']} {words.kind(slice)} in {slice['zone']}"
     out = [clip(f"  {name}  {state:9}  {clean(kind)}  {cost}", columns)]
+    if of := words.slice_jobs(slice, job["id"]):
+        out += [f"    {line}" for line in wrap(f"handed on: {of}", max(20, columns - 4))]
     if slice["hosts"] and not slice["gone_at"]:
         out.append(clip(f"    hosts  {_by_host(slice['hosts'])}", columns))
         machines = [host["physical"] for host in job.get("on_hosts", [])]
@@ -200,7 +203,7 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
     has_reason = place is not None and job.get("why") in [one["text"] for one in place["reasons"]]
     queued = (job["waiting"] or job.get("copying") or has_reason) and job["state"] == "queued"
     reasons = [
-        ("Now", "" if queued else job["message"]),
+        ("Now", "" if queued else words.now(job)),
         ("Data", words.copying(job)),
         *(place_facts(place, now) if in_queue else ()),
         ("Waiting", job["waiting"]),
@@ -209,7 +212,7 @@ def _reasons(job: JobView, now: float) -> list[tuple[str, str]]:
         ("Trouble", words.trouble(job)),
         ("Upcoming", words.maintenance(job, now)),
     ]
-    if job["state"] == "running" or job["step"] is not None:
+    if (job["state"] == "running" and job["attempts"]) or job["step"] is not None:
         reasons += _progress(job, now)
     return reasons
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.text import clock
-from tpujob.domain.text import clean, many, rate, seconds, span, usd
+from tpujob.domain.text import clean, many, number, rate, seconds, span, usd
 
 if TYPE_CHECKING:
     from tpujob.api import (
@@ -220,6 +220,24 @@ def elements(job: JobView) -> str:
     size = 0 if job.get("group") else job.get("group_size")
     counts = [f"{count:,} {state}" for state, count in job.get("elements", {}).items()]
     return ", ".join([f"{size:,} in all", *counts]) if size else ""
+
+
+def best(job: JobView) -> str:
+    """The element of an array or a sweep with the lowest loss; empty: none has reported one."""
+    found = job.get("best")
+    if not found:
+        return ""
+    params = " ".join(f"{name}={value}" for name, value in found["params"].items())
+    return f"{found['name']} ({found['id']}), loss {number(found['loss'])}: {params}".rstrip(": ")
+
+
+def slice_jobs(slice: SliceView, job_id: str) -> str:
+    """The jobs that have had a slice, one after the other; empty: this one alone."""
+    return " → ".join(
+        ("this job" if one["id"] == job_id else clean(one["id"] + " " + one["name"]))
+        + f" {span(one['seconds'])}"
+        for one in slice.get("jobs", ())
+    )
 
 
 def worst(job: JobView) -> list[str]:

@@ -14,7 +14,7 @@ HOLDS = frozenset(
     {State.PROVISIONING, State.PREPARING, State.RUNNING, State.HOLDING, State.RELEASING}
 )
 
-#: seconds within which the slice of a program that has ended must have been handed on; then it is deleted
+#: seconds within which the last try to hand on the slice of a program that has ended begins; then it is deleted
 HANDED_WITHIN = 60.0
 #: ends of a program that say nothing against its hosts
 _HARMLESS = frozenset({None, Cause.CRASH, Cause.OOM_HBM, Cause.BAD_SPEC, Cause.SETUP})
@@ -63,24 +63,26 @@ class QueueEntry:
         return self.state is State.QUEUED and bool(self.wanted)
 
 
-def entry(job: Job, prices: PriceList = LIST) -> QueueEntry:
-    """Return what the plan needs of a job that is no group and has not ended."""
+def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> QueueEntry:
+    """Return what the plan needs of a job that is no group and has not ended. `group`: the one that it is an element
+    of; what people do to that in the queue is done to all of its elements."""
+    whole = group or job
     queued = job.state is State.QUEUED and job.wish is DesiredState.RUN
     offers = circuits.allowed(job, prices) if queued else ()
     wanted = tuple(_wanted(offer, job.tpu_slices) for offer in offers)
     held = _wanted(job.slice, job.slice.tpu_slices) if job.slice else None
-    since = max(job.created_at, job.fresh_at, job.queued_at)
+    since = max(job.created_at, job.fresh_at, job.queued_at, whole.queued_at)
     return QueueEntry(
         id=job.id,
         number=int(job.id),
         owner=job.submitter,
         share=job.spec.share,
         band=BANDS.index(job.spec.priority),
-        rank=job.rank,
+        rank=max(job.rank, whole.rank),
         state=job.state,
         since=since,
         waiting_since=max(since, job.state_since),
-        held_by=job.held_by,
+        held_by=job.held_by or whole.held_by,
         not_before=job.spec.not_before,
         wake=job.wake,
         edges=() if job.slices else job.edges,
@@ -99,14 +101,16 @@ def entry(job: Job, prices: PriceList = LIST) -> QueueEntry:
 
 def gives_until(job: Job) -> float:
     """Return until when the job's slice, if the cloud still has it ready, is as good as a new one for another job: its
-    program ended by itself, and nothing speaks against its hosts. 0: it is not."""
+    program ended by itself, it was put back into the queue, or its hold ran out, and nothing speaks against its hosts.
+    0: it is not."""
     one, attempt = job.slice, job.attempt
-    ended = job.state is State.RELEASING and job.then in (State.SUCCEEDED, State.FAILED)
-    if not ended or not one or not attempt or not job.spec.hand_on:
+    if job.state is not State.RELEASING or not one or not attempt or not job.spec.hand_on:
         return 0.0
+    over = job.then in (State.SUCCEEDED, State.FAILED)
+    ended = job.wish is DesiredState.RUN and (over or (job.then is State.QUEUED and not job.cause))
+    ran_out = job.wish is DesiredState.CANCEL and job.then is State.CANCELLED  # its hold
     good = (
-        job.wish is DesiredState.RUN
-        and job.cause in _HARMLESS
+        ((ended and job.cause in _HARMLESS) or (ran_out and attempt.cause is Cause.CANCELLED))
         and attempt.slice == one.name
         and one.delete_asked_at is None
         and one.missing_since is None

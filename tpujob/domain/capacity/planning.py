@@ -248,7 +248,7 @@ class _Walk:
     def count(self, one: QueueEntry, slice: Wanted) -> None:
         """Count what a job holds or requests."""
         self._take(one, slice)
-        if one.gives_until > self.now:
+        if one.gives_until > self.now and self.settings.hand_on != "never":
             self.givers.append(one)
         if one.in_cloud_queue:
             self.requested[slice.shape].append(one.id)
@@ -267,9 +267,13 @@ class _Walk:
         if giver := self._giver(one):
             self.givers.remove(giver)
             self.heirs[giver.id] = one.id
+            if giver.owner != one.owner and giver.holds:
+                self._take(one, giver.holds)
+                self.pools[giver.holds.pool] -= giver.holds.chips  # no more than before
             return _NOTHING, (Reason(_K.HANDED_ON, (giver.id,), 1, until=giver.gives_until),)
         ask, reasons = self._requests(one, waited)
-        for giver in [*self.givers] if one.refusals or not ask else ():
+        passed = self.settings.hand_on == "owner" and (one.refusals or not ask)
+        for giver in [*self.givers] if passed else ():
             if giver.epoch >= PASSED and giver.owner != one.owner and _are_rivals(one, giver):
                 self.givers.remove(giver)  # it has passed jobs of others often enough
         return ask, reasons
@@ -279,12 +283,17 @@ class _Walk:
         if not one.hand_on or not self.givers:
             return None
         full = self._group_full(one)
-        usable = (g for g in self.givers if not full or g.group == one.group)
-        return next((g for g in usable if g.owner == one.owner and self._fits(one, g)), None)
+        usable = [g for g in self.givers if not full or g.group == one.group]
+        usable.sort(key=lambda g: g.owner != one.owner)
+        return next((g for g in usable if self._fits(one, g)), None)
 
     def _fits(self, one: QueueEntry, giver: QueueEntry) -> bool:
         given = giver.holds
         if given is None or given.pool in self.reserved:
+            return False
+        if giver.owner != one.owner and (
+            self.settings.hand_on != "lab" or self._over_limit(one, given)
+        ):
             return False
         return any((w.shape, w.chips) == (given.shape, given.chips) for w in one.wanted)
 

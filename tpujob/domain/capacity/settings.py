@@ -2,6 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
+
+#: to whose jobs slices are handed on
+HandOnTo = Literal["owner", "lab", "never"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,7 @@ class QueueSettings:
     high: frozenset[str] = frozenset()  #: users who may use the priority high; empty: all
     #: chips that the project may hold, by `circuits.key` of a quota in a zone; others are not known
     quota: Mapping[str, int] = field(default_factory=dict[str, int])
+    hand_on: HandOnTo = "owner"
 
 
 #: of a context that says nothing of a queue

@@ -14,7 +14,7 @@ from tpujob.domain.decide.attempt_end import (
 from tpujob.domain.events import AttemptRunning, EventKind, Progressed, ReportsIgnored, Watched
 from tpujob.domain.failures import preemption_notice, stall, triage
 from tpujob.domain.lifecycle import event
-from tpujob.domain.model import Cause, DesiredState, End, Job, Outcome, Progress, Proof
+from tpujob.domain.model import Cause, DesiredState, End, Job, Outcome, Progress, Proof, State
 from tpujob.domain.observations import Absent, HostReport, Observation, Present, SliceState, Unknown
 from tpujob.domain.progress import steps_made_again
 from tpujob.domain.text import duration, list_hosts, many
@@ -130,7 +130,7 @@ def _interrupted(job: Job, seen: Observation, now: float) -> Decision | None:
     done = triage.succeeded(seen.heard, job.hosts)
     if done:
         return _over(job, done, seen.heard, now)
-    if job.wish is not DesiredState.RUN:
+    if job.wish is not DesiredState.RUN or job.then is State.QUEUED:
         return Decision(holding.stop(job, seen.heard, now), StopProgram(), wake_in=1)
     match seen.serving(job):
         case Present(state) as look if state.lost:

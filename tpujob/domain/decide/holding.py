@@ -4,6 +4,7 @@ A job that has used up its budget comes through here, too: its slice is given ba
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tpujob.domain.actions import Decision, StartProgram, StopProgram
 from tpujob.domain.decide import releasing, spending
@@ -73,12 +74,17 @@ def _kept(job: Job, seen: Observation, now: float) -> Decision:
         why = short.text if short else job.message
         if job.attempt and job.then is not None:  # as it was when the program was stopped
             why = job.attempt.message
-        return _release(job, now, why, broke=job.wish is DesiredState.RUN)
-    return _release(job, now, "the hold ran out" if expired else "cancelled")
+        return _release(job, now, why, broke=bool(short) and job.wish is DesiredState.RUN)
+    if expired:  # another job may have the slice
+        return replace(_release(job, now, "the hold ran out"), action=None)
+    return _release(job, now, "cancelled")
 
 
 def _release(job: Job, now: float, text: str, *, broke: bool = False) -> Decision:
     """Give the slice back. What was stopped for want of money has failed, unless the user had cancelled it before."""
+    if job.then is State.QUEUED and not broke:
+        started = ReleaseStarted(State.QUEUED, None)  # and may be handed on before it is deleted
+        return Decision(event(job, _E.RELEASE_STARTED, now, text, started), wake_in=0)
     if broke or job.then is not None:
         return releasing.start(job, now, text, ReleaseStarted(State.FAILED, Cause.BUDGET))
     return releasing.cancel(job, now, text)
@@ -129,9 +135,12 @@ def unused(job: Job, endpoints: tuple[Endpoint, ...], now: float) -> Event:
 
 
 def stop(job: Job, reports: Sequence[HostReport], now: float) -> Event:
-    """End the attempt and hold its slice."""
-    held = SliceHeld(now + job.spec.hold, _stopped(job, Cause.CANCELLED, "cancelled", reports, now))
-    return event(job, _E.HELD, now, "cancelled; stopping the program", held)
+    """End the attempt and hold its slice; of a job that goes back into the queue, until its program is stopped."""
+    back = job.then is State.QUEUED and job.wish is DesiredState.RUN
+    why = "put back into the queue" if back else "cancelled"
+    until, then = (now, job.then) if back else (now + job.spec.hold, None)
+    held = SliceHeld(until, _stopped(job, Cause.CANCELLED, why, reports, now), then=then)
+    return event(job, _E.HELD, now, f"{why}; stopping the program", held)
 
 
 def stop_for_good(job: Job, why: str, reports: Sequence[HostReport], now: float) -> Event:

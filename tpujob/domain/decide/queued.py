@@ -96,6 +96,7 @@ def receive(job: Job, given: Slice, giver: str, seen: Observation, now: float) -
         bucket=datasets.bucket_for(job, given.zone),
         provider=given.provider,
         epoch=given.epoch + 1,
+        received_from=giver,
     )
     text = f"{given.name} comes from job {giver}; attempt {len(job.attempts) + 1} is being started"
     return event(job, _E.SLICE_RECEIVED, now, text, SliceReceived(received, giver))

@@ -301,7 +301,7 @@ class JobSpec(kinds.SpecPart):
     )
     hand_on: bool = Field(
         True,
-        description="Its slice may serve the next job of the same owner, and it may get one that served another.",
+        description="Its slice may be handed on to the next job, and it may get one that served another.",
     )
     share: queue.Share = Field("", description="Project of the context that the job counts for.")
     start: queue.Start = Field(

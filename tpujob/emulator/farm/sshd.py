@@ -84,7 +84,12 @@ class _Door(asyncssh.SSHServer):
         if self._connection is not None:
             self._connections.discard(self._connection)
 
-    def begin_auth(self, username: str) -> bool:  # noqa: ARG002
+    def begin_auth(self, username: str) -> bool:
+        """The user's own file counts, too, as OpenSSH reads it; asyncssh checks certificates."""
+        if self._connection is not None and username == self._login.user:
+            own = self._login.home / ".ssh" / "authorized_keys"
+            with contextlib.suppress(OSError, ValueError):  # no file, or no whole line in it
+                self._connection.set_authorized_keys(str(own))
         return True
 
     def public_key_auth_supported(self) -> bool:
@@ -94,10 +99,6 @@ class _Door(asyncssh.SSHServer):
         known = _keys_of(username, self._login.keys())
         return username == self._login.user and key.public_data in known
 
-    def validate_ca_key(self, username: str, key: asyncssh.SSHKey) -> bool:
-        """Whether certificates that this key has signed are accepted; asyncssh checks what is in them."""
-        return username == self._login.user and key.public_data in _authorities(self._login.home)
-
 
 def _keys_of(user: str, ssh_keys: str) -> set[bytes]:
     found: set[bytes] = set()
@@ -106,18 +107,6 @@ def _keys_of(user: str, ssh_keys: str) -> set[bytes]:
         if name == user:
             with contextlib.suppress(asyncssh.KeyImportError):
                 found.add(asyncssh.import_public_key(text).public_data)
-    return found
-
-
-def _authorities(home: Path) -> set[bytes]:
-    """Of the user's own file, as OpenSSH reads it; other lines of it are ignored."""
-    found: set[bytes] = set()
-    with contextlib.suppress(OSError):
-        for line in (home / ".ssh" / "authorized_keys").read_text(errors="replace").splitlines():
-            options, _, text = line.strip().partition(" ")
-            if options == "cert-authority":
-                with contextlib.suppress(asyncssh.KeyImportError):
-                    found.add(asyncssh.import_public_key(text).public_data)
     return found
 
 

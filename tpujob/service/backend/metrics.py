@@ -176,6 +176,9 @@ def _waiting(queue: Queue) -> Iterator[Metric]:
         {kind.value: reasons[kind] for kind in ReasonKind},
     )
 
+    most = max(queue.overtaken.values(), default=0)
+    yield _gauge("queue_overtakes_max", "How often a waiting job was passed by others.", most)
+
 
 def _gauge(name: str, help: str, value: float) -> Metric:
     return GaugeMetricFamily(f"tpujob_{name}", help, value=float(value))

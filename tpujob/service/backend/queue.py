@@ -3,7 +3,7 @@
 The order is made in `domain/capacity/` and kept in `engine/queue.py`.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from tpujob.api import OrderView, OwnerUsage, PlaceView, QueueRow, QueueView, ReasonView, ShareView
@@ -23,6 +23,7 @@ from tpujob.errors import BadRequest, BadSpec, IllegalInState, NotFound
 from tpujob.ports import Clock, Store
 from tpujob.service.authorization import find_job
 from tpujob.service.job_index import JobIndex
+from tpujob.service.next_step import held_id
 from tpujob.service.runtime_info import RuntimeReader
 from tpujob.service.views import speed
 
@@ -56,29 +57,22 @@ class QueueReader:
         weights = {name: settings.weights.get(name, 1.0) for name in names}
         all_used = sum(usage.shares.values()) or 1.0
         users = self._index.users()
-        found: list[ShareView] = []
-        for name in names:
-            used = usage.shares.get(name, 0.0)
-            owners = [(used, who) for (share, who), used in usage.owners.items() if share == name]
-            found.append(
-                ShareView(
-                    name=name,
-                    weight=weights[name],
-                    usd=_usd(used),
-                    part=round(used / all_used, 4),
-                    due=round(weights[name] / sum(weights.values()), 4),
-                    waiting=waiting[name],
-                    owners=[
-                        OwnerUsage(
-                            user=users.get(who, who),
-                            usd=_usd(amount),
-                            part=round(amount / (used or 1.0), 4),
-                        )
-                        for amount, who in sorted(owners, reverse=True)
-                    ],
-                )
+        owners: defaultdict[str, list[OwnerUsage]] = defaultdict(list)
+        for (share, who), used in sorted(usage.owners.items(), key=lambda it: (-it[1], it[0])):
+            part = round(used / (usage.shares.get(share) or 1.0), 4)
+            owners[share].append(OwnerUsage(user=users.get(who, who), usd=_usd(used), part=part))
+        return [
+            ShareView(
+                name=name,
+                weight=weights[name],
+                usd=_usd(usage.shares.get(name, 0.0)),
+                part=round(usage.shares.get(name, 0.0) / all_used, 4),
+                due=round(weights[name] / sum(weights.values()), 4),
+                waiting=waiting[name],
+                owners=owners[name],
             )
-        return found
+            for name in names
+        ]
 
     def place(self, job: Job, place: Place) -> PlaceView:
         """The place of a job that waits, as its own page shows it."""
@@ -245,7 +239,7 @@ def _help(job: Job, reason: Reason, live: Mapping[str, Job]) -> str:
     """What a person can do about a reason; empty: nothing but to wait."""
     match reason.kind:
         case _K.HELD:
-            return f"`tpujob queue release {job.id}` lets it start"
+            return f"`tpujob queue release {held_id(job)}` lets it start"
         case _K.DEPENDENCY:
             return f"`tpujob why {reason.jobs[0]}` says how far that is"
         case _K.ORDER if any(_same_owner(job, live.get(other)) for other in reason.jobs):

@@ -8,9 +8,7 @@ needless.
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Hashable, Iterable
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from tpujob.domain.events import Event
 from tpujob.domain.model import Job
@@ -35,7 +33,6 @@ class Changes:
         """`interval`: seconds between two reads of a store that does not announce changes."""
         self._store, self._interval, self._clock = store, interval, clock
         self._changed = threading.Condition()
-        self._here = threading.local()
         self._beginning = threading.Lock()
         self._poked = threading.Event()
         self._listeners = 0
@@ -48,21 +45,6 @@ class Changes:
         #: of each job that changed since, its last change or a later number; the latest come last
         self._last: dict[str, int] = {}
 
-    @contextmanager
-    def followed(self) -> Generator[None]:
-        """Within it, `now` does not read the store in this thread, but returns what the follower has seen. For callers
-        that look again because the follower saw a change."""
-        self._here.followed = True
-        try:
-            yield
-        finally:
-            self._here.followed = False
-
-    @property
-    def is_followed(self) -> bool:
-        """Whether this thread is within `followed`, and there is what was seen."""
-        return self._seen is not None and getattr(self._here, "followed", False)
-
     @property
     def failing(self) -> float | None:
         """Since when the store fails, in seconds since the epoch; None: it answers, or is not followed."""
@@ -71,15 +53,8 @@ class Changes:
             since = asked
         return since
 
-    @property
-    def seen(self) -> int:
-        """The change up to which the store was followed; 0: it was not."""
-        return self._seen or 0
-
     def now(self) -> int:
         """The newest change: pass it as `after` to wait for what comes next. Asks the store."""
-        if self.is_followed:
-            return self.seen
         newest, ids = self._ask()
         self._note(newest, ids)
         return newest
@@ -111,11 +86,6 @@ class Changes:
                 return self._seen or 0
             finally:
                 self._listeners -= 1
-
-    def changed(self, job_id: str, after: int) -> bool:
-        """Whether that job may have changed after `after`, as far as the store was followed; empty: any job. Does not
-        read the store."""
-        return self._news(job_id or None, after)
 
     def poke(self) -> None:
         """Notify the listeners now of a commit in this process."""
@@ -197,40 +167,27 @@ class Changes:
                 self._changed.notify_all()
 
 
-# Records of open pages -----------------------------------------------------------------------------------------------
+# Events of one job ---------------------------------------------------------------------------------------------------
 
 
-MOST = 500  #: answers of the store that are kept
+MOST = 500  #: lists of events that are kept
 
 
-class Records:
-    """Thread-safe. Asks the store each time, except for threads within `Changes.followed`: what these get is as new as
-    what the follower has seen."""
+class EventReader:
+    """Reads the events of a job once for each version of its record, however many pages show them. Thread-safe."""
 
-    def __init__(self, store: Store, changes: Changes) -> None:
-        self._store, self._changes = store, changes
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._lock = threading.Lock()
-        #: with the change that it is as new as
-        self._kept: LruDict[Hashable, tuple[int, object]] = LruDict(MOST)
+        self._kept: LruDict[tuple[str, int, int], list[Event]] = LruDict(MOST)
 
-    def get(self, job_id: str) -> Job:
-        """As `Store.get`."""
-        return self._read(job_id, None, lambda: self._store.get(job_id))
-
-    def events(self, job_id: str, after: int) -> list[Event]:
-        """As `Store.events`."""
-        return self._read(job_id, after, lambda: self._store.events(job_id, after=after))
-
-    def _read(self, job_id: str, what: Hashable, read: Callable[[], Any]) -> Any:
-        if not self._changes.is_followed:
-            return read()
-        key = job_id, what
+    def read(self, job: Job, after: int) -> list[Event]:
+        """As `Store.events`, of a job that was just read."""
+        key = job.id, job.version, after
         with self._lock:
             known = self._kept.get(key)
-        if known and not self._changes.changed(job_id, known[0]):
-            return known[1]
-        seen = self._changes.seen  # before it is read: what is committed meanwhile is read again
-        found = read()
-        with self._lock:
-            self._kept[key] = seen, found
-        return found
+        if known is None:
+            known = self._store.events(job.id, after=after)
+            with self._lock:
+                self._kept[key] = known
+        return known

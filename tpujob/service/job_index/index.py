@@ -7,7 +7,7 @@ after that those that `Changes` names. What the reconciler sees of a running pro
 import marshal
 import threading
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -29,7 +29,9 @@ from tpujob.service.job_index.rows import job_row, listed
 from tpujob.service.runtime_info import NOTHING, RuntimeReader
 from tpujob.service.views import speed
 
-FIELDS = tuple(JobRow.__annotations__)
+FIELDS, _S = tuple(JobRow.__annotations__), State
+#: a group that goes on is shown in the first of these in which it has an element
+_AT_WORK = (State.RUNNING, State.PREPARING, State.PROVISIONING, State.HOLDING, State.RELEASING)
 
 
 @dataclass(slots=True)
@@ -67,6 +69,7 @@ class JobIndex:
         )
         self._owned: dict[str, set[int]] = {}  #: the jobs of each owner
         self._elements: dict[int, set[int]] = {}  #: the jobs of each group
+        self._counts = defaultdict[int, Counter[State]](Counter)  #: their states
         self._active: set[int] = set()  #: jobs that have not ended
         self._states: Counter[State] = Counter()
         self._revision: int | None = None  #: None: nothing was read yet
@@ -138,11 +141,15 @@ class JobIndex:
             return live, ended
 
     def sum_up(self, view: JobFacts) -> None:
-        """Write into the view of a group how many elements it has in each state, and what they cost."""
+        """Write into the view of a group how it stands: its elements in each state, and what they cost."""
         with self._lock:
             self._read_changes()
-            rows = [self._jobs[n].listed for n in self._elements.get(int(view["id"]), ())]
-        now, found = self._clock.now(), Counter(row.state for row in rows)
+            number = int(view["id"])
+            rows = [self._jobs[n].listed for n in self._elements.get(number, ())]
+            found = self._counts[number].copy()
+            if number in self._jobs:
+                view["state"] = self._jobs[number].listed.state.value
+        now = self._clock.now()
         spent = [row.spent(now) for row in rows]
         view["elements"] = {state.value: found[state] for state in State if found[state]}
         view["usd_spent"] = None if None in spent else sum(filter(None, spent))
@@ -267,7 +274,7 @@ class JobIndex:
         if number in self._gone or (known is not None and known.version >= job.version):
             return
         if known is not None:
-            self._states[known.listed.state] -= 1
+            self._count(known.listed, -1)
         row = full = b""
         if job.state.final:
             # nothing of it moves any more: it owns no slice
@@ -280,9 +287,20 @@ class JobIndex:
             if job.group:
                 self._elements.setdefault(int(job.group), set()).add(number)
         self._jobs[number] = kept
-        self._states[job.state] += 1
+        self._count(kept.listed, 1)
         self._rows = None
         (self._active.discard if row else self._active.add)(number)
+
+    def _count(self, row: IndexedJob, by: int) -> None:
+        self._states[row.state] += by
+        if row.group:
+            self._counts[row.group][row.state] += by
+        group = self._jobs.get(row.group or row.number)
+        if group and group.listed.is_group and not group.listed.state.final:
+            counts = self._counts[group.listed.number]
+            self._states[group.listed.state] -= 1
+            group.listed.state = next((s for s in _AT_WORK if counts[s] > 0), State.QUEUED)
+            self._states[group.listed.state] += 1
 
     def _marshalled(self, job: Job) -> bytes:
         shown = job_row(job, NOTHING, self._clock.now(), mine=False)
@@ -293,7 +311,7 @@ class JobIndex:
         if known is None:
             return
         del self._numbers[bisect_left(self._numbers, number)]
-        self._states[known.listed.state] -= 1
+        self._count(known.listed, -1)
         self._active.discard(number)
         self._owned[known.listed.owner].discard(number)
         self._elements.pop(number, None)

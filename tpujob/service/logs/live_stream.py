@@ -167,28 +167,18 @@ class _Attempt:
             self.change.notify_all()
 
     def connect(self) -> None:
-        """Open streams to the hosts that no open stream speaks for, while the attempt lasts. The first stream comes
-        alone: an agent of an older version speaks for all hosts."""
-        if self.ended:
-            return
-        heard = {host for stream in self.streams.values() for host in stream.speaks_for}
-        for host in range(self.count):
-            first = next(iter(self.streams.values()), None)
-            if len(self.streams) >= STREAMS or (first and not first.tried):
-                return
-            if host not in heard and host not in self.streams:
-                self.streams[host] = _HostStream(self, host)
+        """Open streams to the hosts that have none, while the attempt lasts."""
+        if not self.ended:
+            for host in range(min(self.count, STREAMS)):
+                if host not in self.streams:
+                    self.streams[host] = _HostStream(self, host)
 
     def has_begun(self) -> bool:
         self.connect()
-        return all(host in self.rings for host in range(self.count)) or (
-            all(stream.tried and not stream.awaited for stream in self.streams.values())
-        )
+        return all(h in self.rings or (s.tried and not s.heard) for h, s in self.streams.items())
 
     def tails(self) -> Tails:
-        heard = {
-            h for stream in self.streams.values() for h in stream.speaks_for if h in self.rings
-        }
+        heard = [h for h, stream in self.streams.items() if stream.heard and h in self.rings]
         trouble = next((s.trouble for s in self.streams.values() if s.trouble), "")
         tails = {host: ring.now() for host, ring in self.rings.items()}
         short = any(ring.short for ring in self.rings.values())
@@ -235,21 +225,16 @@ class _Attempt:
 
 
 class _HostStream:
-    """The stream from one host; an agent of an older version may speak for other hosts, too."""
+    """The stream from one host."""
 
     def __init__(self, of: _Attempt, host: int) -> None:
         self._of, self.host = of, host
-        self.speaks_for: list[int] = []
+        self.heard = False  #: it is open
         self.tried = False
         self.trouble = ""
         self._closed = False
         self._stream: Listening | None = None
         Thread(target=self._run, name="live", daemon=True).start()
-
-    @property
-    def awaited(self) -> bool:
-        """Whether the first message of a host that it speaks for is still to come."""
-        return any(host not in self._of.rings for host in self.speaks_for)
 
     def close(self) -> None:
         """With the lock of `change`."""
@@ -269,8 +254,8 @@ class _HostStream:
                 log.exception("following host %d of job %s", self.host, self._of.job)
                 trouble = type(error).__name__
             with self._of.change:
-                failures = 0 if self.speaks_for else failures + 1
-                self.tried, self.trouble, self.speaks_for = True, trouble, []
+                failures = 0 if self.heard else failures + 1
+                self.tried, self.trouble, self.heard = True, trouble, False
                 if self._of.ended:  # it may have stored more since its last message
                     self._of.settled_at = time.monotonic()
                 self._of.change.notify_all()
@@ -292,10 +277,9 @@ class _HostStream:
                 hosts, tail = live.speaks_for(message), live.read_tail(message)
                 with of.change:
                     if hosts is not None:
-                        self.speaks_for = [h for h in hosts if 0 <= h < of.count]
-                        self.tried, self.trouble = True, ""
+                        self.tried, self.trouble, self.heard = True, "", self.host in hosts
                         of.change.notify_all()
-                    if tail is not None and tail.host in self.speaks_for:
+                    if self.heard and tail is not None and tail.host == self.host:
                         of.take(tail)
                     if self._over():
                         return

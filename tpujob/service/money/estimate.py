@@ -148,11 +148,6 @@ Placing = Callable[[Mapping[str, Any]], Placed]
 ToCopy = Callable[[JobSpec, str], Sequence[DataToCopy]]
 
 
-def nothing_to_copy(wanted: JobSpec, zone: str) -> Sequence[DataToCopy]:  # noqa: ARG001
-    """A ToCopy where every job has its data at hand."""
-    return ()
-
-
 class Estimates:
     """The part of `api.JobsApi` that tells what a job will cost."""
 
@@ -163,7 +158,7 @@ class Estimates:
         site: Site,
         placing: Placing,
         around: Surroundings,
-        to_copy: ToCopy = nothing_to_copy,
+        to_copy: ToCopy,
     ) -> None:
         self._store, self._clock, self._site = store, clock, site
         self._placing, self._around, self._to_copy = placing, around, to_copy
@@ -171,7 +166,9 @@ class Estimates:
 
     def estimate(self, spec: Mapping[str, Any], said: EstimateSaid | None = None) -> EstimateView:
         placed, stated, jobs = self._placing(spec), checked(said or {}), self._store.list()
-        found, long = self._of(placed, stated, jobs)
+        use, long = self.use(placed, stated, jobs)
+        use = replace(use, copies=self.copies(placed.spec, use.zone))
+        found = estimate(use, self._site.prices)
         view = self._view(placed, found, long)
         if placed.spec.budget is not None:
             view["budget_micros"] = budgets.limit(placed.spec.budget.usd)
@@ -193,14 +190,6 @@ class Estimates:
         if long.hours is not None:
             found = estimate(use, self._site.prices)
             budgets.check_estimate(placed.spec, placed.first, found, long.text)
-
-    def _of(
-        self, placed: Placed, stated: EstimateSaid, jobs: Sequence[Job]
-    ) -> tuple[Estimate, RunTime]:
-        """For the first offer, and how its length was found. `jobs`: all that there were."""
-        use, long = self.use(placed, stated, jobs)
-        use = replace(use, copies=self.copies(placed.spec, use.zone))
-        return estimate(use, self._site.prices), long
 
     def copies(self, wanted: JobSpec, zone: str) -> tuple[DataToCopy, ...]:
         """What is copied before a slice is asked for in that zone. Asks the storage. Raises BadSpec."""

@@ -5,6 +5,7 @@ What a principal may do is in `domain/access.py`.
 
 import os
 import pwd
+from collections.abc import Callable
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -17,16 +18,11 @@ from tpujob.errors import Forbidden, Unauthorized
 from tpujob.web.middleware.connections import PEER
 
 TICK_PATH = "/v1/tick"  #: all that Cloud Scheduler may ask for
-AGAIN = "again"  #: in the state of a request: who sent it was recognised before, and is looked up once more
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})  #: methods that change nothing
 
 
-class Recognise(Protocol):
-    """A verified id and name become a principal."""
-
-    def __call__(self, id: str, name: str, *, again: bool = False) -> Principal:
-        """Raises Forbidden for a user who is not on the list. `again`: a list read some seconds ago will do."""
-        ...
+#: makes a principal of a verified id and name. Raises Forbidden for a user who is not on the list.
+Recognise = Callable[[str, str], Principal]
 
 
 class Authenticator(Protocol):
@@ -80,13 +76,12 @@ class PeerAuthenticator:
             raise Forbidden(
                 f"this backend works for {self._own.name} alone", hint="`tpujob up` starts your own"
             )
-        again = AGAIN in scope["state"]
-        return await run_in_threadpool(self._member, uid, self._recognise, again)
+        return await run_in_threadpool(self._member, uid, self._recognise)
 
-    def _member(self, uid: int, recognise: Recognise, again: bool) -> Principal:
+    def _member(self, uid: int, recognise: Recognise) -> Principal:
         """May ask other machines: one for the account's name, one for the list of members."""
         try:
-            return recognise(f"uid:{uid}", login_name(uid), again=again)
+            return recognise(f"uid:{uid}", login_name(uid))
         except Forbidden as error:
             error.hint = f"{error.hint} {self._own.name} runs this backend.".lstrip()
             raise

@@ -15,7 +15,7 @@ from tpujob.config.sign_in import DoorKind
 from tpujob.domain.access import SCHEDULER, Principal
 from tpujob.errors import Unauthorized
 from tpujob.web.auth import tokens
-from tpujob.web.auth.authenticator import AGAIN, TICK_PATH, Recognise, bearer, check_same_origin
+from tpujob.web.auth.authenticator import TICK_PATH, Recognise, bearer, check_same_origin
 from tpujob.web.auth.tokens import Claims, Fetched, Keys, Untrusted, text
 
 #: https://developers.google.com/identity/openid-connect/openid-connect#validatinganidtoken
@@ -36,24 +36,17 @@ class Person(NamedTuple):
     email: str
 
 
-@dataclass(frozen=True, slots=True)
-class Audience:
-    """Whom a token must be for."""
-
-    clients: Set[str]  #: OAuth clients through which people sign in
-    urls: Set[str]  #: of the backend, for tokens of service accounts
-
-
-def person_of_token(claims: Claims, audience: Audience) -> Person:
-    """Raises Untrusted unless Google says who it is, to this backend, through a client of ours."""
+def person_of_token(claims: Claims, clients: Set[str], urls: Set[str]) -> Person:
+    """Raises Untrusted unless Google says who it is, to this backend at one of its `urls`, as the tokens of service
+    accounts are, or through one of our OAuth `clients`."""
     if text(claims, "iss") not in ISSUERS:
         raise Untrusted("the token is not from Google")
     aud = text(claims, "aud")
-    if aud not in audience.clients and aud not in audience.urls:
+    if aud not in clients and aud not in urls:
         raise Untrusted("the token is for another audience")
     sub = text(claims, "sub")
     # a service account is its own authorized party
-    if "azp" in claims and text(claims, "azp") not in {aud, sub, *audience.clients}:
+    if "azp" in claims and text(claims, "azp") not in {aud, sub, *clients}:
         raise Untrusted("the token was given to another client")
     if claims.get("email_verified") is not True:
         raise Untrusted("the token has no verified address")
@@ -104,7 +97,7 @@ def check_scheduler(
     except (ValueError, RecursionError):
         raise Untrusted("the token is malformed") from None
     tokens.check_times(claims, now)
-    person = person_of_token(claims, Audience(frozenset(), urls))
+    person = person_of_token(claims, frozenset(), urls)
     if person.email != account:
         raise Untrusted("the token is not that of the scheduler")
 
@@ -144,7 +137,6 @@ class SignInAuthenticator:
         self._policy, self._recognise, self._now = policy, recognise, now
         self._google = Keys(lambda: fetch(GOOGLE_KEYS))
         self._iap = Keys(lambda: fetch(IAP_KEYS))
-        self._audience = Audience(policy.clients, policy.urls)
         self._limiter = CapacityLimiter(MOST_AT_ONCE)
 
     async def principal(self, scope: Scope, headers: Headers) -> Principal:
@@ -156,7 +148,7 @@ class SignInAuthenticator:
             if self._policy.kind == "iap":
                 person = self._by_iap(headers)
                 check_same_origin(scope, headers, "https")
-                return self._member(person, scope)
+                return self._recognise(person.id, person.email)
             return self._by_token(scope, headers)
         except Untrusted as error:
             raise Unauthorized(str(error), hint="sign in again: tpujob login") from error
@@ -168,10 +160,10 @@ class SignInAuthenticator:
             check_scheduler(token, headers, policy.tick_account, policy.urls, self._now())
             return SCHEDULER
         claims = tokens.verified(token, "RS256", self._google.find, self._now())
-        person = person_of_token(claims, self._audience)
+        person = person_of_token(claims, policy.clients, policy.urls)
         if ticks and person.email == policy.tick_account and claims["aud"] in policy.urls:
             return SCHEDULER
-        return self._member(person, scope)
+        return self._recognise(person.id, person.email)
 
     def _by_iap(self, headers: Headers) -> Person:
         given = headers.getlist(ASSERTION)
@@ -179,6 +171,3 @@ class SignInAuthenticator:
             raise Untrusted("the request did not come through IAP")
         claims = tokens.verified(given[0], "ES256", self._iap.find, self._now())
         return person_of_iap(claims, self._policy.iap_audience)
-
-    def _member(self, person: Person, scope: Scope) -> Principal:
-        return self._recognise(person.id, person.email, again=AGAIN in scope.get("state", {}))

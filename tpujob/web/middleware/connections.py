@@ -12,6 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Container
 from typing import Any
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from tpujob.errors import BadRequest, TpujobError
@@ -27,6 +28,8 @@ HEADERS_S = 10.0  #: seconds for the headers of a request, and for the first byt
 HEADERS = 100  #: of a request
 HEADER_BYTES = 64 << 10  #: of its first line and all of its headers
 RESERVE = 512  #: file descriptors that stay for the backend's own files and calls
+#: seconds that running requests get when the process is to end; Cloud Run kills it after ten
+LAST_ANSWERS = 5
 FILES = 4096  #: file descriptors that are asked for; a system grants 1,024 unless it is asked
 
 
@@ -193,3 +196,17 @@ class ClientConnection(HttpToolsProtocol):
 
 class _TooLarge(Exception):
     """Seen by httptools alone."""
+
+
+def config_of(app: object, connections: Connections) -> uvicorn.Config:
+    """How every backend speaks HTTP. No header of a proxy is believed, and there are no web sockets."""
+    return uvicorn.Config(
+        app,  # pyright: ignore[reportArgumentType]
+        http=connections.protocol,  # pyright: ignore[reportArgumentType]
+        ws="none",
+        proxy_headers=False,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=LAST_ANSWERS,
+    )

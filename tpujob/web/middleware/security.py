@@ -12,7 +12,6 @@ import logging
 import re
 import secrets
 from collections.abc import Collection, Iterable
-from functools import partial
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -20,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tpujob.engine import Counters
 from tpujob.errors import BadRequest, Forbidden, TpujobError
 from tpujob.lib import log_context
-from tpujob.web.auth.authenticator import AGAIN, Authenticator
+from tpujob.web.auth.authenticator import Authenticator
 from tpujob.web.auth.browser import loggable, within_session
 from tpujob.web.log import of
 from tpujob.web.middleware import errors
@@ -29,13 +28,10 @@ from tpujob.web.middleware.limits import OPEN_PATHS, body_limit
 
 log = logging.getLogger(__name__)
 
-WHO = "who"  #: in the state of a request: asks the authenticator again who sends it
 #: the one `cache-control` that an answer may have beside `no-store`: of a file whose address changes with its content
 FOR_GOOD = "private, max-age=31536000, immutable"
 #: that are counted by their name
 _METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE"})
-#: of a request on Cloud Run, before a slash
-_TRACE = re.compile(r"[0-9a-f]{32}(?=/|$)")
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 #: a `Host` header: a name or an address, and perhaps a port
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::[0-9]*)?")
@@ -78,7 +74,7 @@ class SecurityMiddleware:
         scope = within_session(scope)
         headers = Headers(scope=scope)
         exchange = _Exchange(scope, receive, send, self._counters)
-        with log_context.about(request=exchange.id, trace=_trace(headers)):
+        with log_context.about(request=exchange.id):
             await self._answer(exchange, scope, headers)
 
     async def _answer(self, exchange: _Exchange, scope: Scope, headers: Headers) -> None:
@@ -102,11 +98,7 @@ class SecurityMiddleware:
                 )
                 await exchange.refuse(error, {"www-authenticate": 'Bearer realm="tpujob"'})
                 return
-            state = scope.get("state", {})
-            again = partial(
-                self._authenticator.principal, {**scope, "state": {**state, AGAIN: True}}, headers
-            )
-            scope["state"] = {**state, "principal": who, WHO: again}
+            scope["state"] = {**scope.get("state", {}), "principal": who}
         if exchange.announced_too_much(headers):
             await exchange.refuse_size()
         else:
@@ -229,12 +221,6 @@ def _follows_a_link(scope: Scope, headers: Headers) -> bool:
         and headers.getlist("sec-fetch-dest") == ["document"]
         and "origin" not in headers
     )
-
-
-def _trace(headers: Headers) -> str:
-    """The id by which Cloud Run finds all lines of one request; empty: it says none."""
-    found = _TRACE.match(headers.get("x-cloud-trace-context", ""))
-    return found[0] if found else ""
 
 
 def _address(scope: Scope) -> str:

@@ -13,7 +13,6 @@ import json
 import mimetypes
 import time
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -157,10 +156,9 @@ def add_page(app: FastAPI, page: PageRow) -> None:
             now(app),
             app.state.channels_file,
         )
-        events = app.state.events if AGAIN in request.headers else None
-        with events.followed() if events else nullcontext():
-            content = page.load(asked)
-        return respond(request, page.template, content)
+        if AGAIN in request.headers and app.state.events:
+            app.state.events.check_store()
+        return respond(request, page.template, page.load(asked))
 
     for path in (page.twin or f"{page.path}.json", page.path):  # the first that matches is taken
         app.get(path, include_in_schema=False)(show)

@@ -15,17 +15,17 @@ CELLS = 1000  #: elements of a group that its grid shows
 def load_job(asked: PageRequest) -> PageContent:
     before = _read_before(asked.query.one("before", "0"))
     job = asked.api.get(asked.job)
-    curves = asked.api.metrics(job["id"])
+    curves, grid = asked.api.metrics(job["id"]), read_elements(asked.api, job)
     return PageContent(
         {
             "job": job,
             "events": read_events(asked.api, job, before),
             "metrics": curves,
-            "grid": read_elements(asked.api, job),
+            "grid": grid,
         },
         f"{job['name']} · {job['id']}",
         f"tpujob show {job['id']}",
-        live=job["id"],
+        live="" if grid else job["id"],
         shown={
             "before": before,
             "timeline": drawing.timeline(job, asked.now),
@@ -35,10 +35,10 @@ def load_job(asked: PageRequest) -> PageContent:
 
 
 def read_elements(api: JobsApi, job: JobView) -> Sequence[JobRow]:
-    """Names and states of the first elements of an array or a sweep; of any other job none."""
+    """Names, states and losses of the first elements of an array or a sweep; of any other job none."""
     if job.get("group") or not job.get("group_size"):
         return ()
-    asked = ListAsked(group=job["id"], order="id", reverse=True, fields=["name", "state"])
+    asked = ListAsked(group=job["id"], order="id", reverse=True, fields=["name", "state", "loss"])
     return api.list({**asked, "limit": CELLS})["rows"]
 
 

@@ -23,6 +23,7 @@ from tpujob.domain.capacity import (
     RecentUsage,
     dependencies,
 )
+from tpujob.domain.capacity.entries import Wanted
 from tpujob.domain.capacity.planning import AGED, DRAIN, LAPSES, PASSED, PATIENCE, REQUESTS, plan
 from tpujob.domain.model import Cause, Edge, State
 from tpujob.domain.observations import Circuit
@@ -92,7 +93,11 @@ def lab(seed: int) -> Lab:
     return Lab(
         jobs,
         QueueSettings(
-            {"x": 2.0}, limits, {SMALL.type: OwnerLimits(running=2)}, quota={SMALL.pool: 96}
+            {"x": 2.0},
+            limits,
+            {SMALL.type: OwnerLimits(running=2)},
+            quota={SMALL.pool: 96},
+            hand_on=Random(f"hand on {seed}").choice(["owner", "owner", "lab", "never"]),
         ),
         circuits,
         RecentUsage(usage, shares),
@@ -170,8 +175,11 @@ def _limits(it: Lab, found: QueuePlan, started: list[QueueEntry]) -> Iterator[st
     new = [
         (one, next(w for w in one.wanted if w.shape in found.places[one.id].ask)) for one in started
     ]
+    jobs = {one.id: one for one in it.jobs}
+    given = [(jobs[heir], jobs[giver]) for giver, heir in found.heirs.items()]
+    got = [(heir, g.holds) for heir, g in given if g.holds and heir.owner != g.owner]
     for owner in "abc":
-        own, mine = ([s for one, s in some if one.owner == owner] for some in (held, new))
+        own, mine = ([s for one, s in some if one.owner == owner] for some in (held, [*new, *got]))
         for type, limits in (("", it.settings.limits), *it.settings.by_type.items()):
             both = [s for s in (*own, *mine) if type in ("", s.type)]
             some = [s for s in mine if type in ("", s.type)]
@@ -232,8 +240,11 @@ def _quota(it: Lab, found: QueuePlan, waiting: dict[str, QueueEntry]) -> Iterato
 
 
 def _handed_on(it: Lab, found: QueuePlan, waiting: dict[str, QueueEntry]) -> Iterator[str]:
-    """Each slice goes to the first job that may have it, unless it has passed jobs of others often enough."""
-    free = [one for one in it.jobs if one.gives_until > NOW]
+    """Each slice goes to the first job that may have it; within owners, unless it has passed jobs of others often
+    enough."""
+    mode = it.settings.hand_on
+    free = [one for one in it.jobs if one.gives_until > NOW and mode != "never"]
+    used = [(one.owner, one.holds) for one in it.jobs if one.holds]
     members = Counter(one.group for one in it.jobs if one.holds)
     takes = {heir: giver for giver, heir in found.heirs.items()}
     keeper = False
@@ -243,8 +254,8 @@ def _handed_on(it: Lab, found: QueuePlan, waiting: dict[str, QueueEntry]) -> Ite
         first = next(
             (
                 giver
-                for giver in free
-                if giver.owner == one.owner
+                for giver in sorted(free, key=lambda giver: giver.owner != one.owner)
+                if (giver.owner == one.owner or (mode == "lab" and _room(it, used, one, giver)))
                 and one.hand_on
                 and giver.holds in one.wanted
                 and not (keeper and giver.holds and giver.holds.pool == SMALL.pool)
@@ -256,13 +267,17 @@ def _handed_on(it: Lab, found: QueuePlan, waiting: dict[str, QueueEntry]) -> Ite
             yield "the first job that a slice fits"
         if first:
             free.remove(first)
+            if first.owner != one.owner and first.holds:
+                used.append((one.owner, first.holds))
+                members[one.group] += 1
             continue
         members[one.group] += bool(place.ask)
+        used += [(one.owner, w) for w in one.wanted if w.shape in place.ask][:1]
         waited = NOW - max(since_of(one), one.waiting_since)
         drains = waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN
         short = any(r.kind == "quota" and r.what == SMALL.pool for r in place.reasons)
         keeper = keeper or (short and drains and one.refusals < LAPSES)
-        if one.refusals or not place.ask:
+        if mode == "owner" and (one.refusals or not place.ask):
             names = {name for slice in one.wanted for name in slice.circuits}
             free = [
                 giver
@@ -271,6 +286,20 @@ def _handed_on(it: Lab, found: QueuePlan, waiting: dict[str, QueueEntry]) -> Ite
                 or giver.owner == one.owner
                 or not (giver.holds and names.intersection(giver.holds.circuits))
             ]
+
+
+def _room(it: Lab, used: list[tuple[str, Wanted]], one: QueueEntry, giver: QueueEntry) -> bool:
+    """Whether the limits of its owner leave room for the slice of another one."""
+    given = giver.holds
+    assert given is not None
+    for type, limits in (("", it.settings.limits), *it.settings.by_type.items()):
+        own = [w for owner, w in used if owner == one.owner and type in ("", w.type)]
+        if type in ("", given.type) and (
+            (limits.running is not None and len(own) >= limits.running)
+            or (limits.chips is not None and sum(w.chips for w in own) + given.chips > limits.chips)
+        ):
+            return False
+    return True
 
 
 def found_in(labs: range) -> set[str]:
@@ -307,6 +336,11 @@ def _uncharged(level: int, queues: Any, *more: Any) -> Any:
 def _no_new_ones(real: Any, self: Any, one: QueueEntry, slice: Any) -> None:
     if one.holds is not None:
         real(self, one, slice)
+
+
+def _without_limits(real: Any, self: Any, one: QueueEntry) -> Any:
+    other = replace_walk(self, replace(self.settings, limits=OwnerLimits(), by_type={}))
+    return real(other, one)
 
 
 def _gives(one: QueueEntry, until: float) -> QueueEntry:
@@ -392,6 +426,10 @@ BUGS: dict[str, tuple[Callable[[], Patch], str]] = {
         lambda: walk(
             "count", lambda real, self, one, slice: real(self, _gives(one, NOW + 30), slice)
         ),
+        "the first job that a slice fits",
+    ),
+    "an owner at the limit gets the slice of another": (
+        lambda: walk("_giver", _without_limits),
         "the first job that a slice fits",
     ),
     "a slice goes to a job that it does not fit": (

@@ -1,0 +1,206 @@
+"""A host whose slice is handed on: what goes for the next job of the same owner, and for one of another."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.agent_host import Host, patient, told_json
+from tpujob.agent.base import Failure
+from tpujob.agent.setup import wipe
+
+KEY = "ssh-ed25519 AAAA tpujob"
+#: what programs, set-up and people leave in a home folder
+LEFT = (
+    ".cache/huggingface/token",
+    ".config/gcloud/credentials.db",
+    ".git-credentials",
+    ".netrc",
+    ".bashrc",
+    ".ssh/id_rsa",
+    ".tpujob/envs/abc/done.json",
+    ".tpujob/data/corpus/1",
+    ".tpujob/bundles/abc/train.py",
+    ".tpujob/cache/jax/v4-8/entry",
+    ".tpujob/home/.netrc",
+    "checkpoint",
+)
+PUBLIC = ".tpujob/cache/uv/wheels-v8/pypi/numpy"
+
+
+def leave(home: Path, *names: str) -> None:
+    for name in names:
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("of the first owner")
+
+
+def files(home: Path) -> set[str]:
+    return {str(p.relative_to(home)) for p in home.rglob("*") if p.is_file() or p.is_symlink()}
+
+
+@pytest.fixture
+def emulated(host: Host) -> Host:
+    host.env["TPUJOB_EMULATED_HOST"] = f"{host.home}/"
+    return host
+
+
+def wiped(host: Host, *words: object) -> dict[str, object]:
+    assert host.agent("stop", "--grace", 1)["ok"]
+    return host.agent("wipe", "--epoch", 0, *words)
+
+
+def test_nothing_of_another_owner_is_left_but_the_agent_and_what_is_public(emulated: Host) -> None:
+    home = emulated.home
+    leave(home, *LEFT, PUBLIC, ".tpujob/agent-1234")
+    (home / ".ssh/authorized_keys").write_text("ssh-ed25519 BBBB a friend's\n")
+    leave(emulated.tmp, "scratch", "memory/tpujob/corpus/1")
+    assert emulated.run("echo $TPUJOB_JOB > made")["exit_code"] == 0
+    assert wiped(emulated, "--key", KEY)["ok"]
+    kept = {".ssh/authorized_keys", ".tpujob/agent-1234", ".tpujob/epoch.json", PUBLIC}
+    assert files(home) == kept | {".tpujob/command.lock"}
+    assert (home / ".ssh/authorized_keys").read_text() == f"{KEY}\n"
+    assert (home / ".ssh/authorized_keys").stat().st_mode & 0o777 == 0o600
+    assert files(emulated.tmp) == set()
+
+
+@pytest.mark.parametrize(
+    "other", ["wheels-v8/index/abc/secret", "git-v0/db/abc", "sdists-v9/url/1"]
+)
+def test_a_cache_with_packages_from_elsewhere_goes_as_a_whole(emulated: Host, other: str) -> None:
+    leave(emulated.home, PUBLIC, f".tpujob/cache/uv/{other}")
+    assert wiped(emulated, "--key", KEY)["ok"]
+    assert not any("cache" in name for name in files(emulated.home))
+
+
+def test_for_the_same_owner_what_outlives_attempts_is_kept(emulated: Host) -> None:
+    leave(emulated.home, *LEFT)
+    leave(emulated.tmp, "scratch", "memory/tpujob/corpus/1")
+    leave(emulated.home, ".tpujob/plan-000042-1.json", ".tpujob/work/abc/train.py")
+    assert emulated.run("echo x > made")["exit_code"] == 0
+    assert wiped(emulated)["ok"]
+    left = files(emulated.home)
+    assert left >= set(LEFT)
+    assert not any(
+        name.endswith(("made", "train.py", "plan-000042-1.json")) for name in left - {*LEFT}
+    )
+    assert files(emulated.tmp) == {"memory/tpujob/corpus/1"}
+
+
+def test_nothing_outside_of_an_emulated_host_is_touched(
+    emulated: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither what a program has linked to, nor the machine's own temporary files, memory and processes."""
+    outside = [
+        tmp_path / "laptop" / "thesis",
+        Path("/tmp/tpujob-test-thesis"),
+        Path("/dev/shm/tpujob-test-thesis"),
+    ]
+    leave(Path("/"), *(str(path).lstrip("/") for path in outside))
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    own = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"],
+        env=emulated.env,
+        start_new_session=True,
+    )
+    (emulated.home / "link").symlink_to(tmp_path / "laptop")
+    emulated.env["TMPDIR"] = str(tmp_path / "laptop")
+    (tmp_path / "laptop" / "deep").mkdir()
+    emulated.env["TMPDIR"] = str(tmp_path / "laptop" / "deep")
+    leave(tmp_path / "laptop" / "deep", "thesis")
+    try:
+        for words in ((), ("--key", KEY)):
+            assert wiped(emulated, *words)["ok"]
+            assert all(path.exists() for path in (*outside, tmp_path / "laptop/deep/thesis"))
+        assert other.poll() is None
+        assert own.wait(30) != 0, "a process of the host"
+        assert "link" not in files(emulated.home)
+    finally:
+        for process in (own, other):
+            process.kill()
+            process.wait()
+        for path in outside[1:]:
+            path.unlink()
+
+
+@pytest.mark.parametrize("folder", [".ssh", ".tpujob/cache"])
+def test_a_folder_that_leads_elsewhere_is_not_followed(
+    emulated: Host, tmp_path: Path, folder: str
+) -> None:
+    leave(tmp_path, "laptop/thesis")
+    (emulated.home / ".tpujob").mkdir()
+    (emulated.home / folder).symlink_to(tmp_path / "laptop")
+    answer = wiped(emulated, "--key", KEY)
+    assert (answer["ok"], answer["cause"]) == (False, "SETUP")
+    assert files(tmp_path / "laptop") == {"thesis"}
+
+
+def test_a_bucket_that_is_mounted_is_never_emptied(emulated: Host, tmp_path: Path) -> None:
+    table = tmp_path / "mounts"
+    table.write_text(f"my-bucket {emulated.home}/data fuse.gcsfuse rw 0 0\n")
+    emulated.env["TPUJOB_MOUNTED"] = str(table)
+    leave(emulated.home, "data/weights")
+    answer = wiped(emulated, "--key", KEY)
+    assert not answer["ok"]
+    assert "is mounted in" in str(answer["error"])
+    assert (emulated.home / "data/weights").exists()
+
+
+def test_a_machine_that_is_perhaps_a_persons_is_not_wiped(host: Host) -> None:
+    leave(host.home, "thesis")
+    answer = wiped(host, "--key", KEY)
+    assert "not known to be a host of a slice alone" in str(answer["error"])
+    assert wiped(host)["ok"], "what the attempt has left goes all the same"
+    assert "thesis" in files(host.home)
+
+
+def test_the_home_folder_of_a_person_is_none_of_an_emulated_host(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    monkeypatch.setenv("TPUJOB_EMULATED_HOST", "farm/slice/0/")
+    for folder in (home, os.path.dirname(home), "/"):
+        monkeypatch.setenv("HOME", folder)
+        with pytest.raises(Failure, match="is a person's"):
+            wipe._this_host()
+
+
+def test_a_host_that_has_run_containers_is_not_wiped_for_another_owner(emulated: Host) -> None:
+    leave(emulated.home, ".tpujob/containers/tpujob-000042-1-7-1")
+    assert "containers have run here" in str(wiped(emulated, "--key", KEY)["error"])
+
+
+def test_a_file_that_cannot_be_removed_is_a_failure(emulated: Host, tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "rm").write_text("#!/bin/sh\nexit 1\n")
+    (tools / "rm").chmod(0o755)
+    emulated.env["PATH"] = f"{tools}:{emulated.env['PATH']}"
+    leave(emulated.home, "mine")
+    answer = wiped(emulated, "--key", KEY)
+    assert "could not be emptied" in str(answer["error"])
+
+
+def test_from_the_wipe_on_only_the_next_job_is_started(emulated: Host) -> None:
+    assert wiped(emulated, "--key", KEY)["ok"]
+    stale = emulated.agent("start", emulated.plan("echo no"), "--told", input=told_json())
+    assert "does not have this slice any more" in stale["error"]
+    assert emulated.agent("wipe", "--epoch", 0)["ok"], "it may be repeated"
+    patient(emulated, epoch=1)
+    late = emulated.agent("wipe", "--epoch", 0, "--key", KEY)
+    assert "another job has this slice by now" in late["error"]
+    assert any("ready" in command for command in emulated.processes().values())
+    assert json.loads((emulated.home / ".tpujob/epoch.json").read_text()) == {"epoch": 1}
+
+
+def test_the_rest_of_a_log_is_shipped_first(emulated: Host) -> None:
+    emulated.start("seq 1 20000; echo the end")
+    emulated.ended()
+    assert wiped(emulated, "--key", KEY)["ok"]
+    assert emulated.bucket.log()[-1].endswith("the end")
