@@ -97,6 +97,9 @@ class Queue:
         was read yet."""
         with self._lock:
             self._read()
+            over = self._ends.get(job.id)
+            if over and over.state.final and job.id not in (self._jobs or {}):
+                job = self._store.peek(job.id)  # it was resumed, or `job` is old
             self._learn(job)
             news = self._replan()
             found = self._plan.places.get(job.id, WAITS)

@@ -506,6 +506,16 @@ def test_an_older_record_is_not_put_in_the_place_of_a_newer_one(stage: Stage, bo
         known.note(job, apply(job, ended), ended)
 
 
+def test_an_old_record_of_a_job_that_has_ended_does_not_bring_it_back(
+    stage: Stage, bob: JobsApi
+) -> None:
+    old, known = stage.job(submit(bob)), stage.reconciler.queue
+    bob.delete(old.id)
+    stage.until(old.id, State.CANCELLED)
+    assert not known.of(old).ask
+    assert order(stage) == []
+
+
 def test_a_cancelled_job_has_no_place(stage: Stage, bob: JobsApi) -> None:
     job = stage.job(submit(bob))
     assert not entry(replace(job, wish=DesiredState.CANCEL)).waits
