@@ -10,12 +10,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
 
-from tests.bench.bench_storage import _server
 from tests.contract.data.web import WebServer, serving
 
 
@@ -36,6 +36,26 @@ def main() -> None:
             _from_the_web(folder, url, mebibytes)
         finally:
             stop()
+
+
+def _server(state: Path) -> tuple[str, Callable[[], None]]:
+    """In a process of its own, as in the local stack; else client and server would share one interpreter."""
+    code = (
+        "import sys, pathlib; from tpujob.emulator.storage import StorageServer;"
+        " s = StorageServer(pathlib.Path(sys.argv[1])); print(s.url, flush=True); sys.stdin.read(); s.stop()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(state)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout
+
+    def stop() -> None:
+        process.communicate()
+
+    return process.stdout.readline().strip(), stop
 
 
 def _make(folder: Path, files: int, mebibytes: int) -> None:

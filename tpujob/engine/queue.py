@@ -81,6 +81,7 @@ class Queue:
         self._lock = threading.RLock()
         self._jobs: dict[str, Job] | None = None  #: that go on; None: not yet read
         self._entries: dict[str, QueueEntry] = {}
+        self._noted: dict[str, float] = {}  #: when: about to be written, and perhaps it was not
         self.overtaken = Counter[str]()  #: jobs that wait, by how often they were passed
         self._ends: dict[str, JobEnd | None] = {}  #: of every job that was asked for
         self._limits: dict[str, tuple[str, int] | None] = {}  #: as `group` returns them
@@ -96,6 +97,9 @@ class Queue:
         was read yet."""
         with self._lock:
             self._read()
+            over = self._ends.get(job.id)
+            if over and over.state.final and job.id not in (self._jobs or {}):
+                job = self._store.peek(job.id)  # it was resumed, or `job` is old
             self._learn(job)
             news = self._replan()
             found = self._plan.places.get(job.id, WAITS)
@@ -145,6 +149,10 @@ class Queue:
         with self._lock:
             if self._jobs is None:
                 return
+            known = self._jobs.get(after.id)
+            if known and known.version > before.version:
+                raise Conflict(f"job {after.id} was changed since it was looked at")
+            self._noted[after.id] = self._clock.now()
             if happened.kind is EventKind.SLICE_REQUESTED and after.slice:
                 place = self._plan.places.get(after.id, WAITS)
                 if offers.names(after.slice)[0] not in place.ask:
@@ -196,26 +204,28 @@ class Queue:
         return self._limits[group]
 
     def _read(self) -> None:
-        now = self._clock.now()
         if self._jobs is None:
-            self._change = (
-                self._store.newest()
-            )  # before the list: what changes meanwhile is read again
+            began = self._clock.now()
+            # before the list: what changes meanwhile is read again
+            self._change = self._store.newest()
             jobs = self._store.list(live=True)
-            self._jobs = {}
+            self._jobs, self._read_at = {}, began
             for job in jobs:
                 self._put(job)
                 self._groups.note(job)
-        elif now - self._read_at >= REFRESH or now < self._read_at:
-            try:
-                self._change, moved = self._store.changes(self._change)
-                self._read_again(moved)
-            except TpujobError as error:
-                log.warning("the queue is %.0f s old: %s", now - self._read_at, error)
-                return
-        else:
+        now = self._clock.now()
+        if 0 <= now - self._read_at < REFRESH:
             return
-        self._read_at = now
+        try:
+            newest, moved = self._store.changes(self._change)
+            unsure = [job for job, at in self._noted.items() if not 0 <= now - at < REFRESH]
+            self._read_again({*moved, *unsure})
+        except TpujobError as error:
+            log.warning("the queue is %.0f s old: %s", now - self._read_at, error)
+            return
+        self._change, self._read_at = newest, now  # after the reads: one that fails is made again
+        for job_id in unsure:
+            del self._noted[job_id]
 
     def _read_again(self, moved: Iterable[str]) -> None:
         assert self._jobs is not None
@@ -236,10 +246,12 @@ class Queue:
     def _learn(self, job: Job) -> None:
         """Put a record in the place of an older one, or of one that was about to be written and was not."""
         known = (self._jobs or {}).get(job.id)
-        newer = known is None or known.version < job.version
-        if known is None or newer or (known.version == job.version and known.state != job.state):
-            self._put(job)
-            self._groups.note(job)
+        if known and known.version >= job.version:
+            unsure = known.state != job.state or job.id in self._noted
+            if known.version > job.version or not unsure:
+                return
+        self._put(job)
+        self._groups.note(job)
 
     def _put(self, job: Job) -> None:
         assert self._jobs is not None

@@ -105,8 +105,7 @@ def run(zone: Zone, at: float, steps: int, seed: int) -> Job:
             if job is not None and job.state.final:
                 return job
     finally:
-        play.sim.stop()
-        play.real.close()
+        play.close()
     raise AssertionError(f"a job of {steps} steps did not end in {zone.name}")
 
 

@@ -23,9 +23,10 @@ def nothing_stays_planted() -> Iterator[None]:
 
 
 def test_every_invariant_has_a_bug_that_breaks_it() -> None:
-    rules = {*(f"I{number}" for number in range(1, 18)), "L1", "L2", "L3", "Q4", "Q6", "Q7"}
+    rules = {*(f"I{number}" for number in range(1, 18)), "L1", "L2", "L3"}
+    rules |= {f"Q{number}" for number in (1, 2, 4, 6, 7, 8, 10, 13, 14, 15)}
     assert {bug.rule for bug in BUGS.values()} == rules
-    assert len(BUGS) >= 80
+    assert len(BUGS) >= 95
 
 
 @pytest.mark.parametrize("name", BUGS)

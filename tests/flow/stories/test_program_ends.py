@@ -254,3 +254,15 @@ def test_a_program_ends_after_its_time_and_a_resume_gives_it_as_much_again(stage
     stage.clock.sleep(500)
     stage.step(job_id)
     assert stage.job(job_id).state is State.RUNNING
+
+
+def test_a_program_that_ended_in_time_has_succeeded_though_that_is_read_later(stage: Stage) -> None:
+    job_id = stage.create(max_time="10m")
+    stage.running(job_id)
+    stage.finish(job_id, 0, 0)
+    stage.faults.broken.add("blobs")
+    stage.clock.sleep(700)
+    stage.step(job_id)
+    assert stage.job(job_id).state is State.RUNNING
+    stage.faults.broken.clear()
+    assert stage.until(job_id, lambda j: j.state.final).state is State.SUCCEEDED

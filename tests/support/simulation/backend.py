@@ -64,6 +64,26 @@ class SimCondition:
             self.sim.wake(task)
 
 
+class SimLock:
+    """`threading.RLock` in virtual time: who holds it may be paused, and others wait for it then."""
+
+    def __init__(self, sim: Sim) -> None:
+        self.sim = sim
+        self.holder: Task | None = None
+        self.depth = 0
+
+    def __enter__(self) -> None:
+        while self.holder not in (None, self.sim.me):
+            self.sim.sleep(0.05)
+        self.holder = self.sim.me
+        self.depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        self.depth -= 1
+        if not self.depth:
+            self.holder = None
+
+
 class SimPool:
     """`ThreadPoolExecutor` in virtual time."""
 
@@ -150,6 +170,8 @@ class Backend:
             store.reputation,
         )
         self.reconciler = SimReconciler(ports, owner=name, report_every=60.0, queue=play.queue)
+        # the queue reads the store while it holds it
+        self.reconciler.queue._lock = SimLock(sim)  # type: ignore[assignment]
         self.reconciler.world, self.reconciler.monitor = world, world.monitor
         orphans = SimOrphans(store, play.slices, play.hosts, clock, zones=lambda: ZONES)
         self.loop = loop = Loop(

@@ -13,6 +13,7 @@ from tests.support.simulation.effects import HOUR, Outage
 from tests.support.simulation.machines import Machine
 from tests.support.simulation.profile import Profile
 from tests.support.simulation.programs import Run
+from tests.support.simulation.queue_checks import QueueChecks
 from tests.support.simulation.sim import Broken, Process, Sim
 from tests.support.simulation.world import World
 from tpujob.domain import invariants
@@ -45,6 +46,8 @@ _WITH_SLICE = (
 
 
 class Bounds:
+    queue: QueueChecks
+
     def __init__(
         self,
         sim: Sim,
@@ -92,6 +95,9 @@ class Bounds:
         for job in list(self.jobs.values()):
             if not job.state.final:
                 self._job(job, now)
+        for rule, job_id, holds, text in self.queue.overdue():
+            if self._age(rule, job_id, holds, TOLD * self._patience):
+                self.broken(rule, job_id, text)
 
     def _age(self, what: str, which: str, holds: bool, most: float) -> bool:
         """Whether it has held for longer than that."""

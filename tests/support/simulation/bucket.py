@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 from tests.support.simulation.effects import Outage
 from tests.support.simulation.machines import Machine
@@ -137,6 +138,9 @@ class Bucket(PlainBucket):
         self.objects[path] = (body, Blob(path, len(body), generation, updated, metadata))
 
 
+_report_path = lru_cache(10_000)(paths.report_path)
+
+
 def _path(program: Program) -> str:
     """Where its host reports."""
-    return paths.report_path(program.workdir, program.run.attempt, program.host)
+    return _report_path(program.workdir, program.run.attempt, program.host)

@@ -150,6 +150,7 @@ class Outage:
         self.sim, self.effects, self.fault, self.longest = sim, effects, fault, longest
         self.random = sim.random(fault)
         self.until = 0.0
+        self.times: list[tuple[float, float]] = []  #: begin and end of each so far
         self._next()
 
     def _next(self) -> None:
@@ -162,6 +163,7 @@ class Outage:
         if not self.effects.calm:
             self.effects.counts.add(self.fault)
             self.until = self.sim.now + self.random.uniform(5, self.longest)
+            self.times.append((self.sim.now, self.until))
             self.sim.note(f"{self.fault} for {self.until - self.sim.now:.0f} s")
             self._next()
 

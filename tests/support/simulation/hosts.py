@@ -108,6 +108,7 @@ class Hosts:
 
     def stop(self, slice: Slice, *, grace: float, discard: bool = False, timeout: float) -> None:
         until = self.sim.now + timeout
+        self.world.monitor.queue.stops.add(slice.name)
         for host in range(len(slice.endpoints)):
 
             def do(host: int = host) -> None:
@@ -125,6 +126,7 @@ class Hosts:
 
     def wipe(self, slice: Slice, *, others: bool, timeout: float) -> None:
         until = self.sim.now + timeout
+        self.world.monitor.queue.stops.add(slice.name)
         for host in range(len(slice.endpoints)):
 
             def do(host: int = host) -> None:

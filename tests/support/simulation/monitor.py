@@ -13,6 +13,7 @@ from tests.support.simulation.effects import HOUR
 from tests.support.simulation.hardware import Accusations, Offers
 from tests.support.simulation.machines import Machine
 from tests.support.simulation.programs import Program
+from tests.support.simulation.queue_checks import QueueChecks
 from tests.support.simulation.sim import Sim, Violation
 from tests.support.simulation.views import Views
 from tests.support.simulation.world import World
@@ -66,8 +67,12 @@ class Monitor:
         self.offers = Offers(self.broken)
         self.accusations = Accusations(world, self.broken)
         self.views = Views(world, self.broken)
+        self.queue = self.bounds.queue = QueueChecks(sim, self.jobs, self.broken)
         self.rolled_back, self.resumed = self.checkpoints.rolled_back, self.checkpoints.resumed
-        self.attended = self.bounds.attended
+
+    def attended(self, job_id: str) -> None:
+        self.bounds.attended(job_id)
+        self.queue.ticked[self._who(), job_id] = self.sim.now
 
     def broken(self, rule: str, job: str, text: str) -> NoReturn:
         self.sim.note(f"VIOLATION {rule} {job} {text}")
@@ -84,6 +89,7 @@ class Monitor:
             self.broken("I7", job.id, f"the key {key} made job {self.keys[key]}, too")
         if job.id not in self.jobs and job.id not in self.removed_jobs:
             self.jobs[job.id] = self.first[job.id] = job
+            self.queue.submitted(job)
             self.sim.note(f"submitted {job.id}")
 
     def committed(self, job: Job, event: Event | None, expected: int, lease: Lease | None) -> None:
@@ -114,6 +120,7 @@ class Monitor:
         self.arrivals.committed(job, event)
         self._reasoned(before, job, event)
         self.budgets.committed(before, job, event)
+        self.queue.committed(self._who(), before, job, event)
         self.views.check(job)
         if job.state.final:
             self._history(job)
@@ -127,6 +134,7 @@ class Monitor:
             self.broken("Q4", heir.id, f"{got.name} has epoch {got.epoch} after {gave.epoch}")
         if giver.owner != heir.owner and self.hand_on != "lab":
             self.broken("Q6", heir.id, f"{got.name} was handed on to another owner")
+        self.queue.handed_on(giver, heir)
         machine = self.world.machines.get(got.name)
         if machine and any(p.run.job != heir.id for p in machine.running(self.sim.now)):
             self.broken("Q6", heir.id, f"{got.name} was handed on with a program on it")
@@ -146,7 +154,11 @@ class Monitor:
     def removed(self, job_id: str) -> None:
         job = self.jobs.pop(job_id, None)
         self.removed_jobs.add(job_id)
-        if job and (job.wish is not DesiredState.CLEAN or not job.state.final):
+        if job:
+            self.queue.removed(job)
+        owners = (job, self.jobs.get(job.group)) if job else ()
+        cleaned = any(one and one.wish is DesiredState.CLEAN for one in owners)
+        if job and (not cleaned or not job.state.final):
             self.broken("I7", job_id, f"its record was removed while it was {job.state}")
         self.sim.note(f"{job_id} removed")
 
@@ -157,7 +169,8 @@ class Monitor:
     def _accounted(self, job: Job) -> None:
         """X2: its time and its money are divided without a rest."""
         try:
-            assert_covers(job, self.sim.now, slack=4.0)
+            if not job.spec.is_group:  # whose time is that of its elements
+                assert_covers(job, self.sim.now, slack=4.0)
             for by in GROUPS:
                 assert_adds_up(job, self.sim.now, by)
         except AssertionError as error:
@@ -291,6 +304,7 @@ class Monitor:
                 self.broken("I2", machine.job, f"{slice.name} was swept within its grace")
             return
         assert job is not None
+        self.queue.deleting(self._who(), job, slice, self.seen.get((self._who(), slice.name)))
         condemned = record.role is SliceRole.CONDEMNED
         if not record.delete_reason or not (condemned or job.state is State.RELEASING):
             self.broken("I5", job.id, f"{slice.name} was deleted while the job was {job.state}")
@@ -354,12 +368,15 @@ class Monitor:
         left = [m.name for m in self.world.machines.values() if m.ours and m.name not in going]
         if left:
             self.broken("I2", "", f"{', '.join(left)} are left when every job has ended")
+        self._none(invariants.of_groups([*self.jobs.values()]))
         for key, job_id in self.keys.items():
             if job_id not in self.jobs and job_id not in self.removed_jobs:
                 self.broken("I7", job_id, f"the submit {key} was acknowledged, and is lost")
 
     def _goes_on(self, job: Job) -> bool:
         """It has much to do yet, and does it."""
+        if job.spec.is_group:
+            return any(self._goes_on(one) for one in self.jobs.values() if one.group == job.id)
         attempt = job.attempt
         machine = self.world.machines.get(attempt.slice) if attempt else None
         healthy = attempt and machine and machine.healthy(self.sim.now, job.id, attempt.number)

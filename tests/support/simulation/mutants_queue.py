@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
+from unittest import mock
 
 from tests.support.simulation.hosts import Hosts
-from tests.support.simulation.patches import Patch, bug, everywhere, folded, replaced
-from tpujob.domain.decide import receive
+from tests.support.simulation.patches import Patch, bug, everywhere, folded, replaced, together
+from tests.support.simulation.store import SimStore
+from tpujob.adapters.sqlite import store as sqlite
+from tpujob.domain.capacity import entry, plan, used
+from tpujob.domain.decide import group, queued, receive
 from tpujob.domain.events import EventKind
+from tpujob.domain.model import State
+from tpujob.domain.observations import Reason, ReasonKind
+from tpujob.engine.groups import Groups
+from tpujob.engine.queue import Queue
+from tpujob.errors import Transient
+
+plans: Any = import_module("tpujob.domain.capacity.planning")
 
 
 @bug("crashes for good, and is handed on", "Q6")
@@ -71,3 +85,152 @@ def the_giver_keeps_it_in_its_record() -> Patch:
             else after
         )
     )
+
+
+# The plan ------------------------------------------------------------------------------------------------------------
+
+
+def _planned(
+    entries: Callable[[Any], Any] = lambda one: one,
+    place: Callable[[Any], Any] = lambda place: place,
+) -> Patch:
+    """Plans are made from other entries, or say something else."""
+
+    def planted(real: Any, known: Any, *given: Any) -> Any:
+        found = real([entries(one) for one in known], *given)
+        places = {job: place(one) for job, one in found.places.items()}
+        return replace(found, places=places)
+
+    return everywhere(plan, planted)
+
+
+def _entries(change: Callable[[Any], Any]) -> Patch:
+    """The plan is made from other records."""
+    return everywhere(entry, lambda real, job, *given: real(change(job), *given))
+
+
+@bug("others wait", "Q1")
+def the_order_of_the_records_counts() -> Patch:
+    def planted(real: Any, known: Any, *given: Any) -> Any:
+        first = min(one.since for one in known)
+        return real([replace(one, number=n, since=first) for n, one in enumerate(known)], *given)
+
+    return everywhere(plan, planted)
+
+
+@bug("others wait, under two backends", "Q1")
+def what_others_change_is_not_read() -> Patch:
+    return mock.patch.object(SimStore, "changes", lambda self, after: (after, []))
+
+
+@bug("the last is first", "Q2")
+def the_top_is_no_better() -> Patch:
+    return _planned(lambda one: replace(one, rank=0))
+
+
+@bug("held, and released", "Q2")
+def who_is_held_asks() -> Patch:
+    return _entries(lambda job: replace(job, held_by=""))
+
+
+@bug("small ones pass a big one", "Q2")
+def nothing_is_kept_for_a_big_one() -> Patch:
+    return mock.patch.object(plans, "PATIENCE", 1e9)
+
+
+@bug("others wait", "Q8")
+def who_requests_does_not_count() -> Patch:
+    return _planned(
+        lambda one: replace(one, holds=None) if one.state is State.PROVISIONING else one
+    )
+
+
+@bug("a sweep, two at once", "Q8")
+def all_of_a_sweep_at_once() -> Patch:
+    return mock.patch.object(Queue, "group", return_value=None)
+
+
+@bug("others wait", "Q8")
+def places_are_not_looked_at() -> Patch:
+    """A job requests what it likes, when it is ticked."""
+    return together(
+        replaced(Queue, "of", lambda real, self, job: None),
+        replaced(Queue, "note", lambda real, self, *given: None),
+    )
+
+
+@bug("others wait for it, and it fails", "Q10")
+def who_waits_in_vain_waits_on() -> Patch:
+    def decide(real: Any, job: Any, seen: Any, now: float) -> Any:
+        place = seen.place and seen.place._replace(broken=None)
+        return real(job, replace(seen, place=place), now)
+
+    return replaced(queued, "decide", decide)
+
+
+@bug("one after another", "Q10")
+def nobody_waits_for_a_job() -> Patch:
+    return _entries(lambda job: replace(job, edges=()))
+
+
+@bug("a sweep is cancelled", "Q13")
+def elements_go_on_without_their_group() -> Patch:
+    return together(
+        replaced(group, "pass_on", lambda real, *given: None),
+        replaced(Groups, "check", lambda real, *given: None),
+    )
+
+
+@bug("others wait", "Q14")
+def jobs_wait_for_no_reason() -> Patch:
+    return _planned(place=lambda place: place._replace(reasons=()))
+
+
+@bug("others wait", "Q14")
+def another_reason_is_told() -> Patch:
+    refused = (Reason(ReasonKind.REFUSED, until=1e12),)
+    return _planned(place=lambda p: p._replace(reasons=refused) if p.reasons else p)
+
+
+@bug("others wait", "Q15")
+def nobody_is_handed_a_slice() -> Patch:
+    return mock.patch.object(Queue, "heir", return_value="")
+
+
+@bug("others wait", "Q6")
+def somebody_else_is_handed_the_slice() -> Patch:
+    def heir(self: Queue, job: Any) -> str:
+        others = [one.id for one in self.jobs() if one.state is State.QUEUED]
+        strangers = [i for i in others if self._entries[i].owner != job.submitter]
+        return (strangers or [""])[0]
+
+    return mock.patch.object(Queue, "heir", heir)
+
+
+@bug("a sweep, two at once", "I7")
+def the_key_of_elements_is_ignored() -> Patch:
+    """And a reply is lost."""
+    keys, lost = itertools.count(), iter([True])
+
+    def create_many(real: Any, self: Any, jobs: Any, *, key: str) -> Any:
+        return real(self, jobs, key=f"{key}:{next(keys)}")
+
+    def answered(real: Any, self: Any, jobs: Any, *, key: str) -> Any:
+        made = real(self, jobs, key=key)
+        if next(lost, False):
+            raise Transient("the connection was reset")
+        return made
+
+    return together(
+        replaced(sqlite.SqliteStore, "create_many", create_many),
+        replaced(SimStore, "create_many", answered),
+    )
+
+
+@bug("others wait", "Q7")
+def a_slice_is_not_charged_at_once() -> Patch:
+    def planted(real: Any, job: Any, now: float) -> Any:
+        began = [one for one in job.slices if one.ready_at is not None and one.gone_at]
+        return real(replace(job, slices=tuple(began)), now)
+
+    return everywhere(used, planted)

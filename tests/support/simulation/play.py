@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import math
 import time
 from collections.abc import Callable, Set
 from dataclasses import dataclass
+from unittest import mock
 
+from tests.support.simulation import lab
 from tests.support.simulation.backend import Backend
 from tests.support.simulation.bucket import Bucket
 from tests.support.simulation.cloud import Cloud
@@ -17,6 +20,7 @@ from tests.support.simulation.effects import HOUR, Counts, Effects, Outage
 from tests.support.simulation.hosts import Hosts
 from tests.support.simulation.machines import Machine
 from tests.support.simulation.monitor import Monitor
+from tests.support.simulation.patches import replaced
 from tests.support.simulation.profile import FULL, SHORT, Profile, draw
 from tests.support.simulation.sim import EPOCH, Process, Sim, Violation
 from tests.support.simulation.store import SimStore
@@ -24,12 +28,16 @@ from tests.support.simulation.users import User
 from tests.support.simulation.world import ZONES, World
 from tests.support.stores import in_memory
 from tpujob.domain.capacity import ANYTHING, QueueSettings
+from tpujob.domain.decide import group
 from tpujob.domain.model import Job, State
+from tpujob.engine import queue as engine_queue
 
 #: after the last fault, in virtual seconds, for everything to come to its end
 CALM = 6 * HOUR
 #: and for a slice to be gone
 LEAVING = 0.5 * HOUR
+#: elements of a group that are made at once
+BATCH = 4
 
 
 @dataclass
@@ -64,10 +72,11 @@ class Play:
         script: Callable[[Play], None] | None = None,
         queue: QueueSettings = ANYTHING,
     ) -> None:
-        """`script`: what happens instead of users and faults drawn from the seed. `queue`: what the context says of
-        it."""
+        """`script`: what happens instead of users and faults drawn from the seed. `queue`: what the context says of it,
+        unless that is drawn, too."""
         self.sim, self.profile = Sim(seed), profile
-        self.queue = queue
+        members = lab.people(profile["lab"])
+        self.queue = lab.settings(self.sim.random("lab")) if members else queue
         self.effects = Effects(self.sim, profile)
         self.effects.kill = self._kill
         self.world = World(self.sim, self.effects)
@@ -80,11 +89,13 @@ class Play:
         self.copies = Copies(self.bucket)
         self.real = in_memory()
         self.monitor = Monitor(self.sim, self.world, self.real)
-        self.monitor.hand_on = queue.hand_on
+        self.monitor.hand_on = self.queue.hand_on
         self.monitor.arrivals = Arrivals(self.copies, self.monitor.broken)
         outage = Outage(self.sim, self.effects, "store_outage", longest=900)
         self.outages = [outage, self.world.cloud_outage, self.bucket.outage]
         self.monitor.bounds.outages = self.outages
+        self.monitor.queue.outage = outage
+        self.monitor.views.bucket = self.bucket.outage
         self.monitor.bounds.processes = lambda: [b.process for b in self.backends]
         self.store = SimStore(self.real, self.world, self.monitor, outage)
         self.random = self.sim.random("backends")
@@ -93,10 +104,32 @@ class Play:
         self.users = [User(self, n) for n in range(1, profile.jobs + 1)]
         for user in self.users if script is None else ():
             self.sim.spawn(user.live, Process(f"user{user.number}"))
+        self.members = [lab.Member(self, n) for n in range(1, members + 1)]
+        if members:
+            self.world.lengths_of = self._lengths_of
+        for member in self.members:
+            self.sim.spawn(member.live, Process(f"lab{member.number}"))
+        self._patches = contextlib.ExitStack()
+        self._watch()
         if script is not None:
             script(self)
         self._plant("foreign", ours=False)
         self._plant("orphan", ours=True)
+
+    def _watch(self) -> None:
+        """Every plan of a backend is checked, and groups are made in several rounds."""
+        patch = self._patches.enter_context
+        patch(replaced(engine_queue, "plan", self.monitor.queue.planning))
+        patch(mock.patch.object(group, "BATCH", BATCH))
+
+    def close(self) -> None:
+        self.sim.stop()
+        self.real.close()
+        self._patches.close()
+
+    def _lengths_of(self, job: str) -> tuple[int, ...]:
+        of_lab = self.monitor.jobs[job].owner.startswith("lab")
+        return lab.LENGTHS if of_lab else self.profile.lengths
 
     def _backend(self) -> Backend:
         self._names += 1
@@ -157,7 +190,7 @@ class Play:
         for outage in self.outages:
             outage.until = 0.0
         self.monitor.bounds.calm_since = self.sim.now
-        until = self.sim.now + CALM
+        until = self.sim.now + (lab.SERVED if self.members else CALM)
         while self.sim.now < until and not self._settled():
             self.sim.run_until(self.sim.now + 600)
         if any(j.state is State.RELEASING for j in self.monitor.jobs.values()):
@@ -165,7 +198,7 @@ class Play:
         self.monitor.finish()
 
     def _settled(self) -> bool:
-        submitted = all(u.job_id for u in self.users)
+        submitted = all(u.job_id for u in self.users) and all(m.done for m in self.members)
         ended = all(j.state.final and j.wish.value != "clean" for j in self.monitor.jobs.values())
         return submitted and ended and not [m for m in self.world.machines.values() if m.ours]
 
@@ -193,8 +226,7 @@ def play(
     except Violation as error:
         violation = error
     finally:
-        it.sim.stop()
-        it.real.close()
+        it.close()
         logging.disable(logging.NOTSET)
     seconds = time.perf_counter() - begun
     return Result(

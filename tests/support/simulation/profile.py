@@ -62,6 +62,7 @@ _LATER: dict[str, tuple[float, float]] = {
         0.5,
     ),  #: it could not reach a zone, and says so; or a page of it is missing, unsaid
     "survey_torn": (0.02, 0.3),  #: a slice looks as one whose nodes are on a page that is missing
+    "lab": (0.05, 1.0),  #: no fault: how many people share the queue, of `lab.MOST`
 }
 RATES = _FIRST | _LATER
 

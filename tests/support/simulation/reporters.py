@@ -45,6 +45,8 @@ class Reporters:
 
     def advance(self, now: float, write: Write) -> None:
         """Play on until now."""
+        if self._over:
+            return
         marks = sorted(set(self._marks()))
         while not self._over and (at := self._next(marks)) <= now:
             self._last = at

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.simulation import scenarios_queue as queue
 from tests.support.simulation.faults import SliceFaults
 from tests.support.simulation.machines import Machine
 from tests.support.simulation.plans import Work
@@ -46,7 +47,8 @@ class Scenario:
     budget: float | None = None  #: US dollars
     data: bool = False  #: it reads data that lies in another region
     moves: bool = False  #: it may run in two regions
-    lab: bool = False  #: slices are handed on to any owner
+    more: Mapping[str, Any] = field(default_factory=dict[str, Any])  #: of its job file
+    queue: QueueSettings = ANYTHING
 
 
 def tell(
@@ -70,7 +72,7 @@ def tell(
         submit(play, scenario)
         scenario.script(play)
 
-    play = Play(seed, profile, script, QueueSettings(hand_on="lab") if scenario.lab else ANYTHING)
+    play = Play(seed, profile, script, scenario.queue)
     try:
         _to_the_end(play)
         allowed = {scenario.ends, scenario.late if strike_at else None}
@@ -82,8 +84,7 @@ def tell(
         error.add_note("\n".join(play.sim.log))
         raise
     finally:
-        play.sim.stop()
-        play.real.close()
+        play.close()
     return play
 
 
@@ -110,6 +111,7 @@ def submit(play: Play, scenario: Scenario) -> None:
     wanted |= {"budget": {"usd": scenario.budget}} if scenario.budget else {}
     wanted |= {"data": CORPUS} if scenario.data else {}
     wanted |= {"tpu": EITHER} if scenario.moves else {}
+    wanted |= scenario.more
     ask(play, lambda api: api.create(wanted, idempotency_key="key"))
 
 
@@ -504,6 +506,7 @@ def _orphan(play: Play, machine: Machine) -> None:
 
 _SUCCEEDED, _CANCELLED, _FAILED = State.SUCCEEDED, State.CANCELLED, State.FAILED
 _S = State
+_LAB = QueueSettings(hand_on="lab")
 #: an hour, and more than a small budget pays for
 _LONG = Work(360)
 
@@ -515,9 +518,9 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario("two jobs wait for the same", _two_wait),
         Scenario("handed on", at(_S.RUNNING, _another_waits)),
         Scenario("handed on, with two backends", at(_S.RUNNING, _another_waits), backends=2),
-        Scenario("handed on to another owner", at(_S.RUNNING, _bob_waits), lab=True),
+        Scenario("handed on to another owner", at(_S.RUNNING, _bob_waits), queue=_LAB),
         Scenario(
-            "handed on to another owner, with two backends", at(_S.RUNNING, _bob_waits), backends=2, lab=True
+            "handed on to another owner, with two backends", at(_S.RUNNING, _bob_waits), backends=2, queue=_LAB
         ),
         Scenario(
             "its hold runs out, and it is handed on",
@@ -648,6 +651,24 @@ SCENARIOS: Mapping[str, Scenario] = {
         Scenario(
             "its checkpoint follows it into another region", at(_S.RUNNING, _preempted_and_full, then=150.0),
             work=_LONG, moves=True,
+        ),
+        Scenario("a sweep, two at once", queue.sweep, more=queue.SWEEP),
+        Scenario("a sweep, under two backends", queue.sweep, more=queue.SWEEP, backends=2),
+        Scenario(
+            "a sweep is cancelled", queue.sweep_is_cancelled, more=queue.SWEEP, ends=_CANCELLED,
+            late=_SUCCEEDED,
+        ),
+        Scenario("a sweep after a sweep", queue.next_sweep, more={"array": 5}),
+        Scenario("others wait", queue.others_wait, queue=queue.ONE_AT_A_TIME),
+        Scenario("others wait, under two backends", queue.others_wait, queue=queue.ONE_AT_A_TIME, backends=2),
+        Scenario("the last is first", queue.the_last_is_first, queue=queue.ONE_AT_A_TIME),
+        Scenario("held, and released", queue.held_and_released),
+        Scenario("others wait for it, and it fails", at(_S.RUNNING, queue.one_fails), ends=_FAILED, late=_SUCCEEDED),
+        Scenario("one after another", queue.one_after_another),
+        Scenario(
+            "small ones pass a big one", queue.small_ones_pass,
+            more=queue.SMALL,
+            queue=QueueSettings(quota={"us-central2-b/v4/spot": 16}),
         ),
         Scenario("data may not be copied", _copy_refused, ends=_FAILED, late=_SUCCEEDED, data=True),
     )

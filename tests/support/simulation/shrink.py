@@ -24,10 +24,10 @@ class Small:
     hours: float | None = None
 
 
-def shrink(seed: int, *, short: bool = False) -> Small:
+def shrink(seed: int, *, short: bool = False, off: frozenset[str] = frozenset()) -> Small:
     """Leaves out one thing after the other, as long as the same invariant still fails: jobs, backends, hours, and
     all faults that it does not take, by halves of them first."""
-    small = Small(seed, play(seed, short=short), short)
+    small = Small(seed, play(seed, short=short, off=off), short, off)
     assert small.result.violation, f"seed {seed} violates nothing"
     hours = (small.result.now - EPOCH) / 3600 + 0.1
     for changes in (

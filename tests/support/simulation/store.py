@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,16 @@ class SimStore:
 
         return self._effect("submit", idempotency_key, do)
 
+    def create_many(self, jobs: Sequence[tuple[Job, Event]], *, key: str) -> builtins.list[Job]:
+        def do() -> builtins.list[Job]:
+            stored = self.real.create_many(jobs, key=key)
+            for job in stored:
+                self._forget(job.id)
+                self.monitor.submitted(job, f"{key}/{job.index}")
+            return stored
+
+        return self._effect("submit", key, do)
+
     def get(self, job_id: str) -> Job:
         self.world.sim.check_alive()
         self.outage.check("get")
@@ -96,7 +107,12 @@ class SimStore:
             self.monitor.committed(stored, event, expected_version, lease)
             return stored
 
+        self._trying(job)
         return self._effect("commit", f"{job.id} {event.kind if event else ''}", do)
+
+    def _trying(self, job: Job) -> None:
+        process = self.world.sim.me.process
+        self.monitor.queue.tried[process.name if process else "", job.id] = self.world.sim.now
 
     def commit_both(self, first: Write, second: Write) -> tuple[Job, Job]:
         def do() -> tuple[Job, Job]:
@@ -109,6 +125,8 @@ class SimStore:
             self.monitor.handed_on(*stored)
             return stored
 
+        self._trying(first.job)
+        self._trying(second.job)
         return self._effect("commit", f"{first.job.id} {second.job.id} {second.event.kind}", do)
 
     def events(self, job_id: str, *, after: int = 0) -> list[Event]:

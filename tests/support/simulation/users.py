@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING
 
 from tests.support.simulation.monitor import CANARY
 from tests.support.world import Killed
+from tpujob.domain.access import BACKEND, Principal, Role
 from tpujob.errors import IllegalInState, NotFound, TpujobError
 
 if TYPE_CHECKING:
+    from tests.support.simulation.backend import Backend
     from tests.support.simulation.play import Play
     from tpujob.service.jobs import Jobs
+
+#: errors that no other backend would spare the user
+ASKED_IN_VAIN = (NotFound, IllegalInState)
 
 
 def spec(number: int, random: Random) -> dict[str, object]:
@@ -39,8 +44,14 @@ def spec(number: int, random: Random) -> dict[str, object]:
 class User:
     """One person with one job: it is submitted some time, and perhaps meddled with."""
 
+    in_vain: tuple[type[TpujobError], ...] = ASKED_IN_VAIN
+
     def __init__(self, play: Play, number: int) -> None:
+        """Where others share the queue, each is somebody: limits hold for each owner."""
         self.play, self.number = play, number
+        self.who = BACKEND
+        if play.profile["lab"]:
+            self.who = Principal(f"user:{number}", f"user{number}", Role.SUBMITTER)
         self.random = play.sim.random(f"user-{number}")
         self.job_id = ""
 
@@ -86,9 +97,9 @@ class User:
 
                 def call(backend=backend, answer=answer, done=done) -> None:
                     try:
-                        answer.append(verb(backend.api))
+                        answer.append(verb(self._api(backend)))
                         done.append(True)
-                    except (NotFound, IllegalInState):
+                    except self.in_vain:
                         done.append(True)
                     except TpujobError:
                         pass
@@ -101,3 +112,7 @@ class User:
                     if done:
                         return answer[0] if answer else None  # type: ignore[return-value]
             self.play.sim.sleep(self.random.uniform(1, 60))
+
+    def _api(self, backend: Backend) -> Jobs:
+        api: object = backend.api if self.who is BACKEND else backend.api.acting_for(self.who)
+        return api  # type: ignore[return-value]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tests.support.simulation.effects import Outage
 from tests.support.simulation.programs import Run
 from tests.support.simulation.sim import Broken
 from tests.support.simulation.world import World
@@ -27,6 +28,7 @@ class Views:
 
     def __init__(self, world: World, broken: Broken) -> None:
         self._world, self._broken = world, broken
+        self.bucket: Outage | None = None  #: when reports cannot be read
 
     def check(self, job: Job) -> None:
         now = self._world.sim.now
@@ -38,7 +40,7 @@ class Views:
                 run = self._run(job, attempt)
                 if run is not None:
                     _ran(attempt, run)
-                    _succeeded(attempt, run)
+                    _succeeded(attempt, run, self.bucket)
                     _steps(attempt, shown, run, now)
                     self._redone(job, attempt, shown)
         except AssertionError as error:
@@ -47,8 +49,9 @@ class Views:
     def _run(self, job: Job, attempt: Attempt) -> Run | None:
         """What truly ran. None: no host was started."""
         for machine in self._world.of_job.get(job.id, ()):
-            if machine.name == attempt.slice:
-                return machine.run_of(job.id, attempt.number)
+            run = machine.run_of(job.id, attempt.number)
+            if run is not None and machine.name == attempt.slice:  # it may have been made twice
+                return run
         return None
 
     def _checkpoint(self, job: Job, view: JobView) -> None:
@@ -92,8 +95,9 @@ class Views:
         )
 
 
-def _succeeded(attempt: Attempt, run: Run) -> None:
-    """Programs that have all exited with 0, and whose hosts have reported it since, have succeeded."""
+def _succeeded(attempt: Attempt, run: Run, bucket: Outage | None) -> None:
+    """Programs that have all exited with 0, and whose hosts have reported it since, have succeeded; unless the bucket
+    could not be read from then on until the slice was gone."""
     programs = run.programs.values()
     if (
         attempt.ended_at is None
@@ -105,6 +109,9 @@ def _succeeded(attempt: Attempt, run: Run) -> None:
     plain = all(p.exit_code == 0 and not p.hidden and p.told_at > p.exit_at for p in programs)
     heard = plain and all(p.wrote >= p.exit_at for p in programs)
     last = max(p.wrote for p in programs)
+    for begin, end in bucket.times if bucket else ():
+        if begin - LOOKS < last and attempt.ended_at < end + LOOKS:
+            return
     assert not heard or last > attempt.ended_at - LOOKS, (
         f"attempt {attempt.number} ended {attempt.cause}; every host had exited with 0, and reported "
         f"that {attempt.ended_at - last:.0f} s before"

@@ -41,6 +41,8 @@ class World:
         #: a host has written its report
         self.reported: Callable[[Run, int, ReportDocument, bytes, float], None]
         self.stirred: Callable[[str], None] = lambda job: None  #: something about a job changed
+        #: seconds of work that a job may have
+        self.lengths_of: Callable[[str], tuple[int, ...]] = lambda job: effects.profile.lengths
         self.fate = sim.random("fate")
         self.cloud_outage = Outage(sim, effects, "cloud_outage", longest=1500)
         self.scarce: dict[str, float] = {}  #: zone, or region for a quota -> until
@@ -180,7 +182,7 @@ class World:
 
     def _work(self, job: str) -> plans.Work:
         random = self.sim.random(f"{job}:work")
-        return plans.draw(random, self.effects.profile.lengths, self.effects.profile["maths"])
+        return plans.draw(random, self.lengths_of(job), self.effects.profile["maths"])
 
     def _refuse(self, run: Run, avoid: set[str]) -> None:
         """The check before the program: a host keeps off a machine that is suspected, and the others wait for it."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import replace
+from typing import Any, NoReturn
 
 import pytest
 
@@ -11,11 +12,14 @@ from tests.support.callers import ADA, caller
 from tests.support.stage import SPEC, Stage
 from tpujob.api import JobsApi
 from tpujob.domain import invariants
-from tpujob.domain.capacity import OwnerLimits, QueueSettings
+from tpujob.domain.capacity import OwnerLimits, QueueSettings, entry
+from tpujob.domain.events import EventKind, Finished
+from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import Cause, DesiredState, State
 from tpujob.domain.observations import SliceState
 from tpujob.domain.text import seconds
-from tpujob.errors import BadSpec, Forbidden, IllegalInState
+from tpujob.engine.queue import REFRESH
+from tpujob.errors import BadSpec, Conflict, Forbidden, IllegalInState, Transient
 
 BOB, EVE = caller("bob"), caller("eve")
 V4 = "us-central2-b/v4/spot"
@@ -451,6 +455,74 @@ def test_the_metrics_count_jobs_by_band_and_by_reason(stage: Stage, bob: JobsApi
     assert 'tpujob_queue_waiting_jobs{reason="held"} 1.0' in lines
     assert 'tpujob_queue_wait_seconds_count{band="normal"} 1.0' in lines
     assert "tpujob_queue_overtakes_max 0.0" in lines
+
+
+def test_a_request_that_was_refused_counts_for_nothing(stage: Stage, bob: JobsApi) -> None:
+    stage.faults.refuse_create = [("STOCKOUT", "full")] * 3
+    job = submit(bob)
+    turn(stage, [job], 10)
+    assert stage.job(job).slices[0].refused is Cause.STOCKOUT
+    bob.hold(job)
+    stage.clock.sleep(7 * 86_400)
+    assert [one for one in stage.job(job).slices if one.gone_at is None] == []
+    assert set(stage.reconciler.queue.usage().owners.values()) == {0.0}
+
+
+# What a backend knows of others ---------------------------------------------------------------------------------------
+
+
+def test_what_another_backend_changed_is_read_again_after_a_read_that_failed(
+    stage: Stage, bob: JobsApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, known = submit(bob), stage.reconciler.queue
+    order(stage)
+    other = stage.new_backend()
+    other.tick(job)
+    assert stage.job(job).slices
+    with monkeypatch.context() as broken:
+        broken.setattr(stage.store, "peek", lambda job: _away())
+        stage.clock.sleep(REFRESH + 1)
+        known.plan()
+    stage.clock.sleep(REFRESH + 1)
+    assert known.plan().places == {}
+
+
+def test_what_was_about_to_be_written_and_was_not_is_read_again(stage: Stage, bob: JobsApi) -> None:
+    job, known = stage.job(submit(bob)), stage.reconciler.queue
+    order(stage)
+    ended = event(job, EventKind.CANCELLED, stage.clock.now(), "", Finished(Cause.CANCELLED))
+    known.note(job, apply(job, ended), ended)
+    assert order(stage) == []
+    stage.clock.sleep(REFRESH + 1)
+    assert order(stage) == [job.id]
+
+
+def test_an_older_record_is_not_put_in_the_place_of_a_newer_one(stage: Stage, bob: JobsApi) -> None:
+    job, known = stage.job(submit(bob)), stage.reconciler.queue
+    bob.hold(job.id)
+    order(stage)
+    ended = event(job, EventKind.CANCELLED, stage.clock.now(), "", Finished(Cause.CANCELLED))
+    with pytest.raises(Conflict, match="was changed"):
+        known.note(job, apply(job, ended), ended)
+
+
+def test_an_old_record_of_a_job_that_has_ended_does_not_bring_it_back(
+    stage: Stage, bob: JobsApi
+) -> None:
+    old, known = stage.job(submit(bob)), stage.reconciler.queue
+    bob.delete(old.id)
+    stage.until(old.id, State.CANCELLED)
+    assert not known.of(old).ask
+    assert order(stage) == []
+
+
+def test_a_cancelled_job_has_no_place(stage: Stage, bob: JobsApi) -> None:
+    job = stage.job(submit(bob))
+    assert not entry(replace(job, wish=DesiredState.CANCEL)).waits
+
+
+def _away() -> NoReturn:
+    raise Transient("503 the store is away")
 
 
 def test_the_metrics_count_how_often_a_job_was_passed(

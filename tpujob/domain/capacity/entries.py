@@ -59,7 +59,8 @@ class QueueEntry:
 
     @property
     def waits(self) -> bool:
-        return self.state is State.QUEUED
+        """Whether it waits for a slice: one that was cancelled, or may request nothing any more, is about to end."""
+        return self.state is State.QUEUED and bool(self.wanted)
 
 
 def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> QueueEntry:

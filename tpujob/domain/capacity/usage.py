@@ -38,6 +38,8 @@ def _faded(job: Job, one: Slice, now: float) -> float:
     per_second = least / _expected(job)
     ready = now if one.ready_at is None else min(one.ready_at, now)
     if one.gone_at is not None:
+        if one.ready_at is None:
+            return 0.0
         end = min(one.gone_at, now)
         return per_second * (exp(-_FADE * (now - end)) - exp(-_FADE * (now - ready))) / _FADE
     counted = per_second * (1 - exp(-_FADE * (now - ready))) / _FADE

@@ -11,15 +11,16 @@ from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Job, State
 from tpujob.domain.money import budget
 from tpujob.domain.money.budget import Short
-from tpujob.domain.observations import Observation
+from tpujob.domain.observations import Observation, Unknown
 from tpujob.domain.placement import Offer, circuits
 from tpujob.domain.text import dollars, duration
 
 
 def used_up(job: Job, seen: Observation, now: float) -> Short | None:
-    """Why its slices must be given back now, with the arithmetic; None: they need not."""
+    """Why its slices must be given back now, with the arithmetic; None: they need not. While reports cannot be read, a
+    program may have ended within its time."""
     left = _time_left(job, now)
-    if left is not None and left <= 0:
+    if left is not None and left <= 0 and not isinstance(seen.reports, Unknown):
         text = f"it has run for {duration(job.spec.max_time or 0)}, which `max_time` allows"
         return Short(text, own=True)
     return budget.short(budget.accounts(job, seen.funds, now))
@@ -69,5 +70,6 @@ def due_in(job: Job, seen: Observation, now: float) -> float | None:
     """Seconds until a budget asks for something; None: not before something else happens."""
     dues = [budget.due_in(known) for known in budget.accounts(job, seen.funds, now)]
     if job.state is State.RUNNING:
-        dues.append(_time_left(job, now))
+        left = _time_left(job, now)
+        dues.append(left if left is None or left > 0 else 5.0)
     return min((due for due in dues if due is not None), default=None)

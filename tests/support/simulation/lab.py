@@ -1,0 +1,162 @@
+"""People who share a queue: what the context says of it, and who submits sweeps, holds, moves and cancels jobs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from tests.support.simulation.sim import EPOCH
+from tests.support.simulation.users import ASKED_IN_VAIN, User, spec
+from tpujob.domain.access import Principal, Role
+from tpujob.domain.capacity import ANYTHING, OwnerLimits, QueueSettings
+from tpujob.domain.model import Job
+from tpujob.errors import BadRequest, BadSpec, Forbidden
+
+if TYPE_CHECKING:
+    from tests.support.simulation.play import Play
+    from tpujob.service.jobs import Jobs
+
+MOST = 4  #: people beside the others
+SHARES = ("", "vision", "speech")
+#: seconds of work in a job of theirs
+LENGTHS = (60, 60, 120, 300)
+#: seconds after the last fault within which their queue is served
+SERVED = 24 * 3600.0
+
+
+def people(rate: float) -> int:
+    return math.ceil(rate * MOST)
+
+
+def settings(random: Random) -> QueueSettings:
+    """What the context of a seed says."""
+    pick = random.choice
+    running, chips = pick([None, 1, 2, 4]), pick([None, None, 16, 32])
+    by_type = {"v4-16": OwnerLimits(running=pick([1, 2]))} if random.random() < 0.3 else {}
+    pools = ["us-central2-b/v4/spot", "us-east5-a/v5p/spot", "us-east5-b/v5p/spot"]
+    quota = {pool: pick([16, 24, 48]) for pool in pools if random.random() < 0.3}
+    return replace(
+        ANYTHING,
+        weights={"vision": 2.0, "speech": 1.0},
+        limits=OwnerLimits(running=running, chips=chips, queued=pick([None, 40])),
+        by_type=by_type,
+        high=frozenset(pick([(), ("lab1",)])),
+        quota=quota,
+        hand_on=pick(("owner", "owner", "lab", "never")),
+    )
+
+
+class Member(User):
+    """One person with several jobs and sweeps."""
+
+    in_vain = (*ASKED_IN_VAIN, BadRequest, BadSpec, Forbidden)
+
+    def __init__(self, play: Play, number: int) -> None:
+        super().__init__(play, number)
+        self.who = Principal(f"lab:{number}", f"lab{number}", Role.SUBMITTER)
+        self.random = play.sim.random(f"lab-{number}")
+        self.done = False
+
+    def live(self) -> None:
+        sim, random, hours = self.play.sim, self.random, self.play.profile.hours
+        sim.sleep(random.uniform(0, hours * 3600 / 3))
+        for k in range(random.randint(1, 2 if hours < 10 else 3)):
+            self._submit(k)
+            sim.sleep(random.expovariate(1 / 600))
+        for _ in range(random.randint(0, 8)):
+            sim.sleep(random.expovariate(1 / 1200))
+            if self.play.effects.calm:
+                break
+            self._meddle()
+        sim.sleep(max(0.0, EPOCH + hours * 3600 - sim.now) + 1)
+        for job in [j for j in self._own() if j.held_by and not j.state.final]:
+            self._ask("release", job, lambda api, job=job: api.release(job.id))
+        self.done = True
+
+    def _own(self) -> list[Job]:
+        return [j for j in self.play.monitor.jobs.values() if j.owner == self.who.id]
+
+    # Submit -----------------------------------------------------------------------------------------------------------
+
+    def _submit(self, k: int) -> None:
+        wanted = self._wanted(k)
+        key = f"lab-{self.number}-{k}"
+        self.play.sim.note(f"{self.who.name} submits {wanted['name']}")
+        self.insist(lambda api: api.create(wanted, idempotency_key=key))
+
+    def _wanted(self, k: int) -> dict[str, Any]:
+        random, pick = self.random, self.random.choice
+        wanted: dict[str, Any] = spec(self.number, random)
+        wanted |= {"name": f"lab{self.number}-{k}", "hold": "1m"}
+        wanted |= {"priority": pick(["high", "normal", "normal", "low"]), "share": pick(SHARES)}
+        wanted |= {"time": pick(["2m", "10m", "1h"])} if random.random() < 0.5 else {}
+        wanted |= {"max_time": pick(["5m", "2h"])} if random.random() < 0.2 else {}
+        wanted |= {"start": "held"} if random.random() < 0.15 else {}
+        if random.random() < 0.2:
+            at = self.play.sim.now + random.uniform(60, 3600)
+            wanted["not_before"] = datetime.fromtimestamp(at, UTC).isoformat()
+        size = self._group(wanted) if random.random() < 0.6 else 0
+        if not size and random.random() < 0.2:
+            tpu = {"type": "v4-32", "zones": ["us-central2-b"], "pricing": "spot"}
+            wanted["tpu"] = tpu
+        elif random.random() < 0.2:
+            types, zones = ["v5p-16", "v4-16"], ["us-east5-a", "us-central2-b"]
+            wanted["tpu"] = {"type": types, "zones": zones, "pricing": "spot"}
+        known = [j for j in self.play.monitor.jobs.values() if not j.group]
+        if known and random.random() < 0.5:
+            wanted["after"] = [self._edge(pick(known), size)]
+        return wanted
+
+    def _edge(self, other: Job, size: int) -> dict[str, Any]:
+        random = self.random
+        condition = random.choice(["success", "success", "end", "failure", "start"])
+        each = other.group_size == size and random.random() < 0.7
+        return {"job": other.id, "on": condition} | ({"each": True} if size and each else {})
+
+    def _group(self, wanted: dict[str, Any]) -> int:
+        """Make it an array or a sweep; return how many elements it has."""
+        random = self.random
+        small = self.play.profile.hours < 10
+        size = random.choice([5, 6] if small else [5, 6, 8, 8, 12, 30])
+        wanted["recovery"] |= {"failures": 3}
+        at_once = random.choice([None, 1, 2, 3])
+        if random.random() < 0.5:
+            wanted["array"] = {"count": size} | ({"at_once": at_once} if at_once else {})
+            return size
+        wanted["matrix"] = {"lr": [0.1, 0.01], "seed": [*range(size // 2)]}
+        wanted["run"] |= {"command": "python train.py --lr {lr} --seed {seed}"}
+        wanted |= {"at_once": at_once} if at_once else {}
+        if random.random() < 0.3:
+            wanted["exclude"] = [{"lr": 0.1, "seed": 1}]
+            return size // 2 * 2 - 1
+        return size // 2 * 2
+
+    # Meddle -----------------------------------------------------------------------------------------------------------
+
+    def _meddle(self) -> None:
+        own = self._own()
+        groups = [job for job in own if job.spec.is_group]
+        if not own:
+            return
+        job = self.random.choice(groups if groups and self.random.random() < 0.4 else own)
+        verbs: dict[str, tuple[float, Callable[[Jobs], object]]] = {
+            "hold": (3, lambda api: api.hold(job.id)),
+            "release": (3, lambda api: api.release(job.id)),
+            "top": (2, lambda api: api.top(job.id)),
+            "requeue": (1, lambda api: api.requeue(job.id)),
+            "cancel": (2, lambda api: api.cancel(job.id)),
+            "cancel --release": (1, lambda api: api.cancel(job.id, release=True)),
+            "resume": (5, lambda api: api.resume(job.id)),
+            "delete": (1, lambda api: api.delete(job.id)),
+            "clean": (0.5, lambda api: api.clean(job.id, checkpoints=True)),
+        }
+        word = self.random.choices([*verbs], [weight for weight, _ in verbs.values()])[0]
+        self._ask(word, job, verbs[word][1])
+
+    def _ask(self, word: str, job: Job, verb: Callable[[Jobs], object]) -> None:
+        self.play.sim.note(f"{self.who.name} wants {word} {job.id}")
+        self.insist(verb)

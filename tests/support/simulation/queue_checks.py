@@ -1,0 +1,345 @@
+"""The queue of a lab: what each backend plans, and what comes of it in the records (Q1, Q2, Q7, Q8, Q10, Q13-Q15)."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tests.support.simulation import queue_rules as rules
+from tests.support.simulation.effects import Outage
+from tests.support.simulation.queue_rules import Planned
+from tests.support.simulation.sim import Broken, Sim
+from tpujob.domain.capacity import JobEnd, Met, QueueEntry, RecentUsage, entry, facts_of, used
+from tpujob.domain.capacity.entries import HANDED_WITHIN
+from tpujob.domain.capacity.planning import PASSED
+from tpujob.domain.capacity.usage import sums
+from tpujob.domain.events import Event, EventKind
+from tpujob.domain.model import Cause, DesiredState, Job, Slice, State
+from tpujob.domain.observations import Present, SliceSeen, SliceState
+from tpujob.domain.spec.elements import at_once
+from tpujob.engine.queue import REFRESH
+
+#: seconds after which each backend knows of a change: its reads, and what clocks differ
+KNOWN = REFRESH + 4
+#: seconds until a job is looked at again whose commit has failed: until then its backend takes it for made
+AGAIN = 60.0
+#: seconds after which a plan of the same jobs is checked again; and the sums of what was used
+SELDOM = 120.0
+#: micro-dollars by which what was used may differ: clocks do
+CENTS = 100_000.0
+_GETS = (EventKind.SLICE_REQUESTED, EventKind.SLICE_RECEIVED)
+_HARMLESS = (None, Cause.CRASH, Cause.OOM_HBM, Cause.BAD_SPEC, Cause.SETUP)
+
+
+class QueueChecks:
+    def __init__(self, sim: Sim, jobs: Mapping[str, Job], broken: Broken) -> None:
+        self.sim, self.jobs, self.broken = sim, jobs, broken
+        self.outage: Outage | None = None  #: of the store
+        #: of each backend, the newest last
+        self.plans: defaultdict[str, deque[Planned]] = defaultdict(lambda: deque(maxlen=6))
+        self.changed: dict[str, float] = {}  #: when each record was last written
+        self.tried: dict[tuple[str, str], float] = {}  #: (backend, job): a commit was begun
+        self.ticked: dict[tuple[str, str], float] = {}  #: (backend, job): its newest tick began
+        self.read: dict[str, float] = {}  #: when each backend last could read all that had changed
+        self.stops: set[str] = set()  #: slices on which a stop was tried
+        self.asked: dict[str, tuple[str, float]] = {}  #: job: who requested its slice, and when
+        self.cancelled: dict[str, float] = {}  #: groups: when
+        self.held: dict[str, float] = {}  #: groups: when
+        self.left: set[tuple[str, str]] = set()  #: share and owner of jobs that were removed
+        self._entries: dict[str, tuple[tuple[int, int], QueueEntry]] = {}
+        self._same: dict[tuple[str, str], tuple[QueueEntry, QueueEntry]] = {}
+        self._checked: dict[str, float] = {}
+        self._summed: dict[str, float] = {}
+        self._elements: dict[tuple[str, int], str] = {}
+
+    # Plans ------------------------------------------------------------------------------------------------------------
+
+    def planning(self, real: Callable[..., Any], *given: Any) -> Any:
+        """In the place of `plan`, while it is watched."""
+        entries, settings, circuits, usage, now, others = given
+        entries = tuple(entries)
+        found = real(entries, settings, circuits, usage, now, others)
+        who = self.sim.me.process.name if self.sim.me.process else ""
+        it = Planned(entries, settings, circuits, usage, now, others, found)
+        last = self.plans[who][-1] if self.plans[who] else None
+        self.plans[who].append(it)
+        if not found.places:
+            return found
+        if self.outage is not None and self.outage.until <= self.sim.now - 1:
+            self.read[who] = self.sim.now
+        same = last is not None and last.entries == entries and last.circuits == circuits
+        if same and self.sim.now - self._checked.get(who, 0.0) < SELDOM:
+            return found
+        self._checked[who] = self.sim.now
+        self._planned(who, it, real)
+        return found
+
+    def _planned(self, who: str, it: Planned, real: Callable[..., Any]) -> None:
+        for one in rules.every(it):
+            self.broken(*one)
+        again = real(it.entries[::-1], it.settings, it.circuits, it.usage, it.now, it.others)
+        if again != it.plan:
+            self.broken("Q1", "", f"other places for the same jobs: {it.plan.order}, {again.order}")
+        if self.outage is None or self.outage.until > self.sim.now - 1:
+            return  # nothing can be read
+        if self.sim.now - it.now > KNOWN:
+            return  # it was held up on the way, and what follows from it is too old to be done
+        self._is_fresh(who, it)
+        if it.usage.owners and self.sim.now - self._summed.get(who, 0.0) > SELDOM:
+            self._summed[who] = self.sim.now
+            self._adds_up(who, it.usage, it.now)
+
+    def entry(self, job: Job) -> QueueEntry:
+        group = self.jobs.get(job.group)
+        group = group if group and not group.state.final else None
+        version = job.version, group.version if group else 0
+        known = self._entries.get(job.id)
+        if known is None or known[0] != version:
+            known = self._entries[job.id] = version, entry(job, group=group)
+        return known[1]
+
+    def _is_fresh(self, who: str, it: Planned) -> None:
+        """Q1: each backend plans the same jobs, as they are written, but for what was written in the last seconds."""
+        planned = {one.id: one for one in it.entries}
+        for job in self.jobs.values():
+            if job.spec.is_group:
+                continue
+            known = planned.pop(job.id, None)
+            right = None if job.state.final else self.entry(job)
+            if known is None or right is None:
+                same = known is right
+            else:
+                last = self._same.get((who, job.id))
+                same = last is not None and last[0] is known and last[1] is right
+                if not same and (same := known == right):
+                    self._same[who, job.id] = known, right
+            if not same and not self._is_new(who, job.id) and not self._is_new(who, job.group):
+                text = f"{who} plans with {known}, and its record says {right}"
+                self.broken("Q1", job.id, f"{self._age(job.id):.0f} s after a change {text}")
+        for job_id in planned:
+            if not self._is_new(who, job_id):
+                self.broken("Q1", job_id, f"{who} plans with it, and it is not there")
+
+    def _age(self, job_id: str) -> float:
+        return self.sim.now - self.changed.get(job_id, 0.0)
+
+    def _is_new(self, who: str, job_id: str) -> bool:
+        """Whether a backend need not know yet how a job stands."""
+        return self._age(job_id) <= KNOWN or self._tried(who, job_id)
+
+    def _tried(self, who: str, job_id: str) -> bool:
+        """Whether it has tried to change a job lately, and may not know what came of that."""
+        at, process = self.tried.get((who, job_id)), self.sim.me.process
+        if at is None:
+            return False
+        paused = process.paused_until if process else 0.0
+        return self.sim.now - max(at, paused) <= AGAIN
+
+    def _adds_up(self, who: str, usage: RecentUsage, now: float) -> None:
+        """Q7: what owners and shares have used is the sum of what their jobs have."""
+        rows = [(job.spec.share, job.submitter, used(job, now)) for job in self.jobs.values()]
+        unsure = {
+            (job.spec.share, job.submitter)
+            for job in self.jobs.values()
+            if self._is_new(who, job.id)
+        } | self.left
+        right = sums(rows)
+        if below := [key for key, amount in right.owners.items() if amount < 0]:
+            self.broken("Q7", "", f"{below[0]} has used less than nothing")
+        for key in right.owners.keys() | usage.owners.keys():
+            if key in unsure:
+                continue
+            has, should = usage.owners.get(key, 0.0), right.owners.get(key, 0.0)
+            if abs(has - should) > 0.01 * should + CENTS:
+                text = f"{who} counts ${has / 1e6:.3f} for {key}; its jobs used ${should / 1e6:.3f}"
+                self.broken("Q7", "", text)
+
+    # Records ----------------------------------------------------------------------------------------------------------
+
+    def submitted(self, job: Job) -> None:
+        self.changed[job.id] = self.sim.now
+        if job.spec.is_group and job.held_by:
+            self.held[job.id] = self.sim.now
+        if job.index is not None:
+            self._elements[job.group, job.index] = job.id
+        for edge in job.edges:
+            if edge.job >= (job.group or job.id):
+                self.broken("Q10", job.id, f"waits for {edge.job}, which was not there before it")
+
+    def removed(self, job: Job) -> None:
+        self.changed[job.id] = self.sim.now
+        self.left.add((job.spec.share, job.submitter))
+
+    def committed(self, who: str, before: Job, job: Job, event: Event) -> None:
+        self.changed[job.id] = self.sim.now
+        if job.spec.is_group:
+            if job.wish is DesiredState.RUN:
+                self.cancelled.pop(job.id, None)
+            else:
+                self.cancelled.setdefault(job.id, self.sim.now)
+            if not job.held_by:
+                self.held.pop(job.id, None)
+            else:
+                self.held.setdefault(job.id, self.sim.now)
+        if event.kind in _GETS:
+            self._may_get(who, before, event)
+            self.asked[job.id] = who, self.sim.now
+            if event.kind is EventKind.SLICE_REQUESTED:
+                self._within_limits(who, job)
+
+    def _may_get(self, who: str, job: Job, event: Event) -> None:
+        """Q2, Q10, Q13: it is not held, its time has come, what it waits for is so, and its group was not cancelled."""
+        process = self.sim.me.process
+        if job.held_by:
+            self.broken("Q2", job.id, f"is held by {job.held_by}, and {event.text}")
+        if job.spec.not_before is not None and self.sim.now < job.spec.not_before - 5:
+            self.broken("Q2", job.id, f"{event.text}, before its time")
+        for other, on, met in () if job.slices else rules.met_edges(self.entry(job), self):
+            if met is not Met.YES and self._age(other) > KNOWN:
+                self.broken("Q10", job.id, f"{event.text}; it waits for the {on} of {other}")
+        for rule, times, what in (("Q13", self.cancelled, "cancelled"), ("Q2", self.held, "held")):
+            since = times.get(job.group)
+            if since is not None and (process is None or process.paused_until < since):
+                ago = self.sim.now - since
+                self.broken(rule, job.id, f"{event.text}, {ago:.1f} s after its group was {what}")
+
+    def _within_limits(self, who: str, job: Job) -> None:
+        """Q8: limits hold in the records, too; but for what another backend requested in the same moment."""
+        it = self.plans[who][-1] if self.plans[who] else None
+        one = self.entry(job)
+        if it is None or one.holds is None:
+            self.broken("Q2", job.id, f"{who} requested a slice without a plan")
+        settings, slice = it.settings, one.holds
+        others = [self.entry(j) for j in self.jobs.values() if not j.state.final]
+        holds = [(o, o.holds) for o in others if o.holds is not None]
+        of_owner = [(o, h) for o, h in holds if o.owner == one.owner]
+        of_type = [(o, h) for o, h in of_owner if h.type == slice.type]
+        of_pool = [(o, h) for o, h in holds if h.pool == slice.pool]
+        of_group = [(o, h) for o, h in holds if o.group == one.group]
+        typed = settings.by_type.get(slice.type)
+        rows: list[tuple[str, list[tuple[QueueEntry, Any]], int | None, bool]] = [
+            ("jobs of its owner", of_owner, settings.limits.running, False),
+            ("chips of its owner", of_owner, settings.limits.chips, True),
+            (f"jobs on {slice.type}", of_type, typed.running if typed else None, False),
+            (f"chips of {slice.type}", of_type, typed.chips if typed else None, True),
+            (f"chips of {slice.pool}", of_pool, settings.quota.get(slice.pool), True),
+            ("elements of its group", of_group, self._at_once(job), False),
+        ]
+        for what, found, most, chips in rows:
+            known = [(o, h) for o, h in found if o is one or not self._unseen(who, o.id)]
+            count = sum(h.chips if chips else 1 for _, h in known)
+            if most is not None and count > most:
+                ids = ", ".join(o.id for o, _ in known)
+                self.broken("Q8", job.id, f"{count} {what} are held or requested of {most}: {ids}")
+
+    def _at_once(self, job: Job) -> int | None:
+        group = self.jobs.get(job.group)
+        return at_once(group.spec) if group else None
+
+    def _unseen(self, who: str, job_id: str) -> bool:
+        """Whether that backend need not have known, when it made its plan, that the job got a slice; or has seen that
+        the slice is gone, and could not write that."""
+        if self.jobs[job_id].state is State.RELEASING and self._tried(who, job_id):
+            return True
+        by, at = self.asked.get(job_id, ("", 0.0))
+        planned = min(self.plans[who][-1].now, self.read.get(who, 0.0))
+        return by != who and at > planned - KNOWN
+
+    # As `capacity.Others`, of the records -----------------------------------------------------------------------------
+
+    def end(self, job_id: str) -> JobEnd | None:
+        job = self.jobs.get(job_id)
+        if job is None or not job.spec.is_group:
+            return facts_of(job) if job else None
+        begun = [facts_of(j).started for j in self.jobs.values() if j.group == job.id]
+        first = min((at for at in begun if at is not None), default=None)
+        return JobEnd(job.state, first, job.finished_at)
+
+    def element(self, group: str, index: int) -> str | None:
+        return self._elements.get((group, index))
+
+    def group(self, group: str) -> tuple[str, int] | None:
+        found = self.jobs.get(group)
+        most = at_once(found.spec) if found else None
+        return None if found is None or most is None else (found.name, most)
+
+    # What must come soon ----------------------------------------------------------------------------------------------
+
+    def overdue(self) -> Iterator[tuple[str, str, bool, str]]:
+        """Rule, job, whether it holds now, and what is wrong if that stays so."""
+        for job in self.jobs.values():
+            if job.state.final or job.spec.is_group:
+                continue
+            if job.edges:
+                waits = job.state is State.QUEUED and not job.slices
+                never = [
+                    (other, on)
+                    for other, on, met in (rules.met_edges(self.entry(job), self) if waits else ())
+                    if met is Met.NEVER
+                ]
+                other, on = never[0] if never else ("", "")
+                text = f"still waits for the {on} of {other}, which cannot be any more"
+                yield "Q10", job.id, bool(never) and job.wish is DesiredState.RUN, text
+            if job.group:
+                goes_on = job.group in self.cancelled and job.wish is DesiredState.RUN
+                yield "Q13", job.id, goes_on, f"goes on, and its group {job.group} was cancelled"
+
+    # Slices that fall free --------------------------------------------------------------------------------------------
+
+    def handed_on(self, giver: Job, heir: Job) -> None:
+        """Q6: to a job that it fits, when nothing speaks against it."""
+        gave, got = giver.slices[-1], heir.slices[-1]
+        same = [(s.type, s.zone, s.pricing, s.runtime_version, s.tpu_slices) for s in (gave, got)]
+        if same[0] != same[1]:
+            self.broken("Q6", heir.id, f"{got.name} was handed on as {same[1]}, and is {same[0]}")
+        if heir.wish is not DesiredState.RUN or not (giver.spec.hand_on and heir.spec.hand_on):
+            self.broken("Q6", heir.id, f"{got.name} was handed on to a job that is not to have it")
+
+    def deleting(self, who: str, job: Job, slice: Slice, seen: SliceSeen | None) -> None:
+        """Q15: no slice is deleted that a job waits for, before it was tried to hand it on."""
+        if (
+            job.state is not State.RELEASING
+            or not self.plans[who]
+            or job.slice is None
+            or job.slice.name != slice.name
+            or job.then not in rules.ENDED_WELL
+            or job.cause not in _HARMLESS
+            or job.wish is not DesiredState.RUN
+            or job.attempt is None
+            or job.attempt.slice != slice.name
+            or not job.spec.hand_on
+            or self.plans[who][-1].settings.hand_on == "never"
+            or job.slice.delete_asked_at is not None
+            or job.slice.missing_since is not None
+            or job.slice.epoch >= PASSED
+            or slice.name in self.stops
+            or self.sim.now - job.state_since > HANDED_WITHIN - 10
+            or not isinstance(seen, Present)
+            or seen.state is not SliceState.READY
+            or seen.suspending
+        ):
+            return
+        begun = self.ticked.get((who, job.id), 0.0)
+        plans = [it for it in self.plans[who] if it.now > begun - KNOWN]
+        giver = self.entry(job)
+        waiting = [set(rules.heirs(it, giver, self._hands_on(begun))) for it in plans]
+        found = set.intersection(*waiting) if len(waiting) > 1 else set()
+        if found and any(it.now <= begun for it in plans):
+            text = f"{slice.name} is deleted, while {', '.join(sorted(found))} waits for the same"
+            self.broken("Q15", job.id, text)
+
+    def _hands_on(self, begun: float) -> Callable[[str], bool]:
+        def fits(job_id: str) -> bool:
+            job = self.jobs.get(job_id)
+            return (
+                job is not None
+                and job.spec.hand_on
+                and not job.condemned
+                and job.wish is DesiredState.RUN
+                and job.spec.budget is None
+                and not job.data
+                and self.changed.get(job_id, 0.0) < begun - KNOWN
+            )
+
+        return fits

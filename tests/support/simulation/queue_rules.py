@@ -1,0 +1,326 @@
+"""What must hold of each plan of the queue, and of each slice that a job gets: pure checks over records and plans.
+
+Q2, Q8, Q14: rules of `domain/capacity/`, as its documentation promises them, not as it computes them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from tpujob.domain.capacity import Met, Others, QueueEntry, QueuePlan, QueueSettings, RecentUsage
+from tpujob.domain.capacity import check_edge as check
+from tpujob.domain.capacity.entries import Wanted
+from tpujob.domain.capacity.planning import AGED, DRAIN, LAPSES, PATIENCE, REQUESTS
+from tpujob.domain.model import State
+from tpujob.domain.observations import Circuit, Place, Reason, ReasonKind
+
+_K = ReasonKind
+
+
+class Found(NamedTuple):
+    rule: str
+    job: str
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A plan, and what it was made from."""
+
+    entries: tuple[QueueEntry, ...]
+    settings: QueueSettings
+    circuits: Mapping[str, Circuit]
+    usage: RecentUsage
+    now: float
+    others: Others
+    plan: QueuePlan
+
+    def of(self, job_id: str) -> QueueEntry | None:
+        return next((one for one in self.entries if one.id == job_id), None)
+
+
+def every(it: Planned) -> Iterator[Found]:
+    yield from _places(it)
+    yield from _order(it)
+    yield from _Walk(it).check()
+
+
+# What a job waits for beside slices -----------------------------------------------------------------------------------
+
+
+def _places(it: Planned) -> Iterator[Found]:
+    """Q14: each job that waits has a place, and a reason where it may request nothing; each such reason is true."""
+    for one in it.entries:
+        place = it.plan.places.get(one.id)
+        if not one.waits:
+            if place is not None:
+                yield Found("Q14", one.id, f"has a place in the queue while it is {one.state}")
+            continue
+        if place is None:
+            yield Found("Q14", one.id, "waits and has no place in the queue")
+            continue
+        if not (place.ask or place.reasons or place.broken):
+            yield Found("Q14", one.id, f"waits at position {place.position} for no reason")
+        if (one.id in it.plan.order) != (place.position > 0):
+            yield Found("Q14", one.id, f"is at position {place.position} and not in the order")
+        barred = [*_barred(one, it)]
+        if place.position and barred:
+            yield Found("Q14", one.id, f"is in the order, and {barred[0]}")
+        if not place.position:
+            if not barred:
+                yield Found("Q14", one.id, f"is kept out of the order by {place.reasons[:1]}")
+            for reason in place.reasons:
+                if not _is_barred_by(one, reason, it):
+                    yield Found("Q14", one.id, f"waits for {reason}, which does not hold")
+
+
+def _barred(one: QueueEntry, it: Planned) -> Iterator[str]:
+    if one.held_by:
+        yield f"it is held by {one.held_by}"
+    if one.not_before is not None and it.now < one.not_before:
+        yield f"it may not start for {one.not_before - it.now:.0f} s"
+    for job_id, on, met in met_edges(one, it.others):
+        if met is not Met.YES:
+            yield f"it waits for the {on} of {job_id}"
+
+
+def met_edges(one: QueueEntry, others: Others) -> Iterator[tuple[str, str, Met]]:
+    """Each job that it waits for, for what of it, and whether that is so."""
+    for edge in one.edges:
+        each = edge.each and one.index is not None
+        other = others.element(edge.job, one.index or 0) if each else edge.job
+        met = Met.NOT_YET if other is None else check(edge, others.end(other))[0]
+        yield other or edge.job, edge.on, met
+
+
+def _is_barred_by(one: QueueEntry, reason: Reason, it: Planned) -> bool:
+    match reason.kind:
+        case _K.HELD:
+            return bool(one.held_by)
+        case _K.NOT_BEFORE:
+            return one.not_before is not None and it.now < one.not_before == reason.until
+        case _K.DEPENDENCY:
+            waits = {job for job, on, met in met_edges(one, it.others) if met is Met.NOT_YET}
+            return bool(reason.jobs) and {*reason.jobs} <= waits
+        case _:
+            return False
+
+
+# The order ------------------------------------------------------------------------------------------------------------
+
+
+def _order(it: Planned) -> Iterator[Found]:
+    """Q2: jobs come by band, then by what their share and their owner have used, then by rank, age and id."""
+    known = {one.id: one for one in it.entries}
+    rows = [(known[job_id], it.plan.places[job_id]) for job_id in it.plan.order if job_id in known]
+    if [place.position for _, place in rows] != [*range(1, len(rows) + 1)]:
+        yield Found("Q2", "", f"positions are {[place.position for _, place in rows]}")
+    for one, place in rows:
+        if place.order is None:
+            yield Found("Q2", one.id, "is in the order, and nothing says where from")
+            return
+        waited = it.now - max(place.order.since, one.waiting_since)
+        band = max(0, one.band - (waited >= AGED))
+        if place.order.band != band:
+            text = f"counts as of band {place.order.band} after {waited:.0f} s in band {one.band}"
+            yield Found("Q2", one.id, text)
+    for (a, first), (b, second) in pairwise(rows):
+        if _level(first) > _level(second):
+            yield Found("Q2", b.id, f"comes after {a.id}, which is of a lower band")
+        elif _level(first) == _level(second) and _share(first) > _share(second) + 1:
+            text = f"comes after {a.id}, whose share has used more: {first.order}, {second.order}"
+            yield Found("Q2", b.id, text)
+    queues: defaultdict[tuple[int, str, str], list[tuple[QueueEntry, Place]]] = defaultdict(list)
+    for one, place in rows:
+        queues[_level(place), one.share, one.owner].append((one, place))
+    for queue in queues.values():
+        for (a, first), (b, second) in pairwise(queue):
+            if _within(a, first) > _within(b, second):
+                text = f"comes after {a.id} of the same owner: {first.order}, {second.order}"
+                yield Found("Q2", b.id, text)
+
+
+def _level(place: Place) -> int:
+    return place.order.band if place.order else 0
+
+
+def _share(place: Place) -> float:
+    return place.order.share_used if place.order else 0.0
+
+
+def _within(one: QueueEntry, place: Place) -> tuple[int, float, int]:
+    return -one.rank, place.order.since if place.order else 0.0, one.number
+
+
+# The walk -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Walk:
+    """The jobs in their order, with what those before each hold or may request."""
+
+    it: Planned
+    running: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    chips: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    pools: Counter[str] = field(default_factory=Counter[str])
+    groups: Counter[str] = field(default_factory=Counter[str])
+    requested: Counter[str] = field(default_factory=Counter[str])
+    #: the job that may not request a shape, or for which the chips of a pool are kept
+    closed: dict[str, str] = field(default_factory=dict[str, str])
+    before: list[QueueEntry] = field(default_factory=list[QueueEntry])
+
+    def check(self) -> Iterator[Found]:
+        known = {one.id: one for one in self.it.entries}
+        for one in self.it.entries:
+            if one.holds:
+                self._take(one, one.holds)
+                self.requested[one.holds.shape] += one.in_cloud_queue
+        for job_id in self.it.plan.order:
+            if (one := known.get(job_id)) is None:
+                continue
+            place = self.it.plan.places[job_id]
+            if place.ask:
+                yield from self._asks(one, place)
+                self._take(one, next(w for w in one.wanted if w.shape in place.ask))
+            elif place.reasons:
+                reason = place.reasons[0]
+                if one.wanted and not any(self._holds(one, w, reason) for w in one.wanted[:1]):
+                    yield Found("Q14", one.id, f"waits for {reason}, which does not hold")
+                self._receives(one, reason)
+                if len(one.wanted) == 1:
+                    self._close(one, one.wanted[0], place, reason)
+            self.before.append(one)
+
+    def _take(self, one: QueueEntry, slice: Wanted) -> None:
+        for type in ("", slice.type):
+            self.running[one.owner, type] += 1
+            self.chips[one.owner, type] += slice.chips
+        self.pools[slice.pool] += slice.chips
+        self.groups[one.group] += 1
+
+    def _receives(self, one: QueueEntry, reason: Reason) -> None:
+        """The slice of another owner's job counts for both; the project has no more chips for that."""
+        for giver in self.it.entries if reason.kind is _K.HANDED_ON else ():
+            if giver.id in reason.jobs and giver.owner != one.owner and giver.holds:
+                self._take(one, giver.holds)
+                self.pools[giver.holds.pool] -= giver.holds.chips
+
+    def _asks(self, one: QueueEntry, place: Place) -> Iterator[Found]:
+        for slice in (w for w in one.wanted if w.shape in place.ask):
+            for text in self._over(one, slice):
+                yield Found("Q8", one.id, f"may request {slice.shape}, and {text}")
+            for name in (slice.shape, slice.pool):
+                if other := self.closed.get(name):
+                    text = f"may request {slice.shape} before {other}, which waits for {name}"
+                    yield Found("Q2", one.id, text)
+            if (until := self._open_until(slice)) > self.it.now:
+                text = f"may request {slice.shape}, refused for {until - self.it.now:.0f} s"
+                yield Found("Q8", one.id, text)
+
+    def _over(self, one: QueueEntry, slice: Wanted) -> Iterator[str]:
+        """Each limit that a request would exceed."""
+        settings = self.it.settings
+        for type, limits in (("", settings.limits), (slice.type, settings.by_type.get(slice.type))):
+            running, chips = self.running[one.owner, type], self.chips[one.owner, type]
+            if limits and limits.running is not None and running >= limits.running:
+                yield f"its owner runs {running} of {limits.running} jobs {type}"
+            if limits and limits.chips is not None and chips + slice.chips > limits.chips:
+                yield f"its owner holds {chips} of {limits.chips} chips {type}"
+        quota, used = settings.quota.get(slice.pool), self.pools[slice.pool]
+        if quota is not None and used + slice.chips > quota:
+            yield f"{used} of {quota} chips of {slice.pool} are in use"
+        limit = self.it.others.group(one.group) if one.group else None
+        if limit and self.groups[one.group] >= limit[1]:
+            yield f"{self.groups[one.group]} of its group run, of {limit[1]}"
+
+    def _open_until(self, slice: Wanted) -> float:
+        known = [self.it.circuits[n].until for n in slice.circuits if n in self.it.circuits]
+        return max(known, default=0.0)
+
+    def _holds(self, one: QueueEntry, slice: Wanted, reason: Reason) -> bool:
+        """Whether the reason is true: without it, the job could request its first choice, or have another reason."""
+        settings, type = self.it.settings, reason.what
+        match reason.kind:
+            case _K.HANDED_ON:
+                givers = [g for g in self.it.entries if g.id in reason.jobs]
+                anybody = settings.hand_on == "lab"
+                return settings.hand_on != "never" and any(
+                    (anybody or g.owner == one.owner) and g.gives_until > self.it.now
+                    for g in givers
+                )
+            case _K.RETRY:
+                return self.it.now < one.wake == reason.until
+            case _K.GROUP:
+                limit = self.it.others.group(one.group)
+                return limit is not None and self.groups[one.group] >= limit[1]
+            case _K.RUNNING | _K.CHIPS:
+                limits = settings.by_type.get(type) if type else settings.limits
+                most = limits and (limits.running if reason.kind is _K.RUNNING else limits.chips)
+                if most is None or type not in ("", slice.type):
+                    return False
+                if reason.kind is _K.RUNNING:
+                    return self.running[one.owner, type] >= most
+                return self.chips[one.owner, type] + slice.chips > most
+            case _K.ORDER:
+                earlier = {other.id: other for other in self.before}
+                return (
+                    bool(reason.jobs)
+                    and all(
+                        any({*w.circuits} & {*slice.circuits} for w in earlier[job_id].wanted)
+                        for job_id in reason.jobs
+                        if job_id in earlier
+                    )
+                    and {*reason.jobs} <= earlier.keys()
+                )
+            case _K.REQUESTED:
+                return self.requested[slice.shape] >= REQUESTS
+            case _K.REFUSED:
+                return self._open_until(slice) == reason.until > self.it.now
+            case _K.QUOTA:
+                quota = settings.quota.get(slice.pool)
+                return quota is not None and self.pools[slice.pool] + slice.chips > quota
+            case _K.RESERVED:
+                return self.closed.get(slice.pool) in reason.jobs
+            case _:
+                return False
+
+    def _close(self, one: QueueEntry, slice: Wanted, place: Place, reason: Reason) -> None:
+        """What nobody after it may request now."""
+        if reason.kind in (_K.REFUSED, _K.ORDER, _K.REQUESTED):
+            self.closed.setdefault(slice.shape, one.id)
+        quota = self.it.settings.quota.get(slice.pool)
+        if reason.kind is not _K.QUOTA or quota is None or place.order is None:
+            return
+        waited = self.it.now - max(place.order.since, one.waiting_since)
+        drains = waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN
+        if drains and slice.chips <= quota and one.refusals < LAPSES:
+            self.closed.setdefault(slice.pool, one.id)
+
+
+# Handing on -----------------------------------------------------------------------------------------------------------
+
+
+def heirs(it: Planned, giver: QueueEntry, hands_on: Callable[[str], bool]) -> list[str]:
+    """The jobs of the plan that the slice of `giver` fits, and that nothing keeps from it."""
+    known = {one.id: one for one in it.entries}
+    found: list[str] = []
+    for job_id in it.plan.order:
+        one = known.get(job_id)
+        if one is None or giver.holds is None or one.owner != giver.owner:
+            continue
+        reasons = it.plan.places[job_id].reasons
+        barred = any(
+            reason.kind in (_K.RESERVED, _K.GROUP, _K.RETRY)
+            or (reason.kind is _K.HANDED_ON and giver.id not in reason.jobs)
+            for reason in reasons
+        )
+        if not barred and hands_on(job_id) and giver.holds.shape in {w.shape for w in one.wanted}:
+            found.append(job_id)
+    return found
+
+
+ENDED_WELL = (State.SUCCEEDED, State.FAILED)

@@ -1,0 +1,125 @@
+"""Short stories of several jobs in one queue: sweeps, what waits for another job, limits, holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.support.simulation.machines import Machine
+from tests.support.simulation.plans import Work
+from tests.support.simulation.play import Play
+from tests.support.simulation.sim import Process
+from tests.support.simulation.users import spec
+from tpujob.domain.access import Principal, Role
+from tpujob.domain.capacity import OwnerLimits, QueueSettings
+from tpujob.domain.model import Job
+from tpujob.service.jobs import Jobs
+
+#: a few minutes
+BRIEF = Work(12)
+ONE_AT_A_TIME = QueueSettings(limits=OwnerLimits(running=1))
+EAST = {"type": "v5p-16", "zones": ["us-east5-a", "us-east5-b"], "pricing": "spot"}
+SMALL: Mapping[str, Any] = {
+    "tpu": {"type": "v4-16", "zones": ["us-central2-b"], "pricing": "spot"},
+    "hand_on": False,
+}
+SWEEP: Mapping[str, Any] = {"array": {"count": 5, "at_once": 2}}
+
+Verb = Callable[[Jobs], object]
+
+
+def ask(play: Play, verb: Verb, *, who: Principal | None = None) -> None:
+    def asked(api: Jobs) -> object:
+        return verb(api.acting_for(who) if who else api)  # type: ignore[arg-type]
+
+    play.sim.spawn(lambda: play.users[0].insist(asked), Process("user"))
+
+
+def submit(play: Play, name: str, *, who: Principal | None = None, **more: object) -> None:
+    """Another job of the same user, or of somebody else."""
+    wanted = spec(2, play.sim.random(name)) | {"name": name, "tpu": EAST, "hold": "1m"} | more
+    ask(play, lambda api: api.create(wanted, idempotency_key=name), who=who)
+
+
+def work_of_all(play: Play, work: Work) -> None:
+    play.world.work |= {f"{number:06d}": work for number in range(1, 20)}
+
+
+def when(play: Play, name: str, is_so: Callable[[Job], bool], verb: Verb) -> None:
+    """Once the job of that name is so."""
+
+    def watch() -> None:
+        while True:
+            play.sim.sleep(0.5)
+            found = [job for job in play.monitor.jobs.values() if job.name == name]
+            if found and is_so(found[0]):
+                break
+            if found and found[0].state.final:
+                return
+        play.users[0].insist(verb)
+
+    play.sim.spawn(watch, Process("fate"))
+
+
+def sweep(play: Play) -> None:
+    work_of_all(play, BRIEF)
+
+
+def sweep_is_cancelled(play: Play) -> None:
+    """While two of its elements run, and the others wait."""
+    work_of_all(play, BRIEF)
+    when(play, "job-1-1", lambda job: bool(job.attempts), lambda api: api.cancel("job-1"))
+
+
+def others_wait(play: Play) -> None:
+    """Three more of the same owner, of whom one job may run at once, and two of somebody else."""
+    work_of_all(play, BRIEF)
+    for number in range(2, 5):
+        play.sim.after(number, lambda number=number: submit(play, f"other-{number}"))
+    ada = Principal("uid:ada", "ada", Role.SUBMITTER)
+    for name in ("ada-1", "ada-2"):
+        play.sim.after(5, lambda name=name: submit(play, name, who=ada))
+
+
+def the_last_is_first(play: Play) -> None:
+    others_wait(play)
+    when(play, "other-4", lambda job: True, lambda api: api.top("other-4"))
+
+
+def held_and_released(play: Play) -> None:
+    work_of_all(play, BRIEF)
+    submit(play, "later", start="held")
+    play.sim.after(900, lambda: ask(play, lambda api: api.release("later")))
+
+
+def one_fails(play: Play, machine: Machine) -> None:
+    """It says that its configuration is wrong. Two jobs wait for it: one for its success, one for its failure."""
+    work_of_all(play, BRIEF)
+    submit(play, "next", after=[{"job": "job-1"}])
+    submit(play, "otherwise", after=[{"job": "job-1", "on": "failure"}])
+    for program in machine.running(play.sim.now):
+        program.end(play.sim.now + 60, 78) if not program.host else None
+
+
+def one_after_another(play: Play) -> None:
+    """It waits for the end of the first, which takes an hour."""
+    work_of_all(play, BRIEF)
+    play.world.work["000001"] = Work(360)
+    play.sim.after(20, lambda: submit(play, "next", after=[{"job": "job-1", "on": "end"}]))
+
+
+def next_sweep(play: Play) -> None:
+    """Each element of another sweep waits for the one of its index."""
+    work_of_all(play, BRIEF)
+    edge = {"job": "job-1", "each": True}
+    play.sim.after(30, lambda: submit(play, "next", array=5, after=[edge]))
+
+
+def small_ones_pass(play: Play) -> None:
+    """A big one waits for chips, of which small ones take what falls free, until these are kept for it."""
+    work_of_all(play, Work(80))
+    small = SMALL["tpu"]
+    big = small | {"type": "v4-32"}
+    play.sim.after(1, lambda: submit(play, "first", tpu=small, hand_on=False))
+    play.sim.after(60, lambda: submit(play, "big", tpu=big))
+    play.sim.after(90, lambda: submit(play, "small", tpu=small, array=6, hand_on=False))
