@@ -52,3 +52,13 @@ def test_every_package_says_what_belongs_there_and_what_does_not():
         assert face.parent == ROOT / "tpujob" or len(words) >= 15, (
             f"{face.relative_to(ROOT)} should say in about three lines what belongs there, and what does not"
         )
+
+
+def test_what_the_tests_and_benches_import_of_each_other_is_there():
+    """Benches run by hand alone: nothing else shows that one lost its helper."""
+    for file in (ROOT / "tests").rglob("*.py"):
+        for name in re.findall(r"^from (tests(?:\.\w+)+) import", file.read_text(), re.M):
+            path = ROOT.joinpath(*name.split("."))
+            assert path.is_dir() or path.with_suffix(".py").is_file(), (
+                f"{file}: {name} is not there"
+            )
