@@ -143,7 +143,8 @@ class Groups:
         behind = [one.id for one in self.members(group) if _is_behind(group, one)]
         for job_id in behind[:RESUMED]:
             job = self._store.get(job_id)
-            if not job.state.final:
+            if not job.state.final or (job.finished_at or 0.0) > group.fresh_at:
+                self.note(job)  # another backend has resumed it
                 continue
             text = f"resumed with its group {group.name}"
             asked = event(job, EventKind.RESUME_REQUESTED, self._clock.now(), text)
@@ -154,7 +155,8 @@ class Groups:
                 op_id=f"resume:{group.id}:{group.fresh_at}",
                 lease=None,
             )
-            self.note(stored)
+            if stored.version > job.version:  # else another backend has, with the same key
+                self.note(stored)
             self.news(stored.id)
 
 

@@ -94,7 +94,7 @@ class Monitor:
 
     def committed(self, job: Job, event: Event | None, expected: int, lease: Lease | None) -> None:
         before = self.jobs[job.id]
-        if job.version == before.version:  # recognised as a repeat
+        if job.version <= before.version:  # recognised as a repeat
             return
         assert event is not None
         self.sim.note(
