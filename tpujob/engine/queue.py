@@ -98,10 +98,7 @@ class Queue:
         was read yet."""
         with self._lock:
             self._read()
-            over = self._ends.get(job.id)
-            if over and over.state.final and job.id not in (self._jobs or {}):
-                job = self._store.peek(job.id)  # it was resumed, or `job` is old
-            self._learn(job)
+            self._learn_again(job)
             news = self._replan()
             found = self._plan.places.get(job.id, WAITS)
         self._announce(news, but=job.id)
@@ -112,7 +109,7 @@ class Queue:
         does."""
         with self._lock:
             self._read()
-            self._learn(job)
+            self._learn_again(job)
             news = self._replan(now_for=job.id)
             found = self._plan.heirs.get(job.id, "")
         self._announce(news)
@@ -227,7 +224,7 @@ class Queue:
         try:
             newest, moved = self._store.changes(self._change)
             unsure = [job for job, at in self._noted.items() if not 0 <= now - at < REFRESH]
-            self._read_again({*moved, *unsure})
+            self._read_again(dict.fromkeys((*moved, *unsure)))
         except TpujobError as error:
             log.warning("the queue is %.0f s old: %s", now - self._read_at, error)
             return
@@ -250,6 +247,11 @@ class Queue:
                 self._dirty = True
             else:
                 self._learn(job)
+
+    def _learn_again(self, job: Job) -> None:
+        """Learn a record that was read some time ago."""
+        goes_on = job.id in (self._jobs or {})
+        self._learn(job if goes_on else self._store.peek(job.id))  # it may have ended since
 
     def _learn(self, job: Job) -> None:
         """Put a record in the place of an older one, or of one that was about to be written and was not."""
