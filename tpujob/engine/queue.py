@@ -82,6 +82,7 @@ class Queue:
         self._jobs: dict[str, Job] | None = None  #: that go on; None: not yet read
         self._entries: dict[str, QueueEntry] = {}
         self._noted: dict[str, float] = {}  #: when: about to be written, and perhaps it was not
+        self._ended = set[str]()  #: jobs whose slices may be handed on, and that no plan knows yet
         self.overtaken = Counter[str]()  #: jobs that wait, by how often they were passed
         self._ends: dict[str, JobEnd | None] = {}  #: of every job that was asked for
         self._limits: dict[str, tuple[str, int] | None] = {}  #: as `group` returns them
@@ -97,18 +98,22 @@ class Queue:
         was read yet."""
         with self._lock:
             self._read()
-            over = self._ends.get(job.id)
-            if over and over.state.final and job.id not in (self._jobs or {}):
-                job = self._store.peek(job.id)  # it was resumed, or `job` is old
-            self._learn(job)
+            self._learn_again(job)
             news = self._replan()
             found = self._plan.places.get(job.id, WAITS)
         self._announce(news, but=job.id)
         return found
 
     def heir(self, job: Job) -> str:
-        """The id of the job that gets the slice of `job`, by the same plan; empty: none does."""
-        return self.plan().heirs.get(job.id, "")
+        """The id of the job that gets the slice of `job`, by a plan that knows that its program has ended; empty: none
+        does."""
+        with self._lock:
+            self._read()
+            self._learn_again(job)
+            news = self._replan(now_for=job.id)
+            found = self._plan.heirs.get(job.id, "")
+        self._announce(news)
+        return found
 
     def plan(self) -> QueuePlan:
         """The newest. Raises an error of the store when nothing was read yet."""
@@ -219,7 +224,7 @@ class Queue:
         try:
             newest, moved = self._store.changes(self._change)
             unsure = [job for job, at in self._noted.items() if not 0 <= now - at < REFRESH]
-            self._read_again({*moved, *unsure})
+            self._read_again(dict.fromkeys((*moved, *unsure)))
         except TpujobError as error:
             log.warning("the queue is %.0f s old: %s", now - self._read_at, error)
             return
@@ -243,6 +248,11 @@ class Queue:
             else:
                 self._learn(job)
 
+    def _learn_again(self, job: Job) -> None:
+        """Learn a record that was read some time ago."""
+        goes_on = job.id in (self._jobs or {})
+        self._learn(job if goes_on else self._store.peek(job.id))  # it may have ended since
+
     def _learn(self, job: Job) -> None:
         """Put a record in the place of an older one, or of one that was about to be written and was not."""
         known = (self._jobs or {}).get(job.id)
@@ -263,6 +273,8 @@ class Queue:
             known, self._jobs[job.id] = self._jobs.get(job.id), job
             if not job.spec.is_group:  # which gets no slice itself
                 self._entries[job.id] = entry(job, self._prices, self._jobs.get(job.group))
+                if self._entries[job.id].gives_until:
+                    self._ended.add(job.id)
             elif known is None or _STEERED(known) != _STEERED(job):
                 for one in self._jobs.values():
                     if one.group == job.id:
@@ -280,18 +292,20 @@ class Queue:
 
     # The plan ---------------------------------------------------------------------------------------------------------
 
-    def _replan(self) -> list[str]:
-        """Make a new plan if it is time. Returns the jobs that may start now, or never, and might not before."""
+    def _replan(self, *, now_for: str = "") -> list[str]:
+        """Make a new plan if it is time, or at once for a job whose program has ended since the last one. Returns the
+        jobs that may start now, or never, and might not before."""
         now = self._clock.now()
         age = now - self._planned_at
         due = self._dirty or now >= self._plan.next_at or age >= REFRESH or age < 0
-        if not due or 0 <= age < len(self._entries) / PLANNED:
+        if not due or (0 <= age < len(self._entries) / PLANNED and now_for not in self._ended):
             return []
         waiting = {(one.share, one.owner) for one in self._entries.values() if one.waits}
         usage = self._usage(now) if len(waiting) > 1 else RecentUsage()
         old = self._plan.places
         self._plan = plan(self._entries.values(), self.settings, self._circuits(), usage, now, self)
         self._planned_at, self._dirty = now, False
+        self._ended.clear()
         return [
             job_id
             for job_id, place in self._plan.places.items()

@@ -12,6 +12,7 @@ from tpujob.domain.capacity import OwnerLimits, QueueSettings, planning
 from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.money import usd_of_job
 from tpujob.domain.observations import ReasonKind, SliceState
+from tpujob.engine import queue
 from tpujob.errors import HostKeyChanged, Refused, TpujobError, Transient
 
 ZONE = "us-central2-b"
@@ -57,6 +58,15 @@ def test_the_next_job_starts_on_the_slice_at_once_and_the_money_is_divided_at_th
     for job in both:
         assert invariants.of_job(job) == []
     assert len(stage.cloud.created) == 1
+
+
+def test_a_slice_is_handed_on_also_where_so_many_wait_that_plans_are_rare(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = waits_beside(stage)
+    monkeypatch.setattr(queue, "PLANNED", 0.001)
+    end(stage, first)
+    assert stage.job(second).slices[-1].epoch == 1
 
 
 def test_each_job_shows_from_whom_its_slice_came_and_to_whom_it_went(stage: Stage) -> None:
