@@ -282,7 +282,7 @@ def test_the_next_attempt_waits_while_an_earlier_one_keeps_its_outputs(
     lock = str(tmp_path / "host.lock")
     monkeypatch.setattr(steps, "HOST_LOCK", lock)
     monkeypatch.setattr(steps, "KILL_PATIENCE", 0.1)
-    for name in ("stop_others", "end_all", "remove_containers", "unmount_all", "other_attempts"):
+    for name in ("stop_others", "end_all", "remove_containers", "unmount_all", "remove_leftovers"):
         monkeypatch.setattr(steps, name, lambda *_, **__: [])
     held = take_lock(lock, 0)
     assert held is not None
