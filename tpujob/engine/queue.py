@@ -27,6 +27,7 @@ from tpujob.domain.capacity import (
     plan,
     used,
 )
+from tpujob.domain.capacity.entries import HOLDS
 from tpujob.domain.capacity.usage import fade, sums
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware.prices import LIST, PriceList
@@ -131,8 +132,8 @@ class Queue:
     def learn(self, job: Job) -> None:
         """Take note of a record that this process has just stored."""
         with self._lock:
-            self._read()
-            self._learn(job)
+            if self._jobs is not None:  # else it is read later
+                self._learn(job)
 
     def jobs(self) -> list[Job]:
         """The jobs that go on, as this backend knows them."""
@@ -147,8 +148,8 @@ class Queue:
             return self._usage(self._clock.now())
 
     def note(self, before: Job, after: Job, happened: Event) -> None:
-        """Learn from an event that is about to be written. Raises Conflict for a request that the plan does not allow
-        any more."""
+        """Learn from an event that is about to be written, unless a slice falls free by it: that is so when it is
+        written. Raises Conflict for a request that the plan does not allow any more."""
         if before.state is after.state and before.slice == after.slice:
             return
         with self._lock:
@@ -164,7 +165,8 @@ class Queue:
                     raise Conflict(f"job {after.id} is not next in the queue any more")
             if happened.kind in GETS and after.slice:
                 self._count_overtaken(after.id, offers.names(after.slice)[0])
-            self._put(after)
+            if after.state in HOLDS or before.state not in HOLDS:
+                self._put(after)
 
     def _count_overtaken(self, job_id: str, shape: str) -> None:
         """A job gets a slice: count it for the next in order that could have had it, if that is another."""

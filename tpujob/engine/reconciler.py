@@ -255,6 +255,7 @@ class Reconciler:
 
     def _written(self, before: Job, after: Job, happened: Event, began: float) -> None:
         self.groups.note(after)
+        self.queue.learn(after)
         self._count(before, after, happened, time.monotonic() - began)
         log.info("job %s: %s, %s: %s", after.id, after.state, happened.kind, happened.text)
         self.changed()

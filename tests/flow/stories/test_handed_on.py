@@ -69,6 +69,21 @@ def test_a_slice_is_handed_on_also_where_so_many_wait_that_plans_are_rare(
     assert stage.job(second).slices[-1].epoch == 1
 
 
+def test_a_job_that_is_held_while_hosts_are_stopped_for_it_does_not_get_the_slice(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = waits_beside(stage)
+    stop = stage.hosts.stop
+
+    def stops(*given: object, **more: object) -> None:
+        stage.api.acting_for(ADA).hold(second)
+        stop(*given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(stage.hosts, "stop", stops)
+    end(stage, first)
+    deleted(stage, first, second)
+
+
 def test_each_job_shows_from_whom_its_slice_came_and_to_whom_it_went(stage: Stage) -> None:
     first, second = waits_beside(stage)
     assert stage.api.get(first)["slices"][-1].get("jobs") == []

@@ -238,10 +238,7 @@ class QueueChecks:
         return at_once(group.spec) if group else None
 
     def _unseen(self, who: str, job_id: str) -> bool:
-        """Whether that backend need not have known, when it made its plan, that the job got a slice; or has seen that
-        the slice is gone, and could not write that."""
-        if self.jobs[job_id].state is State.RELEASING and self._tried(who, job_id):
-            return True
+        """Whether that backend need not have known, when it made its plan, that the job got a slice."""
         by, at = self.asked.get(job_id, ("", 0.0))
         planned = min(self.plans[who][-1].now, self.read.get(who, 0.0))
         return by != who and at > planned - KNOWN

@@ -284,9 +284,19 @@ class _Walk:
                 quota = settings.quota.get(slice.pool)
                 return quota is not None and self.pools[slice.pool] + slice.chips > quota
             case _K.RESERVED:
-                return self.closed.get(slice.pool) in reason.jobs
+                return any(
+                    self._keeps(other, slice.pool)
+                    for other in self.before
+                    if other.id in reason.jobs
+                )
             case _:
                 return False
+
+    def _keeps(self, one: QueueEntry, pool: str) -> bool:
+        """Whether a job may request nothing, and waits for the quota of that pool."""
+        place = self.it.plan.places[one.id]
+        kinds = {reason.kind for reason in place.reasons}
+        return not place.ask and _K.QUOTA in kinds and pool in {way.pool for way in one.wanted}
 
     def _close(self, one: QueueEntry, slice: Wanted, place: Place, reason: Reason) -> None:
         """What nobody after it may request now."""

@@ -13,7 +13,7 @@ from tests.support.stage import SPEC, Stage
 from tpujob.api import JobsApi
 from tpujob.domain import invariants
 from tpujob.domain.capacity import OwnerLimits, QueueSettings, entry
-from tpujob.domain.events import EventKind, Finished
+from tpujob.domain.events import Event, EventKind, Finished
 from tpujob.domain.lifecycle import apply, event
 from tpujob.domain.model import Cause, DesiredState, State
 from tpujob.domain.observations import SliceState
@@ -495,6 +495,19 @@ def test_what_was_about_to_be_written_and_was_not_is_read_again(stage: Stage, bo
     assert order(stage) == []
     stage.clock.sleep(REFRESH + 1)
     assert order(stage) == [job.id]
+
+
+def test_a_slice_falls_free_when_that_is_written(stage: Stage, bob: JobsApi) -> None:
+    limited(stage)
+    first, second = submit(bob), submit(bob, "second")
+    stage.running(first)
+    assert not stage.reconciler.queue.of(stage.job(second)).ask
+    job, now = stage.job(first), stage.clock.now()
+    known = stage.reconciler.queue
+    freed = Event(EventKind.ATTEMPT_CONDEMNED, now, State.QUEUED, "")
+    known.note(job, replace(job, state=State.QUEUED), freed)
+    stage.clock.sleep(1)
+    assert not known.of(stage.job(second)).ask
 
 
 def test_an_older_record_is_not_put_in_the_place_of_a_newer_one(stage: Stage, bob: JobsApi) -> None:

@@ -73,9 +73,9 @@ def receive(job: Job, given: Slice, giver: str, seen: Observation, now: float) -
         if (offer.type, offer.zone, offer.pricing) == (given.type, given.zone, given.pricing)
         and (offer.runtime_version, offer.provider) == (given.runtime_version, given.provider)
     ]
-    usable = job.state is State.QUEUED and job.wish is DesiredState.RUN and not job.condemned
+    waits = job.state is State.QUEUED and job.wish is DesiredState.RUN and not job.held_by
     known = any(one.name == given.name for one in job.slices)
-    if not chosen or not usable or known or job.tpu_slices != given.tpu_slices:
+    if not chosen or not waits or job.condemned or known or job.tpu_slices != given.tpu_slices:
         return None
     if spending.paid_for(job, seen, chosen, now)[1]:
         return None
