@@ -35,7 +35,7 @@ from tpujob.domain.observations import Circuit, Place, ReasonKind
 from tpujob.domain.placement import circuits as offers
 from tpujob.domain.spec.elements import at_once
 from tpujob.engine.groups import GETS, Groups
-from tpujob.errors import Conflict, DamagedRecord, NotFound, TpujobError
+from tpujob.errors import Conflict, DamagedRecord, NotFound, TpujobError, Transient
 from tpujob.ports import Clock, Store
 
 log = logging.getLogger(__name__)
@@ -127,6 +127,14 @@ class Queue:
     def refresh(self) -> None:
         """Read what changed, and wake the jobs that may start now; from time to time."""
         self.plan()
+
+    def read(self) -> None:
+        """Read what has changed up to now. Raises an error of the store."""
+        with self._lock:
+            self._read_at = -inf
+            self._read()
+            if self._read_at == -inf:
+                raise Transient("what has changed cannot be read")
 
     def learn(self, job: Job) -> None:
         """Take note of a record that this process has just stored."""
