@@ -139,8 +139,12 @@ class Queue:
     def learn(self, job: Job) -> None:
         """Take note of a record that this process has just stored."""
         with self._lock:
-            if self._jobs is not None:  # else it is read later
-                self._learn(job)
+            if self._jobs is None:  # it is read later
+                return
+            try:
+                self._learn_again(job)
+            except TpujobError:
+                self._noted[job.id] = self._clock.now()
 
     def jobs(self) -> list[Job]:
         """The jobs that go on, as this backend knows them."""
@@ -259,8 +263,8 @@ class Queue:
 
     def _learn_again(self, job: Job) -> None:
         """Learn a record that was read some time ago."""
-        goes_on = job.id in (self._jobs or {})
-        self._learn(job if goes_on else self._store.peek(job.id))  # it may have ended since
+        known = job.state.final or job.id in (self._jobs or {})
+        self._learn(job if known else self._store.peek(job.id))  # it may have ended since
 
     def _learn(self, job: Job) -> None:
         """Put a record in the place of an older one, or of one that was about to be written and was not."""
