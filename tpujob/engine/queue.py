@@ -27,7 +27,6 @@ from tpujob.domain.capacity import (
     plan,
     used,
 )
-from tpujob.domain.capacity.entries import HOLDS
 from tpujob.domain.capacity.usage import fade, sums
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware.prices import LIST, PriceList
@@ -165,7 +164,7 @@ class Queue:
                     raise Conflict(f"job {after.id} is not next in the queue any more")
             if happened.kind in GETS and after.slice:
                 self._count_overtaken(after.id, offers.names(after.slice)[0])
-            if after.state in HOLDS or before.state not in HOLDS:
+            if after.slice or not before.slice:
                 self._put(after)
 
     def _count_overtaken(self, job_id: str, shape: str) -> None:

@@ -504,8 +504,8 @@ def test_a_slice_falls_free_when_that_is_written(stage: Stage, bob: JobsApi) -> 
     assert not stage.reconciler.queue.of(stage.job(second)).ask
     job, now = stage.job(first), stage.clock.now()
     known = stage.reconciler.queue
-    freed = Event(EventKind.ATTEMPT_CONDEMNED, now, State.QUEUED, "")
-    known.note(job, replace(job, state=State.QUEUED), freed)
+    freed = Event(EventKind.SLICE_GONE, now, State.QUEUED, "")
+    known.note(job, replace(job, state=State.QUEUED, slices=()), freed)
     stage.clock.sleep(1)
     assert not known.of(stage.job(second)).ask
 
