@@ -38,7 +38,7 @@ from tpujob.api import (
 from tpujob.domain import access
 from tpujob.domain.access import Principal
 from tpujob.domain.failures.disclosure import ended_by, in_full, job_in_full
-from tpujob.domain.model import Job, Slice, State, Suspect
+from tpujob.domain.model import DesiredState, Job, Slice, State, Suspect
 from tpujob.domain.money import Surroundings
 from tpujob.domain.money import budget as money
 from tpujob.domain.observations import NO_FUNDS, Account, Circuit, Funds
@@ -362,6 +362,9 @@ class Jobs:
             seen["jobs"] = details.slice_jobs(job, one, self._ports.store.peek, now)
         if job.spec.is_group:
             self.index.sum_up(view)
+            stopped = {State.FAILED, State.CANCELLED} & view.get("elements", {}).keys()
+            if not stopped and job.wish is DesiredState.RUN:  # nothing is left to resume
+                view["actions"] = [one for one in view["actions"] if one["name"] != "resume"]
             held = f"held by {job.held_by}; " if job.held_by and not job.state.final else ""
             view["why"] = held + (next_step.elements_text(view) or job.message)
             view["worst"] = self._worst(job)
