@@ -35,7 +35,7 @@ from tpujob.domain.observations import Circuit, Place, ReasonKind
 from tpujob.domain.placement import circuits as offers
 from tpujob.domain.spec.elements import at_once
 from tpujob.engine.groups import GETS, Groups
-from tpujob.errors import Conflict, DamagedRecord, NotFound, TpujobError
+from tpujob.errors import Conflict, DamagedRecord, NotFound, TpujobError, Transient
 from tpujob.ports import Clock, Store
 
 log = logging.getLogger(__name__)
@@ -128,11 +128,23 @@ class Queue:
         """Read what changed, and wake the jobs that may start now; from time to time."""
         self.plan()
 
+    def read(self) -> None:
+        """Read what has changed up to now. Raises an error of the store."""
+        with self._lock:
+            self._read_at = -inf
+            self._read()
+            if self._read_at == -inf:
+                raise Transient("what has changed cannot be read")
+
     def learn(self, job: Job) -> None:
         """Take note of a record that this process has just stored."""
         with self._lock:
-            if self._jobs is not None:  # else it is read later
-                self._learn(job)
+            if self._jobs is None:  # it is read later
+                return
+            try:
+                self._learn_again(job)
+            except TpujobError:
+                self._noted[job.id] = self._clock.now()
 
     def jobs(self) -> list[Job]:
         """The jobs that go on, as this backend knows them."""
@@ -251,8 +263,8 @@ class Queue:
 
     def _learn_again(self, job: Job) -> None:
         """Learn a record that was read some time ago."""
-        goes_on = job.id in (self._jobs or {})
-        self._learn(job if goes_on else self._store.peek(job.id))  # it may have ended since
+        known = job.state.final or job.id in (self._jobs or {})
+        self._learn(job if known else self._store.peek(job.id))  # it may have ended since
 
     def _learn(self, job: Job) -> None:
         """Put a record in the place of an older one, or of one that was about to be written and was not."""

@@ -120,7 +120,7 @@ class Reconciler:
     ) -> tuple[Decision, bool | None]:
         """Observe until nothing more is needed for the decision, and carry it out. The second is as of `_carry_out`."""
         if job.spec.is_group:
-            self.queue.refresh()  # which reads the elements that others have changed
+            self.queue.read()  # also elements that another backend has just made, or changed
         seen = self.groups.observe(job, self.observer.look(job))
         decision = decide(job, seen, seen.at)
         while decision.needs:

@@ -234,3 +234,8 @@ def a_slice_is_not_charged_at_once() -> Patch:
         return real(replace(job, slices=tuple(began)), now)
 
     return everywhere(used, planted)
+
+
+@bug("a sweep, under two backends", "I6")
+def a_group_ends_before_its_elements_are_known() -> Patch:
+    return replaced(Queue, "read", lambda real, self: None)

@@ -182,11 +182,21 @@ class QueueChecks:
                 self.held.pop(job.id, None)
             else:
                 self.held.setdefault(job.id, self.sim.now)
+            if job.state.final:
+                self._ended(job)
         if event.kind in _GETS:
             self._may_get(who, before, event)
             self.asked[job.id] = who, self.sim.now
             if event.kind is EventKind.SLICE_REQUESTED:
                 self._within_limits(who, job)
+
+    def _ended(self, group: Job) -> None:
+        """I6: no group ends before its elements; one may have been resumed in that moment."""
+        for one in self.jobs.values():
+            resumed = one.version > 1 and self._age(one.id) <= KNOWN
+            if one.group == group.id and not one.state.final and not resumed:
+                text = f"ended as {group.state} while its element {one.id} is {one.state}"
+                self.broken("I6", group.id, text)
 
     def _may_get(self, who: str, job: Job, event: Event) -> None:
         """Q2, Q10, Q13: it is not held, its time has come, what it waits for is so, and its group was not cancelled."""

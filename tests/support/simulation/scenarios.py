@@ -653,7 +653,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             work=_LONG, moves=True,
         ),
         Scenario("a sweep, two at once", queue.sweep, more=queue.SWEEP),
-        Scenario("a sweep, under two backends", queue.sweep, more=queue.SWEEP, backends=2),
+        Scenario("a sweep, under two backends", queue.both_look_at_it, more=queue.SWEEP, backends=2),
         Scenario(
             "a sweep is cancelled", queue.sweep_is_cancelled, more=queue.SWEEP, ends=_CANCELLED,
             late=_SUCCEEDED,

@@ -65,6 +65,19 @@ def sweep(play: Play) -> None:
     work_of_all(play, BRIEF)
 
 
+def both_look_at_it(play: Play) -> None:
+    """At a second sweep, just when its elements have been made; both know the elements of the first."""
+    sweep(play)
+    play.sim.after(30, lambda: submit(play, "next", array=5))
+
+    def look(api: Jobs) -> None:
+        groups = [job.id for job in play.monitor.jobs.values() if job.name == "next"]
+        for backend in play.backends:
+            backend.loop.poke(groups[0])
+
+    when(play, "next-4", lambda job: True, look)
+
+
 def sweep_is_cancelled(play: Play) -> None:
     """While two of its elements run, and the others wait."""
     work_of_all(play, BRIEF)

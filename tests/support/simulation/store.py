@@ -107,12 +107,13 @@ class SimStore:
             self.monitor.committed(stored, event, expected_version, lease)
             return stored
 
-        self._trying(job)
+        self._trying(job.id)
         return self._effect("commit", f"{job.id} {event.kind if event else ''}", do)
 
-    def _trying(self, job: Job) -> None:
+    def _trying(self, job_id: str) -> None:
+        """From now on its backend may take a change of that job for made."""
         process = self.world.sim.me.process
-        self.monitor.queue.tried[process.name if process else "", job.id] = self.world.sim.now
+        self.monitor.queue.tried[process.name if process else "", job_id] = self.world.sim.now
 
     def commit_both(self, first: Write, second: Write) -> tuple[Job, Job]:
         def do() -> tuple[Job, Job]:
@@ -125,8 +126,8 @@ class SimStore:
             self.monitor.handed_on(*stored)
             return stored
 
-        self._trying(first.job)
-        self._trying(second.job)
+        self._trying(first.job.id)
+        self._trying(second.job.id)
         return self._effect("commit", f"{first.job.id} {second.job.id} {second.event.kind}", do)
 
     def events(self, job_id: str, *, after: int = 0) -> list[Event]:
@@ -149,6 +150,7 @@ class SimStore:
             self.monitor.leased(lease)
             return lease
 
+        self._trying(job_id)
         return self._effect("lease", job_id, do)
 
     def release(self, lease: Lease) -> None:

@@ -109,7 +109,8 @@ class World:
 
     def holder(self, name: str) -> str:
         """The job that has, or last had, that slice."""
-        known = [self.machines.get(name), *(m for m in self.past if m.name == name)]
+        past = (m for m in reversed(self.past) if m.name == name)
+        known = [self.machines.get(name), *past]
         return next((m.job for m in known if m), name.split("-")[1])
 
     def vanish(self, machine: Machine) -> None:

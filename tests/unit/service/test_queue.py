@@ -497,6 +497,16 @@ def test_what_was_about_to_be_written_and_was_not_is_read_again(stage: Stage, bo
     assert order(stage) == [job.id]
 
 
+def test_a_group_does_not_end_before_its_elements_are_read(stage: Stage, bob: JobsApi) -> None:
+    other = stage.new_backend()
+    other.tick(submit(bob, "earlier", array=1, start="held"))
+    group = submit(bob, array=3, start="held")
+    stage.reconciler.tick(group)
+    assert stage.job(group).submitted == 3
+    other.tick(group)
+    assert stage.job(group).state is State.QUEUED
+
+
 def test_a_slice_falls_free_when_that_is_written(stage: Stage, bob: JobsApi) -> None:
     limited(stage)
     first, second = submit(bob), submit(bob, "second")
@@ -526,6 +536,7 @@ def test_an_old_record_of_a_job_that_has_ended_does_not_bring_it_back(
     bob.delete(old.id)
     stage.until(old.id, State.CANCELLED)
     assert not known.of(old).ask
+    known.learn(old)
     assert order(stage) == []
 
 
