@@ -137,14 +137,16 @@ class Queue:
                 raise Transient("what has changed cannot be read")
 
     def learn(self, job: Job) -> None:
-        """Take note of a record that this process has just stored."""
+        """Take note of a record that this process has just stored, also for its group."""
         with self._lock:
             if self._jobs is None:  # it is read later
+                self._groups.note(job)
                 return
             try:
                 self._learn_again(job)
             except TpujobError:
                 self._noted[job.id] = self._clock.now()
+                self._groups.note(job)
 
     def jobs(self) -> list[Job]:
         """The jobs that go on, as this backend knows them."""

@@ -254,7 +254,6 @@ class Reconciler:
         return Write(after, happened, job.version, op_id, lease)
 
     def _written(self, before: Job, after: Job, happened: Event, began: float) -> None:
-        self.groups.note(after)
         self.queue.learn(after)
         self._count(before, after, happened, time.monotonic() - began)
         log.info("job %s: %s, %s: %s", after.id, after.state, happened.kind, happened.text)

@@ -27,9 +27,8 @@ class JobEnd:
 
 def facts_of(job: Job) -> JobEnd:
     started = min((a.running_at for a in job.attempts if a.running_at is not None), default=None)
-    if (
-        job.state is State.RELEASING and job.then is State.SUCCEEDED
-    ):  # nothing changes that any more
+    # nothing changes that any more
+    if job.state is State.RELEASING and job.then is State.SUCCEEDED:
         return JobEnd(State.SUCCEEDED, started, job.state_since)
     return JobEnd(job.state, started, job.finished_at, job.spec.is_group)
 

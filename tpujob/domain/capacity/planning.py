@@ -7,8 +7,8 @@ jobs give the same plan, however they are sorted.
 3. One walk in that order. A job requests what is free to be requested; what the cloud refuses it is closed for all jobs
    after it. So shapes are served strictly in order, and no job waits behind one of another shape. A job that only the
    quota keeps waiting is overtaken by smaller ones, until it has waited for PATIENCE: then the quota is kept free for
-   it for DRAIN, and not for as long after that, in turns. The slice of a program that has ended goes to the first job
-   of the same owner that it fits, at once.
+   it for DRAIN, and not for as long after that, in turns. The slice of a program that has ended goes at once to the
+   first job that it fits: of the same owner, or of any, as the settings say.
 """
 
 from collections import Counter, defaultdict
@@ -63,9 +63,8 @@ class QueuePlan:
     places: Mapping[str, Place]  #: of every job that waits, by id
     order: tuple[str, ...]  #: ids of those that may start, the next one first
     next_at: float  #: when the same jobs may have another plan, if nothing but time passes
-    heirs: Mapping[str, str] = field(
-        default_factory=dict[str, str]
-    )  #: the job that gets the slice of each of these
+    #: by the id of a job whose program has ended, that of the job that gets its slice
+    heirs: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def plan(

@@ -29,7 +29,7 @@ from tpujob.service.job_index.rows import job_row, listed
 from tpujob.service.runtime_info import NOTHING, RuntimeReader
 from tpujob.service.views import speed
 
-FIELDS, _S = tuple(JobRow.__annotations__), State
+FIELDS = tuple(JobRow.__annotations__)
 #: a group that goes on is shown in the first of these in which it has an element
 _AT_WORK = (State.RUNNING, State.PREPARING, State.PROVISIONING, State.HOLDING, State.RELEASING)
 
