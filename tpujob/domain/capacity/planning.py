@@ -14,7 +14,7 @@ jobs give the same plan, however they are sorted.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heapreplace
+from heapq import heapify, heappop, heapreplace
 from math import inf
 from operator import attrgetter
 from typing import Protocol
@@ -40,6 +40,8 @@ PASSED = 4
 
 _K = ReasonKind
 _NOTHING = frozenset[str]()
+#: a job that may start, after what orders those of one owner: the least first
+_Ready = tuple[int, float, int, QueueEntry]
 
 
 class Others(Protocol):
@@ -81,25 +83,24 @@ def plan(
     if not waiting:
         return QueuePlan({}, (), inf)
     places: dict[str, Place] = {}
-    ready: list[tuple[QueueEntry, float]] = []
+    ready: list[_Ready] = []
     for one in waiting:
         found, since = _eligible(one, now, others)
         if found is None:
-            ready.append((one, since))
+            ready.append((-one.rank, since, one.number, one))
         else:
             places[one.id] = found
-    ordered = list(_ordered(ready, settings, usage, now))
+    barred = len(places)
     walk = _Walk(settings, circuits, now, others)
     for one in known:
         if one.holds is not None:
             walk.count(one, one.holds)
-    for position, (one, order) in enumerate(ordered, 1):
-        waited = now - max(order.since, one.waiting_since)
-        ask, reasons = walk.place(one, waited)
-        places[one.id] = Place(position, ask, reasons, order=order)
+    for position, (one, order) in enumerate(_ordered(ready, settings, usage, now), 1):
+        ask, reasons = walk.place(one, now - max(order.since, one.waiting_since))
+        places[one.id] = Place(position, ask, reasons, None, order)
     times = (reason.until for place in places.values() for reason in place.reasons if reason.until)
     next_at = min((at for at in times if at > now), default=inf)
-    return QueuePlan(places, tuple(one.id for one, _ in ordered), next_at, walk.heirs)
+    return QueuePlan(places, tuple(places)[barred:], next_at, walk.heirs)
 
 
 # What a job waits for beside slices -----------------------------------------------------------------------------------
@@ -107,6 +108,8 @@ def plan(
 
 def _eligible(one: QueueEntry, now: float, others: Others) -> tuple[Place | None, float]:
     """Return the place of a job that may not start yet; else None, and since when it may."""
+    if not one.edges and not one.held_by and one.not_before is None:
+        return None, one.since
     reasons: list[Reason] = []
     broken: Reason | None = None
     since = one.since
@@ -143,10 +146,7 @@ def _eligible(one: QueueEntry, now: float, others: Others) -> tuple[Place | None
 
 
 def _ordered(
-    ready: Sequence[tuple[QueueEntry, float]],
-    settings: QueueSettings,
-    usage: RecentUsage,
-    now: float,
+    ready: Sequence[_Ready], settings: QueueSettings, usage: RecentUsage, now: float
 ) -> Iterator[tuple[QueueEntry, Order]]:
     """Yield jobs in their order."""
     shares = {
@@ -154,65 +154,51 @@ def _ordered(
     }
     owners = dict(usage.owners)
 
-    levels: defaultdict[int, dict[str, dict[str, list[tuple[QueueEntry, float]]]]] = defaultdict(
-        dict
+    levels: defaultdict[int, defaultdict[tuple[str, str], list[_Ready]]] = defaultdict(
+        lambda: defaultdict(list)
     )
-    for one, since in ready:
-        aged = now - max(since, one.waiting_since) >= AGED
-        level = max(0, one.band - aged)
-        of_owner = levels[level].setdefault(one.share, {})
-        of_owner.setdefault(one.owner, []).append((one, since))
+    for it in ready:
+        _, since, _, one = it
+        raised = one.band > 0 and now - max(since, one.waiting_since) >= AGED
+        levels[one.band - raised][one.share, one.owner].append(it)
     for level in sorted(levels):
         yield from _fair(level, levels[level], shares, owners, settings)
 
 
 def _fair(
     level: int,
-    queues: Mapping[str, Mapping[str, list[tuple[QueueEntry, float]]]],
+    queues: Mapping[tuple[str, str], list[_Ready]],
     shares: dict[str, float],
     owners: dict[tuple[str, str], float],
     settings: QueueSettings,
 ) -> Iterator[tuple[QueueEntry, Order]]:
     """Start-time fair queueing: the share with the least usage for its weight, its owner with the least, that owner's
     next job, which is charged to both. Of equals, whose next job is the oldest."""
-    heaps: dict[str, list[tuple[float, int, str]]] = {}
-    for share, of_owner in queues.items():
-        for jobs in of_owner.values():
-            jobs.sort(key=_within_owner)  # the next one last
-        heap = [
-            (owners.get((share, owner), 0.0), jobs[-1][0].number, owner)
-            for owner, jobs in of_owner.items()
-        ]
+    heaps: defaultdict[str, list[tuple[float, int, str, list[_Ready]]]] = defaultdict(list)
+    for (share, owner), jobs in queues.items():
+        jobs.sort(reverse=True)  # the next one last
+        heaps[share].append((owners.get((share, owner), 0.0), jobs[-1][2], owner, jobs))
+    for heap in heaps.values():
         heapify(heap)
-        heaps[share] = heap
     tops = [(shares.get(share, 0.0), heap[0][1], share) for share, heap in heaps.items()]
     heapify(tops)
     while tops:
         of_share, _, share = tops[0]
-        heap = heaps[share]
-        of_owner, _, owner = heap[0]
-        jobs = queues[share][owner]
-        one, since = jobs.pop()
+        heap, weight = heaps[share], settings.weights.get(share, 1.0)
+        of_owner, _, owner, jobs = heap[0]
+        _, since, _, one = jobs.pop()
         yield one, Order(level, level < one.band, of_share, of_owner, one.rank, since)
-        shares[share] = of_share + one.charge / settings.weights.get(share, 1.0)
-        owners[share, owner] = of_owner + one.charge
-        _next(heap, (owners[share, owner], jobs[-1][0].number, owner) if jobs else None)
-        _next(tops, (shares[share], heap[0][1], share) if heap else None)
-
-
-def _within_owner(it: tuple[QueueEntry, float]) -> tuple[int, float, int]:
-    one, since = it
-    return one.rank, -since, -one.number
-
-
-def _next(heap: list[tuple[float, int, str]], new: tuple[float, int, str] | None) -> None:
-    """Put `new` in the place of the least; None: there is nothing more of it."""
-    if new is not None:
-        heapreplace(heap, new)
-        return
-    last = heap.pop()
-    if heap:
-        heapreplace(heap, last)
+        of_owner += one.charge
+        if jobs:
+            heapreplace(heap, (of_owner, jobs[-1][2], owner, jobs))
+        else:
+            heappop(heap)
+            owners[share, owner] = of_owner
+        shares[share] = of_share + one.charge / weight
+        if heap:
+            heapreplace(tops, (shares[share], heap[0][1], share))
+        else:
+            heappop(tops)
 
 
 # The walk -------------------------------------------------------------------------------------------------------------
@@ -240,6 +226,10 @@ class _Walk:
     #: the jobs for which a shape is closed to all that come later, or a pool's quota is kept
     closed: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list[str]))
     reserved: dict[str, str] = field(default_factory=dict[str, str])
+    #: why an owner may not request a shape and so many chips, until something is taken, closed or kept
+    against: dict[tuple[str, str, int], Reason] = field(
+        default_factory=dict[tuple[str, str, int], Reason]
+    )
     #: jobs whose programs have ended and whose slices go to no other job yet
     givers: list[QueueEntry] = field(default_factory=list[QueueEntry])
     heirs: dict[str, str] = field(default_factory=dict[str, str])
@@ -253,6 +243,7 @@ class _Walk:
             self.requested[slice.shape].append(one.id)
 
     def _take(self, one: QueueEntry, slice: Wanted) -> None:
+        self.against.clear()
         for type in ("", slice.type):
             used = self.owners[one.owner, type]
             used.running += 1
@@ -263,6 +254,8 @@ class _Walk:
 
     def place(self, one: QueueEntry, waited: float) -> tuple[frozenset[str], tuple[Reason, ...]]:
         """Return what the next job in order may request, or why nothing. `waited`: seconds."""
+        if not self.givers:
+            return self._requests(one, waited)
         if giver := self._giver(one):
             self.givers.remove(giver)
             self.heirs[giver.id] = one.id
@@ -279,7 +272,7 @@ class _Walk:
 
     def _giver(self, one: QueueEntry) -> QueueEntry | None:
         """Return a job whose slice this one gets; None: there is none."""
-        if not one.hand_on or not self.givers:
+        if not one.hand_on:
             return None
         full = self._group_full(one)
         usable = [g for g in self.givers if not full or g.group == one.group]
@@ -299,22 +292,26 @@ class _Walk:
     def _requests(
         self, one: QueueEntry, waited: float
     ) -> tuple[frozenset[str], tuple[Reason, ...]]:
-        if full := self._group_full(one):
+        if one.group and (full := self._group_full(one)):
             return _NOTHING, (full,)
         if self.now < one.wake:
             return _NOTHING, (Reason(_K.RETRY, until=one.wake),)
         ask: list[Wanted] = []
         reasons: list[Reason] = []
         for slice in one.wanted:
-            reason = self._against(one, slice)
+            key = one.owner, slice.shape, slice.chips
+            reason = self.against.get(key) or self._against(one, slice)
             if reason is None:
                 ask.append(slice)
                 continue
             reasons.append(reason)
+            self.against[key] = reason
             if reason.kind is _K.REFUSED:
                 self.closed[slice.shape].append(one.id)
+                self.against.clear()
         if not ask:
-            self._keep_quota(one, reasons, waited)
+            if waited >= PATIENCE:
+                self._keep_quota(one, reasons, waited)
             several = len(reasons) > 1
             return _NOTHING, tuple(dict.fromkeys(reasons) if several else reasons)
         self._take(one, ask[0])
@@ -322,16 +319,16 @@ class _Walk:
             # what the cloud refused lately is requested by one job, and the others wait for the answer
             for name in self.circuits.keys() & slice.circuits:
                 self.closed[name].append(one.id)
-        return frozenset(slice.shape for slice in ask), ()
+        return frozenset([slice.shape for slice in ask]), ()
 
     def _keep_quota(self, one: QueueEntry, reasons: Sequence[Reason], waited: float) -> None:
         """Keep the quota free for a job that may request nothing, by the reason against each slice that it wants."""
-        drains = waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN
-        if not drains or one.refusals >= LAPSES:
+        if (waited - PATIENCE) % (2 * DRAIN) >= DRAIN or one.refusals >= LAPSES:
             return
         for slice, reason in zip(one.wanted, reasons, strict=True):
             if reason.kind is _K.QUOTA and slice.chips <= reason.limit:
                 self.reserved.setdefault(slice.pool, one.id)
+                self.against.clear()
 
     def _group_full(self, one: QueueEntry) -> Reason | None:
         limit = self.others.group(one.group) if one.group else None

@@ -327,9 +327,14 @@ def walk(name: str, planted: Callable[..., Any]) -> Patch:
 
 
 def _uncharged(level: int, queues: Any, *more: Any) -> Any:
-    for owners in queues.values():
-        for jobs in owners.values():
-            jobs[:] = [(replace(one, charge=0.0), since) for one, since in jobs]
+    for jobs in queues.values():
+        jobs[:] = [(*key, replace(one, charge=0.0)) for *key, one in jobs]
+    return level, queues, *more
+
+
+def _unranked(level: int, queues: Any, *more: Any) -> Any:
+    for jobs in queues.values():
+        jobs[:] = [(0, *rest) for _, *rest in jobs]
     return level, queues, *more
 
 
@@ -374,7 +379,7 @@ BUGS: dict[str, tuple[Callable[[], Patch], str]] = {
     ),
     "no job is raised": (lambda: mock.patch.object(plans, "AGED", 1e12), "the order"),
     "the rank is ignored": (
-        lambda: mock.patch.object(plans, "_within_owner", lambda it: (0, -it[1], -it[0].number)),
+        lambda: fair(_unranked),
         "the order",
     ),
     "age grows while a job cannot start": (
