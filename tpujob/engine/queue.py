@@ -148,11 +148,11 @@ class Queue:
                 self._noted[job.id] = self._clock.now()
                 self._groups.note(job)
 
-    def jobs(self) -> list[Job]:
-        """The jobs that go on, as this backend knows them."""
+    def jobs(self) -> dict[str, Job]:
+        """The jobs that go on, as this backend knows them, by id."""
         with self._lock:
             self._read()
-            return list((self._jobs or {}).values())
+            return dict(self._jobs or {})
 
     def usage(self) -> RecentUsage:
         """What owners and shares have used, as it counts now. Reads every record the first time."""
@@ -339,7 +339,8 @@ class Queue:
         if self._past is None:
             ended = (job for job in self._store.walk() if job.state.final and job.slices)
             self._past = {job.id: self._past_of(job) for job in ended if job.id not in self._jobs}
-        live = ((job.spec.share, job.submitter, used(job, now)) for job in self._jobs.values())
+        holders = (job for job in self._jobs.values() if job.slices)
+        live = ((job.spec.share, job.submitter, used(job, now)) for job in holders)
         past = ((p.share, p.owner, fade(p.amount, now - p.at)) for p in self._past.values())
         return sums((*live, *past))
 

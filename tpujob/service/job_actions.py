@@ -3,7 +3,7 @@ reconciler carries it out."""
 
 import contextlib
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tpujob.domain import access
@@ -39,7 +39,7 @@ class JobActions:
         funds: Callable[[Job], Funds],
         tell: Callable[[Job], None],
         stopping: Callable[[Job], Sequence[str]],
-        live: Callable[[], Iterable[Job]],
+        live: Callable[[], Mapping[str, Job]],
         ended_by: Callable[[Cause], Iterable[str]],
     ) -> None:
         """`tell` is called with each job that was changed. `stopping`: the elements of a group that go on, and were
@@ -60,7 +60,7 @@ class JobActions:
 
     def clean(self, who: Principal, job: str, *, checkpoints: bool = False) -> Job:
         def settled(j: Job) -> bool:
-            if waiting := still_waiting(self._live(), j):
+            if waiting := still_waiting(self._live().values(), j):
                 ids = ", ".join(waiting[:10]) + (" ..." if len(waiting) > 10 else "")
                 raise IllegalInState(
                     f"job {j.id} cannot be removed: {ids} would never start after it",
@@ -158,7 +158,7 @@ class JobActions:
 
     def top(self, who: Principal, job: str) -> Job:
         found = find_job(self._store, who, "top", job)
-        others = (j for j in self._live() if found.id not in (j.id, j.group))
+        others = (j for j in self._live().values() if found.id not in (j.id, j.group))
         highest = max((j.rank for j in others if j.owner == found.owner), default=-1)
 
         def settled(j: Job) -> bool:

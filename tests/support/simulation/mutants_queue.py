@@ -200,7 +200,7 @@ def nobody_is_handed_a_slice() -> Patch:
 @bug("others wait", "Q6")
 def somebody_else_is_handed_the_slice() -> Patch:
     def heir(self: Queue, job: Any) -> str:
-        others = [one.id for one in self.jobs() if one.state is State.QUEUED]
+        others = [one.id for one in self.jobs().values() if one.state is State.QUEUED]
         strangers = [i for i in others if self._entries[i].owner != job.submitter]
         return (strangers or [""])[0]
 

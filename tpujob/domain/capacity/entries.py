@@ -1,12 +1,14 @@
 """What the plan needs of each job that has not ended, computed once for each version of its record. Pure."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tpujob.domain.capacity.usage import charge
 from tpujob.domain.hardware import accelerators
-from tpujob.domain.hardware.prices import LIST, PriceList
+from tpujob.domain.hardware.prices import LIST, PriceList, Pricing
 from tpujob.domain.model import Cause, DesiredState, Edge, Job, State
 from tpujob.domain.placement import circuits
+from tpujob.domain.placement.offers import Offer
 from tpujob.domain.spec.queue import BANDS
 
 #: states in which a job holds a slice, or requests one
@@ -69,8 +71,9 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
     whole = group or job
     queued = job.state is State.QUEUED and job.wish is DesiredState.RUN
     offers = circuits.allowed(job, prices) if queued else ()
-    wanted = tuple(_wanted(offer, job.tpu_slices) for offer in offers)
-    held = _wanted(job.slice, job.slice.tpu_slices) if job.slice else None
+    wanted = tuple(_wanted(o.type, o.zone, o.pricing, job.tpu_slices) for o in offers)
+    one = job.slice
+    held = _wanted(one.type, one.zone, one.pricing, one.tpu_slices) if one else None
     since = max(job.created_at, job.fresh_at, job.queued_at, whole.queued_at)
     return QueueEntry(
         id=job.id,
@@ -118,7 +121,9 @@ def gives_until(job: Job) -> float:
     return job.state_since + HANDED_WITHIN if good else 0.0
 
 
-def _wanted(one: circuits.WantedSlice, tpu_slices: int) -> Wanted:
-    chips = accelerators.find(one.type).chips * tpu_slices
-    shape, pool, region = circuits.names(one)
-    return Wanted(one.type, shape, pool, (shape, pool, region), chips)
+@lru_cache(4096)
+def _wanted(type: str, zone: str, pricing: Pricing, tpu_slices: int) -> Wanted:
+    """Return the same object for the same slice: thousands of jobs want it."""
+    chips = accelerators.find(type).chips * tpu_slices
+    shape, pool, region = circuits.names(Offer(type, zone, pricing, "", None))
+    return Wanted(type, shape, pool, (shape, pool, region), chips)

@@ -40,7 +40,7 @@ class QueueReader:
         self._index, self._knowledge = index, knowledge
 
     def queue(self, who: Principal, *, jobs: Sequence[str] = (), limit: int = 0) -> QueueView:
-        plan, live, now = self._queue.plan(), self._live(), self._clock.now()
+        plan, live, now = self._queue.plan(), self._queue.jobs(), self._clock.now()
         rest = sorted(plan.places.keys() - set(plan.order))
         ids = [job_id for job_id in (*plan.order, *rest) if job_id in live]
         if jobs:
@@ -51,7 +51,7 @@ class QueueReader:
         return QueueView(rows=rows, waiting=len(ids))
 
     def shares(self) -> list[ShareView]:
-        settings, usage, live = self._queue.settings, self._queue.usage(), self._live()
+        settings, usage, live = self._queue.settings, self._queue.usage(), self._queue.jobs()
         waiting = Counter(live[one].spec.share for one in self._queue.plan().places if one in live)
         names = sorted({*settings.weights, *usage.shares, *waiting})
         weights = {name: settings.weights.get(name, 1.0) for name in names}
@@ -76,10 +76,7 @@ class QueueReader:
 
     def place(self, job: Job, place: Place) -> PlaceView:
         """The place of a job that waits, as its own page shows it."""
-        return self._place(job, place, self._live(), self._clock.now())
-
-    def _live(self) -> dict[str, Job]:
-        return {job.id: job for job in self._queue.jobs()}
+        return self._place(job, place, self._queue.jobs(), self._clock.now())
 
     def _row(
         self, who: Principal, job: Job, place: Place, live: Mapping[str, Job], now: float
@@ -157,13 +154,15 @@ class QueueReader:
         if spec.share and settings.weights and spec.share not in settings.weights:
             known = ", ".join(settings.weights)
             raise BadSpec(f"share: there is no share {spec.share}", hint=f"There are: {known}.")
-        single = [job for job in self._queue.jobs() if not job.spec.is_group]
-        mine = [job for job in single if job.submitter == who.id]
         new = elements.size(spec) or 1
         for type in ("", *spec.tpu.types):
             limits = settings.by_type.get(type) if type else settings.limits
-            count = sum(not type or type in job.spec.tpu.types for job in mine)
-            if limits and limits.queued is not None and count + new > limits.queued:
+            if limits is None or limits.queued is None:
+                continue
+            mine = [job for job in self._queue.jobs().values() if job.submitter == who.id]
+            single = [job for job in mine if not job.spec.is_group]
+            count = sum(not type or type in job.spec.tpu.types for job in single)
+            if count + new > limits.queued:
                 of, more = f" for {type}" if type else "", f"{new:,} more" if new > 1 else "another"
                 raise IllegalInState(
                     f"{who.name} has {many(count, 'job')}{of} that have not ended and cannot submit {more}: the limit "
