@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from math import inf
 from operator import attrgetter
@@ -52,14 +52,23 @@ _OWN = (ReasonKind.HANDED_ON, ReasonKind.GROUP, ReasonKind.RUNNING, ReasonKind.C
 WAITS = Place(0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Past:
-    """What a job that has ended has used."""
+@dataclass(slots=True)
+class _PastUsage:
+    """What jobs that have ended have used: micro-dollars, as they counted at `at`."""
 
-    share: str
-    owner: str
-    amount: float  #: micro-dollars, as they counted at `at`
     at: float
+    jobs: dict[str, float] = field(default_factory=dict[str, float])
+    #: the same, by share and owner
+    sums: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
+
+    def count(self, job: Job, now: float) -> None:
+        """Count a job that has ended, and no longer count one that was resumed."""
+        amount = used(job, now) / fade(1.0, now - self.at) if job.state.final else 0.0
+        change = amount - self.jobs.pop(job.id, 0.0)
+        if amount:
+            self.jobs[job.id] = amount
+        if change:
+            self.sums[job.spec.share, job.submitter] += change
 
 
 class Queue:
@@ -86,7 +95,7 @@ class Queue:
         self.overtaken = Counter[str]()  #: jobs that wait, by how often they were passed
         self._ends: dict[str, JobEnd | None] = {}  #: of every job that was asked for
         self._limits: dict[str, tuple[str, int] | None] = {}  #: as `group` returns them
-        self._past: dict[str, _Past] | None = None  #: None: usage was not needed yet
+        self._past: _PastUsage | None = None  #: None: usage was not needed yet
         self._plan = QueuePlan({}, (), inf)
         self._planned_at, self._read_at, self._change = -inf, -inf, 0
         self._dirty = True
@@ -283,7 +292,7 @@ class Queue:
         self._ends[job.id] = facts_of(job)
         self._dirty = True
         if self._past is not None:
-            self._past.pop(job.id, None)
+            self._past.count(job, self._clock.now())
         if not job.state.final:
             known, self._jobs[job.id] = self._jobs.get(job.id), job
             if not job.spec.is_group:  # which gets no slice itself
@@ -296,8 +305,6 @@ class Queue:
                         self._entries[one.id] = entry(one, self._prices, job)
             return
         self._drop(job.id)
-        if self._past is not None and job.slices:
-            self._past[job.id] = self._past_of(job)
 
     def _drop(self, job_id: str) -> None:
         assert self._jobs is not None
@@ -337,16 +344,15 @@ class Queue:
     def _usage(self, now: float) -> RecentUsage:
         assert self._jobs is not None
         if self._past is None:
-            ended = (job for job in self._store.walk() if job.state.final and job.slices)
-            self._past = {job.id: self._past_of(job) for job in ended if job.id not in self._jobs}
-        holders = (job for job in self._jobs.values() if job.slices)
-        live = ((job.spec.share, job.submitter, used(job, now)) for job in holders)
-        past = ((p.share, p.owner, fade(p.amount, now - p.at)) for p in self._past.values())
-        return sums((*live, *past))
-
-    def _past_of(self, job: Job) -> _Past:
-        now = self._clock.now()
-        return _Past(job.spec.share, job.submitter, used(job, now), now)
+            past = _PastUsage(now)
+            for job in self._store.walk():
+                if job.id not in self._jobs:
+                    past.count(job, now)
+            self._past = past
+        live = ((job.spec.share, job.submitter, used(job, now)) for job in self._jobs.values())
+        faded = fade(1.0, now - self._past.at)
+        ended = ((*of, amount * faded) for of, amount in self._past.sums.items())
+        return sums((*live, *ended))
 
 
 def _moves(place: Place | None) -> bool:

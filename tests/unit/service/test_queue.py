@@ -468,6 +468,23 @@ def test_a_request_that_was_refused_counts_for_nothing(stage: Stage, bob: JobsAp
     assert set(stage.reconciler.queue.usage().owners.values()) == {0.0}
 
 
+def test_usage_after_ends_and_resumes_is_what_a_new_backend_computes(
+    stage: Stage, bob: JobsApi
+) -> None:
+    known = stage.reconciler.queue
+    known.usage()
+    for job in (submit(bob), submit(bob, "other")):
+        for _ in range(2):
+            stage.until(job, State.RUNNING)
+            stage.clock.sleep(3600)
+            bob.cancel(job, release=True)
+            stage.until(job, State.CANCELLED)
+            assert known.usage().owners == pytest.approx(stage.new_backend().queue.usage().owners)
+            bob.resume(job)
+            assert known.usage().owners == pytest.approx(stage.new_backend().queue.usage().owners)
+    assert min(known.usage().owners.values()) > 1e6
+
+
 # What a backend knows of others ---------------------------------------------------------------------------------------
 
 

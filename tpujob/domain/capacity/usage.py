@@ -30,7 +30,7 @@ def used(job: Job, now: float) -> float:
     """Micro-dollars that the job's slices count for at `now`: of each, the integral of rate times fading. A slice that
     is held or requested counts for the job's expected time at least, so that 100 jobs of one owner do not start before
     the first of them has used anything."""
-    return sum(_faded(job, one, now) for one in job.slices)
+    return sum(_faded(job, one, now) for one in job.slices) if job.slices else 0.0
 
 
 def _faded(job: Job, one: Slice, now: float) -> float:
