@@ -72,8 +72,8 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
     queued = job.state is State.QUEUED and job.wish is DesiredState.RUN
     offers = circuits.allowed(job, prices) if queued else ()
     wanted = tuple(_wanted(o.type, o.zone, o.pricing, job.tpu_slices) for o in offers)
-    one = job.slice
-    held = _wanted(one.type, one.zone, one.pricing, one.tpu_slices) if one else None
+    slice = job.slice
+    held = _wanted(slice.type, slice.zone, slice.pricing, slice.tpu_slices) if slice else None
     since = max(job.created_at, job.fresh_at, job.queued_at, whole.queued_at)
     return QueueEntry(
         id=job.id,
@@ -93,12 +93,12 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
         index=job.index,
         wanted=wanted,
         holds=held if job.state in HOLDS else None,
-        in_cloud_queue=bool(job.slice and job.slice.in_queue),
+        in_cloud_queue=bool(slice and slice.in_queue),
         charge=charge(offers[0].usd_per_hour, wanted[0].chips, job) if offers else 0.0,
         refusals=len(circuits.refusals(job)) if queued else 0,
         hand_on=job.spec.hand_on,
         gives_until=gives_until(job),
-        epoch=job.slice.epoch if job.slice else 0,
+        epoch=slice.epoch if slice else 0,
     )
 
 
