@@ -71,6 +71,7 @@ class EventKind(StrEnum):
         "requeue_requested"  #: its program is stopped, and it waits for a slice again
     )
     GROUP_EXTENDED = "group_extended"  #: elements of an array or a sweep were made
+    GROUP_REOPENED = "group_reopened"  #: it had ended, and one of its elements was resumed
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,8 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     **{(s, _E.RESUME_REQUESTED): s for s in _LIVE},
     (_S.FAILED, _E.RESUME_REQUESTED): _S.QUEUED,
     (_S.CANCELLED, _E.RESUME_REQUESTED): _S.QUEUED,
+    (_S.FAILED, _E.GROUP_REOPENED): _S.QUEUED,
+    (_S.CANCELLED, _E.GROUP_REOPENED): _S.QUEUED,
     **{(s, _E.CLEAN_REQUESTED): s for s in State},
     **{(s, _E.BUDGET_WARNED): s for s in _LIVE},
     **{(s, _E.BUDGET_CHANGED): s for s in State},
@@ -249,6 +251,8 @@ def _without_payload(job: Job, happened: Event) -> Job:
             return replace(job, wish=DesiredState.RELEASE, wipe_checkpoints=False)
         case _E.RESUME_REQUESTED:
             return _resume_requested(job, at)
+        case _E.GROUP_REOPENED:
+            return replace(job, outcome=None, cause=None, wake=at)
         case _E.REQUEUE_REQUESTED:
             return replace(job, then=State.QUEUED, queued_at=at)
         case _E.QUEUE_HELD:

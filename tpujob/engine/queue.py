@@ -170,8 +170,8 @@ class Queue:
             return self._usage(self._clock.now())
 
     def note(self, before: Job, after: Job, happened: Event) -> None:
-        """Learn from an event that is about to be written, unless a slice falls free by it: that is so when it is
-        written. Raises Conflict for a request that the plan does not allow any more."""
+        """Learn that a job gets a slice by an event that is about to be written; what other events change is so when
+        they are written. Raises Conflict for a request that the plan does not allow any more."""
         if before.state is after.state and before.slice == after.slice:
             return
         with self._lock:
@@ -187,7 +187,6 @@ class Queue:
                     raise Conflict(f"job {after.id} is not next in the queue any more")
             if happened.kind in GETS and after.slice:
                 self._count_overtaken(after.id, offers.names(after.slice)[0])
-            if after.slice or not before.slice:
                 self._put(after)
 
     def _count_overtaken(self, job_id: str, shape: str) -> None:

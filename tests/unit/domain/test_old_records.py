@@ -33,6 +33,7 @@ NEWER = {
     EventKind.BUDGET_WARNED,
     EventKind.BUDGET_CHANGED,
     EventKind.GROUP_EXTENDED,
+    EventKind.GROUP_REOPENED,
     EventKind.COPY_STARTED,
     EventKind.COPY_ADVANCED,
     EventKind.COPY_FINISHED,
