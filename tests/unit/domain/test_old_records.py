@@ -44,6 +44,7 @@ NEWER = {
     EventKind.REQUEUE_REQUESTED,
     EventKind.SLICE_CREATING,
     EventKind.SLICE_HANDED_ON,
+    EventKind.SLICE_KEPT,
     EventKind.SLICE_RECEIVED,
 }
 LOOKS = (Absent(), Unknown("503"), *(Present(state, ENDPOINTS) for state in SliceState))
