@@ -209,7 +209,7 @@ def test_nothing_that_programs_leave_without_a_thought_stays(
 @pytest.mark.parametrize(
     ("leave", "error"),
     [
-        ("sudo install -d -o tpujob /opt/mine", "/opt/mine"),
+        ("sudo install -d -o tpujob /opt/mine; sudo touch -d 2020-01-01 /opt/mine", "/opt/mine"),
         ("sudo sh -c 'echo weights > /data'", "/data"),
         ("sudo sh -c 'mkdir -p /usr/local/lib; echo x > /usr/local/lib/x.py'", "/usr/local/lib/x.py"),
         ("sudo sh -c 'echo x > /var/lib/docker/image/overlay2/imagedb/content/sha256/1'", "docker"),
