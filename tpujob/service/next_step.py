@@ -139,7 +139,7 @@ _AFTER = {
     ReasonKind.CHIPS: "when they hold fewer",
     ReasonKind.QUOTA: "when enough of them are free",
     ReasonKind.RESERVED: "after that job",
-    ReasonKind.ORDER: "after them",
+    ReasonKind.ORDER: "after that",
     ReasonKind.REQUESTED: "when one of them is answered",
     ReasonKind.HANDED_ON: "if it does not get that one",
 }
