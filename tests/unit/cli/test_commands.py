@@ -72,6 +72,8 @@ def test_values_on_the_command_line_make_a_sweep(
     assert spec["run"]["env"] == {"LR": "{LR}", "TAG": "a, b"}
     assert (spec["matrix"], spec["at_once"]) == ({"LR": [0.001, 0.003]}, 1)
     assert spec["budget"] == {"usd": 50.0}
+    program = "python3 train.py --lr {lr} --of 1,2"
+    assert sent(f"run.command={program}")["run"]["command"] == program
     assert "must be KEY=VALUE" in tpujob("create", str(job_file), "--set", "x", code=65).err
     several = tpujob("create", str(job_file), "--set", "tpu.type=v4-8,v4-16", code=65)
     assert "only keys below run.args and run.env" in several.err
