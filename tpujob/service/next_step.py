@@ -184,6 +184,8 @@ def _after_end(job: Job, has: JobProgress) -> NextView:
         return _next("nothing", "nothing is left to do", jobs)
     if job.state is State.SUCCEEDED:
         return _next("nothing", "nothing is left to do", _command(job, "logs", "prints its output"))
+    if lacks_dependency(job):
+        return _next("nothing", "it goes on when the job that it needs is resumed")
     options = ("--budget USD",) if needs_budget(job) else ()
     again = _command(job, "resume", goes_on(job, has), *options)
     if job.cause is Cause.BAD_SPEC:  # a spec never changes, so the same would come of it
@@ -209,6 +211,12 @@ def _from_checkpoint(has: JobProgress) -> str:
     return f" from checkpoint {has.checkpoint}{more}"
 
 
+def lacks_dependency(job: Job) -> bool:
+    """Whether it ended because of the jobs that it waits for."""
+    ended = job.state.final and job.cause is Cause.DEPENDENCY
+    return ended and job.wish is DesiredState.RUN
+
+
 def needs_budget(job: Job) -> bool:
     """Whether it has used up its own budget of money, so that a resume must give it more."""
     return job.cause is Cause.BUDGET and budget.limit(job) is not None
@@ -227,7 +235,9 @@ def _command(job: Job, verb: str, does: str, *options: str) -> CommandView:
 
 
 def budgets(job: Job) -> list[BudgetView]:
-    """The retries that `recovery` bounds, and every other kind that was used."""
+    """The retries that `recovery` bounds, and every other kind that was used; of a group none."""
+    if job.spec.is_group:
+        return []
     rules = {rule.budget: rule for rule in retry.POLICIES.values() if rule.budget}
     found: list[BudgetView] = []
     for name, rule in rules.items():

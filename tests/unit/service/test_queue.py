@@ -155,8 +155,16 @@ def test_a_job_that_has_ended_is_not_in_the_queue(stage: Stage, bob: JobsApi) ->
         with pytest.raises(IllegalInState, match="is asked to release: it is not in the queue"):
             act(job)
     stage.until(job, State.CANCELLED)
-    with pytest.raises(IllegalInState, match="is cancelled"):
+    with pytest.raises(IllegalInState, match="has ended") as refused:
         bob.hold(job)
+    assert f"tpujob resume {job}" in refused.value.hint
+    done = submit(bob)
+    stage.running(done)
+    stage.finish(done, 0, 0)
+    stage.until(done, State.SUCCEEDED)
+    with pytest.raises(IllegalInState) as refused:
+        bob.top(done)
+    assert refused.value.hint == "", "there is nothing to resume"
 
 
 def test_what_is_done_to_a_group_is_done_to_its_elements_in_one_write(
@@ -319,6 +327,11 @@ def test_a_chain_ends_with_its_first_and_goes_on_with_it(stage: Stage, bob: Jobs
     stage.until(a, State.FAILED)
     for job in (b, c):
         assert stage.until(job, State.CANCELLED).cause is Cause.DEPENDENCY
+    ended = bob.get(b)
+    assert "resume" not in [one["name"] for one in ended.get("actions", ())]
+    assert ended.get("next", {}).get("commands") == [], "it would end again at once"
+    with pytest.raises(IllegalInState, match=f"needed the success of {a}, which failed"):
+        bob.resume(b)
     unrelated = submit(bob, "d", after=[{"job": a, "on": "failure"}])
     bob.resume(a)
     assert [stage.job(job).state for job in (b, c)] == [State.QUEUED, State.QUEUED]

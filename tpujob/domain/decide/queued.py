@@ -104,7 +104,7 @@ def receive(job: Job, given: Slice, giver: str, seen: Observation, now: float) -
 
 def _never(job: Job, broken: Reason, now: float) -> Event:
     """Of a job that waits for what will not be any more."""
-    text = f"it waits for the {broken.what} of {broken.jobs[0]}, which {broken.how}"
+    text = f"needed the {broken.what} of {broken.jobs[0]}, which {broken.how}"
     return event(job, _E.CANCELLED, now, text, Finished(Cause.DEPENDENCY))
 
 
