@@ -314,6 +314,9 @@ def test_a_list_has_the_group_for_its_elements(stage: Stage) -> None:
     for asked in (group, group.lstrip("0"), "sweep"):
         rows = stage.api.list({"group": asked, "recent": True, "order": "id", "reverse": True})
         assert [row["id"] for row in rows["rows"]] == jobs
+    assert rows["rows"][4].get("params") == {"lr": "0.0003", "seed": "1"}
+    stranger = stage.api.acting_for(caller("eve", Role.VIEWER)).list({"group": group})
+    assert [row.get("params") for row in stranger["rows"]] == [{}] * 6
     assert len(stage.api.list({})["rows"]) == 8
     assert stage.api.list({"group": "digits"})["rows"] == []
     view = stage.api.get("sweep-4")

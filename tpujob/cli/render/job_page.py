@@ -27,7 +27,8 @@ def job_page(
     last: int = 8,
 ) -> str:
     """`tpujob show`: all facts, and what happens next."""
-    out = [f"{job_title(job, color)} for {span(elapsed(job['state_since'], now))}", ""]
+    lasted = "" if words.is_going_group(job) else f" for {span(elapsed(job['state_since'], now))}"
+    out = [job_title(job, color) + lasted, ""]
     for label, text in _facts(job, now):
         out += labelled(label, text, columns, color)
     if job["slices"]:
@@ -179,8 +180,8 @@ def why_page(
     job: JobView, events: Sequence[EventView], columns: int, now: float, *, color: bool = False
 ) -> str:
     """State, since when, the last cause and its evidence, what is tried again, retries, money, what comes next."""
-    since = f"since {clock(job['state_since'])}, {span(elapsed(job['state_since'], now))}"
-    out = [f"{job_title(job, color)} {since}", ""]
+    since = f" since {clock(job['state_since'])}, {span(elapsed(job['state_since'], now))}"
+    out = [job_title(job, color) + ("" if words.is_going_group(job) else since), ""]
     for label, text in _reasons(job, now):
         out += labelled(label, text, columns, color)
     last = _last_end(job)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.text import clock
@@ -47,6 +47,11 @@ def cost(job: JobView) -> str:
 def unpaid(job: JobView) -> str:
     """The remark beside an amount that is not paid, as the job runs on the emulator."""
     return " (list price; the emulator bills nothing)" if job.get("emulated") else ""
+
+
+def is_going_group(job: JobView | JobRow) -> bool:
+    """Whether its state is that of its elements, so that its record does not say since when."""
+    return bool(job.get("elements")) and job["state"] not in FINAL
 
 
 def kind(of: JobView | JobRow | PlanView | SliceView | EstimateView) -> str:
@@ -210,9 +215,14 @@ def element(job: JobView) -> str:
     """Its place in its array or sweep: `7 of 24 of job 000012: lr=0.001 seed=0`; empty: it is in none."""
     if not job.get("group"):
         return ""
-    params = " ".join(f"{name}={value}" for name, value in job.get("params", {}).items())
+    row = params(job.get("params", {}))
     place = f"{job.get('index')} of {job.get('group_size'):,} of job {job.get('group')}"
-    return f"{place}: {params}" if params else place
+    return f"{place}: {row}" if row else place
+
+
+def params(row: Mapping[str, str]) -> str:
+    """A row of a matrix: `lr=0.001 seed=0`."""
+    return " ".join(f"{name}={value}" for name, value in row.items())
 
 
 def elements(job: JobView) -> str:
@@ -227,8 +237,8 @@ def best(job: JobView) -> str:
     found = job.get("best")
     if not found:
         return ""
-    params = " ".join(f"{name}={value}" for name, value in found["params"].items())
-    return f"{found['name']} ({found['id']}), loss {number(found['loss'])}: {params}".rstrip(": ")
+    row = params(found["params"])
+    return f"{found['name']} ({found['id']}), loss {number(found['loss'])}: {row}".rstrip(": ")
 
 
 def slice_jobs(slice: SliceView, job_id: str) -> str:
