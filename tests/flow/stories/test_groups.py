@@ -401,6 +401,7 @@ def test_logs_and_costs_of_a_group_are_those_of_its_elements(stage: Stage) -> No
 def test_a_plan_says_how_many_jobs_it_is(stage: Stage) -> None:
     plan = stage.api.plan({**SWEEP, "tpu": {"type": "v4-16"}, "at_once": 4})
     assert (plan.get("elements"), plan.get("at_once")) == (6, 4)
+    assert plan["command"] == "python3 train.py --lr 0.001 --seed 0", "of the first"
     with pytest.raises(BadSpec, match=re.escape("must be from 1 to 10,000")):
         stage.create(name="a", array=10_001)
 

@@ -102,7 +102,8 @@ def test_the_page() -> None:
     v6e = {**SPEC, "tpu": {"type": "v6e-8", "zones": ["us-central2-b"]}}
     reserved = {**SPEC, "tpu": {**SPEC["tpu"], "pricing": "reserved"}}
     said = {"hours": 3.0, "wait": 600.0, "preempt_every": 7200.0}
-    cases = {"spot": SPEC, "without a price": v6e, "reserved": reserved}
+    sweep = {**SPEC, "matrix": {"lr": [1, 2, 3]}}
+    cases = {"spot": SPEC, "without a price": v6e, "reserved": reserved, "sweep": sweep}
     pages = {case: estimate_page(estimate_view(spec, said), 120) for case, spec in cases.items()}
     explained = estimate_page(estimate_view(SPEC, said), 120, explained=True)
     golden("estimate", pages | {"explained": explained})
