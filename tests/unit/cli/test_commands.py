@@ -281,6 +281,8 @@ def test_the_jobs_of_a_sweep_are_listed_and_named_by_a_range(
         tpujob("list", option, "--html", "/nowhere/x.html", code=2)
     assert tpujob("cancel", "sweep-[1-3]").out.count("Job 00005") == 3
     assert [c["job"] for c in api.named("cancel")] == ["sweep-1", "sweep-2", "sweep-3"]
+    missing = tpujob("cancel", "sweep-[7-9]", code=3).err
+    assert (missing.count("sweep-8"), missing.count("list --all")) == (1, 1)
     assert "of 1000 jobs at most" in tpujob("cancel", "sweep-[1-9999]", code=2).err
 
 

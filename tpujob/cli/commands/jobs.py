@@ -300,7 +300,7 @@ def steer_each(
 ) -> int:
     """Steer each job in turn, and print it: as JSON one record, or one line for each of several. An error of one job
     does not stop the others. Returns the first error's exit code. `steer` returns None when the person declined."""
-    code = 0
+    code, hint = 0, ""
     jobs = [one for job in jobs for one in expanded(job)]
     for job in jobs:
         try:
@@ -308,6 +308,9 @@ def steer_each(
         except TpujobError as error:
             if len(jobs) == 1:
                 raise
+            if error.hint == hint and not as_json:
+                error.hint = ""  # it is above
+            hint = error.hint or hint
             show_error(error, screen(), as_json=as_json)
             code = code or error.exit_code
             continue

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tpujob.cli.render.lines import elapsed
 from tpujob.cli.render.table import Column, space, table
-from tpujob.cli.render.text import clip, paint, wrap
+from tpujob.cli.render.text import paint, wrap
 from tpujob.domain.text import age, clean, many, seconds, span, usd
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def queue_page(
     else:
         out: list[str] = []
         for n, line in enumerate(table(_COLUMNS, cells, columns, color=color).splitlines()):
-            below = why[n - 1] if n else ""
-            out += [line, *([paint(clip(f"    {below}", columns), "dim", color)] if below else [])]
+            below = wrap(why[n - 1], max(20, columns - 4)) if n and why[n - 1] else []
+            out += [line, *(paint(f"    {text}", "dim", color) for text in below)]
     if more := found["waiting"] - len(rows):
         out.append(f"… {many(more, 'more job')}; `tpujob queue --limit 0` shows all.")
     if len(shares) > 1:
