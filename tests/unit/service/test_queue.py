@@ -365,6 +365,23 @@ def test_dependents_of_others_go_on_too_and_those_that_would_end_again_do_not(
     assert stage.job(both).state is State.QUEUED
 
 
+def test_a_group_with_a_cancelled_element_goes_on_whatever_it_waited_for(
+    stage: Stage, bob: JobsApi
+) -> None:
+    first, group = submit(bob, "a"), submit(bob, "g", array=1, after=["a"])
+    stage.running(first)
+    stage.finish(first, 0, 0)
+    stage.until(first, State.SUCCEEDED)
+    turn(stage, [group], 3)
+    (part,) = (job.id for job in stage.store.list() if job.group == group)
+    bob.cancel(part)
+    stage.until(part, State.CANCELLED)
+    stage.until(group, State.CANCELLED)
+    bob.resume(group)
+    turn(stage, [group, part], 3)
+    stage.running(part)
+
+
 def test_a_job_is_not_removed_while_others_wait_for_it(stage: Stage, bob: JobsApi) -> None:
     a, b, _ = chain(bob)
     with pytest.raises(IllegalInState, match=f"{b} would never start after it") as refused:
