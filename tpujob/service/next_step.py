@@ -73,14 +73,14 @@ def what_next(
             return _next("request_slice", f"it asks for {wanted}", at=due if due > now else None)
         case State.PROVISIONING:
             return _next("get_slice", "when the slice is ready, the program starts on all hosts")
+        case State.PREPARING | State.RUNNING | State.HOLDING if job.then is State.QUEUED:
+            text = "when the program has stopped, its slice goes to another job or is given back"
+            return _next("release_slice", f"{text}, and it waits in the queue")
         case State.PREPARING if job.wake > now:
             text = "the program is started again on the same slice"
             return _next("start_program", text, at=job.wake)
         case State.PREPARING:
             return _next("start_program", "when all hosts have started the program, it is running")
-        case State.HOLDING if job.then is State.QUEUED:
-            text = "when the program has stopped, its slice goes to another job or is given back"
-            return _next("release_slice", f"{text}, and it waits in the queue")
         case State.HOLDING if job.then is not None:
             text = "when the program has stopped, the slice is given back and the job ends"
             more = _command(job, "resume", "lets it go on", "--budget USD")

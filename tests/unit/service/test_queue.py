@@ -232,7 +232,9 @@ def test_a_running_job_goes_back_into_the_queue_behind_its_owners_others(
     stage.until(second, lambda job: bool(job.slices) and job.state is State.QUEUED)
     stage.clock.sleep(600)
     before = stage.job(first)
-    assert bob.requeue(first)["state"] == "running"
+    asked = bob.requeue(first)
+    assert asked["state"] == "running"
+    assert asked.get("next", {}).get("action") == "release_slice"
     assert stage.job(first).version == before.version + 1
     bob.requeue(first)
     assert stage.job(first).version == before.version + 1, "it is asked for already"

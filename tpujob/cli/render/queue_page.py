@@ -21,7 +21,7 @@ _COLUMNS = (
     Column("Owner", floors=(12, 8, 6)),
     Column("Wants", floors=(24, 16, 12)),
     Column("Waits", right=True),
-    Column("Starts about"),
+    Column("Next request"),
 )
 #: in the table where so many columns are left; else on a line of its own
 _WHY, LEAST_WHY = Column("Why", floors=(30,)), 40
@@ -124,7 +124,7 @@ def place_facts(place: PlaceView | None, now: float) -> list[tuple[str, str]]:
         return []
     position, about = place["position"], starts_about(place, now)
     where = f"{position} in the queue" if position else "not in the order yet"
-    facts = [("Place", where + (f"; starts about {about}" if about != "-" else ""))]
+    facts = [("Place", where + (f"; next request about {about}" if about != "-" else ""))]
     facts += [("Reason" if n == 0 else "", one["text"]) for n, one in enumerate(place["reasons"])]
     if order := place["order"]:
         raised = ", raised after a day of waiting" if order["raised"] else ""
