@@ -80,7 +80,9 @@ QUEUE = QueueView(
             "pretrain-with-a-long-name",
             "user-c@example.org",
             place(
-                3, reason("order", "waits behind 000412 for the same hardware", "000412"), about=SOON
+                3,
+                reason("order", "waits behind 000412 for the same hardware", "000412"),
+                about=SOON,
             ),
             type="v5p-128",
             tpu_slices=4,

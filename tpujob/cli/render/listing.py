@@ -47,8 +47,11 @@ _CELLS: dict[str, tuple[Column, Callable[[JobRow, float], str]]] = {
     "rate": (Column("Rate", right=True), lambda j, _: rate(j["usd_per_hour"])),
     "spent": (Column("Spent", right=True), lambda j, _: usd(j["usd_spent"])),
     "why": (Column("Why", floors=(24,)), lambda j, _: _why(j)),
-    "params": (Column("Params", floors=(24, 16, 8)), lambda j, _: words.params(j.get("params", {}))),
-    "loss": (Column("Loss", right=True), lambda j, _: "-" if j["loss"] is None else number(j["loss"])),
+    "params": (Column("Params", floors=(24, 16, 8)), lambda j, _: words.params(j)),
+    "loss": (
+        Column("Loss", right=True),
+        lambda j, _: "-" if j["loss"] is None else number(j["loss"]),
+    ),
 }
 #: of an array or a sweep
 OF_GROUP = "id,name,params,state,step,loss,age"

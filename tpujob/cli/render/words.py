@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpujob.cli.render.text import clock
@@ -11,6 +11,7 @@ from tpujob.domain.text import clean, many, number, rate, seconds, span, usd
 if TYPE_CHECKING:
     from tpujob.api import (
         AttemptView,
+        BestView,
         CodeView,
         EstimateView,
         JobRow,
@@ -215,14 +216,14 @@ def element(job: JobView) -> str:
     """Its place in its array or sweep: `7 of 24 of job 000012: lr=0.001 seed=0`; empty: it is in none."""
     if not job.get("group"):
         return ""
-    row = params(job.get("params", {}))
+    row = params(job)
     place = f"{job.get('index')} of {job.get('group_size'):,} of job {job.get('group')}"
     return f"{place}: {row}" if row else place
 
 
-def params(row: Mapping[str, str]) -> str:
-    """A row of a matrix: `lr=0.001 seed=0`."""
-    return " ".join(f"{name}={value}" for name, value in row.items())
+def params(of: JobView | JobRow | BestView) -> str:
+    """An element's row of the matrix: `lr=0.001 seed=0`."""
+    return " ".join(f"{name}={value}" for name, value in of.get("params", {}).items())
 
 
 def elements(job: JobView) -> str:
@@ -237,7 +238,7 @@ def best(job: JobView) -> str:
     found = job.get("best")
     if not found:
         return ""
-    row = params(found["params"])
+    row = params(found)
     return f"{found['name']} ({found['id']}), loss {number(found['loss'])}: {row}".rstrip(": ")
 
 

@@ -40,7 +40,8 @@ def estimate_page(
     slices = many(found["hosts"], "host"), many(found["chips"], "chip")
     jobs = found.get("jobs", 1)
     each = f", each of {many(jobs, 'job')}," if jobs > 1 else ""
-    title = f"{clean(found['name'])}{each} on {found['pricing']} {words.kind(found)}: {', '.join(slices)}, {found['zone']}"
+    where = f"{found['pricing']} {words.kind(found)}: {', '.join(slices)}, {found['zone']}"
+    title = f"{clean(found['name'])}{each} on {where}"
     out = [paint(title, "bold", color), *wrap(clean(_length(found)), columns), ""]
     shown = [one for one in found["lines"] if one["list_micros"] is not None or one["amount"]]
     rows = [
