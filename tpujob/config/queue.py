@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from tpujob.config import files
 from tpujob.config.settings import Settings
@@ -74,6 +74,10 @@ class QueueSetting(kinds.SpecPart):
     hand_on: Annotated[
         HandOnTo, BeforeValidator(kinds.one_of(get_args(HandOnTo), "way to hand slices on"))
     ] = "owner"
+    #: how long a slice that no job wants yet is kept then, and billed to the job that has ended
+    keep: Annotated[
+        int, BeforeValidator(kinds.time_span("1h")), PlainSerializer(kinds.time_text)
+    ] = 0
 
 
 def queue_settings(given: QueueSetting) -> QueueSettings:
@@ -84,6 +88,7 @@ def queue_settings(given: QueueSetting) -> QueueSettings:
         high=frozenset(given.high),
         quota={f"{one.zone}/{one.type}/{one.pricing}": one.chips for one in given.quota},
         hand_on=given.hand_on,
+        keep=given.keep if given.hand_on != "never" else 0,
     )
 
 

@@ -52,6 +52,7 @@ class EventKind(StrEnum):
     DELETE_ASKED = "delete_asked"
     SLICE_GONE = "slice_gone"
     SLICE_HANDED_ON = "slice_handed_on"  #: another job has it now
+    SLICE_KEPT = "slice_kept"  #: its program has ended; another job may get the slice
     SLICE_RECEIVED = "slice_received"  #: from another job, ready
     REQUEUED = "requeued"
     SUCCEEDED = "succeeded"
@@ -71,6 +72,7 @@ class EventKind(StrEnum):
         "requeue_requested"  #: its program is stopped, and it waits for a slice again
     )
     GROUP_EXTENDED = "group_extended"  #: elements of an array or a sweep were made
+    GROUP_REOPENED = "group_reopened"  #: it had ended, and one of its elements was resumed
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,11 @@ class SliceHeld:
 
 
 @dataclass(frozen=True, slots=True)
+class SliceKept:
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseStarted:
     then: State
     cause: Cause | None  #: None: its job is put back into the queue
@@ -249,6 +256,7 @@ Payload = (
     | AttemptEnded
     | AttemptRepeated
     | SliceHeld
+    | SliceKept
     | ReleaseStarted
     | Requeued
     | Finished
@@ -279,6 +287,7 @@ PAYLOADS: Mapping[EventKind, type[Payload]] = {
     EventKind.ATTEMPT_CONDEMNED: AttemptRepeated,
     EventKind.CONDEMNED_STOPPED: AboutSlice,
     EventKind.HELD: SliceHeld,
+    EventKind.SLICE_KEPT: SliceKept,
     EventKind.RELEASE_STARTED: ReleaseStarted,
     EventKind.DELETE_ASKED: AboutSlice,
     EventKind.SLICE_GONE: AboutSlice,

@@ -33,6 +33,7 @@ from tpujob.domain.events import (
     Requeued,
     SliceHandedOn,
     SliceHeld,
+    SliceKept,
     SliceReady,
     SliceReceived,
     SliceRequested,
@@ -84,6 +85,7 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     **{(s, _E.SLICE_SUSPENDING): s for s in _LIVE},
     **{(s, _E.DELETE_ASKED): s for s in _LIVE},
     **{(s, _E.SLICE_GONE): s for s in _LIVE},
+    (_S.RELEASING, _E.SLICE_KEPT): _S.RELEASING,
     (_S.RELEASING, _E.SLICE_HANDED_ON): _S.RELEASING,
     (_S.QUEUED, _E.SLICE_RECEIVED): _S.PREPARING,
     (_S.RELEASING, _E.REQUEUED): _S.QUEUED,
@@ -99,6 +101,8 @@ TABLE: Mapping[tuple[State, EventKind], State] = {
     **{(s, _E.RESUME_REQUESTED): s for s in _LIVE},
     (_S.FAILED, _E.RESUME_REQUESTED): _S.QUEUED,
     (_S.CANCELLED, _E.RESUME_REQUESTED): _S.QUEUED,
+    (_S.FAILED, _E.GROUP_REOPENED): _S.QUEUED,
+    (_S.CANCELLED, _E.GROUP_REOPENED): _S.QUEUED,
     **{(s, _E.CLEAN_REQUESTED): s for s in State},
     **{(s, _E.BUDGET_WARNED): s for s in _LIVE},
     **{(s, _E.BUDGET_CHANGED): s for s in State},
@@ -212,6 +216,8 @@ def _folded(job: Job, happened: Event) -> Job:
             held = _end_attempt(job, at, end) if end else _with_endpoints(job, at, endpoints)
             cause = end.cause if end and then is State.FAILED else held.cause
             return replace(held, hold_until=until, stopped=end is None, then=then, cause=cause)
+        case SliceKept(until):
+            return replace(job, hold_until=until)
         case ReleaseStarted(then, cause, budget, refused, scope):
             refusal = {"refused": refused, "refused_scope": scope} if refused else {}
             return _leaving(_change_serving(job, **refusal), then, cause, budget, reason)
@@ -249,6 +255,8 @@ def _without_payload(job: Job, happened: Event) -> Job:
             return replace(job, wish=DesiredState.RELEASE, wipe_checkpoints=False)
         case _E.RESUME_REQUESTED:
             return _resume_requested(job, at)
+        case _E.GROUP_REOPENED:
+            return replace(job, outcome=None, cause=None, wake=at)
         case _E.REQUEUE_REQUESTED:
             return replace(job, then=State.QUEUED, queued_at=at)
         case _E.QUEUE_HELD:

@@ -336,6 +336,7 @@ class Job:
     spent: Mapping[str, int] = field(default_factory=dict[str, int])  #: retry budgets used, by name
     #: where RELEASING leads, once the slice is gone; QUEUED while a program runs: it is to be requeued
     then: State | None = None
+    #: in HOLDING, and in RELEASING where the slice is kept for another job
     hold_until: float | None = None
     wipe_checkpoints: bool = False  #: `clean` also removes the checkpoints
     stopped: bool = True  #: in HOLDING: every host has confirmed that the program is gone

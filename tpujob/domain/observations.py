@@ -213,6 +213,17 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class HandOver:
+    """What may become of a slice whose program has ended, instead of its deletion."""
+
+    heir: str = ""  #: id of the job that it can be handed on to; empty: there is none
+    keep: float = 0.0  #: seconds for which it may be kept for one that comes later
+
+
+NO_HAND_OVER = HandOver()
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """What could be observed of a job from `at` on, and how fresh its parts are. Left out: as fresh as can be."""
 
@@ -233,7 +244,7 @@ class Observation:
     prices: PriceList = LIST  #: at which a slice is asked for
     funds: Funds = NO_FUNDS
     place: Place | None = None  #: of a job that waits; None: it may request what it may have
-    heir: str = ""  #: id of the job that its slice can be handed on to; empty: there is none
+    hand_over: HandOver = NO_HAND_OVER  #: of a job whose program has ended
     at: float = 0.0  #: when observing began: the moment of a decision
     took: float = 0.0  #: seconds that all of it took
     #: slices as a list showed them some seconds ago, by name; each of the others was polled by name

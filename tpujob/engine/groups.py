@@ -34,6 +34,7 @@ class GroupMember(NamedTuple):
     name: str
     state: State
     ended_at: float | None
+    fresh_at: float  #: when it was last resumed
 
 
 class Groups:
@@ -117,7 +118,9 @@ class Groups:
                         self.news(one.id)
             elif job.group and job.index is not None:
                 members = self._members[job.group]
-                members[job.index] = GroupMember(job.id, job.name, job.state, job.finished_at)
+                members[job.index] = GroupMember(
+                    job.id, job.name, job.state, job.finished_at, job.fresh_at
+                )
                 self._places[job.id] = job.group, job.index
                 if (started := facts_of(job).started) is not None:
                     self._begun[job.group] = min(started, self._begun.get(job.group, inf))
@@ -143,11 +146,12 @@ class Groups:
         behind = [one.id for one in self.members(group) if _is_behind(group, one)]
         for job_id in behind[:RESUMED]:
             job = self._store.get(job_id)
-            if not job.state.final or (job.finished_at or 0.0) > group.fresh_at:
+            if not job.state.final or job.fresh_at >= group.fresh_at:
                 self.note(job)  # another backend has resumed it
                 continue
             text = f"resumed with its group {group.name}"
-            asked = event(job, EventKind.RESUME_REQUESTED, self._clock.now(), text)
+            at = max(self._clock.now(), group.fresh_at)
+            asked = event(job, EventKind.RESUME_REQUESTED, at, text)
             stored = self._store.commit(
                 apply(job, asked),
                 asked,
@@ -161,8 +165,8 @@ class Groups:
 
 
 def _is_behind(group: Job, one: GroupMember) -> bool:
-    """Whether it had failed, or was cancelled, before its group was resumed."""
-    stopped = one.state in (State.FAILED, State.CANCELLED)
+    """Whether it had failed, or was cancelled, before its group was resumed, and was not resumed since."""
+    stopped = one.state in (State.FAILED, State.CANCELLED) and one.fresh_at < group.fresh_at
     return stopped and (one.ended_at or 0.0) <= group.fresh_at
 
 

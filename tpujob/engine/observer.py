@@ -18,8 +18,10 @@ from tpujob.domain.host.report_verifier import add_reports
 from tpujob.domain.model import Job, State
 from tpujob.domain.observations import (
     NO_FUNDS,
+    NO_HAND_OVER,
     Circuit,
     Funds,
+    HandOver,
     HostReport,
     Observation,
     Place,
@@ -69,11 +71,11 @@ class Observer:
         prices: PriceList = LIST,
         funds: Callable[[Job], Funds] = lambda _: NO_FUNDS,
         place: Callable[[Job], Place | None] = lambda _: None,
-        heir: Callable[[Job], str] = lambda _: "",
+        hand_over: Callable[[Job], HandOver] = lambda _: NO_HAND_OVER,
     ) -> None:
         self.hosts, self.blobs, self.clock = ports.hosts, ports.blobs, ports.clock
         self.circuits, self.prices, self.funds = circuits, prices, funds
-        self.place, self.heir = place, heir
+        self.place, self.hand_over = place, hand_over
         self.report_every = report_every
         self.report_cache = ReportCache(ports.blobs, ports.clock, prices)
         self.slice_cache = SliceCache(ports.slices, ports.clock)
@@ -116,7 +118,9 @@ class Observer:
             prices=self.prices,
             funds=NO_FUNDS if job.state.final else self.funds(job),
             place=self.place(job) if job.state is State.QUEUED else None,
-            heir=self.heir(job) if job.state is State.RELEASING and live.hands_on else "",
+            hand_over=self.hand_over(job)
+            if job.state is State.RELEASING and live.hands_on
+            else NO_HAND_OVER,
         )
 
     def extend(self, job: Job, seen: Observation, needs: Needs) -> Observation:

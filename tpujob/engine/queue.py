@@ -31,7 +31,7 @@ from tpujob.domain.capacity.usage import fade, sums
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.model import Job, State
-from tpujob.domain.observations import Circuit, Place, ReasonKind
+from tpujob.domain.observations import Circuit, HandOver, Place, ReasonKind
 from tpujob.domain.placement import circuits as offers
 from tpujob.domain.spec.elements import at_once
 from tpujob.engine.groups import GETS, Groups
@@ -104,15 +104,15 @@ class Queue:
         self._announce(news, but=job.id)
         return found
 
-    def heir(self, job: Job) -> str:
-        """The id of the job that gets the slice of `job`, by a plan that knows that its program has ended; empty: none
-        does."""
+    def hand_over(self, job: Job) -> HandOver:
+        """What may become of the slice of `job`, by a plan that knows that its program has ended."""
         with self._lock:
             self._read()
             self._learn_again(job)
             news = self._replan(now_for=job.id)
-            found = self._plan.heirs.get(job.id, "")
-        self._announce(news)
+            keep = 0.0 if job.id in self._plan.freed else self.settings.keep
+            found = HandOver(self._plan.heirs.get(job.id, ""), keep)
+        self._announce(news, but=job.id)
         return found
 
     def plan(self) -> QueuePlan:
@@ -161,8 +161,8 @@ class Queue:
             return self._usage(self._clock.now())
 
     def note(self, before: Job, after: Job, happened: Event) -> None:
-        """Learn from an event that is about to be written, unless a slice falls free by it: that is so when it is
-        written. Raises Conflict for a request that the plan does not allow any more."""
+        """Learn that a job gets a slice by an event that is about to be written; what other events change is so when
+        they are written. Raises Conflict for a request that the plan does not allow any more."""
         if before.state is after.state and before.slice == after.slice:
             return
         with self._lock:
@@ -178,7 +178,6 @@ class Queue:
                     raise Conflict(f"job {after.id} is not next in the queue any more")
             if happened.kind in GETS and after.slice:
                 self._count_overtaken(after.id, offers.names(after.slice)[0])
-            if after.slice or not before.slice:
                 self._put(after)
 
     def _count_overtaken(self, job_id: str, shape: str) -> None:
@@ -309,7 +308,7 @@ class Queue:
 
     def _replan(self, *, now_for: str = "") -> list[str]:
         """Make a new plan if it is time, or at once for a job whose program has ended since the last one. Returns the
-        jobs that may start now, or never, and might not before."""
+        jobs that may start now, or never, and might not before, and those whose slices are wanted now."""
         now = self._clock.now()
         age = now - self._planned_at
         due = self._dirty or now >= self._plan.next_at or age >= REFRESH or age < 0
@@ -317,7 +316,7 @@ class Queue:
             return []
         waiting = {(one.share, one.owner) for one in self._entries.values() if one.waits}
         usage = self._usage(now) if len(waiting) > 1 else RecentUsage()
-        old = self._plan.places
+        old, freed = self._plan.places, self._plan.freed
         self._plan = plan(self._entries.values(), self.settings, self._circuits(), usage, now, self)
         self._planned_at, self._dirty = now, False
         self._ended.clear()
@@ -325,7 +324,7 @@ class Queue:
             job_id
             for job_id, place in self._plan.places.items()
             if (place.ask or place.broken) and not _moves(old.get(job_id))
-        ]
+        ] + [*(self._plan.freed - freed)]
 
     def _announce(self, news: Iterable[str], but: str = "") -> None:
         for job_id in news:

@@ -84,7 +84,7 @@ class Reconciler:
             prices,
             self.spending.of,
             self.queue.of,
-            self.queue.heir,
+            self.queue.hand_over,
         )
         self.actor = Actor(
             ports, report_every=report_every, live=self.observer.live, groups=self.groups

@@ -96,7 +96,8 @@ def check_stoppable(job: Job, wish: DesiredState) -> None:
         raise IllegalInState(f"job {job.id} is being cleaned")
     if job.wish is DesiredState.RELEASE:
         raise IllegalInState(f"job {job.id} is being deleted")
-    if job.state is State.RELEASING and job.then in _ENDED:
+    kept = job.hold_until is not None and wish is DesiredState.RELEASE
+    if job.state is State.RELEASING and job.then in _ENDED and not kept:
         raise IllegalInState(f"job {job.id} has {job.then}, and gives its slice back")
     if job.wish is wish:
         raise IllegalInState(f"job {job.id} is cancelled already")
@@ -144,6 +145,8 @@ def _delete(job: Job) -> tuple[str, str]:
 
 def _give_back(job: Job) -> str:
     """What becomes of a live job that is to end."""
+    if job.state is State.RELEASING and job.hold_until is not None and job.slice:
+        return f"gives {job.slice.name}, which is kept for another job, back now"
     if job.state is State.RELEASING:
         return "ends it as cancelled once its slice is gone"
     held = [s for s in job.slices if s.gone_at is None]

@@ -48,6 +48,11 @@ def what_next(
     if job.state.final:
         return _after_end(job, has)
     if job.state is State.RELEASING and job.then in _ENDED and job.wish is not DesiredState.CLEAN:
+        if job.hold_until is not None and job.wish is DesiredState.RUN:
+            text = (
+                f"its slice serves the next job that fits, or is given back; then it has {job.then}"
+            )
+            return _next("release_slice", text, _gives_back(job), at=job.hold_until)
         return _next("end", f"when the slice is seen to be gone, the job has {job.then}")
     if job.spec.is_group:
         return _group_ends(job)
@@ -160,9 +165,8 @@ def _on_its_way_out(job: Job) -> NextView:
             return _next("release_slice", text)
         case State.HOLDING, _:
             resume = _command(job, "resume", "goes on")
-            delete = _command(job, "delete", "gives it back now")
             text = "the slice, which is billed until then, is given back"
-            return _next("release_slice", text, resume, delete, at=job.hold_until)
+            return _next("release_slice", text, resume, _gives_back(job), at=job.hold_until)
         case State.PROVISIONING, _:
             text = "the request for a slice is taken back; a slice that is there already is kept"
             return _next("withdraw_request", text)
@@ -171,6 +175,10 @@ def _on_its_way_out(job: Job) -> NextView:
         case _:
             text = "the program is being stopped; the slice is kept for a resume"
             return _next("stop_program", text)
+
+
+def _gives_back(job: Job) -> CommandView:
+    return _command(job, "delete", "gives it back now")
 
 
 def _after_end(job: Job, has: JobProgress) -> NextView:

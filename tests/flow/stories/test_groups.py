@@ -285,6 +285,37 @@ def test_one_element_is_cancelled_and_resumed_by_itself(stage: Stage) -> None:
         stage.api.resume(group, budget=5.0)
 
 
+def test_one_element_of_an_ended_sweep_is_resumed_alone(stage: Stage) -> None:
+    group = made(stage, recovery={"failures": 0})
+    jobs = elements(stage, group)
+    for job in jobs:
+        end(stage, job, 1 if job.index in (1, 4) else 0)
+    stage.until(group, State.FAILED)
+    stage.api.resume("sweep-4")
+    assert stage.job(group).state is State.QUEUED
+    round_of(stage, group, 3)
+    assert stage.job(jobs[1].id).state is State.FAILED, "it was not resumed"
+    end(stage, jobs[4])
+    assert stage.until(group, State.FAILED).message == "5 of 6 succeeded, 1 failed: sweep-1"
+    sound(stage)
+
+
+def test_an_element_that_ends_again_by_a_slow_clock_is_resumed_once(stage: Stage) -> None:
+    """It waits for a job that failed, and the backend that ends it has a clock behind the other's."""
+    first = stage.job(stage.create(name="first", recovery={"failures": 0}))
+    group = made(stage, after=["first"])
+    job = elements(stage, group)[0]
+    end(stage, first, 1)
+    round_of(stage, group)
+    stage.until(group, State.CANCELLED)
+    stage.api.resume("sweep")
+    stage.clock.time -= 3600.0
+    round_of(stage, group, 3)
+    assert stage.kinds(job.id).count("resume_requested") == 1
+    stage.until(group, State.CANCELLED)
+    sound(stage)
+
+
 def test_clean_removes_all_records_the_groups_last(stage: Stage) -> None:
     group = made(stage, array=30, matrix=None, run={"command": "true"}, at_once=2)
     first, second = elements(stage, group)[:2]

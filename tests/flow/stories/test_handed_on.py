@@ -243,6 +243,88 @@ def test_a_cancelled_heir_gets_nothing(stage: Stage) -> None:
     assert stage.until(second, State.CANCELLED).cause is Cause.CANCELLED
 
 
+# Kept for a job that comes later -------------------------------------------------------------------------------------
+
+
+def kept(stage: Stage, keep: float = 600.0, **settings: object) -> str:
+    """A job of Ada that has succeeded, and whose slice is kept."""
+    in_a_lab(stage, "owner", keep=keep, **settings)
+    first = stage.api.acting_for(ADA).create({**SPEC, "recovery": {"failures": 0}})["id"]
+    stage.running(first)
+    stage.finish(first, 0, 0)
+    stage.until(first, lambda j: j.hold_until is not None)
+    assert stage.job(first).state is State.RELEASING
+    return first
+
+
+def test_a_kept_slice_serves_a_job_that_is_submitted_later(stage: Stage) -> None:
+    first = kept(stage)
+    stage.clock.sleep(300)
+    stage.step(first)
+    assert stage.cloud.machines
+    woken = list[str]()
+    stage.reconciler.queue.news = woken.append
+    second = stage.api.acting_for(ADA).create({**SPEC, "name": "second"})["id"]
+    stage.step(second)
+    assert woken == [first], "it has found a job"
+    stage.step(first)
+    assert stage.job(first).state is State.SUCCEEDED
+    assert stage.job(second).slices[-1].received_from == first
+    assert len(stage.cloud.created) == 1
+
+
+def test_a_kept_slice_is_deleted_in_time_also_by_another_backend(stage: Stage) -> None:
+    first = kept(stage)
+    ended = stage.job(first).attempts[-1].ended_at or 0.0
+    assert "gives it back now" in str(stage.api.get(first).get("next"))
+    stage.reconciler = stage.new_backend()
+    done = stage.until(first, State.SUCCEEDED)
+    gone = done.slices[-1].gone_at or 0.0
+    assert ended + 600 <= gone < ended + 700
+    assert invariants.of_job(done) == []
+
+
+@pytest.mark.parametrize("verb", ["cancel", "delete"])
+def test_a_kept_slice_is_given_back_when_its_owner_says_so(stage: Stage, verb: str) -> None:
+    first = kept(stage)
+    getattr(stage.api.acting_for(ADA), verb)(first)
+    stage.step(first)
+    assert stage.job(first).slices[-1].delete_asked_at
+    assert stage.until(first, State.SUCCEEDED).cause is None
+
+
+@pytest.mark.parametrize("owner", [ADA, BOB])
+def test_a_kept_slice_is_given_back_when_it_takes_up_what_another_job_waits_for(
+    stage: Stage, owner: Principal
+) -> None:
+    first = kept(stage, quota={"us-central2-b/v4/spot": 16})
+    api, big = stage.api.acting_for(owner), {"type": "v4-32", "zones": [ZONE], "pricing": "spot"}
+    second = api.create({**SPEC, "name": "second", "tpu": big})["id"]
+    stage.step(second)
+    stage.step(first)
+    assert stage.job(first).slices[-1].delete_asked_at
+    stage.until(first, State.SUCCEEDED)
+    stage.running(second)
+
+
+def test_a_slice_is_kept_no_longer_than_the_budget_pays_for(stage: Stage) -> None:
+    first = kept(stage, 3600.0)
+    rate = stage.job(first).slices[-1].usd_per_hour or 0.0
+    spent = usd_of_job(stage.job(first), stage.clock.now()) or 0.0
+    stage.api.acting_for(ADA).resume(first, budget=spent + rate / 4)
+    done = stage.until(first, State.SUCCEEDED)
+    assert (usd_of_job(done, stage.clock.now()) or 0.0) < spent + rate / 4
+
+
+def test_a_slice_that_is_lost_while_it_is_kept_is_given_back(stage: Stage) -> None:
+    first = kept(stage)
+    for machine in stage.cloud.machines.values():
+        machine.state = SliceState.PREEMPTED
+    stage.step(first)
+    assert stage.job(first).slices[-1].delete_asked_at
+    assert stage.until(first, State.SUCCEEDED).outcome
+
+
 # Across owners --------------------------------------------------------------------------------------------------------
 
 

@@ -47,6 +47,7 @@ def settings(random: Random) -> QueueSettings:
         high=frozenset(pick([(), ("lab1",)])),
         quota=quota,
         hand_on=pick(("owner", "owner", "lab", "never")),
+        keep=pick((0.0, 0.0, 300.0, 1200.0)),
     )
 
 

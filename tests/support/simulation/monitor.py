@@ -39,6 +39,7 @@ _USER = (
     EventKind.RELEASE_REQUESTED,
     EventKind.CLEAN_REQUESTED,
     EventKind.RESUME_REQUESTED,
+    EventKind.GROUP_REOPENED,
     EventKind.BUDGET_CHANGED,
     EventKind.QUEUE_HELD,
     EventKind.QUEUE_RELEASED,

@@ -17,7 +17,7 @@ from tpujob.domain.capacity import entry, plan, used
 from tpujob.domain.decide import group, queued, receive
 from tpujob.domain.events import EventKind
 from tpujob.domain.model import State
-from tpujob.domain.observations import Reason, ReasonKind
+from tpujob.domain.observations import HandOver, Reason, ReasonKind
 from tpujob.engine.groups import Groups
 from tpujob.engine.queue import Queue
 from tpujob.errors import Transient
@@ -194,17 +194,32 @@ def another_reason_is_told() -> Patch:
 
 @bug("others wait", "Q15")
 def nobody_is_handed_a_slice() -> Patch:
-    return mock.patch.object(Queue, "heir", return_value="")
+    return mock.patch.object(Queue, "hand_over", return_value=HandOver())
 
 
 @bug("others wait", "Q6")
 def somebody_else_is_handed_the_slice() -> Patch:
-    def heir(self: Queue, job: Any) -> str:
+    def hand_over(self: Queue, job: Any) -> HandOver:
         others = [one.id for one in self.jobs() if one.state is State.QUEUED]
         strangers = [i for i in others if self._entries[i].owner != job.submitter]
-        return (strangers or [""])[0]
+        return HandOver((strangers or [""])[0])
 
-    return mock.patch.object(Queue, "heir", heir)
+    return mock.patch.object(Queue, "hand_over", hand_over)
+
+
+@bug("kept, and given back", "Q5")
+def a_slice_is_kept_for_ever() -> Patch:
+    def change(job: Any, event: Any, after: Any) -> Any:
+        kept = event.kind is EventKind.SLICE_KEPT
+        return replace(after, hold_until=event.at + 86_400) if kept else after
+
+    return folded(change)
+
+
+@bug("kept, while another waits", "Q5")
+def a_slice_is_kept_although_another_job_waits() -> Patch:
+    kept = HandOver(keep=3600.0)
+    return replaced(Queue, "hand_over", lambda real, self, job: real(self, job) and kept)
 
 
 @bug("a sweep, two at once", "I7")

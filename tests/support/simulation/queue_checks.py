@@ -184,6 +184,10 @@ class QueueChecks:
                 self.held.setdefault(job.id, self.sim.now)
             if job.state.final:
                 self._ended(job)
+        if event.kind is EventKind.SLICE_KEPT:
+            most = job.state_since + self.plans[who][-1].settings.keep
+            if job.hold_until is None or job.hold_until > most:
+                self.broken("Q5", job.id, f"keeps its slice until {job.hold_until}, not {most}")
         if event.kind in _GETS:
             self._may_get(who, before, event)
             self.asked[job.id] = who, self.sim.now
@@ -288,9 +292,24 @@ class QueueChecks:
                 other, on = never[0] if never else ("", "")
                 text = f"still waits for the {on} of {other}, which cannot be any more"
                 yield "Q10", job.id, bool(never) and job.wish is DesiredState.RUN, text
+            if job.hold_until is not None and job.state is State.RELEASING:
+                over = job.slice is not None and job.slice.delete_asked_at is None
+                text = "keeps its slice beyond its time, or while its owner's jobs wait in vain"
+                in_vain = job.hold_until < self.sim.now or self._waits_in_vain(job)
+                yield "Q5", job.id, over and in_vain, text
             if job.group:
                 goes_on = job.group in self.cancelled and job.wish is DesiredState.RUN
                 yield "Q13", job.id, goes_on, f"goes on, and its group {job.group} was cancelled"
+
+    def _waits_in_vain(self, kept: Job) -> bool:
+        """Whether another job of the owner may request nothing, or was refused."""
+        newest = [plans[-1] for plans in self.plans.values() if plans]
+        it = max(newest, key=lambda it: it.now, default=None)
+        for one in it.entries if it else ():
+            place = it.plan.places.get(one.id) if it else None
+            if place and place.position and one.owner == kept.submitter and not place.ask:
+                return True
+        return False
 
     # Slices that fall free --------------------------------------------------------------------------------------------
 

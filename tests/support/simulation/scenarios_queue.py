@@ -18,6 +18,8 @@ from tpujob.service.jobs import Jobs
 #: a few minutes
 BRIEF = Work(12)
 ONE_AT_A_TIME = QueueSettings(limits=OwnerLimits(running=1))
+KEPT = QueueSettings(keep=600.0)
+KEPT_ALONE = QueueSettings(keep=600.0, limits=OwnerLimits(running=1))
 EAST = {"type": "v5p-16", "zones": ["us-east5-a", "us-east5-b"], "pricing": "spot"}
 SMALL: Mapping[str, Any] = {
     "tpu": {"type": "v4-16", "zones": ["us-central2-b"], "pricing": "spot"},
@@ -136,3 +138,20 @@ def small_ones_pass(play: Play) -> None:
     play.sim.after(1, lambda: submit(play, "first", tpu=small, hand_on=False))
     play.sim.after(60, lambda: submit(play, "big", tpu=big))
     play.sim.after(90, lambda: submit(play, "small", tpu=small, array=6, hand_on=False))
+
+
+def comes_late(play: Play) -> None:
+    """A job that it fits is submitted while the slice is kept."""
+    work_of_all(play, BRIEF)
+
+    def late(api: Jobs) -> None:
+        play.sim.sleep(120)
+        submit(play, "late")
+
+    when(play, "job-1", lambda job: job.hold_until is not None, late)
+
+
+def another_waits(play: Play) -> None:
+    """One that it does not fit waits, as its owner may hold one slice."""
+    work_of_all(play, BRIEF)
+    play.sim.after(20, lambda: submit(play, "next", tpu=SMALL["tpu"]))

@@ -25,6 +25,7 @@ def test_shares_limits_and_quota_are_read() -> None:
   types: {v4-8: {chips: 16}}
   high: [ada]
   hand_on: lab
+  keep: 10m
   quota: [{type: v4, zone: us-central2-b, pricing: spot, chips: 64}]
 """,
         "lab.yaml",
@@ -35,6 +36,7 @@ def test_shares_limits_and_quota_are_read() -> None:
     assert settings.by_type == {"v4-8": OwnerLimits(chips=16)}
     assert settings.high == {"ada"}
     assert settings.hand_on == "lab"
+    assert settings.keep == 600
     assert settings.quota == {"us-central2-b/v4/spot": 64}
 
 
@@ -46,6 +48,7 @@ def test_shares_limits_and_quota_are_read() -> None:
         ("  limits: {running: -1}", "lab.yaml:5: queue.limits.running: must be from 0 to"),
         ("  types: {v4-9: {}}", "lab.yaml:5: queue.types"),
         ("  hand_on: all", "lab.yaml:5: queue.hand_on: "),
+        ("  keep: 2h", "lab.yaml:5: queue.keep: must be at most 1h, not 2h"),
         (
             "  hand_on: lab\nservice_accounts: {ada@example.org: a@my-lab.iam.gserviceaccount.com}",
             "queue.hand_on: lab does not go with service_accounts",

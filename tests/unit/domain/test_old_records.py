@@ -33,6 +33,7 @@ NEWER = {
     EventKind.BUDGET_WARNED,
     EventKind.BUDGET_CHANGED,
     EventKind.GROUP_EXTENDED,
+    EventKind.GROUP_REOPENED,
     EventKind.COPY_STARTED,
     EventKind.COPY_ADVANCED,
     EventKind.COPY_FINISHED,
@@ -43,6 +44,7 @@ NEWER = {
     EventKind.REQUEUE_REQUESTED,
     EventKind.SLICE_CREATING,
     EventKind.SLICE_HANDED_ON,
+    EventKind.SLICE_KEPT,
     EventKind.SLICE_RECEIVED,
 }
 LOOKS = (Absent(), Unknown("503"), *(Present(state, ENDPOINTS) for state in SliceState))

@@ -519,14 +519,35 @@ def test_what_another_backend_changed_is_read_again_after_a_read_that_failed(
     assert known.plan().places == {}
 
 
-def test_what_was_about_to_be_written_and_was_not_is_read_again(stage: Stage, bob: JobsApi) -> None:
-    job, known = stage.job(submit(bob)), stage.reconciler.queue
+def test_what_was_about_to_be_written_and_was_not_is_read_again(
+    stage: Stage, bob: JobsApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = submit(bob)
     order(stage)
-    ended = event(job, EventKind.CANCELLED, stage.clock.now(), "", Finished(Cause.CANCELLED))
-    known.note(job, apply(job, ended), ended)
+    with monkeypatch.context() as broken:
+        broken.setattr(stage.store, "commit", lambda *_, **__: _away())
+        with pytest.raises(Transient):
+            stage.reconciler.tick(job)
     assert order(stage) == []
     stage.clock.sleep(REFRESH + 1)
-    assert order(stage) == [job.id]
+    assert order(stage) == [job]
+
+
+def test_a_job_does_not_start_after_an_end_that_was_not_written(
+    stage: Stage, bob: JobsApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = submit(bob)
+    then = submit(bob, "then", after=[first], hand_on=False)
+    stage.running(first)
+    stage.finish(first, 0, 0)
+    order(stage)
+    with monkeypatch.context() as broken:
+        broken.setattr(stage.store, "commit", lambda *_, **__: _away())
+        with pytest.raises(Transient):
+            stage.reconciler.tick(first)
+    assert stage.job(first).state is State.RUNNING
+    stage.clock.sleep(0.5)
+    assert not stage.reconciler.queue.of(stage.job(then)).ask
 
 
 def test_a_group_does_not_end_before_its_elements_are_read(stage: Stage, bob: JobsApi) -> None:

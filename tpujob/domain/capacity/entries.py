@@ -115,7 +115,7 @@ def gives_until(job: Job) -> float:
         and one.delete_asked_at is None
         and one.missing_since is None
     )
-    return job.state_since + HANDED_WITHIN if good else 0.0
+    return max(job.state_since + HANDED_WITHIN, job.hold_until or 0.0) if good else 0.0
 
 
 def _wanted(one: circuits.WantedSlice, tpu_slices: int) -> Wanted:

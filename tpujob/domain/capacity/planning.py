@@ -12,7 +12,7 @@ jobs give the same plan, however they are sorted.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from heapq import heapify, heapreplace
 from math import inf
@@ -65,6 +65,8 @@ class QueuePlan:
     next_at: float  #: when the same jobs may have another plan, if nothing but time passes
     #: by the id of a job whose program has ended, that of the job that gets its slice
     heirs: Mapping[str, str] = field(default_factory=dict[str, str])
+    #: ids of jobs whose programs have ended and whose slices another job gets, or waits for what they take up
+    freed: Set[str] = _NOTHING
 
 
 def plan(
@@ -99,7 +101,7 @@ def plan(
         places[one.id] = Place(position, ask, reasons, order=order)
     times = (reason.until for place in places.values() for reason in place.reasons if reason.until)
     next_at = min((at for at in times if at > now), default=inf)
-    return QueuePlan(places, tuple(one.id for one, _ in ordered), next_at, walk.heirs)
+    return QueuePlan(places, tuple(one.id for one, _ in ordered), next_at, walk.heirs, walk.freed)
 
 
 # What a job waits for beside slices -----------------------------------------------------------------------------------
@@ -243,6 +245,7 @@ class _Walk:
     #: jobs whose programs have ended and whose slices go to no other job yet
     givers: list[QueueEntry] = field(default_factory=list[QueueEntry])
     heirs: dict[str, str] = field(default_factory=dict[str, str])
+    freed: set[str] = field(default_factory=set[str])
 
     def count(self, one: QueueEntry, slice: Wanted) -> None:
         """Count what a job holds or requests."""
@@ -266,15 +269,19 @@ class _Walk:
         if giver := self._giver(one):
             self.givers.remove(giver)
             self.heirs[giver.id] = one.id
+            self.freed.add(giver.id)
             if giver.owner != one.owner and giver.holds:
                 self._take(one, giver.holds)
                 self.pools[giver.holds.pool] -= giver.holds.chips  # no more than before
             return _NOTHING, (Reason(_K.HANDED_ON, (giver.id,), 1, until=giver.gives_until),)
         ask, reasons = self._requests(one, waited)
-        passed = self.settings.hand_on == "owner" and (one.refusals or not ask)
-        for giver in [*self.givers] if passed else ():
-            if giver.epoch >= PASSED and giver.owner != one.owner and _are_rivals(one, giver):
-                self.givers.remove(giver)  # it has passed jobs of others often enough
+        for giver in [*self.givers] if one.refusals or not ask else ():
+            if giver.owner == one.owner:  # whose limits its slice counts for
+                self.freed.add(giver.id)
+            elif _are_rivals(one, giver):
+                self.freed.add(giver.id)
+                if self.settings.hand_on == "owner" and giver.epoch >= PASSED:
+                    self.givers.remove(giver)  # it has passed jobs of others often enough
         return ask, reasons
 
     def _giver(self, one: QueueEntry) -> QueueEntry | None:

@@ -29,6 +29,8 @@ class QueueSettings:
     #: chips that the project may hold, by `circuits.key` of a quota in a zone; others are not known
     quota: Mapping[str, int] = field(default_factory=dict[str, int])
     hand_on: HandOnTo = "owner"
+    #: seconds for which a slice is kept when its program has ended, and no job waits for what it takes up
+    keep: float = 0.0
 
 
 #: of a context that says nothing of a queue

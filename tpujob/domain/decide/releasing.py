@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from tpujob.domain.actions import Decision, DeleteSlice, HandOn, soon
 from tpujob.domain.capacity.entries import gives_until
+from tpujob.domain.decide import spending
 from tpujob.domain.events import (
     AboutSlice,
     Event,
@@ -19,6 +20,7 @@ from tpujob.domain.events import (
     ReleaseStarted,
     Requeued,
     SliceHandedOn,
+    SliceKept,
 )
 from tpujob.domain.failures import retry
 from tpujob.domain.lifecycle import event
@@ -33,6 +35,8 @@ SECOND_LOOK = 60.0
 AGREES_FOR = 240.0
 #: seconds that a deletion waits while the cloud is suspending the slice; then it is forced
 SUSPENDED_WITHIN = 600.0
+#: seconds between two looks at a slice that is kept; a job that fits wakes it earlier
+KEPT_LOOK = 60.0
 #: seconds until the next look at a slice that was missing
 LOOK_AGAIN = 15.0
 
@@ -43,8 +47,11 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     held = [s for s in job.slices if s.gone_at is None]
     if not held:
         return Decision(_arrive(job, seen.circuits, now), wake_in=0)
-    if seen.heir and job.slice and _is_ready(job.slice, seen) and now < gives_until(job):
-        return Decision(action=HandOn(job.slice.name, seen.heir), wake_in=2)
+    if job.slice and _is_ready(job.slice, seen) and now < gives_until(job):
+        if seen.hand_over.heir:
+            return Decision(action=HandOn(job.slice.name, seen.hand_over.heir), wake_in=2)
+        if kept := _keep(job, job.slice, seen, now):
+            return kept
     steps = (leaving(job, one, seen, now) for one in fresh_first(held))
     return min(steps, key=lambda step: (not step.event, not step.action, step.wake_in))
 
@@ -70,6 +77,19 @@ def cancel(job: Job, now: float, text: str) -> Decision:
 def _is_ready(one: Slice, seen: Observation) -> bool:
     look = seen.of(one)
     return isinstance(look, Present) and look.state is SliceState.READY and not look.suspending
+
+
+def _keep(job: Job, one: Slice, seen: Observation, now: float) -> Decision | None:
+    """Keep the slice of a program that has ended for a job that comes later; None: no longer."""
+    keep = seen.hand_over.keep
+    if not keep or job.then is State.QUEUED or spending.used_up(job, seen, now):
+        return None
+    if job.hold_until is None:
+        text = f"{one.name} is kept for {duration(keep)}, for the next job that fits"
+        kept = SliceKept(job.state_since + keep)
+        return Decision(event(job, _E.SLICE_KEPT, now, text, kept), wake_in=0)
+    left = job.hold_until - now
+    return Decision(wake_in=min(left, KEPT_LOOK)) if left > 0 else None
 
 
 def handed_on(job: Job, to: str, now: float) -> Event:

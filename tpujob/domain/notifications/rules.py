@@ -214,7 +214,7 @@ def _deadline(
             since = job.attempt.started_at
             return _K.STUCK, since, since + 2 * thresholds.stuck, "has been preparing its hosts"
         case State.RELEASING:
-            since = job.state_since
+            since = max(job.state_since, job.hold_until or 0.0)
             what = "has been releasing its slice, which is billed,"
             return _K.STUCK, since, since + thresholds.stuck, what
         case _:
