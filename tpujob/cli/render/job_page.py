@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import LABEL, elapsed, event_line, job_title, labelled, progress_line
 from tpujob.cli.render.queue_page import place_facts
-from tpujob.cli.render.text import clip, clock, paint, wrap
+from tpujob.cli.render.text import clip, clock, paint, width, wrap
 from tpujob.domain.text import clean, many, number, rate, seconds, span, usd
 
 if TYPE_CHECKING:
@@ -100,7 +100,10 @@ def _slice(slice: SliceView, job: JobView, columns: int) -> list[str]:
     if slice["gone_at"] and slice["ready_at"] and slice["usd_per_hour"] and not slice["usd"]:
         cost += ": preempted in its first minute, which is free"
     name, kind = clean(slice["name"]), f"{slice['pricing']} {words.kind(slice)} in {slice['zone']}"
-    out = [clip(f"  {name}  {state:9}  {clean(kind)}  {cost}", columns)]
+    line = f"  {name}  {state:9}  {clean(kind)}"
+    out = [f"{line}  {cost}"]
+    if width(out[0]) > columns:
+        out = [clip(line, columns), *(f"    {more}" for more in wrap(cost, max(20, columns - 4)))]
     if of := words.slice_jobs(slice, job["id"]):
         out += [f"    {line}" for line in wrap(f"handed on: {of}", max(20, columns - 4))]
     if slice["hosts"] and not slice["gone_at"]:
