@@ -11,6 +11,7 @@ import contextlib
 import glob
 import os
 import pwd
+import re
 import shutil
 import time
 from typing import List, NamedTuple, Optional, Sequence, Set
@@ -28,9 +29,12 @@ BOOTED = "/etc/ssh/ssh_host_ed25519_key.pub"  #: made when a VM boots for the fi
 LIMIT = 50.0  #: seconds for one removal
 SHIPPING = 15.0  #: seconds that an attempt gets to bring the rest of its log to the bucket
 GRACE = 2.0  #: seconds that processes get to end
-SYSTEM = ("systemd-private-*", "snap*", ".*-unix")  #: temporary files that are no job's
-#: where tools that were run as root keep what a person signed in with
-OF_ROOT = (".cache", ".config", ".docker", ".git-credentials", ".local", ".netrc")
+OF_SERVICES = ("systemd-private-*", "snap-private-tmp")  #: temporary folders that are no job's
+#: where programs of the user leave locks, queues and crashes
+SPOOLS = ("/dev/mqueue", "/run/lock", "/var/crash", "/var/lib/apport/coredump")
+#: where the system itself mounts and writes; inside of it, where only people do
+SYSTEM = "/(boot|dev|etc|home|proc|run|snap|sys|usr|var)/.*"
+ADDED = "/(usr/local|var/lib/docker/image/.*/imagedb/content)/.*"
 
 
 class _Host(NamedTuple):
@@ -41,8 +45,10 @@ class _Host(NamedTuple):
     real: bool  #: the whole machine
 
     def run(self, argv: List[str]) -> Optional[bytes]:
-        """As root, where the machine is the host's alone."""
-        return output_of((sudo(argv) or argv) if self.real else argv, LIMIT)
+        """Return what a command prints, as root where the machine is the host's alone. None: it has failed."""
+        argv = ["sh", "-c", '"$@" && echo done', "sh", *argv]
+        output = output_of(sudo(argv) if self.real else argv, LIMIT) or b""
+        return output[: -len(b"done\n")] if output.endswith(b"done\n") else None
 
 
 def wipe_host(epoch: int, key: str) -> None:
@@ -114,9 +120,15 @@ def _wipe_all(host: _Host, key: str) -> None:
     _empty(host, ssh, ("authorized_keys",))
     _empty(host, host.home, (".tpujob", ".ssh"))
     for folder in host.scratch:
-        _empty(host, folder, SYSTEM)
+        _empty(host, folder, OF_SERVICES)
     if host.real:
-        _empty(host, "/run/user/%d" % os.getuid(), ())
+        uid = str(os.getuid())
+        output_of(["ipcrm", "--all"], 10)
+        _empty(host, "/run/user/" + uid, ())
+        for folder in SPOOLS:
+            _empty(host, folder, (), "-uid", uid)
+        host.run(["rm", "-f", "--", *glob.glob("/var/log/journal/*/user-%s[.@]*" % uid)])
+        host.run(["find", "/root", "!", "-type", "d", "-cnewer", BOOTED, "-delete"])
         _check_elsewhere(host)
 
 
@@ -133,7 +145,7 @@ def _let_in_only(folder: str, key: str) -> None:
 
 
 def _processes(host: _Host) -> Set[int]:
-    """All of the host's user, or of the emulated host, but this one and those that it comes from."""
+    """All of the host's user, also by sudo, or of the emulated host, but this one and those that it comes from."""
     mark = b"\0%s=%s\0" % (EMULATED.encode(), os.fsencode(os.environ.get(EMULATED, "")))
     own, there, pid = {0}, stats(), os.getpid()
     while pid not in own:
@@ -145,6 +157,10 @@ def _processes(host: _Host) -> Set[int]:
             mine = os.stat("/proc/%d" % pid).st_uid == os.getuid()
             if mine and (host.real or mark in b"\0" + read_proc(pid, "environ")):
                 found.add(pid)
+    if host.real:
+        look = "grep -lsz '^SUDO_UID=%d$' /proc/[0-9]*/environ" % os.getuid()
+        listing = output_of(sudo(["sh", "-c", look]), 10) or b""
+        found |= {int(pid) for pid in re.findall(rb"/proc/(\d+)/", listing)} & stats().keys() - own
     return found
 
 
@@ -163,7 +179,7 @@ def _empty(host: _Host, folder: str, kept: Sequence[str], *only: str) -> None:
     if any(one.startswith(os.path.realpath(folder) + os.sep) for one in mounted()):
         raise Failure("something is mounted in %s" % folder)
     if os.path.isdir(folder):
-        look = ["find", folder, "-mindepth", "1", "-maxdepth", "1", *only]
+        look = ["find", folder, "-ignore_readdir_race", "-mindepth", "1", "-maxdepth", "1", *only]
         look += [word for name in kept for word in ("!", "-name", name)]
         host.run([*look, "-exec", "rm", "-rf", "--one-file-system", "--", "{}", "+"])
         if host.run([*look, "-print", "-quit"]) != b"":
@@ -171,13 +187,15 @@ def _empty(host: _Host, folder: str, kept: Sequence[str], *only: str) -> None:
 
 
 def _check_elsewhere(host: _Host) -> None:
-    """Remove what tools of root keep of a person. Raises Failure if the user has made anything elsewhere on the disk,
-    which is more than this knows how to remove."""
-    host.run(["rm", "-rf", "--", *(os.path.join("/root", name) for name in OF_ROOT)])
-    known = [
-        w for one in (host.home, "/run", *host.scratch) for w in ("-path", one, "-prune", "-o")
-    ]
-    own = ["-uid", str(os.getuid()), "-cnewer", BOOTED, "-print", "-quit"]
-    left = host.run(["find", "/", "-xdev", *known, *own])
-    if left != b"" or not os.path.exists(BOOTED):
+    """Raise Failure if more is left than this knows how to remove: a mount, or a file that is newer than the machine
+    and this user's, or lies where the system itself writes none."""
+    for place in mounted():
+        if place != "/" and not re.fullmatch(SYSTEM, place + "/"):
+            raise Failure("%s is mounted" % place)
+    look = ["find", "/", "-xdev", "-ignore_readdir_race", "-regextype", "posix-extended"]
+    for place in (host.home, "/run", *host.scratch):
+        look += ["-path", place, "-prune", "-o"]
+    newer = "-cnewer %s ( -uid %d -o ! -type d -size +0 ( ! -regex %s -o -regex %s ) ) -print -quit"
+    left = host.run([*look, *(newer % (BOOTED, os.getuid(), SYSTEM, ADDED)).split()])
+    if left != b"":
         raise Failure("the last job may have left more on this host: %.200r" % left)

@@ -1,0 +1,233 @@
+"""The wipe of a real host, on a machine that root makes here: as a TPU VM has it, in namespaces of its own.
+
+Its root is in memory, and it has of this machine only `/usr` and a few files of `/etc`, read-only or as copies. Its
+processes and memory end with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.agent_host import Bucket, Host, MetadataServer, told_json
+from tpujob.adapters.ssh.agent_calls import packed
+from tpujob.lib import unix_sockets
+
+TOOLS = ("unshare", "pivot_root", "runuser", "sudo", "ipcmk", "/usr/bin/python3")
+MISSING = [tool for tool in TOOLS if not shutil.which(tool)]
+if os.geteuid() != 0:
+    MISSING.append("root")
+elif not MISSING:
+    probe = ["unshare", "--mount", "--pid", "--ipc", "--fork", "true"]
+    MISSING += ["namespaces"] * (subprocess.run(probe, capture_output=True).returncode != 0)
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"NOT TESTED: no {', '.join(MISSING)} here")
+
+KEY = "ssh-ed25519 BBBB tpujob"
+#: in the machine's first process. $1: an empty folder; $2: what is handed in; the rest are files that it must not see
+MACHINE = r"""
+set -eu; root=$1 given=$2; shift 2
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin HOME=/root; umask 022
+mount --make-rprivate /
+mount -t tmpfs -o mode=755 tmpfs "$root"; cd "$root"
+mkdir -p dev etc home mnt opt proc root run sys/class/dmi/id old var/given usr/local/bin
+for path in /usr/*; do
+    [ "$path" = /usr/local ] || { mkdir -p ".$path"; mount --bind -o ro "$path" ".$path"; }
+done
+for path in bin lib lib32 lib64 libx32 sbin; do [ ! -L /$path ] || cp -P /$path .; done
+for path in ld.so.cache ld.so.conf ld.so.conf.d nsswitch.conf pam.d security alternatives; do
+    [ ! -e /etc/$path ] || cp -a /etc/$path etc
+done
+cp -r "$given/." var/given
+mount -t proc proc proc
+for path in null zero full random urandom tty; do touch dev/$path; mount --bind /dev/$path dev/$path; done
+for path in dev/shm dev/mqueue run run/lock run/user/1001 tmp var/tmp; do mkdir -p $path; done
+chmod 1777 tmp var/tmp
+mount -t tmpfs -o mode=1777 tmpfs dev/shm
+mount -t mqueue mqueue dev/mqueue; chmod 1777 dev/mqueue
+mount -t tmpfs -o mode=1777 tmpfs run/lock
+mount -t tmpfs -o mode=700,uid=1001,gid=1001 tmpfs run/user/1001
+pivot_root . old; cd /; umount -l /old
+for path in "$@"; do [ ! -e "$path" ] || { echo "$path is seen"; exit 9; }; done
+[ $$ = 1 ] && [ -z "$(ls /old)" ] || exit 9
+
+# the image, with files of the number that its user will get
+printf 'root:x:0:0::/root:/bin/bash\ntpujob:x:1001:1001::/home/tpujob:/bin/bash\n' > /etc/passwd
+printf 'root:x:0:\ntpujob:x:1001:\n' > /etc/group
+printf 'root:*:19000::::::\ntpujob:*:19000::::::\n' > /etc/shadow; chmod 600 /etc/shadow
+printf 'root ALL=(ALL) ALL\ntpujob ALL=(ALL) NOPASSWD: ALL\n' > /etc/sudoers; chmod 440 /etc/sudoers
+printf '127.0.0.1 localhost %s\n' "$(uname -n)" > /etc/hosts
+echo 'Google Compute Engine' > /sys/class/dmi/id/product_name
+printf '#!/bin/sh\nexec sudo rm -f /var/spool/cron/crontabs/tpujob\n' > /usr/local/bin/crontab
+chmod 755 /usr/local/bin/crontab
+mkdir /opt/image; echo x > /opt/image/file; chown -R 1001 /opt/image
+mkdir -p /root/.docker /root/.ssh; echo x > /root/.docker/config.json; echo x > /root/.bashrc
+
+# the first boot
+mkdir -p /etc/ssh /var/log/journal/abc /var/crash /var/lib/apt /home/ubuntu/.ssh /opt/containerd
+mkdir -p /var/spool/cron/crontabs /var/lib/docker/image/overlay2/imagedb/content/sha256
+touch /etc/ssh/ssh_host_ed25519_key.pub
+chmod 1777 /var/crash
+mkdir -m 700 /tmp/systemd-private-abc-chrony.service-x /tmp/snap-private-tmp
+touch /home/ubuntu/.ssh/authorized_keys
+for path in /etc/hosts.new /var/log/syslog /var/lib/apt/list /home/ubuntu/.profile; do echo x > $path; done
+install -d -o tpujob -g tpujob -m 700 /home/tpujob /home/tpujob/.tpujob
+cp /var/given/agent /home/tpujob/.tpujob/agent-12345678
+places='/ /dev/shm /dev/mqueue /run/lock /run/user/1001'
+list() { /usr/bin/find $places -xdev -path /var/given -prune -o -print | sort; }
+list > /var/given/before
+
+as() { cd /home/tpujob; env -i HOME=/home/tpujob PATH=$PATH KEY="$KEY" $ENVIRONMENT runuser -u tpujob -- "$@"; }
+as bash /var/given/leave.sh > /var/given/said 2>&1 || { cat /var/given/said; exit 9; }
+cd /
+answer=$(as sh -c 'exec python3 ~/.tpujob/agent-12345678 wipe --epoch 0 --key "$KEY"') || :
+echo "answer $answer"
+list | comm -3 /var/given/before - | sed 's/^/changed /'
+for path in /proc/[0-9]*; do
+    line=$(tr '\0' ' ' < $path/cmdline) && case $line in *leaves*) echo "process $line"; esac
+done
+for kind in shm msg sem; do tail -n +2 /proc/sysvipc/$kind | sed "s/^/memory $kind /"; done
+[ ! -f /home/tpujob/.ssh/authorized_keys ] || sed 's/^/login /' /home/tpujob/.ssh/authorized_keys
+[ ! -f /home/tpujob/.tpujob/epoch.json ] || sed 's/^/epoch /' /home/tpujob/.tpujob/epoch.json
+"""
+
+#: what programs and people leave without a thought
+ORDINARY = r"""
+set -e
+mkdir -p ~/.ssh ~/.cache/huggingface ~/.config/gcloud ~/.local/bin ~/.ssh/more /tmp/snapshots /tmp/.X11-unix
+for path in ~/checkpoint ~/.cache/huggingface/token ~/.config/gcloud/key ~/.local/bin/tool ~/.ssh/authorized_keys2 \
+    ~/.ssh/id_rsa ~/.sudo_as_admin_successful /tmp/file /tmp/snapshots/1 /tmp/.X11-unix/X99 /var/tmp/file \
+    /dev/shm/file /run/lock/file /run/user/1001/file /var/crash/python3.1001.crash
+do echo mine > $path; done
+echo 'ssh-ed25519 AAAA a friend' > ~/.ssh/authorized_keys
+sudo sh -c 'for path in /tmp/root /var/tmp/root /dev/shm/root /root/.netrc /root/.docker/config.json \
+    /home/tpujob/root /var/log/journal/abc/user-1001.journal; do echo mine > $path; done
+    mkdir -p /root/.config/gcloud; echo mine > /root/.config/gcloud/key
+    echo "* * * * * x" > /var/spool/cron/crontabs/tpujob; chown tpujob /var/spool/cron/crontabs/tpujob'
+python3 -c 'import ctypes; assert ctypes.CDLL(None).mq_open(b"/queue", 0o102, 0o600, None) > 0'
+ipcmk -M 4096; ipcmk -Q; ipcmk -S 1
+setsid nohup sh -c 'sleep 600; : leaves' > /dev/null 2>&1 &
+env -i /usr/bin/setsid sh -c 'trap "" TERM; while :; do sleep 1; done; : leaves' > /dev/null 2>&1 &
+sudo setsid sh -c 'sleep 600; : leaves' > /dev/null 2>&1 &
+agent() { python3 ~/.tpujob/agent-12345678 "$@"; }
+agent start /var/given/plan-1.json --told < /var/given/told.json
+until agent status | grep '"phase": "exited"'; do sleep 0.1; done
+agent stop --grace 1
+"""
+#: what has come and what has gone
+CHANGED = {"/root/.docker/config.json", "/root/.config", "/root/.config/gcloud"} | {
+    f"/home/tpujob/{name}"
+    for name in (
+        ".ssh",
+        ".ssh/authorized_keys",
+        ".tpujob/cache",
+        ".tpujob/command.lock",
+        ".tpujob/epoch.json",
+    )
+}
+
+
+@pytest.fixture
+def canaries() -> Iterator[list[Path]]:
+    """Files of this machine where the wipe removes files of its own."""
+    name = f"tpujob-canary-{uuid.uuid4().hex}"
+    found = [Path(place) / name for place in ("/tmp", "/var/tmp", "/dev/shm", "/root", "/run")]
+    for path in found:
+        path.write_text("of this machine")
+        os.chown(path, 1001, 1001)
+    yield found
+    alive = [path for path in found if path.exists()]
+    for path in alive:
+        path.unlink()
+    assert alive == found
+
+
+class Machine:
+    """What became of one machine: a program has left files on it, and the agent has wiped it."""
+
+    def __init__(self, given: Path, canaries: list[Path], leave: str, **environment: str) -> None:
+        """`given`: a folder of which it gets a copy."""
+        root = given.parent / "root"
+        root.mkdir()
+        (given / "agent").write_bytes(packed())
+        (given / "machine.sh").write_text(MACHINE)
+        (given / "leave.sh").write_text(leave)
+        (given / "told.json").write_text(told_json())
+        words = ["unshare", "--mount", "--pid", "--ipc", "--fork", "--kill-child"]
+        words += ["--propagation=private", "bash", str(given / "machine.sh"), str(root), str(given)]
+        variables = " ".join(f"{name}={value}" for name, value in environment.items())
+        env = {**os.environ, "ENVIRONMENT": variables, "KEY": KEY}
+        done = subprocess.run(
+            [*words, *map(str, canaries)],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=50,
+            start_new_session=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        self._lines = [line.partition(" ") for line in done.stdout.splitlines()]
+        self.answer = json.loads(self.lines("answer")[0])
+        assert not any(root.iterdir()), "the machine is gone"
+
+    def lines(self, kind: str) -> list[str]:
+        return [text for name, _, text in self._lines if name == kind]
+
+
+def test_nothing_that_programs_leave_without_a_thought_stays(
+    tmp_path: Path, canaries: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unix_sockets, "is_own", lambda _: True)  # the machine has another user
+    bucket, metadata = Bucket(tmp_path / "storage"), MetadataServer()
+    try:
+        host = Host(tmp_path, bucket, metadata)
+        host.plan(
+            "echo of the program; echo mine > file; setsid sh -c 'sleep 600; : leaves' & sleep 0"
+        )
+        names = ("STORAGE_EMULATOR_HOST", "GCE_METADATA_HOST")
+        there = Machine(host.home, canaries, ORDINARY, **{n: host.env[n] for n in names})
+        bucket_log = bucket.log()
+    finally:
+        metadata.close()
+        bucket.close()
+    assert there.answer == {"ok": True, "state": "wiped"}
+    assert bucket_log == ["of the program"]
+    assert there.lines("process") == []
+    assert there.lines("memory") == []
+    assert {line.strip() for line in there.lines("changed")} == CHANGED
+    assert there.lines("login") == [KEY]
+    assert [json.loads(line) for line in there.lines("epoch")] == [{"epoch": 1, "wiped": "all"}]
+
+
+@pytest.mark.parametrize(
+    ("leave", "error"),
+    [
+        ("sudo install -d -o tpujob /opt/mine; sudo touch -d 2020-01-01 /opt/mine", "/opt/mine"),
+        ("sudo sh -c 'echo weights > /data'", "/data"),
+        ("sudo sh -c 'mkdir -p /usr/local/lib; echo x > /usr/local/lib/x.py'", "/usr/local/lib/x.py"),
+        ("sudo sh -c 'echo x > /var/lib/docker/image/overlay2/imagedb/content/sha256/1'", "docker"),
+        ("sudo mkdir /mnt/ram; sudo mount -t tmpfs tmpfs /mnt/ram", "/mnt/ram is mounted"),
+        ("mkdir /tmp/ram; sudo mount -t tmpfs tmpfs /tmp/ram", "mounted in /tmp"),
+        ("sudo sed -i s/NOPASSWD:// /etc/sudoers", "could not be emptied"),
+        ("sudo rm /etc/ssh/ssh_host_ed25519_key.pub", "may have left more"),
+        ("sudo sh -c 'printf \"#!/bin/sh\nkill -9 \\$\\$\" > /usr/local/bin/find; "
+         "chmod 755 /usr/local/bin/find'", "could not be emptied"),
+        ("sudo sh -c 'echo QEMU > /sys/class/dmi/id/product_name'", "not known to be a host"),
+    ],
+)  # fmt: skip
+def test_any_doubt_gives_the_slice_back(
+    tmp_path: Path, canaries: list[Path], leave: str, error: str
+) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    there = Machine(given, canaries, leave)
+    assert not there.answer["ok"]
+    assert error in there.answer["error"]
+    assert [json.loads(line).get("wiped") for line in there.lines("epoch")] == [""]
