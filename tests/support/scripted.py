@@ -208,7 +208,7 @@ FINAL = ("succeeded", "failed", "cancelled")
 
 def job_row(job: JobView) -> JobRow:
     """The row of a job, as a list has it."""
-    known = {"mine": True, "preemptions": 0, "warned": []}
+    known = {"mine": True, "preemptions": 0, "warned": [], "params": {}}
     view = {"steps_per_s": None, "left_s": None, **known, **job}
     return cast(JobRow, {name: view[name] for name in JobRow.__annotations__})
 

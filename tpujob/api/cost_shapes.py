@@ -231,6 +231,7 @@ class EstimateView(TypedDict):
 
     at: str
     name: str
+    jobs: NotRequired[int]  #: of an array or a sweep; the amounts are of one of them
     type: str
     tpu_slices: int
     chips: int

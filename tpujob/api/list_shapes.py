@@ -56,6 +56,8 @@ class JobRow(JobFacts):
     steps_per_s: float | None
     left_s: float | None
     warned: list[str]  #: its budgets of which little is left, in words
+    #: of an element: its row of the matrix, the first parameters; as in a `JobView`, not for everyone
+    params: NotRequired[dict[str, str]]
 
 
 class JobPage(TypedDict):

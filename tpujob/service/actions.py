@@ -201,6 +201,11 @@ def check_resumable(job: Job) -> None:
         raise IllegalInState(
             f"job {job.id} is being cleaned", hint="`tpujob create` starts a new one."
         )
+    if next_step.lacks_dependency(job) and not job.spec.is_group:
+        raise IllegalInState(
+            f"job {job.id} {job.message}",
+            hint="`tpujob resume` of that job sets this one going again.",
+        )
 
 
 def _resume(job: Job, has: JobProgress, funds: Funds, prices: PriceList, now: float) -> ActionView:

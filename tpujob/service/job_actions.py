@@ -22,6 +22,7 @@ from tpujob.service.actions import check_resumable
 from tpujob.service.authorization import find_job
 from tpujob.service.backend.queue import still_waiting, waits_for
 from tpujob.service.money import budgets
+from tpujob.service.next_step import lacks_dependency
 
 #: how often a wish is written again when the reconciler wrote first
 TRIES = 8
@@ -112,12 +113,12 @@ class JobActions:
             other = going.pop()
             text = f"resumed with job {other.id}, which it waits for"
             for job_id, job in [*ended.items()]:
-                if not _for_dependency(job) or not waits_for(job, other) or self._never(job):
+                if not lacks_dependency(job) or not waits_for(job, other) or self._never(job):
                     continue
                 del ended[job_id]
                 kind = EventKind.RESUME_REQUESTED
                 going.append(
-                    self._wish(by, "resume", job_id, kind, text, lambda j: not _for_dependency(j))
+                    self._wish(by, "resume", job_id, kind, text, lambda j: not lacks_dependency(j))
                 )
 
     def _never(self, job: Job) -> bool:
@@ -244,17 +245,12 @@ def _check_single(job: Job) -> None:
 def _check_waits(job: Job) -> None:
     """Raises IllegalInState for a job that will not be in the queue again."""
     if job.state.final or job.wish is not DesiredState.RUN:
-        how = f"is {job.state}" if job.state.final else f"is asked to {job.wish}"
+        how = f"has ended ({job.state})" if job.state.final else f"is asked to {job.wish}"
+        again = f"`tpujob resume {job.id}` puts it there."
         raise IllegalInState(
             f"job {job.id} {how}: it is not in the queue",
-            hint=f"`tpujob resume {job.id}` puts it there.",
+            hint="" if job.state is State.SUCCEEDED else again,
         )
-
-
-def _for_dependency(job: Job) -> bool:
-    """Whether it ended because of the jobs that it waits for."""
-    ended = job.state.final and job.cause is Cause.DEPENDENCY
-    return ended and job.wish is DesiredState.RUN
 
 
 def _already(job: Job, *, release: bool) -> bool:

@@ -78,14 +78,14 @@ def what_next(
             return _next("request_slice", f"it asks for {wanted}", at=due if due > now else None)
         case State.PROVISIONING:
             return _next("get_slice", "when the slice is ready, the program starts on all hosts")
+        case State.PREPARING | State.RUNNING | State.HOLDING if job.then is State.QUEUED:
+            text = "when the program has stopped, its slice goes to another job or is given back"
+            return _next("release_slice", f"{text}, and it waits in the queue")
         case State.PREPARING if job.wake > now:
             text = "the program is started again on the same slice"
             return _next("start_program", text, at=job.wake)
         case State.PREPARING:
             return _next("start_program", "when all hosts have started the program, it is running")
-        case State.HOLDING if job.then is State.QUEUED:
-            text = "when the program has stopped, its slice goes to another job or is given back"
-            return _next("release_slice", f"{text}, and it waits in the queue")
         case State.HOLDING if job.then is not None:
             text = "when the program has stopped, the slice is given back and the job ends"
             more = _command(job, "resume", "lets it go on", "--budget USD")
@@ -144,7 +144,7 @@ _AFTER = {
     ReasonKind.CHIPS: "when they hold fewer",
     ReasonKind.QUOTA: "when enough of them are free",
     ReasonKind.RESERVED: "after that job",
-    ReasonKind.ORDER: "after them",
+    ReasonKind.ORDER: "after that",
     ReasonKind.REQUESTED: "when one of them is answered",
     ReasonKind.HANDED_ON: "if it does not get that one",
 }
@@ -192,6 +192,8 @@ def _after_end(job: Job, has: JobProgress) -> NextView:
         return _next("nothing", "nothing is left to do", jobs)
     if job.state is State.SUCCEEDED:
         return _next("nothing", "nothing is left to do", _command(job, "logs", "prints its output"))
+    if lacks_dependency(job):
+        return _next("nothing", "it goes on when the job that it needs is resumed")
     options = ("--budget USD",) if needs_budget(job) else ()
     again = _command(job, "resume", goes_on(job, has), *options)
     if job.cause is Cause.BAD_SPEC:  # a spec never changes, so the same would come of it
@@ -217,6 +219,12 @@ def _from_checkpoint(has: JobProgress) -> str:
     return f" from checkpoint {has.checkpoint}{more}"
 
 
+def lacks_dependency(job: Job) -> bool:
+    """Whether it ended because of the jobs that it waits for."""
+    ended = job.state.final and job.cause is Cause.DEPENDENCY
+    return ended and job.wish is DesiredState.RUN
+
+
 def needs_budget(job: Job) -> bool:
     """Whether it has used up its own budget of money, so that a resume must give it more."""
     return job.cause is Cause.BUDGET and budget.limit(job) is not None
@@ -235,7 +243,9 @@ def _command(job: Job, verb: str, does: str, *options: str) -> CommandView:
 
 
 def budgets(job: Job) -> list[BudgetView]:
-    """The retries that `recovery` bounds, and every other kind that was used."""
+    """The retries that `recovery` bounds, and every other kind that was used; of a group none."""
+    if job.spec.is_group:
+        return []
     rules = {rule.budget: rule for rule in retry.POLICIES.values() if rule.budget}
     found: list[BudgetView] = []
     for name, rule in rules.items():

@@ -104,6 +104,8 @@ class Submission:
         first, zones = placed.first, _zones(choices)
         data, problems = self._data.find_readable(wanted, zones)
         facts, slices = accelerators.find(first.type), wanted.tpu.slices
+        count = elements.size(wanted)
+        program = next(elements.elements(wanted)).spec if count else wanted
         found = PlanView(
             name=wanted.name,
             type=first.type,
@@ -120,7 +122,7 @@ class Submission:
             hbm_gib=facts.chips * slices * facts.hbm_gib_per_chip,
             peak_bf16_tflops=facts.chips * slices * facts.peak_bf16_tflops_per_chip,
             bucket=placed.bucket,
-            command=plan.command_line(wanted),
+            command=plan.command_line(program),
             environment=environment.environment_words(wanted),
             mounts=environment.mount_words(wanted),
             data=self._data.views(data, zones),
@@ -132,7 +134,7 @@ class Submission:
             ],
             spec=dump(wanted),
         )
-        if count := elements.size(wanted):
+        if count:
             found["elements"] = count
             found["at_once"] = min(count, elements.at_once(wanted) or count)
         return found

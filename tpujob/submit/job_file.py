@@ -46,11 +46,12 @@ def _set(asked: dict[str, Any], text: str) -> None:
     *above, key = path.split(".")
     if not equals or not key:
         raise BadSpec(f"--set {text}: must be KEY=VALUE", hint="Such as --set run.args.lr=1e-3.")
-    found = yaml.load(f"values: [{given}]", "--set").data["values"]
+    text_alone = path == "run.command"  # which may have commas and braces
+    found = [given] if text_alone else yaml.load(f"values: [{given}]", "--set").data["values"]
     if len(found) != 1:
-        if above not in (["run"], ["run", "args"], ["run", "env"]):
+        if above not in (["run", "args"], ["run", "env"]):
             raise BadSpec(
-                f"--set {path}: only keys below run.args and run.env, and run.command, take several values",
+                f"--set {path}: only keys below run.args and run.env take several values",
                 hint="Put text with a comma into quotes.",
             )
         asked["matrix"] = {**(asked["matrix"] or {}), key: found}

@@ -59,6 +59,9 @@ def test_the_queue_says_why_each_job_waits_and_moves_by_itself(
 def test_the_queue_fits_a_window(open_tab: OpenTab, busy: list[str], width: int) -> None:
     page = open_tab("/queue", scripts=False, view={"width": width, "height": 900})
     expect(page.locator(f"#queue-{busy[2]}")).to_contain_text("sweep-2")
+    left = "bars => bars.map(bar => bar.getBoundingClientRect().x)"
+    bars = page.locator("#queue-shares .share").evaluate_all(left)
+    assert len(set(bars)) == 1, "they can be compared"
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
@@ -70,7 +73,7 @@ def test_an_empty_queue_says_so(site: Site, open_tab: OpenTab) -> None:
 
 
 def test_a_sweep_is_a_grid_of_its_elements(site: Site, open_tab: OpenTab) -> None:
-    sweep = site.api.create({**SPEC, "name": "sweep", "array": 30})["id"]
+    sweep = site.api.create({**SPEC, "name": "sweep", "matrix": {"lr": [*range(30)]}})["id"]
     for _ in range(3):
         site.stage.clock.time += 60
         for job in [sweep, *(one.id for one in site.stage.store.list() if one.group)][:6]:
@@ -78,6 +81,9 @@ def test_a_sweep_is_a_grid_of_its_elements(site: Site, open_tab: OpenTab) -> Non
     page = open_tab(f"/jobs/{sweep}")
     expect(page.locator("#job-elements .cells a")).to_have_count(30)
     expect(page.locator("#job-elements .best")).to_have_count(0)
+    for part in ("time", "curves", "tries", "hosts"):  # a group runs no program
+        expect(page.locator(f"#job-{part}")).to_have_count(0)
+    expect(page.get_by_role("link", name="Logs")).to_have_count(0)
     for index, loss in ((0, 2.5), (1, 0.125)):
         job = site.stage.running(site.api.get(f"sweep-{index}")["id"]).id
         for host in (0, 1):
@@ -95,6 +101,13 @@ def test_a_sweep_is_a_grid_of_its_elements(site: Site, open_tab: OpenTab) -> Non
     expect(page.locator("#job-elements .legend")).to_contain_text("queued")
     page.locator("#job-elements .cells a").last.click()
     expect(page.locator("#job-elements .cells")).to_have_count(0)
+    element = page.locator("#job-facts", has_text="29 of 30 of")
+    expect(element).to_contain_text("lr=29")
+    element.get_by_role("link", name=sweep).click()
+    page.locator("summary", has_text="30 jobs").click()
+    row = page.locator("#job-elements tbody tr").nth(1)
+    expect(row.locator("td")).to_have_text(["1", re.compile("running"), "10", "0.125"])
+    axe(page)
 
 
 def test_a_slice_that_was_handed_on_is_shown_as_its_jobs(site: Site, open_tab: OpenTab) -> None:

@@ -342,9 +342,12 @@ def test_a_list_has_the_group_for_its_elements(stage: Stage) -> None:
     row = page["rows"][1]
     assert (row.get("elements"), row["why"]) == ({"queued": 6}, "0 of 6 ended; 6 queued")
     jobs = [job.id for job in elements(stage, group)]
-    for asked in (group, "sweep"):
+    for asked in (group, group.lstrip("0"), "sweep"):
         rows = stage.api.list({"group": asked, "recent": True, "order": "id", "reverse": True})
         assert [row["id"] for row in rows["rows"]] == jobs
+    assert rows["rows"][4].get("params") == {"lr": "0.0003", "seed": "1"}
+    stranger = stage.api.acting_for(caller("eve", Role.VIEWER)).list({"group": group})
+    assert [row.get("params") for row in stranger["rows"]] == [{}] * 6
     assert len(stage.api.list({})["rows"]) == 8
     assert stage.api.list({"group": "digits"})["rows"] == []
     view = stage.api.get("sweep-4")
@@ -410,9 +413,26 @@ def test_the_element_with_the_lowest_loss_is_named(stage: Stage) -> None:
     assert stranger["params"] == {}, "as in the element's own view"
 
 
+def test_logs_and_costs_of_a_group_are_those_of_its_elements(stage: Stage) -> None:
+    group = made(stage)
+    first = elements(stage, group)[0]
+    stage.running(first.id)
+    stage.clock.sleep(3600)
+    end(stage, first)
+    total = stage.api.cost(job=group)["total"]
+    assert total["jobs"] == 6
+    parts = [stage.api.cost(job=job.id)["total"]["list_micros"] for job in elements(stage, group)]
+    assert total["list_micros"] == sum(parts) > 0
+    with pytest.raises(BadRequest) as refused:
+        stage.api.logs(group)
+    assert refused.value.hint == "tpujob logs sweep-0"
+    assert stage.api.get(group)["budgets"] == [], "each element has its own retries"
+
+
 def test_a_plan_says_how_many_jobs_it_is(stage: Stage) -> None:
     plan = stage.api.plan({**SWEEP, "tpu": {"type": "v4-16"}, "at_once": 4})
     assert (plan.get("elements"), plan.get("at_once")) == (6, 4)
+    assert plan["command"] == "python3 train.py --lr 0.001 --seed 0", "of the first"
     with pytest.raises(BadSpec, match=re.escape("must be from 1 to 10,000")):
         stage.create(name="a", array=10_001)
 

@@ -72,6 +72,8 @@ def test_values_on_the_command_line_make_a_sweep(
     assert spec["run"]["env"] == {"LR": "{LR}", "TAG": "a, b"}
     assert (spec["matrix"], spec["at_once"]) == ({"LR": [0.001, 0.003]}, 1)
     assert spec["budget"] == {"usd": 50.0}
+    program = "python3 train.py --lr {lr} --of 1,2"
+    assert sent(f"run.command={program}")["run"]["command"] == program
     assert "must be KEY=VALUE" in tpujob("create", str(job_file), "--set", "x", code=65).err
     several = tpujob("create", str(job_file), "--set", "tpu.type=v4-8,v4-16", code=65)
     assert "only keys below run.args and run.env" in several.err
@@ -266,19 +268,34 @@ def test_what_a_list_is_narrowed_to_reaches_the_backend(tpujob: Tpujob, api: Scr
 def test_the_jobs_of_a_sweep_are_listed_and_named_by_a_range(
     tpujob: Tpujob, api: ScriptedJobs
 ) -> None:
-    tpujob("list", "--group", "sweep")
-    assert api.named("list")[-1]["group"] == "sweep"
+    api.jobs["000049"] = job_view("000049", name="sweep")
     for n in range(4):
-        api.jobs[f"{50 + n:06d}"] = job_view(f"{50 + n:06d}", name=f"sweep-{n}")
+        row = job_view(f"{50 + n:06d}", name=f"sweep-{n}", params={"lr": f"{n}e-3"})
+        api.jobs[f"{50 + n:06d}"] = row
+    listed = tpujob("list", "--group", "sweep").out
+    asked = api.named("list")[-1]
+    assert (asked["group"], asked["order"], asked["reverse"]) == ("000049", "id", True)
+    assert "lr=3e-3" in listed
+    assert "lr=3e-3" not in tpujob("list", "--group", "sweep", "--columns", "id,name").out
+    for option in ("--columns=id", "--group=sweep"):
+        tpujob("list", option, "--html", "/nowhere/x.html", code=2)
     assert tpujob("cancel", "sweep-[1-3]").out.count("Job 00005") == 3
     assert [c["job"] for c in api.named("cancel")] == ["sweep-1", "sweep-2", "sweep-3"]
+    missing = tpujob("cancel", "sweep-[7-9]", code=3).err
+    assert (missing.count("sweep-8"), missing.count("list --all")) == (1, 1)
     assert "of 1000 jobs at most" in tpujob("cancel", "sweep-[1-9999]", code=2).err
 
 
 def test_show_says_how_the_jobs_of_a_sweep_stand(tpujob: Tpujob, api: ScriptedJobs) -> None:
     failed = {"id": "000052", "name": "sweep-2", "state": "failed", "cause": "CRASH", "why": "3"}
     elements = {"running": 8, "failed": 1}
-    api.jobs["000042"] = job_view(group_size=24, elements=elements, worst=[failed])
+    whole = {"group_size": 24, "elements": elements, "step": None, "state": "running"}
+    api.jobs["000042"] = job_view(**whole, worst=[failed])
+    assert "1 of 24" in tpujob("list").out
+    assert "logs" not in tpujob("resume", "42").out, "each element has its own"
+    for command in ("show", "why"):  # its record changed at its creation alone
+        title = tpujob(command, "42").out.splitlines()[0]
+        assert title.endswith("running")
     said = tpujob("show", "42").out
     assert "Elements  24 in all, 8 running, 1 failed" in said
     assert "Failed    sweep-2 (000052) CRASH: 3" in said

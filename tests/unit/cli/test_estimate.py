@@ -19,6 +19,7 @@ from tpujob.cli.commands.cost.prices import NOTHING, chosen, prices_page
 from tpujob.cli.render.text import width
 from tpujob.config import prices
 from tpujob.domain.hardware.prices import LIST
+from tpujob.domain.text import dollars
 
 SPEC = {
     "name": "x",
@@ -106,6 +107,9 @@ def test_the_page() -> None:
     pages = {case: estimate_page(estimate_view(spec, said), 120) for case, spec in cases.items()}
     explained = estimate_page(estimate_view(SPEC, said), 120, explained=True)
     golden("estimate", pages | {"explained": explained})
+    one = estimate_view(SPEC, {"hours": 1.0})["list_micros"]
+    rows = estimate_page(estimate_view({**SPEC, "array": 3}, {"hours": 1.0}), 120).splitlines()
+    assert [dollars(3 * one) in row for row in rows if row.startswith("3 jobs")] == [True]
 
 
 @pytest.mark.parametrize("columns", [80, 120])

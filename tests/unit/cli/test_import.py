@@ -69,7 +69,7 @@ def test_a_skypilot_file_with_its_missing_value(tmp_path: Path, tpujob: Tpujob) 
         in tpujob("import", "skypilot", str(file), "--env", "TAG", code=2).err
     )
     said = tpujob("import", "skypilot", str(file), "--to", str(to), "--env", "TAG=a=b").out
-    assert f"tpujob create {to}/sky.yaml --dry-run" in said
+    assert f"tpujob create {to}/sky.yaml\n" in said
     spec = jobspec.load((to / "sky.yaml").read_text(), "job")
     assert (spec.code, spec.run.env) == ("..", {"TAG": "a=b"})
 

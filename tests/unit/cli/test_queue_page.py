@@ -80,7 +80,9 @@ QUEUE = QueueView(
             "pretrain-with-a-long-name",
             "user-c@example.org",
             place(
-                3, reason("order", "1 job before it want the same: 000412", "000412"), about=SOON
+                3,
+                reason("order", "waits behind 000412 for the same hardware", "000412"),
+                about=SOON,
             ),
             type="v5p-128",
             tpu_slices=4,
@@ -134,6 +136,9 @@ def test_the_queue_at_two_widths() -> None:
         for columns in (80, 150)
     }
     golden("queue", pages)
+    assert QUEUE["rows"][4]["reasons"][0]["text"] in " ".join(pages["80 columns"].split())
+    narrow = queue_page(QUEUE, 40, now=NOW)
+    assert QUOTA["text"] in " ".join(narrow.split()), "no reason is cut"
     assert queue_page(QueueView(rows=[], waiting=0), 80, now=NOW) == "No job waits for a slice."
 
 
@@ -175,6 +180,8 @@ def test_the_command_asks_for_some_jobs_or_for_all(tpujob: Tpujob, api: Scripted
         ([], 50),
         (["412", "eval"], 5),
     ]
+    api.waiting = QueueView(rows=[], waiting=0)
+    assert "why" in tpujob("queue", "42").out, "others may wait"
     assert "user-b" in tpujob("shares").out
     assert tpujob("shares", "--json").json[0]["name"] == "speech"
 

@@ -164,6 +164,14 @@ def test_an_empty_list_says_what_to_do() -> None:
     assert narrowed == "No matching jobs (2 in all)."
 
 
+@pytest.mark.parametrize("columns", [60, 80])
+def test_the_cost_of_a_slice_is_not_cut(columns: int) -> None:
+    lost = slice_view("tj-000042-1-0123abcd", gone_at=AT, usd=0.0)
+    page = job_page.job_page(job_view(slices=[lost], timeline=[]), [], columns, NOW)
+    assert "at $7.37/h: preempted in its first minute, which is free" in " ".join(page.split())
+    assert max(map(width, page.splitlines())) <= columns
+
+
 def test_show() -> None:
     job = job_view(
         slices=[slice_view("tj-000042-1", gone_at=AT), slice_view("tj-000042-2")],

@@ -29,6 +29,7 @@ def test_an_earlier_run_tells_how_long_it_takes_and_the_estimate_is_what_it_cost
     assert [one["list_micros"] for one in slices] == [pytest.approx(listed, abs=1)]
     assert found["list_micros"] == sum(one["list_micros"] or 0 for one in found["lines"])
     assert stage.api.estimate(spec, {"hours": 2.0})["length_by"] == "said"
+    assert stage.api.estimate({**spec, "array": 3}).get("jobs") == 3
 
 
 @pytest.mark.parametrize(

@@ -155,8 +155,16 @@ def test_a_job_that_has_ended_is_not_in_the_queue(stage: Stage, bob: JobsApi) ->
         with pytest.raises(IllegalInState, match="is asked to release: it is not in the queue"):
             act(job)
     stage.until(job, State.CANCELLED)
-    with pytest.raises(IllegalInState, match="is cancelled"):
+    with pytest.raises(IllegalInState, match="has ended") as refused:
         bob.hold(job)
+    assert f"tpujob resume {job}" in refused.value.hint
+    done = submit(bob)
+    stage.running(done)
+    stage.finish(done, 0, 0)
+    stage.until(done, State.SUCCEEDED)
+    with pytest.raises(IllegalInState) as refused:
+        bob.top(done)
+    assert refused.value.hint == "", "there is nothing to resume"
 
 
 def test_what_is_done_to_a_group_is_done_to_its_elements_in_one_write(
@@ -224,7 +232,9 @@ def test_a_running_job_goes_back_into_the_queue_behind_its_owners_others(
     stage.until(second, lambda job: bool(job.slices) and job.state is State.QUEUED)
     stage.clock.sleep(600)
     before = stage.job(first)
-    assert bob.requeue(first)["state"] == "running"
+    asked = bob.requeue(first)
+    assert asked["state"] == "running"
+    assert asked.get("next", {}).get("action") == "release_slice"
     assert stage.job(first).version == before.version + 1
     bob.requeue(first)
     assert stage.job(first).version == before.version + 1, "it is asked for already"
@@ -319,6 +329,11 @@ def test_a_chain_ends_with_its_first_and_goes_on_with_it(stage: Stage, bob: Jobs
     stage.until(a, State.FAILED)
     for job in (b, c):
         assert stage.until(job, State.CANCELLED).cause is Cause.DEPENDENCY
+    ended = bob.get(b)
+    assert "resume" not in [one["name"] for one in ended.get("actions", ())]
+    assert ended.get("next", {}).get("commands") == [], "it would end again at once"
+    with pytest.raises(IllegalInState, match=f"needed the success of {a}, which failed"):
+        bob.resume(b)
     unrelated = submit(bob, "d", after=[{"job": a, "on": "failure"}])
     bob.resume(a)
     assert [stage.job(job).state for job in (b, c)] == [State.QUEUED, State.QUEUED]
@@ -350,6 +365,23 @@ def test_dependents_of_others_go_on_too_and_those_that_would_end_again_do_not(
     assert stage.job(both).state is State.CANCELLED
     bob.resume(other)
     assert stage.job(both).state is State.QUEUED
+
+
+def test_a_group_with_a_cancelled_element_goes_on_whatever_it_waited_for(
+    stage: Stage, bob: JobsApi
+) -> None:
+    first, group = submit(bob, "a"), submit(bob, "g", array=1, after=["a"])
+    stage.running(first)
+    stage.finish(first, 0, 0)
+    stage.until(first, State.SUCCEEDED)
+    turn(stage, [group], 3)
+    (part,) = (job.id for job in stage.store.list() if job.group == group)
+    bob.cancel(part)
+    stage.until(part, State.CANCELLED)
+    stage.until(group, State.CANCELLED)
+    bob.resume(group)
+    turn(stage, [group, part], 3)
+    stage.running(part)
 
 
 def test_a_job_is_not_removed_while_others_wait_for_it(stage: Stage, bob: JobsApi) -> None:

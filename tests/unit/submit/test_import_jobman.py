@@ -214,7 +214,7 @@ def test_running_tasks_are_an_error_until_jobman_has_stopped() -> None:
             "these wait for each other: ",
         ),
         ("{id: a, run: x, depends_on: a}", "these wait for each other: a -> a"),
-        ("{id: a}", "tasks[]: a task needs id and run"),
+        ("{id: a}", "tasks[]: a task needs id, run and accelerator"),
         ("{id: a, run: 7}", "tasks[].run: must be text, not the number 7"),
         ("{id: a, run: x, max_jobs: many}", "tasks[].max_jobs: must be a whole number"),
         ("{id: a, run: x, zone: europe}", "tasks[].zone: europe is no zone with TPUs"),
@@ -231,6 +231,7 @@ def test_what_is_wrong_is_said_with_its_line(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
+        ("a.yaml", "tasks: [{id: a, run: x}]", ":1: tasks[]: a task needs id, run and accelerator"),
         ("a.yaml", "accelerators: {h100-8: {tasks: [{id: a, run: x}]}}", ":1: tasks[].accelerator: "),
         ("tasks_state.yaml", "tasks:\n  small: [a]", ":2: state[]: must be a mapping"),
         ("tasks_state.yaml", "tasks:\n  small: {running: ", ":2: not valid YAML"),

@@ -90,7 +90,7 @@ def import_page(found: dict[str, Any], columns: int, *, color: bool = False) -> 
     files = many(len(found["jobs"]), "job file")
     out += [
         "",
-        f"Wrote {files}; nothing was submitted. In this order, look at them and create them:",
+        f"Wrote {files}; nothing was submitted. Look at the files, then create the jobs in this order:",
     ]
-    out += [f"  tpujob create {clean(one['file'])} --dry-run" for one in found["jobs"]]
+    out += [f"  tpujob create {clean(one['file'])}" for one in found["jobs"]]
     return "\n".join(out[1:])

@@ -30,7 +30,7 @@ from tpujob.cli.output import Screen, note, say, say_json, say_json_line, say_pa
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import next_commands, steered_text, stop_question
 from tpujob.cli.render.job_page import job_page
-from tpujob.cli.render.listing import chosen_columns, list_page
+from tpujob.cli.render.listing import OF_GROUP, chosen_columns, list_page
 from tpujob.domain.text import listed
 from tpujob.errors import BadRequest, TpujobError
 
@@ -63,6 +63,11 @@ def list_jobs(
     as_json: Json = False,
 ) -> None:
     """List active jobs, and those that ended within the last day."""
+    if columns and (html or as_json):
+        raise BadRequest("--columns goes without --html and --json")
+    if group:  # the first element first, unless another order is asked for
+        group, columns = connect().get(group)["id"], columns or OF_GROUP
+        order, reverse = order or "id", reverse if order else not reverse
     options = {"user": user, "mine": mine, "text": text, "group": group}
     options |= {"order": order, "reverse": reverse}
     several = {"states": state, "causes": cause, "types": type_, "zones": zone}
@@ -70,8 +75,6 @@ def list_jobs(
     given = {**options, **several, "recent": not ended, "limit": limit}
     asked = cast("ListAsked", {name: value for name, value in given.items() if value})
     chosen = chosen_columns(columns)
-    if chosen and (html or as_json):
-        raise BadRequest("--columns goes without --html and --json")
     if html:
         _write_page(html, asked, watch=watch, as_json=as_json)
         return
@@ -99,8 +102,8 @@ def _write_page(file: Path, asked: ListAsked, *, watch: bool, as_json: bool) -> 
 
     if watch or as_json:
         raise BadRequest("--html goes without --watch and --json", hint="`tpujob open` is live.")
-    if asked.get("limit"):
-        raise BadRequest("--html goes without --limit", hint="A page has 50 jobs.")
+    if asked.keys() & {"limit", "group"}:
+        raise BadRequest("--html goes without --limit and --group", hint="A page has 50 jobs.")
     names = {"states": "state", "causes": "cause", "types": "type", "zones": "zone", "text": "q"}
     same = ("user", "order", "states", "causes", "types", "zones", "text")
     query: dict[str, object] = {names.get(k, k): v for k, v in asked.items() if k in same}
@@ -297,7 +300,7 @@ def steer_each(
 ) -> int:
     """Steer each job in turn, and print it: as JSON one record, or one line for each of several. An error of one job
     does not stop the others. Returns the first error's exit code. `steer` returns None when the person declined."""
-    code = 0
+    code, hint = 0, ""
     jobs = [one for job in jobs for one in expanded(job)]
     for job in jobs:
         try:
@@ -305,6 +308,9 @@ def steer_each(
         except TpujobError as error:
             if len(jobs) == 1:
                 raise
+            if error.hint == hint and not as_json:
+                error.hint = ""  # it is above
+            hint = error.hint or hint
             show_error(error, screen(), as_json=as_json)
             code = code or error.exit_code
             continue
@@ -315,7 +321,8 @@ def steer_each(
         else:
             _say_job(steered, as_json)
             if then and not as_json:
-                say("\n".join(next_commands(steered["id"], then)))
+                here = then[:1] if steered.get("elements") else then  # a group has no log
+                say("\n".join(next_commands(steered["id"], here)))
     return code
 
 

@@ -47,6 +47,8 @@ def queue(
         return api.queue(jobs=jobs, limit=limit)
 
     def text(found: QueueView, on: Screen) -> str:
+        if jobs and not found["rows"]:
+            return "None of them waits for a slice. `tpujob why JOB` explains the state of one."
         known = () if jobs else retrying.ask(lambda api: api.shares())
         return queue_page(found, on.columns, now=time.time(), shares=known, color=on.color)
 

@@ -34,7 +34,7 @@ def plan_page(plan: PlanView, columns: int, *, color: bool = False) -> str:
         ("Cost", rate(plan["usd_per_hour"])),
         ("Jobs", _jobs(plan)),
         ("Bucket", plan["bucket"]),
-        *_program(plan["command"]),
+        *_program(plan["command"], "First" if plan.get("elements") else "Program"),
         ("Runs in", plan["environment"]),
         *(("Mount", mount) for mount in plan["mounts"]),
         *(("Data", line) for one in plan.get("data", ()) for line in data_words(one)),
@@ -62,10 +62,10 @@ def _jobs(plan: PlanView) -> str:
     )
 
 
-def _program(command: str) -> list[tuple[str, str]]:
-    """Each line of the program by itself: joined, they would read as one command."""
+def _program(command: str, label: str) -> list[tuple[str, str]]:
+    """Each line of the program by itself: joined, they would read as one command. Of a group that of its first job."""
     lines = [line for line in command.splitlines() if line.strip()]
-    return [("" if n else "Program", line) for n, line in enumerate(lines)]
+    return [("" if n else label, line) for n, line in enumerate(lines)]
 
 
 def created_text(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tpujob.cli.render import words
 from tpujob.cli.render.lines import LABEL, elapsed, event_line, job_title, labelled, progress_line
 from tpujob.cli.render.queue_page import place_facts
-from tpujob.cli.render.text import clip, clock, paint, wrap
+from tpujob.cli.render.text import clip, clock, paint, width, wrap
 from tpujob.domain.text import clean, many, number, rate, seconds, span, usd
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ def job_page(
     last: int = 8,
 ) -> str:
     """`tpujob show`: all facts, and what happens next."""
-    out = [f"{job_title(job, color)} for {span(elapsed(job['state_since'], now))}", ""]
+    lasted = "" if words.is_going_group(job) else f" for {span(elapsed(job['state_since'], now))}"
+    out = [job_title(job, color) + lasted, ""]
     for label, text in _facts(job, now):
         out += labelled(label, text, columns, color)
     if job["slices"]:
@@ -99,7 +100,10 @@ def _slice(slice: SliceView, job: JobView, columns: int) -> list[str]:
     if slice["gone_at"] and slice["ready_at"] and slice["usd_per_hour"] and not slice["usd"]:
         cost += ": preempted in its first minute, which is free"
     name, kind = clean(slice["name"]), f"{slice['pricing']} {words.kind(slice)} in {slice['zone']}"
-    out = [clip(f"  {name}  {state:9}  {clean(kind)}  {cost}", columns)]
+    line = f"  {name}  {state:9}  {clean(kind)}"
+    out = [f"{line}  {cost}"]
+    if width(out[0]) > columns:
+        out = [clip(line, columns), *(f"    {more}" for more in wrap(cost, max(20, columns - 4)))]
     if of := words.slice_jobs(slice, job["id"]):
         out += [f"    {line}" for line in wrap(f"handed on: {of}", max(20, columns - 4))]
     if slice["hosts"] and not slice["gone_at"]:
@@ -179,8 +183,8 @@ def why_page(
     job: JobView, events: Sequence[EventView], columns: int, now: float, *, color: bool = False
 ) -> str:
     """State, since when, the last cause and its evidence, what is tried again, retries, money, what comes next."""
-    since = f"since {clock(job['state_since'])}, {span(elapsed(job['state_since'], now))}"
-    out = [f"{job_title(job, color)} {since}", ""]
+    since = f" since {clock(job['state_since'])}, {span(elapsed(job['state_since'], now))}"
+    out = [job_title(job, color) + ("" if words.is_going_group(job) else since), ""]
     for label, text in _reasons(job, now):
         out += labelled(label, text, columns, color)
     last = _last_end(job)

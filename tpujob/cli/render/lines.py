@@ -95,7 +95,9 @@ def numbered_line(line: WindowLine, *, prefix: bool, hit: bool, color: bool) -> 
 
 
 def progress_line(job: JobView, *, bar: int = 20) -> str:
-    """Step, loss and checkpoint in one line, with a bar when the end is known."""
+    """Step, loss and checkpoint in one line, with a bar when the end is known; of a group how its elements stand."""
+    if job.get("elements"):
+        return job.get("why", "")
     parts: list[str] = []
     done, of = job["step"], job["steps"]
     if done is not None and of:

@@ -10,7 +10,7 @@ from tpujob.cli.render import words
 from tpujob.cli.render.lines import STATE_STYLE, elapsed
 from tpujob.cli.render.table import GAP, Column, space, table
 from tpujob.cli.render.text import clip_middle, wrap
-from tpujob.domain.text import age, clean, count, rate, seconds, usd
+from tpujob.domain.text import age, clean, count, number, rate, seconds, usd
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -47,7 +47,14 @@ _CELLS: dict[str, tuple[Column, Callable[[JobRow, float], str]]] = {
     "rate": (Column("Rate", right=True), lambda j, _: rate(j["usd_per_hour"])),
     "spent": (Column("Spent", right=True), lambda j, _: usd(j["usd_spent"])),
     "why": (Column("Why", floors=(24,)), lambda j, _: _why(j)),
+    "params": (Column("Params", floors=(24, 16, 8)), lambda j, _: words.params(j)),
+    "loss": (
+        Column("Loss", right=True),
+        lambda j, _: "-" if j["loss"] is None else number(j["loss"]),
+    ),
 }
+#: of an array or a sweep
+OF_GROUP = "id,name,params,state,step,loss,age"
 _USUAL = ("id", "user", "name", "type", "zone", "ip", "state", "step", "age")
 #: left out, one after the other, where the table is too wide; the second only where it is the same in each row
 _NARROW = ("Host0 IP", "User")
@@ -136,7 +143,10 @@ def _below(job: JobRow, text: str, columns: int) -> list[str]:
 
 
 def step(job: JobRow) -> str:
-    """How far it is: `480/600`, `480` or `-`."""
+    """How far it is: `480/600`, `480` or `-`; of a group, how many of its jobs have ended: `2 of 6`."""
+    if states := job.get("elements"):
+        ended = sum(states.get(state, 0) for state in words.FINAL)
+        return f"{ended:,} of {job.get('group_size', 0):,}"
     if job["step"] is None:
         return "-"
     of = f"/{count(job['steps'])}" if job["steps"] else ""

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from tpujob.cli.output import Screen
 from tpujob.cli.render import words
-from tpujob.cli.render.lines import STATE_STYLE
+from tpujob.cli.render.lines import STATE_STYLE, progress_line
 from tpujob.cli.render.text import clock
 from tpujob.domain.text import clean, number, rate, seconds, span, usd
 
@@ -84,7 +84,7 @@ def picture(
 
 
 def _state(job: JobView, now: float) -> Text:
-    began = seconds(job["state_since"])
+    began = None if words.is_going_group(job) else seconds(job["state_since"])
     since = f" for {span(now - began)}" if began is not None else ""
     state = Text(clean(job["state"]), style=STATE_STYLE.get(job["state"], ""))
     return state.append(since, style="dim")
@@ -130,7 +130,7 @@ def _attempt(job: JobView) -> str:
 def _progress(job: JobView) -> Table | Text:
     done, of = job["step"], job["steps"]
     if done is None:
-        return Text("-", style="dim")
+        return Text(progress_line(job) or "-", style="dim")
     facts = f"{done}/{of}" if of else str(done)
     if job["loss"] is not None:
         facts += f"  loss {number(job['loss'])}"

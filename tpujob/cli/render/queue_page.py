@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tpujob.cli.render.lines import elapsed
 from tpujob.cli.render.table import Column, space, table
-from tpujob.cli.render.text import clip, paint, wrap
+from tpujob.cli.render.text import paint, wrap
 from tpujob.domain.text import age, clean, many, seconds, span, usd
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _COLUMNS = (
     Column("Owner", floors=(12, 8, 6)),
     Column("Wants", floors=(24, 16, 12)),
     Column("Waits", right=True),
-    Column("Starts about"),
+    Column("Next request"),
 )
 #: in the table where so many columns are left; else on a line of its own
 _WHY, LEAST_WHY = Column("Why", floors=(30,)), 40
@@ -56,8 +56,8 @@ def queue_page(
     else:
         out: list[str] = []
         for n, line in enumerate(table(_COLUMNS, cells, columns, color=color).splitlines()):
-            below = why[n - 1] if n else ""
-            out += [line, *([paint(clip(f"    {below}", columns), "dim", color)] if below else [])]
+            below = wrap(why[n - 1], max(20, columns - 4)) if n and why[n - 1] else []
+            out += [line, *(paint(f"    {text}", "dim", color) for text in below)]
     if more := found["waiting"] - len(rows):
         out.append(f"… {many(more, 'more job')}; `tpujob queue --limit 0` shows all.")
     if len(shares) > 1:
@@ -124,7 +124,7 @@ def place_facts(place: PlaceView | None, now: float) -> list[tuple[str, str]]:
         return []
     position, about = place["position"], starts_about(place, now)
     where = f"{position} in the queue" if position else "not in the order yet"
-    facts = [("Place", where + (f"; starts about {about}" if about != "-" else ""))]
+    facts = [("Place", where + (f"; next request about {about}" if about != "-" else ""))]
     facts += [("Reason" if n == 0 else "", one["text"]) for n, one in enumerate(place["reasons"])]
     if order := place["order"]:
         raised = ", raised after a day of waiting" if order["raised"] else ""

@@ -11,6 +11,7 @@ from tpujob.domain.text import clean, many, number, rate, seconds, span, usd
 if TYPE_CHECKING:
     from tpujob.api import (
         AttemptView,
+        BestView,
         CodeView,
         EstimateView,
         JobRow,
@@ -47,6 +48,11 @@ def cost(job: JobView) -> str:
 def unpaid(job: JobView) -> str:
     """The remark beside an amount that is not paid, as the job runs on the emulator."""
     return " (list price; the emulator bills nothing)" if job.get("emulated") else ""
+
+
+def is_going_group(job: JobView | JobRow) -> bool:
+    """Whether its state is that of its elements, so that its record does not say since when."""
+    return bool(job.get("elements")) and job["state"] not in FINAL
 
 
 def kind(of: JobView | JobRow | PlanView | SliceView | EstimateView) -> str:
@@ -210,9 +216,14 @@ def element(job: JobView) -> str:
     """Its place in its array or sweep: `7 of 24 of job 000012: lr=0.001 seed=0`; empty: it is in none."""
     if not job.get("group"):
         return ""
-    params = " ".join(f"{name}={value}" for name, value in job.get("params", {}).items())
+    row = params(job)
     place = f"{job.get('index')} of {job.get('group_size'):,} of job {job.get('group')}"
-    return f"{place}: {params}" if params else place
+    return f"{place}: {row}" if row else place
+
+
+def params(of: JobView | JobRow | BestView) -> str:
+    """An element's row of the matrix: `lr=0.001 seed=0`."""
+    return " ".join(f"{name}={value}" for name, value in of.get("params", {}).items())
 
 
 def elements(job: JobView) -> str:
@@ -227,8 +238,8 @@ def best(job: JobView) -> str:
     found = job.get("best")
     if not found:
         return ""
-    params = " ".join(f"{name}={value}" for name, value in found["params"].items())
-    return f"{found['name']} ({found['id']}), loss {number(found['loss'])}: {params}".rstrip(": ")
+    row = params(found)
+    return f"{found['name']} ({found['id']}), loss {number(found['loss'])}: {row}".rstrip(": ")
 
 
 def slice_jobs(slice: SliceView, job_id: str) -> str:

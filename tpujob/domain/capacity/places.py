@@ -33,7 +33,7 @@ def describe(reason: Reason) -> str:
         case ReasonKind.RESERVED:
             return f"chips of {reason.what} are kept free for {named}, which needs more of them"
         case ReasonKind.ORDER:
-            return f"{many(reason.count, 'job')} before it want the same: {named}"
+            return f"waits behind {named} for the same hardware"
         case ReasonKind.REQUESTED:
             return f"{many(reason.count, 'request')} for {reason.what} wait in the cloud's queue: {named}"
         case ReasonKind.REFUSED:

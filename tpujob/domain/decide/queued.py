@@ -104,7 +104,8 @@ def receive(job: Job, given: Slice, giver: str, seen: Observation, now: float) -
 
 def _never(job: Job, broken: Reason, now: float) -> Event:
     """Of a job that waits for what will not be any more."""
-    text = f"it waits for the {broken.what} of {broken.jobs[0]}, which {broken.how}"
+    how = broken.how if broken.how in (State.SUCCEEDED, State.FAILED) else f"was {broken.how}"
+    text = f"needed the {broken.what} of {broken.jobs[0]}, which {how}"
     return event(job, _E.CANCELLED, now, text, Finished(Cause.DEPENDENCY))
 
 

@@ -172,7 +172,7 @@ def waiting(job: Job, circuits: Circuits, now: float) -> str:
 def describe_wait(found: Wait, now: float) -> str:
     """Return one line: how often it was refused, where, since when, when it is asked for again and where else first."""
     last = found.refused
-    what = "stockout" if last.refused is Cause.STOCKOUT else "refused quota"
+    what = "stockout" if last.refused is Cause.STOCKOUT else "quota refusal"
     since = datetime.fromtimestamp(found.since, UTC).strftime("%H:%M")
     text = f"{ordinal(found.times)} {what} in {last.zone} since {since} UTC"
     if found.asking:

@@ -221,9 +221,12 @@ class JobIndex:
         private = access.sees_all(who, kept.listed.owner)
         if kept.job is not None:
             job = job_in_full(kept.job) if private else kept.job
-            return job_row(job, self._knowledge.of(kept.job, now), now, mine=mine)
-        row = cast(JobRow, marshal.loads((private and kept.full) or kept.row))  # noqa: S302, written below
-        row["mine"] = mine
+            row = job_row(job, self._knowledge.of(kept.job, now), now, mine=mine)
+        else:
+            row = cast(JobRow, marshal.loads((private and kept.full) or kept.row))  # noqa: S302, written below
+            row["mine"] = mine
+        if not private:
+            row["params"] = {}
         return row
 
     # Looking ---------------------------------------------------------------------------------------------------------

@@ -276,9 +276,8 @@ class IndexedJob:
 def alike(rows: Sequence[IndexedJob], asked: ListQuery) -> Sequence[IndexedJob]:
     """Those that match everything but the state: what the states are counted of."""
     if asked.group:
-        groups = {
-            r.number for r in rows if r.is_group and asked.group in (r.name, f"{r.number:06d}")
-        }
+        wanted = asked.group.lstrip("0")  # the name of a job begins with a letter
+        groups = {r.number for r in rows if r.is_group and wanted in (r.name, str(r.number))}
         rows = [row for row in rows if row.group in groups]
     if asked.mine is not None:
         who = asked.mine

@@ -1,6 +1,7 @@
 """A job as a row of a list: the same facts as in its view, in few bytes. Pure."""
 
 import json
+from itertools import islice
 
 from tpujob.api import CommandView, JobRow, NextView
 from tpujob.domain.model import Cause, Job, State
@@ -17,7 +18,7 @@ from tpujob.service.views import hardware, job_facts, speed
 MOST = 1500
 #: bytes that each text of a row may have; a third of that where a row would be too long otherwise
 _ROOM = {"name": 80, "user": 80, "why": 300, "trouble": 160, "next": 220, "does": 80, "word": 60}
-_COMMANDS, _SLICES, _WARNINGS = 2, 3, 2  #: of a row, at most
+_COMMANDS, _SLICES, _WARNINGS, _PARAMS = 2, 3, 2, 6  #: of a row, at most
 
 
 def listed(job: Job) -> IndexedJob:
@@ -113,6 +114,7 @@ def _row(job: Job, known: RuntimeInfo, now: float, mine: bool, part: int) -> Job
         "steps_per_s": rate,
         "left_s": pace.seconds_left(has, rate),
         "warned": [] if job.state.final else [cut(one, "next") for one in warned[:_WARNINGS]],
+        "params": {cut(name): cut(value) for name, value in islice(job.params.items(), _PARAMS)},
     }
 
 

@@ -262,8 +262,12 @@ def hosts_up_to(count: int) -> str:
 
 
 def _start(job: Job, host: int | None, attempt: int | None, cursor: str) -> Cursor:
-    """Where a reader begins. Raises BadRequest, and NotFound for an attempt or a host that the job never had: its log
-    would just look empty."""
+    """Where a reader begins. Raises BadRequest for a group, and NotFound for an attempt or a host that the job never
+    had: its log would just look empty."""
+    if job.spec.is_group:
+        raise BadRequest(
+            f"job {job.id} is a group: each of its jobs has a log", hint=f"tpujob logs {job.name}-0"
+        )
     newest = len(job.attempts)
     if attempt is not None and not 1 <= attempt <= newest:
         raise NotFound(f"job {job.id} has {many(newest, 'attempt')}, no attempt {attempt}")

@@ -61,7 +61,7 @@ class Costs:
 
     def _of_one(self, job: str, user: str, now: float, by: Group) -> tuple[CostReport, int]:
         jobs = self._store.list()
-        wanted = [one for one in jobs if one.id == job and user in ("", one.user)]
+        wanted = [j for j in jobs if job in (j.id, j.group) and user in ("", j.user)]
         found = money.report(wanted, now, by, money.covered(jobs))  # jobs share a grant
         return found, sum(copy.micros for one in wanted for copy in one.copies)
 

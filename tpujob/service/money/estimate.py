@@ -37,7 +37,7 @@ from tpujob.domain.money.conditions import Conditions, conditions
 from tpujob.domain.money.forecast import Micros, Outlook, PlannedWork, Range, amounts, forecast
 from tpujob.domain.money.samples import SamplePlace, SliceSample, history, program_of
 from tpujob.domain.placement import Site
-from tpujob.domain.spec import JobSpec
+from tpujob.domain.spec import JobSpec, elements
 from tpujob.domain.text import rfc3339
 from tpujob.errors import BadRequest
 from tpujob.ports import Clock, Store
@@ -234,6 +234,7 @@ class Estimates:
         return EstimateView(
             at=rfc3339(self._clock.now()),
             name=wanted.name,
+            jobs=elements.size(wanted) or 1,
             type=offer.type,
             tpu_slices=slices,
             chips=facts.chips * slices,

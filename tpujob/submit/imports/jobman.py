@@ -121,8 +121,8 @@ class _Queue:
 
     def _add(self, section: Section, type: str, inherited: Mapping[str, Any]) -> None:
         id = str(section.get("id", str, int) or "")
-        if not id or not section.get("run", str):
-            raise section.error("", "a task needs id and run")
+        if not id or not type or not section.get("run", str):
+            raise section.error("", "a task needs id, run and accelerator")
         if id in self.tasks:
             text = f"{id} is also in line {self.tasks[id].section.line('id')}; in jobman both share one state"
             raise section.error("id", text, "Give one of them another id.")

@@ -35,10 +35,11 @@ def load_job(asked: PageRequest) -> PageContent:
 
 
 def read_elements(api: JobsApi, job: JobView) -> Sequence[JobRow]:
-    """Names, states and losses of the first elements of an array or a sweep; of any other job none."""
+    """The first elements of an array or a sweep; of any other job none."""
     if job.get("group") or not job.get("group_size"):
         return ()
-    asked = ListAsked(group=job["id"], order="id", reverse=True, fields=["name", "state", "loss"])
+    fields = ["name", "state", "step", "steps", "loss", "params"]
+    asked = ListAsked(group=job["id"], order="id", reverse=True, fields=fields)
     return api.list({**asked, "limit": CELLS})["rows"]
 
 

@@ -38,7 +38,10 @@ def estimate_page(
 ) -> str:
     """The whole text. `explained`: with the price and the source of each line."""
     slices = many(found["hosts"], "host"), many(found["chips"], "chip")
-    title = f"{clean(found['name'])} on {found['pricing']} {words.kind(found)}: {', '.join(slices)}, {found['zone']}"
+    jobs = found.get("jobs", 1)
+    each = f", each of {many(jobs, 'job')}," if jobs > 1 else ""
+    where = f"{found['pricing']} {words.kind(found)}: {', '.join(slices)}, {found['zone']}"
+    title = f"{clean(found['name'])}{each} on {where}"
     out = [paint(title, "bold", color), *wrap(clean(_length(found)), columns), ""]
     shown = [one for one in found["lines"] if one["list_micros"] is not None or one["amount"]]
     rows = [
@@ -46,13 +49,16 @@ def estimate_page(
         for one in shown
         if one["price"] is not None or one["list_micros"] != 0 or one["kind"] not in _FREE
     ]
-    total = (
-        "total" if found["hours"] is not None else "an hour",
-        "",
-        _sum(found["list_micros"], found),
-        dollars(0) if found.get("emulated") else _sum(found["pay_micros"], found),
-    )
-    out += [table(_COLUMNS, [*rows, total], columns, color=color), ""]
+    rows += [
+        (
+            ("total" if found["hours"] is not None else "an hour") if n == 1 else many(n, "job"),
+            "",
+            _sum(n * found["list_micros"], found),
+            dollars(0) if found.get("emulated") else _sum(n * found["pay_micros"], found),
+        )
+        for n in sorted({1, jobs})
+    ]
+    out += [table(_COLUMNS, rows, columns, color=color), ""]
     if reserved := _reserved(found):
         out += [*wrap(reserved, columns), ""]
     if budget := _budget(found):
