@@ -462,6 +462,13 @@ def test_limits_and_rights_of_the_queue_are_checked_at_a_submission(
     submit(bob, tpu=other)
 
 
+def test_a_share_is_one_that_the_context_has(stage: Stage, bob: JobsApi) -> None:
+    """Else each job could have a share of its own, of which nothing was used."""
+    with pytest.raises(BadSpec, match="share: there is no share vision") as raised:
+        submit(bob, share="vision")
+    assert "`queue.shares`" in raised.value.hint
+
+
 def test_shares_say_what_was_used_beside_what_is_due(
     stage: Stage, bob: JobsApi, eve: JobsApi
 ) -> None:

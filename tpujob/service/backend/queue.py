@@ -151,8 +151,8 @@ class QueueReader:
                 f"priority: {who.name} may not submit jobs of high priority",
                 hint="Use normal. The file of the context lists who may.",
             )
-        if spec.share and settings.weights and spec.share not in settings.weights:
-            known = ", ".join(settings.weights)
+        if spec.share and spec.share not in settings.weights:
+            known = ", ".join(settings.weights) or "none; `queue.shares` of the context names them"
             raise BadSpec(f"share: there is no share {spec.share}", hint=f"There are: {known}.")
         new = elements.size(spec) or 1
         for type in ("", *spec.tpu.types):
