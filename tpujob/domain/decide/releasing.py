@@ -50,7 +50,7 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     if job.slice and _is_ready(job.slice, seen) and now < gives_until(job):
         if seen.hand_over.heir:
             return Decision(action=HandOn(job.slice.name, seen.hand_over.heir), wake_in=2)
-        if kept := _keep(job, job.slice, seen, now):
+        if kept := _keep(job, seen, now):
             return kept
     steps = (leaving(job, one, seen, now) for one in fresh_first(held))
     return min(steps, key=lambda step: (not step.event, not step.action, step.wake_in))
@@ -79,13 +79,13 @@ def _is_ready(one: Slice, seen: Observation) -> bool:
     return isinstance(look, Present) and look.state is SliceState.READY and not look.suspending
 
 
-def _keep(job: Job, one: Slice, seen: Observation, now: float) -> Decision | None:
+def _keep(job: Job, seen: Observation, now: float) -> Decision | None:
     """Keep the slice of a program that has ended for a job that comes later; None: no longer."""
     keep = seen.hand_over.keep
     if not keep or job.then is State.QUEUED or spending.used_up(job, seen, now):
         return None
     if job.hold_until is None:
-        text = f"{one.name} is kept for {duration(keep)}, for the next job that fits"
+        text = f"its slice is kept for {duration(keep)}, for the next job that fits"
         kept = SliceKept(job.state_since + keep)
         return Decision(event(job, _E.SLICE_KEPT, now, text, kept), wake_in=0)
     left = job.hold_until - now
