@@ -73,7 +73,8 @@ class Shelf:
         self, pieces: list[tuple[int, int, bytes]], *, by: int, number: int, attempt: int = 2
     ) -> None:
         """An object of many hosts: host, number of the first line, and the lines as they are stored."""
-        path = paths.shared_log_path(WORKDIR, attempt, by, number)
+        folder = paths.shared_log_prefix(WORKDIR, attempt)
+        path = f"{folder}{by:05d}-{number:05d}{paths.LOG_SUFFIX}"
         facts = [
             (
                 host,

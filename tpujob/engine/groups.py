@@ -45,6 +45,7 @@ class Groups:
         self._lock = threading.RLock()
         self._members = defaultdict[str, dict[int, GroupMember]](dict)  #: by group and index
         self._places: dict[str, tuple[str, int]] = {}  #: group and index of each element
+        self._made: dict[str, int] = {}  #: of groups, how many elements were made
         self._begun: dict[str, float] = {}  #: of groups, when an element first ran
         self._wishes: dict[str, DesiredState] = {}  #: of groups, as they were last seen
         self._read = False
@@ -85,7 +86,8 @@ class Groups:
         with self._lock:
             self._read_all()
             found = self._members[group].get(index)
-        return found and found.id
+            removed = index < self._made.get(group, 0)
+        return found.id if found else "" if removed else None
 
     def begun(self, group: str) -> float | None:
         """When an element first ran; None: none has."""
@@ -113,6 +115,7 @@ class Groups:
             if job.spec.is_group:
                 turned = self._wishes.get(job.id, DesiredState.RUN) is not job.wish
                 self._wishes[job.id] = job.wish
+                self._made[job.id] = job.submitted
                 for one in self._members[job.id].values() if turned else ():
                     if not one.state.final:
                         self.news(one.id)

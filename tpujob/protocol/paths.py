@@ -121,11 +121,6 @@ def shared_log_prefix(workdir: str, attempt: int) -> str:
     return attempt_folder(workdir, attempt) + "/logs/"
 
 
-def shared_log_path(workdir: str, attempt: int, by: int, number: int) -> str:
-    """One of them, numbered from 1 for each host that wrote them."""
-    return f"{shared_log_prefix(workdir, attempt)}{by:05d}-{number:05d}{LOG_SUFFIX}"
-
-
 def is_shared_log(workdir: str, attempt: int, path: str) -> bool:
     found = _SHARED.fullmatch(path[len(workdir) :]) if path.startswith(workdir) else None
     return found is not None and int(found[1]) == attempt

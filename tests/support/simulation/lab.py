@@ -39,6 +39,7 @@ def settings(random: Random) -> QueueSettings:
     by_type = {"v4-16": OwnerLimits(running=pick([1, 2]))} if random.random() < 0.3 else {}
     pools = ["us-central2-b/v4/spot", "us-east5-a/v5p/spot", "us-east5-b/v5p/spot"]
     quota = {pool: pick([16, 24, 48]) for pool in pools if random.random() < 0.3}
+    hand_on = pick(("owner", "owner", "lab", "never"))
     return replace(
         ANYTHING,
         weights={"vision": 2.0, "speech": 1.0},
@@ -46,8 +47,8 @@ def settings(random: Random) -> QueueSettings:
         by_type=by_type,
         high=frozenset(pick([(), ("lab1",)])),
         quota=quota,
-        hand_on=pick(("owner", "owner", "lab", "never")),
-        keep=pick((0.0, 0.0, 300.0, 1200.0)),
+        hand_on=hand_on,
+        keep=0.0 if hand_on == "never" else pick((0.0, 0.0, 300.0, 1200.0)),
     )
 
 

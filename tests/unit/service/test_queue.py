@@ -300,6 +300,22 @@ def test_each_element_may_wait_for_that_of_another_group(stage: Stage, bob: Jobs
     assert bob.get(made["two-1"].id).get("why") == f"waits for the success of {made['one-1'].id}"
 
 
+def test_an_element_does_not_wait_for_one_that_was_removed(stage: Stage, bob: JobsApi) -> None:
+    one = submit(bob, "one", array=2)
+    turn(stage, [one], 3)
+    made = {job.name: job.id for job in stage.store.list()}
+    bob.clean(made["one-1"])
+    turn(stage, [made["one-1"]], 3)
+    stage.reconciler = stage.new_backend()
+    two = submit(bob, "two", array=2, after=[{"job": "one", "each": True}])
+    turn(stage, [two], 3)
+    made = {job.name: job.id for job in stage.store.list()}
+    assert "one-1" not in made
+    turn(stage, [made["two-0"], made["two-1"]], 2)
+    assert stage.job(made["two-1"]).cause is Cause.DEPENDENCY
+    assert stage.job(made["two-0"]).state is State.QUEUED
+
+
 def test_a_group_has_started_for_a_backend_that_did_not_see_it(stage: Stage, bob: JobsApi) -> None:
     group = submit(bob, "one", array=2)
     after = submit(bob, "after", after=[{"job": "one", "on": "start"}])

@@ -52,7 +52,7 @@ class Others(Protocol):
         ...
 
     def element(self, group: str, index: int) -> str | None:
-        """The id of an element; None: it is not there yet."""
+        """The id of an element; empty: its record was removed; None: it is not there yet."""
         ...
 
     def group(self, group: str) -> tuple[str, int] | None:
@@ -120,16 +120,17 @@ def _eligible(one: QueueEntry, now: float, others: Others) -> tuple[Place | None
         other = (
             others.element(edge.job, one.index) if edge.each and one.index is not None else edge.job
         )
-        if other is None:  # the group has not made it yet
-            met, at, other = Met.NOT_YET, 0.0, edge.job
+        end = others.end(edge.job if other is None else other)
+        if other is None and end is not None:  # the group has not made it yet
+            met, at = Met.NOT_YET, 0.0
         else:
-            met, at = check_edge(edge, others.end(other))
+            met, at = check_edge(edge, end)
         if met is Met.NEVER:
-            end = others.end(other)
             how = end.state.value if end else "removed"
-            broken = broken or Reason(_K.DEPENDENCY, (other,), 1, what=edge.on, how=how)
+            known = (other or edge.job,)
+            broken = broken or Reason(_K.DEPENDENCY, known, 1, what=edge.on, how=how)
         elif met is Met.NOT_YET:
-            waits[edge.on].append(other)
+            waits[edge.on].append(other or edge.job)
         since = max(since, at)
     for on, jobs in waits.items():
         reasons.append(Reason(_K.DEPENDENCY, tuple(jobs[:3]), len(jobs), what=on))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from statistics import median
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Attempt, Job, Slice, State
@@ -145,7 +145,6 @@ def _until_first(job: Job, one: Slice) -> float | None:
 
 
 Unit = Literal["steps", "tokens", "samples"]
-UNITS: tuple[Unit, ...] = get_args(Unit)
 Source = Literal["measured", "roofline", "stated"]
 
 #: arguments of bundled programs that do not change how fast a step is made

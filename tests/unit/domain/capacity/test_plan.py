@@ -319,11 +319,19 @@ def test_a_job_waits_for_what_may_still_be_and_never_for_what_may_not(
 
 
 def test_an_element_waits_for_the_one_of_its_index() -> None:
-    ends = {"000003": JobEnd(State.SUCCEEDED, NOW, NOW), "000004": JobEnd(State.RUNNING, NOW)}
-    world = World(ends=ends, elements={("000001", 0): "000003", ("000001", 1): "000004"})
+    ends = {
+        "000001": JobEnd(State.QUEUED, is_group=True),
+        "000003": JobEnd(State.SUCCEEDED, NOW, NOW),
+        "000004": JobEnd(State.RUNNING, NOW),
+        "": None,
+    }
+    there = {("000001", 0): "000003", ("000001", 1): "000004", ("000001", 3): ""}
+    world = World(ends=ends, elements=there)
     edge = Edge("000001", each=True)
-    jobs = [waits(10 + i, edges=(edge,), group="000002", index=i) for i in range(3)]
+    jobs = [waits(10 + i, edges=(edge,), group="000002", index=i) for i in range(4)]
     found = planned(*jobs, world=world)
+    broken = found.places[jobs[3].id].broken
+    assert (broken and broken.how) == "removed"
     assert may_start(found) == [10]
     assert reason(found, 12) is ReasonKind.DEPENDENCY, "the element is not there yet"
 
