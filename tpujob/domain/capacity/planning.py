@@ -280,12 +280,10 @@ class _Walk:
 
     def _giver(self, one: QueueEntry) -> QueueEntry | None:
         """Return a job whose slice this one gets; None: there is none."""
-        if not one.hand_on:
-            return None
-        full = self._group_full(one)
-        usable = [g for g in self.givers if not full or g.group == one.group]
-        usable.sort(key=lambda g: g.owner != one.owner)
-        return next((g for g in usable if self._fits(one, g)), None)
+        usable = [g for g in self.givers if self._fits(one, g)] if one.hand_on else []
+        if usable and self._group_full(one):
+            usable = [g for g in usable if g.group == one.group]
+        return min(usable, key=lambda g: g.owner != one.owner, default=None)
 
     def _fits(self, one: QueueEntry, giver: QueueEntry) -> bool:
         given = giver.holds
