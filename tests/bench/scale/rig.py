@@ -36,6 +36,7 @@ UNDER_WAY = 200
 ENOUGH = 0.99  #: of the jobs
 #: seconds for which something is asked again that a machine with much else to do is late with
 PATIENCE = 600.0
+PREPARED = 120.0  #: and for which none may be being prepared
 #: seconds for a deletion: long enough to be seen. One that was not is confirmed a minute later
 DELETION = 3.0
 #: seconds between two lines about how far it is
@@ -100,8 +101,10 @@ class Rig:
         return self.running()
 
     def settled(self, jobs: int) -> None:
-        """Return when nearly all of so many jobs run: of thousands some are always late, or were lost to the load."""
+        """Return when nearly all of so many jobs run: of thousands some are always late, or were lost to the load. And
+        when none is being prepared, or after a while: a host that falls silent then is waited for for much longer."""
         self.until(lambda: self.running() >= ENOUGH * jobs, f"{ENOUGH:.0%} of {jobs} run")
+        self.within(PREPARED, lambda: not self.states().get("preparing"), "none is being prepared")
 
     def running(self) -> int:
         return self.states().get("running", 0)
