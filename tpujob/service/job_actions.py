@@ -94,9 +94,8 @@ class JobActions:
         kind, text = EventKind.RESUME_REQUESTED, "resume requested"
         stored = self._wish(who, "resume", found.id, kind, text, settled)
         if group:  # one that has ended ends again, after this element
-            opened = f"{stored.name} was resumed"
-            kept = EventKind.GROUP_REOPENED
-            self._wish(who, "resume", group.id, kept, opened, lambda j: not j.state.final)
+            reopened, why = EventKind.GROUP_REOPENED, f"{stored.name} was resumed"
+            self._wish(who, "resume", group.id, reopened, why, lambda j: not j.state.final)
         # the group sets those going again that have ended
         for element in self._stopping(stored) if stored.spec.is_group else ():
             with contextlib.suppress(IllegalInState, NotFound):
