@@ -45,6 +45,7 @@ NIGHTLY = (
 PURE = ("domain", "engine", "billing", "config", "doctor", "submit", "project")
 MOST = 3600  #: seconds of a stage, after which its processes are killed
 GRACE = 600  #: seconds that a test may take that began before `--minutes` were over
+UNTIL = "TPUJOB_TESTS_UNTIL"  #: the time after which tests/conftest.py begins no test
 WAIT = 10.0  #: seconds for the last lines of a stage that has ended
 AGAIN = 3  #: failed tests that run once more; more than these are no accident of a busy machine
 SHOWN = 12  #: lines of what pytest says of a failure, at the end of the run
@@ -203,9 +204,10 @@ class Run:
             raise
 
     def again(self) -> None:
-        """Run what failed once more, if that is little."""
+        """Run what failed once more, if that is little; also after `--minutes`, as a test that began before may take."""
         if len(self.total.failures) > AGAIN:
             return
+        os.environ.pop(UNTIL, None)
         for failure in list(self.total.failures):
             module, _, name = failure[0].partition("::")
             file = Path(*module.split(".")).with_suffix(".py")
@@ -299,7 +301,7 @@ def command() -> int:
     given = parser.parse_args()
     if given.minutes is None:
         return main(*LAYERS[given.layer]())
-    os.environ["TPUJOB_TESTS_UNTIL"] = str(time.time() + 60 * given.minutes)
+    os.environ[UNTIL] = str(time.time() + 60 * given.minutes)
     return main(*LAYERS[given.layer](), most=max(0, 60 * given.minutes) + GRACE)
 
 

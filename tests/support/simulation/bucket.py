@@ -37,6 +37,7 @@ class Bucket(PlainBucket):
         super().__init__(StorageClock(world.sim), Faults())  # type: ignore[arg-type]
         self.world, self.sim, self.effect = world, world.sim, world.effects
         self.outage = Outage(world.sim, world.effects, "blobs_outage", longest=700)
+        self.lists: list[tuple[float, str]] = []  #: when a backend had a list, and of which prefix
 
     def list(
         self, prefix: str, *, after: str = "", most: int | None = None, timeout: float
@@ -47,7 +48,9 @@ class Bucket(PlainBucket):
                 return self._reported(prefix)
             return super(Bucket, self).list(prefix, after=after, most=most, timeout=timeout)
 
-        return self.effect("objects", prefix[-24:], do, timeout=timeout, before="blobs")
+        found = self.effect("objects", prefix[-24:], do, timeout=timeout, before="blobs")
+        self.lists.append((self.sim.now, prefix))
+        return found
 
     def stat(self, path: str, *, timeout: float) -> Blob:
         def do() -> Blob:

@@ -95,7 +95,7 @@ class Play:
         self.outages = [outage, self.world.cloud_outage, self.bucket.outage]
         self.monitor.bounds.outages = self.outages
         self.monitor.queue.outage = outage
-        self.monitor.views.bucket = self.bucket.outage
+        self.monitor.views.lists = self.bucket.lists
         self.monitor.bounds.processes = lambda: [b.process for b in self.backends]
         self.store = SimStore(self.real, self.world, self.monitor, outage)
         self.random = self.sim.random("backends")

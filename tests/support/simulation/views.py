@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Sequence
 
-from tests.support.simulation.effects import Outage
 from tests.support.simulation.programs import Run
 from tests.support.simulation.sim import Broken
 from tests.support.simulation.world import World
@@ -12,6 +13,7 @@ from tpujob.api import AttemptView, JobView
 from tpujob.domain.model import Attempt, Cause, Job, Outcome
 from tpujob.domain.money import covered, report
 from tpujob.domain.progress import began_from
+from tpujob.protocol import paths
 from tpujob.service.views import job_view
 
 _WRONG = (Cause.BAD_HOST, Cause.NONFINITE)
@@ -28,7 +30,7 @@ class Views:
 
     def __init__(self, world: World, broken: Broken) -> None:
         self._world, self._broken = world, broken
-        self.bucket: Outage | None = None  #: when reports cannot be read
+        self.lists: Sequence[tuple[float, str]] = ()  #: when a backend had a list, and of which prefix
 
     def check(self, job: Job) -> None:
         now = self._world.sim.now
@@ -40,7 +42,7 @@ class Views:
                 run = self._run(job, attempt)
                 if run is not None:
                     _ran(attempt, run)
-                    _succeeded(attempt, run, self.bucket)
+                    _succeeded(attempt, run, self.lists)
                     _steps(attempt, shown, run, now)
                     self._redone(job, attempt, shown)
         except AssertionError as error:
@@ -95,9 +97,9 @@ class Views:
         )
 
 
-def _succeeded(attempt: Attempt, run: Run, bucket: Outage | None) -> None:
-    """Programs that have all exited with 0, and whose hosts have reported it since, have succeeded; unless the bucket
-    could not be read from then on until the slice was gone."""
+def _succeeded(attempt: Attempt, run: Run, lists: Sequence[tuple[float, str]]) -> None:
+    """Programs that have all exited with 0, and whose hosts have reported it since, have succeeded; unless reports
+    could not be listed from then on until the slice was gone."""
     programs = run.programs.values()
     if (
         attempt.ended_at is None
@@ -109,10 +111,9 @@ def _succeeded(attempt: Attempt, run: Run, bucket: Outage | None) -> None:
     plain = all(p.exit_code == 0 and not p.hidden and p.told_at > p.exit_at for p in programs)
     heard = plain and all(p.wrote >= p.exit_at for p in programs)
     last = max(p.wrote for p in programs)
-    for begin, end in bucket.times if bucket else ():
-        if begin - LOOKS < last and attempt.ended_at < end + LOOKS:
-            return
-    assert not heard or last > attempt.ended_at - LOOKS, (
+    begin, end = (bisect_left(lists, (at, "")) for at in (last + LOOKS, attempt.ended_at))
+    seen = any(prefix == paths.reports_root(run.workdir) for _, prefix in lists[begin:end])
+    assert not heard or not seen, (
         f"attempt {attempt.number} ended {attempt.cause}; every host had exited with 0, and reported "
         f"that {attempt.ended_at - last:.0f} s before"
     )

@@ -132,6 +132,7 @@ def test_a_test_that_passes_alone_is_counted_and_named(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(run.UNTIL, "0")
     unsteady, mixed = stage(tmp_path, "unsteady", UNSTEADY), stage(tmp_path, "mixed", MIXED)
     assert main((unsteady,), (stage(tmp_path, "good", GOOD),)) == 0
     out = capfd.readouterr().out
