@@ -70,7 +70,8 @@ def test_ten_jobs_and_a_sweep_come_to_their_end_in_their_order(tmp_path: Path) -
                 held = stack.json("emulator", "status")["slices"]
                 names = [one["name"] for one in held] or [""]
                 stack.run("emulator", "preempt", dice.choice(names), "--notice", "1s", code=None)
-        stack.run("wait", ids["j"], timeout=1200)
+        for job_id in ids.values():
+            stack.run("wait", job_id, code=None, timeout=1200)
         _check(stack, ids, f"seed {seed}")
     finally:
         stack.down()
