@@ -204,7 +204,7 @@ class Run:
             raise
 
     def again(self) -> None:
-        """Run what failed once more, if that is little; also after `--minutes`, as a test that began before may take."""
+        """Run what failed once more, if that is little; also when the time of the run is over."""
         if len(self.total.failures) > AGAIN:
             return
         os.environ.pop(UNTIL, None)

@@ -55,7 +55,7 @@ class Control:
         self._commands: dict[tuple[str, str], Callable[[Mapping[str, Any]], Answer]] = {
             ("GET", "/status"): lambda _: status(self._world, self._plan()),
             ("POST", "/chaos"): lambda given: self._chaos(**arguments(self._chaos, given)),
-            ("POST", "/schedule"): lambda given: self._schedule(given.get("steps")),
+            ("POST", "/schedule"): self._schedule,
             ("POST", "/end-plan"): lambda _: self._end_plan(),
             ("POST", "/settings"): self._settings,
             ("POST", "/profile"): lambda given: self._profile(**arguments(self._profile, given)),
@@ -89,9 +89,9 @@ class Control:
             raise bad_request(f"the rate must be above 0, and at most {_FASTEST:g}")
         return self._begin(f"chaos {seed}", schedule.chaos_steps(seed, rate, kinds, for_s))
 
-    def _schedule(self, steps: Any) -> Answer:
+    def _schedule(self, given: Mapping[str, Any]) -> Answer:
         """Faults at their times, unless a step is invalid. Replaces the running plan. Answers with the next faults."""
-        return self._begin("schedule", schedule.parse(steps))
+        return self._begin("schedule", schedule.parse(given.get("steps")))
 
     def _settings(self, given: Mapping[str, Any]) -> Answer:
         """Change latencies; answers with all of them."""

@@ -91,7 +91,8 @@ def _view(name: ActionName, does: str, costs: str, *asks: AskView) -> ActionView
 def check_stoppable(job: Job, wish: DesiredState) -> None:
     """Raises IllegalInState when a cancel, or with RELEASE a delete, would change nothing."""
     if job.state.final:
-        raise IllegalInState(f"job {job.id} has {_how(job.state)}")
+        how = "been cancelled" if job.state is State.CANCELLED else job.state.value
+        raise IllegalInState(f"job {job.id} has {how}")
     if job.wish is DesiredState.CLEAN:
         raise IllegalInState(f"job {job.id} is being cleaned")
     if job.wish is DesiredState.RELEASE:
@@ -101,10 +102,6 @@ def check_stoppable(job: Job, wish: DesiredState) -> None:
         raise IllegalInState(f"job {job.id} has {job.then}, and gives its slice back")
     if job.wish is wish:
         raise IllegalInState(f"job {job.id} is cancelled already")
-
-
-def _how(state: State) -> str:
-    return "been cancelled" if state is State.CANCELLED else state.value
 
 
 def _cancel(job: Job) -> tuple[str, str]:

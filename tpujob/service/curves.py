@@ -100,6 +100,7 @@ TITLES = {
     "ms": "Step time, ms",
 }
 NO_ATTEMPT = "no program has run yet"
+OF_ELEMENTS = "each of its elements has its own: `tpujob show NAME-INDEX --plot`"
 NO_STEPS = "the program has reported no metrics: one that writes `step` events (docs/workloads.md) has curves"
 NOT_SIGNED = "what lies where the hosts report is not signed by them, and is not drawn"
 
@@ -135,7 +136,8 @@ class Curves:
                 unread.append(one.number)
                 trouble = trouble or NOT_SIGNED
         charts = self._charts(job, [a for a in asked if found.get(a.number)], found, attempt or 0)
-        why = trouble or ("" if charts else NO_STEPS if ran else NO_ATTEMPT)
+        none = OF_ELEMENTS if job.spec.is_group else NO_STEPS if ran else NO_ATTEMPT
+        why = trouble or ("" if charts else none)
         return MetricsView(
             charts=charts,
             attempts=[a.number for a in asked],

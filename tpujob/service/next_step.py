@@ -48,34 +48,15 @@ def what_next(
     if job.state.final:
         return _after_end(job, has)
     if job.state is State.RELEASING and job.then in _ENDED and job.wish is not DesiredState.CLEAN:
-        if job.hold_until is not None and job.wish is DesiredState.RUN:
-            text = (
-                f"its slice serves the next job that fits, or is given back; then it has {job.then}"
-            )
-            return _next("release_slice", text, _gives_back(job), at=job.hold_until)
-        return _next("end", f"when the slice is seen to be gone, the job has {job.then}")
+        return _ends_with_its_slice(job)
     if job.spec.is_group:
         return _group_ends(job)
     if job.wish is not DesiredState.RUN:
         return _on_its_way_out(job)
-    due = max(job.wake, wait.first_at if wait else 0.0)
     again = f"another slice and goes on{_from_checkpoint(has)}"
-    wanted = again if job.attempt else "a slice"
     match job.state:
-        case State.QUEUED if reason := binding(place):
-            command = f"tpujob queue release {held_id(job)}"
-            release = (CommandView(command=command, does="lets it start"),)
-            return _next(
-                "request_slice",
-                f"it asks for {wanted} {_AFTER[reason.kind]}".rstrip(),
-                *(release if reason.kind is ReasonKind.HELD else ()),
-                at=reason.until,
-            )
-        case State.QUEUED if under_way := datasets.under_way(job):
-            text = f"when {under_way.name} is in {under_way.region}, it asks for a slice there"
-            return _next("copy_data", text)
         case State.QUEUED:
-            return _next("request_slice", f"it asks for {wanted}", at=due if due > now else None)
+            return _in_queue(job, again if job.attempt else "a slice", wait, now, place)
         case State.PROVISIONING:
             return _next("get_slice", "when the slice is ready, the program starts on all hosts")
         case State.PREPARING | State.RUNNING | State.HOLDING if job.then is State.QUEUED:
@@ -96,13 +77,36 @@ def what_next(
         case State.RELEASING:
             return _next("request_slice", f"when the slice is seen to be gone, it asks for {again}")
         case _:
-            lost = (
-                "; if the slice is preempted, it gets another and goes on from its last checkpoint"
-            )
             spot = job.slice is not None and job.slice.pricing == "spot"
-            return _next(
-                "finish", f"it succeeds when every host exits with 0{lost if spot else ''}"
-            )
+            lost = "if the slice is preempted, it gets another and goes on from its last checkpoint"
+            text = "it succeeds when every host exits with 0"
+            return _next("finish", f"{text}; {lost}" if spot else text)
+
+
+def _in_queue(
+    job: Job, wanted: str, wait: Wait | None, now: float, place: Place | None
+) -> NextView:
+    if reason := binding(place):
+        command = f"tpujob queue release {held_id(job)}"
+        release = (CommandView(command=command, does="lets it start"),)
+        return _next(
+            "request_slice",
+            f"it asks for {wanted} {_AFTER[reason.kind]}".rstrip(),
+            *(release if reason.kind is ReasonKind.HELD else ()),
+            at=reason.until,
+        )
+    if under_way := datasets.under_way(job):
+        text = f"when {under_way.name} is in {under_way.region}, it asks for a slice there"
+        return _next("copy_data", text)
+    due = max(job.wake, wait.first_at if wait else 0.0)
+    return _next("request_slice", f"it asks for {wanted}", at=due if due > now else None)
+
+
+def _ends_with_its_slice(job: Job) -> NextView:
+    if job.hold_until is not None and job.wish is DesiredState.RUN:
+        text = f"its slice serves the next job that fits, or is given back; then it has {job.then}"
+        return _next("release_slice", text, _gives_back(job), at=job.hold_until)
+    return _next("end", f"when the slice is seen to be gone, the job has {job.then}")
 
 
 def held_id(job: Job) -> str:

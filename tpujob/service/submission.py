@@ -131,6 +131,7 @@ class Submission:
                 *doubts,
                 *traffic(zones, self._site),
                 *environment.warnings(wanted),
+                *elements.warnings(wanted),
             ],
             spec=dump(wanted),
         )

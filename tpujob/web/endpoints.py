@@ -54,7 +54,8 @@ def _endpoint(row: Method, hints: Mapping[str, Any]) -> Endpoint:
         match row.place(name):
             case "body":
                 kind, default = _in_body(hint, default)
-                fields[name] = (kind, Field(_required(default), **_bounds(row, name)))
+                default = ... if default is inspect.Parameter.empty else default
+                fields[name] = (kind, Field(default, **_bounds(row, name)))
             case "header":
                 taken.append(
                     _parameter(name, Annotated[hint, Header(**_bounds(row, name))], default)
@@ -119,10 +120,6 @@ def _bounds(row: Method, name: str) -> dict[str, Any]:
     return {
         side: limit for side, limit in zip(("ge", "le"), bound, strict=True) if limit is not None
     }
-
-
-def _required(default: Any) -> Any:
-    return ... if default is inspect.Parameter.empty else default
 
 
 def _parameter(name: str, kind: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:

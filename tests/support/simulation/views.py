@@ -30,7 +30,8 @@ class Views:
 
     def __init__(self, world: World, broken: Broken) -> None:
         self._world, self._broken = world, broken
-        self.lists: Sequence[tuple[float, str]] = ()  #: when a backend had a list, and of which prefix
+        #: when a backend had a list, and of which prefix
+        self.lists: Sequence[tuple[float, str]] = ()
 
     def check(self, job: Job) -> None:
         now = self._world.sim.now

@@ -54,8 +54,8 @@ def post(
             response = connection.getresponse()
             text = response.read(MOST).decode(errors="replace")
     except (OSError, http.client.HTTPException, ValueError) as error:
-        why = "no answer in time" if isinstance(error, TimeoutError) else _why(error)
-        return Receipt(f"{host}: {why}")
+        why = one_line(str(error), 200) or type(error).__name__
+        return Receipt(f"{host}: {'no answer in time' if isinstance(error, TimeoutError) else why}")
     finally:
         connection.close()
     return meaning(response.status, text, response.getheader("Retry-After") or "")
@@ -99,10 +99,6 @@ def _seconds(header: str) -> float:
         return max(0.0, parsedate_to_datetime(header).timestamp() - time())
     except (ValueError, OverflowError):
         return 0.0
-
-
-def _why(error: Exception) -> str:
-    return one_line(str(error), 200) or type(error).__name__
 
 
 class _Pinned(http.client.HTTPConnection):

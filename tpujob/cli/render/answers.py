@@ -73,7 +73,7 @@ def created_text(
 ) -> str:
     """What `tpujob create` says: the id, what was asked for, its price, its page, and the next commands."""
     name = paint(f"{job['id']}  {clean(job['name'])}", "bold", color)
-    size = 0 if job.get("group") else job.get("group_size")
+    size = words.group_size(job)
     each = f"{many(size, 'job')}, each on a " if size else ""
     asked = (
         f"{each}{job['pricing']} {words.kind(job)}: {many(job['hosts'], 'host')}, {many(job['chips'], 'chip')}, "

@@ -25,10 +25,6 @@ See one run from start to end, preemption included:
 WHOLE = 100  #: columns that no name needs
 
 
-def _state_style(state: str) -> str:
-    return STATE_STYLE.get(state, "")
-
-
 #: of a job: its column and its text. On a narrow terminal `_NARROW` are left out, then the long columns are cut, the
 #: name, which is typed next, last
 _CELLS: dict[str, tuple[Column, Callable[[JobRow, float], str]]] = {
@@ -38,7 +34,10 @@ _CELLS: dict[str, tuple[Column, Callable[[JobRow, float], str]]] = {
     "type": (Column("Accelerator", floors=(8, 7, 6), cut=clip_middle), lambda j, _: words.kind(j)),
     "zone": (Column("Zone", floors=(14, 13, 8), cut=clip_middle), lambda j, _: j["zone"] or "-"),
     "ip": (Column("Host0 IP"), lambda j, _: j["host0_ip"] or "-"),
-    "state": (Column("Status", floors=(12, 12, 9), style=_state_style), lambda j, _: j["state"]),
+    "state": (
+        Column("Status", floors=(12, 12, 9), style=lambda s: STATE_STYLE.get(s, "")),
+        lambda j, _: j["state"],
+    ),
     "step": (Column("Step", floors=(11, 11, 5), right=True), lambda j, _: step(j)),
     "age": (Column("Age", right=True), lambda j, now: age(elapsed(j["created_at"], now))),
     "pricing": (Column("Pricing"), lambda j, _: j["pricing"]),

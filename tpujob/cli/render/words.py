@@ -226,9 +226,14 @@ def params(of: JobView | JobRow | BestView) -> str:
     return " ".join(f"{name}={value}" for name, value in of.get("params", {}).items())
 
 
+def group_size(job: JobView) -> int:
+    """How many jobs an array or a sweep has; 0: it is none."""
+    return 0 if job.get("group") else job.get("group_size", 0)
+
+
 def elements(job: JobView) -> str:
     """How many jobs of an array or a sweep are in each state; empty: it is none."""
-    size = 0 if job.get("group") else job.get("group_size")
+    size = group_size(job)
     counts = [f"{count:,} {state}" for state, count in job.get("elements", {}).items()]
     return ", ".join([f"{size:,} in all", *counts]) if size else ""
 

@@ -129,8 +129,5 @@ def _accusation(
 ) -> Accusation:
     zone = next((s.zone for s in job.slices if s.name == attempt.slice), "")
     reason = f"job {job.id} attempt {attempt.number}: {text}"[:200]
-    return Accusation(tuple(m for m in machines if m), zone, weight, reason, _op(job, attempt))
-
-
-def _op(job: Job, attempt: Attempt) -> str:
-    return f"{job.id}:{attempt.number}"
+    operation = f"{job.id}:{attempt.number}"
+    return Accusation(tuple(m for m in machines if m), zone, weight, reason, operation)

@@ -81,7 +81,8 @@ def succeeded(reports: Sequence[HostReport], hosts: int) -> End | None:
 
 
 def _success(hosts: int) -> End:
-    return End(Outcome.SUCCEEDED, None, None, f"exit code 0 on {_all(hosts)}")
+    where = "the only host" if hosts == 1 else f"all {hosts} hosts"
+    return End(Outcome.SUCCEEDED, None, None, f"exit code 0 on {where}")
 
 
 def _done(reports: Sequence[HostReport], hosts: int) -> End:
@@ -203,7 +204,3 @@ def _rank(report: HostReport) -> int:
 def _is_echo(lines: Sequence[str]) -> bool:
     error = last_error(lines)
     return any(ECHO.search(line) for line in ([error] if error else lines))
-
-
-def _all(hosts: int) -> str:
-    return "the only host" if hosts == 1 else f"all {hosts} hosts"

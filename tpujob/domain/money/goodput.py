@@ -191,15 +191,12 @@ def timeline(job: Job, now: float, done: Progress | None = None) -> list[Stretch
         attempts.setdefault(attempt.slice, []).append(attempt)
     free = {one.name for one in job.slices if ledger.free(job, one)}
     found: list[Stretch] = []
-    for span in sorted(spans(job, now), key=_order):
+    in_order = sorted(spans(job, now), key=lambda s: (s.start, s.part is TimePart.CONDEMNED, s.end))
+    for span in in_order:
         had = attempts.get(span.slice.name, []) if span.slice else []
         going = not job.state.final and span.end >= moment(now)
         found.append(_stretch(span, had, going=going, free=free))
     return [part for one in _joined(found) for part in _with_copies(job, one, now)]
-
-
-def _order(span: Span) -> tuple[int, bool, int]:
-    return span.start, span.part is TimePart.CONDEMNED, span.end
 
 
 _AFTER = (TimePart.HELD, TimePart.CONDEMNED, TimePart.RELEASING)  #: an attempt

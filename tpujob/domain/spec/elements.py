@@ -46,6 +46,20 @@ def longest(spec: JobSpec) -> JobSpec:
     return _filled(spec, max(size(spec), 1) - 1, row)
 
 
+def warnings(spec: JobSpec) -> list[str]:
+    """A warning for each name in braces that is no parameter: it stays as it is."""
+    if not spec.is_group:
+        return []
+    known = (INDEX, *(spec.matrix or {}))
+    texts = (spec.run.command or "", *spec.run.args.values(), *spec.run.env.values())
+    names = (m[1] for text in texts if isinstance(text, str) for m in _BRACES.finditer(text))
+    return [
+        f"{{{name}}} stays as it is: the parameters are {', '.join(known)}"
+        for name in dict.fromkeys(names)
+        if name not in known
+    ]
+
+
 def _filled(spec: JobSpec, index: int, row: Row) -> JobSpec:
     known = {**row, INDEX: index}
 

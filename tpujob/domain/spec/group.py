@@ -62,7 +62,9 @@ def _array(value: Any) -> Any:
             f"must be a number of elements, or a range that begins at 0, such as 0-99 or 0-99%8, not {describe(value)}"
         )
     last, at_once = found.groups()
-    return {"count": _count(int(last) + 1), "at_once": at_once and _count(int(at_once))}
+    if at_once is not None and not 1 <= int(at_once) <= MOST:
+        raise ValueError(f"must have a number from 1 to {MOST:,} after %, not {at_once}")
+    return {"count": _count(int(last) + 1), "at_once": at_once and int(at_once)}
 
 
 def _parameter(value: Any) -> str:

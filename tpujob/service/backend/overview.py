@@ -71,7 +71,10 @@ class Overview:
             (job_id, event_in_full(one) if who.at_least(Role.ADMIN) else one)
             for job_id, one in found
         ]
-        views = [_view(job_id, event, *of.get(job_id, ("", ""))) for job_id, event in shown]
+        views: list[JobEventView] = []
+        for job_id, event in shown:
+            name, user = of.get(job_id, ("", ""))
+            views.append(JobEventView(**event_view(event), job=job_id, name=name, user=user))
         return EventsPage(events=views, next=older)
 
     def _events(self, before: EventKey | None, size: int) -> Iterator[tuple[str, Event]]:
@@ -124,10 +127,6 @@ def _kinds(named: Sequence[str]) -> frozenset[str]:
         known = ", ".join(EventKind)
         raise BadRequest(f"there are no events {strange[0][:40]!r}", hint=f"There are: {known}.")
     return frozenset(named) or every
-
-
-def _view(job_id: str, event: Event, name: str, user: str) -> JobEventView:
-    return JobEventView(**event_view(event), job=job_id, name=name, user=user)
 
 
 def _key(of: tuple[str, Event]) -> EventKey:

@@ -1,14 +1,15 @@
 """How long one program takes, and what it costs, on several types and in several zones. Stores nothing."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, get_args
 
 from tpujob.api import CompareAsked, CompareView, EstimateSaid, Unit, WayView
 from tpujob.domain.hardware import accelerators
+from tpujob.domain.model import Job
 from tpujob.domain.money import DataToCopy, steps_of_spec
-from tpujob.domain.money.forecast import Outlook, PlaceOption, best
+from tpujob.domain.money.forecast import Best, Outlook, PlaceOption, best
 from tpujob.domain.money.run_time import SliceKind, Source, Throughput, measured
 from tpujob.domain.money.samples import SamplePlace
 from tpujob.domain.placement import Site
@@ -43,12 +44,7 @@ class Comparisons:
         unit, amount = _amount(wanted, asked)
         jobs, now, prices = self._store.list(), self._clock.now(), self._site.prices
         places = _places(wanted, asked)
-        slices = wanted.tpu.slices
-        speeds = (
-            _stated_speeds(asked.get("rooflines", {}), unit, slices, "roofline")
-            | measured(jobs, wanted, unit)
-            | _stated_speeds(asked.get("throughput", {}), unit, slices, "stated")
-        )
+        speeds = _speeds(jobs, wanted, unit, asked)
         first, _ = self._estimates.use(placed, stated, jobs)
         forecaster = Forecaster(jobs, now, prices)
         copies: dict[str, tuple[DataToCopy, ...]] = {}
@@ -62,6 +58,9 @@ class Comparisons:
             )
             return forecaster.of(wanted, use, amount / speed.per_second / 3600, stated)
 
+        def usd_per_hour(place: SamplePlace) -> float | None:
+            return prices.usd_per_hour(place.type, place.zone, place.pricing, place.tpu_slices)
+
         ways = list[PlaceOption]()
         for place in places:
             speed = speeds.get(SliceKind(place.type, place.tpu_slices))
@@ -74,15 +73,7 @@ class Comparisons:
             unit=unit,
             amount=amount,
             ways=[
-                _view(
-                    way,
-                    prices.usd_per_hour(
-                        way.place.type, way.place.zone, way.place.pricing, way.place.tpu_slices
-                    ),
-                    cheapest=way.place == marks.cheapest,
-                    fastest=way.place == marks.fastest,
-                    emulated=self._estimates.emulated,
-                )
+                _view(way, marks, usd_per_hour(way.place), emulated=self._estimates.emulated)
                 for way in ways
             ],
             warnings=placed.doubts,
@@ -140,6 +131,18 @@ def _places(wanted: JobSpec, asked: CompareAsked) -> list[SamplePlace]:
     return found
 
 
+def _speeds(
+    jobs: Iterable[Job], wanted: JobSpec, unit: Unit, asked: CompareAsked
+) -> dict[SliceKind, Throughput]:
+    """Of each kind of slice: what was stated, else measured, else what a compile check found."""
+    slices = wanted.tpu.slices
+    return (
+        _stated_speeds(asked.get("rooflines", {}), unit, slices, "roofline")
+        | measured(jobs, wanted, unit)
+        | _stated_speeds(asked.get("throughput", {}), unit, slices, "stated")
+    )
+
+
 def _stated_speeds(
     by_type: Mapping[str, float], unit: Unit, slices: int, source: Source
 ) -> dict[SliceKind, Throughput]:
@@ -163,9 +166,7 @@ def _order(way: PlaceOption) -> tuple[bool, bool, float, float]:
     return False, not costs.priced, costs.pay.p50 if costs.priced else 0, time
 
 
-def _view(
-    way: PlaceOption, usd_per_hour: float | None, *, cheapest: bool, fastest: bool, emulated: bool
-) -> WayView:
+def _view(way: PlaceOption, marks: Best, usd_per_hour: float | None, *, emulated: bool) -> WayView:
     place, speed = way.place, way.throughput
     found = forecast_view(way.outlook, emulated=emulated) if way.outlook else None
     return WayView(
@@ -179,8 +180,8 @@ def _view(
         throughput_by=speed.source if speed else "",
         measured_jobs=speed.jobs if speed else 0,
         forecast=found,
-        cheapest=cheapest,
-        fastest=fastest,
+        cheapest=place == marks.cheapest,
+        fastest=place == marks.fastest,
         note=_note(way, usd_per_hour),
     )
 

@@ -94,7 +94,11 @@ class SecurityMiddleware:
                 request = ascii(f"{scope['method']} {loggable(path)}"[:200])
                 reason = ascii(error.message[:200])
                 log.warning(
-                    "%s: refused: %s: %s", exchange.id, request, reason, extra=of(_address(scope))
+                    "%s: refused: %s: %s",
+                    exchange.id,
+                    request,
+                    reason,
+                    extra=of((scope.get("client") or ("",))[0]),
                 )
                 await exchange.refuse(error, {"www-authenticate": 'Bearer realm="tpujob"'})
                 return
@@ -126,7 +130,9 @@ class _Exchange:
                 log.exception("%s: %s failed", self.id, ascii(request[:200]))
                 if self._started:
                     raise
-                await self.refuse(_lost(self.id))
+                text = f"the backend failed at this request ({self.id})"
+                hint = "its log says more under that number"
+                await self.refuse(TpujobError(text, hint=hint))
                 return
         if self._too_large and not self._started:
             await self.refuse_size()
@@ -195,13 +201,6 @@ class _Exchange:
         return message
 
 
-def _lost(request_id: str) -> TpujobError:
-    return TpujobError(
-        f"the backend failed at this request ({request_id})",
-        hint="its log says more under that number",
-    )
-
-
 def _foreign(headers: Headers) -> bool:
     """Whether a browser sent it for a page that is not of this backend, on another port of this machine for example."""
     origins, site = headers.getlist("origin"), headers.get("sec-fetch-site", "none")
@@ -221,10 +220,6 @@ def _follows_a_link(scope: Scope, headers: Headers) -> bool:
         and headers.getlist("sec-fetch-dest") == ["document"]
         and "origin" not in headers
     )
-
-
-def _address(scope: Scope) -> str:
-    return (scope.get("client") or ("",))[0]
 
 
 def _host(headers: Headers) -> str:

@@ -7,6 +7,7 @@ from tpujob.api import ChartView, EventView, JobRow, JobsApi, JobView, ListAsked
 from tpujob.errors import BadRequest
 from tpujob.web.pages import drawing
 from tpujob.web.pages.frame import PageContent, PageRequest
+from tpujob.web.pages.templating import is_group
 
 EVENTS = 25  #: of one page
 CELLS = 1000  #: elements of a group that its grid shows
@@ -36,7 +37,7 @@ def load_job(asked: PageRequest) -> PageContent:
 
 def read_elements(api: JobsApi, job: JobView) -> Sequence[JobRow]:
     """The first elements of an array or a sweep; of any other job none."""
-    if job.get("group") or not job.get("group_size"):
+    if not is_group(job):
         return ()
     fields = ["name", "state", "step", "steps", "loss", "params"]
     asked = ListAsked(group=job["id"], order="id", reverse=True, fields=fields)

@@ -8,6 +8,7 @@ from typing import Any, cast
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from tpujob.api import JobFacts
 from tpujob.domain import text
 from tpujob.domain.text import harmless
 
@@ -30,6 +31,7 @@ def environment(asset: Callable[[str], Any]) -> Environment:
         auto_reload=False,
     )
     made.globals |= {"asset": asset, "style": style}
+    made.tests["group"] = is_group
     made.filters |= {
         "age": text.age,
         "span": text.span,
@@ -42,7 +44,7 @@ def environment(asset: Callable[[str], Any]) -> Environment:
         "short": short,
         "value": value,
         "sentence": sentence,
-        "n": _grouped,
+        "n": "{:,}".format,
     }
     return cast(Environment, made)
 
@@ -52,9 +54,9 @@ def _shown(value: object) -> object:
     return harmless(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-def _grouped(value: int) -> str:
-    """`3,210`."""
-    return f"{value:,}"
+def is_group(job: JobFacts) -> bool:
+    """Whether it is an array or a sweep, and no element of one."""
+    return bool(job.get("group_size")) and not job.get("group")
 
 
 def value(of: object) -> str:

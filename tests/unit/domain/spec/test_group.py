@@ -9,7 +9,7 @@ import tracemalloc
 import pytest
 
 from tpujob.domain.spec import JobSpec, dump, parse
-from tpujob.domain.spec.elements import at_once, elements, longest, size
+from tpujob.domain.spec.elements import at_once, elements, longest, size, warnings
 from tpujob.domain.spec.jobspec import load
 from tpujob.errors import BadSpec
 
@@ -94,6 +94,7 @@ def test_an_array_is_written_in_several_ways(written: str, count: int, most: int
         ("array: 10001", "job.yaml:6: array: must be from 1 to 10,000, not the number 10001"),
         (f"matrix: {{a: {HUNDRED}, b: {HUNDRED}, c: [1, 2]}}", "makes 20,000 jobs, more than"),
         (f"matrix: {{a: {HUNDRED}, b: {HUNDRED}, c: {HUNDRED}}}", "makes 1,000,000 jobs"),
+        ("array: 0-9%0", "job.yaml:6: array: must have a number from 1 to 10,000 after %, not 0"),
         ("array: 0-99:5", "job.yaml:6: array: has no steps"),
         ("array: 5-9", "job.yaml:6: array: must be a number of elements, or a range that begins"),
     ],
@@ -102,6 +103,13 @@ def test_what_is_wrong_is_said_with_its_line(written: str, message: str) -> None
     with pytest.raises(BadSpec) as error:
         read(written)
     assert message in error.value.message
+
+
+def test_names_in_braces_that_are_no_parameters_are_warned_of() -> None:
+    assert warnings(read("matrix: {lr: [1, 2]}")) == [
+        f"{{{name}}} stays as it is: the parameters are index, lr" for name in ("seed", "other")
+    ]
+    assert warnings(read("")) == [], "only a group has parameters"
 
 
 def test_a_name_has_room_for_the_index() -> None:

@@ -146,16 +146,13 @@ def _money(axes: Any, shown: list[CostBar]) -> None:
     axes.set_ylabel(f"US dollars a {'week' if weekly else 'day'}")
 
     def amount(value: float, _place: int) -> str:
-        return _axis_dollars(value, max(floor))
+        decimals = 0 if max(floor) >= 5 else 2 if max(floor) >= 0.05 else 4
+        return f"${value:,.{decimals}f}"
 
     axes.yaxis.set_major_formatter(amount)
     axes.set_ylim(0, max(floor) * 1.06 or 1.0)
     axes.locator_params(axis="y", nbins=5)
     _grid(axes)
-
-
-def _axis_dollars(value: float, most: float) -> str:
-    return f"${value:,.0f}" if most >= 5 else f"${value:,.2f}" if most >= 0.05 else f"${value:,.4f}"
 
 
 def _goodput(axes: Any, shown: list[CostBar], whole: float | None) -> None:
