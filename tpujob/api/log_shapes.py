@@ -93,7 +93,7 @@ class SearchAsked(TypedDict, total=False):
     attempt: int  #: left out: the newest
     host: int  #: in its lines alone
     text: str
-    regexp: bool  #: the text is a pattern of Python's `re`
+    regexp: bool  #: the text is a pattern of RE2
     ignore_case: bool
     traceback: bool  #: where a traceback begins; several of one failure are one
     line: int  #: matches from this line on

@@ -16,8 +16,8 @@ from tpujob.api import METHODS
 PRODUCT = ROOT / "tpujob"
 #: At most. What adds to a figure takes as much away elsewhere; a change that lowers one lowers it here.
 MOST = {
-    "lines": 77_830,
-    "modules": 503,
+    "lines": 77_700,
+    "modules": 502,
     "packages": 59,
     "packages under four modules": 1,
     "class names used twice": 2,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import tracemalloc
@@ -15,11 +14,10 @@ from tests.support.records import a_job
 from tests.support.shelf import Shelf, reader
 from tpujob.api import SearchAsked
 from tpujob.domain.model import State
-from tpujob.errors import BadRequest, Busy, Transient
-from tpujob.service.logs import search
+from tpujob.errors import BadRequest, Busy
 from tpujob.service.logs.log import Logs
 from tpujob.service.logs.reader import LogReader
-from tpujob.service.logs.search import LogPattern, Searches, matcher
+from tpujob.service.logs.search import LogPattern, Searches
 from tpujob.service.logs.segment_reader import SegmentReader
 from tpujob.service.logs.segments import SegmentLists, Until
 
@@ -157,30 +155,17 @@ def test_a_traceback_is_one_stop_with_all_that_it_tells() -> None:
 
 
 @pytest.mark.parametrize("pattern", [r"(x+x+)+y", r"(\w+\s?)+$!"])
-def test_a_pattern_that_takes_for_ever_is_ended_with_a_reason(
-    pattern: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(search, "PATIENCE", 0.3)
+def test_a_repeat_inside_a_repeat_takes_no_longer(pattern: str) -> None:
     shelf = Shelf()
-    shelf.ship(0, 1, [b"x" * 500 + b"!"], number=1)
-    with pytest.raises(BadRequest, match=r"takes more than 0\.3 s") as refused:
-        reader(shelf).search(JOB, {"text": pattern, "regexp": True})
-    assert "plain text" in refused.value.hint
-
-
-def test_a_busy_machine_is_no_fault_of_the_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
-    shelf = Shelf()
-    shelf.ship(0, 1, [b"one needle"], number=1)
-    monkeypatch.setattr(search, "ANSWER", 0.0)
-    with pytest.raises(Transient, match="too much to do"):
-        reader(shelf).search(JOB, {"text": "n.*e", "regexp": True})
+    shelf.ship(0, 1, [b"x" * 500_000 + b"!"], number=1)
+    assert not reader(shelf).search(JOB, {"text": pattern, "regexp": True})["matches"]
 
 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
         ({"text": "(", "regexp": True}, "is no pattern"),
-        ({"text": "(?<=a+)b", "regexp": True}, "look-behind requires fixed-width"),
+        ({"text": "(?<=a+)b", "regexp": True}, "invalid perl operator"),
         ({"text": ""}, "needs a text"),
         ({}, "needs a text"),
         ({"text": "x", "traceback": True}, "not for both"),
@@ -261,11 +246,3 @@ def test_one_caller_cannot_take_all_seats(monkeypatch: pytest.MonkeyPatch) -> No
         with pytest.raises(Busy, match="more than 4 searches at once"):
             logs.search(JOB, {"text": "nan"}, "cy")
     logs.search(JOB, {"text": "nan"}, "eve")
-
-
-def test_a_pattern_is_looked_for_behind_the_backends_own_work() -> None:
-    with matcher(LogPattern("nan", regexp=True)) as by:
-        pid = by._process.pid  # pyright: ignore
-        assert os.getpriority(os.PRIO_PROCESS, pid) == min(
-            19, os.getpriority(os.PRIO_PROCESS, 0) + 10
-        )

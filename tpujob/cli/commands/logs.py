@@ -58,7 +58,7 @@ def logs(
     ] = None,
     tail: Annotated[int | None, option("N", "Last N lines.", "--tail", "-n", min=0)] = None,
     grep: Annotated[str, option("TEXT", "Lines with TEXT, numbered.", "--grep")] = "",
-    regexp: Annotated[bool, flag("TEXT is a Python regular expression.", "--regexp", "-E")] = False,
+    regexp: Annotated[bool, flag("TEXT is a regular expression (RE2).", "--regexp", "-E")] = False,
     ignore_case: Annotated[bool, flag("Ignore case.", "--ignore-case", "-i")] = False,
     count: Annotated[bool, flag("Count matching lines.", "--count", "-c")] = False,
     line: Annotated[

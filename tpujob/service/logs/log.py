@@ -137,8 +137,8 @@ class Logs:
         place = _place(log, asked, behind=side == "after") or log.end()
         lines, back = window.around(log, place, side, most, width)
         if asked.get("text") and lines:
-            with self._seats.taken(who), matcher(_query(asked)) as by:
-                window.mark(lines, by.spans)
+            with self._seats.taken(who):
+                window.mark(lines, matcher(_query(asked)).spans)
         before, total = sum(place.values()) - back, log.lines
         last = before + len(lines) >= total
         return LogWindow(
@@ -165,7 +165,8 @@ class Logs:
         )
         limit = _within(asked.get("limit", MATCHES), MOST_MATCHES)
         width = _within(asked.get("width", window.WIDTH), window.MOST_WIDTH)
-        with self._seats.taken(who), matcher(query) as by:
+        by = matcher(query)
+        with self._seats.taken(who):
             counted = self._searches.count(log, query, by, until, time)
             place = _place(log, asked, behind=asked.get("after", False)) or log.begin()
             found = self._searches.after(log, place, counted, by, limit, until)

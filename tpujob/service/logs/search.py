@@ -1,37 +1,29 @@
 """Which lines of a log match: matches are counted segment by segment, and the counts are kept, so that going on from
 match to match reads one segment, and a log that grows is searched from its old end on."""
 
-import contextlib
 import heapq
-import json
-import os
-import select
-import signal
-import struct
-import subprocess
-import sys
-import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import islice
 from operator import attrgetter
-from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
 
-from tpujob.errors import BadRequest, Transient
+import re2 as _re2
+
+from tpujob.errors import BadRequest
 from tpujob.lib.lru import LruDict
 from tpujob.service.logs.lines import StampedLine, raw_of, time_of, tracebacks, whole
 from tpujob.service.logs.reader import HostLog, LogReader, Positions
 from tpujob.service.logs.segment_reader import AT_ONCE, SegmentReader
 from tpujob.service.logs.segments import Key, Until
 
+re2: Any = _re2  # which has no types
+
 LONGEST = 1000  #: characters of what is looked for
-#: seconds of CPU that a pattern may take for one segment, of a mebibyte or so; a usual one takes a hundredth of that
-PATIENCE = 3.0
-#: seconds in which the process answers in any case: it yields to all else that this machine does
-ANSWER = 60.0
+MEMORY = 1 << 20  #: bytes that a pattern may take; RE2 keeps the last 128
+MOST_SPANS = 50  #: of one text
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +55,11 @@ class Matcher(Protocol):
         ...
 
 
-@contextlib.contextmanager
-def matcher(query: LogPattern) -> Generator[Matcher]:
-    """Raises BadRequest for a pattern that is none, and when one takes too long; Transient when this machine has no
-    time for it."""
+def matcher(query: LogPattern) -> Matcher:
+    """Raises BadRequest for a pattern that is none."""
     if query.traceback:
-        yield _Tracebacks()
-    elif query.regexp:
-        process = _Process(query)
-        try:
-            yield process
-        finally:
-            process.close()
-    else:
-        yield _Literal(query)
+        return _Tracebacks()
+    return _Regexp(query) if query.regexp else _Literal(query)
 
 
 class _Tracebacks:
@@ -116,83 +99,33 @@ class _Literal:
             at = text.find(self._text, at + len(self._text))
 
 
-class _Process:
-    """A pattern, in a process that is ended when it takes too long: nothing else could end it."""
+class _Regexp:
+    """RE2: the time of a search grows with the text alone, whatever the pattern."""
 
     def __init__(self, query: LogPattern) -> None:
-        script = str(Path(__file__).with_name("regexp_process.py"))
-        self._pattern = query.text
-        self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        asked = {
-            "pattern": query.text, "ignore_case": query.ignore_case, "patience": PATIENCE
-        }  # fmt: skip
+        options = re2.Options()
+        options.case_sensitive = not query.ignore_case
+        options.log_errors = False
+        options.max_mem = MEMORY
         try:
-            error = self._ask(json.dumps(asked).encode())["error"]
-            if error:
-                raise BadRequest(
-                    f"{query.text[:80]!r} is no pattern: {error}",
-                    hint="Patterns are those of Python's `re`; without --regexp the text is meant as it is.",
-                )
-        except BaseException:
-            self.close()
-            raise
+            self._sought = re2.compile(query.text.encode("utf-8", "replace"), options)
+        except re2.error as error:
+            why = error.args[0].decode("utf-8", "replace")
+            raise BadRequest(
+                f"{query.text[:80]!r} is no pattern: {why}",
+                hint="Patterns are those of RE2: no look-around, no \\1. Without --regexp the text is meant as it is.",
+            ) from None
 
     def lines(self, data: bytes) -> list[int]:
-        return self._ask(b"\n" + data)
+        text = raw_of(data).decode("utf-8", "replace").encode()  # no pattern matches other bytes
+        lines = text.split(b"\n")[:-1]
+        return [i for i, line in enumerate(lines) if self._sought.search(line)]
 
     def spans(self, texts: list[str]) -> list[list[tuple[int, int]]]:
-        return [[(a, b) for a, b in spans] for spans in self._ask(json.dumps(texts).encode())]
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(OSError):
-                assert pipe
-                pipe.close()
-
-    def _ask(self, request: bytes) -> Any:
-        source, target = self._process.stdin, self._process.stdout
-        assert source
-        assert target
-        until = time.monotonic() + ANSWER
-        try:
-            source.write(struct.pack("!I", len(request)) + request)
-            source.flush()
-            (size,) = struct.unpack("!I", self._take(target.fileno(), 4, until))
-            return json.loads(self._take(target.fileno(), size, until))
-        except (BrokenPipeError, struct.error, ValueError):
-            raise self._ended() from None
-
-    def _ended(self) -> BadRequest:
-        """Why the process is over, which has closed its pipes."""
-        late = self._process.wait() == -signal.SIGPROF
-        return BadRequest(
-            f"the pattern {self._pattern[:80]!r} takes "
-            + (f"more than {PATIENCE:g} s for a piece of the log" if late else "too much memory"),
-            hint="Say it without a repeat inside a repeat, as in (a+)+, or look for a plain text.",
-        )
-
-    def _take(self, descriptor: int, size: int, until: float) -> bytes:
-        """Exactly so many bytes, fewer at the end."""
-        ready = select.poll()
-        ready.register(descriptor, select.POLLIN)
-        parts: list[bytes] = []
-        while size > 0:
-            if not ready.poll(max(0.0, until - time.monotonic()) * 1000):
-                raise Transient(
-                    f"the search had no answer for {ANSWER:g} s: the machine of the backend has too much to do",
-                    hint="Try again, or look for a plain text.",
-                )
-            part = os.read(descriptor, size)
-            if not part:
-                break
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+        return [
+            [found.span() for found in islice(self._sought.finditer(text), MOST_SPANS)]
+            for text in texts
+        ]
 
 
 KEPT = 100_000  #: counts
@@ -233,7 +166,7 @@ class Searches:
                 count = counts[segment.key] = len(by.lines(whole(data)))
                 with self._lock:
                     self._known[mark, segment.key] = count
-                if time.over:  # a pattern may take seconds for each
+                if time.over:
                     break
         searched = sum(s.size for s in segments if s.key in counts)
         return Counted(counts, all(s.key in counts for s in segments), searched)
