@@ -117,11 +117,11 @@ class Bucket(PlainBucket):
 
     def _reported(self, root: str) -> list[Blob]:
         """What the agents of newest attempts have written by now, of all jobs."""
-        newest = [*self._newest()]
+        newest = [run for run in self._newest() if _reports_root(run.workdir) == root]
         for run in newest:
             run.advance(self.sim.now)
         places = [_path(program) for run in newest for program in run.programs.values()]
-        return [self.objects[p][1] for p in places if p in self.objects and p.startswith(root)]
+        return [self.objects[p][1] for p in places if p in self.objects]
 
     def _newest(self) -> Iterator[Run]:
         """Newest attempts."""
@@ -141,6 +141,7 @@ class Bucket(PlainBucket):
         self.objects[path] = (body, Blob(path, len(body), generation, updated, metadata))
 
 
+_reports_root = lru_cache(10_000)(paths.reports_root)
 _report_path = lru_cache(10_000)(paths.report_path)
 
 
