@@ -36,7 +36,7 @@ UNDER_WAY = 200
 ENOUGH = 0.99  #: of the jobs
 #: seconds for which something is asked again that a machine with much else to do is late with
 PATIENCE = 600.0
-PREPARED = 120.0  #: and for which none may be being prepared
+PREPARED = 120.0  #: and in which the others may come to run
 #: seconds for a deletion: long enough to be seen. One that was not is confirmed a minute later
 DELETION = 3.0
 #: seconds between two lines about how far it is
@@ -73,6 +73,7 @@ class Rig:
         pids = {one.name: one.pid or 0 for one in stack.status(settings)}
         self.backend, self.cloud = pids["backend"], pids["emulator"]
         self._told = 0.0
+        self._random = random.Random(0)  # so that each drill hits other jobs
         self.emulator.do("settings", delete=DELETION)
 
     def submit(self, jobs: range, seconds: float = PATIENCE) -> int:
@@ -102,9 +103,10 @@ class Rig:
 
     def settled(self, jobs: int) -> None:
         """Return when nearly all of so many jobs run: of thousands some are always late, or were lost to the load. And
-        when none is being prepared, or after a while: a host that falls silent then is waited for for much longer."""
+        when no other has or requests a slice, or after a while: a host that falls silent while its job is prepared is
+        waited for for much longer."""
         self.until(lambda: self.running() >= ENOUGH * jobs, f"{ENOUGH:.0%} of {jobs} run")
-        self.within(PREPARED, lambda: not self.states().get("preparing"), "none is being prepared")
+        self.within(PREPARED, lambda: not {*self.states()} - {"running"}, "all run")
 
     def running(self) -> int:
         return self.states().get("running", 0)
@@ -164,7 +166,7 @@ class Rig:
             and slice["gone_in_s"] is None
             and not any(host["silent"] for host in slice["hosts"])
         ]
-        chosen = random.Random(0).sample(ready, count)
+        chosen = self._random.sample(ready, count)
         steps = [{"at": "0s", "do": do, "target": name, **how} for name in chosen]
         self.emulator.do("schedule", steps=steps)
         return chosen
