@@ -20,6 +20,7 @@ class Offers:
         self.broken = broken
         #: (backend, offer) -> [refusals in a row, when the last was noted, when it was last asked for]
         self.refused: dict[tuple[str, str], list[float]] = {}
+        self.asking: dict[tuple[str, str], str] = {}  #: the job that asked for it last
 
     def committed(self, who: str, before: Job, job: Job, event: Event) -> None:
         slice = job.slice or before.slice
@@ -56,9 +57,9 @@ class Offers:
         if at < known[1] + wait - 2:
             text = f"{slice.zone} was asked {at - known[1]:.0f} s after refusal {known[0]:.0f}"
             self.broken("I8", job.id, f"{text}, by the backend that was told")
-        if at < known[2] + PROBE - 2:
+        if at < known[2] + PROBE - 2 and job.id != self.asking[key]:
             self.broken("I8", job.id, f"{slice.zone} was asked while another job asked for all")
-        known[2] = at
+        known[2], self.asking[key] = at, job.id
 
 
 class Accusations:
