@@ -100,7 +100,7 @@ TITLES = {
     "ms": "Step time, ms",
 }
 NO_ATTEMPT = "no program has run yet"
-OF_ELEMENTS = "each of its elements has its own: `tpujob show NAME-INDEX --plot`"
+OF_ELEMENTS = "each of its jobs has curves of its own: `tpujob show {name}-0 --plot`"
 NO_STEPS = "the program has reported no metrics: one that writes `step` events (docs/workloads.md) has curves"
 NOT_SIGNED = "what lies where the hosts report is not signed by them, and is not drawn"
 
@@ -136,7 +136,8 @@ class Curves:
                 unread.append(one.number)
                 trouble = trouble or NOT_SIGNED
         charts = self._charts(job, [a for a in asked if found.get(a.number)], found, attempt or 0)
-        none = OF_ELEMENTS if job.spec.is_group else NO_STEPS if ran else NO_ATTEMPT
+        of_elements = OF_ELEMENTS.format(name=job.name) if job.spec.is_group else ""
+        none = of_elements or (NO_STEPS if ran else NO_ATTEMPT)
         why = trouble or ("" if charts else none)
         return MetricsView(
             charts=charts,

@@ -32,6 +32,11 @@ def curve(stage: Stage, job_id: str, name: str = "loss") -> list[CurveView]:
     return found["curves"]
 
 
+def test_a_sweep_refers_to_the_curves_of_its_jobs(stage: Stage) -> None:
+    sweep = stage.create(name="sweep", array=3)
+    assert "tpujob show sweep-0 --plot" in stage.api.metrics(sweep)["why"]
+
+
 def test_steps_that_were_made_again_are_marked_and_all_is_readable_afterwards(
     stage: Stage,
 ) -> None:
