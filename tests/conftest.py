@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.run import UNTIL
+
 pytest.register_assert_rewrite("tests.support")
 
 gc.disable()  # until everything is imported, of which nothing is garbage
@@ -45,5 +47,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_runtest_setup() -> None:
     """A run with a limit begins no test after it: `python -m tests.run nightly --minutes 20`."""
-    if time.time() > float(os.environ.get("TPUJOB_TESTS_UNTIL", "inf")):
+    if time.time() > float(os.environ.get(UNTIL, "inf")):
         pytest.skip("NOT TESTED: the time of this run is over")

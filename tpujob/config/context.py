@@ -210,8 +210,11 @@ def owner(settings: Settings, context: Context) -> str:
         return f"{word}-fs"
     user = re.sub(r"[^a-z0-9]+", "-", settings.user).strip("-")
     user = user if user[:1].isalpha() else f"u-{user}"
-    drawn = "".join(secrets.choice(string.ascii_lowercase) for _ in range(6))
-    return files.drawn(settings.home / "owner", lambda: f"{user[:20]}-{drawn}")
+
+    def draw() -> str:
+        return f"{user[:20]}-{''.join(secrets.choice(string.ascii_lowercase) for _ in range(6))}"
+
+    return files.drawn(settings.home / "owner", draw)
 
 
 def site(context: Context, owner: str, prices: PriceList = LIST) -> Site:
