@@ -6,6 +6,7 @@ It keeps a ledger that the code under test cannot see: what was created, what ru
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
@@ -422,7 +423,8 @@ class CopiesOfBucket:
             return True
         if copy.saved.step is None:
             return not name.startswith("attempts/")
-        return name.startswith(f"checkpoints/{copy.saved.step}/")
+        step = name.startswith("checkpoints/") and int(name.split("/")[1])
+        return bool(step) and copy.saved.step <= step < (copy.saved.before or math.inf)
 
     def _below(self, prefix: str) -> dict[str, bytes]:
         found = sorted(p for p in self.bucket.objects if p.startswith(prefix + "/"))

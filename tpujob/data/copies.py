@@ -28,6 +28,9 @@ _COUNTED = 50
 #: folders of a workdir that do not follow their job
 _STAYS = ("attempts/", "bundles/")
 _CHECKPOINTS, _OUTPUTS = "checkpoints/", "outputs/"
+_UNFINISHED = (
+    ".orbax-checkpoint-tmp"  #: in the name of a folder that Orbax has not finished writing
+)
 
 _Pair = Pair[ObjectFacts, ObjectFacts]
 
@@ -107,21 +110,24 @@ class ObjectCopies:
         return replace(progress, below=below, total=number, total_bytes=size)
 
     def _chosen(self, workdir: str, saved: Saved) -> tuple[str, ...]:
-        """The folders of the newest checkpoint that may be resumed from and of the outputs, in the order of their
-        names. Empty: everything follows, as the program tells no step, or keeps checkpoints in folders without one."""
+        """The folders of the checkpoints that may be resumed from and of the outputs, in the order of their names: the
+        newest checkpoint that the record knows of, and later ones, which were saved after the last report that was
+        read. One of those may be torn; the program finds that out, as it would where it was saved. Empty: everything
+        follows, as the program tells no step, or keeps checkpoints in folders without one."""
         if saved.step is None:
             return ()
         numbers: dict[int, str] = {}
         for page in self._pages(workdir, (_CHECKPOINTS,)):
             for facts in page:
                 folder, slash, _ = facts.name.partition(f"/{_CHECKPOINTS}")[2].partition("/")
-                number = re.search(r"(\d+)$", folder) if slash else None
-                if number:
+                number = re.search(r"(\d+)$", folder)
+                if number and slash and _UNFINISHED not in folder:
                     numbers[int(number[1])] = f"{_CHECKPOINTS}{folder}/"
-        usable = [n for n in numbers if n <= saved.step and (not saved.before or n < saved.before)]
         if not numbers:
             return ()
-        return (numbers[max(usable)], _OUTPUTS) if usable else (_OUTPUTS,)
+        usable = [n for n in numbers if not saved.before or n < saved.before]
+        known = max((n for n in usable if n <= saved.step), default=0)
+        return (*sorted(numbers[n] for n in usable if n >= known), _OUTPUTS)
 
     # One object
 

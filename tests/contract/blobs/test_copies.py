@@ -191,22 +191,31 @@ def test_a_source_without_an_object_or_a_bucket_is_a_clear_no(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("saved", "follows"),
     [
-        (Saved(30), ["checkpoints/ckpt-20/w", OUT]),
+        (Saved(30), ["checkpoints/ckpt-20/w", "checkpoints/ckpt-40/w", OUT]),
+        (Saved(5), ["checkpoints/ckpt-10/w", "checkpoints/ckpt-20/w", "checkpoints/ckpt-40/w", OUT]),
         (Saved(30, before=20), ["checkpoints/ckpt-10/w", OUT]),
         (Saved(30, before=10), [OUT]),
         (
             Saved(None),
-            ["checkpoints/ckpt-10/w", "checkpoints/ckpt-20/w", "checkpoints/ckpt-40/w", OUT, "own.txt"],
+            ["checkpoints/50.orbax-checkpoint-tmp-60/w", "checkpoints/ckpt-10/w", "checkpoints/ckpt-20/w",
+             "checkpoints/ckpt-40/w", OUT, "own.txt"],
         ),
     ],
 )  # fmt: skip
-def test_of_a_workdir_the_last_checkpoint_follows(
+def test_of_a_workdir_the_last_known_checkpoint_follows_and_what_was_saved_after_it(
     rig: Rig, saved: Saved, follows: list[str]
 ) -> None:
+    """The last one known may be gone: programs keep few, and save after their last report."""
     steps = {f"checkpoints/ckpt-{n}/w": b"w" for n in (10, 20, 40)}
     rig.put(
         f"{FROM}/jobs/1",
-        {**steps, "own.txt": b"", OUT: b"o", "attempts/1/reports/host-0": b"report"},
+        {
+            **steps,
+            "checkpoints/50.orbax-checkpoint-tmp-60/w": b"not finished",
+            "own.txt": b"",
+            OUT: b"o",
+            "attempts/1/reports/host-0": b"report",
+        },
     )
     done = rig.whole(copy(f"{FROM}/jobs/1", f"{TO}/jobs/1", saved))
     assert sorted(rig.below(f"{TO}/jobs/1")) == follows

@@ -248,7 +248,7 @@ def moved(stage: Stage, *, step: int | None) -> str:
     job_id = create(stage, EAST, EUROPE, data=[])
     job = stage.running(job_id)
     assert job.workdir == f"gs://tpujob-us-east5/u/ada/jobs/{job_id}"
-    put(stage, f"{job.workdir}/checkpoints", {"20/w": b"old", "40/w": b"new", "60/w": b"torn"})
+    put(stage, f"{job.workdir}/checkpoints", {"20/w": b"old", "40/w": b"known", "60/w": b"later"})
     stage.report(job_id, 0, step=50, **({} if step is None else {"checkpoint": step}))
     stage.report(job_id, 1, step=50)
     stage.cloud.full.add(EAST)
@@ -265,7 +265,7 @@ def test_the_last_checkpoint_follows_the_job_into_another_region(stage: Stage) -
         EUROPE,
         f"gs://tpujob-europe-west4/u/ada/jobs/{job_id}",
     )
-    assert below(stage, f"{job.workdir}/checkpoints") == {"40/w": b"new"}
+    assert below(stage, f"{job.workdir}/checkpoints") == {"40/w": b"known", "60/w": b"later"}
     kinds = stage.kinds(job_id)
     assert kinds.index("copy_finished") < len(kinds) - 1 - kinds[::-1].index("slice_requested")
     assert below(stage, f"{job.workdir_of(1)}/checkpoints").keys() >= {"40/w"}, "the old one stays"
