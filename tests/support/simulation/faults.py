@@ -57,6 +57,9 @@ class SliceFaults:
                 machine.ready_at = machine.dead_at = math.inf
                 machine.shown_at = now
             return
+        if self.world.effects.profile["lab"] and self.fate.random() < 0.5:  # for want of capacity
+            until = now + self.fate.uniform(60, 7200)
+            self.world.scarce[machine.zone] = max(until, self.world.scarce.get(machine.zone, 0.0))
         silent = self.fate.random() < min(0.6, self.world.rate("preempt_silent"))
         machine.told_at = now
         machine.dead_at = now + (0.0 if silent else 30.0)

@@ -10,7 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from tests.support.simulation.sim import EPOCH
-from tests.support.simulation.users import ASKED_IN_VAIN, User, spec
+from tests.support.simulation.users import ASKED_IN_VAIN, TWO_REGIONS, User, spec
 from tpujob.domain.access import Principal, Role
 from tpujob.domain.capacity import ANYTHING, OwnerLimits, QueueSettings
 from tpujob.domain.model import Job
@@ -106,8 +106,7 @@ class Member(User):
             tpu = {"type": "v4-32", "zones": ["us-central2-b"], "pricing": "spot"}
             wanted["tpu"] = tpu
         elif random.random() < 0.2:
-            types, zones = ["v5p-16", "v4-16"], ["us-east5-a", "us-central2-b"]
-            wanted["tpu"] = {"type": types, "zones": zones, "pricing": "spot"}
+            wanted["tpu"] = TWO_REGIONS
         known = [j for j in self.play.monitor.jobs.values() if not j.group]
         if known and random.random() < 0.5:
             wanted["after"] = [self._edge(pick(known), size)]

@@ -41,6 +41,14 @@ def spec(number: int, random: Random) -> dict[str, object]:
     }
 
 
+#: in two regions, each with its own bucket
+TWO_REGIONS = {
+    "type": ["v5p-16", "v4-16"],
+    "zones": ["us-east5-a", "us-central2-b"],
+    "pricing": "spot",
+}
+
+
 class User:
     """One person with one job: it is submitted some time, and perhaps meddled with."""
 
@@ -59,6 +67,8 @@ class User:
         hours = self.play.profile.hours
         self.play.sim.sleep(self.random.uniform(0, hours * 3600 / 3))
         wanted = spec(self.number, self.random)
+        if self.play.profile["lab"] and self.random.random() < 0.3:
+            wanted["tpu"] = TWO_REGIONS
         key = f"key-{self.number}"
         view = self.insist(lambda api: api.create(wanted, idempotency_key=key))
         assert view is not None
