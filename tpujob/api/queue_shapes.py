@@ -51,6 +51,8 @@ class QueueRow(PlaceView):
     tpu_slices: int
     chips: int
     since: str  #: when it began to wait, or last had a slice
+    #: elements of its group after it that wait for the same; they have no rows, unless all rows are asked for
+    alike: int
 
 
 class QueueView(TypedDict):

@@ -67,6 +67,7 @@ def row(job: str, name: str, user: str, where: PlaceView, **more: Any) -> QueueR
         "tpu_slices": 1,
         "chips": 8,
         "since": "2026-01-02T03:04:05.000Z",
+        "alike": 0,
     }
     return cast(QueueRow, {**where, **facts, **more})
 
@@ -104,9 +105,9 @@ QUEUE = QueueView(
             ),
             pricing="on-demand",
         ),
-        row("000435", "later", "user-b", place(0, reason("held", "held by user-b"))),
+        row("000435", "later-3", "user-b", place(0, reason("held", "held by user-b")), alike=1204),
     ],
-    waiting=9,
+    waiting=1213,
 )
 
 

@@ -201,6 +201,23 @@ def test_what_is_done_to_a_group_is_done_to_its_elements_in_one_write(
     assert stage.job(parts[1]).state is State.QUEUED
 
 
+def test_elements_that_wait_for_the_same_are_one_row_unless_all_are_asked_for(
+    stage: Stage, bob: JobsApi
+) -> None:
+    limited(stage)
+    first, group = submit(bob, "x"), submit(bob, "g", array=50)
+    turn(stage, [group], 3)
+    parts = sorted(job.id for job in stage.store.list() if job.group == group)
+    bob.hold(parts[20])
+    found = stage.api.queue(limit=2)
+    rows = [(row["id"], row["position"], row["alike"]) for row in found["rows"]]
+    assert rows == [(first, 1, 0), (parts[0], 2, 48)]
+    assert found["waiting"] == 51
+    held = stage.api.queue(jobs=[group], limit=2)["rows"][1]
+    assert (held["id"], held["position"], held["alike"]) == (parts[20], 0, 0)
+    assert [row["alike"] for row in stage.api.queue()["rows"]] == [0] * 51
+
+
 def test_an_element_whose_group_is_held_just_now_requests_nothing(
     stage: Stage, bob: JobsApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,7 +58,7 @@ def queue_page(
         for n, line in enumerate(table(_COLUMNS, cells, columns, color=color).splitlines()):
             below = wrap(why[n - 1], max(20, columns - 4)) if n and why[n - 1] else []
             out += [line, *(paint(f"    {text}", "dim", color) for text in below)]
-    if more := found["waiting"] - len(rows):
+    if more := found["waiting"] - sum(1 + row["alike"] for row in rows):
         out.append(f"… {many(more, 'more job')}; `tpujob queue --limit 0` shows all.")
     if len(shares) > 1:
         out += wrap(_shares_line(shares), columns)
@@ -79,7 +79,9 @@ def _row(row: QueueRow, now: float) -> tuple[str, ...]:
 
 
 def _why(row: QueueRow) -> str:
-    return row["reasons"][0]["text"] if row["reasons"] else "" if row["position"] else "-"
+    why = row["reasons"][0]["text"] if row["reasons"] else "" if row["position"] else "-"
+    alike = f"and {many(row['alike'], 'more element')}" if row["alike"] else ""
+    return ": ".join(filter(None, (alike, why)))
 
 
 def starts_about(place: PlaceView, now: float) -> str:

@@ -5,6 +5,7 @@ The order is made in `domain/capacity/` and kept in `engine/queue.py`.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 
 from tpujob.api import OrderView, OwnerUsage, PlaceView, QueueRow, QueueView, ReasonView, ShareView
 from tpujob.domain import access
@@ -46,8 +47,10 @@ class QueueReader:
         if jobs:
             named = {find_job(self._store, who, "get", job).id for job in jobs}
             ids = [job_id for job_id in ids if named & {job_id, live[job_id].group}]
-        shown = ids[: limit or None]
-        rows = [self._row(who, live[one], plan.places[one], live, now) for one in shown]
+        parts = (
+            [[job_id] for job_id in ids] if limit == 0 else _alike(ids, live, plan.places)[:limit]
+        )
+        rows = [self._row(who, part, plan.places[part[0]], live, now) for part in parts]
         return QueueView(rows=rows, waiting=len(ids))
 
     def shares(self) -> list[ShareView]:
@@ -79,8 +82,9 @@ class QueueReader:
         return self._place(job, place, self._queue.jobs(), self._clock.now())
 
     def _row(
-        self, who: Principal, job: Job, place: Place, live: Mapping[str, Job], now: float
+        self, who: Principal, part: list[str], place: Place, live: Mapping[str, Job], now: float
     ) -> QueueRow:
+        job = live[part[0]]
         tpu, since = job.spec.tpu, max(job.created_at, job.fresh_at, job.queued_at, job.state_since)
         return QueueRow(
             **self._place(job, place, live, now),
@@ -95,6 +99,7 @@ class QueueReader:
             tpu_slices=tpu.slices,
             chips=accelerators.find(tpu.types[0]).chips * tpu.slices,
             since=rfc3339(since),
+            alike=len(part) - 1,
         )
 
     def _place(self, job: Job, place: Place, live: Mapping[str, Job], now: float) -> PlaceView:
@@ -206,6 +211,17 @@ def still_waiting(jobs: Iterable[Job], other: Job) -> list[str]:
 
 
 # Views ----------------------------------------------------------------------------------------------------------------
+
+
+def _alike(
+    ids: Sequence[str], live: Mapping[str, Job], places: Mapping[str, Place]
+) -> list[list[str]]:
+    """Elements of a group that stand one after the other and wait for the same kinds of things, together."""
+
+    def what(job_id: str) -> tuple[str, ...]:
+        return (live[job_id].group or job_id, *(reason.kind for reason in places[job_id].reasons))
+
+    return [list(part) for _, part in groupby(ids, what)]
 
 
 def _reason_view(reason: Reason) -> ReasonView:

@@ -47,7 +47,10 @@ def load_queue(asked: PageRequest) -> PageContent:
         "Queue",
         "tpujob queue",
         live="",
-        shown={"shapes": list(by_shape.items()), "shown": len(found["rows"])},
+        shown={
+            "shapes": list(by_shape.items()),
+            "shown": sum(1 + row["alike"] for row in found["rows"]),
+        },
     )
 
 
