@@ -69,9 +69,10 @@ class Run:
         return min([self.hangs, *ends])
 
     def saved_at(self) -> float:
-        """When its last host 0 saved everything, before it ended by itself."""
+        """When its host 0 saved everything, before its program ended by itself."""
         first = self.programs.get(0)
-        return first.exit_at if first and first.exit_code in (0, 75) else math.inf
+        saves = first and first.exit_code in (0, 75) and first.exit_at <= first.died_at
+        return first.exit_at if first and saves else math.inf
 
     def worked(self, at: float) -> float:
         """Seconds of steps."""
