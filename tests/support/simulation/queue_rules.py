@@ -302,13 +302,17 @@ class _Walk:
         """What nobody after it may request now."""
         if reason.kind in (_K.REFUSED, _K.ORDER, _K.REQUESTED):
             self.closed.setdefault(slice.shape, one.id)
-        quota = self.it.settings.quota.get(slice.pool)
-        if reason.kind is not _K.QUOTA or quota is None or place.order is None:
-            return
-        waited = self.it.now - max(place.order.since, one.waiting_since)
-        drains = waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN
-        if drains and slice.chips <= quota and one.refusals < LAPSES:
+        if reason.kind is _K.QUOTA and _is_kept_for(self.it, one, slice):
             self.closed.setdefault(slice.pool, one.id)
+
+
+def _is_kept_for(it: Planned, one: QueueEntry, slice: Wanted) -> bool:
+    """Whether the quota is kept free for a job that only the quota keeps from that slice."""
+    quota, order = it.settings.quota.get(slice.pool), it.plan.places[one.id].order
+    if quota is None or order is None or slice.chips > quota or one.refusals >= LAPSES:
+        return False
+    waited = it.now - max(order.since, one.waiting_since)
+    return waited >= PATIENCE and (waited - PATIENCE) % (2 * DRAIN) < DRAIN
 
 
 # Handing on -----------------------------------------------------------------------------------------------------------
@@ -318,9 +322,18 @@ def heirs(it: Planned, giver: QueueEntry, hands_on: Callable[[str], bool]) -> li
     """The jobs of the plan that the slice of `giver` fits, and that nothing keeps from it."""
     known = {one.id: one for one in it.entries}
     found: list[str] = []
+    if giver.holds is None or any(
+        reason.kind is _K.QUOTA and reason.what == slice.pool == giver.holds.pool
+        for job_id in it.plan.order
+        if (one := known.get(job_id))
+        for slice in one.wanted
+        if _is_kept_for(it, one, slice)
+        for reason in it.plan.places[job_id].reasons
+    ):
+        return found
     for job_id in it.plan.order:
         one = known.get(job_id)
-        if one is None or giver.holds is None or one.owner != giver.owner:
+        if one is None or one.owner != giver.owner:
             continue
         reasons = it.plan.places[job_id].reasons
         barred = any(
