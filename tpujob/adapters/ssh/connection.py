@@ -47,7 +47,6 @@ class Login:
     user: str
     key: str = field(repr=False)  #: the private half, as OpenSSH writes it
     tunnel: Tunnel | None = None  #: None: by TCP
-    certificate: str = ""  #: of the public half; empty: the host knows the key itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +193,7 @@ def _fabric_connection(
         config=_config(),
         forward_agent=False,
         connect_kwargs={
-            "pkey": _private_key(login.key, login.certificate),
+            "pkey": _private_key(login.key),
             "allow_agent": False,
             "look_for_keys": False,
             "sock": transport.socket,
@@ -219,13 +218,10 @@ def _config() -> Any:
 
 
 @functools.lru_cache(maxsize=8)
-def _private_key(text: str, certificate: str) -> Any:
+def _private_key(text: str) -> Any:
     import paramiko
 
-    key = paramiko.Ed25519Key.from_private_key(io.StringIO(text))
-    if certificate:
-        key.load_certificate(certificate)
-    return key
+    return paramiko.Ed25519Key.from_private_key(io.StringIO(text))
 
 
 def _policy(login: Login, host_keys: HostKeys) -> Any:
