@@ -97,7 +97,6 @@ class HostAttempt:
             plan,
             self.storage,
             self.key,
-            numbers=self.folder.numbers,
             first={"v": 1, "host": plan["host"], **self.reported_state()},
             vitals=self._vitals,
             curves=self.progress.series.line,

@@ -42,8 +42,6 @@ class AttemptFolder:
         self.stop = os.path.join(path, "stop.json")  #: asks its daemon to stop
         self.lock = os.path.join(path, "lock")  #: held while its daemon lives
         self.agent_log = os.path.join(path, "agent.log")
-        #: the numbers of reports that its daemon has reserved
-        self.numbers = os.path.join(path, "numbers.json")
         self.live = os.path.join(path, "live")  #: its daemon's socket, for those who follow
         self.out = os.path.join(path, "out")  #: for the files of the contract
         self.work = os.path.join(path, "work")  #: where the program runs
