@@ -18,7 +18,7 @@ CONTAINERS = os.path.join(ROOT, "containers")  #: a file for each container that
 CONTAINER_HOME = os.path.join(ROOT, "home")  #: the home folder of a container's user
 MOUNTS = os.path.join(ROOT, "mounts.json")  #: what an agent mounted: place -> what was asked for
 MOUNTS_LOG = os.path.join(ROOT, "mounts.log")
-PREFLIGHT = os.path.join(ROOT, "preflight.json")  #: the newest pre-flight check
+PREFLIGHT = os.path.join(ROOT, "preflight.json")  #: the newest check of the devices, if it passed
 #: the epoch of the newest job that has this host's slice; after a wipe also what was wiped, until that job is started
 EPOCH = os.path.join(ROOT, "epoch.json")
 HOST_LOCK = os.path.join(ROOT, "host.lock")  #: held by the daemon that may own processes
