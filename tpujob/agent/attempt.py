@@ -83,7 +83,7 @@ class HostAttempt:
         self.log = Log(
             self.storage,
             lambda n: paths.log_path(*where, n),
-            self.folder.spool,
+            self.folder.begun,
             plan["log_bytes"],
             self.redactor,
             min(limits.LOG_EVERY, limits.LOG_PER_REPORT * plan["report_every"]),

@@ -45,7 +45,7 @@ class AttemptFolder:
         self.live = os.path.join(path, "live")  #: its daemon's socket, for those who follow
         self.out = os.path.join(path, "out")  #: for the files of the contract
         self.work = os.path.join(path, "work")  #: where the program runs
-        self.spool = os.path.join(path, "spool")  #: log that waits for the storage
+        self.begun = os.path.join(path, "begun")  #: how far its log is on the way to the bucket
         self.preflight = os.path.join(path, "preflight")
         self.docker_env = os.path.join(path, "docker.env")  #: a pipe
 
