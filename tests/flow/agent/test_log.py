@@ -265,22 +265,6 @@ def test_a_log_says_once_that_it_has_ended(played: tuple[Sim, Kept, Log]) -> Non
     ]
 
 
-def test_a_log_that_is_flushed_takes_notes_until_it_ends(played: tuple[Sim, Kept, Log]) -> None:
-    sim, kept, written = played
-    shipped: list[bool] = []
-    sim.spawn(lambda: written.note("last", ""))
-    sim.spawn(lambda: shipped.append(written.flush(9)))
-    after(sim, 1)
-    assert (shipped, kept.lines) == ([True], ["last"])
-    assert [facts.open for facts in kept.facts] == [True], "it has not ended"
-    sim.spawn(lambda: written.note("how an upload ended", ""))
-    after(sim, 10)
-    sim.spawn(lambda: shipped.append(written.finish(9)))
-    after(sim, 1)
-    assert (shipped, kept.lines) == ([True, True], ["last", "how an upload ended"])
-    assert [facts.open for facts in kept.facts] == [True, False]
-
-
 def test_what_is_noted_after_the_end_of_a_log_is_in_the_agents_own(
     played: tuple[Sim, Kept, Log], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -50,11 +50,11 @@ class Log:
         self._buffer: List[Tuple[int, int, bytes]] = []  #: first line, lines, and they
         self._buffered = 0  #: bytes
         self._since = self._time = 0.0  #: of the buffer, monotonic; of the newest line
-        self._asked = self._flushing = self._closing = False  #: what waits is to be shipped now
+        self._asked = self._closing = False  #: what waits is to be shipped now
         self._closed = False
         self._begun = begun
         self._go_on()
-        self._flushed, self._done = threading.Event(), threading.Event()
+        self._done = threading.Event()
         threading.Thread(target=self._ship, name="ship", daemon=True).start()
 
     def note(self, text: str, tag: str = "[tpujob] ") -> None:
@@ -117,13 +117,6 @@ class Log:
             if doomed:
                 self._every = min(self._every, SOON)
             self._change.notify_all()
-
-    def flush(self, patience: float) -> bool:
-        """Ship what there is, as urgently as an end; notes may follow. False: not in time; it goes on."""
-        with self._change:
-            self._flushing = True
-            self._change.notify_all()
-        return self._flushed.wait(patience)
 
     def finish(self, patience: float) -> bool:
         """Ship the rest, as nothing more comes. False: not in time; it goes on."""
@@ -195,13 +188,10 @@ class Log:
         while True:
             with self._change:
                 chunk = self._next()
-                closed, flushed = self._closing and chunk is None, self._flushing and chunk is None
+                closed = self._closing and chunk is None
             if chunk is not None:
                 self._place(chunk)
             self._tidy(closed)
-            if flushed:
-                self._flushing = False
-                self._flushed.set()
             if closed:
                 return self._done.set()
 
@@ -244,7 +234,7 @@ class Log:
     def _due(self) -> bool:
         """Whether what is in the buffer is to be shipped."""
         old = bool(self._buffer) and time.monotonic() - self._since >= self._every
-        return old or self._asked or self._flushing or self._closing
+        return old or self._asked or self._closing
 
     def _tidy(self, last: bool) -> None:
         """Delete what was dropped, then say how much."""
