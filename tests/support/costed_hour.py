@@ -246,7 +246,7 @@ class _Hour:
         lines = log.Log(
             storage,
             lambda n: paths.log_path(*where, n),
-            str(self.folder / f"spool-{host}"),
+            str(self.folder / f"begun-{host}"),
             1 << 30,
             redactor,
             limits.LOG_EVERY,

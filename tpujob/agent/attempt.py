@@ -83,7 +83,7 @@ class HostAttempt:
         self.log = Log(
             self.storage,
             lambda n: paths.log_path(*where, n),
-            self.folder.spool,
+            self.folder.begun,
             plan["log_bytes"],
             self.redactor,
             min(limits.LOG_EVERY, limits.LOG_PER_REPORT * plan["report_every"]),
@@ -97,7 +97,6 @@ class HostAttempt:
             plan,
             self.storage,
             self.key,
-            numbers=self.folder.numbers,
             first={"v": 1, "host": plan["host"], **self.reported_state()},
             vitals=self._vitals,
             curves=self.progress.series.line,

@@ -167,7 +167,7 @@ def greet_socket(path: Path) -> tuple[int, CallerView]:
 def open_session(
     settings: Settings, jobs: JobsApi, job: str, *, host: int, command: list[str] | None
 ) -> int:
-    """`tpujob ssh`, from this machine, with a key that is made for this session and is only in memory. Raises as
+    """`tpujob ssh`, from this machine, with a key that is made for this session and gone afterwards. Raises as
     `JobsApi.access` and `open_session` of `adapters/ssh/` do."""
     from tpujob.adapters import ssh
 

@@ -27,34 +27,34 @@ Hear = Callable[[List[bytes]], None]
 
 class Log:
     """Each line with its time and its number. The program never waits for it: what the storage does not take yet waits
-    on disk, and of more than `limit` bytes the middle is dropped."""
+    in memory, and of more than `limit` bytes the middle is dropped."""
 
     def __init__(
         self,
         storage: Storage,
         path_of: Callable[[int], str],
-        folder: str,
+        begun: str,
         limit: int,
         redactor: Redactor,
         every: float,
     ) -> None:
-        """`path_of` gives the path of a segment; `every`: seconds that a line waits to be shipped, at most. What
-        `redactor` knows is in no line."""
+        """`path_of` gives the path of a segment; `begun`: a file that outlives this process; `every`: seconds that a
+        line waits to be shipped, at most. What `redactor` knows is in no line."""
         self.redactor, self._every = redactor, every
         self._chunk = min(CHUNK, max(1, limit // CHUNKS))
         self._segments = Segments(storage, path_of)
         self._change = threading.Condition()
-        self._spool = Spool(folder, limit)
+        self._spool = Spool(limit)
         self._tail: Deque[bytes] = collections.deque(maxlen=TAIL)
         self.count = 0  #: lines so far
         self._buffer: List[Tuple[int, int, bytes]] = []  #: first line, lines, and they
         self._buffered = 0  #: bytes
         self._since = self._time = 0.0  #: of the buffer, monotonic; of the newest line
-        self._asked = self._flushing = self._closing = False  #: what waits is to be shipped now
+        self._asked = self._closing = False  #: what waits is to be shipped now
         self._closed = False
-        self._begun = os.path.join(folder, "begun")
+        self._begun = begun
         self._go_on()
-        self._flushed, self._done = threading.Event(), threading.Event()
+        self._done = threading.Event()
         threading.Thread(target=self._ship, name="ship", daemon=True).start()
 
     def note(self, text: str, tag: str = "[tpujob] ") -> None:
@@ -92,9 +92,8 @@ class Log:
                     size += len(data)
         for chunk in chunks:
             if chunk.first + chunk.lines > after + 1:
-                line, lines, data = _after(chunk.content(), chunk.first, after, most)
-                if lines:  # else it is gone since
-                    return TailMessage(host, after, line, lines, settled, data)
+                line, lines, data = _after(chunk.data, chunk.first, after, most)
+                return TailMessage(host, after, line, lines, settled, data)
         parts: List[bytes] = []
         line, count = max(after + 1, fresh), 0
         for first, _, data in buffer:
@@ -118,13 +117,6 @@ class Log:
             if doomed:
                 self._every = min(self._every, SOON)
             self._change.notify_all()
-
-    def flush(self, patience: float) -> bool:
-        """Ship what there is, as urgently as an end; notes may follow. False: not in time; it goes on."""
-        with self._change:
-            self._flushing = True
-            self._change.notify_all()
-        return self._flushed.wait(patience)
 
     def finish(self, patience: float) -> bool:
         """Ship the rest, as nothing more comes. False: not in time; it goes on."""
@@ -196,13 +188,10 @@ class Log:
         while True:
             with self._change:
                 chunk = self._next()
-                closed, flushed = self._closing and chunk is None, self._flushing and chunk is None
+                closed = self._closing and chunk is None
             if chunk is not None:
                 self._place(chunk)
             self._tidy(closed)
-            if flushed:
-                self._flushing = False
-                self._flushed.set()
             if closed:
                 return self._done.set()
 
@@ -245,7 +234,7 @@ class Log:
     def _due(self) -> bool:
         """Whether what is in the buffer is to be shipped."""
         old = bool(self._buffer) and time.monotonic() - self._since >= self._every
-        return old or self._asked or self._flushing or self._closing
+        return old or self._asked or self._closing
 
     def _tidy(self, last: bool) -> None:
         """Delete what was dropped, then say how much."""

@@ -130,7 +130,7 @@ class Env(kinds.SpecPart):
     uv: _File = Field(None, description="Requirements file in code, installed by uv.")
     pip: _File = Field(
         None,
-        description="Requirements file in code, installed by pip; hashes are checked.",
+        description="Requirements file in code; the environment has pip, too.",
     )
     conda: _File = Field(None, description="environment.yml in code, for micromamba or conda.")
     docker: _Image = Field(
