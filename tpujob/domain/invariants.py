@@ -5,7 +5,7 @@ name is the one under which it is listed in the documentation of the simulation 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from tpujob.domain.events import Event, EventKind
@@ -124,13 +124,8 @@ def of_history(first: Job, events: Sequence[Event], job: Job) -> list[Broken]:
             break
         state = apply(state, happened)
     else:
-        # of attempts that began before hosts signed, only the record knows it
-        now = tuple(replace(a, signed=True) for a in job.attempts)
-        if not found and (state.state, state.attempts, state.slices) != (
-            job.state,
-            now,
-            job.slices,
-        ):
+        led = (state.state, state.attempts, state.slices)
+        if not found and led != (job.state, job.attempts, job.slices):
             found.append("its events do not lead to its record")
     if any(e.kind is EventKind.CREATED for e in events[1:]):
         found.append("it was created twice")

@@ -355,7 +355,6 @@ def _new_attempt(job: Job, at: float) -> Job:
         slice=job.slice.name,
         started_at=at,
         resume_before=resume_before(job),
-        signed=True,
     )
     older, newer = job.attempts[:-PROVEN], job.attempts[-PROVEN:]
     earlier = (*(replace(a, evidence=()) for a in older), *newer)

@@ -249,7 +249,6 @@ class Attempt:
     first_step_at: float | None = None
     first_step: int | None = None  #: that step; the hosts' own word is in `progress`
     idle: float | None = None  #: it ended in a hang, after so many seconds without progress
-    signed: bool = False  #: its hosts sign what they say; False: of before they did
     watch: Watch | None = None  #: the newest; None: there was always word of every host
     ignored: Ignored | None = None  #: the most that was stored; None: every report was believed
     detail: str = (

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Protocol, cast, get_args
 
-from tpujob.domain.model import Attempt, Cause, Job, Progress, Unreached, Verdict
+from tpujob.domain.model import Cause, Job, Progress, Unreached, Verdict
 from tpujob.domain.observations import HostReport, Maintenance
 from tpujob.domain.text import clean, one_line
 from tpujob.protocol import (
@@ -53,14 +53,7 @@ class ReportObject(Protocol):
 def reports_prefix(job: Job) -> str:
     """What the report paths of the newest attempt begin with."""
     assert job.attempt is not None, f"job {job.id} has no attempt in state {job.state}"
-    prefix = paths.reports_prefix if job.attempt.signed else paths.kept_reports_prefix
-    return prefix(job.workdir, job.attempt.number)
-
-
-def report_path(job: Job, attempt: Attempt, host: int) -> str:
-    """Where a host of that attempt reports."""
-    path = paths.report_path if attempt.signed else paths.kept_report_path
-    return path(job.workdir_of(attempt.number), attempt.number, host)
+    return paths.reports_prefix(job.workdir, job.attempt.number)
 
 
 def turns(metadata: Mapping[str, str]) -> tuple[str, ...]:
@@ -77,13 +70,12 @@ def host_of(job: Job, path: str) -> int | None:
 
 
 def read_signed(
-    job: Job, host: int, metadata: Mapping[str, str], key: str | None
+    job: Job, host: int, metadata: Mapping[str, str], key: str
 ) -> tuple[HostReport, float | None] | None:
     """Return the report in an object's metadata, without its age, and when it was made, by the storage's clock (None:
-    unknown). None when it is not of that host of the newest attempt, or not signed with `key` (None: an agent that does
-    not sign)."""
+    unknown). None when it is not of that host of the newest attempt, or not signed with `key`."""
     text = metadata.get("report", "")
-    if key is not None and not signing.verify(key, metadata.get("mac"), "report", text):
+    if not signing.verify(key, metadata.get("mac"), "report", text):
         return None
     job_id, report, at = _read(host, text)
     newest = job.attempt.number if job.attempt else None

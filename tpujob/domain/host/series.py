@@ -8,12 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 from tpujob.domain.text import one_line
-from tpujob.protocol import limits
 from tpujob.protocol.old_slice_report import read_slice_report
 from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES_READ, read_report_body
-
-#: bytes of the body of an agent that does not sign, after which nothing of a series is read
-READ = limits.MAX_EVIDENCE_READ + MAX_SERIES_READ
 
 
 class Point(NamedTuple):
@@ -43,11 +39,6 @@ def read_curves(body: bytes, key: str) -> SignedCurves | None:
     else:
         return None
     return SignedCurves(number, line if len(line) <= MAX_SERIES_READ else b"")
-
-
-def unsigned_curves(body: bytes) -> bytes:
-    """Return the curves in a body of an agent that does not sign."""
-    return [*body.split(b"\n", 2), b""][1]
 
 
 def read_series(line: bytes) -> dict[str, list[Point]]:
