@@ -106,6 +106,8 @@ class CopyRefused:
 
 @dataclass(frozen=True, slots=True)
 class SliceRequested:
+    """The fields mean what they mean in a `Slice`."""
+
     name: str
     k: int
     type: str
@@ -113,7 +115,7 @@ class SliceRequested:
     pricing: Pricing
     runtime_version: str
     usd_per_hour: float | None
-    bucket: str = ""  #: that its attempts keep their files in; empty: the job's
+    bucket: str = ""
     provider: str = CLOUD_TPU
 
 
