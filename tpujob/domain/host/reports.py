@@ -5,13 +5,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Protocol, cast, get_args
 
 from tpujob.domain.model import Cause, Job, Progress, Unreached, Verdict
 from tpujob.domain.observations import HostReport, Maintenance
-from tpujob.domain.text import clean, one_line
+from tpujob.domain.text import clean, one_line, seconds
 from tpujob.protocol import (
     NOTICES,
     VERSIONS,
@@ -33,6 +32,8 @@ _TURNS = re.compile(
 
 #: the `proven` of a report from an object with the reports of many hosts, whose body has a signature of its own
 OF_SLICE = "slice"
+
+_YEAR_9999 = 253_370_764_800
 
 _PHASES = {phase.value: phase for phase in Phase}
 
@@ -102,7 +103,7 @@ def read_report(host: int, text: str, *, age: float) -> HostReport | None:
 def _read(host: int, text: str) -> tuple[object, HostReport | None, float | None]:
     """Return the job that a text names, the report in it without its age, and when that was made."""
     document = _report_document(text)
-    return document.get("job"), _report(host, document), _number(document.get("at"))
+    return document.get("job"), _report(host, document), number(document.get("at"))
 
 
 def _report(host: int, document: ReportDocument) -> HostReport | None:
@@ -123,12 +124,12 @@ def _report(host: int, document: ReportDocument) -> HostReport | None:
         unreached=_unreached(document.get("unreached")),
         # an agent that does not report it may have stopped its program
         signalled=document.get("signalled") is not False,
-        ran=_number(document.get("ran")),
+        ran=number(document.get("ran")),
         notice=notice if notice in NOTICES else "",
         maintenance=_maintenance(document.get("maintenance")),
-        saved_in=_number(document.get("saved_in")),
+        saved_in=number(document.get("saved_in")),
         progress=_progress(document),
-        idle=_number(document.get("idle")),
+        idle=number(document.get("idle")),
         looks=_whole(document.get("looks")) or 0,
         verdict=_verdict(document.get("verdict")),
         physical=_text(document.get("physical")),
@@ -205,12 +206,12 @@ def evidence_of(report: HostReport, body: bytes, key: str) -> tuple[str, ...]:
 
 def _progress(document: ReportDocument) -> Progress:
     metrics = _mapping(document.get("metrics"))
-    numbers = {_text(name): _number(value) for name, value in metrics.items()}
-    known = [(name, number) for name, number in numbers.items() if number is not None]
+    numbers = {_text(name): number(value) for name, value in metrics.items()}
+    known = [(name, value) for name, value in numbers.items() if value is not None]
     return Progress(
         step=_whole(document.get("step")),
         steps=_whole(document.get("steps")),
-        loss=_number(document.get("loss")),
+        loss=number(document.get("loss")),
         phase=_text(document.get("program_phase")),
         checkpoint=_whole(document.get("checkpoint")),
         resumed_from=_whole(document.get("resumed_from")),
@@ -247,7 +248,8 @@ def _whole(value: object) -> int | None:
     return value
 
 
-def _number(value: object) -> float | None:
+def number(value: object) -> float | None:
+    """A finite number, within reason."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e300:
         return None
     return float(value) if math.isfinite(value) else None
@@ -255,12 +257,8 @@ def _number(value: object) -> float | None:
 
 def _time(value: object) -> float | None:
     """Seconds of a time by RFC 3339; without a zone it is UTC."""
-    try:
-        at = datetime.fromisoformat(_text(value))
-    except ValueError:
-        return None
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return at.timestamp() if 1970 < at.year < 9999 else None
+    at = seconds(_text(value))
+    return at if at is not None and 0 < at < _YEAR_9999 else None
 
 
 def _text(value: object) -> str:

@@ -3,10 +3,10 @@ to the bucket: it counts if the key of the attempt has signed it. What a program
 not a number in its place is ignored."""
 
 import json
-import math
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
+from tpujob.domain.host.reports import number
 from tpujob.domain.text import one_line
 from tpujob.protocol.old_slice_report import read_slice_report
 from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES_READ, read_report_body
@@ -62,18 +62,12 @@ def read_series(line: bytes) -> dict[str, list[Point]]:
 
 
 def _take(row: Sequence[object], names: Sequence[str], found: dict[str, list[Point]]) -> None:
-    step, at = (_number(value) for value in (*row[:2], None, None)[:2])
+    step, at = (number(value) for value in (*row[:2], None, None)[:2])
     if step is None or at is None or abs(step) >= 2**53:
         return
     found[""].append(Point(int(step), at, 0.0, 0.0, 0.0))
     for name, cell in zip(names, row[2:], strict=False):
         values = cast("list[object]", cell) if isinstance(cell, list) else [cell] * 3
-        known = [number for number in map(_number, values[:3]) if number is not None]
+        known = [one for one in map(number, values[:3]) if one is not None]
         if name and len(known) == 3:
             found.setdefault(name, []).append(Point(int(step), at, known[0], known[1], known[2]))
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e300:
-        return None
-    return float(value) if math.isfinite(value) else None
