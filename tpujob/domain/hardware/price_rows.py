@@ -104,13 +104,11 @@ TPU = Item(
     where="location",
     pricings=("on-demand", "spot", "reserved", ONE_YEAR, THREE_YEARS),
 )
-CLASSES = ("standard", "nearline", "coldline", "archive")
 
 #: Everything else, by name.
 ITEMS: Mapping[str, Item] = MappingProxyType(
     {
-        **{f"storage {one}": Item("GiB-month", where="location") for one in CLASSES},
-        **{f"retrieval {one}": Item("GiB") for one in CLASSES[1:]},
+        "storage standard": Item("GiB-month", where="location"),
         "operations class A": Item("operation", 1000),
         "operations class B": Item("operation", 1000),
         "traffic": Item("GiB", where="route"),
@@ -125,10 +123,8 @@ ITEMS: Mapping[str, Item] = MappingProxyType(
         "firestore reads": Item("document", 100_000, where="location"),
         "firestore writes": Item("document", 100_000, where="location"),
         "firestore deletes": Item("document", 100_000, where="location"),
-        "firestore storage": Item("GiB-month", where="location"),
         "scheduler": Item("job-month"),
         "secret versions": Item("version-month"),
-        "secret accesses": Item("read", 10_000),
     }
 )
 
