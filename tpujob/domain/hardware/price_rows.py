@@ -33,9 +33,8 @@ class Price:
 
     item: str  #: such as `tpu v5e` or `storage standard`: a key of `ITEMS`, or `tpu` and a SKU
     where: str  #: a region or another location, `FROM -> TO` for traffic; empty: everywhere
-    pricing: (
-        str  #: of TPUs and addresses: `spot`, `on-demand`, `reserved`, or a commitment; else empty
-    )
+    #: of TPUs and addresses: `spot`, `on-demand`, `reserved`, or a commitment; else empty
+    pricing: str
     usd: Decimal  #: for `per` times `unit`
     unit: str  #: such as `chip-hour`
     source: Source
