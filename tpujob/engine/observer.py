@@ -191,8 +191,7 @@ class Observer:
         """Return every host's report of the newest attempt, and remember them."""
         try:
             blobs, storage_now = self.report_cache.reports_of(job, timeout=LOOK)
-            signed = job.attempt is not None and job.attempt.signed
-            key = self.hosts.key(keys.of_attempt(job)) if signed else None
+            key = self.hosts.key(keys.of_attempt(job))
         except (Transient, Refused) as error:
             live.readable_since, live.unread_at = None, self.clock.now()
             return Unknown(str(error))
@@ -240,7 +239,7 @@ class Observer:
                 bodies[path] = self.blobs.get(path, end=limits.MAX_BODY, timeout=left)
             except (Transient, Refused, NotFound) as error:
                 log.info("job %s: no evidence from %s: %s", job.id, path, error)
-        key = self.hosts.key(keys.of_attempt(job)) if job.attempt.signed else ""
+        key = self.hosts.key(keys.of_attempt(job))
         kept = {
             r.host: host_reports.evidence_of(r, bodies[paths[r.host]], key)
             for r in asked

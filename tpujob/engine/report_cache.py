@@ -122,9 +122,6 @@ class ReportCache:
         now. Raises Transient, Refused."""
         attempt = job.attempt
         assert attempt is not None, f"job {job.id} has no attempt in state {job.state}"
-        if not attempt.signed:  # its agents report elsewhere
-            blobs = self._blobs.list(reports.reports_prefix(job), timeout=timeout)
-            return blobs, self._blobs.clock(timeout=timeout)
         root = paths.reports_root(job.workdir)
         self._asked[root] = self._clock.now()
         newest = self._newest(root, timeout)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tpujob.api import ChartView, CurveView, MetricsView
-from tpujob.domain.host import keys, reports
-from tpujob.domain.host.series import READ, Point, read_curves, read_series, unsigned_curves
+from tpujob.domain.host import keys
+from tpujob.domain.host.series import Point, read_curves, read_series
 from tpujob.domain.model import Attempt, Job
 from tpujob.domain.progress import began_from, steps_kept
 from tpujob.errors import NotFound, Refused, TpujobError, Transient
@@ -61,12 +61,10 @@ class SeriesReader:
     def _read(
         self, job: Job, attempt: Attempt, newest: AttemptCurves, left: float
     ) -> AttemptCurves:
-        own = reports.report_path(job, attempt, 0)
-        if not attempt.signed:  # whatever lies there
-            return AttemptCurves(unsigned_curves(self._body(own, READ, left)))
         key, end = self._key(keys.of_attempt(job, attempt)), time.monotonic() + left
-        kept = paths.kept_report_path(job.workdir_of(attempt.number), attempt.number, 0)
-        for path in (own, kept):
+        workdir = job.workdir_of(attempt.number)
+        own = paths.report_path(workdir, attempt.number, 0)
+        for path in (own, paths.kept_report_path(workdir, attempt.number, 0)):
             body = self._body(path, limits.MAX_BODY, max(0.1, end - time.monotonic()))
             curves = read_curves(body, key) if body else None
             if body and curves is None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.records import curves_in
 from tests.support.stage import Stage
 from tests.unit.service.test_series import drawn, line, place, write
-from tpujob.domain.host.series import unsigned_curves
 from tpujob.domain.model import State
 from tpujob.engine.report_cache import STALE, SWEPT
 from tpujob.errors import Transient
@@ -32,7 +32,7 @@ def sweep(stage: Stage) -> None:
 def kept(stage: Stage, job: str) -> bytes:
     """The curves."""
     path = paths.kept_report_path(stage.job(job).workdir, 1, 0)
-    return unsigned_curves(stage.bucket.objects[path][0])
+    return curves_in(stage.bucket.objects[path][0])
 
 
 def left(stage: Stage, job: str) -> list[str]:
