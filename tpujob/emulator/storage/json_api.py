@@ -309,7 +309,7 @@ async def _one(part: bytes, outer: Request, handler: Handler) -> bytes:
     headers = {k.strip().lower(): v.strip() for k, _, v in (each.partition(":") for each in lines)}
     headers["host"] = outer.headers.get("host", "localhost")
     target = re.sub(r"^https?://[^/]+", "", match[2])
-    response = await handler(Request.parse(match[1], target, headers, Body.of(body)))
+    response = await handler(Request.parse(match[1], target, headers, Body(body)))
     content = response.body
     if isinstance(content, FilePart):
         content.file.close()
