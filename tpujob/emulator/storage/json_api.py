@@ -33,7 +33,7 @@ from tpujob.emulator.storage.model import (
 from tpujob.lib.lru import LruDict
 
 #: Parameters that would change an answer and are missing here: refused, not ignored.
-_MISSING = ("softDeleted", "filter")
+_MISSING = ("softDeleted", "filter", "matchGlob")
 #: Parts of the API that are missing, by the last names of their paths.
 _UNKNOWN = re.compile(
     r"(?:/storage/v1|/b/).*/(acl|defaultObjectAcl|notificationConfigs|folders|anywhereCaches|restore|lockRetentionPolicy|hmacKeys)"
@@ -108,10 +108,7 @@ class JsonApi:
             limit=min(number(query, "maxResults") or 1000, 1000),
             versions=query.get("versions", "").lower() == "true",
             trailing=query.get("includeTrailingDelimiter", "").lower() == "true",
-            glob=query.get("matchGlob", ""),
         )
-        if wanted.glob and wanted.delimiter not in ("", "/"):
-            raise invalid("With matchGlob the delimiter can only be /.")
         page = self.disk.page(bucket, wanted)
         result: dict[str, Json] = {"kind": "storage#objects"}
         if page.items:
