@@ -119,7 +119,7 @@ class FarmClient:
         self._call("POST", _path(slice, "on"))
 
     def slices(self) -> dict[str, frozenset[int]]:
-        return {name: frozenset(hung) for name, hung in self._call("GET", "/names").items()}
+        return {name: frozenset(hung) for name, hung in self._call("GET", "/slices").items()}
 
     def ssh_port(self) -> int:
         """The port of every host."""

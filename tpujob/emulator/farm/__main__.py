@@ -87,8 +87,6 @@ class FarmControl:
     async def _route(self, method: str, path: str, body: dict[str, Any]) -> Any:
         match method, unquote(path).strip("/").split("/"):
             case "GET", ["slices"]:
-                return {"slices": self._farm.status()}
-            case "GET", ["names"]:
                 return self._farm.hung()
             case "GET", ["slices", name, "guests"]:
                 return {"guests": self._farm.guests(name)}
