@@ -115,7 +115,7 @@ class Farm:
 
     def slow(self, name: str, host: int, factor: float) -> None:
         """Raises NotFound, BadRequest."""
-        (chosen,) = self._hosts(name, host)
+        (chosen,) = self.hosts(name, host)
         if not 1 <= factor <= 1000:
             raise BadRequest("factor must be from 1 to 1000")
         if self._get(name).ending is None and chosen.on:
@@ -124,7 +124,7 @@ class Farm:
     async def switch_off(self, name: str, host: int | None) -> None:
         """One host, or all: no process, no listener, no notice. Raises NotFound."""
         async with self._lock(name):
-            await self._cut(self._hosts(name, host))
+            await self._cut(self.hosts(name, host))
 
     async def switch_on(self, name: str) -> None:
         """Hosts that were switched off answer again, with their disk and key; hosts of a preempted slice do not.
@@ -141,24 +141,8 @@ class Farm:
         NotFound."""
         for chosen in self._get(name).hosts:
             alone = host is None or host == chosen.spec.index
-            others = self._every_address if alone else self._hosts(name, host)[0].address
+            others = self._every_address if alone else self.hosts(name, host)[0].address
             write_routes(chosen.routes, [] if off else [others], self._hole)
-
-    def hang(self, name: str, host: int | None, *, off: bool) -> None:
-        """Stop the program's processes; `off`: let them continue. Raises NotFound, also if no program runs there."""
-        hung = [chosen.hang(off=off) for chosen in self._hosts(name, host)]
-        if not any(hung):
-            raise NotFound(f"no program runs on {name}")
-
-    def out_of_memory(self, name: str, host: int) -> None:
-        """Raises NotFound."""
-        for chosen in self._hosts(name, host):
-            chosen.run_out_of_memory()
-
-    def set_env(self, name: str, host: int, variable: str, value: str) -> None:
-        """For processes that start from now on; an empty value removes the variable. Raises NotFound."""
-        for chosen in self._hosts(name, host):
-            chosen.set_env(variable, value)
 
     def guests(self, name: str) -> list[dict[str, str]]:
         """The guest attributes of each host. Raises NotFound."""
@@ -239,8 +223,8 @@ class Farm:
             raise NotFound(f"no slice {name}")
         return self._slices[name]
 
-    def _hosts(self, name: str, host: int | None) -> tuple[Host, ...]:
-        """The given host, or all."""
+    def hosts(self, name: str, host: int | None) -> tuple[Host, ...]:
+        """The given host, or all. Raises NotFound."""
         hosts = self._get(name).hosts
         if host is None:
             return hosts
