@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from tpujob.adapters import records as store_records
 from tpujob.adapters.firestore import records
-from tpujob.adapters.firestore.calls import Docs, Firestore
+from tpujob.adapters.firestore.calls import BATCH, Docs, Firestore
 from tpujob.adapters.firestore.follower import STAMPED_BEFORE, Follower
 from tpujob.adapters.firestore.mirror import Mirror
 from tpujob.adapters.firestore.people import FirestoreMembers, FirestoreOutbox, FirestoreReputation
@@ -28,9 +28,6 @@ from tpujob.domain.events import Event
 from tpujob.domain.model import Job
 from tpujob.errors import NotFound
 from tpujob.ports import EventKey, Lease, Write
-
-#: events removed in one commit
-REMOVED = 400
 
 
 class FirestoreStore:
@@ -232,7 +229,7 @@ class FirestoreStore:
         doing = f"remove job {job_id}"
         if self._db.change(doing, [path, leases], plan):
             below = f"jobs/{job_id}/events"
-            while found := self._db.select(doing, below, only=NAME, limit=REMOVED):
+            while found := self._db.select(doing, below, only=NAME, limit=BATCH):
                 self._db.remove(doing, [each.path for each in found])
         self._mirror.removed(job_id)
 
