@@ -21,7 +21,6 @@ from tpujob.errors import BadRequest, Forbidden, TpujobError
 from tpujob.lib import log_context
 from tpujob.web.auth.authenticator import Authenticator
 from tpujob.web.auth.browser import loggable, within_session
-from tpujob.web.log import of
 from tpujob.web.middleware import errors
 from tpujob.web.middleware.connections import PEER
 from tpujob.web.middleware.limits import OPEN_PATHS, body_limit
@@ -93,13 +92,7 @@ class SecurityMiddleware:
             except TpujobError as error:
                 request = ascii(f"{scope['method']} {loggable(path)}"[:200])
                 reason = ascii(error.message[:200])
-                log.warning(
-                    "%s: refused: %s: %s",
-                    exchange.id,
-                    request,
-                    reason,
-                    extra=of((scope.get("client") or ("",))[0]),
-                )
+                log.warning("%s: refused: %s: %s", exchange.id, request, reason)
                 await exchange.refuse(error, {"www-authenticate": 'Bearer realm="tpujob"'})
                 return
             scope["state"] = {**scope.get("state", {}), "principal": who}
