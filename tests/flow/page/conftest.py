@@ -29,7 +29,7 @@ from tpujob.domain.model import Job
 from tpujob.service.backend.capacity import Quotas
 from tpujob.web.api import create_app
 from tpujob.web.events import Events, StreamTimes
-from tpujob.web.middleware.limits import Limits, Rate, RequestKind
+from tpujob.web.middleware.limits import Limits, Rate
 
 __all__ = ["stack"]
 
@@ -40,7 +40,7 @@ PATIENCE = 60_000.0  #: ms until what a page must show or do counts as never
 expect.set_options(timeout=PATIENCE)
 httpx.get.__kwdefaults__["timeout"].read = PATIENCE / 1000  # all its functions share this default
 #: a test asks more than a person does
-NO_HURRY = Limits(rates={kind: Rate(10_000, 10_000) for kind in RequestKind})
+NO_HURRY = Limits(reads=Rate(10_000, 10_000), changes=Rate(10_000, 10_000))
 
 
 class Site:
