@@ -59,19 +59,16 @@ class Downloader:
         open_source = partial(self.reader.open, self.source.bucket, facts)
         with open(path, "wb") as content:
             part = _PartFile(path, content)
-            crc32c, verified = copy_stream(
-                facts.size, open_source, declared_hash(facts), part, self.moved
-            )
+            declared = declared_hash(facts)
+            _, verified = copy_stream(facts.size, open_source, declared, part, self.moved)
         try:
-            self._publish(pair, facts, path, crc32c)
+            self._publish(pair, facts, path)
         except (Conflict, NotCopied):
             part.abandon()
             raise
         return verified
 
-    def _publish(
-        self, pair: Pair[ObjectFacts, LocalFile], facts: ObjectFacts, part: bytes, crc32c: int
-    ) -> None:
+    def _publish(self, pair: Pair[ObjectFacts, LocalFile], facts: ObjectFacts, part: bytes) -> None:
         path = self.root + b"/" + os.fsencode(pair.key)
         make_folder(os.path.dirname(path))
         if os.path.isdir(path) and not os.path.islink(path):
@@ -81,10 +78,8 @@ class Downloader:
         if (now.identity if now else None) != before:
             raise Conflict("the file was changed while the object was being copied")
         os.replace(part, path)
-        if written := _local_file(pair.key, path):
-            self.cache.keep_checksum(written, crc32c)
-            if facts.identity:
-                self.cache.keep_origin(written, self._origin(facts))
+        if facts.identity and (written := _local_file(pair.key, path)):
+            self.cache.keep_origin(written, self._origin(facts))
 
     def _origin(self, facts: ObjectFacts) -> str:
         return f"{self.source} {facts.name} {facts.identity}"
