@@ -102,8 +102,7 @@ def direction(
     if isinstance(source, Folder):
         begin: SyncEndpoint = FolderEndpoint(_real_path(source))
     else:
-        from_storage = isinstance(source, Prefix)
-        begin = ListedEndpoint(used, source.bucket, source.prefix, billed=from_storage)
+        begin = ListedEndpoint(used, source.bucket, source.prefix)
     copier: Copier
     match source, target:
         case _, Folder():
@@ -127,7 +126,7 @@ def direction(
             copier = Importer(used, source, objects, target, moved)
         case _:
             raise BadRequest(f"nothing is copied from {source} to {target}")
-    end = ListedEndpoint(objects, target.bucket, target.prefix, billed=True)
+    end = ListedEndpoint(objects, target.bucket, target.prefix)
 
     def why_not(key: str) -> str:
         return why_no_object(target.prefix + key) if key else "it has no name below SRC"
