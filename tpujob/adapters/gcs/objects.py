@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.gcs.client import PATIENCE, TIMEOUT, Reply, StorageClient, parsed
 from tpujob.data.checksums import decode, encode
-from tpujob.data.objects import ObjectContent, ObjectFacts, Piece, SessionEnded, Upkeep
+from tpujob.data.objects import MustRestart, ObjectContent, ObjectFacts, Piece, Upkeep
 from tpujob.domain.model import Cause
 from tpujob.errors import NotFound, Refused, Transient
 
@@ -195,7 +195,7 @@ class JsonObjects(StorageClient):
     ) -> int | ObjectFacts:
         reply: Reply = self.request("PUT", session, headers, data, accept=(308, 404, 410))
         if reply.status in (404, 410):
-            raise SessionEnded
+            raise MustRestart
         if reply.status != 308:
             return _facts(parsed(reply))
         _, _, last = reply.headers.get("Range", "").partition("-")
