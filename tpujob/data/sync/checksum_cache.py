@@ -24,9 +24,6 @@ CREATE TABLE IF NOT EXISTS origins (
     path BLOB PRIMARY KEY, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER, inode INTEGER, origin TEXT
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS folders (path TEXT PRIMARY KEY) WITHOUT ROWID;
-DROP TABLE IF EXISTS uploads; -- of earlier versions, as are the next two
-DROP TABLE IF EXISTS relays;
-DROP TABLE IF EXISTS rewrites;
 """
 _SAME = "path = ? AND size = ? AND mtime_ns = ? AND ctime_ns = ? AND inode = ?"
 #: nanoseconds that a file must be at rest before its checksum is kept: a write in the same tick of the file system's
