@@ -22,6 +22,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from tests.flow.page import lab
 from tests.support.callers import ADA, NamedDoor, caller
 from tests.support.local_stack import stack
+from tests.support.ports import reserved
 from tests.support.scripted import listening
 from tests.support.stage import Stage
 from tpujob.domain.access import Role
@@ -89,10 +90,8 @@ class Site:
 @pytest.fixture(scope="package")
 def port() -> Iterator[int]:
     """Each site of this process has it, as a browser's context knows one address. Nobody else is given it meanwhile."""
-    with socket.socket() as kept:
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        kept.bind(("127.0.0.1", 0))
-        yield kept.getsockname()[1]
+    with reserved() as port:
+        yield port
 
 
 @pytest.fixture
