@@ -4,23 +4,17 @@ import json
 import logging
 import os
 import sys
-import time
-from collections import Counter
-from collections.abc import Callable, Hashable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TextIO
 
 from tpujob.domain.text import clean
 from tpujob.lib import log_context
-from tpujob.web.middleware.limits import Buckets, Rate
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LONGEST = 2000  #: characters of a line
 MOST_LINES = 200  #: of a message, or of a traceback
 LARGEST = 10 * 1024**2  #: bytes of a log file; the one before it is kept beside it
-#: lines of one kind about one source that has not signed in
-STRANGERS = Rate(per_second=1, burst=20)
 
 
 def log_to_stderr(file: Path | None = None, *, formatter: logging.Formatter | None = None) -> None:
@@ -29,15 +23,9 @@ def log_to_stderr(file: Path | None = None, *, formatter: logging.Formatter | No
     if left out. A second call replaces the first."""
     handler = _Rotated(file)
     handler.setFormatter(formatter or OneLine(FORMAT))
-    handler.addFilter(Strangers())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     for noisy in ("paramiko", "google", "uvicorn.access", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-
-
-def of(source: Hashable) -> dict[str, Hashable]:
-    """Return `extra` for a line about a caller who has not signed in: of many alike, few are written."""
-    return {"source": source}
 
 
 class OneLine(logging.Formatter):
@@ -70,27 +58,6 @@ class Json(logging.Formatter):
 def _about() -> dict[str, str]:
     known = log_context.known()
     return {name: known[name] for name in log_context.NAMES if known.get(name)}
-
-
-class Strangers(logging.Filter):
-    """Passes lines on that name a source, and those of the HTTP server, at the rate of `STRANGERS`."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._clock, self._buckets = clock, Buckets(STRANGERS, most=1000)
-        self._left_out = Counter[Hashable]()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        source = getattr(record, "source", None)
-        if source is None and record.name != "uvicorn.error":
-            return True
-        kind = (record.name, record.msg)
-        if self._buckets.wait((*kind, source), self._clock()):
-            self._left_out[kind] += 1
-            return False
-        if left_out := self._left_out.pop(kind, 0):
-            record.msg = f"{record.msg} (and {left_out} more like it)"
-        return True
 
 
 class _Rotated(logging.StreamHandler[TextIO]):

@@ -29,14 +29,12 @@ def copying(
 ) -> Generator[tuple[JsonObjects, ChecksumCache]]:
     """`make_bucket`: in the local stack, which must run, this bucket is made when it is missing."""
     from tpujob.adapters.gcs.objects import JsonObjects
-    from tpujob.data.rate_limit import RateLimit
 
     endpoint = _endpoint(settings)
     if settings.local and make_bucket:
         _make(settings, endpoint, make_bucket)
     prepare(settings)
-    # only Google's own servers spread a bucket over more of them as it is written to faster
-    objects = JsonObjects(endpoint, rate=None if endpoint else RateLimit())
+    objects = JsonObjects(endpoint)
     cache = ChecksumCache(settings.home / "data")
     try:
         yield objects, cache

@@ -37,7 +37,7 @@ from tpujob.service.backend.status import LATE
 from tpujob.web import deployed
 from tpujob.web.events import StreamTimes
 from tpujob.web.middleware import connections
-from tpujob.web.middleware.limits import OPEN_PATHS, Limits
+from tpujob.web.middleware.limits import BUNDLE_S, OPEN_PATHS, Limits
 
 __all__ = ["parser"]  # a fixture
 DEPLOY = ROOT / "deploy"
@@ -591,7 +591,7 @@ def test_the_service_admits_what_the_backend_serves() -> None:
     most = limits.lives + limits.streams + short_calls
     assert most <= spec["containerConcurrency"] <= connections.MOST
     assert spec["timeoutSeconds"] >= StreamTimes().life + 60
-    assert spec["timeoutSeconds"] >= limits.upload_s
+    assert spec["timeoutSeconds"] >= BUNDLE_S
     assert spec["timeoutSeconds"] <= 3600, "Cloud Run has no longer one"
     for name in ("startupProbe", "livenessProbe"):
         assert container[name]["httpGet"]["path"] in OPEN_PATHS - {"/healthz"}, (

@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.waiting import until
 from tpujob.config import stack
 from tpujob.config.settings import Settings, load
 from tpujob.config.stack import StackProcess
@@ -86,13 +86,6 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def eventually(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + LONG
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {LONG:.0f} s: {what}"
-        time.sleep(0.01)
-
-
 def test_everything_is_started_in_order_and_only_once(rig: Rig) -> None:
     assert rig.pids() == [None, None, None]
     rig.up()
@@ -138,7 +131,7 @@ def test_two_terminals_at_once_start_one_stack(rig: Rig) -> None:
 def test_an_interrupted_start_is_completed(rig: Rig) -> None:
     rig.how = {"farm": f"gate={rig.folder / 'gate'}"}
     terminal = rig.elsewhere()
-    eventually(lambda: "farm began" in rig.story() and rig.pids()[0], "the farm is known to begin")
+    until(lambda: "farm began" in rig.story() and rig.pids()[0], "the farm is known to begin")
     terminal.kill()
     terminal.communicate()
     (rig.folder / "gate").write_text("")
@@ -152,7 +145,7 @@ def test_a_killed_process_is_replaced_with_all_that_know_its_address(rig: Rig) -
     farm, emulator, backend = rig.pids()
     assert emulator
     os.kill(emulator, signal.SIGKILL)
-    eventually(lambda: rig.pids()[1] is None, "the dead process is seen to be dead")
+    until(lambda: rig.pids()[1] is None, "the dead process is seen to be dead")
     rig.up()
     now = rig.pids()
     assert now[0] == farm
@@ -237,7 +230,7 @@ def test_a_process_started_by_hand_is_found_and_ended(rig: Rig) -> None:
     stack.prepare(rig.settings)
     by_hand = subprocess.Popen(rig.part("farm").command)
     try:
-        eventually(lambda: rig.pids()[0] == by_hand.pid, "the farm is found")
+        until(lambda: rig.pids()[0] == by_hand.pid, "the farm is found")
         rig.up()
         assert rig.pids()[0] == by_hand.pid
         assert rig.story().count("farm began") == 1

@@ -9,8 +9,6 @@ from tpujob.data.objects import LeftOut, LocalFile, ObjectFacts, SourceReader
 
 
 class FolderEndpoint:
-    pages = 0  #: class A operations that listing it has cost so far
-
     def __init__(self, folder: bytes) -> None:
         """Every link in its path is resolved. A folder that is missing is empty."""
         self._folder = folder
@@ -27,17 +25,13 @@ class FolderEndpoint:
 
 
 class ListedEndpoint:
-    def __init__(self, reader: SourceReader, bucket: str, prefix: str, *, billed: bool) -> None:
-        """`billed`: a page is a class A operation of Cloud Storage."""
+    def __init__(self, reader: SourceReader, bucket: str, prefix: str) -> None:
         self._reader, self._bucket, self._prefix = reader, bucket, prefix
-        self._billed = billed
-        self.pages = 0
         self.found = False  #: anything at all
 
     def items(self, leave_out: Callable[[LeftOut], None]) -> Iterator[tuple[str, ObjectFacts]]:
         """As those of a folder."""
         for page in self._reader.pages(self._bucket, self._prefix):
-            self.pages += self._billed
             for facts in page:
                 self.found = True
                 if isinstance(facts, LeftOut):

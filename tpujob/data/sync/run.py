@@ -71,7 +71,6 @@ class Sync:
     def preview(self) -> Preview:
         """What `run` would do. Nothing is written; files whose size is right are read, unless they were before."""
         found = Preview(problems=self._outcome.problems, traffic=self._traffic())
-        found.class_b += self._looks
         for pair in self._pairs():
             try:
                 if self._direction.copier.same(pair):
@@ -84,7 +83,9 @@ class Sync:
             class_a, class_b = self._direction.operations
             found.class_a += class_a
             found.class_b += class_b * (pair.source.size > 0)  # nothing is asked for an empty one
-        found.class_a += self._direction.source.pages + self._direction.target.pages
+        # the lists, and the looks at both buckets
+        found.class_a += self._objects.operations.class_a
+        found.class_b += self._objects.operations.class_b
         found.left_out = self._outcome.left_out
         return found
 
@@ -103,13 +104,6 @@ class Sync:
         return self._outcome
 
     # the plan
-
-    @property
-    def _looks(self) -> int:
-        """Class B operations that `_traffic` costs."""
-        if not (isinstance(self._source, Prefix) and isinstance(self._target, Prefix)):
-            return 0
-        return 1 if self._source.bucket == self._target.bucket else 2
 
     def _traffic(self) -> Traffic:
         route = route_of(self._source, self._target)
