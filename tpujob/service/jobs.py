@@ -44,7 +44,7 @@ from tpujob.domain.money import budget as money
 from tpujob.domain.observations import NO_FUNDS, Account, Circuit, Funds
 from tpujob.domain.placement import EVERYWHERE, Site
 from tpujob.engine import Bundles, Counters, JobRuntime, Loop, Queue
-from tpujob.errors import Conflict, IllegalInState, NotFound
+from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
 from tpujob.ports import Ports
 from tpujob.service import actions, details, next_step
 from tpujob.service.authorization import Authorized, find_job, own_key
@@ -273,6 +273,11 @@ class Jobs:
 
     def access(self, job: str, *, host: int = 0, key: str) -> HostAccess:
         found = self._find("access", job)
+        if found.spec.is_group:
+            raise BadRequest(
+                f"job {found.id} is a group: each of its jobs has hosts",
+                hint=f"tpujob ssh {found.name}-0",
+            )
         serving = found.slice
         if serving is None or not serving.endpoints or found.state is State.RELEASING:
             raise IllegalInState(

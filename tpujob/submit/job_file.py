@@ -3,6 +3,7 @@ folder of code that it names."""
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -93,8 +94,12 @@ def _folder_of_data(source: str, file: Path) -> str:
 
 
 def _code_is_there(of: JobSpec, file: Path) -> None:
-    """Checks the folder to ship, and the file of its environment. Raises BadSpec."""
+    """Checks the folder to ship, and the file of its environment. Raises BadSpec. Without such a folder, warns of a
+    file of the command that is only here."""
     if of.code is None:
+        words = (word for word in (of.run.command or "").split() if not word.startswith("/"))
+        if left := next((word for word in words if os.path.isfile(file.parent / word)), None):
+            warn(f"{left} is not shipped: ship its folder with `code: .` (tpujob run: --code .)")
         return
     folder = file.parent / of.code
     if not folder.is_dir():

@@ -597,6 +597,7 @@ def test_help_names_every_command_and_every_exit_code(tpujob: Tpujob) -> None:
         assert f"\n  {command} " in text
     for code, meaning in EXIT_CODES.items():
         assert any(line.split()[:1] == [str(code)] and meaning in line for line in text.split("\n"))
+    assert max(map(len, text.split("\n"))) <= 80
 
 
 def test_every_help_text_is_complete() -> None:

@@ -260,7 +260,8 @@ def _chosen(
     """Return the jobs that are named, or those that match, of which a person at a terminal is asked. Without a state,
     jobs that have ended match `clean` alone. Raises BadRequest."""
     if bool(jobs) == bool(states or mine):
-        raise BadRequest("name jobs, or choose them by --state and --mine", hint="Not both.")
+        hint = "Not both." if jobs else "`tpujob list` shows them."
+        raise BadRequest("name jobs, or choose them by --state and --mine", hint=hint)
     if jobs:
         return jobs
     asked = {"states": states, "mine": mine, "active": verb != "Clean" and not states}
