@@ -266,10 +266,10 @@ class Jobs:
         return self._reading.logs.block(found, host=host, attempt=attempt, cursor=cursor)
 
     def log_window(self, job: str, asked: WindowAsked | None = None) -> LogWindow:
-        return self._reading.logs.window(self._find("log_window", job), asked or {}, self._who.id)
+        return self._reading.logs.window(self._find("log_window", job), asked or {})
 
     def log_search(self, job: str, asked: SearchAsked) -> LogMatches:
-        return self._reading.logs.search(self._find("log_search", job), asked, self._who.id)
+        return self._reading.logs.search(self._find("log_search", job), asked)
 
     def access(self, job: str, *, host: int = 0, key: str) -> HostAccess:
         found = self._find("access", job)
