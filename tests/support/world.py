@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, cast
 
@@ -39,11 +40,10 @@ from tpujob.service.admin import Admin
 from tpujob.service.backend import ProcessFacts
 from tpujob.service.backend.capacity import Quotas
 from tpujob.service.job_index import Changes
-from tpujob.service.jobs import EngineState, HostReach, Jobs, ServiceSettings
+from tpujob.service.jobs import HostReach, Jobs, ServiceSettings
 from tpujob.service.members import Membership
 from tpujob.service.notifications import Notifications
 from tpujob.service.submission import Offered, types_unknown
-from tpujob.wiring.service import jobs
 
 
 class Killed(BaseException):
@@ -504,28 +504,20 @@ def service(
     setup = setup or NotificationSetup()
     sender = Sender(store.outbox, setup, backend.clock, owner="way in", pool=Inline())
     told = Notifications(store.outbox, setup, sender, backend.ports.secrets, backend.clock)
-    spending = backend.spending
-    return jobs(
-        replace(backend.ports, store=store),
-        EngineState(
-            cast(Loop, loop or NoLoop()),
-            backend.live,
-            backend.queue,
-            backend.circuits,
-            spending.of,
-            spending.accounts,
-            backend.counters,
-        ),
-        HostReach(access, backend.ports.hosts.key),
+    reconciler = copy(backend)
+    reconciler.ports = replace(backend.ports, store=store)
+    return Jobs(
+        reconciler,
+        cast(Loop, loop or NoLoop()),
+        HostReach(access),
         ServiceSettings(
             offered=offered,
             quotas=quotas,
             around=Surroundings(emulated=emulated),
             process=ProcessFacts("tests", "sqlite", started_at=backend.clock.now()),
         ),
-        who=ADA,
         changes=Changes(store),
         admin=Admin(store, orphans(backend, store=store), backend.ports.reputation, backend.clock),
         members=Membership(backend.store.members),
         notifications=told,
-    )
+    ).for_caller(ADA)
