@@ -47,7 +47,7 @@ from tpujob.errors import Conflict, IllegalInState, NotFound
 from tpujob.service import actions, details, next_step
 from tpujob.service.admin import Admin
 from tpujob.service.authorization import Authorized, find_job, own_key
-from tpujob.service.backend import BackendStatus, ProcessFacts
+from tpujob.service.backend import BackendStatus, ProcessFacts, metrics
 from tpujob.service.backend.capacity import Quotas
 from tpujob.service.backend.overview import Overview
 from tpujob.service.backend.queue import QueueReader
@@ -165,8 +165,6 @@ class Jobs:
         return CallerView(id=self._who.id, name=self._who.name, role=self._who.role or "")
 
     def backend_metrics(self) -> str:
-        from tpujob.service.backend import metrics  # a backend that is not scraped does without
-
         return metrics.text(self.itself, self._reconciler.queue)
 
     # Submit ----------------------------------------------------------------------------------------------------------
