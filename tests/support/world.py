@@ -160,14 +160,7 @@ class Cloud:
         self.created.append(slice.name)
         self.most_alive = max(self.most_alive, len(self.machines))
 
-    def delete(
-        self,
-        slice: Slice,
-        *,
-        timeout: float,
-        even_suspending: bool = False,
-        seen: Present | None = None,
-    ) -> None:
+    def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
         self.faults.effect("delete", lambda: self.machines.pop(slice.name, None))
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:

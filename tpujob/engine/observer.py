@@ -100,7 +100,6 @@ class Observer:
         return Observation(
             slices=slices,
             listed=listed,
-            polled_at=at,
             at=at,
             took=self.clock.now() - at,
             reports=reports,
@@ -141,7 +140,7 @@ class Observer:
 
     def _with_fresh_slices(self, job: Job, seen: Observation) -> Observation:
         """Return the same with every slice polled by name."""
-        began, live, slices = self.clock.now(), self.live[job.id], dict(seen.slices)
+        live, slices = self.live[job.id], dict(seen.slices)
         for one in job.slices:
             if one.name in seen.listed:
                 slices[one.name], _ = self.slice_cache.look(
@@ -152,7 +151,6 @@ class Observer:
             seen,
             slices=slices,
             listed=frozenset(),
-            polled_at=began if len(seen.listed) == len(slices) else seen.polled_at,
             leaving=frozenset(live.leaving),
         )
 

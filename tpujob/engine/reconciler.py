@@ -171,7 +171,7 @@ class Reconciler:
             if happened:
                 self._accuse(apply(job, happened), seen)
             current = self._commit(job, happened, lease) if happened else self._unchanged(job)
-            result = self.actor.act(current, action, lease, seen) if action else Done()
+            result = self.actor.act(current, action, lease) if action else Done()
             if isinstance(action, HandOn):
                 return self._hand_on(current, action, result, lease)
             if action:
