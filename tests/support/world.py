@@ -293,13 +293,6 @@ class Bucket:
             raise NotFound(path)
         return self.objects[path][0][start:end]
 
-    def stat(self, path: str, *, timeout: float) -> Blob:
-        if "blobs" in self.faults.broken:
-            raise Transient("the bucket: 503")
-        if path not in self.objects:
-            raise NotFound(path)
-        return self.objects[path][1]
-
     def list(
         self, prefix: str, *, after: str = "", most: int | None = None, timeout: float
     ) -> list[Blob]:

@@ -64,10 +64,6 @@ class Blobs(Protocol):
         """The bytes from `start` up to, not including, `end`. Raises NotFound."""
         ...
 
-    def stat(self, path: str, *, timeout: float) -> Blob:
-        """What `list` shows of one object; an operation twelve times cheaper. Raises NotFound."""
-        ...
-
     def list(
         self, prefix: str, *, after: str = "", most: int | None = None, timeout: float
     ) -> list[Blob]:

@@ -97,16 +97,6 @@ def test_a_missing_object_is_not_found(blobs: Blobs) -> None:
         blobs.list("gs://no-such-bucket/a", timeout=T)
 
 
-def test_one_object_is_shown_as_a_list_shows_it(blobs: Blobs) -> None:
-    path = f"{BUCKET}/jobs/host-0"
-    with pytest.raises(NotFound, match="host-0"):
-        blobs.stat(path, timeout=T)
-    blobs.put(path, b"0123", metadata={"report": "é"}, if_generation=0, timeout=T)
-    blobs.put(f"{path}1", b"", timeout=T)
-    blobs.touch(path, timeout=T)
-    assert [blobs.stat(path, timeout=T)] == blobs.list(path, most=1, timeout=T)
-
-
 def test_deleting_a_missing_object_succeeds(blobs: Blobs) -> None:
     blobs.put(f"{BUCKET}/a", b"", timeout=T)
     for _ in range(2):

@@ -52,16 +52,6 @@ class Bucket(PlainBucket):
         self.lists.append((self.sim.now, prefix))
         return found
 
-    def stat(self, path: str, *, timeout: float) -> Blob:
-        def do() -> Blob:
-            self.outage.check("look at object")
-            for run in self._newest():
-                if path.startswith(paths.reports_prefix(run.workdir, run.attempt)):
-                    run.advance(self.sim.now)
-            return super(Bucket, self).stat(path, timeout=timeout)
-
-        return self.effect("stat", path[-24:], do, timeout=timeout, before="blobs")
-
     def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
         def do() -> bytes:
             self.outage.check("get object")

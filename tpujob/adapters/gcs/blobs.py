@@ -110,14 +110,6 @@ class GcsBlobs:
 
         return self._client.repeat(f"read {path}", Deadline(timeout), once)
 
-    def stat(self, path: str, *, timeout: float) -> Blob:
-        bucket, name = split_path(path)
-
-        def once(left: float, _: int) -> Blob:
-            return _blob(bucket, self._resource(bucket, name, left))
-
-        return self._client.repeat(f"look at {path}", Deadline(timeout), once)
-
     def list(
         self, prefix: str, *, after: str = "", most: int | None = None, timeout: float
     ) -> list[Blob]:
