@@ -293,12 +293,10 @@ class Bucket:
             raise NotFound(path)
         return self.objects[path][0][start:end]
 
-    def list(
-        self, prefix: str, *, after: str = "", most: int | None = None, timeout: float
-    ) -> list[Blob]:
+    def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
         if "blobs" in self.faults.broken:
             raise Transient("the bucket: 503")
-        found = sorted(p for p in self.objects if p.startswith(prefix) and p > after)
+        found = sorted(p for p in self.objects if p.startswith(prefix))
         return [self.objects[p][1] for p in found[:most]]
 
     def touch(self, path: str, *, timeout: float) -> None:

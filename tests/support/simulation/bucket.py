@@ -39,14 +39,12 @@ class Bucket(PlainBucket):
         self.outage = Outage(world.sim, world.effects, "blobs_outage", longest=700)
         self.lists: list[tuple[float, str]] = []  #: when a backend had a list, and of which prefix
 
-    def list(
-        self, prefix: str, *, after: str = "", most: int | None = None, timeout: float
-    ) -> list[Blob]:
+    def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
         def do() -> list[Blob]:
             self.outage.check("list objects")
             if prefix.endswith("/reports/"):  # no look through all that there is
                 return self._reported(prefix)
-            return super(Bucket, self).list(prefix, after=after, most=most, timeout=timeout)
+            return super(Bucket, self).list(prefix, most=most, timeout=timeout)
 
         found = self.effect("objects", prefix[-24:], do, timeout=timeout, before="blobs")
         self.lists.append((self.sim.now, prefix))
