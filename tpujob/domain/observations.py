@@ -248,7 +248,6 @@ class Observation:
     took: float = 0.0  #: seconds that all of it took
     #: slices as a list showed them some seconds ago, by name; each of the others was polled by name
     listed: frozenset[str] = frozenset()
-    polled_at: float = 0.0  #: when that began
     #: the reports have the evidence of failed hosts, as far as it could be read
     evidence: bool = True
     #: of a group: its elements that there are, by state; the names of some that failed

@@ -284,7 +284,7 @@ class Loop:
             except Exception:
                 wake_in = self._after_failure(job_id)
                 log.exception("job %s: the tick failed", job_id)
-        self._reconciler.counters.time("tick", time.monotonic() - began, outcome)
+        self._reconciler.counters.tick.labels(outcome).observe(time.monotonic() - began)
         return wake_in
 
     def _after_failure(self, job_id: str) -> float:

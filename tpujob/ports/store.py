@@ -68,7 +68,7 @@ class Store(Protocol):
         the version; not to act on without a commit."""
         ...
 
-    def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
+    def list(self, *, name: str = "", live: bool | None = None) -> list[Job]:
         """Jobs, newest first. `live`: True: not in a final state; False: in one; None: both.
         Jobs with a damaged record are left out: before concluding anything from a job's absence, ask `damaged()`."""
         ...

@@ -19,10 +19,10 @@ from tpujob.ports import Ports
 from tpujob.service import Admin, Changes, Membership
 from tpujob.service.backend import ProcessFacts
 from tpujob.service.backend.capacity import EVERY, Quotas
-from tpujob.service.jobs import EngineState, HostReach, Jobs, ServiceSettings
+from tpujob.service.jobs import HostReach, Jobs, ServiceSettings
 from tpujob.service.logs import LiveLogs
 from tpujob.service.notifications import Notifications
-from tpujob.wiring import doctor, notifications, service
+from tpujob.wiring import doctor, notifications
 from tpujob.wiring.store import check_database
 from tpujob.wiring.world import Adapters, world
 
@@ -77,8 +77,9 @@ def backend(settings: Settings) -> Backend:
 
     owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
     reconciler = _reconciler(settings, found, ports, owner, counters, changed)
-    accounts = reconciler.spending.accounts
-    notifier = Notifier(store, store.outbox, setup, clock, owner=owner, accounts=accounts)
+    notifier = Notifier(
+        store, store.outbox, setup, clock, owner=owner, accounts=reconciler.spending.accounts
+    )
     orphans = _orphans(found, ports, notifier, counters)
 
     def sweep() -> None:
@@ -86,18 +87,10 @@ def backend(settings: Settings) -> Backend:
         reconciler.tidy()
 
     loop = Loop(reconciler, store, clock, sweep=sweep)
-    api = service.jobs(
-        ports,
-        EngineState(
-            loop,
-            reconciler.live,
-            reconciler.queue,
-            reconciler.circuits,
-            reconciler.spending.of,
-            accounts,
-            counters,
-        ),
-        HostReach(found.hosts.access, found.hosts.key, found.hosts.trust),
+    api = Jobs(
+        reconciler,
+        loop,
+        HostReach(found.hosts.access, found.hosts.trust),
         _service_settings(settings, found, clock),
         changes=changes,
         admin=Admin(store, orphans, store.reputation, clock, found.site.prices),

@@ -68,7 +68,9 @@ def world(settings: Settings, counters: Counters) -> Adapters:
 
 def counting(counters: Counters) -> Callable[[str], Count]:
     """Makes what an adapter of that service tells of its calls."""
-    return lambda service: lambda method, outcome: counters.count("calls", service, method, outcome)
+    return lambda service: (
+        lambda method, outcome: counters.calls.labels(service, method, outcome).inc()
+    )
 
 
 def open_store(settings: Settings) -> Store:

@@ -8,7 +8,7 @@ from tests.support.records import curves_in
 from tests.support.stage import Stage
 from tests.unit.service.test_series import drawn, line, place, write
 from tpujob.domain.model import State
-from tpujob.engine.report_cache import STALE, SWEPT
+from tpujob.engine.report_cache import STALE
 from tpujob.errors import Transient
 from tpujob.protocol import paths
 
@@ -25,7 +25,7 @@ def ended(stage: Stage) -> str:
 
 
 def sweep(stage: Stage) -> None:
-    stage.clock.sleep(SWEPT + 1)
+    stage.clock.sleep(STALE + 1)
     stage.new_backend().tidy()
 
 

@@ -132,8 +132,8 @@ class FirestoreStore:
     def peek(self, job_id: str) -> Job:
         return (self._follow().job(job_id) if self._mirrored else None) or self.get(job_id)
 
-    def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
-        wanted = {"user": user or None, "name": name or None, "live": live}
+    def list(self, *, name: str = "", live: bool | None = None) -> list[Job]:
+        wanted = {"name": name or None, "live": live}
         where: list[Where] = [(f, "==", value) for f, value in wanted.items() if value is not None]
         found = self._db.select(
             "list jobs", "jobs", where=where, order=records.NUMBER, newest_first=True

@@ -85,8 +85,8 @@ class SqliteStore:
         """As `get`, which decodes no record again."""
         return self.get(job_id)
 
-    def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
-        wanted = {"user = ?": user or None, "name = ?": name or None, "live = ?": live}
+    def list(self, *, name: str = "", live: bool | None = None) -> list[Job]:
+        wanted = {"name = ?": name or None, "live = ?": live}
         given = {clause: value for clause, value in wanted.items() if value is not None}
         where = f"WHERE {' AND '.join(given)}" if given else ""
         rows = self._rows(f"{where} ORDER BY number DESC", *given.values())

@@ -164,7 +164,7 @@ class _Exchange:
         method = self._scope["method"]
         route = getattr(self._scope.get("route"), "path", "")
         known = method if method in _METHODS else "other"
-        self._counters.count("requests", known, route, str(status))
+        self._counters.requests.labels(known, route, str(status)).inc()
 
     def _mark(self, headers: MutableHeaders) -> None:
         if headers.get("cache-control") != FOR_GOOD:
