@@ -168,12 +168,12 @@ def _check(spec: JobSpec, *, as_json: bool) -> int:
     in_force = LIST
     if not now.local:
         in_force = prices.in_force(now, context.current(now), datetime.now(UTC).date())
-    found = compile_check.check_job(spec, now.cache, note)
-    rows = [Checked(one, *_price(spec, types[one["target"]], in_force)) for one in found.findings]
+    found = compile_check.check_job(spec, now.cache)
+    rows = [Checked(one, *_price(spec, types[one["target"]], in_force)) for one in found]
     priced = [{**row.found, "zone": row.zone, "usd_per_hour": row.usd_per_hour} for row in rows]
     on = screen()
     say_json(priced) if as_json else say(check_page(spec.name, rows, on.columns, color=on.color))
-    return 0 if found.fits else DOES_NOT_FIT
+    return 0 if all(one["fit"] == "yes" for one in found) else DOES_NOT_FIT
 
 
 def _price(spec: JobSpec, type: str, prices: PriceList) -> tuple[str, float | None]:
