@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -12,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import google_server as g
-from tests.support.commands import Tpujob
+from tests.support.commands import Tpujob, stand_in
 from tests.support.golden import golden
 from tests.support.google_server import GoogleServer
 from tests.support.signed_in import signed_in
@@ -213,8 +211,7 @@ def test_this_machine(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_emulator_has_quotas(tpujob: Tpujob, cloud: Cloud) -> None:
-    ready = {"pid": os.getpid(), "control": str(cloud.control().path)}
-    (tpujob.state / "run" / "emulator.json").write_text(json.dumps(ready))
+    stand_in(tpujob.state, "emulator", control=str(cloud.control().path))
     assert "No TPU quota of the emulator in these zones." in tpujob("quota").out
     spot = node("v4-8", scheduling_config={"spot": True})
     cloud.client().create_node(parent=PARENT, node_id="mine", node=spot)
