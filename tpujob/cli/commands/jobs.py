@@ -22,9 +22,9 @@ from tpujob.cli.options import (
     Watch,
     Yes,
     argument,
+    duration,
     flag,
     option,
-    seconds_of,
 )
 from tpujob.cli.output import Screen, note, say, say_json, say_json_line, say_page, screen
 from tpujob.cli.render import words
@@ -149,11 +149,13 @@ def _one_page(job: str, as_json: bool, page: Callable[..., str]) -> None:
 
 def wait(
     job: JobRef,
-    timeout: Annotated[str, option("TIME", "Maximum wait, such as 15m.", show_default=False)] = "",
+    timeout: Annotated[
+        float | None, option("TIME", "Maximum wait, such as 15m.", parser=duration)
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Wait until a job has ended; the exit code says how."""
-    deadline = time.monotonic() + _seconds(timeout) if timeout else None
+    deadline = None if timeout is None else time.monotonic() + timeout
     retrying = RetryingClient()
     found = retrying.ask(lambda api: api.get(job))
     job_id = found["id"]
@@ -164,12 +166,6 @@ def wait(
             found = _next_look(retrying, job_id, deadline)
     _say_job(found, as_json)
     return words.EXIT_OF_STATE.get(found["state"], TIMED_OUT)
-
-
-def _seconds(text: str) -> float:
-    """The seconds of a time with its unit, as in a job file, or of a plain number."""
-    plain = text.replace(".", "", 1).isdecimal()
-    return float(text) if plain else seconds_of(text, "--timeout")
 
 
 def _next_look(retrying: RetryingClient, job_id: str, deadline: float | None) -> JobView:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,7 +17,7 @@ from tpujob.cli.commands.cost.estimate_page import (
     unmeasured,
 )
 from tpujob.cli.errors import FOUND
-from tpujob.cli.options import Json, argument, flag, option, seconds_of
+from tpujob.cli.options import Json, argument, duration, flag, option
 from tpujob.cli.output import say_page
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
@@ -26,6 +27,9 @@ from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
     from tpujob.api import CompareAsked, CompareView, ForecastView, RangeView, WayView
+
+
+_time = partial(option, "TIME", parser=duration)
 
 
 def estimate(
@@ -45,13 +49,13 @@ def estimate(
     written_gib: Annotated[
         float | None, option("GIB", "GiB written to another region.", min=0)
     ] = None,
-    wait: Annotated[str, option("TIME", "Mean wait for a slice, such as 30m.")] = "",
+    wait: Annotated[float | None, _time("Mean wait for a slice, such as 30m.")] = None,
     preempt_every: Annotated[
-        str, option("TIME", "Mean time until a slice is lost, such as 6h.")
-    ] = "",
+        float | None, _time("Mean time until a slice is lost, such as 6h.")
+    ] = None,
     checkpoint_every: Annotated[
-        str, option("TIME", "Time between two checkpoints. Default: 10m.")
-    ] = "",
+        float | None, _time("Time between two checkpoints. Default: 10m.")
+    ] = None,
     quiet: Annotated[bool, flag("Assume almost no log output.", "--quiet-program")] = False,
     compare: Annotated[bool, flag("Compare types and zones.", "--compare")] = False,
     types: Annotated[str, option("TYPE,...", "Types to compare. Default: the file's.")] = "",
@@ -87,16 +91,12 @@ def estimate(
         "objects_read": objects_read,
         "read_gib": read_gib,
         "written_gib": written_gib,
-    }.items():
-        if value is not None:
-            options[name] = value
-    for name, text in {
         "wait": wait,
         "preempt_every": preempt_every,
         "checkpoint_every": checkpoint_every,
     }.items():
-        if text:
-            options[name] = seconds_of(text, f"--{name.replace('_', '-')}")
+        if value is not None:
+            options[name] = value
     work = asked(
         steps=steps, tokens=tokens, samples=samples, types=types, zones=zones,
         speeds=throughput or (),
