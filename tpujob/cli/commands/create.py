@@ -208,13 +208,11 @@ def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: boo
 def _submit(
     api: JobsApi, spec: dict[str, Any], bundle: Bundle | None, bucket: str, key: str
 ) -> JobView:
-    from tpujob.submit import job_file
-
     def send() -> JobView:
         if bundle is None:
             return api.create(spec, idempotency_key=key)
-        path, code = job_file.ship(api, bundle, bucket)
-        return api.create(spec, bundles=[path], code=code, idempotency_key=key)
+        path = api.put_bundle(bundle.sha256, bundle.data, bucket=bucket)
+        return api.create(spec, bundles=[path], code=bundle.standing, idempotency_key=key)
 
     try:
         return send()
