@@ -220,12 +220,7 @@ def delete(
     say_where()
     api = connect()
     chosen, yes = _chosen(api, jobs, state, mine, yes, "Delete"), yes or not jobs
-
-    def steer(job: str) -> JobView | None:
-        agreed = _asked(api, job, yes, "Delete")
-        return api.delete(agreed) if agreed else None
-
-    return steer_each(chosen, steer, as_json)
+    return steer_each(chosen, lambda job: _end(api, job, yes, "Delete"), as_json)
 
 
 def clean(
@@ -242,12 +237,7 @@ def clean(
     say_where()
     api = connect()
     chosen, yes = _chosen(api, jobs, state, mine, yes, "Clean"), yes or not jobs
-
-    def steer(job: str) -> JobView | None:
-        agreed = _asked(api, job, yes, "Clean", checkpoints=checkpoints)
-        return api.clean(agreed, checkpoints=checkpoints) if agreed else None
-
-    return steer_each(chosen, steer, as_json)
+    return steer_each(chosen, lambda job: _end(api, job, yes, "Clean", checkpoints), as_json)
 
 
 def _chosen(
@@ -271,20 +261,16 @@ def _chosen(
     return [row["id"] for row in rows]
 
 
-def _asked(
-    api: JobsApi, job: str, yes: bool, verb: str, *, checkpoints: bool = False
-) -> str | None:
-    """Return the job's id when the action is to be done; None when the person declined. Asks only at a terminal, and
-    only when the job holds a slice or has made output."""
-    on = screen()
-    if yes or not on.asks:
-        return job
-    found = api.get(job)
-    question = stop_question(found, verb, checkpoints=checkpoints)
-    if question and not typer.confirm(question, err=True):
-        note("Nothing was done.")
-        return None
-    return found["id"]
+def _end(api: JobsApi, job: str, yes: bool, verb: str, checkpoints: bool = False) -> JobView | None:
+    """Delete or clean the job, and return it; None when the person declined. Asks only at a terminal, and only when the
+    job holds a slice or has made output."""
+    if not yes and screen().asks:
+        found = api.get(job)
+        job, question = found["id"], stop_question(found, verb, checkpoints=checkpoints)
+        if question and not typer.confirm(question, err=True):
+            note("Nothing was done.")
+            return None
+    return api.delete(job) if verb == "Delete" else api.clean(job, checkpoints=checkpoints)
 
 
 def steer_each(
