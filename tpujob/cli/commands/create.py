@@ -17,7 +17,7 @@ from tpujob.cli.output import Screen, note, say, say_json, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import created_text, plan_page, steered_text
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import clip_middle, paint, wrap
+from tpujob.cli.render.text import amount_text, clip_middle, paint, wrap
 from tpujob.domain.text import clean, dollars
 from tpujob.errors import BadSpec, NotFound
 
@@ -298,7 +298,7 @@ def _cells(one: Checked) -> tuple[str, ...]:
         *start,
         _time(found["step_seconds"]["bound"]),
         _span([_time(seconds) for seconds in going["step"]]),
-        _span([_many(speed) for speed in reversed(going["per_second"])]),
+        _span([amount_text(speed) for speed in reversed(going["per_second"])]),
         _span([f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}" for hours in going["hours"]]),
         _span([dollars(round(amount * 1e6)) for amount in usd]) if usd else "unknown",
     )
@@ -315,10 +315,3 @@ def _memory(size: float) -> str:
 
 def _time(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
-
-
-def _many(value: float) -> str:
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.3g}{letter}"
-    return f"{value:.3g}"

@@ -20,7 +20,7 @@ from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json, argument, duration, flag, option
 from tpujob.cli.output import say_page
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import clip_middle, paint, wrap
+from tpujob.cli.render.text import amount_text, clip_middle, paint, wrap
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.text import clean, dollars
 from tpujob.errors import BadRequest
@@ -193,7 +193,7 @@ WIDE = 100
 
 def compare_page(found: CompareView, columns: int, *, color: bool = False) -> str:
     """The whole text."""
-    title = f"{clean(found['name'])}: {_many(found['amount'])} {found['unit']}"
+    title = f"{clean(found['name'])}: {amount_text(found['amount'])} {found['unit']}"
     out = [paint(title, "bold", color), ""]
     rows = [_cells(way) for way in found["ways"]]
     shown = _COLUMNS
@@ -225,7 +225,7 @@ def _cells(way: WayView) -> tuple[str, ...]:
         accelerators.several(way["type"], way["tpu_slices"]),
         way["zone"],
         str(way["chips"]),
-        "unknown" if speed is None else f"{_many(speed)}",
+        "unknown" if speed is None else f"{amount_text(speed)}",
         _takes(forecast) if forecast else "unknown",
         _money(listed),
         _money(pay),
@@ -245,11 +245,3 @@ def _range(way: WayView) -> str:
 
 def _money(found: RangeView | None, key: Literal["low", "p50", "high"] = "p50") -> str:
     return "unknown" if found is None else dollars(round(found[key]))
-
-
-def _many(value: float) -> str:
-    """`10B`, `1.5M`, `12,000`, `0.25`."""
-    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
-        if value >= size:
-            return f"{value / size:.3g}{letter}"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
