@@ -222,5 +222,5 @@ def _read(
     bundle = job_file.packed(spec, file, allow_keys=allow_keys)
     if bundle is None:
         return [], None, given
-    path, code = job_file.ship(api, bundle, plan["bucket"])
-    return [path], code, given
+    path = api.put_bundle(bundle.sha256, bundle.data, bucket=plan["bucket"])
+    return [path], bundle.standing, given

@@ -18,7 +18,6 @@ from tpujob.errors import BadSpec
 from tpujob.submit.imports.plan import job_name
 
 if TYPE_CHECKING:
-    from tpujob.api import CodeGiven, JobsApi
     from tpujob.submit.archive import Bundle
 
 T = TypeVar("T")
@@ -141,10 +140,3 @@ def packed(of: JobSpec, file: Path, *, allow_keys: bool) -> Bundle | None:
     for warning in bundle.warnings:
         warn(f"code: {clean(warning)}")
     return bundle
-
-
-def ship(api: JobsApi, bundle: Bundle, bucket: str) -> tuple[str, CodeGiven]:
-    """Store the bundle; returns its object path and the state of its checkout."""
-    at = bundle.standing
-    code: CodeGiven = {"commit": at.commit, "branch": at.branch, "dirty": at.dirty, "diff": at.diff}
-    return api.put_bundle(bundle.sha256, bundle.data, bucket=bucket), code

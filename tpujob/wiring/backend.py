@@ -66,8 +66,22 @@ def backend(settings: Settings) -> Backend:
     NotFound or BadSpec when there is no such context or something is wrong with it."""
     counters, clock = Counters(), SystemClock()
     found = world(settings, counters)
-    _check_store(settings, found)
-    store, ports = found.store, _ports(found, clock)
+    store, site = found.store, found.site
+    if store.KIND == "firestore" and not settings.local:
+        folders = sorted(set(site.buckets.values()))
+        check_database(
+            cast("FirestoreStore", store), found.blobs, folders, settings, found.hosts.key
+        )
+    ports = Ports(
+        store,
+        found.slices,
+        found.hosts,
+        found.blobs,
+        clock,
+        found.copies,
+        found.secrets,
+        store.reputation,
+    )
     changes, members, listening = Changes(store), Membership(store.members), LiveLogs(found.hosts)
     setup = notifications.build_setup(found.notifications, found.secrets, clock, settings.page_url)
 
@@ -76,11 +90,27 @@ def backend(settings: Settings) -> Backend:
         notifier.poke()
 
     owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-    reconciler = _reconciler(settings, found, ports, owner, counters, changed)
-    notifier = Notifier(
-        store, store.outbox, setup, clock, owner=owner, accounts=reconciler.spending.accounts
+    reconciler = Reconciler(
+        ports,
+        owner=owner,
+        report_every=settings.report_every,
+        changed=changed,
+        prices=site.prices,
+        budgets=found.budgets,
+        queue=found.queue,
+        counters=counters,
     )
-    orphans = _orphans(found, ports, notifier, counters)
+    accounts = reconciler.spending.accounts
+    notifier = Notifier(store, store.outbox, setup, clock, owner=owner, accounts=accounts)
+    orphans = Orphans(
+        store,
+        ports.slices,
+        found.hosts,
+        clock,
+        zones=lambda: zones(store, site.zones),
+        leaked=notifier.leaked,
+        counters=counters,
+    )
 
     def sweep() -> None:
         orphans.sweep()
@@ -93,63 +123,12 @@ def backend(settings: Settings) -> Backend:
         HostReach(found.hosts.access, found.hosts.trust),
         _service_settings(settings, found, clock),
         changes=changes,
-        admin=Admin(store, orphans, store.reputation, clock, found.site.prices),
+        admin=Admin(store, orphans, store.reputation, clock, site.prices),
         members=members,
         notifications=Notifications(store.outbox, setup, notifier.sender, found.secrets, clock),
         live_logs=listening,
     )
     return Backend(api, loop, changes, members, notifier, listening, found)
-
-
-def _check_store(settings: Settings, found: Adapters) -> None:
-    if found.store.KIND == "firestore" and not settings.local:
-        store, folders = cast("FirestoreStore", found.store), set(found.site.buckets.values())
-        check_database(store, found.blobs, sorted(folders), settings, found.hosts.key)
-
-
-def _ports(found: Adapters, clock: SystemClock) -> Ports:
-    return Ports(
-        found.store,
-        found.slices,
-        found.hosts,
-        found.blobs,
-        clock,
-        found.copies,
-        found.secrets,
-        found.store.reputation,
-    )
-
-
-def _reconciler(
-    settings: Settings,
-    found: Adapters,
-    ports: Ports,
-    owner: str,
-    counters: Counters,
-    changed: Callable[[], None],
-) -> Reconciler:
-    return Reconciler(
-        ports,
-        owner=owner,
-        report_every=settings.report_every,
-        changed=changed,
-        prices=found.site.prices,
-        budgets=found.budgets,
-        queue=found.queue,
-        counters=counters,
-    )
-
-
-def _orphans(found: Adapters, ports: Ports, notifier: Notifier, counters: Counters) -> Orphans:
-    return Orphans(
-        ports.store,
-        ports.slices,
-        ports.hosts,
-        ports.clock,
-        zones=lambda: zones(ports.store, found.site.zones),
-        leaked=notifier.leaked,
-        counters=counters,
-    )
 
 
 def _service_settings(settings: Settings, found: Adapters, clock: SystemClock) -> ServiceSettings:

@@ -18,7 +18,7 @@ from tpujob.adapters.cloud_tpu import Usage, count_usage
 from tpujob.adapters.google import quota
 from tpujob.adapters.google.quota import kind_of_metric
 from tpujob.adapters.google.rest import GoogleRest
-from tpujob.doctor.quota import ONE_HOST, Held, Limit, QuotaKind, QuotaOverview, Reported
+from tpujob.doctor.quota import ONE_HOST, Held, Limit, QuotaKind, QuotaOverview, Reported, chips
 from tpujob.emulator.control import status
 from tpujob.emulator.faults import inject
 from tpujob.errors import Refused, TpujobError, Transient
@@ -193,9 +193,15 @@ def test_limits_use_and_grants_come_together(cloud: Cloud, overview: Any) -> Non
     found = overview()
     assert (found.of, found.notes) == (PROJECT, [])
     v4, v6e = found.rows
-    assert (v4.limit, v4.unit, v4.used, v4.used_by, v4.granted) == (64, "cores", 16, "nodes", 32)
-    assert (v6e.zone_limit, v6e.region_limit, v6e.limit) == (64, 16, 16)
-    assert (v6e.used, v6e.used_by) == (8, "monitoring")
+    assert [v4[key] for key in ("limit", "unit", "used", "used_by", "granted_chips")] == [
+        64,
+        "cores",
+        16,
+        "nodes",
+        32,
+    ]
+    assert [v6e[key] for key in ("zone_limit", "region_limit", "limit")] == [64, 16, 16]
+    assert (v6e["used"], v6e["used_by"]) == (8, "monitoring")
     assert [one.metric for one in found.others] == ["tpu.googleapis.com/requests"]
 
 
@@ -204,7 +210,7 @@ def test_without_monitoring_usage_is_counted_and_marked_so(
 ) -> None:
     google.answers[g.SERIES] = g.DENIED
     found = overview()
-    assert {one.used_by for one in found.rows} == {"nodes"}
+    assert {one["used_by"] for one in found.rows} == {"nodes"}
     assert found.notes == [
         "Cloud Monitoring: The caller does not have permission (monitoring.timeSeries.list)"
     ]
@@ -214,7 +220,7 @@ def test_zones_that_could_not_be_counted_are_one_note(cloud: Cloud, overview: An
     fail(cloud, "ListQueuedResources", "UNAVAILABLE", message="try again")
     found = overview()
     assert found.notes == [f"what is held in {ZONE}: listing {ZONE}: try again"]
-    assert [(one.used, one.used_by) for one in found.rows] == [(None, ""), (8, "monitoring")]
+    assert [(one["used"], one["used_by"]) for one in found.rows] == [(None, ""), (8, "monitoring")]
 
 
 @pytest.mark.parametrize("where", ["Google Cloud", "the emulator"])
@@ -229,10 +235,10 @@ def test_the_emulator_answers_as_google_does(
     inject.quota(cloud.world, ZONE, "v4", 24, "spot")
     emulated = status(cloud.world, None)
     found = overview() if where == "Google Cloud" else this_machine.emulated_quotas(emulated)
-    (row,) = [one for one in found.rows if one.zone == ZONE]
-    assert row.kind == QuotaKind("v4", "spot")
-    assert (row.known, row.limit, row.used, row.unit) == (True, 24, 16, "cores")
-    assert (row.used_by, row.chips) == ("nodes", 12)
+    (row,) = [one for one in found.rows if one["zone"] == ZONE]
+    assert (row["type"], row["pricing"], row["part"]) == ("v4", "spot", "")
+    assert (row["known"], row["limit"], row["used"], row["unit"]) == (True, 24, 16, "cores")
+    assert (row["used_by"], chips(row)) == ("nodes", 12)
 
 
 @pytest.mark.parametrize(

@@ -203,13 +203,10 @@ def test_a_reused_pid_is_not_taken_for_ours(rig: Rig, sleeper: subprocess.Popen[
     assert sleeper.poll() is None, "somebody else's process was ended"
 
 
-def test_a_ready_file_older_than_its_process_is_stale(
-    rig: Rig, sleeper: subprocess.Popen[bytes]
-) -> None:
+def test_a_ready_file_alone_proves_nothing(rig: Rig, sleeper: subprocess.Popen[bytes]) -> None:
     stack.prepare(rig.settings)
     ready = rig.settings.backend_ready
     ready.write_text(json.dumps({"pid": sleeper.pid, "url": "unix:/old"}))
-    os.utime(ready, (1000, 1000))
     assert rig.pids() == [None, None, None]
     assert rig.down() == []
     assert sleeper.poll() is None, "somebody else's process was ended"
@@ -226,17 +223,27 @@ def test_a_damaged_ready_file_is_stale(rig: Rig, text: str) -> None:
     assert rig.down() == []
 
 
-def test_a_process_started_by_hand_is_found_and_ended(rig: Rig) -> None:
+def test_a_process_that_noted_itself_before_it_became_one_of_the_stack_is_found_and_ended(
+    rig: Rig,
+) -> None:
+    """As `tpujob serve` does."""
     stack.prepare(rig.settings)
-    by_hand = subprocess.Popen(rig.part("farm").command)
+    script = (
+        "import os, sys; from pathlib import Path; from tpujob.config import stack\n"
+        "stack.note(Path(sys.argv[1]), os.getpid()); os.execv(sys.argv[2], sys.argv[2:])"
+    )
+    noted = str(rig.settings.process_file("farm"))
+    words = [sys.executable, "-c", script, noted, *rig.part("farm").command]
+    process = subprocess.Popen(words, cwd=ROOT)
     try:
-        until(lambda: rig.pids()[0] == by_hand.pid, "the farm is found")
+        until(lambda: rig.pids()[0] == process.pid, "the farm is found")
+        until(lambda: "farm up" in rig.story(), "the farm is up")
         rig.up()
-        assert rig.pids()[0] == by_hand.pid
+        assert rig.pids()[0] == process.pid
         assert rig.story().count("farm began") == 1
     finally:
         rig.down()
-        by_hand.wait(timeout=LONG)
+        process.wait(timeout=LONG)
 
 
 # Down ----------------------------------------------------------------------------------------------------------------

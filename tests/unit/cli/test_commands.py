@@ -487,7 +487,7 @@ def test_wait_gives_up_after_its_timeout(tpujob: Tpujob) -> None:
     assert "running" in said.out
     assert tpujob("wait", "42", "--timeout", "1s", code=124).out == said.out
     said = tpujob("wait", "42", "--timeout", "soon", code=2)
-    assert "--timeout must be a time with its unit, such as 90s, 15m or 1h30m" in said.err
+    assert "'soon' is no time, such as 90s, 15m or 1h30m" in said.err
 
 
 # Steer ---------------------------------------------------------------------------------------------------------------

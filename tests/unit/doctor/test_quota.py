@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,12 +11,12 @@ from tpujob.adapters.google.quota import kind_of_metric
 from tpujob.config.queue import ChipsSetting
 from tpujob.doctor.quota import (
     ONE_HOST,
-    Allowance,
     Held,
     Limit,
     QuotaKind,
     Reported,
     allowances,
+    chips,
     kind_of,
 )
 
@@ -29,10 +30,15 @@ def limit(
     return Limit("m", kind, scope, place, amount, **more)
 
 
-def row(limits: list[Limit], zone: str = ZONE, kind: QuotaKind = V4, **more: Any) -> Allowance:
-    found = [one for one in allowances(limits, [zone], **more) if one.kind == kind]
+def row(
+    limits: list[Limit], zone: str = ZONE, kind: QuotaKind = V4, **more: Any
+) -> SimpleNamespace:
+    rows = allowances(limits, [zone], **more)
+    found = [
+        one for one in rows if (one["type"], one["pricing"]) == (kind.generation, kind.pricing)
+    ]
     assert len(found) == 1, found
-    return found[0]
+    return SimpleNamespace(**found[0], chips=chips(found[0]))
 
 
 def test_the_smaller_limit_holds() -> None:
@@ -103,7 +109,7 @@ def test_the_larger_use_counts(held: Any, reported: Any, used: int | None, by: s
 def test_what_a_zone_that_could_not_be_listed_holds_is_not_known() -> None:
     limits = [limit(V4, "zone", 64)]
     rows = allowances(limits, [ZONE, OTHER], held=[], closed=[OTHER])
-    assert [(one.zone, one.used) for one in rows] == [(ZONE, 0), (OTHER, None)]
+    assert [(one["zone"], one["used"]) for one in rows] == [(ZONE, 0), (OTHER, None)]
 
 
 def test_a_grant_has_a_row_even_without_quota() -> None:
@@ -112,7 +118,7 @@ def test_a_grant_has_a_row_even_without_quota() -> None:
         ChipsSetting(type="v4", zone=OTHER, pricing="spot", chips=8),
     ]
     found = row([limit(V4, "zone", 0)], grants=grants)
-    assert (found.granted, found.limit, found.known) == (32, 0, True)
+    assert (found.granted_chips, found.limit, found.known) == (32, 0, True)
     assert not row([], grants=grants).known
 
 
@@ -123,7 +129,7 @@ def test_a_grant_is_not_counted_twice() -> None:
     rows = allowances(
         limits, [ZONE], grants=[ChipsSetting(type="v5e", zone=ZONE, pricing="spot", chips=64)]
     )
-    assert [(one.kind, one.granted) for one in rows] == [(v5e, 64), (serving, 0)]
+    assert [(one["part"], one["granted_chips"]) for one in rows] == [("", 64), (ONE_HOST, 0)]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +152,7 @@ def test_rows_are_ordered_by_zone_and_generation_and_unknown_quotas_make_none() 
     rows = allowances(
         [limit(None, "project", 600), *(limit(k, "zone", 8) for k in kinds)], [OTHER, ZONE]
     )
-    assert [one.zone for one in rows] == [OTHER] * 5 + [ZONE] * 5
-    assert [f"{one.kind.generation} {one.kind.pricing}" for one in rows[:5]] == [
+    assert [one["zone"] for one in rows] == [OTHER] * 5 + [ZONE] * 5
+    assert [f"{one['type']} {one['pricing']}" for one in rows[:5]] == [
         "v2 on-demand", "v4 spot", "v4 on-demand", "v4 reserved", "v6e spot",
     ]  # fmt: skip
