@@ -292,11 +292,20 @@ def test_whoever_asks_for_all_jobs_reads_no_document_that_was_read_before(tmp_pa
     assert [job_id for job_id, _ in store.damaged()] == ids, "a new version is read again"
 
 
-def test_what_is_written_is_synced_to_the_disk(tmp_path: Path) -> None:
+def test_a_lease_costs_no_sync_of_the_disk_and_what_is_written_after_it_does(
+    tmp_path: Path,
+) -> None:
     file = SqliteFile(tmp_path / "x.db", ["CREATE TABLE things (name TEXT)"])
+    with file.writing(durable=False) as db:
+        assert db.execute(SYNCHRONOUS).fetchone() == (1,), "1 is NORMAL"
+    with pytest.raises(StoreError), file.writing(durable=False):
+        raise StoreError("no")
     with file.writing() as db:
-        assert db.execute("PRAGMA synchronous").fetchone() == (2,), "2 is FULL"
+        assert db.execute(SYNCHRONOUS).fetchone() == (2,), "2 is FULL"
     file.close()
+
+
+SYNCHRONOUS = "PRAGMA synchronous"
 
 
 def test_a_file_that_is_lost_while_it_is_in_use_is_no_empty_store(tmp_path: Path) -> None:

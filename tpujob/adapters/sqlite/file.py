@@ -14,6 +14,7 @@ APPLICATION = 0x74706A62  #: `tpjb` in the header; another program's database is
 BUSY = 10.0  #: seconds to wait for another writer; a transaction of ours takes milliseconds
 #: KiB of pages that a connection keeps, of a quarter as many as usual: there are dozens, and the system keeps the file
 CACHE = 512
+_DURABLE = "PRAGMA synchronous = FULL"
 
 
 class SqliteFile:
@@ -49,27 +50,33 @@ class SqliteFile:
             yield db
 
     @contextlib.contextmanager
-    def writing(self) -> Generator[sqlite3.Connection]:
-        """The block's changes are all on disk when it ends; none are when it raises."""
+    def writing(self, *, durable: bool = True) -> Generator[sqlite3.Connection]:
+        """The block's changes are all on disk when it ends; none are when it raises. Not `durable`: after a power cut
+        they may be missing, unless a later change that is durable was written."""
         # the threads of this process queue up here: SQLite's own way to wait is to sleep and try again
         if not self._turn.acquire(timeout=BUSY):
             raise Transient(f"{self.path} has too much to do", hint="try again")
         try:
-            with self._transaction("BEGIN IMMEDIATE") as db:
+            with self._transaction("BEGIN IMMEDIATE", durable=durable) as db:
                 yield db
         finally:
             self._turn.release()
 
     @contextlib.contextmanager
-    def _transaction(self, begin: str) -> Generator[sqlite3.Connection]:
+    def _transaction(self, begin: str, *, durable: bool = True) -> Generator[sqlite3.Connection]:
         with self._explained():
             db = self._taken()
             try:
+                if not durable:
+                    db.execute("PRAGMA synchronous = NORMAL")
                 db.execute(begin)
                 yield db
                 db.execute("COMMIT")
+                if not durable:
+                    db.execute(_DURABLE)
             except TpujobError:
                 db.execute("ROLLBACK")
+                db.execute(_DURABLE)
                 self._idle.append(db)
                 raise
             except BaseException:
@@ -110,7 +117,7 @@ class SqliteFile:
     def _prepare(self, db: sqlite3.Connection) -> None:
         # FULL: an intent must be on disk before its effect. Without it a power cut could leave a slice that no record
         # names, and that costs money. Commits are too few for a sync of a few milliseconds to matter.
-        db.execute("PRAGMA synchronous = FULL")
+        db.execute(_DURABLE)
         db.execute(f"PRAGMA cache_size = -{CACHE}")
         current = (APPLICATION, len(self._scripts))
         if self._header(db) == current:
