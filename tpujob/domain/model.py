@@ -132,7 +132,7 @@ class Slice:
     stopped: bool = False  #: condemned: every host has confirmed that the program is gone
     tpu_slices: int = 1  #: TPU slices that it consists of; more than one: Multislice
     bucket: str = ""  #: that its attempts keep their files in; empty: the job's
-    provider: str = CLOUD_TPU  #: the API that it is requested from (a package in `adapters/`)
+    provider: str = CLOUD_TPU  #: the API that it is requested from (`adapters/providers.py`)
     #: counts the jobs that have had it: a host that was started for a later one refuses an earlier one
     epoch: int = 0
     received_from: str = ""  #: id of the job that had it before

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from tpujob.adapters.calling import SystemClock
+from tpujob.adapters.providers import Providers
 from tpujob.config.notifications import file_of_local_stack
 from tpujob.config.settings import Settings
-from tpujob.domain.model import SCHEMA_VERSION
+from tpujob.domain.model import CLOUD_TPU, SCHEMA_VERSION
 from tpujob.engine import Counters, Loop, Orphans, Reconciler, zones
 from tpujob.engine.notifier import Notifier
 from tpujob.ports import Ports
@@ -74,7 +75,7 @@ def backend(settings: Settings) -> Backend:
         )
     ports = Ports(
         store,
-        found.slices,
+        Providers({CLOUD_TPU: found.slices}),
         found.hosts,
         found.blobs,
         clock,

@@ -53,18 +53,6 @@ def test_a_slice_is_created_seen_ready_and_deleted(
     slices.delete(slice, timeout=10)  # absent is success
 
 
-def test_a_slice_of_a_provider_that_this_backend_lacks_is_not_lost(slices: CloudTpuSlices) -> None:
-    """As after a rollback: it is neither taken for gone, nor forgotten when its deletion is due."""
-    other = replace(SLICE, provider="compute-engine")
-    seen = look(slices, other)
-    assert isinstance(seen, Unknown)
-    assert "compute-engine" in seen.error
-    with pytest.raises(Transient, match="this backend lacks"):
-        slices.delete(other, timeout=10)
-    with pytest.raises(Transient):
-        ask(slices, other)
-
-
 def test_a_request_in_the_queue_is_waiting(cloud: Cloud, slices: CloudTpuSlices) -> None:
     with cloud.world.lock:
         inject.stockout(cloud.world, ZONE)

@@ -34,7 +34,7 @@ from tpujob.adapters.cloud_tpu.slice_state import (
     slice_state,
     without_nodes,
 )
-from tpujob.domain.model import CLOUD_TPU, Cause, Slice
+from tpujob.domain.model import Cause, Slice
 from tpujob.domain.observations import Absent, Present, SliceSeen, Unknown
 from tpujob.errors import Refused, TpujobError, Transient
 from tpujob.ports import Owned, SliceSurvey
@@ -44,8 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class CloudTpuSlices:
-    """The port Slices. Threads may share it. A slice of another provider is Unknown here; its request and its deletion
-    are tried again, as after a rollback of the backend."""
+    """The port Slices. Threads may share it."""
 
     def __init__(
         self,
@@ -77,7 +76,6 @@ class CloudTpuSlices:
     def create(
         self, slice: Slice, *, job_id: str, public_key: str, timeout: float, user: str = ""
     ) -> None:
-        _check_provider(slice)
         deadline, options = Deadline(timeout), self._options
         if own := options.accounts.get(user):
             options = replace(options, service_account=own)
@@ -90,7 +88,6 @@ class CloudTpuSlices:
             self._adopt(slice, job_id, deadline)
 
     def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
-        _check_provider(slice)
         deadline = Deadline(timeout)
         doing = f"deleting {slice.name}"
         with contextlib.suppress(Missing):
@@ -137,7 +134,6 @@ class CloudTpuSlices:
     # Looking
 
     def _look(self, slice: Slice, deadline: Deadline) -> SliceSeen:
-        _check_provider(slice)
         doing = f"looking at {slice.name}"
         queued = self._queued(slice, deadline, doing)
         our_queued = queued if queued and self._ours(queued.marks) else None
@@ -300,11 +296,3 @@ class CloudTpuSlices:
 
     def _queued_name(self, slice: Slice) -> str:
         return f"{self.api.parent(slice.zone)}/queuedResources/{slice.name}"
-
-
-def _check_provider(slice: Slice) -> None:
-    if slice.provider != CLOUD_TPU:
-        text = (
-            f"slice {slice.name} is from the provider {slice.provider!r}, which this backend lacks"
-        )
-        raise Transient(text, hint="upgrade the backend")
