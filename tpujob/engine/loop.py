@@ -205,7 +205,7 @@ class Loop:
 
     def _refresh(self) -> None:
         guarded(self._reconciler.observer.report_cache.refresh)
-        guarded(self._reconciler.queue.refresh)
+        guarded(self._reconciler.queue.plan)
         self._refreshing = False
 
     def _resync(self, now: float) -> None:

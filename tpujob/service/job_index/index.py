@@ -204,7 +204,7 @@ class JobIndex:
         if not query.limit or len(rows) <= query.limit:
             return rows, "", first
         last = rows[query.limit - 1]
-        value = listing.value(last, query.order, at)
+        value = listing.COLUMNS[query.order].value(last, at)
         after = listing.PageKey(query.order, query.reverse, at, value, last.number).text()
         return rows[: query.limit], after, first
 
