@@ -23,8 +23,6 @@ from tpujob.domain.model import Cause, State
 from tpujob.domain.money import ledger
 from tpujob.errors import BadRequest, BadSpec
 
-#: columns that every job has a value in
-FIXED = frozenset({"id", "name", "user", "age"})
 #: columns that move while a program runs, without a change of the job's record
 MOVING = frozenset({"step", "left", "loss"})
 #: columns of words
@@ -75,25 +73,14 @@ def _decoded(text: str) -> PageKey | None:
     except (ValueError, TypeError, RecursionError, binascii.Error):
         return None
     whole = _is_number(at) and 0 <= at < 1e11 and isinstance(number, int) and number >= 0
-    if not (isinstance(order, str) and isinstance(reverse, bool)):
+    if not (whole and isinstance(reverse, bool) and isinstance(order, str) and order in COLUMNS):
         return None
-    if not whole or order not in COLUMNS or not _fits(value, order):
-        return None
-    return PageKey(order, reverse, at, value, number)
-
-
-def _fits(value: object, order: str) -> bool:
-    if value is None:
-        return order not in FIXED
-    if order in TEXTS:
-        return isinstance(value, str)
-    return _is_number(value)
+    fits = isinstance(value, str) if order in TEXTS else _is_number(value)
+    return PageKey(order, reverse, at, value, number) if fits or value is None else None
 
 
 def _is_number(value: object) -> bool:
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, int) or (isinstance(value, float) and isfinite(value))
+    return type(value) is int or (isinstance(value, float) and isfinite(value))
 
 
 #: characters of what is searched for, and values in one filter
