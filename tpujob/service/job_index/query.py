@@ -261,30 +261,30 @@ def _finite(number: float | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class JobColumn:
     largest_first: bool  #: a list by it begins with its largest value
     #: by which a row has its place; None: it comes last, whichever way round
     value: Callable[[IndexedJob, float], Value]
 
 
-COLUMNS: Mapping[str, Column] = {
-    "id": Column(True, lambda row, _: row.number),
-    "name": Column(False, lambda row, _: row.name[:COMPARED]),
-    "user": Column(False, lambda row, _: row.user[:COMPARED]),
-    "state": Column(False, lambda row, _: _PLACE[row.state]),
+COLUMNS: Mapping[str, JobColumn] = {
+    "id": JobColumn(True, lambda row, _: row.number),
+    "name": JobColumn(False, lambda row, _: row.name[:COMPARED]),
+    "user": JobColumn(False, lambda row, _: row.user[:COMPARED]),
+    "state": JobColumn(False, lambda row, _: _PLACE[row.state]),
     #: those that go on, then those that failed, then the others
-    "active": Column(
+    "active": JobColumn(
         False, lambda row, _: row.state.final + (row.state.final and row.state is not State.FAILED)
     ),
-    "type": Column(False, lambda row, _: row.type),
-    "zone": Column(False, lambda row, _: row.zone or None),
-    "step": Column(True, lambda row, _: row.step),
-    "left": Column(False, lambda row, _: _finite(row.left)),
-    "loss": Column(False, lambda row, _: _finite(row.loss)),
-    "attempts": Column(True, lambda row, _: row.attempts),
-    "spent": Column(True, lambda row, now: _finite(row.spent(now))),
+    "type": JobColumn(False, lambda row, _: row.type),
+    "zone": JobColumn(False, lambda row, _: row.zone or None),
+    "step": JobColumn(True, lambda row, _: row.step),
+    "left": JobColumn(False, lambda row, _: _finite(row.left)),
+    "loss": JobColumn(False, lambda row, _: _finite(row.loss)),
+    "attempts": JobColumn(True, lambda row, _: row.attempts),
+    "spent": JobColumn(True, lambda row, now: _finite(row.spent(now))),
     #: by the time of submission: the youngest first
-    "age": Column(True, lambda row, _: row.created_at),
+    "age": JobColumn(True, lambda row, _: row.created_at),
 }
 
 
