@@ -125,17 +125,13 @@ class Queue:
         return found
 
     def plan(self) -> QueuePlan:
-        """The newest. Raises an error of the store when nothing was read yet."""
+        """The newest; jobs that may start now are woken. Raises an error of the store when nothing was read yet."""
         with self._lock:
             self._read()
             news = self._replan()
             found = self._plan
         self._announce(news)
         return found
-
-    def refresh(self) -> None:
-        """Read what changed, and wake the jobs that may start now; from time to time."""
-        self.plan()
 
     def read(self) -> None:
         """Read what has changed up to now. Raises an error of the store."""

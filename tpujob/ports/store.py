@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -130,14 +130,8 @@ class Store(Protocol):
         """The newest change number, and the ids of jobs changed after `after` (removed ones included). Cheap."""
         ...
 
-    def follow(self, changed: Callable[[], None]) -> Callable[[], None] | None:
-        """Call `changed`, from a thread of the store's own, soon after any commit by any process, until the returned
-        function is called. A hint may come late, twice or, after an outage, not at all. None: this store cannot tell;
-        poll `changes` instead."""
-        ...
-
     def close(self) -> None:
-        """Stop followers and close files and connections; the store still works afterwards."""
+        """Close files and connections; the store still works afterwards."""
         ...
 
     def damaged(self) -> list[tuple[str, str]]:

@@ -30,15 +30,70 @@ class AttemptCurves(NamedTuple):
     error: TpujobError | None = None  #: why it could not be read; it is raised until then
 
 
-class SeriesReader:
+ATTEMPTS = 12  #: that are shown, the newest
+POINTS = 1200  #: of one chart: twice as many as a screen has columns for it
+CHARTS = 8
+WITHIN = 5.0  #: seconds to read all of them
+MADE = 8  #: jobs whose charts are remembered, of about a megabyte each
+
+TITLES = {
+    "loss": "Loss",
+    "tokens_per_second": "Tokens per second",
+    "samples_per_second": "Samples per second",
+    "mfu": "Model FLOP/s utilization (MFU)",
+    "steps/s": "Steps per second",
+    "ms": "Step time, ms",
+}
+NO_ATTEMPT = "no program has run yet"
+OF_ELEMENTS = "each of its jobs has curves of its own: `tpujob show {name}-0 --plot`"
+NO_STEPS = "the program has reported no metrics: one that writes `step` events (docs/workloads.md) has curves"
+NOT_SIGNED = "what lies where the hosts report is not signed by them, and is not drawn"
+
+
+class Curves:
     """Safe for threads."""
 
     def __init__(self, blobs: Blobs, clock: Clock, key: Callable[[Sequence[str]], str]) -> None:
         """`key`: see `Hosts.key`."""
         self._blobs, self._clock, self._key = blobs, clock, key
         self._known: LruDict[tuple[str, int], AttemptCurves] = LruDict(KEPT)
+        #: charts of the jobs that were looked at last, and what they were made of
+        self._made: LruDict[tuple[str, int], tuple[object, list[ChartView]]] = LruDict(MADE)
 
-    def of(self, job: Job, attempt: Attempt, left: float) -> AttemptCurves:
+    def metrics(self, job: Job, attempt: int | None = None) -> MetricsView:
+        """Of that attempt, or of the newest ones. Raises NotFound for an attempt that there is not."""
+        if attempt is not None and not 1 <= attempt <= len(job.attempts):
+            raise NotFound(f"job {job.id} has no attempt {attempt}")
+        ran = [a for a in job.attempts if a.running_at is not None]
+        asked = [a for a in ran if a.number == attempt] if attempt else ran[-ATTEMPTS:]
+        deadline, trouble = time.monotonic() + WITHIN, ""
+        found: dict[int, bytes] = {}
+        unread: list[int] = []
+        for one in reversed(asked):
+            try:
+                left = deadline - time.monotonic()
+                series = self._of(job, one, left)
+            except (Transient, Refused) as error:
+                unread.append(one.number)
+                trouble = trouble or f"the bucket does not give them just now: {error.message}"
+                continue
+            found[one.number] = series.line
+            if series.doubted:
+                unread.append(one.number)
+                trouble = trouble or NOT_SIGNED
+        charts = self._charts(job, [a for a in asked if found.get(a.number)], found, attempt or 0)
+        of_elements = OF_ELEMENTS.format(name=job.name) if job.spec.is_group else ""
+        none = of_elements or (NO_STEPS if ran else NO_ATTEMPT)
+        why = trouble or ("" if charts else none)
+        return MetricsView(
+            charts=charts,
+            attempts=[a.number for a in asked],
+            left_out=0 if attempt else len(ran) - len(asked),
+            unread=sorted(unread),
+            why=why,
+        )
+
+    def _of(self, job: Job, attempt: Attempt, left: float) -> AttemptCurves:
         """`left`: seconds to read it. Raises Transient, Refused."""
         key, now = (job.id, attempt.number), self._clock.now()
         known = self._known.get(key, AttemptCurves())
@@ -81,69 +136,6 @@ class SeriesReader:
             return self._blobs.get(path, end=most, timeout=left)
         except NotFound:
             return b""
-
-
-ATTEMPTS = 12  #: that are shown, the newest
-POINTS = 1200  #: of one chart: twice as many as a screen has columns for it
-CHARTS = 8
-WITHIN = 5.0  #: seconds to read all of them
-MADE = 8  #: jobs whose charts are remembered, of about a megabyte each
-
-TITLES = {
-    "loss": "Loss",
-    "tokens_per_second": "Tokens per second",
-    "samples_per_second": "Samples per second",
-    "mfu": "Model FLOP/s utilization (MFU)",
-    "steps/s": "Steps per second",
-    "ms": "Step time, ms",
-}
-NO_ATTEMPT = "no program has run yet"
-OF_ELEMENTS = "each of its jobs has curves of its own: `tpujob show {name}-0 --plot`"
-NO_STEPS = "the program has reported no metrics: one that writes `step` events (docs/workloads.md) has curves"
-NOT_SIGNED = "what lies where the hosts report is not signed by them, and is not drawn"
-
-
-class Curves:
-    """Safe for threads."""
-
-    def __init__(self, blobs: Blobs, clock: Clock, key: Callable[[Sequence[str]], str]) -> None:
-        """`key`: see `Hosts.key`."""
-        self._series = SeriesReader(blobs, clock, key)
-        #: charts of the jobs that were looked at last, and what they were made of
-        self._made: LruDict[tuple[str, int], tuple[object, list[ChartView]]] = LruDict(MADE)
-
-    def metrics(self, job: Job, attempt: int | None = None) -> MetricsView:
-        """Of that attempt, or of the newest ones. Raises NotFound for an attempt that there is not."""
-        if attempt is not None and not 1 <= attempt <= len(job.attempts):
-            raise NotFound(f"job {job.id} has no attempt {attempt}")
-        ran = [a for a in job.attempts if a.running_at is not None]
-        asked = [a for a in ran if a.number == attempt] if attempt else ran[-ATTEMPTS:]
-        deadline, trouble = time.monotonic() + WITHIN, ""
-        found: dict[int, bytes] = {}
-        unread: list[int] = []
-        for one in reversed(asked):
-            try:
-                left = deadline - time.monotonic()
-                series = self._series.of(job, one, left)
-            except (Transient, Refused) as error:
-                unread.append(one.number)
-                trouble = trouble or f"the bucket does not give them just now: {error.message}"
-                continue
-            found[one.number] = series.line
-            if series.doubted:
-                unread.append(one.number)
-                trouble = trouble or NOT_SIGNED
-        charts = self._charts(job, [a for a in asked if found.get(a.number)], found, attempt or 0)
-        of_elements = OF_ELEMENTS.format(name=job.name) if job.spec.is_group else ""
-        none = of_elements or (NO_STEPS if ran else NO_ATTEMPT)
-        why = trouble or ("" if charts else none)
-        return MetricsView(
-            charts=charts,
-            attempts=[a.number for a in asked],
-            left_out=0 if attempt else len(ran) - len(asked),
-            unread=sorted(unread),
-            why=why,
-        )
 
     def _charts(
         self, job: Job, asked: Sequence[Attempt], lines: Mapping[int, bytes], number: int

@@ -83,7 +83,9 @@ def backend(settings: Settings) -> Backend:
         found.secrets,
         store.reputation,
     )
-    changes, members, listening = Changes(store), Membership(store.members), LiveLogs(found.hosts)
+    # where no stream tells of changes, each read of them is billed
+    changes = Changes(store, interval=1.0 if settings.only_called else 0.5)
+    members, listening = Membership(store.members), LiveLogs(found.hosts)
     setup = notifications.build_setup(found.notifications, found.secrets, clock, settings.page_url)
 
     def changed() -> None:

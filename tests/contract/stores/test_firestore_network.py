@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,6 @@ from tpujob.adapters.firestore.errors import REFUSALS
 from tpujob.domain.model import Job, State, Suspect
 from tpujob.errors import Fenced, NotFound, StoreError, Transient
 from tpujob.ports import Lease
-from tpujob.service.job_index import Changes
 
 LONG = 30.0  #: seconds; no test waits so long, unless it is about to fail
 
@@ -303,56 +301,6 @@ def test_tokens_grow_although_the_document_of_the_lease_is_lost(
         moved(store, store.get(job.id), op="late", lease=old)
 
 
-# Following -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_follower_hears_of_another_opener_at_once(
-    store: FirestoreStore, firestore_place: str, job: Job
-) -> None:
-    endpoint, _, project = firestore_place.partition("/")
-    other = FirestoreStore(Firestore(project, endpoint=endpoint))
-    heard = threading.Event()
-    stop = store.follow(heard.set)
-    assert stop
-    hears(heard, "what was changed lately is told at the start")
-    moved(other, job)
-    hears(heard, "a commit")
-    other.remove(job.id, lease=None)
-    hears(heard, "a removal")
-    stop()
-    other.create(a_job(), an_event())
-    assert threads() == 0
-    assert not heard.is_set(), "after the end nothing is told"
-    other.close()
-
-
-def test_a_stream_that_breaks_is_begun_again_where_it_ended(
-    store: FirestoreStore, network: Network, job: Job
-) -> None:
-    heard = threading.Semaphore(0)
-    broken: list[grpc.StatusCode] = [grpc.StatusCode.UNAVAILABLE]
-    network.fault = lambda method, _: broken.pop() if method == "Listen" and broken else None
-    stop = store.follow(heard.release)
-    assert stop
-    for told in ("that it broke: whoever looks now asks the store itself", "the second one works"):
-        assert heard.acquire(timeout=LONG), told
-    stream: Callable[[], Any] = store._follower._stream._call.cancel  # type: ignore[union-attr]
-    stream()
-    moved(store, job)
-    for told in ("that it broke", "a commit while there was no stream"):
-        assert heard.acquire(timeout=LONG), told
-    stop()
-    assert threads() == 0
-
-
-def test_a_watch_hears_long_before_its_next_look(store: FirestoreStore, job: Job) -> None:
-    watch = Changes(store, interval=LONG)
-    start = watch.now()
-    threading.Timer(0.3, moved, (store, job)).start()
-    assert watch.wait(job.id, start, LONG / 2) > start
-    watch.poke()  # ends the follower
-
-
 # A backend's memory ---------------------------------------------------------------------------------------------------
 
 
@@ -449,7 +397,7 @@ def test_while_its_stream_is_broken_a_backend_asks(
 ) -> None:
     until(lambda: silent(network, backend, job.id), "the mirror is up to date")
     network.fault = lambda method, _: grpc.StatusCode.UNAVAILABLE if method == "Listen" else None
-    backend._follower._stream._call.cancel()  # type: ignore[union-attr]
+    backend._follower._call.cancel()  # type: ignore[union-attr]
     until(lambda: not silent(network, backend, job.id), "it asks")
     theirs = moved(other, job)
     assert backend.peek(job.id) == theirs, "what it is told is the newest"
@@ -468,12 +416,3 @@ def test_a_damaged_record_is_not_due_from_memory_either(
     until(lambda: backend.due(9) == [good.id], "it is left out")
     with pytest.raises(StoreError, match="damaged"):
         backend.peek(bad.id)
-
-
-def hears(heard: threading.Event, what: str) -> None:
-    assert heard.wait(LONG), f"not told: {what}"
-    heard.clear()
-
-
-def threads() -> int:
-    return sum(thread.name == "firestore-follow" for thread in threading.enumerate())

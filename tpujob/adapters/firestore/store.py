@@ -13,7 +13,7 @@ import builtins
 import contextlib
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tpujob.adapters import records as store_records
@@ -46,13 +46,15 @@ class FirestoreStore:
         self._identity = ""  #: as it was read first
         self._creating = threading.Lock()  #: one process does not race itself for the next id
         self._zones: set[str] = set()  #: zones that are known to be stored
-        self._mirror = Mirror()
-        self._follower = Follower(firestore, self._mirror)
-        self._mirrored, self._following = mirrored, False
+        self._mirror, self._mirrored = Mirror(), mirrored
+        self._follower: Follower | None = None
+        self._following = threading.Lock()
 
     def close(self) -> None:
-        self._following = False
-        self._follower.close()
+        with self._following:
+            follower, self._follower = self._follower, None
+        if follower:
+            follower.close()
         self._db.close()
 
     def identity(self) -> str:
@@ -311,9 +313,6 @@ class FirestoreStore:
         new = sorted((doc.changed_us, doc.id) for doc in docs if doc.changed_us > after)
         return (new[-1][0] if new else after), [job_id for _, job_id in new]
 
-    def follow(self, changed: Callable[[], None]) -> Callable[[], None] | None:
-        return self._follower.follow(changed)
-
     # Steps -----------------------------------------------------------------------------------------------------------
 
     def _existing(self, doing: str, job_id: str) -> Found:
@@ -329,9 +328,9 @@ class FirestoreStore:
 
     def _follow(self) -> Mirror:
         """The mirror, with a stream that keeps it up to date."""
-        if not self._following:
-            self._following = True
-            self._follower.follow(lambda: None)
+        with self._following:
+            if self._follower is None:
+                self._follower = Follower(self._db, self._mirror)
         return self._mirror
 
 

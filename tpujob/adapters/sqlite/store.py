@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from sqlite3 import Connection
@@ -220,10 +220,6 @@ class SqliteStore:
             rows = db.execute(query, (after,)).fetchall()
             newest = rows[-1][0] if rows else _newest(db)
         return newest, [job_id for _, job_id in rows]
-
-    def follow(self, changed: Callable[[], None]) -> Callable[[], None] | None:  # noqa: ARG002
-        """None: a file sends no hints, and `changes` takes a few microseconds."""
-        return None
 
     # Decoding --------------------------------------------------------------------------------------------------------
 

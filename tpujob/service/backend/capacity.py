@@ -150,20 +150,16 @@ class Quotas:
 
     def look(self) -> Looked:
         """Return the last reading, and begin another when it is older than `every` seconds. Never raises."""
-        begun = self._begin()
+        begun, now = None, self._clock.now()
+        with self._lock:
+            if now >= self._again_at and not (self._reading and self._reading.is_alive()):
+                self._again_at = now + self._every
+                begun = threading.Thread(target=self._run, name="quota", daemon=True)
+                begun.start()
+                self._reading = begun
         if begun and self._last.found is None:
             begun.join(PATIENCE)
         return self._last
-
-    def _begin(self) -> threading.Thread | None:
-        with self._lock:
-            now = self._clock.now()
-            if now < self._again_at or (self._reading and self._reading.is_alive()):
-                return None
-            self._again_at = now + self._every
-            self._reading = threading.Thread(target=self._run, name="quota", daemon=True)
-            self._reading.start()
-            return self._reading
 
     def _run(self) -> None:
         try:

@@ -73,7 +73,7 @@ class JobIndex:
     # Kept current -----------------------------------------------------------------------------------------------------
 
     def note(self, job: Job) -> None:
-        """This process has just stored that job: the next answer has it, also where changes are announced late."""
+        """This process has just stored that job: the next answer has it, also where the store tells of changes late."""
         with self._noting:
             known = self._noted.get(job.id)
             if known is None or known.version < job.version:
@@ -204,7 +204,7 @@ class JobIndex:
         if not query.limit or len(rows) <= query.limit:
             return rows, "", first
         last = rows[query.limit - 1]
-        value = listing.value(last, query.order, at)
+        value = listing.COLUMNS[query.order].value(last, at)
         after = listing.PageKey(query.order, query.reverse, at, value, last.number).text()
         return rows[: query.limit], after, first
 

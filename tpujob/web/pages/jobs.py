@@ -29,7 +29,7 @@ COLUMNS: tuple[tuple[str, tuple[tuple[str, JobOrder], ...]], ...] = (
     ("num age", (("Age", "age"),)),
 )
 #: columns that begin with the largest; jobs by age begin with the youngest, whose age is the smallest
-DOWN = frozenset(name for name, largest in listing.COLUMNS.items() if largest) - {"age"}
+DOWN = frozenset(name for name, column in listing.COLUMNS.items() if column.largest_first) - {"age"}
 
 
 def load_jobs(asked: PageRequest) -> PageContent:
