@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpujob.adapters.calling import SystemClock
 from tpujob.config.settings import Settings
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.wiring.client import running_client
@@ -68,7 +67,6 @@ def quotas(settings: Settings, *, everywhere: bool = False) -> QuotaOverview:
         )
     return quota.overview(
         here,
-        SystemClock().now(),
         everywhere=everywhere,
         endpoint=settings.google_endpoint,
         tpu_endpoint=settings.tpu_endpoint,
