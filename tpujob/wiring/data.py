@@ -70,7 +70,7 @@ def _endpoint(settings: Settings) -> str:
     """Of an emulated storage; empty: Google's own."""
     if not settings.local or settings.storage_endpoint:
         return settings.storage_endpoint
-    return str(json.loads(settings.emulator_ready.read_text(encoding="utf-8"))["storage"])
+    return str(json.loads(settings.ready_file("emulator").read_text(encoding="utf-8"))["storage"])
 
 
 def _make(settings: Settings, endpoint: str, bucket: str) -> None:

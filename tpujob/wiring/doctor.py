@@ -54,7 +54,7 @@ def quotas(settings: Settings, *, everywhere: bool = False) -> QuotaOverview:
         from tpujob.adapters import this_machine
         from tpujob.emulator.client import EmulatorClient
 
-        status = EmulatorClient.from_ready(settings.emulator_ready).status()
+        status = EmulatorClient.from_ready(settings.ready_file("emulator")).status()
         return this_machine.emulated_quotas(status)
     from tpujob.adapters.google import quota
     from tpujob.config import context
