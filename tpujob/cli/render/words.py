@@ -89,8 +89,8 @@ def swapped_out(names: Sequence[str], cost: str = "") -> str:
 
 def spending(job: JobView) -> str:
     """How much of its budgets is spent, and until when they last; empty: it has none."""
-    said = (clean(one.get("said", "")) for one in job.get("spending", ()))
-    return "; ".join(filter(None, said))
+    sentences = (clean(one.get("said", "")) for one in job.get("spending", ()))
+    return "; ".join(filter(None, sentences))
 
 
 def what_next(job: JobView, now: float) -> str:
