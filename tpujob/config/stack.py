@@ -75,7 +75,7 @@ def parts(settings: Settings) -> tuple[StackProcess, ...]:
             "tpujob.emulator",
             settings.emulator_state,
             "--farm-ready",
-            str(settings.farm_ready),
+            str(settings.ready_file("farm")),
         ),
         backend,
     )
@@ -236,11 +236,9 @@ def _ready(settings: Settings, name: str) -> dict[str, Any] | None:
 
 
 def _outdated(settings: Settings, ready: dict[str, Any]) -> bool:
-    """Whether a process was made of an older text of the context's file, or by a tpujob that listened at a port."""
+    """Whether a process was made of an older text of the context's file."""
     if ready.get("shared"):
         return False  # it is a service of its own, which its owner ends
-    if not str(ready.get("url", "unix:")).startswith("unix:"):
-        return True
     return ready.get("context", settings.context_stamp()) != settings.context_stamp()
 
 

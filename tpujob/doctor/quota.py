@@ -28,8 +28,8 @@ Scope = Literal["zone", "region", "project"]
 #: Of generations with two quotas: the one for slices of one host. v2 and v3 call it a device, v5e serving.
 ONE_HOST = "one host"
 
-#: what it takes to read limits, and what Cloud Monitoring knows of their use (Google's reference of the methods)
-LIMITS_TAKE, USE_TAKES = "serviceusage.quotas.get", "monitoring.timeSeries.list"
+#: what it takes to read limits (Google's reference of the method)
+LIMITS_TAKE = "serviceusage.quotas.get"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,6 @@ class Held:
     kind: QuotaKind
     zone: str
     chips: int
-
-
-@dataclass(frozen=True, slots=True)
-class Reported:
-    """What Cloud Monitoring says is in use, in the quota's own unit. It may be hours old."""
-
-    kind: QuotaKind
-    zone: str
-    amount: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +104,15 @@ def allowances(
     zones: Sequence[str],
     *,
     held: Sequence[Held] | None = None,
-    reported: Sequence[Reported] | None = None,
     grants: Sequence[ChipsSetting] = (),
     closed: Iterable[str] = (),
     closed_kinds: bool = False,
 ) -> list[AllowanceView]:
     """A row for whatever the project may hold, holds, or was granted in these zones; in the order of zones and
-    generations. `held` and `reported`: None, as it could not be seen; `closed`: zones where it could not be;
+    generations. `held`: None, as it could not be seen; `closed`: zones where it could not be;
     `closed_kinds`: also what has a limit of 0."""
     kinds = {one.kind for one in limits if one.kind}
-    kinds |= {one.kind for one in held or ()} | {one.kind for one in reported or ()}
+    kinds |= {one.kind for one in held or ()}
     kinds |= {QuotaKind(one.type, one.pricing) for one in grants}
     order = {name: place for place, name in enumerate(accelerators.GENERATIONS)}
     last = len(order)  # what no table has
@@ -132,7 +122,7 @@ def allowances(
     )
     unseen = frozenset(closed)
     rows = [
-        _allowance(kind, zone, limits, None if zone in unseen else held, reported, grants)
+        _allowance(kind, zone, limits, None if zone in unseen else held, grants)
         for zone in zones
         for kind in ordered
     ]
@@ -150,7 +140,6 @@ def _allowance(
     zone: str,
     limits: Sequence[Limit],
     held: Sequence[Held] | None,
-    reported: Sequence[Reported] | None,
     grants: Sequence[ChipsSetting],
 ) -> AllowanceView:
     ours = [one for one in limits if one.kind == kind]
@@ -158,7 +147,7 @@ def _allowance(
     found = [one for one in (in_zone, in_region) if one]
     both = [one.limit for one in found if one.limit is not None]
     unit = next((one.unit for one in found if one.unit), unit_of(kind.generation))
-    used, by = _used(kind, zone, per_chip(kind.generation, unit), held, reported)
+    used = sum(one.chips for one in held or () if (one.kind, one.zone) == (kind, zone))
     same = (kind.generation, zone, kind.pricing)
     granted = [g.chips for g in grants if (g.type, g.zone, g.pricing) == same]
     return AllowanceView(
@@ -171,8 +160,7 @@ def _allowance(
         zone_limit=in_zone.limit if in_zone else None,
         region_limit=in_region.limit if in_region else None,
         unit=unit,
-        used=used,
-        used_by=by,
+        used=None if held is None else used * per_chip(kind.generation, unit),
         granted_chips=0 if kind.part == ONE_HOST else sum(granted),
     )
 
@@ -192,25 +180,6 @@ def _of_one(limits: Sequence[Limit], metric: str, scope: Scope, place: str) -> L
     ours = [one for one in limits if (one.metric, one.scope) == (metric, scope)]
     rest = [one for one in ours if not one.place and (not one.places or place in one.places)]
     return next((one for one in ours if one.place == place), rest[0] if rest else None)
-
-
-def _used(
-    kind: QuotaKind,
-    zone: str,
-    per_chip: int,
-    held: Sequence[Held] | None,
-    reported: Sequence[Reported] | None,
-) -> tuple[int | None, str]:
-    """The larger of what both say: neither sees everything at once. Monitoring lags, and was seen to say nothing of
-    queued resources; the lists do not show what other services of the project hold."""
-    totals: list[tuple[int, str]] = []
-    if held is not None:
-        mine = sum(one.chips for one in held if (one.kind, one.zone) == (kind, zone))
-        totals.append((mine * per_chip, "nodes"))
-    amounts = [one.amount for one in reported or () if (one.kind, one.zone) == (kind, zone)]
-    if amounts:
-        totals.append((max(amounts), "monitoring"))
-    return max(totals, key=lambda one: one[0]) if totals else (None, "")
 
 
 # Grants --------------------------------------------------------------------------------------------------------------

@@ -71,20 +71,18 @@ def pack(folder: Path, *, allow_keys: bool = False) -> Bundle:
         raise BadRequest(
             f"code: {folder} is not a folder", hint="Give a folder, relative to the job file."
         )
-    found = git.listed(folder)
-    within_git = found is not None and bool(found.names)  # none: git ignores the folder itself
-    every = found.names if found is not None and within_git else _walked(folder)
-    names = sorted(_wanted(folder, every))
+    tracked, missing = git.listed(folder)  # none of a folder that git itself ignores
+    names = sorted(_wanted(folder, tracked or _walked(folder)))
     names = [name for name in names if _packable(folder, name)]
     _check_size(folder, names)
     keys = keys_among(folder, names)
     if keys and not allow_keys:
         raise _refused(folder, keys)
     packed = _archive((name, folder / name) for name in names)
-    if within_git:
+    if tracked:
         standing = git.standing(folder, frozenset(names), allow_keys=allow_keys)
         packed = replace(packed, standing=standing)
-    return replace(packed, warnings=_warnings(keys, found.missing if found else ()))
+    return replace(packed, warnings=_warnings(keys, missing))
 
 
 @cache

@@ -10,7 +10,6 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,14 +24,6 @@ DIFF_LIMIT = 128 * 1024  #: bytes of a diff; as JSON it has to fit into a reques
 DIFF_FILES = 500  #: whose changes are in it
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """What git counts as the files of a folder."""
-
-    names: tuple[str, ...]  #: files and links below the folder, those of submodules included
-    missing: tuple[str, ...] = ()  #: submodules that are not checked out
-
-
 #: between the diffs of two files
 _FILES = re.compile(rb"(?m)^(?=diff --git )")
 
@@ -40,15 +31,15 @@ _FILES = re.compile(rb"(?m)^(?=diff --git )")
 NOWHERE: CodeGiven = {"commit": "", "branch": "", "dirty": False, "diff": ""}
 
 
-def listed(folder: Path) -> Listed | None:
-    """The files that git tracks or would track, as far as they are there; None: the folder is in no repository, or
-    git is not installed. Raises BadRequest when git refuses: shipping everything instead could ship secrets."""
-    if not _in_repository(folder):
-        return None
+def listed(folder: Path) -> tuple[list[str], list[str]]:
+    """The files and links that git tracks or would track, as far as they are there, those of submodules included; and
+    the submodules that are not checked out. None of either: the folder is in no repository, or git is not installed.
+    Raises BadRequest when git refuses: shipping everything instead could ship secrets."""
     names: list[str] = []
     missing: list[str] = []
-    _list_into(folder, "", names, missing)
-    return Listed(tuple(names), tuple(missing))
+    if _in_repository(folder):
+        _list_into(folder, "", names, missing)
+    return names, missing
 
 
 def matched(patterns: Path, names: Collection[str]) -> frozenset[str]:

@@ -5,9 +5,8 @@ Every command pays for this module, so that adapters are imported where they are
 
 from __future__ import annotations
 
-import contextlib
 import shlex
-from collections.abc import Generator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tpujob.config.settings import Settings
@@ -176,16 +175,11 @@ def open_session(
     return ssh.open_session(access, key, command, tunnel=shlex.split(settings.tunnel))
 
 
-@contextlib.contextmanager
-def blobs(settings: Settings, project: str) -> Generator[GcsBlobs]:
+def blobs(settings: Settings, project: str) -> closing[GcsBlobs]:
     """Cloud Storage as a context of that project sees it, from this process."""
     from tpujob.adapters.gcs import GcsBlobs
 
-    made = GcsBlobs(project, endpoint=settings.storage_endpoint)
-    try:
-        yield made
-    finally:
-        made.close()
+    return closing(GcsBlobs(project, endpoint=settings.storage_endpoint))
 
 
 def in_google_cloud() -> bool:

@@ -98,7 +98,7 @@ def _emulated(settings: Settings, count: Callable[[str], Count]) -> Adapters:
     from tpujob.domain.money import Surroundings
     from tpujob.domain.placement import EVERYWHERE
 
-    emulator, farm = _ready(settings.emulator_ready), _ready(settings.farm_ready)
+    emulator, farm = _ready(settings.ready_file("emulator")), _ready(settings.ready_file("farm"))
     slices = CloudTpuSlices(
         settings.project,
         endpoint=emulator["tpu"],

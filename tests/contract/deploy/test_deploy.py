@@ -31,7 +31,7 @@ from tests.support.paths import ROOT
 from tpujob.config import context as contexts
 from tpujob.config import settings
 from tpujob.doctor.access import TPU_PERMISSIONS
-from tpujob.doctor.quota import LIMITS_TAKE, USE_TAKES
+from tpujob.doctor.quota import LIMITS_TAKE
 from tpujob.domain import access
 from tpujob.service.backend.status import LATE
 from tpujob.web import deployed
@@ -236,8 +236,7 @@ def test_people_lose_the_keys_of_slices_that_they_once_were_given(done: Desk) ->
 def test_the_role_of_the_backend_is_what_doctor_looks_for() -> None:
     role = yaml.safe_load((DEPLOY / "backend-role.yaml").read_text())
     keys = {"secretmanager.secrets.create", "secretmanager.secrets.list"}
-    quotas = {LIMITS_TAKE, USE_TAKES}
-    assert set(role["includedPermissions"]) == {*TPU_PERMISSIONS, *keys, *quotas}
+    assert set(role["includedPermissions"]) == {*TPU_PERMISSIONS, *keys, LIMITS_TAKE}
 
 
 def test_a_second_deployment_creates_nothing_again(running: Desk) -> None:

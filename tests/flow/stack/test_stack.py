@@ -195,7 +195,7 @@ def test_the_log_of_the_process_before_is_kept(rig: Rig) -> None:
 def test_a_reused_pid_is_not_taken_for_ours(rig: Rig, sleeper: subprocess.Popen[bytes]) -> None:
     rig.up()
     rig.down()
-    ready, noted = rig.settings.backend_ready, rig.settings.process_file("backend")
+    ready, noted = rig.settings.ready_file("backend"), rig.settings.process_file("backend")
     ready.write_text(json.dumps({"pid": sleeper.pid, "url": "unix:/old"}))
     noted.write_text(json.dumps({"pid": sleeper.pid, "start": "another boot/1"}))
     assert stack.running_backend(rig.settings) is None
@@ -205,7 +205,7 @@ def test_a_reused_pid_is_not_taken_for_ours(rig: Rig, sleeper: subprocess.Popen[
 
 def test_a_ready_file_alone_proves_nothing(rig: Rig, sleeper: subprocess.Popen[bytes]) -> None:
     stack.prepare(rig.settings)
-    ready = rig.settings.backend_ready
+    ready = rig.settings.ready_file("backend")
     ready.write_text(json.dumps({"pid": sleeper.pid, "url": "unix:/old"}))
     assert rig.pids() == [None, None, None]
     assert rig.down() == []
@@ -217,7 +217,7 @@ def test_a_ready_file_alone_proves_nothing(rig: Rig, sleeper: subprocess.Popen[b
 )
 def test_a_damaged_ready_file_is_stale(rig: Rig, text: str) -> None:
     stack.prepare(rig.settings)
-    for path in (rig.settings.backend_ready, rig.settings.process_file("backend")):
+    for path in (rig.settings.ready_file("backend"), rig.settings.process_file("backend")):
         path.write_text(text)
     assert rig.pids() == [None, None, None]
     assert rig.down() == []

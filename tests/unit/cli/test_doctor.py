@@ -123,7 +123,6 @@ def test_quota_of_a_context(tpujob: Tpujob, google: GoogleServer, cloud: Cloud) 
         "region_limit": None,
         "unit": "cores",
         "used": 32,
-        "used_by": "nodes",
         "granted_chips": 32,
     }
     assert found["others"][0]["limit"] == 600
@@ -256,7 +255,6 @@ def test_the_widest_row_fits_80_columns() -> None:
         "region_limit": 100000,
         "unit": "chips",
         "used": 1536,
-        "used_by": "monitoring",
         "granted_chips": 1024,
     }
     unseen: AllowanceView = {
@@ -268,7 +266,6 @@ def test_the_widest_row_fits_80_columns() -> None:
         "known": False,
         "unit": "cores",
         "used": None,
-        "used_by": "",
         "granted_chips": 0,
     }
     notes = ["europe-west4-a: Location europe-west4-a is not found or access is unauthorized."]

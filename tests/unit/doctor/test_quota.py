@@ -14,7 +14,6 @@ from tpujob.doctor.quota import (
     Held,
     Limit,
     QuotaKind,
-    Reported,
     allowances,
     chips,
     kind_of,
@@ -84,26 +83,16 @@ def test_of_two_metrics_of_one_kind_the_one_that_was_raised_counts(first: int) -
 def test_use_is_in_the_unit_of_the_limit() -> None:
     held = [Held(V4, ZONE, 8), Held(V4, ZONE, 4), Held(V4, OTHER, 64), Held(V6E, ZONE, 4)]
     cores = row([limit(V4, "zone", 64, ZONE)], held=held)
-    assert (cores.used, cores.unit, cores.used_by, cores.chips) == (24, "cores", "nodes", 32)
+    assert (cores.used, cores.unit, cores.chips) == (24, "cores", 32)
     chips = row([limit(V4, "zone", 64, ZONE, unit="chips")], held=held)
     assert (chips.used, chips.unit, chips.chips) == (12, "chips", 64)
     assert row([], kind=V6E, held=held).used == 4
 
 
-@pytest.mark.parametrize(
-    ("held", "reported", "used", "by"),
-    [
-        ([], None, 0, "nodes"),
-        (None, None, None, ""),
-        (None, [Reported(V4, ZONE, 16)], 16, "monitoring"),
-        ([Held(V4, ZONE, 4)], [Reported(V4, ZONE, 0)], 8, "nodes"),
-        ([Held(V4, ZONE, 4)], [Reported(V4, ZONE, 32)], 32, "monitoring"),
-        ([], [Reported(V4, OTHER, 32)], 0, "nodes"),
-    ],
-)
-def test_the_larger_use_counts(held: Any, reported: Any, used: int | None, by: str) -> None:
-    found = row([limit(V4, "zone", 64, ZONE)], held=held, reported=reported)
-    assert (found.used, found.used_by) == (used, by)
+def test_what_could_not_be_seen_is_not_known() -> None:
+    limits = [limit(V4, "zone", 64, ZONE)]
+    assert row(limits, held=[]).used == 0
+    assert row(limits, held=None).used is None
 
 
 def test_what_a_zone_that_could_not_be_listed_holds_is_not_known() -> None:

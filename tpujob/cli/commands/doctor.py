@@ -143,7 +143,7 @@ def _row(row: AllowanceView) -> tuple[str, ...]:
         row["pricing"],
         row["zone"],
         *(_limit(limit) if row["known"] else "?" for limit in limits),
-        "?" if row["used"] is None else f"{row['used']}{'*' * (row['used_by'] == 'monitoring')}",
+        "?" if row["used"] is None else str(row["used"]),
         row["unit"],
         f"{row['granted_chips']} chips" if row["granted_chips"] else "-",
     )
@@ -160,12 +160,8 @@ def _limit(limit: int | None) -> str:
 
 def _remarks(found: QuotaOverview) -> list[str]:
     remarks: list[str] = []
-    if any(row["used_by"] == "nodes" for row in found.rows):
+    if any(row["used"] is not None for row in found.rows):
         remarks.append("Used: counted from the nodes and queued resources that the API lists.")
-    if any(row["used_by"] == "monitoring" for row in found.rows):
-        remarks.append(
-            "* by Cloud Monitoring, which counts more than the lists, and may be hours late."
-        )
     doubtful = [
         g.name
         for g in GENERATIONS.values()

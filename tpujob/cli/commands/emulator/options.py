@@ -26,7 +26,7 @@ def client() -> EmulatorClient:
     from tpujob.cli.backend import local_stack
     from tpujob.emulator.client import EmulatorClient
 
-    return EmulatorClient.from_ready(local_stack().emulator_ready)
+    return EmulatorClient.from_ready(local_stack().ready_file("emulator"))
 
 
 def shell_variables(project: str) -> dict[str, str]:
