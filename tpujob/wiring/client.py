@@ -60,7 +60,7 @@ def page(settings: Settings) -> Access | None:
     why = "it was started without" if settings.page else "TPUJOB_PAGE is off"
     raise BadRequest(
         f"the backend of {settings.context} shows no page: {why}",
-        hint="without TPUJOB_PAGE in the environment: tpujob down, then tpujob up",
+        hint="Unset TPUJOB_PAGE; then `tpujob down` and `tpujob up`.",
     )
 
 
