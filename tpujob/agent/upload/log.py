@@ -131,28 +131,29 @@ class Log:
             if hear is not None:
                 hear(lines)
 
-        stream, rest, drawn = self.redactor.stream(), b"", time.monotonic()
+        redact, rest, drawn = self.redactor.redact, b"", time.monotonic()
+        # where so much has come of a line, values that begin in its first piece are whole
+        most = LONGEST_LINE + self.redactor.longest
         while True:
             data = os.read(descriptor, 64 * 1024)
             if not data:
                 break
-            data = stream.feed(data)
             whole, newline, rest = (rest + data).replace(b"\r\n", b"\n").rpartition(b"\n")
-            lines = whole.split(b"\n") if newline else []
+            lines = redact(whole).split(b"\n") if newline else []
             turn = rest.rfind(b"\r", 0, -1)  # not the last byte: what follows may make it an end
             if turn >= 0:  # a progress bar: what is drawn over is shown now and then
                 if time.monotonic() - drawn > 5:
                     drawn = time.monotonic()
-                    lines.append(rest[:turn])
+                    lines.append(redact(rest[:turn]))
                 rest = rest[turn + 1 :]
-            while len(rest) > LONGEST_LINE:
+            rest = redact(rest) if len(rest) > most else rest
+            while len(rest) > most:
                 lines.append(rest[:LONGEST_LINE])
                 rest = rest[LONGEST_LINE:]
             if lines:
                 take(lines)
-        rest += stream.rest()
         if rest:
-            take([rest])
+            take([redact(rest)])
         os.close(descriptor)
 
     def _add(self, lines: List[bytes], tag: bytes) -> List[bytes]:
