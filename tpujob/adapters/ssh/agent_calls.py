@@ -180,8 +180,8 @@ def _write(
 
 def _parsed(output: Output) -> Mapping[str, Any]:
     """The agent's answer: the last line that is a JSON object with `ok`. A login shell may print lines before it."""
-    said = map(_object, reversed(output.text.splitlines()))
-    answer = next((one for one in said if one and "ok" in one), None)
+    objects = map(_object, reversed(output.text.splitlines()))
+    answer = next((one for one in objects if one and "ok" in one), None)
     if answer is not None and answer["ok"] is True:
         return answer
     if answer is not None:

@@ -68,9 +68,9 @@ def open_session(
             ) from None
         threading.Thread(target=_end_without_reader, args=(child, stdout), daemon=True).start()
         code = child.wait()
-        said = log.read_text(errors="replace") if log.exists() else ""
-    if code == _FAILED and said.strip():
-        raise _explained(access, said)
+        printed = log.read_text(errors="replace") if log.exists() else ""
+    if code == _FAILED and printed.strip():
+        raise _explained(access, printed)
     return code if code >= 0 else _NO_READER
 
 
@@ -86,8 +86,8 @@ def _end_without_reader(child: subprocess.Popen[bytes], stdout: int) -> None:
 def _words(
     access: HostAccess, key: str, tunnel: Sequence[str], folder: Path, log: Path
 ) -> list[str]:
-    """The command line, without the command for the host. Nobody's configuration is read: it can name proxies and other
-    keys. What the client says goes to the log."""
+    """The command line, without the command for the host. No configuration of this machine is read: it can name proxies
+    and other keys. What the client prints of its own goes to the log."""
     options = [*_OPTIONS]
     for option, text in (
         ("IdentityFile", key),
@@ -97,7 +97,7 @@ def _words(
         file = folder / option
         file.touch(0o600)
         file.write_text(text)
-        options.append(f"{option}={file}")
+        options.append(f'{option}="{file}"')
     if access["instance"]:
         through = Tunnel(access["instance"], access["zone"], access["project"], tuple(tunnel))
         carry = shlex.join(through.command(access["port"])).replace("%", "%%")
@@ -107,17 +107,17 @@ def _words(
     return [*words, "-l", access["user"], "--", access["address"]]
 
 
-def _explained(access: HostAccess, said: str) -> TpujobError:
+def _explained(access: HostAccess, printed: str) -> TpujobError:
     """What the client's own words mean."""
     label = host_label(access["address"], access["port"])
-    if "HOST IDENTIFICATION HAS CHANGED" in said:
+    if "HOST IDENTIFICATION HAS CHANGED" in printed:
         return changed(label)
-    if "host key is known" in said:
+    if "host key is known" in printed:
         return _not_pinned(label)
     where = f"host {access['host']} ({access['address']}): "
-    if "Permission denied" in said:
+    if "Permission denied" in printed:
         return Transient(f"{where}it does not accept the certificate", hint=_NO_LOGIN)
-    reason = telling(said).removeprefix("ssh: ")
+    reason = telling(printed).removeprefix("ssh: ")
     return Transient(where + reason, hint=IAP_HINT if access["instance"] else "")
 
 
