@@ -32,11 +32,8 @@ from tpujob.protocol.limits import secret_variables
 from workloads.contract import EVENTS
 
 #: the fields of a state that a report repeats
-REPORTED_FIELDS = (
-    "job", "attempt", "phase", "exit_code", "error", "cause", "late", "unreached", "signalled", "ran", "notice",
-    "physical", "saved_in", "verdict", "versions",
-)  # fmt: skip
-#: those that a daemon hears; SIGCHLD only wakes it, the last two are no reason to end
+REPORTED_FIELDS = AttemptState.__annotations__.keys() & ReportDocument.__annotations__.keys()
+#: the signals that a daemon hears; SIGCHLD only wakes it, the last two are no reason to end
 SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 
 

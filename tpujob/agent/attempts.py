@@ -21,7 +21,7 @@ from tpujob.protocol import AgentCause, Phase, UnreachedDocument, VerdictDocumen
 
 
 class AttemptState(TypedDict):
-    """`state.json`. The first part goes into every report."""
+    """`state.json`. What a report has, too, goes into every report."""
 
     job: str
     attempt: int

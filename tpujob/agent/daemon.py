@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import threading
 import time
@@ -45,13 +44,8 @@ def spawn(plan: Plan, folder: AttemptFolder, launch: LaunchSecrets) -> int:
             os._exit(code)
     os.close(writer)
     os.wait()
-    answer = b""
-    while select.select([reader], [], [], 30)[0]:
-        data = os.read(reader, 4096)
-        answer += data
-        if not data or answer.endswith(b"\n"):
-            break
-    os.close(reader)
+    with open(reader, "rb") as pipe:
+        answer = pipe.readline()  # empty: it has ended
     if not answer.strip().isdigit():
         error = answer.decode("utf-8", "replace").strip() or "it did not come up"
         raise Failure("the agent's daemon: %s" % error)

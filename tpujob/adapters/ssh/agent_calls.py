@@ -180,8 +180,8 @@ def _write(
 
 def _parsed(output: Output) -> Mapping[str, Any]:
     """The agent's answer: the last line that is a JSON object with `ok`. A login shell may print lines before it."""
-    answers = map(_answer, reversed(output.text.splitlines()))
-    answer = next((one for one in answers if one is not None), None)
+    objects = map(_object, reversed(output.text.splitlines()))
+    answer = next((one for one in objects if one and "ok" in one), None)
     if answer is not None and answer["ok"] is True:
         return answer
     if answer is not None:
@@ -200,11 +200,6 @@ def _parsed(output: Output) -> Mapping[str, Any]:
     raise Refused(
         f"the agent gave no answer (exit code {output.code}): {reason}", cause=Cause.SETUP
     )
-
-
-def _answer(line: str) -> dict[str, Any] | None:
-    found = _object(line)
-    return found if found and "ok" in found else None
 
 
 def _object(line: str | bytes) -> dict[str, Any] | None:

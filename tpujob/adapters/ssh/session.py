@@ -86,8 +86,8 @@ def _end_without_reader(child: subprocess.Popen[bytes], stdout: int) -> None:
 def _words(
     access: HostAccess, key: str, tunnel: Sequence[str], folder: Path, log: Path
 ) -> list[str]:
-    """The command line, without the command for the host. No configuration file is read: it can name proxies and other
-    keys. What the client says goes to the log."""
+    """The command line, without the command for the host. No configuration of this machine is read: it can name proxies
+    and other keys. What the client prints of its own goes to the log."""
     options = [*_OPTIONS]
     for option, text in (
         ("IdentityFile", key),
@@ -97,7 +97,7 @@ def _words(
         file = folder / option
         file.touch(0o600)
         file.write_text(text)
-        options.append(f"{option}={file}")
+        options.append(f'{option}="{file}"')
     if access["instance"]:
         through = Tunnel(access["instance"], access["zone"], access["project"], tuple(tunnel))
         carry = shlex.join(through.command(access["port"])).replace("%", "%%")

@@ -159,19 +159,17 @@ class SealedFiles:
             self._others[one.name] = one.generation
             raise
 
-    def put(self, name: str, path: str) -> bool:
-        """Seal a file and write it whole or not at all, unless there is a sealed one already. Return whether it was
-        written. Raise StorageError, OSError."""
+    def put(self, name: str, path: str) -> None:
+        """Seal a file and write it whole or not at all, unless there is a sealed one already. Raise StorageError,
+        OSError."""
         digest, _ = digests_of(path)
         sealed = {DIGEST: digest, SEAL: self._seal(name, digest)}
         over = self._others.get(name, "0")
         try:
             self._storage.put_file(self._where + name, path, metadata=sealed, over=over)
         except StorageError as error:
-            if error.status == 412:
-                return False
-            raise
-        return True
+            if error.status != 412:
+                raise
 
     def _is_sealed(self, one: StoredObject) -> bool:
         seal = self._seal(one.name, one.metadata.get(DIGEST, ""))

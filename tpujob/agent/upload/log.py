@@ -7,7 +7,6 @@ import contextlib
 import os
 import threading
 import time
-from bisect import bisect_right
 from typing import Callable, Deque, List, Optional, Tuple
 
 from tpujob.agent.storage import Storage
@@ -79,27 +78,20 @@ class Log:
     def pending(self, host: int, after: int, most: int = live.MOST) -> TailMessage:
         """The lines after that number which are not in the bucket yet, about `most` bytes of them."""
         with self._change:
-            chunks = self._spool.waiting
-            fresh = self._buffer[0][0] if self._buffer else self.count + 1
-            settled = (chunks[0].first if chunks else fresh) - 1
-            after = max(after, settled)
-            begin = max(0, bisect_right(self._buffer, (after + 1, self.count + 1)) - 1)
-            buffer: List[Tuple[int, int, bytes]] = []
-            size = 0
-            for first, lines, data in self._buffer[begin:]:
-                if size < most and first + lines > after + 1:
-                    buffer.append((first, lines, data))
-                    size += len(data)
-        for chunk in chunks:
-            if chunk.first + chunk.lines > after + 1:
-                line, lines, data = _after(chunk.data, chunk.first, after, most)
-                return TailMessage(host, after, line, lines, settled, data)
+            waiting = [(chunk.first, chunk.lines, chunk.data) for chunk in self._spool.waiting]
+            waiting += self._buffer
+            settled = waiting[0][0] - 1 if waiting else self.count
+        after = max(after, settled)
         parts: List[bytes] = []
-        line, count = max(after + 1, fresh), 0
-        for first, _, data in buffer:
-            _, more, data = _after(data, first, after, most)
+        line, count = after + 1, 0
+        for first, lines, data in waiting:
+            if first + lines <= after + 1:
+                continue
+            if parts and (most <= 0 or first != line + count):
+                break  # what follows dropped lines comes with the next message
+            begin, more, data = _after(data, first, after, most)
+            line, count, most = line if parts else begin, count + more, most - len(data)
             parts.append(data)
-            count += more
         return TailMessage(host, after, line, count, settled, b"".join(parts))
 
     def follow(
@@ -131,28 +123,29 @@ class Log:
             if hear is not None:
                 hear(lines)
 
-        stream, rest, drawn = self.redactor.stream(), b"", time.monotonic()
+        redact, rest, drawn = self.redactor.redact, b"", time.monotonic()
+        # where so much has come of a line, values that begin in its first piece are whole
+        most = LONGEST_LINE + self.redactor.longest
         while True:
             data = os.read(descriptor, 64 * 1024)
             if not data:
                 break
-            data = stream.feed(data)
             whole, newline, rest = (rest + data).replace(b"\r\n", b"\n").rpartition(b"\n")
-            lines = whole.split(b"\n") if newline else []
+            lines = redact(whole).split(b"\n") if newline else []
             turn = rest.rfind(b"\r", 0, -1)  # not the last byte: what follows may make it an end
             if turn >= 0:  # a progress bar: what is drawn over is shown now and then
                 if time.monotonic() - drawn > 5:
                     drawn = time.monotonic()
-                    lines.append(rest[:turn])
+                    lines.append(redact(rest[:turn]))
                 rest = rest[turn + 1 :]
-            while len(rest) > LONGEST_LINE:
+            rest = redact(rest) if len(rest) > most else rest
+            while len(rest) > most:
                 lines.append(rest[:LONGEST_LINE])
                 rest = rest[LONGEST_LINE:]
             if lines:
                 take(lines)
-        rest += stream.rest()
         if rest:
-            take([rest])
+            take([redact(rest)])
         os.close(descriptor)
 
     def _add(self, lines: List[bytes], tag: bytes) -> List[bytes]:
