@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from tpujob.domain.spec import fields as kinds
-from tpujob.domain.spec.yaml import describe
 
 #: the schemes of sources that the storage, or the machine from which the job is submitted, can read
 SCHEMES = ("gs", "s3", "https", "file")
@@ -42,15 +41,8 @@ def _source(value: Any) -> str:
 
 def _entries(value: Any) -> Any:
     """One source, or a list of sources, each by itself or with its name."""
-    if isinstance(value, (str, Mapping)):
-        items: list[Any] = [value]
-    elif isinstance(value, (list, tuple)):
-        items = list(cast("list[Any]", value))
-    else:
-        raise ValueError(
-            f"must be a place such as gs://datasets/fineweb, or a list of them, not {describe(value)}"
-        )
-    return tuple(_entry(item) for item in kinds.bounded(items))
+    what = "a place such as gs://datasets/fineweb, or a list of them"
+    return tuple(map(_entry, kinds.items(value, what, str, Mapping)))
 
 
 def _entry(item: Any) -> Any:

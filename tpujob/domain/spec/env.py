@@ -75,17 +75,11 @@ def _size_text(mib: int) -> str:
 
 
 def _words(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)):
-        raise ValueError(f"must be a list of texts, not {describe(value)}")
-    return tuple(kinds.text(1024)(item) for item in kinds.bounded(cast("list[Any]", value)))
+    return tuple(map(kinds.text(1024), kinds.items(value, "a list of texts")))
 
 
 def _many(value: Any) -> Any:
-    if not isinstance(value, (list, tuple)):
-        raise ValueError(
-            f"must be a list of mounts, each with bucket and to, not {describe(value)}"
-        )
-    return tuple(kinds.bounded(cast("list[Any]", value)))
+    return tuple(kinds.items(value, "a list of mounts, each with bucket and to"))
 
 
 _File = Annotated[str | None, BeforeValidator(kinds.optional(_inside)), kinds.nullable()]
