@@ -79,37 +79,25 @@ STAGES = ("stream", "disk", "memory", "mount")
 class Data(kinds.SpecPart):
     """Data that the program reads from a bucket in its own region, or from a folder of its host."""
 
-    source: Annotated[str, BeforeValidator(_source)] = Field(alias="from")
-    to: Annotated[str, BeforeValidator(kinds.matching(_NAME, _NAMED))]
+    source: Annotated[str, BeforeValidator(_source)] = Field(
+        alias="from",
+        description="gs://BUCKET/PREFIX, s3://BUCKET/PREFIX, https://..., or a folder relative to this file.",
+    )
+    to: Annotated[str, BeforeValidator(kinds.matching(_NAME, _NAMED)), kinds.schema_of(_NAME)] = (
+        Field(description="Name. Default: the last part of the path.")
+    )
     stage: Annotated[
         Literal["stream", "disk", "memory", "mount"],
         BeforeValidator(kinds.one_of(STAGES, "way to stage data")),
-    ] = "stream"
+    ] = Field(
+        "stream",
+        description="stream: the program reads the bucket. disk, memory (/dev/shm): each host fetches it first. "
+        "mount: a folder by gcsfuse.",
+    )
 
 
 _PLACE = {"type": "string", "description": "The same by itself."}
-_ONE = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["from"],
-    "properties": {
-        "from": {
-            "type": "string",
-            "description": "gs://BUCKET/PREFIX, s3://BUCKET/PREFIX, https://..., or a folder relative to this file.",
-        },
-        "to": {
-            "type": "string",
-            "pattern": f"^{_NAME}$",
-            "description": "Name. Default: the last part of the path.",
-        },
-        "stage": {
-            "enum": list(STAGES),
-            "default": "stream",
-            "description": "stream: the program reads the bucket. disk, memory (/dev/shm): each host fetches it first. "
-            "mount: a folder by gcsfuse.",
-        },
-    },
-}
+_ONE = Data.model_json_schema() | {"required": ["from"]}
 
 Datasets = Annotated[
     tuple[Data, ...],
