@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.billing.bill import START, Row, blank, write_csv, write_json_lines, write_json_list
+from tests.unit.billing.bill import START, Row, blank, write_csv, write_json_lines
 from tpujob.billing import Reconciled, reconcile
 from tpujob.errors import BadRequest
 
@@ -67,12 +67,6 @@ def test_json_lines_that_break_off(tmp_path: Path) -> None:
     assert refused(path).endswith("export.json: line 40: malformed JSON")
     path.write_text("\n".join([json.dumps(ROWS[0]), "no json", json.dumps(ROWS[1]), ""]))
     assert refused(path).endswith("export.json: line 2: malformed JSON")
-
-
-def test_a_json_list_that_breaks_off(tmp_path: Path) -> None:
-    path = write_json_list(tmp_path / "export.json", ROWS)
-    path.write_text(path.read_text()[:-900])
-    assert "the list of rows breaks off, or is not JSON" in refused(path)
 
 
 @pytest.mark.parametrize("column", ["currency", "labels", "export_time", "sku_description"])

@@ -161,12 +161,6 @@ def test_a_forged_object_disturbs_until_its_host_would_have_written_over_it() ->
     assert not backend.disturbed, "its host has written over it"
 
 
-def test_a_report_that_is_not_signed_is_not_believed() -> None:
-    plain = {"report": json.dumps(document(seq=0))}
-    known = add_reports(VerifiedReports(2), JOB, [Object(PREFIX + "0", plain)], key=KEY)
-    assert known.reports(100.0) == ()
-
-
 def test_evidence_counts_if_it_is_what_was_signed() -> None:
     body = b'{"v": 1, "lines": ["out of memory"]}'
     assert reports.read_evidence(body, signing.digest(body)) == ("out of memory",)
