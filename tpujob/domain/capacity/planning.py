@@ -267,6 +267,8 @@ class _Walk:
             if giver.owner != one.owner and giver.holds:
                 self._take(one, giver.holds)
                 self.pools[giver.holds.pool] -= giver.holds.chips  # no more than before
+            elif one.group != giver.group:
+                self.groups[one.group] += 1
             return _NOTHING, (Reason(_K.HANDED_ON, (giver.id,), 1, until=giver.gives_until),)
         ask, reasons = self._requests(one, waited)
         for giver in [*self.givers] if one.refusals or not ask else ():
