@@ -347,6 +347,18 @@ def test_an_element_waits_for_the_one_of_its_index() -> None:
     assert reason(found, 12) is ReasonKind.DEPENDENCY, "the element is not there yet"
 
 
+@pytest.mark.parametrize(
+    ("on", "broken"), [("success", True), ("start", True), ("end", False), ("failure", False)]
+)
+def test_an_element_does_not_wait_for_one_that_a_cancelled_group_has_not_made(
+    on: str, broken: bool
+) -> None:
+    ends = {"000001": JobEnd(State.CANCELLED, NOW - 9, NOW, is_group=True)}
+    job = waits(9, edges=(Edge("000001", on, each=True),), group="000002", index=7)  # type: ignore[arg-type]
+    place = planned(job, world=World(ends=ends)).places[job.id]
+    assert (place.broken is not None, bool(place.ask)) == (broken, not broken)
+
+
 def test_a_job_waits_for_a_person_a_time_and_its_own_pause_and_gets_no_older_meanwhile() -> None:
     late = waits(3, not_before=NOW + HOUR)
     found = planned(waits(1, held_by="ada"), waits(2, wake=NOW + 5), late)
