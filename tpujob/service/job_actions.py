@@ -93,15 +93,19 @@ class JobActions:
             )
         kind, text = EventKind.RESUME_REQUESTED, "resume requested"
         stored = self._wish(who, "resume", found.id, kind, text, settled)
-        if group:  # one that has ended ends again, after this element
-            reopened, why = EventKind.GROUP_REOPENED, f"{stored.name} was resumed"
-            self._wish(who, "resume", group.id, reopened, why, lambda j: not j.state.final)
+        self._reopen(who, stored)
         # the group sets those going again that have ended
         for element in self._stopping(stored) if stored.spec.is_group else ():
             with contextlib.suppress(IllegalInState, NotFound):
                 self._wish(who, "resume", element, kind, f"resumed with {stored.name}", settled)
         self._revive(Principal(BACKEND.id, who.name, BACKEND.role), stored)
         return stored
+
+    def _reopen(self, who: Principal, resumed: Job) -> None:
+        """A group that has ended ends again, after the element that was resumed."""
+        if resumed.group:
+            kind, why = EventKind.GROUP_REOPENED, f"{resumed.name} was resumed"
+            self._wish(who, "resume", resumed.group, kind, why, lambda j: not j.state.final)
 
     def _revive(self, by: Principal, resumed: Job) -> None:
         """Set the jobs going again that ended because this one had failed them, and those that waited for these;
@@ -116,9 +120,11 @@ class JobActions:
                     continue
                 del ended[job_id]
                 kind = EventKind.RESUME_REQUESTED
-                going.append(
-                    self._wish(by, "resume", job_id, kind, text, lambda j: not lacks_dependency(j))
+                revived = self._wish(
+                    by, "resume", job_id, kind, text, lambda j: not lacks_dependency(j)
                 )
+                self._reopen(by, revived)
+                going.append(revived)
 
     def _never(self, job: Job) -> bool:
         """Whether it would end again at once."""

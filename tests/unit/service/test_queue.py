@@ -400,6 +400,25 @@ def test_dependents_of_others_go_on_too_and_those_that_would_end_again_do_not(
     assert stage.job(both).state is State.QUEUED
 
 
+def test_a_group_goes_on_with_an_element_that_goes_on_and_so_does_what_waits_for_the_group(
+    stage: Stage, bob: JobsApi
+) -> None:
+    one = submit(bob, "one", array=1, recovery={"failures": 0})
+    two = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
+    last = submit(bob, "last", after=["two"])
+    turn(stage, [one, two], 3)
+    made = {job.name: job.id for job in stage.store.list()}
+    stage.running(made["one-0"])
+    stage.finish(made["one-0"], 1, 1)
+    stage.until(made["one-0"], State.FAILED)
+    for job in (made["two-0"], two, last):
+        assert stage.until(job, State.CANCELLED).cause is Cause.DEPENDENCY
+    bob.resume(made["one-0"])
+    assert [stage.job(job).state for job in (made["two-0"], two, last)] == [State.QUEUED] * 3
+    turn(stage, [one, made["two-0"], two, last], 3)
+    assert [stage.job(job).state for job in (made["two-0"], two, last)] == [State.QUEUED] * 3
+
+
 def test_a_group_with_a_cancelled_element_goes_on_whatever_it_waited_for(
     stage: Stage, bob: JobsApi
 ) -> None:
