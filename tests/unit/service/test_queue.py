@@ -514,6 +514,18 @@ def test_limits_and_rights_of_the_queue_are_checked_at_a_submission(
     submit(bob, tpu=other)
 
 
+def test_the_limit_counts_jobs_that_a_group_has_yet_to_make(stage: Stage, bob: JobsApi) -> None:
+    stage.reconciler.queue.settings = QueueSettings(limits=OwnerLimits(queued=5))
+    group = submit(bob, "g", array=4)
+    for _ in range(2):
+        with pytest.raises(IllegalInState, match=r"bob has 4 jobs .* cannot submit 2 more"):
+            submit(bob, array=2)
+        turn(stage, [group], 3)
+    bob.delete(group)
+    turn(stage, [job.id for job in stage.store.list()], 3)
+    submit(bob, array=5)
+
+
 def test_a_share_is_one_that_the_context_has(stage: Stage, bob: JobsApi) -> None:
     """Else each job could have a share of its own, of which nothing was used."""
     with pytest.raises(BadSpec, match="share: there is no share vision") as raised:

@@ -165,8 +165,8 @@ class QueueReader:
             if limits is None or limits.queued is None:
                 continue
             mine = [job for job in self._queue.jobs().values() if job.submitter == who.id]
-            single = [job for job in mine if not job.spec.is_group]
-            count = sum(not type or type in job.spec.tpu.types for job in single)
+            counted = [job for job in mine if not type or type in job.spec.tpu.types]
+            count = sum(_not_ended(job) for job in counted)
             if count + new > limits.queued:
                 of, more = f" for {type}" if type else "", f"{new:,} more" if new > 1 else "another"
                 raise IllegalInState(
@@ -193,6 +193,13 @@ class QueueReader:
                 )
             found.append(Edge(job.id, one.on, one.each))
         return tuple(found)
+
+
+def _not_ended(job: Job) -> int:
+    """How many jobs a live record is: of a group, those that it has yet to make."""
+    if not job.spec.is_group:
+        return 1
+    return job.group_size - job.submitted if job.wish is DesiredState.RUN else 0
 
 
 def waits_for(job: Job, other: Job) -> bool:
