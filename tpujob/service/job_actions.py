@@ -61,7 +61,8 @@ class JobActions:
 
     def clean(self, who: Principal, job: str, *, checkpoints: bool = False) -> Job:
         def settled(j: Job) -> bool:
-            if waiting := still_waiting(self._live().values(), j):
+            live = self._live().values()
+            if waiting := still_waiting(live, j, lambda other: self._is_element(other, j)):
                 ids = ", ".join(waiting[:10]) + (" ..." if len(waiting) > 10 else "")
                 raise IllegalInState(
                     f"job {j.id} cannot be removed: {ids} would never start after it",
@@ -72,6 +73,12 @@ class JobActions:
         text = "clean requested" + (", with its checkpoints" if checkpoints else "")
         kind, payload = EventKind.CLEAN_REQUESTED, CleanRequested(checkpoints)
         return self._wish(who, "clean", job, kind, text, settled, payload)
+
+    def _is_element(self, job_id: str, of: Job) -> bool:
+        try:
+            return of.spec.is_group and self._store.peek(job_id).group == of.id
+        except NotFound:
+            return False
 
     def resume(self, who: Principal, job: str, *, budget: float | None = None) -> Job:
         def settled(j: Job) -> bool:

@@ -445,6 +445,18 @@ def test_a_job_is_not_removed_while_others_wait_for_it(stage: Stage, bob: JobsAp
     bob.clean(a)
 
 
+def test_a_group_is_not_removed_while_others_wait_for_one_of_its_jobs(
+    stage: Stage, bob: JobsApi
+) -> None:
+    group = submit(bob, "g", array=2)
+    turn(stage, [group], 3)
+    after = submit(bob, "after", after=["g-1"])
+    with pytest.raises(IllegalInState, match=f"{after} would never start after it"):
+        bob.clean(group)
+    bob.delete(after)
+    bob.clean(group)
+
+
 @pytest.mark.parametrize(
     ("after", "said"),
     [

@@ -4,7 +4,7 @@ The order is made in `domain/capacity/` and kept in `engine/queue.py`.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 
 from tpujob.api import OrderView, OwnerUsage, PlaceView, QueueRow, QueueView, ReasonView, ShareView
@@ -211,10 +211,16 @@ def waits_for(job: Job, other: Job) -> bool:
     )
 
 
-def still_waiting(jobs: Iterable[Job], other: Job) -> list[str]:
-    """Ids of the jobs that would never start if the record of `other` were removed."""
+def still_waiting(jobs: Iterable[Job], other: Job, is_element: Callable[[str], bool]) -> list[str]:
+    """Ids of the jobs that would never start if the record of `other` were removed, and those of its elements.
+    `is_element`: whether a job of that id is one of these."""
     waiting = (job for job in jobs if not job.slices and job.wish is DesiredState.RUN)
-    return [job.id for job in waiting if not job.state.final and waits_for(job, other)]
+    return [
+        job.id
+        for job in waiting
+        if not job.state.final
+        and (waits_for(job, other) or any(is_element(edge.job) for edge in job.edges))
+    ]
 
 
 # Views ----------------------------------------------------------------------------------------------------------------
