@@ -93,6 +93,28 @@ def test_top_moves_a_job_before_its_owners_others_alone(
     assert [job for job in order(stage) if job != other] == [b, c, a]
 
 
+def test_requests_that_came_to_nothing_are_part_of_the_wait(stage: Stage, bob: JobsApi) -> None:
+    stage.cloud.full.add("us-central2-b")
+    job = submit(bob, priority="low")
+    began = stage.job(job).created_at
+    for _ in range(25):
+        stage.step(job)
+        stage.clock.sleep(3600)
+    assert stage.kinds(job).count("requeued") > 20
+    (row,) = stage.api.queue()["rows"]
+    assert seconds(row["since"]) == began
+    assert row["order"] is not None
+    assert row["order"]["raised"], "after a day of waiting"
+    stage.cloud.full.clear()
+    name = stage.running(job).slices[-1].name
+    stage.cloud.machines.pop(name)
+    stage.cloud.full.add("us-central2-b")
+    stage.until(job, State.QUEUED)
+    (row,) = stage.api.queue()["rows"]
+    assert row["order"] is not None
+    assert not row["order"]["raised"], "it has had a slice meanwhile"
+
+
 # Holds ----------------------------------------------------------------------------------------------------------------
 
 

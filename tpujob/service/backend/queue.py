@@ -10,7 +10,7 @@ from itertools import groupby
 from tpujob.api import OrderView, OwnerUsage, PlaceView, QueueRow, QueueView, ReasonView, ShareView
 from tpujob.domain import access
 from tpujob.domain.access import Principal
-from tpujob.domain.capacity import describe
+from tpujob.domain.capacity import describe, waiting_since
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import DesiredState, Edge, Job
 from tpujob.domain.money import pace
@@ -85,7 +85,7 @@ class QueueReader:
         self, who: Principal, part: list[str], place: Place, live: Mapping[str, Job], now: float
     ) -> QueueRow:
         job = live[part[0]]
-        tpu, since = job.spec.tpu, max(job.created_at, job.fresh_at, job.queued_at, job.state_since)
+        tpu, since = job.spec.tpu, waiting_since(job, live.get(job.group))
         return QueueRow(
             **self._place(job, place, live, now),
             id=job.id,
