@@ -87,7 +87,7 @@ class Loop:
         reconciler.observer.report_cache.news = self._heard
         reconciler.observer.slice_cache.news = self._heard
         reconciler.groups.news = self.poke
-        reconciler.queue.news = self._heard
+        reconciler.queue.news = self._placed
         self._thread = threading.Thread(target=self.run, name="loop", daemon=True)
 
     def start(self) -> None:
@@ -163,6 +163,14 @@ class Loop:
     def _heard(self, job_id: str) -> None:
         """Tick this job within a second, but not during another tick: there is news of its hosts or its slice."""
         self.hasten(job_id, self._clock.now() + HEARD)
+
+    def _placed(self, job_id: str) -> None:
+        """Tick this job within a second, and again if it is being ticked: a new place is announced once."""
+        with self._wakeup:
+            if job_id in self._busy:
+                self._again.add(job_id)
+                return
+        self._heard(job_id)
 
     def _schedule(self, job_id: str, when: float) -> None:
         if job_id in self._busy:
