@@ -258,7 +258,7 @@ def _without_payload(job: Job, happened: Event) -> Job:
         case _E.GROUP_REOPENED:
             return replace(job, outcome=None, cause=None, wake=at)
         case _E.REQUEUE_REQUESTED:
-            return replace(job, then=State.QUEUED, queued_at=at)
+            return replace(job, then=State.QUEUED, queued_at=at, rank=0)
         case _E.QUEUE_HELD:
             return replace(job, held_by=happened.by)
         case _E.QUEUE_RELEASED:

@@ -290,6 +290,19 @@ def test_a_running_job_goes_back_into_the_queue_behind_its_owners_others(
     assert len(stage.running(first).attempts) == 2
 
 
+def test_a_job_that_was_moved_to_the_top_goes_back_behind_its_owners_others(
+    stage: Stage, bob: JobsApi
+) -> None:
+    limited(stage)
+    first, second, third = (submit(bob, name) for name in ("first", "second", "third"))
+    bob.top(second)
+    stage.running(second)
+    bob.requeue(second)
+    stage.until(second, State.QUEUED)
+    assert stage.job(first).slice, "its slice serves the next job"
+    assert order(stage) == [third, second]
+
+
 @pytest.mark.parametrize("then", ["nothing", "cancel", "lost", "succeeded"])
 def test_whatever_comes_between_ends_well(stage: Stage, bob: JobsApi, then: str) -> None:
     job = submit(bob, hand_on=False)
