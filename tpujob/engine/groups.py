@@ -3,7 +3,7 @@
 import hashlib
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf
 from typing import NamedTuple
@@ -25,6 +25,8 @@ BYTES = 4 * 2**20
 RESUMED = 100
 #: events by which a job gets a slice
 GETS = (EventKind.SLICE_REQUESTED, EventKind.SLICE_RECEIVED)
+#: ends after which an element is set going again with its group
+STOPPED = (State.FAILED, State.CANCELLED)
 
 
 class GroupMember(NamedTuple):
@@ -88,6 +90,16 @@ class Groups:
             found = self._members[group].get(index)
             removed = index < self._made.get(group, 0)
         return found.id if found else "" if removed else None
+
+    def resumes(self, job_id: str, live: Mapping[str, Job]) -> bool:
+        """Whether a job that has ended is set going again with its group in a moment."""
+        with self._lock:
+            self._read_all()
+            of, index = self._places.get(job_id, ("", 0))
+            group = live.get(of)
+            if group is None or group.wish is not DesiredState.RUN:
+                return False
+            return _is_behind(group, self._members[of][index])
 
     def begun(self, group: str) -> float | None:
         """When an element first ran; None: none has."""
@@ -169,7 +181,7 @@ class Groups:
 
 def _is_behind(group: Job, one: GroupMember) -> bool:
     """Whether it had failed, or was cancelled, before its group was resumed, and was not resumed since."""
-    stopped = one.state in (State.FAILED, State.CANCELLED) and one.fresh_at < group.fresh_at
+    stopped = one.state in STOPPED and one.fresh_at < group.fresh_at
     return stopped and (one.ended_at or 0.0) <= group.fresh_at
 
 

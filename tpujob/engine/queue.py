@@ -34,7 +34,7 @@ from tpujob.domain.model import Job, State
 from tpujob.domain.observations import Circuit, HandOver, Place, ReasonKind
 from tpujob.domain.placement import circuits as offers
 from tpujob.domain.spec.elements import at_once
-from tpujob.engine.groups import GETS, Groups
+from tpujob.engine.groups import GETS, STOPPED, Groups
 from tpujob.errors import Conflict, DamagedRecord, NotFound, TpujobError, Transient
 from tpujob.ports import Clock, Store
 
@@ -214,6 +214,8 @@ class Queue:
         found = self._ends[job_id]
         if found and found.is_group:
             return replace(found, started=self._groups.begun(job_id))
+        if found and found.state in STOPPED and self._groups.resumes(job_id, self._jobs or {}):
+            return replace(found, state=State.QUEUED, finished_at=None)
         return found
 
     def element(self, group: str, index: int) -> str | None:

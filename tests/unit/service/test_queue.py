@@ -454,6 +454,29 @@ def test_a_group_goes_on_with_an_element_that_goes_on_and_so_does_what_waits_for
     assert [stage.job(job).state for job in (made["two-0"], two, last)] == [State.QUEUED] * 3
 
 
+def test_an_element_waits_for_one_that_is_about_to_be_resumed_with_its_group(
+    stage: Stage, bob: JobsApi
+) -> None:
+    one = submit(bob, "one", array=1, recovery={"failures": 0})
+    two = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
+    turn(stage, [one, two], 3)
+    made = {job.name: job.id for job in stage.store.list()}
+    stage.running(made["one-0"])
+    stage.finish(made["one-0"], 1, 1)
+    for job in (made["one-0"], made["two-0"], one, two):
+        stage.until(job, lambda j: j.state.final)
+    bob.resume(one)
+    turn(stage, [made["two-0"]], 3)
+    assert stage.job(made["one-0"]).state is State.FAILED, "its group has not come to it yet"
+    assert stage.job(made["two-0"]).state is State.QUEUED
+    turn(stage, [one, made["two-0"]], 3)
+    assert stage.job(made["one-0"]).state is State.QUEUED
+    stage.running(made["one-0"])
+    stage.finish(made["one-0"], 1, 1)
+    stage.until(made["one-0"], State.FAILED)
+    assert stage.until(made["two-0"], State.CANCELLED).cause is Cause.DEPENDENCY
+
+
 def test_a_group_with_a_cancelled_element_goes_on_whatever_it_waited_for(
     stage: Stage, bob: JobsApi
 ) -> None:
