@@ -345,6 +345,9 @@ def test_each_element_may_wait_for_that_of_another_group(stage: Stage, bob: Jobs
     two = submit(bob, "two", array=2, after=[{"job": "one", "each": True}])
     turn(stage, [one, two], 3)
     made = {job.name: job for job in stage.store.list()}
+    rows = stage.api.queue(jobs=[two], limit=9)["rows"]
+    told = [(row["reasons"][0]["jobs"], row["alike"]) for row in rows]
+    assert told == [([made[f"one-{n}"].id], 0) for n in range(2)], "each has a reason of its own"
     first = stage.running(made["one-0"].id)
     stage.finish(first.id, 0, 0)
     stage.until(first.id, State.SUCCEEDED)

@@ -229,12 +229,17 @@ def still_waiting(jobs: Iterable[Job], other: Job, is_element: Callable[[str], b
 def _alike(
     ids: Sequence[str], live: Mapping[str, Job], places: Mapping[str, Place]
 ) -> list[list[str]]:
-    """Elements of a group that stand one after the other and wait for the same kinds of things, together."""
+    """Elements of a group that stand one after the other and wait for the same things, together."""
 
-    def what(job_id: str) -> tuple[str, ...]:
-        return (live[job_id].group or job_id, *(reason.kind for reason in places[job_id].reasons))
+    def what(job_id: str) -> tuple[object, ...]:
+        return (live[job_id].group or job_id, *map(_same, places[job_id].reasons))
 
     return [list(part) for _, part in groupby(ids, what)]
+
+
+def _same(reason: Reason) -> tuple[object, ...]:
+    """What elements in one row have in common of a reason: of the order, not the jobs before each."""
+    return (reason.kind, reason.what, () if reason.kind is _K.ORDER else reason.jobs)
 
 
 def _reason_view(reason: Reason) -> ReasonView:
