@@ -668,6 +668,20 @@ def test_several_jobs_are_steered_by_one_command(
     assert [json.loads(line)["id"] for line in said.out.splitlines()] == ["000042", "000043"]
 
 
+def test_top_moves_the_first_of_several_before_the_others(
+    tpujob: Tpujob, api: ScriptedJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def top(self: ScriptedJobs, job: str) -> JobView:
+        asked.append(job)
+        return self.get("42")
+
+    monkeypatch.setattr(ScriptedJobs, "top", top, raising=False)
+    tpujob("queue", "top", "other", "sweep-[1-3]")
+    assert asked == ["sweep-3", "sweep-2", "sweep-1", "other"]
+
+
 # Errors --------------------------------------------------------------------------------------------------------------
 
 
