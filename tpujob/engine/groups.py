@@ -47,6 +47,7 @@ class Groups:
         self._lock = threading.RLock()
         self._members = defaultdict[str, dict[int, GroupMember]](dict)  #: by group and index
         self._places: dict[str, tuple[str, int]] = {}  #: group and index of each element
+        self._going = Counter[str]()  #: of groups, how many elements have not ended
         self._made: dict[str, int] = {}  #: of groups, how many elements were made
         self._begun: dict[str, float] = {}  #: of groups, when an element first ran
         self._wishes: dict[str, DesiredState] = {}  #: of groups, as they were last seen
@@ -119,7 +120,8 @@ class Groups:
         """Take note of a record that was removed."""
         with self._lock:
             group, index = self._places.pop(job_id, ("", 0))
-            self._members[group].pop(index, None)
+            if (known := self._members[group].pop(index, None)) and not known.state.final:
+                self._going[group] -= 1
 
     def note(self, job: Job) -> None:
         """Take note of how the job stands now, and wake those that have something to do for it."""
@@ -133,13 +135,16 @@ class Groups:
                         self.news(one.id)
             elif job.group and job.index is not None:
                 members = self._members[job.group]
+                known = members.get(job.index)
+                went = known is not None and not known.state.final
+                self._going[job.group] += (not job.state.final) - went
                 members[job.index] = GroupMember(
                     job.id, job.name, job.state, job.finished_at, job.fresh_at
                 )
                 self._places[job.id] = job.group, job.index
                 if (started := facts_of(job).started) is not None:
                     self._begun[job.group] = min(started, self._begun.get(job.group, inf))
-                if job.state.final and all(one.state.final for one in members.values()):
+                if job.state.final and not self._going[job.group]:
                     self.news(job.group)
 
     # Elements --------------------------------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ class Loop:
         self.hasten(job_id, self._clock.now() + HEARD)
 
     def _placed(self, job_id: str) -> None:
-        """Tick this job within a second, and again if it is being ticked: its place is new, and is told only once."""
+        """Tick this job within a second, and again if it is being ticked: a new place is announced once."""
         with self._wakeup:
             if job_id in self._busy:
                 self._again.add(job_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
@@ -31,6 +32,7 @@ from tpujob.api import (
     MetricsView,
     PatchView,
     PlanView,
+    RefusedView,
     SearchAsked,
     SpendingView,
     WindowAsked,
@@ -362,6 +364,8 @@ class Jobs:
         view["on_hosts"] = self._on_hosts(job, now, private=private)
         for seen, one in zip(view["slices"], job.slices, strict=True):
             seen["jobs"] = details.slice_jobs(job, one, self._ports.store.peek, now)
+        if job.group and job.state in (State.FAILED, State.CANCELLED):
+            self._ends_with_group(job, view)
         if job.spec.is_group:
             self.index.sum_up(view)
             stopped = {State.FAILED, State.CANCELLED} & view.get("elements", {}).keys()
@@ -372,6 +376,20 @@ class Jobs:
             view["worst"] = self._worst(job)
             view["best"] = self._best(job, private=private)
         return view
+
+    def _ends_with_group(self, job: Job, view: JobView) -> None:
+        """An element whose group was cancelled goes on with that alone."""
+        with suppress(NotFound):
+            group = self._ports.store.peek(job.group)
+            if group.wish is DesiredState.RUN:
+                return
+            view["next"] = next_step.after_group(group)
+            offered = view.get("actions", [])
+            view["actions"] = [one for one in offered if one["name"] != "resume"]
+            if len(view["actions"]) < len(offered):
+                why = f"its group {group.name} was cancelled"
+                refused = RefusedView(name="resume", why=why, forbidden=False)
+                view["refused"] = [*view.get("refused", ()), refused]
 
     def _best(self, group: Job, *, private: bool) -> BestView | None:
         asked = ListAsked(group=group.id, order="loss", fields=["name", "loss"], limit=1)

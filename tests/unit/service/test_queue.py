@@ -457,6 +457,26 @@ def test_a_group_goes_on_with_an_element_that_goes_on_and_so_does_what_waits_for
     assert [stage.job(job).state for job in (made["two-0"], two, last)] == [State.QUEUED] * 3
 
 
+def test_an_element_whose_group_was_cancelled_names_the_command_that_sets_it_going(
+    stage: Stage, bob: JobsApi
+) -> None:
+    group = submit(bob, "g", array=1)
+    turn(stage, [group], 3)
+    (part,) = (job.id for job in stage.store.list() if job.group == group)
+    bob.cancel(group)
+    stage.until(part, State.CANCELLED)
+    seen = bob.get(part)
+    assert [one["command"] for one in seen["next"]["commands"]] == [f"tpujob resume {group}"]
+    assert "resume" not in [one["name"] for one in seen["actions"]]
+    refused = {one["name"]: one["why"] for one in seen["refused"]}
+    assert refused["resume"] == "its group g was cancelled"
+    bob.resume(group)
+    turn(stage, [group, part], 3)
+    bob.delete(part)
+    stage.until(part, State.CANCELLED)
+    assert bob.get(part)["next"]["commands"][0]["command"] == f"tpujob resume {part}"
+
+
 def test_an_element_waits_for_one_that_is_about_to_be_resumed_with_its_group(
     stage: Stage, bob: JobsApi
 ) -> None:

@@ -84,9 +84,11 @@ def _values(value: Any) -> tuple[Any, ...]:
 
 
 def _distinct(texts: list[str]) -> None:
-    for n, text in enumerate(texts):
-        if text in texts[:n]:
+    seen: set[str] = set()
+    for text in texts:
+        if text in seen:
             raise ValueError(f"has {text[:60]} twice")
+        seen.add(text)
 
 
 def _matrix(value: Any) -> Any:

@@ -238,7 +238,7 @@ def _alike(
 
 
 def _same(reason: Reason) -> tuple[object, ...]:
-    """What of a reason is the same for all of which it is told once: those before a job in order are not."""
+    """What elements in one row have in common of a reason: of the order, not the jobs before each."""
     return (reason.kind, reason.what, () if reason.kind is _K.ORDER else reason.jobs)
 
 
