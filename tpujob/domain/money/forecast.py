@@ -67,7 +67,6 @@ class Forecast:
     releasing: float  #: seconds from a program's end until its slice is gone, on average
     #: the share of runs that use up the preemptions or the wait that the job is allowed
     fails: float
-    runs: int
 
 
 @dataclass(slots=True)
@@ -109,7 +108,6 @@ def forecast(work: PlannedWork, expected: Conditions) -> Forecast:
         redone=mean(lambda c: c.redone),
         releasing=mean(lambda c: c.releasing),
         fails=mean(lambda c: c.failed),
-        runs=count,
     )
 
 
