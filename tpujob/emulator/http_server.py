@@ -34,7 +34,7 @@ from tpujob.emulator.http_messages import (
 from tpujob.lib import unix_sockets
 
 _PIECE = 256 * 1024  #: bytes of a file that are sent at once
-_IDLE_S = 3600  #: clients of Google's libraries keep their connections, and are not to lose them
+_IDLE_S = 600  #: clients keep their connections between calls
 _BACKLOG = 1024
 _STRANGER = b"only programs of the user who runs the emulator are served\n"
 

@@ -89,10 +89,12 @@ def test_only_keys_of_the_metadata_are_accepted(farm: FarmProcess):
 
 def test_a_dropped_connection_leaves_the_process_running(farm: FarmProcess, tmp_path: Path):
     (address,) = farm.slice("tj-drop")
-    pids = tmp_path / "pids"
+    pids, noticed = tmp_path / "pids", tmp_path / "noticed"
     with farm.ssh(address) as client:
-        client.exec_command(f"echo $$ > {pids}; exec sleep 1000")
+        talk = f"trap '' PIPE; echo $$ > {pids}; while echo 2>/dev/null; do sleep 0.1; done"
+        client.exec_command(f"{talk}; touch {noticed}; exec sleep 1000")
         pid = int(until(lambda: pids.exists() and pids.read_text().strip(), "the command runs"))
+    until(noticed.exists, "its pipe is closed")
     until(lambda: farm.processes("tj-drop") == [pid], "only the command is left")
     assert alive(pid)
     farm.call("DELETE", "/slices/tj-drop")

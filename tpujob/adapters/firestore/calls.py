@@ -101,7 +101,7 @@ class Firestore:
         return self._repeated(doing, once)
 
     def select(self, doing: str, collection: str, **wanted: Any) -> list[Found]:
-        """The documents of a collection that `firestore_values.query` describes, all as of one moment."""
+        """The documents of a collection that `records.query` describes, all as of one moment."""
 
         def once(left: float) -> list[Found]:
             parent, _, name = f"{self.root}/{collection}".rpartition("/")
