@@ -8,7 +8,7 @@ A caller is the principal of the request; where there is none, the address that 
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -81,13 +81,8 @@ class Limiter:
     """Answers 429 with `Retry-After` to what is beyond the limits, before any of its body is read. A long poll beyond
     its limit gets in, and finds no seat in the state of its request."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        limits: Limits | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.app, self._clock = app, clock
+    def __init__(self, app: ASGIApp, limits: Limits | None = None) -> None:
+        self.app = app
         self._limits = most = limits or Limits()
         self._rates = {
             word: (rate, Buckets(rate))
@@ -123,7 +118,7 @@ class Limiter:
         most, path = self._limits, scope["path"]
         word = "read" if scope["method"] in ("GET", "HEAD") else "write"
         rate, buckets = self._rates[word]
-        if wait := buckets.wait(caller, self._clock()):
+        if wait := buckets.wait(caller, time.monotonic()):
             text = f"more than {rate.per_second:g} {word} requests in a second"
             return Busy(text, retry_after=wait)
         if path == LIVE:
