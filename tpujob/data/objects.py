@@ -82,17 +82,6 @@ class ObjectContent:
     hash: Hash | None = None  #: of all bytes, where the answer has one
 
 
-def within_size(facts: ObjectFacts, start: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Pass on the bytes from `start`. Raises NotCopied instead of passing on more than the object has: a server may
-    send without end."""
-    left = facts.size - start
-    for data in chunks:
-        left -= len(data)
-        if left < 0:
-            raise NotCopied(f"its server sends more than the {facts.size} bytes that it announced")
-        yield data
-
-
 @dataclass(frozen=True, slots=True)
 class Upkeep:
     """What a bucket keeps beyond its objects."""
