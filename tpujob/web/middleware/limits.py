@@ -108,11 +108,14 @@ class Limiter:
             count, by = self._streams, int(self._has_seat(caller))
             scope["state"] = {**scope.get("state", {}), "seat": bool(by)}
         self._in_flight += size
+        count[caller] += by
         try:
-            with _Counted(count, caller, by):
-                await self.app(scope, receive, send)
+            await self.app(scope, receive, send)
         finally:
             self._in_flight -= size
+            count[caller] -= by
+            if not count[caller]:
+                del count[caller]
 
     def _refusal(self, scope: Scope, caller: Hashable, size: int) -> Busy | None:
         most, path = self._limits, scope["path"]
@@ -136,21 +139,6 @@ class Limiter:
     def _has_seat(self, caller: Hashable) -> bool:
         mine, most = self._streams, self._limits
         return mine[caller] < most.streams_each and mine.total() < most.streams
-
-
-class _Counted:
-    """Counts a caller while it lasts; forgets those of whom nothing is left."""
-
-    def __init__(self, count: Counter[Hashable], caller: Hashable, by: int = 1) -> None:
-        self._count, self._caller, self._by = count, caller, by
-
-    def __enter__(self) -> None:
-        self._count[self._caller] += self._by
-
-    def __exit__(self, *_: object) -> None:
-        self._count[self._caller] -= self._by
-        if not self._count[self._caller]:
-            del self._count[self._caller]
 
 
 def _size(scope: Scope) -> int:
