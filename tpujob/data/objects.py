@@ -67,7 +67,7 @@ class Changed(NotCopied):
 
 class MustRestart(Exception):
     """What has arrived of an object is lost, as its upload session is gone, or cannot be continued, as its source sends
-    no parts: its copy begins anew."""
+    no parts: its copy starts again."""
 
 
 class SourceEnded(Transient):
