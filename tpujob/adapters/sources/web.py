@@ -1,4 +1,4 @@
-"""`data.objects.Reader` over HTTP: ranges, each for exactly the file that was looked at."""
+"""`data.objects.SourceReader` over HTTP: ranges, each for exactly the file that was looked at."""
 
 import re
 import threading
