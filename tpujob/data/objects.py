@@ -67,7 +67,7 @@ class Changed(NotCopied):
 
 class MustRestart(Exception):
     """What has arrived of an object is lost, as its upload session is gone, or cannot be continued, as its source sends
-    no parts: its copy begins anew."""
+    no parts: its copy starts again."""
 
 
 class SourceEnded(Transient):
@@ -80,17 +80,6 @@ class ObjectContent:
 
     chunks: Iterator[bytes]
     hash: Hash | None = None  #: of all bytes, where the answer has one
-
-
-def within_size(facts: ObjectFacts, start: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Pass on the bytes from `start`. Raises NotCopied instead of passing on more than the object has: a server may
-    send without end."""
-    left = facts.size - start
-    for data in chunks:
-        left -= len(data)
-        if left < 0:
-            raise NotCopied(f"its server sends more than the {facts.size} bytes that it announced")
-        yield data
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 from tpujob.config import settings as settings_module
 from tpujob.config import shared_socket
+from tpujob.config.files import put
 from tpujob.config.members import read as read_members
 from tpujob.config.settings import Settings, prepare
 from tpujob.domain.access import Principal, Role
@@ -95,9 +96,7 @@ def _own(name: str) -> Principal:
 
 def _announce(ready: Path, facts: Mapping[str, Any]) -> None:
     """Put the ready file in place whole; the socket accepts from here on."""
-    temporary = ready.with_suffix(".tmp")
-    temporary.write_text(json.dumps({"pid": os.getpid(), **facts}), encoding="utf-8")
-    temporary.replace(ready)
+    put(ready, json.dumps({"pid": os.getpid(), **facts}))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`data.objects.Reader` by boto3, whose own repeats and checksums are off: ours go on from the last byte."""
+"""`data.objects.SourceReader` by boto3, whose own repeats and checksums are off: ours go on from the last byte."""
 
 # boto3 has no types.
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -11,14 +11,7 @@ from typing import Any, TypeVar
 
 from tpujob.adapters.calling import Backoff, Deadline, first_line, repeated
 from tpujob.data.checksums import etag_of, hash_of_s3, identity_of, whole_seconds
-from tpujob.data.objects import (
-    LeftOut,
-    MustRestart,
-    NotCopied,
-    ObjectContent,
-    ObjectFacts,
-    within_size,
-)
+from tpujob.data.objects import LeftOut, MustRestart, NotCopied, ObjectContent, ObjectFacts
 from tpujob.domain.model import Cause
 from tpujob.errors import BadRequest, NotFound, Refused, TpujobError, Transient
 
@@ -87,7 +80,7 @@ class S3Objects:
             raise NotCopied(error.message) from error
         try:
             _check_same(facts, start, answer)
-            chunks = within_size(facts, start, _chunks(answer["Body"], operation))
+            chunks = _chunks(answer["Body"], operation)
             yield ObjectContent(chunks, None if start else hash_of_s3(answer))
         finally:
             answer["Body"].close()

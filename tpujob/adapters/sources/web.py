@@ -1,4 +1,4 @@
-"""`data.objects.Reader` over HTTP: ranges, each for exactly the file that was looked at."""
+"""`data.objects.SourceReader` over HTTP: ranges, each for exactly the file that was looked at."""
 
 import re
 import threading
@@ -12,14 +12,7 @@ import urllib3
 
 from tpujob.adapters.calling import Backoff, Deadline, repeated
 from tpujob.data.checksums import hash_of_web, identity_of, validator_of
-from tpujob.data.objects import (
-    LeftOut,
-    MustRestart,
-    NotCopied,
-    ObjectContent,
-    ObjectFacts,
-    within_size,
-)
+from tpujob.data.objects import LeftOut, MustRestart, NotCopied, ObjectContent, ObjectFacts
 from tpujob.data.places import WebFile, checked_url, without_query
 from tpujob.domain.model import Cause
 from tpujob.errors import BadRequest, NotFound, Refused, Transient
@@ -70,7 +63,7 @@ class WebFiles:
             if "transfer-encoding" in answer.headers:  # it would overrule the length
                 raise NotCopied("its server sends it in chunks, without a length to rely on")
             skip = _begins_at(answer, facts, start, pinned=not file.md5)
-            chunks = within_size(facts, start, _body(answer, facts.name, skip))
+            chunks = _body(answer, facts.name, skip)
             yield ObjectContent(chunks, facts.hash or hash_of_web(_headers(answer)))
         finally:
             answer.close()

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from tpujob.data.keys import FoldersAndFiles, why_no_file, why_no_object
@@ -10,7 +11,7 @@ from tpujob.data.objects import NotCopied, ObjectFacts, Objects, SourceReader
 from tpujob.data.places import Folder, Place, Prefix
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.download import Downloader
-from tpujob.data.sync.endpoints import FolderEndpoint, ListedEndpoint, SyncEndpoint
+from tpujob.data.sync.endpoints import Items, in_folder, listed
 from tpujob.data.sync.stream_copy import GONE
 from tpujob.data.sync.upload import Done, Importer, Uploader
 from tpujob.data.sync.workers import Pair
@@ -75,8 +76,8 @@ class Copier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    source: SyncEndpoint
-    target: SyncEndpoint
+    source: Items
+    target: Items
     copier: Copier
     why_not: Callable[[str], str]  #: why a key cannot be copied; keys come in their order
     operations: tuple[int, int]  #: class A and B of copying an object that is not empty
@@ -94,9 +95,9 @@ def direction(
     BadRequest where nothing is copied."""
     used: Any = objects if isinstance(source, Prefix) else reader
     if isinstance(source, Folder):
-        begin: SyncEndpoint = FolderEndpoint(_real_path(source))
+        begin: Items = partial(in_folder, _real_path(source))
     else:
-        begin = ListedEndpoint(used, source.bucket, source.prefix)
+        begin = partial(listed, used, source.bucket, source.prefix)
     copier: Copier
     match source, target:
         case _, Folder():
@@ -107,7 +108,7 @@ def direction(
             clashes = FoldersAndFiles()
             return Direction(
                 begin,
-                FolderEndpoint(folder),
+                partial(in_folder, folder),
                 copier,
                 lambda key: why_no_file(key) or clashes.why_not(key),
                 operations,
@@ -120,7 +121,7 @@ def direction(
             copier = Importer(used, source, objects, target, moved)
         case _:
             raise BadRequest(f"nothing is copied from {source} to {target}")
-    end = ListedEndpoint(objects, target.bucket, target.prefix)
+    end = partial(listed, objects, target.bucket, target.prefix)
 
     def why_not(key: str) -> str:
         return why_no_object(target.prefix + key) if key else "it has no name below SRC"

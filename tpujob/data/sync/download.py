@@ -86,22 +86,18 @@ class _PartFile:
 
     def __init__(self, path: bytes, content: BinaryIO) -> None:
         self._path, self._content = path, content
-        self._size = 0
 
     def restart(self) -> None:
-        if self._size:
-            self._content.seek(0)
-            self._content.truncate()
-        self._size = 0
+        self._content.seek(0)
+        self._content.truncate()
 
     def write(self, chunks: Iterator[bytes], start: int) -> None:
         del start  # its end
         for data in chunks:
             self._content.write(data)
-            self._size += len(data)
 
     def position(self) -> int:
-        return self._size
+        return self._content.tell()
 
     def finish(self, crc32c: int) -> None:
         del crc32c  # was compared as it came

@@ -23,7 +23,6 @@ from tpujob.data.pack.manifest import NAME as MANIFEST
 from tpujob.data.places import Folder, Place, Prefix, Traffic, UrlList, overlap, route_of
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.directions import direction
-from tpujob.data.sync.endpoints import ListedEndpoint
 from tpujob.data.sync.workers import AnyPair, copy_all, pairs
 from tpujob.errors import BadRequest, Conflict, NotFound
 
@@ -116,17 +115,18 @@ class Sync:
     def _pairs(self) -> Iterator[AnyPair]:
         """What is at the source and can be at the target, with what is there."""
         # extra objects at the target are ignored
-        yield from pairs(self._possible(), self._direction.target.items(lambda _: None))
+        yield from pairs(self._possible(), self._direction.target(lambda _: None))
 
     def _possible(self) -> Iterator[tuple[str, object]]:
-        for key, item in self._direction.source.items(self._leave_out):
+        found = False
+        for key, item in self._direction.source(self._leave_out):
+            found = True
             reason = self._direction.why_not(key)
             if reason:
                 self._leave_out(LeftOut(key or str(self._source), reason))
             else:
                 yield key, item
-        source = self._direction.source
-        if isinstance(source, ListedEndpoint) and not source.found:
+        if not (found or self._outcome.left_out or isinstance(self._source, Folder)):
             raise NotFound(f"there is nothing below {self._source}")
 
     def _parts_folder(self, stack: ExitStack) -> Path | None:

@@ -133,12 +133,16 @@ class _Stream:
                 at = sink.position()
 
     def _hashed(self, chunks: Iterator[bytes], at: int) -> Iterator[bytes]:
-        """Pass on what is read from `at`; what was read before is not hashed again."""
+        """Pass on what is read from `at`; what was read before is not hashed again. Raises NotCopied instead of passing
+        on more than the object has: a server may send without end."""
         if self.declared and self.declared.kind != "crc32c" and not self.received:
             self._hasher = hasher(self.declared.kind)
         for data in chunks:
             new = data if at == self.received else data[max(0, self.received - at) :]
             at += len(data)
+            if at > self._size:
+                text = f"its server sends more than the {self._size} bytes that it announced"
+                raise NotCopied(text)
             if new:
                 self.crc32c = extend(self.crc32c, new)
                 if self._hasher:

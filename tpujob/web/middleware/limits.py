@@ -8,7 +8,7 @@ A caller is the principal of the request; where there is none, the address that 
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -81,13 +81,8 @@ class Limiter:
     """Answers 429 with `Retry-After` to what is beyond the limits, before any of its body is read. A long poll beyond
     its limit gets in, and finds no seat in the state of its request."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        limits: Limits | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.app, self._clock = app, clock
+    def __init__(self, app: ASGIApp, limits: Limits | None = None) -> None:
+        self.app = app
         self._limits = most = limits or Limits()
         self._rates = {
             word: (rate, Buckets(rate))
@@ -113,17 +108,20 @@ class Limiter:
             count, by = self._streams, int(self._has_seat(caller))
             scope["state"] = {**scope.get("state", {}), "seat": bool(by)}
         self._in_flight += size
+        count[caller] += by
         try:
-            with _Counted(count, caller, by):
-                await self.app(scope, receive, send)
+            await self.app(scope, receive, send)
         finally:
             self._in_flight -= size
+            count[caller] -= by
+            if not count[caller]:
+                del count[caller]
 
     def _refusal(self, scope: Scope, caller: Hashable, size: int) -> Busy | None:
         most, path = self._limits, scope["path"]
         word = "read" if scope["method"] in ("GET", "HEAD") else "write"
         rate, buckets = self._rates[word]
-        if wait := buckets.wait(caller, self._clock()):
+        if wait := buckets.wait(caller, time.monotonic()):
             text = f"more than {rate.per_second:g} {word} requests in a second"
             return Busy(text, retry_after=wait)
         if path == LIVE:
@@ -141,21 +139,6 @@ class Limiter:
     def _has_seat(self, caller: Hashable) -> bool:
         mine, most = self._streams, self._limits
         return mine[caller] < most.streams_each and mine.total() < most.streams
-
-
-class _Counted:
-    """Counts a caller while it lasts; forgets those of whom nothing is left."""
-
-    def __init__(self, count: Counter[Hashable], caller: Hashable, by: int = 1) -> None:
-        self._count, self._caller, self._by = count, caller, by
-
-    def __enter__(self) -> None:
-        self._count[self._caller] += self._by
-
-    def __exit__(self, *_: object) -> None:
-        self._count[self._caller] -= self._by
-        if not self._count[self._caller]:
-            del self._count[self._caller]
 
 
 def _size(scope: Scope) -> int:
