@@ -208,10 +208,9 @@ def _requeue_delay(job: Job, known: circuits.Circuits, now: float) -> float:
 
 
 def _requeue_text(job: Job, known: circuits.Circuits, delay: float, now: float) -> str:
-    if wait := circuits.wait(job, known):
-        return circuits.describe_wait(wait, now)
     after = f" (after {job.cause})" if job.cause else ""
-    return f"requesting another slice in {delay:.0f} s{after}"
+    waits = f"requesting another slice in {delay:.0f} s{after}"
+    return circuits.waiting(job, known, now) or waits
 
 
 def _reason(job: Job, then: State) -> str:

@@ -163,6 +163,12 @@ def wait(job: Job, circuits: Circuits) -> Wait | None:
     )
 
 
+def waiting(job: Job, circuits: Circuits, now: float) -> str:
+    """`wait` in one line; empty: the cloud has not refused what the job waits for."""
+    found = wait(job, circuits)
+    return describe_wait(found, now) if found else ""
+
+
 def describe_wait(found: Wait, now: float) -> str:
     """Return one line: how often it was refused, where, since when, when it is asked for again and where else first."""
     last = found.refused
