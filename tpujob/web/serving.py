@@ -67,6 +67,10 @@ def serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         # uvicorn raises again what has ended it: nothing below would be done if that killed the process
         signal.signal(number, server.handle_exit)
+    for each in listeners:
+        if each.socket.family != socket.AF_UNIX:
+            # asyncio sets it only on a socket that names its protocol; without it an answer may wait for 40 ms
+            each.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if with_loop:
         parts.start()
     started()
