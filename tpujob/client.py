@@ -13,9 +13,9 @@ from __future__ import annotations
 import html
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tpujob.api import CodeGiven, EventView, JobRow, JobView, ListAsked, LogLine
 from tpujob.domain.model import State
@@ -68,7 +68,7 @@ class Client:
 
     def jobs(self, **asked: Unpack[ListAsked]) -> Rows:
         """A row of each job that matches, the newest first: `jobs(mine=True, recent=True, order="spent")`."""
-        return Rows(self, self.api.list(ListAsked(**asked))["rows"])
+        return Rows(self.api.list(ListAsked(**asked))["rows"])
 
     def events(self, *kinds: str, limit: int = PAGE) -> list[dict[str, Any]]:
         """The newest events of all jobs, of these kinds (none: of all), the oldest first."""
@@ -192,26 +192,11 @@ class Job:
         return _framed(self._client.api.html(f"/jobs/{self.id}"), f"Job {self.id}")
 
 
-class Rows(Sequence[JobRow]):
+class Rows(list[JobRow]):
     """Rows of a list of jobs, ready for a DataFrame."""
 
-    def __init__(self, client: Client, rows: list[JobRow]) -> None:
-        self._client, self._rows = client, rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @overload
-    def __getitem__(self, at: int) -> JobRow: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[JobRow]: ...
-    def __getitem__(self, at: int | slice) -> JobRow | list[JobRow]:
-        return self._rows[at]
-
     def __repr__(self) -> str:
-        return (
-            "\n".join(f"{r['id']}  {r['state']:12}  {r['name']}" for r in self._rows) or "no jobs"
-        )
+        return "\n".join(f"{r['id']}  {r['state']:12}  {r['name']}" for r in self) or "no jobs"
 
 
 def _framed(page: str, title: str) -> str:
@@ -237,5 +222,5 @@ def _read(
     bundle = job_file.packed(spec, file, allow_keys=allow_keys)
     if bundle is None:
         return [], None, given
-    path, code = job_file.ship(api, bundle, plan["bucket"])
-    return [path], code, given
+    path = api.put_bundle(bundle.sha256, bundle.data, bucket=plan["bucket"])
+    return [path], bundle.standing, given

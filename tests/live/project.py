@@ -271,7 +271,7 @@ def _project(
     id: str, zone: str, slices: CloudTpuSlices, hosts: SshHosts, keys: FileKeys, blobs: GcsBlobs,
     google: GoogleRest, client: Any, bucket: str, *, cap: float, wait: float, ssh_port: int, type: str,
 ) -> Project:  # fmt: skip
-    type = type or cheapest(slices.catalog.known(zone, timeout=CALL).types, zone)
+    type = type or cheapest(slices.catalog.types(zone, timeout=CALL) or frozenset(), zone)
     name = f"{PREFIX}{os.urandom(3).hex()}"
     usd = LIST.usd_per_hour(type, zone, "spot")
     assert usd is not None, f"no spot price is known for {type} in {zone}, and a cap needs one"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -10,6 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tpujob.config import stack
+
+
+def stand_in(state: Path, name: str, **facts: object) -> dict[str, object]:
+    """Make this process that one of the stack, with these facts in its ready file; returns what is in it."""
+    ready = {"pid": os.getpid(), **facts}
+    (state / "run" / f"{name}.json").write_text(json.dumps(ready))
+    stack.note(state / "run" / f"{name}.process", os.getpid())
+    return ready
+
+
+def withdraw(state: Path, name: str) -> None:
+    """Undo `stand_in`, as `tpujob down` does for a process that it ends."""
+    for end in ("json", "process"):
+        (state / "run" / f"{name}.{end}").unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ TYPES: Mapping[int, str] = {1: "v4-8", 4: "v4-32", 64: "v4-512"}
 REPORT_EVERY, LINE_EVERY = 60.0, 0.5
 #: how Cloud Storage bills each method of the port `Blobs`; deletions are free, and what is refused or not found
 CLASSES: Mapping[str, str] = {
-    "put": "A", "list": "A", "touch": "A", "get": "B", "stat": "B", "place": "B"
+    "put": "A", "list": "A", "touch": "A", "get": "B", "place": "B"
 }  # fmt: skip
 
 
@@ -246,7 +246,7 @@ class _Hour:
         lines = log.Log(
             storage,
             lambda n: paths.log_path(*where, n),
-            str(self.folder / f"spool-{host}"),
+            str(self.folder / f"begun-{host}"),
             1 << 30,
             redactor,
             limits.LOG_EVERY,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +21,7 @@ from tpujob.adapters.ssh import FileKeys
 from tpujob.adapters.ssh.keys import public_line
 from tpujob.domain.model import Endpoint, Slice
 from tpujob.emulator.client import call_control
+from tpujob.emulator.farm.processes import MARKER
 
 
 class FarmProcess:
@@ -65,9 +68,18 @@ class FarmProcess:
         }
         return [h["address"] for h in self.call("PUT", f"/slices/{name}", body)["hosts"]]
 
-    def hosts(self, name: str) -> list[dict[str, Any]]:
-        found = {s["name"]: s["hosts"] for s in self.call("GET", "/slices")["slices"]}
-        return found.get(name, [])
+    def has(self, name: str) -> bool:
+        """Whether it has a slice of that name."""
+        return name in self.call("GET", "/slices")
+
+    def processes(self, name: str) -> list[int]:
+        """Of every host of a slice, by what the farm writes into their environment."""
+        mark, found = re.compile(rf"{MARKER}=\w+/{name}/".encode()), list[int]()
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):  # another user's, or gone
+                if mark.search(environ.read_bytes()):
+                    found.append(int(environ.parent.name))
+        return found
 
     @contextlib.contextmanager
     def ssh(self, address: str, user: str = "tpujob") -> Iterator[paramiko.SSHClient]:
@@ -111,6 +123,15 @@ class FarmProcess:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait(timeout=60)
+
+
+def refuses(address: str, port: int) -> bool:
+    """Whether nothing listens there."""
+    try:
+        socket.create_connection((address, port), timeout=5).close()
+    except ConnectionRefusedError:
+        return True
+    return False
 
 
 def alive(pid: int) -> bool:

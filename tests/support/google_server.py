@@ -111,7 +111,6 @@ def healthy() -> GoogleServer:
         f"iam.googleapis.com/v1/projects/-/serviceAccounts/{ACCOUNT}:testIamPermissions": grant_all,
         SERVICES: enabled(),
         QUOTAS: quotas(),
-        SERIES: {"timeSeries": [series("tpu.googleapis.com/tpu-v6e-preemptible", ZONE, 8)]},
         NETWORK: {"name": "default", "autoCreateSubnetworks": True, "selfLink": link},
         FIREWALLS: {
             "items": [

@@ -181,3 +181,8 @@ def a_job(**run: Any) -> Job:
         slices=(slice,),
         attempts=(Attempt(1, "tj-000042-1", 0.0), Attempt(2, "tj-000042-1", 9.0)),
     )
+
+
+def curves_in(body: bytes) -> bytes:
+    """What the body of a report has of curves."""
+    return body.split(b"\n")[1]

@@ -67,7 +67,7 @@ from tpujob.lib import unix_sockets
 from tpujob.web.api import create_app
 from tpujob.web.auth.authenticator import Authenticator, PeerAuthenticator
 from tpujob.web.middleware.connections import Connections, config_of
-from tpujob.web.middleware.limits import Limits, Rate, RequestKind
+from tpujob.web.middleware.limits import Limits, Rate
 
 TOKEN = "a-token-of-the-tests"
 AT = "2026-01-02T03:04:05.000Z"
@@ -632,7 +632,7 @@ class Front:
 
 
 #: several tests share a server, and no test is to wait for what another has asked
-LIMITLESS = Limits(dict.fromkeys(RequestKind, Rate(1e6, 10**6)), at_once=1000)
+LIMITLESS = Limits(Rate(1e6, 10**6), Rate(1e6, 10**6), at_once=1000)
 
 
 def scripted_app(api: object, door: Authenticator | None = None, **options: Any) -> FastAPI:

@@ -25,10 +25,8 @@ class Shelf:
     most_read: int = 0  #: bytes in one go
     read: int = 0  #: bytes in all
 
-    def list(
-        self, prefix: str, *, after: str = "", most: int | None = None, timeout: float
-    ) -> list[Blob]:
-        found = sorted(p for p in self.objects if p.startswith(prefix) and p > after)
+    def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
+        found = sorted(p for p in self.objects if p.startswith(prefix))
         return [
             Blob(p, len(self.objects[p]), self.generations.get(p, 1), 0.0, self.facts.get(p, {}))
             for p in found[:most]

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import IO, Any, cast
 
@@ -40,11 +41,10 @@ from tpujob.service.admin import Admin
 from tpujob.service.backend import ProcessFacts
 from tpujob.service.backend.capacity import Quotas
 from tpujob.service.job_index import Changes
-from tpujob.service.jobs import EngineState, HostReach, Jobs, ServiceSettings
+from tpujob.service.jobs import HostReach, Jobs, ServiceSettings
 from tpujob.service.members import Membership
 from tpujob.service.notifications import Notifications
 from tpujob.service.submission import Offered, types_unknown
-from tpujob.wiring.service import jobs
 
 
 class Killed(BaseException):
@@ -161,14 +161,7 @@ class Cloud:
         self.created.append(slice.name)
         self.most_alive = max(self.most_alive, len(self.machines))
 
-    def delete(
-        self,
-        slice: Slice,
-        *,
-        timeout: float,
-        even_suspending: bool = False,
-        seen: Present | None = None,
-    ) -> None:
+    def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
         self.faults.effect("delete", lambda: self.machines.pop(slice.name, None))
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
@@ -301,19 +294,10 @@ class Bucket:
             raise NotFound(path)
         return self.objects[path][0][start:end]
 
-    def stat(self, path: str, *, timeout: float) -> Blob:
+    def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
         if "blobs" in self.faults.broken:
             raise Transient("the bucket: 503")
-        if path not in self.objects:
-            raise NotFound(path)
-        return self.objects[path][1]
-
-    def list(
-        self, prefix: str, *, after: str = "", most: int | None = None, timeout: float
-    ) -> list[Blob]:
-        if "blobs" in self.faults.broken:
-            raise Transient("the bucket: 503")
-        found = sorted(p for p in self.objects if p.startswith(prefix) and p > after)
+        found = sorted(p for p in self.objects if p.startswith(prefix))
         return [self.objects[p][1] for p in found[:most]]
 
     def touch(self, path: str, *, timeout: float) -> None:
@@ -506,28 +490,20 @@ def service(
     setup = setup or NotificationSetup()
     sender = Sender(store.outbox, setup, backend.clock, owner="way in", pool=Inline())
     told = Notifications(store.outbox, setup, sender, backend.ports.secrets, backend.clock)
-    spending = backend.spending
-    return jobs(
-        replace(backend.ports, store=store),
-        EngineState(
-            cast(Loop, loop or NoLoop()),
-            backend.live,
-            backend.queue,
-            backend.circuits,
-            spending.of,
-            spending.accounts,
-            backend.counters,
-        ),
-        HostReach(access, backend.ports.hosts.key),
+    reconciler = copy(backend)
+    reconciler.ports = replace(backend.ports, store=store)
+    return Jobs(
+        reconciler,
+        cast(Loop, loop or NoLoop()),
+        HostReach(access),
         ServiceSettings(
             offered=offered,
             quotas=quotas,
             around=Surroundings(emulated=emulated),
             process=ProcessFacts("tests", "sqlite", started_at=backend.clock.now()),
         ),
-        who=ADA,
         changes=Changes(store),
         admin=Admin(store, orphans(backend, store=store), backend.ports.reputation, backend.clock),
         members=Membership(backend.store.members),
         notifications=told,
-    )
+    ).for_caller(ADA)

@@ -3,6 +3,7 @@
 Imports no vendor's library, as the cheapest commands use it too.
 """
 
+import contextlib
 import math
 import random
 import sys
@@ -102,37 +103,25 @@ def repeated(
 
 
 class ServerClock:
-    """A server's time, by the `Date` of its answers. That has whole seconds only, so each answer narrows the offset
-    between its clock and ours down to an interval, and several to their common part. Threads may share it."""
+    """A server's time, to a second, by the `Date` of its newest answer. Threads may share it."""
 
     def __init__(self) -> None:
-        self._known = (0.0, 0.0, -math.inf)  #: the interval, and until when it is trusted
+        self._known = (
+            0.0,
+            -math.inf,
+        )  #: how far its clock is ahead of our monotonic one, and until when it is trusted
 
     def note(self, date: str, sent: float) -> None:
         """An answer to what was sent then, by our monotonic clock, arrived just now with this `Date`."""
-        try:
-            server = parsedate_to_datetime(date).timestamp()
-        except ValueError:
-            return
-        self.observe(server, sent, time.monotonic())
-
-    def observe(self, date: float, sent: float, received: float) -> None:
-        """An answer made between `sent` and `received`, by our monotonic clock, says `date`."""
-        low, high = date - received, date + 1 - sent
-        known_low, known_high, until = self._known
-        common = max(low, known_low), min(high, known_high)
-        # without a common part one of the clocks was set: keep only this answer's range
-        if received < until and common[0] <= common[1]:
-            low, high = common
-        self._known = low, high, received + _CLOCK_AGE
+        with contextlib.suppress(ValueError):
+            server, received = parsedate_to_datetime(date).timestamp(), time.monotonic()
+            # the header leaves out the part of a second
+            self._known = server + 0.5 - (sent + received) / 2, received + _CLOCK_AGE
 
     def now(self) -> float | None:
         """None: no answer in the last minute."""
-        return self.at(time.monotonic())
-
-    def at(self, ours: float) -> float | None:
-        low, high, until = self._known
-        return ours + (low + high) / 2 if ours < until else None
+        (ahead, until), ours = self._known, time.monotonic()
+        return ours + ahead if ours < until else None
 
 
 def status_of(error: Any) -> str:

@@ -4,7 +4,7 @@ provider of its own on its offers (`domain/placement/offers.py`), and its entry 
 from collections.abc import Collection, Mapping, Sequence
 
 from tpujob.domain.model import Slice
-from tpujob.domain.observations import Present, SliceSeen, Unknown
+from tpujob.domain.observations import SliceSeen, Unknown
 from tpujob.errors import Transient
 from tpujob.ports import Owned, Slices, SliceSurvey
 
@@ -41,15 +41,8 @@ class Providers:
             slice, job_id=job_id, public_key=public_key, timeout=timeout, user=user
         )
 
-    def delete(
-        self,
-        slice: Slice,
-        *,
-        timeout: float,
-        even_suspending: bool = False,
-        seen: Present | None = None,
-    ) -> None:
-        self._of(slice).delete(slice, timeout=timeout, even_suspending=even_suspending, seen=seen)
+    def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
+        self._of(slice).delete(slice, timeout=timeout, even_suspending=even_suspending)
 
     def list_all(self, zones: Sequence[str], *, timeout: float) -> list[Owned]:
         part = timeout / len(self._adapters)

@@ -8,7 +8,6 @@ import socket
 import stat
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -99,7 +98,5 @@ def emulated_quotas(status: Mapping[str, Any]) -> QuotaOverview:
     ]
     zones = [one["zone"] for one in status["zones"]]
     # everything that is not limited may be held, as far as the stock goes
-    rows = [
-        replace(row, known=True) for row in allowances(limits, zones, held=held, closed_kinds=True)
-    ]
-    return QuotaOverview("the emulator", rows)
+    rows = allowances(limits, zones, held=held, closed_kinds=True)
+    return QuotaOverview("the emulator", [{**row, "known": True} for row in rows])

@@ -32,11 +32,8 @@ from tpujob.protocol.limits import secret_variables
 from workloads.contract import EVENTS
 
 #: the fields of a state that a report repeats
-REPORTED_FIELDS = (
-    "job", "attempt", "phase", "exit_code", "error", "cause", "late", "unreached", "signalled", "ran", "notice",
-    "physical", "saved_in", "verdict", "versions",
-)  # fmt: skip
-#: those that a daemon hears; SIGCHLD only wakes it, the last two are no reason to end
+REPORTED_FIELDS = AttemptState.__annotations__.keys() & ReportDocument.__annotations__.keys()
+#: the signals that a daemon hears; SIGCHLD only wakes it, the last two are no reason to end
 SIGNALS = (signal.SIGTERM, signal.SIGCHLD, signal.SIGUSR1, signal.SIGHUP, signal.SIGINT)
 
 
@@ -83,7 +80,7 @@ class HostAttempt:
         self.log = Log(
             self.storage,
             lambda n: paths.log_path(*where, n),
-            self.folder.spool,
+            self.folder.begun,
             plan["log_bytes"],
             self.redactor,
             min(limits.LOG_EVERY, limits.LOG_PER_REPORT * plan["report_every"]),
@@ -97,7 +94,6 @@ class HostAttempt:
             plan,
             self.storage,
             self.key,
-            numbers=self.folder.numbers,
             first={"v": 1, "host": plan["host"], **self.reported_state()},
             vitals=self._vitals,
             curves=self.progress.series.line,

@@ -21,7 +21,7 @@ from tpujob.protocol import AgentCause, Phase, UnreachedDocument, VerdictDocumen
 
 
 class AttemptState(TypedDict):
-    """`state.json`. The first part goes into every report."""
+    """`state.json`. What a report has, too, goes into every report."""
 
     job: str
     attempt: int
@@ -94,12 +94,12 @@ def ask_others(grace: float, besides: str = "", discard: bool = False) -> List[O
 
 
 def remove_leftovers(besides: str = "") -> None:
-    """Remove the working files of every other attempt that is over."""
+    """Remove the working folder of every other attempt that is over."""
     for state in other_attempts(besides):
         folder = AttemptFolder(state["folder"])
-        for path in (folder.work, folder.spool):
-            if not os.path.islink(path) and state["phase"] == Phase.EXITED and not state["live"]:
-                shutil.rmtree(path, ignore_errors=True)
+        over = state["phase"] == Phase.EXITED and not state["live"]
+        if over and not os.path.islink(folder.work):
+            shutil.rmtree(folder.work, ignore_errors=True)
 
 
 def has_ended(folder: AttemptFolder) -> bool:

@@ -8,9 +8,7 @@ import json
 import os
 import select
 import signal
-import sys
 import time
-import traceback
 from types import MappingProxyType
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, cast
 
@@ -50,23 +48,6 @@ class Failure(Exception):
 
 class Stopped(Exception):
     """The attempt has to stop before its program was started."""
-
-
-class Survived:
-    """Failures that a thread lives through, each with its trace in the agent's log. Others may cause them as often as
-    they like: after some, they are only counted, as the log has no limit."""
-
-    NOTED = 20
-
-    def __init__(self, what: str) -> None:
-        self._what, self.count = what, 0
-
-    def note(self) -> None:
-        """The exception that is being handled."""
-        self.count += 1
-        if self.count <= self.NOTED:
-            print("%s failed, and the others go on:" % self._what, file=sys.stderr, flush=True)
-            traceback.print_exc()
 
 
 def read_json(path: str) -> Record:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import threading
 import time
@@ -45,13 +44,8 @@ def spawn(plan: Plan, folder: AttemptFolder, launch: LaunchSecrets) -> int:
             os._exit(code)
     os.close(writer)
     os.wait()
-    answer = b""
-    while select.select([reader], [], [], 30)[0]:
-        data = os.read(reader, 4096)
-        answer += data
-        if not data or answer.endswith(b"\n"):
-            break
-    os.close(reader)
+    with open(reader, "rb") as pipe:
+        answer = pipe.readline()  # empty: it has ended
     if not answer.strip().isdigit():
         error = answer.decode("utf-8", "replace").strip() or "it did not come up"
         raise Failure("the agent's daemon: %s" % error)
@@ -142,7 +136,7 @@ FINAL_PATIENCE = 600.0  #: seconds that the last report and the rest of the log 
 OUTPUTS_DOOMED = 20.0  #: seconds that outputs are tried when the host is about to be taken away
 FLUSH = 60.0  #: seconds that the last report waits for the log
 FLUSH_DOOMED = 5.0  #: the same when the host is about to be taken away
-MOMENT = 1.0  #: seconds that it waits for uploads, unless that is so: if they end by then, the log ends before it
+MOMENT = 1.0  #: seconds that it waits for uploads, unless that is so: what they note later is in `agent.log`
 MAX_EVENTS = 16 * 1024 * 1024  #: bytes of the end of `events.jsonl` that are kept
 #: the exit codes of a program that found a non-finite number and judged it
 JUDGED = (Exit.NONFINITE, Exit.DEVICE)
@@ -181,12 +175,12 @@ def finish(attempt: HostAttempt, code: Optional[int]) -> None:
         attempt.log.note(attempt.state["error"])
     doomed, evidence = bool(attempt.state["notice"]), _evidence(attempt, code)
     uploads = [] if doomed else _uploads(attempt, code)
-    whole = _report(attempt, evidence, goes_on=bool(uploads))
+    shipped = _report(attempt, evidence)
     for name in (EVENTS, VERDICT):
         _ship_file(attempt, name)
     for upload in _uploads(attempt, code) if doomed else uploads:
         upload.join(FINAL_PATIENCE)
-    if not whole:
+    if not shipped:
         attempt.log.finish(FINAL_PATIENCE)
 
 
@@ -242,14 +236,14 @@ def _devices_suspect(attempt: HostAttempt, code: Optional[int]) -> bool:
 
 
 def _uploads(attempt: HostAttempt, code: Optional[int]) -> List[threading.Thread]:
-    """What goes to the bucket for later hosts, and takes longer than a moment. It may note in the log how it ended."""
+    """What goes to the bucket for later hosts, after a moment in which it may note in the log how it ended."""
     started = [attempt.keeping]
     if attempt.compile_cache is not None and attempt.plan["host"] == 0:
         started.append(attempt.compile_cache.finish(whole=code == 0))
     found, until = [upload for upload in started if upload is not None], time.monotonic() + MOMENT
     for upload in found:
         upload.join(max(0.0, until - time.monotonic()))
-    return [upload for upload in found if upload.is_alive()]
+    return found
 
 
 def _evidence(attempt: HostAttempt, code: Optional[int]) -> bytes:
@@ -260,16 +254,15 @@ def _evidence(attempt: HostAttempt, code: Optional[int]) -> bytes:
     return lines
 
 
-def _report(attempt: HostAttempt, lines: bytes, *, goes_on: bool) -> bool:
-    """Write the last report: after the log, unless the host is about to be taken away. Return whether the log has ended
-    and is shipped; it has not ended while it `goes_on`."""
+def _report(attempt: HostAttempt, lines: bytes) -> bool:
+    """Write the last report: after the log, unless the host is about to be taken away. Return whether the log is
+    shipped."""
     state, doomed = attempt.reported_state(), bool(attempt.state["notice"])
     if doomed:
         attempt.reporter.attach(lines, state)
-    ship = attempt.log.flush if goes_on else attempt.log.finish
-    shipped = ship(FLUSH_DOOMED if doomed else FLUSH)
+    shipped = attempt.log.finish(FLUSH_DOOMED if doomed else FLUSH)
     attempt.reporter.finish(state, lines, FINAL_PATIENCE)
-    return shipped and not goes_on
+    return shipped
 
 
 def _ship_file(attempt: HostAttempt, name: str) -> None:

@@ -18,7 +18,7 @@ CONTAINERS = os.path.join(ROOT, "containers")  #: a file for each container that
 CONTAINER_HOME = os.path.join(ROOT, "home")  #: the home folder of a container's user
 MOUNTS = os.path.join(ROOT, "mounts.json")  #: what an agent mounted: place -> what was asked for
 MOUNTS_LOG = os.path.join(ROOT, "mounts.log")
-PREFLIGHT = os.path.join(ROOT, "preflight.json")  #: the newest pre-flight check
+PREFLIGHT = os.path.join(ROOT, "preflight.json")  #: the newest check of the devices, if it passed
 #: the epoch of the newest job that has this host's slice; after a wipe also what was wiped, until that job is started
 EPOCH = os.path.join(ROOT, "epoch.json")
 HOST_LOCK = os.path.join(ROOT, "host.lock")  #: held by the daemon that may own processes
@@ -42,12 +42,10 @@ class AttemptFolder:
         self.stop = os.path.join(path, "stop.json")  #: asks its daemon to stop
         self.lock = os.path.join(path, "lock")  #: held while its daemon lives
         self.agent_log = os.path.join(path, "agent.log")
-        #: the numbers of reports that its daemon has reserved
-        self.numbers = os.path.join(path, "numbers.json")
         self.live = os.path.join(path, "live")  #: its daemon's socket, for those who follow
         self.out = os.path.join(path, "out")  #: for the files of the contract
         self.work = os.path.join(path, "work")  #: where the program runs
-        self.spool = os.path.join(path, "spool")  #: log that waits for the storage
+        self.begun = os.path.join(path, "begun")  #: how far its log is on the way to the bucket
         self.preflight = os.path.join(path, "preflight")
         self.docker_env = os.path.join(path, "docker.env")  #: a pipe
 

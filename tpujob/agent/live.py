@@ -26,7 +26,6 @@ from tpujob.protocol import live
 from tpujob.protocol.live import OLD
 
 LOOK = 0.25  #: seconds between two looks for new lines
-FOLLOWERS = 8  #: at once; a backend is one
 PATIENCE = 30.0  #: seconds that a follower may take for one message
 
 
@@ -36,7 +35,6 @@ class Server:
     def __init__(self, folder: AttemptFolder, host: int, log: Log) -> None:
         """Raises nothing: where it cannot listen, the host cannot be followed."""
         self._host, self._log = host, log
-        self._free = threading.Semaphore(FOLLOWERS)
         self._listener = socket.socket(socket.AF_UNIX)
         with contextlib.suppress(OSError):
             with contextlib.suppress(FileNotFoundError):
@@ -44,7 +42,7 @@ class Server:
             with _short(folder) as path:
                 self._listener.bind(path)
             os.chmod(folder.live, 0o600)
-            self._listener.listen(FOLLOWERS)
+            self._listener.listen(8)
             threading.Thread(target=self._accept, name="live", daemon=True).start()
 
     def _accept(self) -> None:
@@ -54,31 +52,25 @@ class Server:
             except OSError:  # out of descriptors
                 time.sleep(1)
                 continue
-            if _uid_of(sock) == os.geteuid() and self._free.acquire(blocking=False):
+            if _uid_of(sock) == os.geteuid():
                 threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
             else:
                 sock.close()
 
     def _serve(self, sock: socket.socket) -> None:
-        try:
-            with contextlib.suppress(OSError), sock:
-                self._send_all(sock)
-        finally:
-            self._free.release()
-
-    def _send_all(self, sock: socket.socket) -> None:
-        """Send what this host prints until the follower hangs up: raises OSError then."""
-        sock.settimeout(PATIENCE)
-        _send(sock, {"kind": live.TAILS, "hosts": [self._host]})
-        after, settled, sent_at = 0, -1, 0.0
-        while True:
-            tail, now = self._log.pending(self._host, after), time.monotonic()
-            if tail.lines or tail.settled != settled or now - sent_at > live.BEAT:
-                _send(sock, live.written(tail))
-                settled, sent_at = tail.settled, now
-                after = max(after, tail.after, tail.line + tail.lines - 1)
-            if not tail.lines:
-                time.sleep(LOOK)
+        """Send what this host prints until the follower hangs up."""
+        with contextlib.suppress(OSError), sock:
+            sock.settimeout(PATIENCE)
+            _send(sock, {"kind": live.TAILS, "hosts": [self._host]})
+            after, settled, sent_at = 0, -1, 0.0
+            while True:
+                tail, now = self._log.pending(self._host, after), time.monotonic()
+                if tail.lines or tail.settled != settled or now - sent_at > live.BEAT:
+                    _send(sock, live.written(tail))
+                    settled, sent_at = tail.settled, now
+                    after = max(after, tail.after, tail.line + tail.lines - 1)
+                if not tail.lines:
+                    time.sleep(LOOK)
 
 
 def _send(sock: socket.socket, message: Record) -> None:

@@ -8,7 +8,7 @@ import collections
 import re
 import signal
 import threading
-from typing import Any, Callable, Deque, Dict, List, Optional, Pattern, Tuple
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Pattern, Tuple
 
 from tpujob.agent.base import Note
 from tpujob.protocol import WatchPatterns
@@ -90,34 +90,29 @@ class PatternWatch:
                 return
             lines = [line.decode("utf-8", "replace") for line in batch]
             for name in list(self._patterns):
-                self._search(name, lines)
+                self._search(name, iter(lines))
 
-    def _search(self, name: str, lines: List[str]) -> None:
-        pattern, done = self._patterns[name], [0]
-        while done[0] < len(lines):
+    def _search(self, name: str, lines: Iterator[str]) -> None:
+        while True:
             try:
-                self._limited(lambda: self._scan(name, pattern, lines, done))
-            except _TooSlow:
-                done[0] += 1
+                return self._limited(lambda: self._scan(name, lines))
+            except _TooSlow:  # for this line: the next one is tried
                 self._strikes[name] += 1
                 if self._strikes[name] >= STRIKES:
                     del self._patterns[name]
                     text = "watch.%s takes too long on this output: it is not watched for any more"
-                    self._note(text % name)
-                    return
+                    return self._note(text % name)
 
-    def _scan(self, name: str, pattern: Pattern[str], lines: List[str], done: List[int]) -> None:
-        while done[0] < len(lines):
-            line = lines[done[0]]
+    def _scan(self, name: str, lines: Iterator[str]) -> None:
+        pattern = self._patterns[name]
+        for line in lines:
             match = pattern.search(line)
             if match and name == "nonfinite":
                 self.nonfinite = (line.strip(), _step(match))
                 del self._patterns[name]  # once is enough
-                done[0] = len(lines)
                 return
             if match:
                 self._take(name, _step(match))
-            done[0] += 1
 
     def _take(self, name: str, step: Optional[int]) -> None:
         if step is not None:

@@ -290,13 +290,10 @@ class Storage:
         where: str,
         body: Any = None,
         kind: str = "",
-        size: Optional[int] = None,
         more: Optional[Dict[str, str]] = None,
     ) -> Any:
-        """`where`: a path, or the address of an upload's session. `size`: of a body that is a file."""
+        """`where`: a path, or the address of an upload's session."""
         headers = dict(more or {}, **({"Content-Type": kind} if kind else {}))
-        if size is not None:
-            headers["Content-Length"] = str(size)
         token = self._bearer()
         if token:
             headers["Authorization"] = "Bearer " + token

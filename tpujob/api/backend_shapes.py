@@ -117,8 +117,7 @@ class AllowanceView(TypedDict):
     zone_limit: int | None
     region_limit: int | None
     unit: str  #: of limits and use: `cores` or `chips`; empty: not known
-    used: int | None  #: None: not known
-    used_by: str  #: who says so: `nodes`, which the cloud lists, or `monitoring`, which may be hours late
+    used: int | None  #: by nodes and queued resources that the cloud lists; None: not known
     granted_chips: int
 
 

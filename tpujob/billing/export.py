@@ -200,18 +200,12 @@ class _Export:
             self._number, text = self._number + 1, file.readline()
 
     def _json_list(self, text: str, file: io.TextIOWrapper) -> Iterator[tuple[str]]:
-        decode, self._unit, self._number = json.JSONDecoder(parse_float=float).raw_decode, "row", 0
-        text = text.lstrip()[1:]
-        while (text := text.lstrip(" \t\r\n,"))[:1] != "]":
-            try:
-                row, end = decode(text)
-            except ValueError:
-                more = file.read(CHUNK)
-                if not more or len(text) > 8 * CHUNK:
-                    raise ValueError("the list of rows breaks off here, or is not JSON") from None
-                text += more
-                continue
-            self._number, text = self._number + 1, text[end:]
+        self._unit, self._number = "row", 0
+        try:
+            rows = json.loads(text + file.read())
+        except json.JSONDecodeError as error:
+            raise ValueError(f"the list of rows breaks off, or is not JSON: {error}") from None
+        for self._number, row in enumerate(rows, 1):
             yield (json.dumps(row),)
 
 

@@ -37,9 +37,8 @@ class JobLine:
 
     job: str
     name: str
-    matched: set[str] = field(
-        default_factory=set[str]
-    )  #: of `name`, `label`, `hour`: how rows were found
+    #: of `name`, `label`, `hour`: how rows were found
+    matched: set[str] = field(default_factory=set[str])
     chip_time: int = 0  #: chip-microseconds in the ledger
     unpriced: int = 0  #: of those, at an unknown price; no estimate includes them
     list: int = 0  #: by list price

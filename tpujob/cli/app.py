@@ -94,7 +94,8 @@ ELSEWHERE = {
     "squeue": "queue", "ps": "list", "top": "list --watch", "sacct": "list --all", "sbatch": "create",
     "submit": "create", "scancel": "cancel", "stop": "cancel", "kill": "cancel", "sinfo": "capacity",
     "attach": "logs -f", "tail": "logs -f", "srun": "run", "launch": "create", "scontrol": "queue", "sprio": "queue",
-    "sshare": "shares", "hold": "queue hold", "release": "queue release", "requeue": "queue requeue",
+    "sshare": "shares", "hold": "queue hold", "release": "queue release", "requeue": "queue requeue", "rm": "delete",
+    "describe": "show",
 }  # fmt: skip
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 

@@ -50,7 +50,7 @@ def running() -> JobsApi | None:
 
 def reconnect() -> JobsApi | None:
     """Return the backend that replaced the last one. Starts it again if it died, not if it was stopped."""
-    died = current_settings().backend_ready.exists()
+    died = current_settings().ready_file("backend").exists()
     return connect() if died else running()
 
 

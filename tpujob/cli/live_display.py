@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, TypeVar
 
 from tpujob.cli.backend import RetryingClient
 from tpujob.cli.output import Screen, flush, say, say_json_line, screen
@@ -14,6 +14,7 @@ from tpujob.cli.render.words import FINAL
 
 if TYPE_CHECKING:
     from tpujob.api import EventView, JobsApi, JobView
+    from tpujob.cli.render.panel import Panel
 
 T = TypeVar("T")
 
@@ -22,20 +23,10 @@ LOOK_EVERY = 1.0  #: seconds, at the latest: reports of progress change no recor
 PLAIN_EVERY = 5.0  #: seconds between plain lines of progress
 
 
-class LineSink(AbstractContextManager["LineSink"], Protocol):
-    """Shows a job as it changes."""
-
-    def show(self, job: JobView, fresh: Sequence[EventView], now: float) -> None: ...
-
-    def remark(self, text: str, now: float) -> None:
-        """A line of the command's own, among the events."""
-        ...
-
-
 def follow(
     retrying: RetryingClient,
     job_id: str,
-    sink: LineSink,
+    sink: PlainLines | Panel,
     *,
     each: Callable[[JobView], str] = lambda _job: "",
 ) -> JobView:
@@ -50,7 +41,7 @@ def follow(
     raise AssertionError("the hints never end")
 
 
-def sink_for(screen: Screen, *, list_price: float | None = None) -> LineSink:
+def sink_for(screen: Screen, *, list_price: float | None = None) -> PlainLines | Panel:
     """The live panel on a terminal that is wide enough, plain lines elsewhere."""
     if screen.tty and screen.columns >= 60:
         from tpujob.cli.render.panel import Panel
@@ -59,19 +50,14 @@ def sink_for(screen: Screen, *, list_price: float | None = None) -> LineSink:
     return PlainLines(screen)
 
 
-class PlainLines(LineSink):
+class PlainLines(nullcontext[None]):
     """A line for each event, and one for progress now and then."""
 
     def __init__(self, screen: Screen) -> None:
+        super().__init__()
         self._screen = screen
         self._last_progress: str = ""
         self._last_at: float = 0.0
-
-    def __enter__(self) -> PlainLines:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
 
     def show(self, job: JobView, fresh: Sequence[EventView], now: float) -> None:
         for event in fresh:
@@ -83,6 +69,7 @@ class PlainLines(LineSink):
             self.remark(progress, now)
 
     def remark(self, text: str, now: float) -> None:
+        """A line of the command's own, among the events."""
         say(f"  {time.strftime('%H:%M:%S', time.localtime(now))}  {text}", flush=True)
 
 

@@ -1,8 +1,12 @@
 """Arguments and options that several commands share, and their completion."""
 
+import re
 from typing import Annotated, Any
 
 import typer
+
+_NUMBER = r"\d{1,9}(?:\.\d{1,3})?"
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def argument(metavar: str, help: str, **more: Any) -> Any:
@@ -47,15 +51,11 @@ def complete_host(incomplete: str) -> list[tuple[str, str]]:
     return [pair for pair in named if pair[0].startswith(incomplete)]
 
 
-def seconds_of(text: str, option: str) -> float:
-    """Return the seconds of a time with its unit, as in a job file. Raises BadRequest."""
-    from tpujob.domain.spec.fields import time_span
-    from tpujob.errors import BadRequest
-
-    try:
-        return float(time_span("365d")(text))
-    except ValueError as error:
-        raise BadRequest(f"{option} {error}") from None
+def duration(text: str) -> float:
+    """Return the seconds of `45`, `30s`, `1.5h` or `1h30m`. Raises typer.BadParameter."""
+    if not re.fullmatch(rf"{_NUMBER}|({_NUMBER}[smhd])+", text):
+        raise typer.BadParameter(f"{text!r} is no time, such as 90s, 15m or 1h30m")
+    return sum(float(n) * _UNITS[unit] for n, unit in re.findall(r"([\d.]+)([smhd]?)", text))
 
 
 def variables(given: list[str] | None) -> dict[str, str]:

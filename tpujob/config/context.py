@@ -6,6 +6,7 @@ A context is one YAML file, `<state>/contexts/NAME.yaml`. `tpujob init` makes it
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -331,23 +332,17 @@ def with_bucket(context: Context, region: str, bucket: str) -> Context:
 
 
 def save_bucket(settings: Settings, context: Context, region: str, bucket: str) -> None:
-    """Afterwards the context's file names the bucket. What a person wrote around it, comments too, stays if it can."""
-    changed = with_bucket(context, region, bucket)
-    path = path_of(settings, context.name)
-    kept = _with_line(files.read(path), region, bucket)
-    try:
-        as_it_was = parse(kept, str(path)) == changed
-    except BadSpec:
-        as_it_was = False
-    files.put(path, kept if as_it_was else text(changed))
-
-
-def _with_line(text: str, region: str, bucket: str) -> str:
-    """A file's text with one more bucket, if it is written as `init` writes it."""
-    line = f"  {region}: {bucket}\n"
-    if "\nbuckets:\n" in text:
-        return text.replace("\nbuckets:\n", f"\nbuckets:\n{line}", 1)
-    return f"{text.rstrip()}\nbuckets:\n{line}"
+    """Afterwards the context's file names the bucket. What a person wrote around it, comments too, stays if the file is
+    written as `init` writes it."""
+    new, path = with_bucket(context, region, bucket), path_of(settings, context.name)
+    old, head = files.read(path), "\nbuckets:\n"
+    before, _, after = old.partition(head) if head in old else (old.rstrip(), "", "")
+    kept = f"{before}{head}  {region}: {bucket}\n{after}"
+    with contextlib.suppress(BadSpec):
+        if parse(kept, str(path)) == new:
+            files.put(path, kept)
+            return
+    files.put(path, text(new))
 
 
 def parse(text: str, source: str) -> Context:

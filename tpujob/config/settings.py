@@ -110,18 +110,6 @@ class Settings:
     def farm_state(self) -> Path:
         return self.state / "farm"
 
-    @property
-    def backend_ready(self) -> Path:
-        return self.ready_file("backend")
-
-    @property
-    def emulator_ready(self) -> Path:
-        return self.ready_file("emulator")
-
-    @property
-    def farm_ready(self) -> Path:
-        return self.ready_file("farm")
-
     def ready_file(self, process: str) -> Path:
         """Where a process of the local stack says that it is up, and where it listens."""
         return self.run / f"{process}.json"

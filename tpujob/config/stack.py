@@ -16,7 +16,6 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from tpujob.config import stack
 from tpujob.config.settings import REPLACE_STORE, Settings, for_processes, prepare
 from tpujob.errors import BackendGone, StoreError
 
@@ -76,7 +75,7 @@ def parts(settings: Settings) -> tuple[StackProcess, ...]:
             "tpujob.emulator",
             settings.emulator_state,
             "--farm-ready",
-            str(settings.farm_ready),
+            str(settings.ready_file("farm")),
         ),
         backend,
     )
@@ -163,7 +162,7 @@ def down(
     settings: Settings, stack: Sequence[StackProcess] | None = None, *, grace: float = STOP
 ) -> list[str]:
     """Afterwards no process of the stack runs; those that do not end within `grace` seconds are killed. Returns the
-    names of those that ran. Touches nothing but what `up`, or a ready file, can prove to be a process of the stack."""
+    names of those that ran. Touches nothing but what was noted as a process of the stack."""
     if not settings.run.exists():
         return []
     with _alone(settings):
@@ -196,7 +195,7 @@ def _start(settings: Settings, part: StackProcess) -> None:
             start_new_session=True,  # outlives the terminal, and its Ctrl-C
         )
     _children.append(child)
-    stack.note(settings.process_file(part.name), child.pid)
+    note(settings.process_file(part.name), child.pid)
 
 
 def _wait_until_up(settings: Settings, name: str, deadline: float) -> None:
@@ -232,23 +231,21 @@ def _stop(settings: Settings, name: str, grace: float = STOP) -> bool:
 
 def _ready(settings: Settings, name: str) -> dict[str, Any] | None:
     """Return what a process reported when it was up; None: it does not run."""
-    ready = stack.read(settings.ready_file(name))
+    ready = read(settings.ready_file(name))
     return ready if ready and ready["pid"] == _running(settings, name) else None
 
 
 def _outdated(settings: Settings, ready: dict[str, Any]) -> bool:
-    """Whether a process was made of an older text of the context's file, or by a tpujob that listened at a port."""
+    """Whether a process was made of an older text of the context's file."""
     if ready.get("shared"):
         return False  # it is a service of its own, which its owner ends
-    if not str(ready.get("url", "unix:")).startswith("unix:"):
-        return True
     return ready.get("context", settings.context_stamp()) != settings.context_stamp()
 
 
 def _running(settings: Settings, name: str) -> int | None:
     for child in _children:
         child.poll()  # a child that has ended is a zombie until it is asked for
-    return stack.find(settings.process_file(name), settings.ready_file(name))
+    return find(settings.process_file(name))
 
 
 @contextlib.contextmanager
@@ -293,16 +290,11 @@ def note(path: Path, pid: int) -> None:
     path.write_text(json.dumps({"pid": pid, "start": _start_of(pid)}), encoding="utf-8")
 
 
-def find(noted: Path, ready: Path) -> int | None:
-    """The pid of the living process that was noted; or else of the one that wrote the ready file, started by hand.
-    None: neither lives."""
-    note = read(noted)
-    if note and note.get("start") and note["start"] == _start_of(note["pid"]):
-        return note["pid"]
-    report = read(ready)
-    if report is None or (note and note["pid"] == report["pid"]):
-        return None
-    return report["pid"] if _began_before(report["pid"], ready) else None
+def find(noted: Path) -> int | None:
+    """The pid of the process that was noted; None: it does not live."""
+    found = read(noted)
+    alive = found and found.get("start") and found["start"] == _start_of(found["pid"])
+    return found["pid"] if found and alive else None
 
 
 def read(path: Path) -> dict[str, Any] | None:
@@ -319,27 +311,10 @@ def read(path: Path) -> dict[str, Any] | None:
 
 def _start_of(pid: int) -> str:
     """When a living process began, in a form that no other process ever has; empty: it does not live."""
-    ticks = _ticks(pid)
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    return f"{boot}/{ticks}" if ticks else ""
-
-
-def _ticks(pid: int) -> int:
-    """When a living process began, in clock ticks since the machine did; 0: it does not live."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return 0
+        return ""
     fields = text.rpartition(")")[2].split()  # the name before it may hold anything
-    return 0 if fields[0] in "ZX" else int(fields[19])
-
-
-def _began_before(pid: int, path: Path) -> bool:
-    """By the wall clock, which may have been set meanwhile: in doubt it is not ours."""
-    ticks = _ticks(pid)
-    try:
-        written = path.stat().st_mtime
-    except OSError:
-        return False
-    boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    return ticks > 0 and boot + ticks / os.sysconf("SC_CLK_TCK") <= written + 1
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return "" if fields[0] in "ZX" else f"{boot}/{fields[19]}"

@@ -5,7 +5,7 @@ import base64
 import hashlib
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import IO, Literal, Protocol
@@ -31,23 +31,19 @@ class Hasher(Protocol):
     def digest(self) -> bytes: ...
 
 
-class _Crc:
-    def __init__(self, following: Callable[[int, bytes], int]) -> None:
-        self._following, self._value = following, 0
+class _Crc32:
+    value = 0
 
     def update(self, data: bytes, /) -> None:
-        self._value = self._following(self._value, data)
+        self.value = zlib.crc32(data, self.value)
 
     def digest(self) -> bytes:
-        return self._value.to_bytes(4, "big")
+        return self.value.to_bytes(4, "big")
 
 
 def hasher(kind: HashKind) -> Hasher:
-    if kind == "crc32c":
-        return _Crc(extend)
-    if kind == "crc32":
-        return _Crc(lambda before, data: zlib.crc32(data, before))
-    return hashlib.new(kind, usedforsecurity=False)
+    """Of any kind but CRC32C, which `extend` computes of every stream."""
+    return _Crc32() if kind == "crc32" else hashlib.new(kind, usedforsecurity=False)
 
 
 def extend(before: int, data: bytes | memoryview) -> int:

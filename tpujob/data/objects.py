@@ -21,7 +21,7 @@ class ObjectFacts:
 
     name: str
     size: int
-    #: None: the storage does not say (documented for keys that the customer keeps; usual outside Cloud Storage)
+    #: None: the storage does not say (documented for keys that the customer keeps; always outside Cloud Storage)
     crc32c: int | None
     generation: int  #: 0 outside Cloud Storage
     #: outside Cloud Storage: changes with every write; empty: nothing there does
@@ -65,8 +65,9 @@ class Changed(NotCopied):
         super().__init__("it was written to while it was being copied")
 
 
-class SessionEnded(Exception):
-    """An upload session is gone, and what it had with it."""
+class MustRestart(Exception):
+    """What has arrived of an object is lost, as its upload session is gone, or cannot be continued, as its source sends
+    no parts: its copy starts again."""
 
 
 class SourceEnded(Transient):
@@ -79,17 +80,6 @@ class ObjectContent:
 
     chunks: Iterator[bytes]
     hash: Hash | None = None  #: of all bytes, where the answer has one
-
-
-def within_size(facts: ObjectFacts, start: int, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Pass on the bytes from `start`. Raises NotCopied instead of passing on more than the object has: a server may
-    send without end."""
-    left = facts.size - start
-    for data in chunks:
-        left -= len(data)
-        if left < 0:
-            raise NotCopied(f"its server sends more than the {facts.size} bytes that it announced")
-        yield data
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +156,7 @@ class CopyOutcome(Problems):
 class SourceReader(Protocol):
     """The objects of a storage, to be read. Threads share it.
 
-    `pages` and `look` repeat what may be repeated. Raises NotFound, Refused, Transient (it was repeated and the time is
-    up).
+    `pages` repeats what may be repeated. Raises NotFound, Refused, Transient (it was repeated and the time is up).
     """
 
     def pages(self, bucket: str, prefix: str) -> Iterator[Sequence[ObjectFacts | LeftOut]]:
@@ -175,16 +164,12 @@ class SourceReader(Protocol):
         a page."""
         ...
 
-    def look(self, bucket: str, name: str) -> ObjectFacts | None:
-        """As it is now; None: there is no such object."""
-        ...
-
     def open(
         self, bucket: str, facts: ObjectFacts, start: int
     ) -> AbstractContextManager[ObjectContent]:
         """The bytes of exactly that object from `start`, requested once. Raises NotFound when these bytes cannot be had
-        any more, NotCopied when this object is refused, Transient. What arrives is right as far as it goes, and
-        unverified."""
+        any more, MustRestart, NotCopied when this object is refused, Transient. What arrives is right as far as it
+        goes, and unverified."""
         ...
 
 
@@ -205,6 +190,10 @@ class Objects(SourceReader, Protocol):
         """As a `SourceReader` does; of the names, those from `start` on."""
         ...
 
+    def look(self, bucket: str, name: str) -> ObjectFacts | None:
+        """As it is now; None: there is no such object."""
+        ...
+
     def put(
         self, bucket: str, name: str, data: bytes, crc32c: int, generation: int, source: str = ""
     ) -> ObjectFacts:
@@ -217,7 +206,7 @@ class Objects(SourceReader, Protocol):
         ...
 
     def offset(self, session: str, size: int) -> int | ObjectFacts:
-        """How many bytes the session has; the object when it is complete. Raises SessionEnded."""
+        """How many bytes the session has; the object when it is complete. Raises MustRestart."""
         ...
 
     def send(

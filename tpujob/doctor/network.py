@@ -4,9 +4,9 @@ firewall lets in is worked out in `firewall.py`.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from typing import TYPE_CHECKING
 
 from tpujob.doctor.findings import Finding, NotSeen, fail, listed, ok, unknown, warn
@@ -217,7 +217,7 @@ def _covers(rule: FirewallRule, context: Context, source: str, port: int) -> boo
 def _outside(source: str) -> bool:
     """Whether addresses of the internet are in it, other than those of the tunnels."""
     try:
-        return not ipaddress.ip_network(source).is_private and not within(source, IAP_RANGE)
+        return not IPv4Network(source).is_private and not within(source, IAP_RANGE)
     except ValueError:
         return False
 
@@ -233,13 +233,8 @@ def _shuts(deny: FirewallRule, rule: FirewallRule, source: str) -> bool:
 
 
 def within(inner: str, outer: str) -> bool:
-    """Whether every address of the one range is in the other. False for what is no range."""
+    """Whether every address of the one range is in the other. False for what is no range of IPv4, which hosts have."""
     try:
-        inside, around = ipaddress.ip_network(inner), ipaddress.ip_network(outer)
+        return IPv4Network(inner).subnet_of(IPv4Network(outer))
     except ValueError:
         return False
-    if isinstance(inside, ipaddress.IPv4Network) and isinstance(around, ipaddress.IPv4Network):
-        return inside.subnet_of(around)
-    if isinstance(inside, ipaddress.IPv6Network) and isinstance(around, ipaddress.IPv6Network):
-        return inside.subnet_of(around)
-    return False

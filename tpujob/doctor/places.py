@@ -9,13 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tpujob.doctor.findings import Finding, NotSeen, fail, judged, listed, ok, unknown, warn
-from tpujob.doctor.quota import Allowance, Limit, allowances, per_chip
+from tpujob.doctor.quota import Limit, allowances, chips, per_chip
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.hardware.accelerators import region_of
 from tpujob.errors import BadSpec
 from tpujob.ports import BucketFacts
 
 if TYPE_CHECKING:
+    from tpujob.api import AllowanceView
     from tpujob.config.context import Context
 
 #: where a person asks for more
@@ -50,15 +51,18 @@ def check_quota(context: Context, zone: str, limits: Sequence[Limit]) -> Finding
     """Of the grants in a zone; where there are none, that anything at all may be held there."""
     rows = allowances(limits, [zone], grants=context.grants)
     ask = f"ask for quota at {QUOTA_PAGE}?project={context.project}&service=tpu.googleapis.com"
-    granted = [row for row in rows if row.granted]
+    granted = [row for row in rows if row["granted_chips"]]
     for row in granted:
-        if not row.known:
-            why = f"{row.granted} chips of {_what(row)} were granted, and no quota of that name is listed"
+        what = f"{row['granted_chips']} chips"
+        if not row["known"]:
+            why = f"{what} of {_what(row)} were granted, and no quota of that name is listed"
             return unknown(NotSeen(why, "tpujob quota --all"))
-        if row.limit == 0:
-            what = f"{_what(row)}: {row.granted} chips granted, but the limit is 0"
+        if row["limit"] == 0:
+            what = f"{_what(row)}: {what} granted, but the limit is 0"
             return fail(what, f"show TPU Research Cloud support this line, or {ask}")
-    short = [row for row in granted if row.chips is not None and row.chips < row.granted]
+    short = [
+        row for row in granted if (most := chips(row)) is not None and most < row["granted_chips"]
+    ]
     if short:
         return warn(*_short(short[0], ask))
     if granted:
@@ -136,22 +140,21 @@ def _generations(types: frozenset[str]) -> set[str]:
     return found
 
 
-def _what(row: Allowance) -> str:
-    return f"{row.kind.generation} {row.kind.pricing}" + (
-        f" ({row.kind.part})" * bool(row.kind.part)
-    )
+def _what(row: AllowanceView) -> str:
+    return f"{row['type']} {row['pricing']}" + (f" ({row['part']})" if row["part"] else "")
 
 
-def _limit(row: Allowance) -> str:
-    return "no limit" if row.limit is None else f"{row.limit} {row.unit}"
+def _limit(row: AllowanceView) -> str:
+    return "no limit" if row["limit"] is None else f"{row['limit']} {row['unit']}"
 
 
-def _short(row: Allowance, ask: str) -> tuple[str, str]:
-    where = "region" if row.limit == row.region_limit else "zone"
-    text = f"{_what(row)}: {row.granted} chips granted, the limit of the {where} is {row.limit}"
-    generation = accelerators.GENERATIONS.get(row.kind.generation)
+def _short(row: AllowanceView, ask: str) -> tuple[str, str]:
+    limit, granted = row["limit"], row["granted_chips"]
+    where = "region" if limit == row["region_limit"] else "zone"
+    text = f"{_what(row)}: {granted} chips granted, the limit of the {where} is {limit}"
+    generation = accelerators.GENERATIONS.get(row["type"])
     doubtful = generation is not None and not generation.quota_unit_known
-    if doubtful and row.limit is not None and row.limit >= row.granted:
-        cores = row.granted * per_chip(row.kind, "cores")
+    if doubtful and limit is not None and limit >= granted:
+        cores = granted * per_chip(row["type"], "cores")
         return f"{text}: enough if it counts chips; counted in cores it takes {cores}", ask
-    return f"{text} {row.unit}", ask
+    return f"{text} {row['unit']}", ask

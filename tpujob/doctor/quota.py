@@ -28,8 +28,8 @@ Scope = Literal["zone", "region", "project"]
 #: Of generations with two quotas: the one for slices of one host. v2 and v3 call it a device, v5e serving.
 ONE_HOST = "one host"
 
-#: what it takes to read limits, and what Cloud Monitoring knows of their use (Google's reference of the methods)
-LIMITS_TAKE, USE_TAKES = "serviceusage.quotas.get", "monitoring.timeSeries.list"
+#: what it takes to read limits (Google's reference of the method)
+LIMITS_TAKE = "serviceusage.quotas.get"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,46 +62,11 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
-    """What Cloud Monitoring says is in use, in the quota's own unit. It may be hours old."""
-
-    kind: QuotaKind
-    zone: str
-    amount: int
-
-
-@dataclass(frozen=True, slots=True)
-class Allowance:
-    """One row: one kind of TPU in one zone."""
-
-    kind: QuotaKind
-    zone: str
-    zone_limit: int | None  #: None: no limit
-    region_limit: int | None
-    known: bool  #: the API has a quota of that kind there
-    unit: Unit
-    used: int | None  #: in the unit of the limits; None: not known
-    used_by: str  #: who says so: `nodes`, or `monitoring`
-    granted: int = 0  #: chips
-
-    @property
-    def limit(self) -> int | None:
-        """The smaller one. None: no limit."""
-        both = [one for one in (self.zone_limit, self.region_limit) if one is not None]
-        return min(both, default=None)
-
-    @property
-    def chips(self) -> int | None:
-        """At most so many chips; of the doubtful generations at least that many. None: no limit."""
-        return None if self.limit is None else self.limit // per_chip(self.kind, self.unit)
-
-
-@dataclass(frozen=True, slots=True)
 class QuotaOverview:
     """All that there is to show about quota in one place."""
 
     of: str  #: the project, or what stands for one
-    rows: Sequence[Allowance]
+    rows: Sequence[AllowanceView]
     #: quotas of Cloud TPU that are not of chips or cores, or not understood
     others: Sequence[Limit] = ()
     notes: Sequence[str] = ()  #: what could not be read, and why
@@ -113,10 +78,16 @@ def unit_of(generation: str) -> Unit:
     return "cores" if found and found.suffix_counts_cores else "chips"
 
 
-def per_chip(kind: QuotaKind, unit: Unit) -> int:
+def per_chip(generation: str, unit: str) -> int:
     """How much of the quota one chip takes."""
-    found = accelerators.generation(kind.generation)
+    found = accelerators.generation(generation)
     return found.cores_per_chip if found and unit == "cores" else 1
+
+
+def chips(row: AllowanceView) -> int | None:
+    """At most so many chips; of the doubtful generations at least that many. None: no limit."""
+    limit = row["limit"]
+    return None if limit is None else limit // per_chip(row["type"], row["unit"])
 
 
 def kind_of(type: str, pricing: str) -> QuotaKind:
@@ -128,39 +99,20 @@ def kind_of(type: str, pricing: str) -> QuotaKind:
     return QuotaKind(found.generation, pricing, ONE_HOST if separate else "")
 
 
-def allowance_view(row: Allowance) -> AllowanceView:
-    """As it is sent and printed."""
-    return AllowanceView(
-        type=row.kind.generation,
-        part=row.kind.part,
-        pricing=row.kind.pricing,
-        zone=row.zone,
-        known=row.known,
-        limit=row.limit,
-        zone_limit=row.zone_limit,
-        region_limit=row.region_limit,
-        unit=row.unit,
-        used=row.used,
-        used_by=row.used_by,
-        granted_chips=row.granted,
-    )
-
-
 def allowances(
     limits: Sequence[Limit],
     zones: Sequence[str],
     *,
     held: Sequence[Held] | None = None,
-    reported: Sequence[Reported] | None = None,
     grants: Sequence[ChipsSetting] = (),
     closed: Iterable[str] = (),
     closed_kinds: bool = False,
-) -> list[Allowance]:
+) -> list[AllowanceView]:
     """A row for whatever the project may hold, holds, or was granted in these zones; in the order of zones and
-    generations. `held` and `reported`: None, as it could not be seen; `closed`: zones where it could not be;
+    generations. `held`: None, as it could not be seen; `closed`: zones where it could not be;
     `closed_kinds`: also what has a limit of 0."""
     kinds = {one.kind for one in limits if one.kind}
-    kinds |= {one.kind for one in held or ()} | {one.kind for one in reported or ()}
+    kinds |= {one.kind for one in held or ()}
     kinds |= {QuotaKind(one.type, one.pricing) for one in grants}
     order = {name: place for place, name in enumerate(accelerators.GENERATIONS)}
     last = len(order)  # what no table has
@@ -170,14 +122,16 @@ def allowances(
     )
     unseen = frozenset(closed)
     rows = [
-        _allowance(kind, zone, limits, None if zone in unseen else held, reported, grants)
+        _allowance(kind, zone, limits, None if zone in unseen else held, grants)
         for zone in zones
         for kind in ordered
     ]
     return [
         row
         for row in rows
-        if (row.known and (closed_kinds or row.limit != 0)) or row.used or row.granted
+        if (row["known"] and (closed_kinds or row["limit"] != 0))
+        or row["used"]
+        or row["granted_chips"]
     ]
 
 
@@ -186,28 +140,28 @@ def _allowance(
     zone: str,
     limits: Sequence[Limit],
     held: Sequence[Held] | None,
-    reported: Sequence[Reported] | None,
     grants: Sequence[ChipsSetting],
-) -> Allowance:
+) -> AllowanceView:
     ours = [one for one in limits if one.kind == kind]
     in_zone, in_region = _at(ours, "zone", zone), _at(ours, "region", region_of(zone))
     found = [one for one in (in_zone, in_region) if one]
-    units: list[Unit] = [one.unit for one in found if one.unit]
-    unit = units[0] if units else unit_of(kind.generation)
-    used, by = _used(kind, zone, per_chip(kind, unit), held, reported)
+    both = [one.limit for one in found if one.limit is not None]
+    unit = next((one.unit for one in found if one.unit), unit_of(kind.generation))
+    used = sum(one.chips for one in held or () if (one.kind, one.zone) == (kind, zone))
     same = (kind.generation, zone, kind.pricing)
-    return Allowance(
-        kind=kind,
+    granted = [g.chips for g in grants if (g.type, g.zone, g.pricing) == same]
+    return AllowanceView(
+        type=kind.generation,
+        part=kind.part,
+        pricing=kind.pricing,
         zone=zone,
+        known=bool(found),
+        limit=min(both, default=None),
         zone_limit=in_zone.limit if in_zone else None,
         region_limit=in_region.limit if in_region else None,
-        known=bool(found),
         unit=unit,
-        used=used,
-        used_by=by,
-        granted=sum(
-            g.chips for g in grants if (g.type, g.zone, g.pricing) == same and kind.part != ONE_HOST
-        ),
+        used=None if held is None else used * per_chip(kind.generation, unit),
+        granted_chips=0 if kind.part == ONE_HOST else sum(granted),
     )
 
 
@@ -226,25 +180,6 @@ def _of_one(limits: Sequence[Limit], metric: str, scope: Scope, place: str) -> L
     ours = [one for one in limits if (one.metric, one.scope) == (metric, scope)]
     rest = [one for one in ours if not one.place and (not one.places or place in one.places)]
     return next((one for one in ours if one.place == place), rest[0] if rest else None)
-
-
-def _used(
-    kind: QuotaKind,
-    zone: str,
-    per_chip: int,
-    held: Sequence[Held] | None,
-    reported: Sequence[Reported] | None,
-) -> tuple[int | None, str]:
-    """The larger of what both say: neither sees everything at once. Monitoring lags, and was seen to say nothing of
-    queued resources; the lists do not show what other services of the project hold."""
-    totals: list[tuple[int, str]] = []
-    if held is not None:
-        mine = sum(one.chips for one in held if (one.kind, one.zone) == (kind, zone))
-        totals.append((mine * per_chip, "nodes"))
-    amounts = [one.amount for one in reported or () if (one.kind, one.zone) == (kind, zone)]
-    if amounts:
-        totals.append((max(amounts), "monitoring"))
-    return max(totals, key=lambda one: one[0]) if totals else (None, "")
 
 
 # Grants --------------------------------------------------------------------------------------------------------------

@@ -39,16 +39,14 @@ class EventKind(StrEnum):
     SLICE_FOUND = "slice_found"
     ATTEMPT_ENDED = "attempt_ended"  #: and the slice is given back
     ATTEMPT_RETRIED = "attempt_retried"  #: it ended, and the next one starts on the same slice
-    ATTEMPT_CONDEMNED = (
-        "attempt_condemned"  #: it ended, and its slice is kept until another is there
-    )
+    #: it ended, and its slice is kept until another is there
+    ATTEMPT_CONDEMNED = "attempt_condemned"
     CONDEMNED_STOPPED = "condemned_stopped"
     HELD = "held"
     PROGRAM_STOPPED = "program_stopped"
     RELEASE_STARTED = "release_started"
-    SLICE_SUSPENDING = (
-        "slice_suspending"  #: the cloud is suspending it; its deletion waits for that
-    )
+    #: the cloud is suspending it; its deletion waits for that
+    SLICE_SUSPENDING = "slice_suspending"
     DELETE_ASKED = "delete_asked"
     SLICE_GONE = "slice_gone"
     SLICE_HANDED_ON = "slice_handed_on"  #: another job has it now
@@ -68,9 +66,8 @@ class EventKind(StrEnum):
     QUEUE_HELD = "queue_held"  #: no slice is requested until it is released
     QUEUE_RELEASED = "queue_released"
     QUEUE_MOVED = "queue_moved"  #: before or behind other jobs of its owner
-    REQUEUE_REQUESTED = (
-        "requeue_requested"  #: its program is stopped, and it waits for a slice again
-    )
+    #: its program is stopped, and it waits for a slice again
+    REQUEUE_REQUESTED = "requeue_requested"
     GROUP_EXTENDED = "group_extended"  #: elements of an array or a sweep were made
     GROUP_REOPENED = "group_reopened"  #: it had ended, and one of its elements was resumed
 
@@ -106,6 +103,8 @@ class CopyRefused:
 
 @dataclass(frozen=True, slots=True)
 class SliceRequested:
+    """The fields mean what they mean in a `Slice`."""
+
     name: str
     k: int
     type: str
@@ -113,7 +112,7 @@ class SliceRequested:
     pricing: Pricing
     runtime_version: str
     usd_per_hour: float | None
-    bucket: str = ""  #: that its attempts keep their files in; empty: the job's
+    bucket: str = ""
     provider: str = CLOUD_TPU
 
 

@@ -1,17 +1,17 @@
-"""What must always hold of the records, whatever happened: for simulations, and for an operator's check of a store.
+"""What must always hold of the records, whatever happened: for an operator's check of a store, and for simulations.
 
 Pure. Each function gives back what is broken, as the rule and one sentence; nothing broken is an empty list. A rule's
 name is the one under which it is listed in the documentation of the simulation (I1 to I14).
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from tpujob.domain.events import Event, EventKind
 from tpujob.domain.failures.retry import POLICIES, limit_of
-from tpujob.domain.lifecycle import REFUSALS, TABLE, apply, may_end
-from tpujob.domain.model import DesiredState, Job, Slice, SliceRole, State
+from tpujob.domain.lifecycle import TABLE, apply
+from tpujob.domain.model import DesiredState, Job, SliceRole, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,53 +48,6 @@ def of_groups(jobs: Sequence[Job]) -> list[Broken]:
     return found
 
 
-def of_step(before: Job, after: Job) -> list[Broken]:
-    """What one commit may change."""
-    found: list[tuple[str, str]] = []
-    if after.version != before.version + 1:
-        found.append(("I6", f"version {after.version} was written over version {before.version}"))
-    for name in (
-        "id",
-        "name",
-        "user",
-        "spec",
-        "created_at",
-        "bucket",
-        "buckets",
-        "bundles",
-        "code",
-        "data",
-    ):
-        if getattr(after, name) != getattr(before, name):
-            found.append(("I6", f"{name} was changed after creation"))
-    if len(after.attempts) < len(before.attempts):
-        found.append(("I6", "an attempt was taken out of the record"))
-    for old, new in zip(before.attempts, after.attempts, strict=False):
-        changed = (old.outcome, old.cause) != (new.outcome, new.cause)
-        if changed and not may_end(old, new.outcome):
-            found.append(("I6", f"the outcome of attempt {old.number} was overwritten"))
-        if (old.number, old.slice) != (new.number, new.slice):
-            became = f"attempt {new.number} on {new.slice}"
-            found.append(("I6", f"attempt {old.number} on {old.slice} became {became}"))
-    found += _slices_kept(before.slices, after.slices)
-    return [Broken(rule, after.id, text) for rule, text in found]
-
-
-def _slices_kept(before: Sequence[Slice], after: Sequence[Slice]) -> Iterable[tuple[str, str]]:
-    """Only requests that came to nothing, and are seen to be gone, may be forgotten, the oldest first."""
-    still = {s.name: s for s in after}
-    refusals = [s.name for s in before if s.refused and s.gone_at is not None]
-    for one in before:
-        other = still.get(one.name)
-        if other is None:
-            if one.name not in refusals[:-REFUSALS]:
-                yield "I6", f"{one.name} was taken out of the record"
-        elif one.gone_at is not None and one.gone_at != other.gone_at:
-            yield "I6", f"{one.name} was gone and is there again"
-        elif one.role is SliceRole.CONDEMNED and other.role is not SliceRole.CONDEMNED:
-            yield "I6", f"{one.name} was condemned and serves again"
-
-
 def first_record(job: Job) -> Job:
     """The record with which a job began, as far as its events build on it."""
     return Job(
@@ -124,13 +77,8 @@ def of_history(first: Job, events: Sequence[Event], job: Job) -> list[Broken]:
             break
         state = apply(state, happened)
     else:
-        # of attempts that began before hosts signed, only the record knows it
-        now = tuple(replace(a, signed=True) for a in job.attempts)
-        if not found and (state.state, state.attempts, state.slices) != (
-            job.state,
-            now,
-            job.slices,
-        ):
+        led = (state.state, state.attempts, state.slices)
+        if not found and led != (job.state, job.attempts, job.slices):
             found.append("its events do not lead to its record")
     if any(e.kind is EventKind.CREATED for e in events[1:]):
         found.append("it was created twice")

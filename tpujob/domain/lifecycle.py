@@ -258,7 +258,7 @@ def _without_payload(job: Job, happened: Event) -> Job:
         case _E.GROUP_REOPENED:
             return replace(job, outcome=None, cause=None, wake=at)
         case _E.REQUEUE_REQUESTED:
-            return replace(job, then=State.QUEUED, queued_at=at)
+            return replace(job, then=State.QUEUED, queued_at=at, rank=0)
         case _E.QUEUE_HELD:
             return replace(job, held_by=happened.by)
         case _E.QUEUE_RELEASED:
@@ -288,19 +288,7 @@ def _about_slice(kind: EventKind, at: float) -> dict[str, Any]:
 
 
 def _slice_requested(job: Job, at: float, asked: SliceRequested) -> Job:
-    fresh = Slice(
-        name=asked.name,
-        k=asked.k,
-        type=asked.type,
-        zone=asked.zone,
-        pricing=asked.pricing,
-        runtime_version=asked.runtime_version,
-        usd_per_hour=asked.usd_per_hour,
-        requested_at=at,
-        tpu_slices=job.tpu_slices,
-        bucket=asked.bucket,
-        provider=asked.provider,
-    )
+    fresh = Slice(requested_at=at, tpu_slices=job.tpu_slices, **_fields(asked))
     return _with_slice(job, fresh, job.spent)
 
 
@@ -355,14 +343,13 @@ def _new_attempt(job: Job, at: float) -> Job:
         slice=job.slice.name,
         started_at=at,
         resume_before=resume_before(job),
-        signed=True,
     )
     older, newer = job.attempts[:-PROVEN], job.attempts[-PROVEN:]
     earlier = (*(replace(a, evidence=()) for a in older), *newer)
     return replace(job, attempts=(*earlier, fresh), hold_until=None)
 
 
-def _fields(payload: CopyStarted) -> dict[str, Any]:
+def _fields(payload: CopyStarted | SliceRequested) -> dict[str, Any]:
     return {name: getattr(payload, name) for name in payload.__dataclass_fields__}
 
 

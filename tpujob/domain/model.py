@@ -201,9 +201,8 @@ class Watch:
     since: float  #: since when every look could read the reports
     at: float  #: of the newest look that was stored
     unanswered: tuple[Unanswered, ...] = ()
-    launched: float | None = (
-        None  #: when every host had taken the start; None: not that anybody knows
-    )
+    #: when every host had taken the start; None: not that anybody knows
+    launched: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +235,8 @@ class Attempt:
     evidence: tuple[Proof, ...] = ()
     progress: Progress = Progress()
     progress_at: float | None = None  #: when `progress` was last stored
-    physical: tuple[
-        str, ...
-    ] = ()  #: the machines below its hosts, by host; empty where they are not known
+    #: the machines below its hosts, by host; empty where they are not known
+    physical: tuple[str, ...] = ()
     verdict: Verdict | None = None
     #: None: the hosts reached each other, or did not try
     unreached: Unreached | None = None
@@ -249,12 +247,10 @@ class Attempt:
     first_step_at: float | None = None
     first_step: int | None = None  #: that step; the hosts' own word is in `progress`
     idle: float | None = None  #: it ended in a hang, after so many seconds without progress
-    signed: bool = False  #: its hosts sign what they say; False: of before they did
     watch: Watch | None = None  #: the newest; None: there was always word of every host
     ignored: Ignored | None = None  #: the most that was stored; None: every report was believed
-    detail: str = (
-        ""  #: `message` with the text of the error, which is its owner's; empty: it has none
-    )
+    #: `message` with the text of the error, which is its owner's; empty: it has none
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,9 +137,8 @@ class Account:
     whose: str  #: `job`, `user ada` or `project`
     limit: int
     used: int
-    reserve: (
-        int  #: what it still costs to save and to release every slice that is there or asked for
-    )
+    #: what it still costs to save and to release every slice that is there or asked for
+    reserve: int
     burn: int  #: an hour, at that moment
     at: float
     unpriced: str = ""  #: a slice that is billed at an unknown price
@@ -249,10 +248,8 @@ class Observation:
     took: float = 0.0  #: seconds that all of it took
     #: slices as a list showed them some seconds ago, by name; each of the others was polled by name
     listed: frozenset[str] = frozenset()
-    polled_at: float = 0.0  #: when that began
-    evidence: bool = (
-        True  #: the reports have the evidence of failed hosts, as far as it could be read
-    )
+    #: the reports have the evidence of failed hosts, as far as it could be read
+    evidence: bool = True
     #: of a group: its elements that there are, by state; the names of some that failed
     elements: Mapping[State, int] = field(default_factory=dict[State, int])
     failed: tuple[str, ...] = ()

@@ -47,16 +47,15 @@ def one_line(text: str, limit: int) -> str:
 def within(text: str, size: int) -> str:
     """As `one_line`, of at most `size` bytes in JSON as UTF-8; `…` stands for what is cut."""
     line = one_line(text, size + 1)
-    if len(line) <= size and line.isascii() and '"' not in line and "\\" not in line:
-        return line  # nearly always
-    sizes = [2 if letter in '"\\' else len(letter.encode()) for letter in line]
-    if sum(sizes) <= size:
+    if _bytes(line) <= size:
         return line
-    taken, room = 0, size - len("…".encode())
-    while room >= sizes[taken]:
-        room -= sizes[taken]
-        taken += 1
-    return f"{line[:taken].rstrip()}…"
+    while line and _bytes(line) > size - len("…".encode()):
+        line = line[:-1]
+    return f"{line.rstrip()}…"
+
+
+def _bytes(line: str) -> int:
+    return len(line.encode()) + line.count('"') + line.count("\\")
 
 
 def duration(seconds: float) -> str:

@@ -119,14 +119,7 @@ class FarmClient:
         self._call("POST", _path(slice, "on"))
 
     def slices(self) -> dict[str, frozenset[int]]:
-        return {name: frozenset(hung) for name, hung in self._call("GET", "/names").items()}
-
-    def ssh_port(self) -> int:
-        """The port of every host."""
-        try:
-            return int(json.loads(self._ready.read_text(encoding="utf-8"))["ssh_port"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise FarmError(f"the host farm is not ready: {error}") from error
+        return {name: frozenset(hung) for name, hung in self._call("GET", "/slices").items()}
 
     def take_all_down(self) -> None:
         """End what an earlier emulator has left running."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http.client import responses
 from typing import Any, BinaryIO, cast
@@ -23,52 +21,28 @@ class TooLarge(Exception):
     """A body is larger than its handler accepts."""
 
 
+#: brings the next piece of a body, as ASGI has it
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+
+
 class Body:
     """A request's body, as it arrives."""
 
-    def __init__(self, wanted: Callable[[], None] = lambda: None) -> None:
-        self._chunks: deque[bytes] = deque()
-        self._waiting: asyncio.Future[None] | None = None
-        self._done = False
-        self._cut = False
-        self._wanted = wanted  # called when the handler waits for more
-        self.size = 0  #: bytes that arrived and wait for the handler
-
-    @staticmethod
-    def of(data: bytes) -> Body:
-        body = Body()
-        body.feed(data)
-        body.end()
-        return body
-
-    def feed(self, chunk: bytes) -> None:
-        self._chunks.append(chunk)
-        self.size += len(chunk)
-        self._wake()
-
-    def end(self, *, cut: bool = False) -> None:
-        self._done = True
-        self._cut = cut
-        self._wake()
+    def __init__(self, held: bytes = b"", receive: Receive | None = None) -> None:
+        """`receive`: brings what follows `held`; None: nothing does."""
+        self._held, self._receive = held, receive
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """Each piece once. Raises Cut when the connection ends first."""
-        while True:
-            while self._chunks:
-                chunk = self._chunks.popleft()
-                self.size -= len(chunk)
-                yield chunk
-            if self._cut:
-                raise Cut
-            if self._done:
-                return
-            await self._more()
+        while self._held or await self._more():
+            held, self._held = self._held, b""
+            yield held
 
     async def peek(self, size: int = 8192) -> bytes:
-        """The first `size` bytes, or all if there are fewer; `chunks` still yields them."""
-        while self.size < size and not self._done:
-            await self._more()
-        return b"".join(self._chunks)
+        """The first `size` bytes, or all if there are fewer; `chunks` still yields them. Raises Cut."""
+        while len(self._held) < size and await self._more():
+            pass
+        return self._held
 
     async def read(self, limit: int = 4 << 20) -> bytes:
         """The whole body. Raises TooLarge, Cut."""
@@ -81,14 +55,17 @@ class Body:
             parts.append(chunk)
         return b"".join(parts)
 
-    async def _more(self) -> None:
-        self._wanted()
-        self._waiting = asyncio.get_running_loop().create_future()
-        await self._waiting
-
-    def _wake(self) -> None:
-        if self._waiting and not self._waiting.done():
-            self._waiting.set_result(None)
+    async def _more(self) -> bool:
+        """Wait for the next piece; False: that was all."""
+        if self._receive is None:
+            return False
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise Cut
+        self._held += message["body"]
+        if not message["more_body"]:
+            self._receive = None
+        return True
 
 
 @dataclass(slots=True)
@@ -165,13 +142,14 @@ def json_response(value: Any, status: int = 200, **headers: str) -> Response:
 
 
 def head(response: Response) -> bytes:
-    """Status line and headers. No value can break out of its line."""
+    """Status line and headers."""
     lines = [f"HTTP/1.1 {response.status} {responses.get(response.status, '-')}"]
-    lines += [f"{name}: {_printable(value)}" for name, value in response.headers.items()]
+    lines += [f"{name}: {printable(value)}" for name, value in response.headers.items()]
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
-def _printable(value: str) -> str:
+def printable(value: str) -> str:
+    """The value of a header, which cannot break out of its line."""
     if value.isascii() and value.isprintable():
         return value
     return "".join(c if " " <= c <= "~" else "?" for c in value)

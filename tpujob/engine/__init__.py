@@ -4,7 +4,7 @@ Effects only: what to do next is decided in `domain/decide/`; who is asked is a 
 """
 
 from tpujob.engine.bundles import Bundles
-from tpujob.engine.counters import Counters, Times
+from tpujob.engine.counters import Counters
 from tpujob.engine.loop import Loop, Pulse
 from tpujob.engine.orphans import Orphans, zones
 from tpujob.engine.queue import Queue
@@ -20,6 +20,5 @@ __all__ = [
     "Pulse",
     "Queue",
     "Reconciler",
-    "Times",
     "zones",
 ]

@@ -30,13 +30,11 @@ from tpujob.domain.failures import host_reputation, nonfinite
 from tpujob.domain.failures.retry import POLICIES
 from tpujob.domain.host import keys, plan
 from tpujob.domain.model import Cause, Job, Slice
-from tpujob.domain.observations import Observation, Present
 from tpujob.domain.placement import datasets
 from tpujob.engine.bundles import Bundles
 from tpujob.engine.groups import Groups
 from tpujob.engine.observer import LOOK
 from tpujob.engine.runtime import JobRuntime
-from tpujob.engine.slice_cache import NAMED
 from tpujob.errors import HostKeyChanged, NotFound, Refused, StoreError, Transient
 from tpujob.ports import Lease, Ports
 from tpujob.protocol import paths
@@ -80,15 +78,15 @@ class Actor:
                 return None
         return action
 
-    def act(self, job: Job, action: Action, lease: Lease, seen: Observation) -> Result:
-        """Do it, or say why not. `seen`: what it was decided on."""
+    def act(self, job: Job, action: Action, lease: Lease) -> Result:
+        """Do it, or say why not."""
         try:
             if isinstance(action, MakeCopy):
                 return self._copy(job, action, lease)
             if isinstance(action, MakeElements):
                 self._left(lease)
                 return Made(self._groups.make(job, action.first, action.count))
-            self._do(job, action, lease, seen)
+            self._do(job, action, lease)
         except Refused as error:
             return Denied(Cause(error.cause), str(error), error.scope)
         except HostKeyChanged as error:
@@ -106,7 +104,7 @@ class Actor:
             raise Transient("the lease ran out before anything was done")
         return left
 
-    def _do(self, job: Job, action: Action, lease: Lease, seen: Observation) -> None:
+    def _do(self, job: Job, action: Action, lease: Lease) -> None:
         match action:
             case CreateSlice():
                 slice = _serving(job)
@@ -116,10 +114,8 @@ class Actor:
                 self.slices.create(slice, job_id=job.id, public_key=key, timeout=left, user=user)
             case DeleteSlice(name, even_suspending):
                 slice = next(s for s in job.slices if s.name == name)
-                left, look = self._left(lease), seen.of(slice)
-                young = self.clock.now() - seen.polled_at < NAMED
-                there = look if isinstance(look, Present) and young else None
-                self.slices.delete(slice, timeout=left, even_suspending=even_suspending, seen=there)
+                left = self._left(lease)
+                self.slices.delete(slice, timeout=left, even_suspending=even_suspending)
                 self.hosts.forget(slice)
             case HandOn(_, heir):
                 slice, others = _serving(job), self.store.get(heir).submitter != job.submitter

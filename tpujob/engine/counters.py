@@ -1,68 +1,67 @@
 """What one process counts of its own work, for `/metrics`. Lost with the process, as Prometheus expects.
 
-Plain numbers under one lock: a count waits only for another count. What the names mean, and which labels they have, is
-in `service/backend/families.py`. A label comes from a closed list: never a job's id, a user or a zone.
+Names follow Prometheus: base units, `_total` for what only grows. A label comes from a closed list: never a job's id, a
+user or a zone. What is read at each scrape is in `service/backend/metrics.py`.
 """
 
-from __future__ import annotations
+from collections.abc import Sequence
 
-import threading
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 
 from tpujob.domain.model import Cause, Job
 
 #: upper bounds of the buckets, in seconds: of what a process does by itself, and of a job that comes back
 WORK = (0.001, 0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 30.0, 60.0)
 RECOVERY = (15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 21_600.0, 86_400.0)  # fmt: skip
-Labels = tuple[str, ...]
 
-
-@dataclass(slots=True)
-class Times:
-    """A histogram: how many were in each bucket, the last one without a bound, and their sum."""
-
-    bounds: tuple[float, ...]
-    counts: list[int] = field(default_factory=list[int])
-    seconds: float = 0.0
-
-    def copy(self) -> Times:
-        return Times(self.bounds, [*self.counts], self.seconds)
+disable_created_metrics()
 
 
 class Counters:
     """Thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._counts: dict[str, Counter[Labels]] = {}
-        self._times: dict[str, dict[Labels, Times]] = {}
+        self.registry = registry = CollectorRegistry(auto_describe=False)
 
-    def count(self, name: str, *labels: str, by: int = 1) -> None:
-        with self._lock:
-            self._counts.setdefault(name, Counter())[labels] += by
+        def counter(name: str, help: str, *labels: str) -> Counter:
+            return Counter(f"tpujob_{name}", help, labels, registry=registry)
 
-    def time(
-        self, name: str, seconds: float, *labels: str, bounds: tuple[float, ...] = WORK
-    ) -> None:
-        """`bounds`: the same at each call of that name."""
-        with self._lock:
-            of_name = self._times.setdefault(name, {})
-            times = of_name.get(labels)
-            if times is None:
-                times = of_name[labels] = Times(bounds, [0] * (len(bounds) + 1))
-            times.counts[bisect_left(times.bounds, seconds)] += 1
-            times.seconds += seconds
+        def times(name: str, help: str, *labels: str, bounds: Sequence[float] = WORK) -> Histogram:
+            name = f"tpujob_{name}_seconds"
+            return Histogram(name, help, labels, buckets=bounds, registry=registry)
 
-    def counts(self, name: str) -> Mapping[Labels, int]:
-        with self._lock:
-            return dict(self._counts.get(name, {}))
-
-    def times(self, name: str) -> Mapping[Labels, Times]:
-        with self._lock:
-            return {labels: times.copy() for labels, times in self._times.get(name, {}).items()}
+        self.events = counter("events", "Events of jobs that this process has stored.", "kind")
+        self.ends = counter("attempt_ends", "Attempts that have ended.", "outcome", "cause")
+        self.actions = counter(
+            "actions", "Actions of ticks, by what came of them.", "action", "outcome"
+        )
+        self.leaks = counter(
+            "leaked_slices",
+            "Slices that no job claimed, by whether they could be deleted.",
+            "outcome",
+        )
+        self.calls = counter(
+            "cloud_calls",
+            "Calls of the cloud's APIs, by what came of them: transient ones are repeated.",
+            *("service", "method", "outcome"),
+        )
+        self.requests = counter(
+            "http_requests", "Requests that were answered.", "method", "route", "status"
+        )
+        self.recovery = times(
+            "recovery",
+            "From the end of an attempt to the next one running, by why it ended. Without what people stopped.",
+            "cause",
+            bounds=RECOVERY,
+        )
+        self.wait = times(
+            "queue_wait",
+            "From a job's submission, resume or release to its first request, or to the slice of another job.",
+            "band",
+            bounds=RECOVERY,
+        )
+        self.tick = times("tick", "How long ticks took, by how they ended.", "outcome")
+        self.commit = times("commit", "How long the store took to write a change of a job.")
 
 
 def first_wait(before: Job, after: Job) -> float | None:

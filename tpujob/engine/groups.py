@@ -3,7 +3,7 @@
 import hashlib
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from math import inf
 from typing import NamedTuple
@@ -25,6 +25,8 @@ BYTES = 4 * 2**20
 RESUMED = 100
 #: events by which a job gets a slice
 GETS = (EventKind.SLICE_REQUESTED, EventKind.SLICE_RECEIVED)
+#: ends after which an element is set going again with its group
+STOPPED = (State.FAILED, State.CANCELLED)
 
 
 class GroupMember(NamedTuple):
@@ -45,6 +47,7 @@ class Groups:
         self._lock = threading.RLock()
         self._members = defaultdict[str, dict[int, GroupMember]](dict)  #: by group and index
         self._places: dict[str, tuple[str, int]] = {}  #: group and index of each element
+        self._going = Counter[str]()  #: of groups, how many elements have not ended
         self._made: dict[str, int] = {}  #: of groups, how many elements were made
         self._begun: dict[str, float] = {}  #: of groups, when an element first ran
         self._wishes: dict[str, DesiredState] = {}  #: of groups, as they were last seen
@@ -89,6 +92,16 @@ class Groups:
             removed = index < self._made.get(group, 0)
         return found.id if found else "" if removed else None
 
+    def resumes(self, job_id: str, live: Mapping[str, Job]) -> bool:
+        """Whether a job that has ended is set going again with its group in a moment."""
+        with self._lock:
+            self._read_all()
+            of, index = self._places.get(job_id, ("", 0))
+            group = live.get(of)
+            if group is None or group.wish is not DesiredState.RUN:
+                return False
+            return _is_behind(group, self._members[of][index])
+
     def begun(self, group: str) -> float | None:
         """When an element first ran; None: none has."""
         with self._lock:
@@ -107,7 +120,8 @@ class Groups:
         """Take note of a record that was removed."""
         with self._lock:
             group, index = self._places.pop(job_id, ("", 0))
-            self._members[group].pop(index, None)
+            if (known := self._members[group].pop(index, None)) and not known.state.final:
+                self._going[group] -= 1
 
     def note(self, job: Job) -> None:
         """Take note of how the job stands now, and wake those that have something to do for it."""
@@ -121,13 +135,16 @@ class Groups:
                         self.news(one.id)
             elif job.group and job.index is not None:
                 members = self._members[job.group]
+                known = members.get(job.index)
+                went = known is not None and not known.state.final
+                self._going[job.group] += (not job.state.final) - went
                 members[job.index] = GroupMember(
                     job.id, job.name, job.state, job.finished_at, job.fresh_at
                 )
                 self._places[job.id] = job.group, job.index
                 if (started := facts_of(job).started) is not None:
                     self._begun[job.group] = min(started, self._begun.get(job.group, inf))
-                if job.state.final and all(one.state.final for one in members.values()):
+                if job.state.final and not self._going[job.group]:
                     self.news(job.group)
 
     # Elements --------------------------------------------------------------------------------------------------------
@@ -169,7 +186,7 @@ class Groups:
 
 def _is_behind(group: Job, one: GroupMember) -> bool:
     """Whether it had failed, or was cancelled, before its group was resumed, and was not resumed since."""
-    stopped = one.state in (State.FAILED, State.CANCELLED) and one.fresh_at < group.fresh_at
+    stopped = one.state in STOPPED and one.fresh_at < group.fresh_at
     return stopped and (one.ended_at or 0.0) <= group.fresh_at
 
 

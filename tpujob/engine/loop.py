@@ -87,7 +87,7 @@ class Loop:
         reconciler.observer.report_cache.news = self._heard
         reconciler.observer.slice_cache.news = self._heard
         reconciler.groups.news = self.poke
-        reconciler.queue.news = self._heard
+        reconciler.queue.news = self._placed
         self._thread = threading.Thread(target=self.run, name="loop", daemon=True)
 
     def start(self) -> None:
@@ -131,7 +131,7 @@ class Loop:
                 break
             self._clock.sleep(min(nearest, max(0.0, end - self._clock.now())))
         if sweep:
-            self._guarded(self._sweep)
+            guarded(self._sweep)
         self._passed_at = self._clock.now()
         self._pass_s = self._passed_at - began
         return ticks, self._nearest()
@@ -164,6 +164,14 @@ class Loop:
         """Tick this job within a second, but not during another tick: there is news of its hosts or its slice."""
         self.hasten(job_id, self._clock.now() + HEARD)
 
+    def _placed(self, job_id: str) -> None:
+        """Tick this job within a second, and again if it is being ticked: a new place is announced once."""
+        with self._wakeup:
+            if job_id in self._busy:
+                self._again.add(job_id)
+                return
+        self._heard(job_id)
+
     def _schedule(self, job_id: str, when: float) -> None:
         if job_id in self._busy:
             self._again.add(job_id)
@@ -192,7 +200,7 @@ class Loop:
                 self._resync(now)
                 next_resync = now + RESYNC
             if now >= next_sweep:
-                self._pool.submit(self._guarded, self._sweep)
+                self._pool.submit(guarded, self._sweep)
                 next_sweep = now + SWEEP_EVERY
             if now >= next_refresh:
                 if not self._refreshing:
@@ -204,14 +212,14 @@ class Loop:
             self._wait(min(next_resync, next_sweep, next_refresh))
 
     def _refresh(self) -> None:
-        self._guarded(self._reconciler.observer.report_cache.refresh)
-        self._guarded(self._reconciler.queue.refresh)
+        guarded(self._reconciler.observer.report_cache.refresh)
+        guarded(self._reconciler.queue.plan)
         self._refreshing = False
 
     def _resync(self, now: float) -> None:
         """Schedule the jobs that are due, and those that other backends changed since the last time."""
-        due = self._guarded(lambda: self._store.due(now)) or []
-        moved = self._guarded(self._moved) or []
+        due = guarded(lambda: self._store.due(now)) or []
+        moved = guarded(self._moved) or []
         with self._wakeup:
             for job_id in due:
                 if job_id not in self._when and job_id not in self._busy:
@@ -276,7 +284,7 @@ class Loop:
             except Exception:
                 wake_in = self._after_failure(job_id)
                 log.exception("job %s: the tick failed", job_id)
-        self._reconciler.counters.time("tick", time.monotonic() - began, outcome)
+        self._reconciler.counters.tick.labels(outcome).observe(time.monotonic() - began)
         return wake_in
 
     def _after_failure(self, job_id: str) -> float:
@@ -285,12 +293,13 @@ class Loop:
         self._pauses[job_id] = min(2 * pause, SELDOM)
         return pause
 
-    def _guarded(self, call: Callable[[], T]) -> T | None:
-        try:
-            return call()
-        except TpujobError as error:
-            log.warning("the loop goes on: %s", error)
-            return None
-        except Exception:
-            log.exception("the loop goes on after an error")
-            return None
+
+def guarded(call: Callable[[], T]) -> T | None:
+    """What it returns; None when it failed: the thread that called goes on, and the log says why."""
+    try:
+        return call()
+    except TpujobError as error:
+        log.warning("continuing after an error: %s", error)
+    except Exception:
+        log.exception("continuing after an error")
+    return None

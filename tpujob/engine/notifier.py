@@ -14,17 +14,17 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from tpujob.domain.notifications import delivery
 from tpujob.domain.notifications.model import Message, Notification, NotificationKind, Receipt
 from tpujob.domain.observations import Account
+from tpujob.engine.loop import guarded
 from tpujob.engine.notification_collector import Collector, NotificationSetup
 from tpujob.errors import TpujobError
 from tpujob.ports import Clock, Outbox, Owned, Store
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 #: seconds that one try may take; a claim is longer
 SEND = 20.0
@@ -55,11 +55,10 @@ class Sender:
         *,
         owner: str,
         pool: Executor,
-        chance: Callable[[], float] = random.random,
     ) -> None:
         """`owner`: of claims, unique among all backends. `pool`: where tries are made."""
         self._outbox, self._setup, self._clock = outbox, setup, clock
-        self._owner, self._pool, self._chance = owner, pool, chance
+        self._owner, self._pool = owner, pool
         self._lock = threading.Lock()
         self._busy: set[str] = set()  #: channels that are being tried
         self._not_before: dict[str, float] = {}  #: of channels: when they are tried again
@@ -121,7 +120,7 @@ class Sender:
             else Receipt("no channel of that name is configured", permanent=True)
         )
         now = self._clock.now()
-        tried = delivery.record_try(message, receipt, now, self._chance())
+        tried = delivery.record_try(message, receipt, now, random.random())  # noqa: S311, spreads pauses
         stored = self._outbox.update([tried])
         if receipt.error:
             log.warning("message %s to %s: %s", message.id, name, receipt.error)
@@ -181,7 +180,7 @@ class Notifier:
 
     def leaked(self, leaked: Sequence[Owned]) -> None:
         """Report slices that no job claims. Never raises: they are deleted in any case."""
-        self._guarded(lambda: self._collector.report_leaks(leaked))
+        guarded(lambda: self._collector.report_leaks(leaked))
         self._wake()
 
     def step(self) -> tuple[list[Future[None]], float]:
@@ -192,18 +191,18 @@ class Notifier:
             timed = now >= self._poll_at
             if timed or self._poked:
                 self._poked = False
-                self._added |= bool(self._guarded(self._collector.poll)) or timed
+                self._added |= bool(guarded(self._collector.poll)) or timed
             if timed:
                 self._poll_at = now + POLL_EVERY
             begun: list[Future[None]] = []
             if self._added:
                 self._added = False
-                begun = self._guarded(self.sender.deliver) or []
+                begun = guarded(self.sender.deliver) or []
                 self._begun = [each for each in self._begun if not each.done()] + begun
                 for each in begun:
                     each.add_done_callback(lambda _: self._wake())
             if now >= self._forget_at:
-                self._guarded(lambda: self._outbox.forget(now, ROUND))
+                guarded(lambda: self._outbox.forget(now, ROUND))
                 self._forget_at = now + FORGET_EVERY
             return begun, now if self._added else self._poll_at
 
@@ -235,15 +234,6 @@ class Notifier:
                 self._wakeup.wait(APART)
                 if not (self._poked or self._added):
                     self._wakeup.wait(max(0.0, min(again - self._clock.now(), POLL_EVERY)))
-
-    def _guarded(self, call: Callable[[], T]) -> T | None:
-        try:
-            return call()
-        except TpujobError as error:
-            log.warning("notifications continue after an error: %s", error)
-        except Exception:
-            log.exception("notifications continue after an error")
-        return None
 
 
 class _Daemons(Executor):

@@ -86,7 +86,7 @@ class Observer:
         """Observe what a decision about this job depends on: its slices as the newest list shows them, as far as that
         may be believed, and the reports of its hosts without evidence."""
         at, live = self.clock.now(), self.live[job.id]
-        slices, listed = self._slices(job, live)
+        slices, listed = self._slices(job)
         reports = self._reports(job, live) if job.state in _REPORTING and job.attempt else ()
         now = self.clock.now()
         live.note_look(slices, reports, now)
@@ -100,7 +100,6 @@ class Observer:
         return Observation(
             slices=slices,
             listed=listed,
-            polled_at=at,
             at=at,
             took=self.clock.now() - at,
             reports=reports,
@@ -128,11 +127,10 @@ class Observer:
         read = self._with_fresh_slices if needs is Needs.FRESH else self._with_evidence
         return replace(read(job, seen), took=self.clock.now() - seen.at)
 
-    def _slices(self, job: Job, live: JobRuntime) -> tuple[dict[str, SliceSeen], frozenset[str]]:
+    def _slices(self, job: Job) -> tuple[dict[str, SliceSeen], frozenset[str]]:
         """Return the slices that the job holds, by name, and the names of those that are seen as a list showed them."""
-        steady = live.is_steady(job)
         looks = {
-            s.name: self.slice_cache.look(s, timeout=LOOK, job_id=job.id, steady=steady)
+            s.name: self.slice_cache.look(s, timeout=LOOK, job_id=job.id)
             for s in job.slices
             if s.gone_at is None
         }
@@ -141,7 +139,7 @@ class Observer:
 
     def _with_fresh_slices(self, job: Job, seen: Observation) -> Observation:
         """Return the same with every slice polled by name."""
-        began, live, slices = self.clock.now(), self.live[job.id], dict(seen.slices)
+        live, slices = self.live[job.id], dict(seen.slices)
         for one in job.slices:
             if one.name in seen.listed:
                 slices[one.name], _ = self.slice_cache.look(
@@ -152,7 +150,6 @@ class Observer:
             seen,
             slices=slices,
             listed=frozenset(),
-            polled_at=began if len(seen.listed) == len(slices) else seen.polled_at,
             leaving=frozenset(live.leaving),
         )
 
@@ -191,8 +188,7 @@ class Observer:
         """Return every host's report of the newest attempt, and remember them."""
         try:
             blobs, storage_now = self.report_cache.reports_of(job, timeout=LOOK)
-            signed = job.attempt is not None and job.attempt.signed
-            key = self.hosts.key(keys.of_attempt(job)) if signed else None
+            key = self.hosts.key(keys.of_attempt(job))
         except (Transient, Refused) as error:
             live.readable_since, live.unread_at = None, self.clock.now()
             return Unknown(str(error))
@@ -240,7 +236,7 @@ class Observer:
                 bodies[path] = self.blobs.get(path, end=limits.MAX_BODY, timeout=left)
             except (Transient, Refused, NotFound) as error:
                 log.info("job %s: no evidence from %s: %s", job.id, path, error)
-        key = self.hosts.key(keys.of_attempt(job)) if job.attempt.signed else ""
+        key = self.hosts.key(keys.of_attempt(job))
         kept = {
             r.host: host_reports.evidence_of(r, bodies[paths[r.host]], key)
             for r in asked

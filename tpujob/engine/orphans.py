@@ -144,10 +144,10 @@ class Orphans:
         except (Transient, Refused) as error:
             log.warning("sweep: %s: %s", orphan.name, error)
             swept.failed.append((orphan, error.message))
-            self._counters.count("leaks", "failed")
+            self._counters.leaks.labels("failed").inc()
         else:
             swept.deleted.append(orphan)
-            self._counters.count("leaks", "deleted")
+            self._counters.leaks.labels("deleted").inc()
 
     def _overdue(self, orphan: Owned) -> bool:
         """Whether the cloud has been suspending it for too long to wait for."""

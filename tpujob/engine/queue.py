@@ -34,7 +34,7 @@ from tpujob.domain.model import Job, State
 from tpujob.domain.observations import Circuit, HandOver, Place, ReasonKind
 from tpujob.domain.placement import circuits as offers
 from tpujob.domain.spec.elements import at_once
-from tpujob.engine.groups import GETS, Groups
+from tpujob.engine.groups import GETS, STOPPED, Groups
 from tpujob.errors import Conflict, DamagedRecord, NotFound, TpujobError, Transient
 from tpujob.ports import Clock, Store
 
@@ -125,17 +125,13 @@ class Queue:
         return found
 
     def plan(self) -> QueuePlan:
-        """The newest. Raises an error of the store when nothing was read yet."""
+        """The newest; jobs that may start now are woken. Raises an error of the store when nothing was read yet."""
         with self._lock:
             self._read()
             news = self._replan()
             found = self._plan
         self._announce(news)
         return found
-
-    def refresh(self) -> None:
-        """Read what changed, and wake the jobs that may start now; from time to time."""
-        self.plan()
 
     def read(self) -> None:
         """Read what has changed up to now. Raises an error of the store."""
@@ -214,6 +210,8 @@ class Queue:
         found = self._ends[job_id]
         if found and found.is_group:
             return replace(found, started=self._groups.begun(job_id))
+        if found and found.state in STOPPED and self._groups.resumes(job_id, self._jobs or {}):
+            return replace(found, state=State.QUEUED, finished_at=None)
         return found
 
     def element(self, group: str, index: int) -> str | None:

@@ -32,7 +32,7 @@ from tpujob.domain.model import Job
 from tpujob.domain.money.shared import SharedBudget
 from tpujob.domain.observations import Observation
 from tpujob.engine.actor import WIPING, Actor
-from tpujob.engine.counters import RECOVERY, Counters, first_wait, recovered
+from tpujob.engine.counters import Counters, first_wait, recovered
 from tpujob.engine.groups import Groups
 from tpujob.engine.observer import Observer
 from tpujob.engine.queue import Queue
@@ -171,11 +171,11 @@ class Reconciler:
             if happened:
                 self._accuse(apply(job, happened), seen)
             current = self._commit(job, happened, lease) if happened else self._unchanged(job)
-            result = self.actor.act(current, action, lease, seen) if action else Done()
+            result = self.actor.act(current, action, lease) if action else Done()
             if isinstance(action, HandOn):
                 return self._hand_on(current, action, result, lease)
             if action:
-                self.counters.count("actions", type(action).__name__, _RESULTS[type(result)])
+                self.counters.actions.labels(type(action).__name__, _RESULTS[type(result)]).inc()
             after = follow_up(current, action, result, self.clock.now()) if action else None
             # what is in the way: an action is tried again, or was refused without effect
             trouble = "" if after or not isinstance(result, NotYet | Denied) else result.error
@@ -195,7 +195,7 @@ class Reconciler:
     def _hand_on(self, job: Job, action: HandOn, result: Result, lease: Lease) -> bool:
         """Write into both records that the other job has the slice now, if its hosts are free and it can use it. Else
         the slice is deleted, when it cannot be handed on soon."""
-        self.counters.count("actions", "HandOn", _RESULTS[type(result)])
+        self.counters.actions.labels("HandOn", _RESULTS[type(result)]).inc()
         live = self.live[job.id]
         if not isinstance(result, Done):
             log.info("job %s: its slice is not handed on: %s", job.id, result)
@@ -260,19 +260,19 @@ class Reconciler:
         self.changed()
 
     def _count(self, before: Job, after: Job, happened: Event, seconds: float) -> None:
-        self.counters.time("commit", seconds)
-        self.counters.count("events", happened.kind)
+        self.counters.commit.observe(seconds)
+        self.counters.events.labels(happened.kind).inc()
         open_ones = {one.number for one in before.attempts if one.ended_at is None}
         for one in after.attempts:
             if one.number in open_ones and one.ended_at is not None:
-                self.counters.count("ends", one.outcome or "", one.cause or "")
+                self.counters.ends.labels(one.outcome or "", one.cause or "").inc()
         if found := recovered(before, after):
             cause, waited = found
-            self.counters.time("recovery", waited, cause, bounds=RECOVERY)
+            self.counters.recovery.labels(cause).observe(waited)
         if happened.kind in (EventKind.SLICE_REQUESTED, EventKind.SLICE_RECEIVED):
             waited = first_wait(before, after)
             if waited is not None:
-                self.counters.time("wait", waited, before.spec.priority, bounds=RECOVERY)
+                self.counters.wait.labels(before.spec.priority).observe(waited)
 
     # Suspects --------------------------------------------------------------------------------------------------------
 

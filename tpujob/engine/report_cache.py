@@ -25,45 +25,10 @@ TIMEOUT = 10.0
 #: returns the key with which the hosts of that attempt of that job sign; None: the job is not in the store
 KeyOf = Callable[[str, int], str | None]
 
-
-class ReportArchive:
-    """Safe to repeat, and beside another process."""
-
-    def __init__(self, blobs: Blobs, key_of: KeyOf) -> None:
-        self._blobs, self._key_of = blobs, key_of
-
-    def archive(self, root: str, folder: str, attempt: int, blobs: Sequence[Blob]) -> None:
-        """Keep that of host 0, unless a newer one is kept already, and remove these objects."""
-        workdir = f"{root.removesuffix('/reports/')}/jobs/{folder}"
-        kept, own = paths.kept_report_path(workdir, attempt, 0), f"{root}{folder}/{attempt}/host-0"
-        for blob in blobs:
-            if blob.path == own:
-                with contextlib.suppress(NotFound):  # another process is at it
-                    body = self._body(own)
-                    if self._is_newer(paths.job_id(folder), attempt, body, kept):
-                        self._blobs.put(kept, body, metadata=blob.metadata, timeout=TIMEOUT)
-            self._blobs.delete(blob.path, timeout=TIMEOUT)
-
-    def _body(self, path: str) -> bytes:
-        return self._blobs.get(path, end=limits.MAX_BODY, timeout=TIMEOUT)
-
-    def _is_newer(self, job_id: str, attempt: int, body: bytes, kept: str) -> bool:
-        """Return whether a body is newer than what is kept, or nothing is."""
-        try:
-            kept_body = self._body(kept)
-        except NotFound:
-            return True
-        key = self._key_of(job_id, attempt) or ""
-        new, old = read_curves(body, key), read_curves(kept_body, key)
-        return new is not None and (old is None or new.number > old.number)
-
-
 log = logging.getLogger(__name__)
 
 #: seconds between two looks at whether another thread has made a list
 TURN = 0.1
-#: seconds after which the sweep lists again: it looks at what it removes once more
-SWEPT = 3600.0
 #: seconds for which a folder is listed after a tick asked for it last
 ASKED = 30.0
 #: seconds after which a report of an attempt that is over is removed: its agent may still try to write
@@ -122,9 +87,6 @@ class ReportCache:
         now. Raises Transient, Refused."""
         attempt = job.attempt
         assert attempt is not None, f"job {job.id} has no attempt in state {job.state}"
-        if not attempt.signed:  # its agents report elsewhere
-            blobs = self._blobs.list(reports.reports_prefix(job), timeout=timeout)
-            return blobs, self._blobs.clock(timeout=timeout)
         root = paths.reports_root(job.workdir)
         self._asked[root] = self._clock.now()
         newest = self._newest(root, timeout)
@@ -191,42 +153,49 @@ class ReportCache:
     # What is over ----------------------------------------------------------------------------------------------------
 
     def tidy(self, live: Iterable[Job], key_of: KeyOf) -> None:
-        """Remove the reports of attempts that are over, wherever these jobs report; see `ReportArchive` for
-        what is kept. What fails is left for the next time."""
+        """Remove the reports of attempts that are over, wherever these jobs report; of each the newest of host 0 is
+        kept beside the job's other objects. What fails is left for the next time. Safe to repeat, and beside another
+        process."""
         jobs = {paths.job_folder(job.workdir): job for job in live}
         for root in sorted({paths.reports_root(w) for job in jobs.values() for w in job.workdirs}):
             try:
-                self._tidy(root, jobs, ReportArchive(self._blobs, key_of))
+                self._tidy(root, jobs, key_of)
             except TpujobError as error:
                 log.info("reports below %s are tidied later: %s", root, error)
 
-    def _tidy(self, root: str, jobs: Mapping[str, Job], archive: ReportArchive) -> None:
-        known, now = self._lists.get(root), self._clock.now()
-        if known is None or known.age(now) > SWEPT:
-            if not self._begin(root):
-                return
-            known = self._renew(root, TIMEOUT)
-        for key, blobs in known.found.copy().items():
-            job = jobs.get(key[0])
-            newest = job.attempt.number if job and job.attempt else 0
-            if newest != key[1] and self._removed(root, key, known, blobs, archive):
-                known.found.pop(key, None)
+    def _tidy(self, root: str, jobs: Mapping[str, Job], key_of: KeyOf) -> None:
+        if not self._begin(root):
+            return
+        newest = self._renew(root, TIMEOUT)
+        for (folder, number), blobs in newest.found.items():
+            job = jobs.get(folder)
+            if job is None or job.attempt is None or job.attempt.number != number:
+                over = [blob for blob in blobs if newest.storage_at - blob.updated > STALE]
+                self._archive(root, folder, number, over, key_of)
 
-    def _removed(
-        self,
-        root: str,
-        key: _Key,
-        known: ReportList,
-        blobs: Sequence[Blob],
-        archive: ReportArchive,
-    ) -> bool:
-        """Return whether none is there any more. The list may be old."""
-        storage_now = known.storage_now(self._clock.now())
-        there: list[Blob] = []
+    def _archive(
+        self, root: str, folder: str, attempt: int, blobs: Sequence[Blob], key_of: KeyOf
+    ) -> None:
+        """Keep that of host 0, unless a newer one is kept already, and remove these objects."""
+        workdir = f"{root.removesuffix('/reports/')}/jobs/{folder}"
+        kept, own = paths.kept_report_path(workdir, attempt, 0), f"{root}{folder}/{attempt}/host-0"
         for blob in blobs:
-            with contextlib.suppress(NotFound):
-                old = storage_now - blob.updated > STALE
-                there.append(self._blobs.stat(blob.path, timeout=TIMEOUT) if old else blob)
-        over = [blob for blob in there if storage_now - blob.updated > STALE]
-        archive.archive(root, *key, over)
-        return len(over) == len(there)
+            if blob.path == own:
+                with contextlib.suppress(NotFound):  # another process is at it
+                    body = self._body(own)
+                    if self._is_newer(body, kept, lambda: key_of(paths.job_id(folder), attempt)):
+                        self._blobs.put(kept, body, metadata=blob.metadata, timeout=TIMEOUT)
+            self._blobs.delete(blob.path, timeout=TIMEOUT)
+
+    def _body(self, path: str) -> bytes:
+        return self._blobs.get(path, end=limits.MAX_BODY, timeout=TIMEOUT)
+
+    def _is_newer(self, body: bytes, kept: str, key_of: Callable[[], str | None]) -> bool:
+        """Return whether a body is newer than what is kept, or nothing is."""
+        try:
+            kept_body = self._body(kept)
+        except NotFound:
+            return True
+        key = key_of() or ""
+        new, old = read_curves(body, key), read_curves(kept_body, key)
+        return new is not None and (old is None or new.number > old.number)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from tpujob.domain.decide import best_progress
 from tpujob.domain.failures.stall import WATCH_LASTS
 from tpujob.domain.host.report_verifier import VerifiedReports
-from tpujob.domain.model import Job, Progress, State, Unanswered, Watch
+from tpujob.domain.model import Job, Progress, Unanswered, Watch
 from tpujob.domain.observations import (
     HostReport,
     Maintenance,
@@ -15,7 +15,6 @@ from tpujob.domain.observations import (
     SliceState,
     Unknown,
 )
-from tpujob.protocol import Phase
 
 
 @dataclass(slots=True)
@@ -109,11 +108,6 @@ class JobRuntime:
         self.reports, self.heard_at = reports, now
         announced = (r.maintenance for r in reports if r.maintenance)
         self.maintenance = min(announced, key=lambda one: one.starts, default=None)
-
-    def is_steady(self, job: Job) -> bool:
-        """Return whether the program runs, and no host has reported anything else."""
-        ending = any(r.phase != Phase.RUNNING or r.notice for r in self.reports)
-        return job.state is State.RUNNING and not ending
 
     def note_look(
         self, slices: Mapping[str, SliceSeen], reports: Sequence[HostReport] | Unknown, now: float

@@ -18,8 +18,6 @@ from tpujob.ports import Clock, Slices, SliceSurvey
 #: seconds for which one list serves, for each call that it takes, so that lists take at most 50 calls a minute; and at
 #: most, however many it takes
 FOR_EACH_CALL, LONGEST = 1.2, 60.0
-#: seconds for which one serves a slice that is looked at more often than that, while nothing is expected of it
-STEADY = 10.0
 #: calls that a list takes which has no pages, or fails
 CALLS = 2
 #: seconds for one list, and for each slice on it more: a page of a hundred may take 0.3 s, and there are two lists
@@ -74,24 +72,15 @@ class SliceCache:
         self.news: Callable[[str], None] = lambda _: None
 
     def look(
-        self,
-        one: Slice,
-        *,
-        timeout: float,
-        job_id: str = "",
-        by_name: bool = False,
-        steady: bool = False,
+        self, one: Slice, *, timeout: float, job_id: str = "", by_name: bool = False
     ) -> tuple[SliceSeen, bool]:
-        """What is known of it, and whether that is what a list showed some seconds ago. `steady`: nothing is expected
-        of it just now, however often it is looked at. Never raises."""
+        """What is known of it, and whether that is what a list showed some seconds ago. Never raises."""
         now = self._clock.now()
         self._zones[one.zone] = now
-        last = self._looked.get(one.name, ("", 0.0))[1]
         self._looked[one.name] = job_id, now
         if not by_name and (named := self._just_named(one, now)):
             return named
-        longer = STEADY if steady and now - last < STEADY else 0.0
-        if not by_name and now >= _settled(one) and (listed := self._current(now, longer)):
+        if not by_name and now >= _settled(one) and (listed := self._current(now)):
             shown = self._shown(one, listed, now)
             if shown is not None:
                 return shown, True
@@ -114,12 +103,12 @@ class SliceCache:
         asked_at = max(one.requested_at, one.delete_asked_at or 0.0)  # by whichever backend
         return (seen, now - at >= NAMED) if seen and young and at > asked_at else None
 
-    def _current(self, now: float, longer: float) -> _Listed | None:
+    def _current(self, now: float) -> _Listed | None:
         """A list that is young enough, made now if need be; None: it is just being made for the first time in long."""
         with self._lock:
             newest = self._newest
             age = now - newest.at if newest else -1.0
-            if newest and 0 <= age < max(longer, newest.lasts):
+            if newest and 0 <= age < newest.lasts:
                 return newest
             if self._making:  # else all jobs would ask a cloud that is slow by name
                 return newest if newest and 0 <= age < max(LONGEST, 2 * newest.lasts) else None

@@ -74,10 +74,11 @@ class Spending:
 
     def _still_paid_for(self, job: Job, wanted: Slice) -> None:
         assert self._sums is not None
-        known = self._sums.accounts(self.budgets, self._clock.now())
-        for one, account in zip(self.budgets, known, strict=True):
-            mine = one.user in ("", job.user)
-            if mine and not budget.pays_for(account, wanted, job.spec.stop_grace):
+        for one in self.budgets:
+            if one.user not in ("", job.user):
+                continue
+            account = self._sums.account(one, self._clock.now())
+            if not budget.pays_for(account, wanted, job.spec.stop_grace):
                 raise Conflict(f"other jobs have taken what was left of {budget.name(account)}")
 
     def _refresh(self) -> None:
@@ -96,7 +97,7 @@ class Spending:
             return
         self._read_at = now
         assert self._sums is not None
-        self._accounts = self._sums.accounts(self.budgets, now)
+        self._accounts = [self._sums.account(one, now) for one in self.budgets]
 
     def _read_all(self, now: float) -> None:
         # before the records: what changes meanwhile is read again

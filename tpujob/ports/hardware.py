@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from tpujob.domain.actions import HostPlan
 from tpujob.domain.model import CLOUD_TPU, Slice
-from tpujob.domain.observations import Present, SliceSeen
+from tpujob.domain.observations import SliceSeen
 
 # Slices --------------------------------------------------------------------------------------------------------------
 
@@ -54,16 +54,8 @@ class Slices(Protocol):
         Raises Transient, or Refused with its cause."""
         ...
 
-    def delete(
-        self,
-        slice: Slice,
-        *,
-        timeout: float,
-        even_suspending: bool = False,
-        seen: Present | None = None,
-    ) -> None:
+    def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
         """Request the deletion of its nodes and queued resource; returns when that is accepted. Absent is success.
-        `seen`: what `look` has just shown, which spares another look.
         Raises Transient, also while the cloud is suspending it, unless `even_suspending`; Refused, also for a slice of
         that name that is not ours."""
         ...

@@ -64,15 +64,8 @@ class Blobs(Protocol):
         """The bytes from `start` up to, not including, `end`. Raises NotFound."""
         ...
 
-    def stat(self, path: str, *, timeout: float) -> Blob:
-        """What `list` shows of one object; an operation twelve times cheaper. Raises NotFound."""
-        ...
-
-    def list(
-        self, prefix: str, *, after: str = "", most: int | None = None, timeout: float
-    ) -> list[Blob]:
-        """Every object whose path starts with `prefix` and sorts after `after`, by path, with its metadata; the first
-        `most` of them."""
+    def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
+        """Every object whose path starts with `prefix`, by path, with its metadata; the first `most` of them."""
         ...
 
     def touch(self, path: str, *, timeout: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -68,7 +68,7 @@ class Store(Protocol):
         the version; not to act on without a commit."""
         ...
 
-    def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
+    def list(self, *, name: str = "", live: bool | None = None) -> list[Job]:
         """Jobs, newest first. `live`: True: not in a final state; False: in one; None: both.
         Jobs with a damaged record are left out: before concluding anything from a job's absence, ask `damaged()`."""
         ...
@@ -130,14 +130,8 @@ class Store(Protocol):
         """The newest change number, and the ids of jobs changed after `after` (removed ones included). Cheap."""
         ...
 
-    def follow(self, changed: Callable[[], None]) -> Callable[[], None] | None:
-        """Call `changed`, from a thread of the store's own, soon after any commit by any process, until the returned
-        function is called. A hint may come late, twice or, after an outage, not at all. None: this store cannot tell;
-        poll `changes` instead."""
-        ...
-
     def close(self) -> None:
-        """Stop followers and close files and connections; the store still works afterwards."""
+        """Close files and connections; the store still works afterwards."""
         ...
 
     def damaged(self) -> list[tuple[str, str]]:

@@ -67,12 +67,8 @@ def read_report_path(root: str, path: str) -> tuple[str, int, int] | None:
 
 
 def kept_report_path(workdir: str, attempt: int, host: int) -> str:
-    """Where the last report of an attempt is kept; agents that do not sign also wrote it there while it lasted."""
-    return f"{kept_reports_prefix(workdir, attempt)}{host}"
-
-
-def kept_reports_prefix(workdir: str, attempt: int) -> str:
-    return attempt_folder(workdir, attempt) + "/reports/host-"
+    """Where the last report of an attempt is kept."""
+    return f"{attempt_folder(workdir, attempt)}/reports/host-{host}"
 
 
 def hosts_prefix(workdir: str, attempt: int) -> str:

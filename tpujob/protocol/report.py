@@ -137,7 +137,7 @@ def _text(value: object) -> str:
 
 
 def read_report_body(body: bytes, key: str) -> Optional[ReportBody]:
-    """Return what a body says; None: it is not signed with that key, or is of an agent that does not sign it."""
+    """Return what a body says; None: it is not signed with that key."""
     content, _, mac = body.rpartition(b"\n")
     if not signing.verify(key, mac.decode("ascii", "replace"), "report body", content):
         return None

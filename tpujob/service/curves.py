@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tpujob.api import ChartView, CurveView, MetricsView
-from tpujob.domain.host import keys, reports
-from tpujob.domain.host.series import READ, Point, read_curves, read_series, unsigned_curves
+from tpujob.domain.host import keys
+from tpujob.domain.host.series import Point, read_curves, read_series
 from tpujob.domain.model import Attempt, Job
 from tpujob.domain.progress import began_from, steps_kept
 from tpujob.errors import NotFound, Refused, TpujobError, Transient
@@ -28,61 +28,6 @@ class AttemptCurves(NamedTuple):
     number: int = -1  #: of the report
     until: float = 0.0  #: it is taken as it is
     error: TpujobError | None = None  #: why it could not be read; it is raised until then
-
-
-class SeriesReader:
-    """Safe for threads."""
-
-    def __init__(self, blobs: Blobs, clock: Clock, key: Callable[[Sequence[str]], str]) -> None:
-        """`key`: see `Hosts.key`."""
-        self._blobs, self._clock, self._key = blobs, clock, key
-        self._known: LruDict[tuple[str, int], AttemptCurves] = LruDict(KEPT)
-
-    def of(self, job: Job, attempt: Attempt, left: float) -> AttemptCurves:
-        """`left`: seconds to read it. Raises Transient, Refused."""
-        key, now = (job.id, attempt.number), self._clock.now()
-        known = self._known.get(key, AttemptCurves())
-        if now < known.until:
-            if known.error:
-                raise known.error
-            return known
-        if left <= 0:
-            raise Transient("reading takes too long")
-        try:
-            newest = self._read(job, attempt, known._replace(error=None, doubted=False), left)
-        except (Transient, Refused) as error:
-            self._known[key] = known._replace(until=now + FRESH, error=error)
-            raise
-        settled = attempt.ended_at is not None and now - attempt.ended_at > SETTLED
-        newest = newest._replace(until=now + (SETTLED if settled else FRESH))
-        self._known[key] = newest
-        return newest
-
-    def _read(
-        self, job: Job, attempt: Attempt, newest: AttemptCurves, left: float
-    ) -> AttemptCurves:
-        own = reports.report_path(job, attempt, 0)
-        if not attempt.signed:  # whatever lies there
-            return AttemptCurves(unsigned_curves(self._body(own, READ, left)))
-        key, end = self._key(keys.of_attempt(job, attempt)), time.monotonic() + left
-        kept = paths.kept_report_path(job.workdir_of(attempt.number), attempt.number, 0)
-        for path in (own, kept):
-            body = self._body(path, limits.MAX_BODY, max(0.1, end - time.monotonic()))
-            curves = read_curves(body, key) if body else None
-            if body and curves is None:
-                newest = newest._replace(doubted=True)
-            if curves and curves.line and curves.number >= newest.number:
-                newest = newest._replace(line=curves.line, number=curves.number)
-            if curves and path == own:
-                break
-        return newest._replace(doubted=newest.doubted and not newest.line)
-
-    def _body(self, path: str, most: int, left: float) -> bytes:
-        """Empty: nothing lies there."""
-        try:
-            return self._blobs.get(path, end=most, timeout=left)
-        except NotFound:
-            return b""
 
 
 ATTEMPTS = 12  #: that are shown, the newest
@@ -110,7 +55,8 @@ class Curves:
 
     def __init__(self, blobs: Blobs, clock: Clock, key: Callable[[Sequence[str]], str]) -> None:
         """`key`: see `Hosts.key`."""
-        self._series = SeriesReader(blobs, clock, key)
+        self._blobs, self._clock, self._key = blobs, clock, key
+        self._known: LruDict[tuple[str, int], AttemptCurves] = LruDict(KEPT)
         #: charts of the jobs that were looked at last, and what they were made of
         self._made: LruDict[tuple[str, int], tuple[object, list[ChartView]]] = LruDict(MADE)
 
@@ -126,7 +72,7 @@ class Curves:
         for one in reversed(asked):
             try:
                 left = deadline - time.monotonic()
-                series = self._series.of(job, one, left)
+                series = self._of(job, one, left)
             except (Transient, Refused) as error:
                 unread.append(one.number)
                 trouble = trouble or f"the bucket does not give them just now: {error.message}"
@@ -146,6 +92,50 @@ class Curves:
             unread=sorted(unread),
             why=why,
         )
+
+    def _of(self, job: Job, attempt: Attempt, left: float) -> AttemptCurves:
+        """`left`: seconds to read it. Raises Transient, Refused."""
+        key, now = (job.id, attempt.number), self._clock.now()
+        known = self._known.get(key, AttemptCurves())
+        if now < known.until:
+            if known.error:
+                raise known.error
+            return known
+        if left <= 0:
+            raise Transient("reading takes too long")
+        try:
+            newest = self._read(job, attempt, known._replace(error=None, doubted=False), left)
+        except (Transient, Refused) as error:
+            self._known[key] = known._replace(until=now + FRESH, error=error)
+            raise
+        settled = attempt.ended_at is not None and now - attempt.ended_at > SETTLED
+        newest = newest._replace(until=now + (SETTLED if settled else FRESH))
+        self._known[key] = newest
+        return newest
+
+    def _read(
+        self, job: Job, attempt: Attempt, newest: AttemptCurves, left: float
+    ) -> AttemptCurves:
+        key, end = self._key(keys.of_attempt(job, attempt)), time.monotonic() + left
+        workdir = job.workdir_of(attempt.number)
+        own = paths.report_path(workdir, attempt.number, 0)
+        for path in (own, paths.kept_report_path(workdir, attempt.number, 0)):
+            body = self._body(path, limits.MAX_BODY, max(0.1, end - time.monotonic()))
+            curves = read_curves(body, key) if body else None
+            if body and curves is None:
+                newest = newest._replace(doubted=True)
+            if curves and curves.line and curves.number >= newest.number:
+                newest = newest._replace(line=curves.line, number=curves.number)
+            if curves and path == own:
+                break
+        return newest._replace(doubted=newest.doubted and not newest.line)
+
+    def _body(self, path: str, most: int, left: float) -> bytes:
+        """Empty: nothing lies there."""
+        try:
+            return self._blobs.get(path, end=most, timeout=left)
+        except NotFound:
+            return b""
 
     def _charts(
         self, job: Job, asked: Sequence[Attempt], lines: Mapping[int, bytes], number: int

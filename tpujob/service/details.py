@@ -89,39 +89,28 @@ def hosts(
     newest = attempt.number if attempt else 0
     by_host = {one.host: one for one in reports if one.attempt == newest}
     known = None if suspects is None else {one.physical: one for one in suspects}
-    return [
-        _host(
-            one.host, one.address, by_host.get(one.host), heard_at, silent.get(one.host), known, now
+    found: list[HostView] = []
+    for one in sorted(serving.endpoints, key=lambda each: each.host):
+        report, since = by_host.get(one.host), silent.get(one.host)
+        physical = report.physical if report else ""
+        suspect = known.get(physical) if known and physical else None
+        score = 0.0 if suspect is None else round(host_reputation.score(suspect, now), 3)
+        found.append(
+            HostView(
+                host=one.host,
+                address=one.address,
+                heard_at=rfc3339(heard_at - report.age) if report else None,
+                phase=report.phase if report else "",
+                step=report.progress.step if report else None,
+                notice=report.notice if report else "",
+                error=report.error if report and known is not None else "",
+                silent_since=None if since is None else rfc3339(since),
+                physical=physical,
+                suspicion=None if known is None else score,
+                refused=bool(suspect and host_reputation.refused(suspect, now)),
+            )
         )
-        for one in sorted(serving.endpoints, key=lambda each: each.host)
-    ]
-
-
-def _host(
-    number: int,
-    address: str,
-    report: HostReport | None,
-    heard_at: float,
-    silent: float | None,
-    suspects: Mapping[str, Suspect] | None,
-    now: float,
-) -> HostView:
-    physical = report.physical if report else ""
-    suspect = suspects.get(physical) if suspects and physical else None
-    score = 0.0 if suspect is None else round(host_reputation.score(suspect, now), 3)
-    return HostView(
-        host=number,
-        address=address,
-        heard_at=rfc3339(heard_at - report.age) if report else None,
-        phase=report.phase if report else "",
-        step=report.progress.step if report else None,
-        notice=report.notice if report else "",
-        error=report.error if report and suspects is not None else "",
-        silent_since=None if silent is None else rfc3339(silent),
-        physical=physical,
-        suspicion=None if suspects is None else score,
-        refused=bool(suspect and host_reputation.refused(suspect, now)),
-    )
+    return found
 
 
 def patch(job: Job, blobs: Blobs) -> PatchView:

@@ -7,7 +7,6 @@ takes little memory whatever is in them, and time in proportion to their size.
 import difflib
 import hashlib
 import io
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,9 +33,9 @@ TEXTS_LIMIT = (
     16 * 1024**2
 )  #: bytes of the texts of one job that are held at once; others are only named
 TEXT_LIMIT = 256 * 1024  #: characters of all diffs together, so that the answer stays small
-COST_LIMIT = (
-    2_000_000  #: of `_cost`, about two seconds; a changed file beyond is shown as wholly replaced
-)
+#: lines of a changed file on both sides, and of all of them: others are shown as wholly replaced. At its worst a file
+#: of so many lines takes some tenths of a second.
+FILE_LINES, ALL_LINES = 10_000, 200_000
 
 Kind = Literal["added", "removed", "changed", "mode"]
 #: the live progress of both jobs
@@ -221,7 +220,7 @@ class _Shown:
     """Diffs, as long as there is room for them."""
 
     def __init__(self) -> None:
-        self._room, self._effort = TEXT_LIMIT, COST_LIMIT
+        self._room, self._lines_left = TEXT_LIMIT, ALL_LINES
         self.cut = False  #: one was left out
 
     def diff(self, name: str, a: list[str] | None, b: list[str] | None) -> str:
@@ -234,23 +233,14 @@ class _Shown:
         return text
 
     def _lines(self, name: str, a: list[str], b: list[str]) -> Iterator[str]:
-        self._effort -= (cost := _cost(a, b))
-        if self._effort >= 0:
+        lines = len(a) + len(b)
+        if lines <= min(FILE_LINES, self._lines_left):
+            self._lines_left -= lines
             yield from difflib.unified_diff(a, b, f"a/{name}", f"b/{name}")
             return
-        self._effort += cost
         yield from (f"--- a/{name}\n", f"+++ b/{name}\n", f"@@ -1,{len(a)} +1,{len(b)} @@\n")
         yield from (f"-{line}" for line in a)
         yield from (f"+{line}" for line in b)
-
-
-def _cost(a: Sequence[str], b: Sequence[str]) -> int:
-    """How many microseconds difflib takes at most, measured with random, repeated and shuffled lines. It passes over
-    lines that are more than a hundredth of 200 lines and more."""
-    of_a, of_b = Counter(a), Counter(b)
-    popular = len(b) // 100 + 1 if len(b) >= 200 else len(b)
-    equal = sum(times * of_b[line] for line, times in of_a.items() if of_b[line] <= popular)
-    return 3 * equal + len(a) * len(b) // 50
 
 
 def _ended(line: str) -> str:

@@ -61,7 +61,8 @@ class JobActions:
 
     def clean(self, who: Principal, job: str, *, checkpoints: bool = False) -> Job:
         def settled(j: Job) -> bool:
-            if waiting := still_waiting(self._live().values(), j):
+            live = self._live().values()
+            if waiting := still_waiting(live, j, lambda other: self._is_element(other, j)):
                 ids = ", ".join(waiting[:10]) + (" ..." if len(waiting) > 10 else "")
                 raise IllegalInState(
                     f"job {j.id} cannot be removed: {ids} would never start after it",
@@ -72,6 +73,12 @@ class JobActions:
         text = "clean requested" + (", with its checkpoints" if checkpoints else "")
         kind, payload = EventKind.CLEAN_REQUESTED, CleanRequested(checkpoints)
         return self._wish(who, "clean", job, kind, text, settled, payload)
+
+    def _is_element(self, job_id: str, of: Job) -> bool:
+        try:
+            return of.spec.is_group and self._store.peek(job_id).group == of.id
+        except NotFound:
+            return False
 
     def resume(self, who: Principal, job: str, *, budget: float | None = None) -> Job:
         def settled(j: Job) -> bool:
@@ -93,15 +100,19 @@ class JobActions:
             )
         kind, text = EventKind.RESUME_REQUESTED, "resume requested"
         stored = self._wish(who, "resume", found.id, kind, text, settled)
-        if group:  # one that has ended ends again, after this element
-            reopened, why = EventKind.GROUP_REOPENED, f"{stored.name} was resumed"
-            self._wish(who, "resume", group.id, reopened, why, lambda j: not j.state.final)
+        self._reopen(who, stored)
         # the group sets those going again that have ended
         for element in self._stopping(stored) if stored.spec.is_group else ():
             with contextlib.suppress(IllegalInState, NotFound):
                 self._wish(who, "resume", element, kind, f"resumed with {stored.name}", settled)
         self._revive(Principal(BACKEND.id, who.name, BACKEND.role), stored)
         return stored
+
+    def _reopen(self, who: Principal, resumed: Job) -> None:
+        """A group that has ended ends again, after the element that was resumed."""
+        if resumed.group:
+            kind, why = EventKind.GROUP_REOPENED, f"{resumed.name} was resumed"
+            self._wish(who, "resume", resumed.group, kind, why, lambda j: not j.state.final)
 
     def _revive(self, by: Principal, resumed: Job) -> None:
         """Set the jobs going again that ended because this one had failed them, and those that waited for these;
@@ -116,9 +127,11 @@ class JobActions:
                     continue
                 del ended[job_id]
                 kind = EventKind.RESUME_REQUESTED
-                going.append(
-                    self._wish(by, "resume", job_id, kind, text, lambda j: not lacks_dependency(j))
+                revived = self._wish(
+                    by, "resume", job_id, kind, text, lambda j: not lacks_dependency(j)
                 )
+                self._reopen(by, revived)
+                going.append(revived)
 
     def _never(self, job: Job) -> bool:
         """Whether it would end again at once."""

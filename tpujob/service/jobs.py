@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from inspect import signature
 from math import isfinite
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from tpujob.api import (
     METHODS,
@@ -31,32 +32,36 @@ from tpujob.api import (
     MetricsView,
     PatchView,
     PlanView,
+    RefusedView,
     SearchAsked,
     SpendingView,
     WindowAsked,
 )
 from tpujob.domain import access
-from tpujob.domain.access import Principal
+from tpujob.domain.access import BACKEND, Principal
 from tpujob.domain.failures.disclosure import ended_by, in_full, job_in_full
-from tpujob.domain.model import DesiredState, Job, Slice, State, Suspect
+from tpujob.domain.model import DesiredState, Job, Slice, State
 from tpujob.domain.money import Surroundings
 from tpujob.domain.money import budget as money
-from tpujob.domain.observations import NO_FUNDS, Account, Circuit, Funds
 from tpujob.domain.placement import EVERYWHERE, Site
-from tpujob.engine import Bundles, Counters, JobRuntime, Loop, Queue
-from tpujob.errors import Conflict, IllegalInState, NotFound
-from tpujob.ports import Ports
+from tpujob.engine import Bundles, JobRuntime, Loop, Reconciler
+from tpujob.errors import BadRequest, Conflict, IllegalInState, NotFound
 from tpujob.service import actions, details, next_step
+from tpujob.service.admin import Admin
 from tpujob.service.authorization import Authorized, find_job, own_key
-from tpujob.service.backend import BackendStatus, ProcessFacts
+from tpujob.service.backend import BackendStatus, ProcessFacts, metrics
 from tpujob.service.backend.capacity import Quotas
+from tpujob.service.backend.overview import Overview
 from tpujob.service.backend.queue import QueueReader
 from tpujob.service.curves import Curves
 from tpujob.service.diff import compare
 from tpujob.service.job_actions import JobActions
 from tpujob.service.job_index import Changes, EventReader, JobIndex
-from tpujob.service.logs import Logs, hosts_up_to
+from tpujob.service.logs import LiveLogs, Logs, hosts_up_to
+from tpujob.service.members import Membership
 from tpujob.service.money import budgets
+from tpujob.service.money.comparison import Comparisons
+from tpujob.service.money.cost import Costs
 from tpujob.service.money.estimate import Estimates
 from tpujob.service.notifications import Notifications
 from tpujob.service.runtime_info import RuntimeReader
@@ -66,26 +71,10 @@ from tpujob.service.views import event_view, job_view
 
 @dataclass(frozen=True, slots=True)
 class HostReach:
-    """How hosts are reached and believed; see `Hosts`."""
+    """How hosts are reached and believed, beside what the port `Hosts` says."""
 
     access: Callable[[Slice, int, str, str], HostAccess]  #: lets the holder of a public key in
-    key: Callable[[Sequence[str]], str]
     trust: Callable[[Slice], str] = lambda _: ""  #: why the keys of a slice's hosts are trusted
-
-
-@dataclass(frozen=True, slots=True)
-class EngineState:
-    """What the control loop knows beyond the records of jobs."""
-
-    loop: Loop
-    live: Mapping[str, JobRuntime]
-    queue: Queue
-    #: the offers that were refused lately, for all jobs
-    circuits: Callable[[], Mapping[str, Circuit]] = dict
-    #: what budgets depend on beside a job's record
-    funds: Callable[[Job], Funds] = lambda _: NO_FUNDS
-    accounts: Callable[[], Sequence[Account]] = tuple  #: of the budgets that are shared
-    counters: Counters = field(default_factory=Counters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,33 +91,6 @@ class ServiceSettings:
     word: Callable[[], str] = str  #: draws one for the workdir of each new job
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Where answers come from."""
-
-    changes: Changes
-    events: EventReader
-    knowledge: RuntimeReader
-    index: JobIndex
-    logs: Logs
-    curves: Curves
-    status: BackendStatus
-    suspects: Callable[[], Sequence[Suspect]]  #: machines, as they are recorded
-    queue: QueueReader
-
-
-@dataclass(frozen=True, slots=True)
-class Changing:
-    """What checks, stores and changes jobs."""
-
-    submission: Submission
-    secrets: OwnSecrets
-    bundles: Bundles
-    estimates: Estimates
-    actions: JobActions
-    announce: Callable[[Job], None]  #: a job was changed: tell the loop and those who follow
-
-
 #: elements of a group that its view names, at most
 WORST = 8
 
@@ -138,24 +100,52 @@ class Jobs:
 
     def __init__(
         self,
-        who: Principal,
-        ports: Ports,
-        engine: EngineState,
+        reconciler: Reconciler,
+        loop: Loop,
         reach: HostReach,
         settings: ServiceSettings,
-        reading: Reading,
-        changing: Changing,
+        *,
+        changes: Changes,
+        admin: Admin,
+        members: Membership,
         notifications: Notifications,
-        parts: Sequence[object],
+        live_logs: LiveLogs | None = None,
     ) -> None:
-        """`who`: for whom; `acting_for` makes one for another caller. `parts`: have the methods that are not here; the
-        caller comes first where a method has the parameter `who`."""
-        self._who, self._notifications = who, notifications
-        #: by method of the table: the part that has it
+        """For the backend itself; `for_caller` makes one for a caller. `live_logs`: what running hosts print that is
+        not stored yet."""
+        ports, circuits, funds = reconciler.ports, reconciler.circuits, reconciler.spending.of
+        store, blobs, clock, site = ports.store, ports.blobs, ports.clock, settings.site
+        queue, prices, around = reconciler.queue, site.prices, settings.around
+        self._who, self._ports, self._reconciler, self._loop = BACKEND, ports, reconciler, loop
+        self._reach, self._settings, self._notifications = reach, settings, notifications
+        self._suspects, self.changes = admin.suspects, changes
+        self._knowledge = RuntimeReader(reconciler.live, circuits, funds, prices, queue.of)
+        self.index = index = JobIndex(store, changes, clock, self._knowledge)
+        costs = Costs(store, clock, index, settings.owner, emulated=around.emulated)
+        self.itself = BackendStatus(
+            store, clock, index, loop, reconciler.counters, notifications, circuits, costs,
+            settings.process,
+        )  # fmt: skip
+        self._queue = QueueReader(store, clock, queue, index, self._knowledge)
+        self._submission = submission = Submission(
+            blobs, ports.copies, clock, site, settings.offered, funds, settings.word
+        )
+        self._estimates = Estimates(
+            store, clock, site, submission.placed, around, submission.to_copy
+        )
+        self._secrets, self._bundles = OwnSecrets(store, ports.secrets), Bundles(store, blobs)
+        self._actions = JobActions(
+            store, clock, prices, funds, self._announce, index.stopping, queue.jobs, index.ended_by
+        )
+        self._logs, self._curves = Logs(blobs, live_logs), Curves(blobs, clock, ports.hosts.key)
+        self._events = EventReader(store)
+        parts = (
+            admin, members, notifications, self._secrets, submission, costs, self._estimates, self.itself, self._queue,
+            Overview(store, clock, circuits, index, settings.quotas),
+            Comparisons(store, clock, site, submission.placed, self._estimates),
+        )  # fmt: skip
+        #: by method of the table: the part that has it; the caller comes first where it has the parameter `who`
         self._places = {n: part for part in parts for n in METHODS if hasattr(type(part), n)}
-        self._ports, self._engine, self._reach, self._settings = ports, engine, reach, settings
-        self._reading, self._changing = reading, changing
-        self.index, self.changes, self.itself = reading.index, reading.changes, reading.status
 
     def __getattr__(self, name: str) -> Any:
         if name not in METHODS:  # also while a copy is made, which has nothing yet
@@ -165,28 +155,30 @@ class Jobs:
 
     def acting_for(self, who: Principal) -> JobsApi:
         """As that caller may use it: a method that the caller's role does not allow raises Forbidden."""
+        return cast("JobsApi", Authorized(self.for_caller(who), who))
+
+    def for_caller(self, who: Principal) -> Self:
+        """The same for that caller, whatever their role."""
         mine = copy.copy(self)
         mine._who = who
-        return cast("JobsApi", Authorized(mine, who))
+        return mine
 
     def whoami(self) -> CallerView:
         return CallerView(id=self._who.id, name=self._who.name, role=self._who.role or "")
 
     def backend_metrics(self) -> str:
-        from tpujob.service.backend import metrics  # a backend that is not scraped does without
-
-        return metrics.text(self.itself, self._engine.queue)
+        return metrics.text(self.itself, self._reconciler.queue)
 
     # Submit ----------------------------------------------------------------------------------------------------------
 
     def plan(self, spec: Mapping[str, Any]) -> PlanView:
-        placed = self._changing.submission.placed(spec)
-        self._changing.secrets.check(self._who, placed.spec)
+        placed = self._submission.placed(spec)
+        self._secrets.check(self._who, placed.spec)
         self._notifications.check(placed.spec)
-        self._reading.queue.check(self._who, placed.spec)
-        self._reading.queue.edges(self._who, placed.spec)
-        found = self._changing.submission.plan(placed)
-        self._changing.estimates.within_budget(placed)
+        self._queue.check(self._who, placed.spec)
+        self._queue.edges(self._who, placed.spec)
+        found = self._submission.plan(placed)
+        self._estimates.within_budget(placed)
         return found
 
     def create(
@@ -197,15 +189,15 @@ class Jobs:
         code: CodeGiven | None = None,
         idempotency_key: str = "",
     ) -> JobView:
-        placed = self._changing.submission.placed(spec)
-        self._changing.secrets.check(self._who, placed.spec)
+        placed = self._submission.placed(spec)
+        self._secrets.check(self._who, placed.spec)
         self._notifications.check(placed.spec)
-        self._reading.queue.check(self._who, placed.spec)
-        edges = self._reading.queue.edges(self._who, placed.spec)
-        job, created = self._changing.submission.first_record(placed, self._who, bundles, code)
+        self._queue.check(self._who, placed.spec)
+        edges = self._queue.edges(self._who, placed.spec)
+        job, created = self._submission.first_record(placed, self._who, bundles, code)
         job = replace(job, edges=edges)
-        self._changing.estimates.within_budget(placed)
-        self._changing.bundles.check(job)
+        self._estimates.within_budget(placed)
+        self._bundles.check(job)
         key = own_key(self._who, idempotency_key)
         stored = self._ports.store.create(job, created, idempotency_key=key)
         if (stored.spec, stored.bundles) != (job.spec, job.bundles):
@@ -213,8 +205,8 @@ class Jobs:
                 f"the key {idempotency_key[:80]!r} was used for job {stored.id}, which has another spec or other code",
                 hint="Use a new key for a new job.",
             )
-        self._changing.bundles.hold(stored)
-        self._changing.announce(stored)
+        self._bundles.hold(stored)
+        self._announce(stored)
         return self._view(stored)
 
     # Look ------------------------------------------------------------------------------------------------------------
@@ -227,17 +219,17 @@ class Jobs:
 
     def events(self, job: str, *, after: int = 0, limit: int = 0) -> list[EventView]:
         of = self._find("events", job)
-        found = self._reading.events.read(of, after)[: limit or None]
+        found = self._events.read(of, after)[: limit or None]
         if access.sees_all(self._who, of.owner):
             found = [replace(e, text=in_full(e.text, ended_by(of, e.at))) for e in found]
         return [event_view(e) for e in found]
 
     def metrics(self, job: str, *, attempt: int | None = None) -> MetricsView:
-        return self._reading.curves.metrics(self._find("metrics", job), attempt)
+        return self._curves.metrics(self._find("metrics", job), attempt)
 
     def diff(self, a: str, b: str) -> DiffView:
         both = self._find("diff", a), self._find("diff", b)
-        first, second = (self._reading.knowledge.going(job) for job in both)
+        first, second = (self._knowledge.going(job) for job in both)
         live = (first and first.progress, second and second.progress)
         private = all(access.sees_all(self._who, job.owner) for job in both)
         return compare(
@@ -257,22 +249,27 @@ class Jobs:
         tail: int | None = None,
     ) -> LogPage:
         found = self._find("logs", job)
-        return self._reading.logs.page(found, host=host, attempt=attempt, cursor=cursor, tail=tail)
+        return self._logs.page(found, host=host, attempt=attempt, cursor=cursor, tail=tail)
 
     def log_block(
         self, job: str, *, host: int | None = None, attempt: int | None = None, cursor: str = ""
     ) -> LogBlock:
         found = self._find("log_block", job)
-        return self._reading.logs.block(found, host=host, attempt=attempt, cursor=cursor)
+        return self._logs.block(found, host=host, attempt=attempt, cursor=cursor)
 
     def log_window(self, job: str, asked: WindowAsked | None = None) -> LogWindow:
-        return self._reading.logs.window(self._find("log_window", job), asked or {}, self._who.id)
+        return self._logs.window(self._find("log_window", job), asked or {})
 
     def log_search(self, job: str, asked: SearchAsked) -> LogMatches:
-        return self._reading.logs.search(self._find("log_search", job), asked, self._who.id)
+        return self._logs.search(self._find("log_search", job), asked)
 
     def access(self, job: str, *, host: int = 0, key: str) -> HostAccess:
         found = self._find("access", job)
+        if found.spec.is_group:
+            raise BadRequest(
+                f"job {found.id} is a group: each of its jobs has hosts",
+                hint=f"tpujob ssh {found.name}-0",
+            )
         serving = found.slice
         if serving is None or not serving.endpoints or found.state is State.RELEASING:
             raise IllegalInState(
@@ -290,52 +287,59 @@ class Jobs:
         while True:
             yield
             if job_id:
-                self._engine.loop.attend(job_id, timeout + 5)
+                self._loop.attend(job_id, timeout + 5)
             after = self.changes.wait(job_id, after, timeout)
 
     def budgets(self) -> Sequence[SpendingView]:
         now, live = self._ports.clock.now(), self.index.split()[0]
         own = (
-            (job.id, money.account(job, now, self._engine.funds(job).granted))
+            (job.id, money.account(job, now, self._reconciler.spending.of(job).granted))
             for job in sorted(live, key=lambda job: job.id, reverse=True)
         )
         return [
-            *(budgets.view(money.at(known, now)) for known in self._engine.accounts()),
+            *(budgets.view(money.at(known, now)) for known in self._reconciler.spending.accounts()),
             *(budgets.view(known, job_id) for job_id, known in own if known),
         ]
 
     # Steer -----------------------------------------------------------------------------------------------------------
 
     def cancel(self, job: str, *, release: bool = False) -> JobView:
-        return self._view(self._changing.actions.cancel(self._who, job, release=release))
+        return self._view(self._actions.cancel(self._who, job, release=release))
 
     def delete(self, job: str) -> JobView:
-        return self._view(self._changing.actions.delete(self._who, job))
+        return self._view(self._actions.delete(self._who, job))
 
     def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
-        return self._view(self._changing.actions.clean(self._who, job, checkpoints=checkpoints))
+        return self._view(self._actions.clean(self._who, job, checkpoints=checkpoints))
 
     def resume(self, job: str, *, budget: float | None = None) -> JobView:
-        return self._view(self._changing.actions.resume(self._who, job, budget=budget))
+        return self._view(self._actions.resume(self._who, job, budget=budget))
 
     def hold(self, job: str) -> JobView:
-        return self._view(self._changing.actions.hold(self._who, job))
+        return self._view(self._actions.hold(self._who, job))
 
     def release(self, job: str) -> JobView:
-        return self._view(self._changing.actions.release(self._who, job))
+        return self._view(self._actions.release(self._who, job))
 
     def top(self, job: str) -> JobView:
-        return self._view(self._changing.actions.top(self._who, job))
+        return self._view(self._actions.top(self._who, job))
 
     def requeue(self, job: str) -> JobView:
-        return self._view(self._changing.actions.requeue(self._who, job))
+        return self._view(self._actions.requeue(self._who, job))
+
+    def _announce(self, job: Job) -> None:
+        """A job was stored: tell the loop and those who follow."""
+        self.index.note(job)
+        self._reconciler.queue.learn(job)
+        self.changes.poke()
+        self._loop.poke(job.id)
 
     def _find(self, method: str, job: str) -> Job:
         return find_job(self._ports.store, self._who, method, job)
 
     def _view(self, job: Job) -> JobView:
         now = self._ports.clock.now()
-        known, private = self._reading.knowledge.of(job, now), access.sees_all(self._who, job.owner)
+        known, private = self._knowledge.of(job, now), access.sees_all(self._who, job.owner)
         shown = job_in_full(job) if private else job
         view = job_view(
             shown,
@@ -355,11 +359,13 @@ class Jobs:
         view["actions"] = actions.emulated(offered) if self._settings.around.emulated else offered
         if self._settings.around.emulated:
             view["emulated"] = True
-        view["place"] = self._reading.queue.place(job, known.place) if known.place else None
+        view["place"] = self._queue.place(job, known.place) if known.place else None
         view["timeline"] = details.spans(shown, now, known.progress)
         view["on_hosts"] = self._on_hosts(job, now, private=private)
         for seen, one in zip(view["slices"], job.slices, strict=True):
             seen["jobs"] = details.slice_jobs(job, one, self._ports.store.peek, now)
+        if job.group and job.state in (State.FAILED, State.CANCELLED):
+            self._ends_with_group(job, view)
         if job.spec.is_group:
             self.index.sum_up(view)
             stopped = {State.FAILED, State.CANCELLED} & view.get("elements", {}).keys()
@@ -370,6 +376,20 @@ class Jobs:
             view["worst"] = self._worst(job)
             view["best"] = self._best(job, private=private)
         return view
+
+    def _ends_with_group(self, job: Job, view: JobView) -> None:
+        """An element whose group was cancelled goes on with that alone."""
+        with suppress(NotFound):
+            group = self._ports.store.peek(job.group)
+            if group.wish is DesiredState.RUN:
+                return
+            view["next"] = next_step.after_group(group)
+            offered = view.get("actions", [])
+            view["actions"] = [one for one in offered if one["name"] != "resume"]
+            if len(view["actions"]) < len(offered):
+                why = f"its group {group.name} was cancelled"
+                refused = RefusedView(name="resume", why=why, forbidden=False)
+                view["refused"] = [*view.get("refused", ()), refused]
 
     def _best(self, group: Job, *, private: bool) -> BestView | None:
         asked = ListAsked(group=group.id, order="loss", fields=["name", "loss"], limit=1)
@@ -389,8 +409,8 @@ class Jobs:
 
     def _on_hosts(self, job: Job, now: float, *, private: bool) -> list[HostView]:
         """Of a job that is not the caller's, without what is held against its machines, and without errors."""
-        live = self._engine.live.get(job.id) or JobRuntime()
+        live = self._reconciler.live.get(job.id) or JobRuntime()
         known = any(report.physical for report in live.reports)
-        suspects = (self._reading.suspects() if known else ()) if private else None
+        suspects = (self._suspects() if known else ()) if private else None
         silent = {host: since for host, (since, _) in live.dead.items()}
         return details.hosts(job, live.reports, live.heard_at, silent, suspects, now)

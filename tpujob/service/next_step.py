@@ -206,6 +206,12 @@ def _after_end(job: Job, has: JobProgress) -> NextView:
     return _next("nothing", "nothing happens by itself", again)
 
 
+def after_group(group: Job) -> NextView:
+    """What comes next for an element that ended, after its group was cancelled."""
+    again = _command(group, "resume", f"sets all of {group.name} going again")
+    return _next("nothing", "nothing happens by itself: its group was cancelled", again)
+
+
 def goes_on(job: Job, has: JobProgress) -> str:
     """What a resume comes to: `goes on from checkpoint 480`."""
     where = _from_checkpoint(has)

@@ -48,9 +48,10 @@ class Notifications:
         ]
 
     def waiting(self, late: float) -> tuple[int, int]:
-        """Return how many messages are still to be sent, at most 1,000, and how many of them are older than so many
-        seconds."""
-        found, now = self._waiting(), self._clock.now()
+        """Return how many messages of configured channels are still to be sent, at most 1,000, and how many of them are
+        older than so many seconds."""
+        found = [message for message in self._waiting() if message.channel in self._setup.channels]
+        now = self._clock.now()
         return len(found), sum(message.at < now - late for message in found)
 
     def deliveries(

@@ -3,6 +3,8 @@
 What is in a bundle is decided here; the agent unpacks it on every host.
 """
 
+from __future__ import annotations
+
 import gzip
 import hashlib
 import io
@@ -13,14 +15,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 import workloads
 from tpujob.domain.text import many, one_line
 from tpujob.errors import BadRequest
 from tpujob.protocol.bundle import MAX_FILES
 from tpujob.submit import git
-from tpujob.submit.git import NOWHERE, Standing
+from tpujob.submit.git import NOWHERE
 from tpujob.submit.secrets_scan import keys_among
+
+if TYPE_CHECKING:
+    from tpujob.api import CodeGiven
 
 LIMIT = 100 * 1024 * 1024  #: bytes of all files of a bundle
 IGNORE_FILE = ".tpujobignore"  #: patterns as in a .gitignore; stronger than what git tracks
@@ -51,7 +57,9 @@ class Bundle:
     sha256: str  #: of `data`
     data: bytes = field(repr=False)  #: a tar.gz
     files: tuple[str, ...]  #: what is in it, by path
-    standing: Standing = NOWHERE  #: of the checkout that it was made from
+    standing: CodeGiven = field(
+        default_factory=NOWHERE.copy, repr=False
+    )  #: of the checkout that it was made from
     warnings: tuple[str, ...] = ()  #: what a person should know before it is shipped
 
 
@@ -63,21 +71,18 @@ def pack(folder: Path, *, allow_keys: bool = False) -> Bundle:
         raise BadRequest(
             f"code: {folder} is not a folder", hint="Give a folder, relative to the job file."
         )
-    found = git.listed(folder)
-    within_git = found is not None and bool(found.names)  # none: git ignores the folder itself
-    every = found.names if found is not None and within_git else _walked(folder)
-    names = sorted(_wanted(folder, every))
+    tracked, missing = git.listed(folder)  # none of a folder that git itself ignores
+    names = sorted(_wanted(folder, tracked or _walked(folder)))
     names = [name for name in names if _packable(folder, name)]
     _check_size(folder, names)
     keys = keys_among(folder, names)
     if keys and not allow_keys:
         raise _refused(folder, keys)
     packed = _archive((name, folder / name) for name in names)
-    standing = NOWHERE
-    if within_git:
+    if tracked:
         standing = git.standing(folder, frozenset(names), allow_keys=allow_keys)
-    missing = found.missing if found else ()
-    return replace(packed, standing=standing, warnings=_warnings(keys, missing))
+        packed = replace(packed, standing=standing)
+    return replace(packed, warnings=_warnings(keys, missing))
 
 
 @cache

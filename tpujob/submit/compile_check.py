@@ -6,10 +6,11 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NotRequired, cast
+from typing import Literal, NotRequired, cast
 
 from typing_extensions import TypedDict
 
@@ -19,7 +20,6 @@ from tpujob.domain.spec import JobSpec
 from tpujob.errors import BadRequest, BadSpec, TpujobError
 from tpujob.submit import environment
 from tpujob.submit.archive import workloads_bundle
-from tpujob.submit.environment import Environment
 
 Unit = Literal["steps", "tokens", "samples"]
 
@@ -67,20 +67,14 @@ class BundledProgram:
     flags: tuple[tuple[str, str], ...] = ()  #: of FLAGS, those that the job sets
 
 
-@dataclass(frozen=True, slots=True)
-class CheckOutcome:
-    findings: tuple[TargetFinding, ...]
-    fits: bool  #: all targets
-
-
-def check_job(spec: JobSpec, cache: Path, warn: Callable[[str], None]) -> CheckOutcome:
-    """Compile the job's program for each of its types and remember what was found. `warn` gets a line before a wait of
-    minutes. Raises as `check` and `environment` do."""
+def check_job(spec: JobSpec, cache: Path) -> list[TargetFinding]:
+    """Compile the job's program for each of its types and remember what was found; takes seconds to minutes. Raises as
+    `check` and `require_compiler` do."""
     wanted = program_of(spec)
-    within = environment.environment(cache, warn)
-    checked = check(wanted, list(targets_of(spec)), within)
-    keep(cache, wanted, _versions(within.stamp), checked.findings)
-    return checked
+    environment.require_compiler()
+    findings = check(wanted, list(targets_of(spec)))
+    keep(cache, wanted, _versions(), findings)
+    return findings
 
 
 def rooflines(spec: JobSpec, types: Sequence[str], unit: Unit, cache: Path) -> dict[str, float]:
@@ -89,8 +83,7 @@ def rooflines(spec: JobSpec, types: Sequence[str], unit: Unit, cache: Path) -> d
     if spec.run.workload is None:
         return {}
     targets = {target_of(type, spec.tpu.slices): type for type in types}
-    versions = _versions(environment.stamp())
-    found = speeds(cache, program_of(spec), targets, versions, unit)
+    found = speeds(cache, program_of(spec), targets, _versions(), unit)
     return {targets[target]: speed for target, speed in found.items()}
 
 
@@ -117,18 +110,16 @@ def target_of(type: str, slices: int) -> str:
     return name if slices == 1 else f"{slices}x{name}"
 
 
-def check(wanted: BundledProgram, targets: Sequence[str], within: Environment) -> CheckOutcome:
-    """Compile for each target, with the batch that a job has; takes seconds to minutes. Progress goes to standard
-    error. Raises BadSpec for arguments or a type that the program refuses, TpujobError when it says nothing that can be
-    read."""
-    command = [
-        str(within.python),
-        *("-m", f"workloads.{wanted.workload}", *wanted.options),
-        *("--check-own-batch", f"--check={','.join(targets)}", "--json"),
-    ]
+def check(wanted: BundledProgram, targets: Sequence[str]) -> list[TargetFinding]:
+    """Compile for each target, with the batch that a job has. Progress goes to standard error. Raises BadSpec for
+    arguments or a type that the program refuses, TpujobError when it says nothing that can be read."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("TPUJOB_")}
     done = subprocess.run(
-        command,
-        env=_variables(wanted, within),
+        [
+            *(sys.executable, "-m", f"workloads.{wanted.workload}", *wanted.options),
+            *("--check-own-batch", f"--check={','.join(targets)}", "--json"),
+        ],
+        env={**own, **dict(wanted.flags)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
@@ -136,22 +127,15 @@ def check(wanted: BundledProgram, targets: Sequence[str], within: Environment) -
     if done.returncode == _DOES_NOT_FIT and not done.stdout:
         raise BadSpec(f"workloads.{wanted.workload} refuses its arguments: the line above says why")
     try:
-        found: list[Any] = json.loads(done.stdout)
+        return json.loads(done.stdout)
     except ValueError:
         raise TpujobError(f"the check ended with {done.returncode} and printed nothing") from None
-    return CheckOutcome(tuple(found), fits=done.returncode == 0)
-
-
-def _variables(wanted: BundledProgram, within: Environment) -> dict[str, str]:
-    own = {name: value for name, value in os.environ.items() if not name.startswith("TPUJOB_")}
-    path = {"PYTHONPATH": within.path} if within.path else {}
-    return {**own, **dict(wanted.flags), **path}
 
 
 def keep(
     cache: Path, wanted: BundledProgram, versions: str, findings: Iterable[TargetFinding]
 ) -> None:
-    """Write those findings that have a pace. `versions`: of the environment and of the programs."""
+    """Write those findings that have a pace. `versions`: of what compiles, and of the programs."""
     for found in findings:
         if "pace" in found:
             file = _file(cache, wanted, found["target"], versions)
@@ -182,6 +166,6 @@ def _file(cache: Path, wanted: BundledProgram, target: str, versions: str) -> Pa
     return cache / "checks" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
 
 
-def _versions(stamp: str) -> str:
-    """Of the environment, and of the programs: another version may compile to something else."""
-    return f"{stamp} {workloads_bundle().sha256}"
+def _versions() -> str:
+    """Of what compiles, and of the programs: another version may compile to something else."""
+    return f"{environment.versions()} {workloads_bundle().sha256}"

@@ -3,57 +3,43 @@
 Git is asked, and never imitated. Nothing here changes a repository.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import subprocess
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tpujob.errors import BadRequest
 from tpujob.submit.secrets_scan import holds_a_key, named_like_a_key
+
+if TYPE_CHECKING:
+    from tpujob.api import CodeGiven
 
 PATIENCE = 60.0  #: seconds for one answer of git
 DIFF_LIMIT = 128 * 1024  #: bytes of a diff; as JSON it has to fit into a request of 1 MiB, escaped
 DIFF_FILES = 500  #: whose changes are in it
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """What git counts as the files of a folder."""
-
-    names: tuple[str, ...]  #: files and links below the folder, those of submodules included
-    missing: tuple[str, ...] = ()  #: submodules that are not checked out
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a checkout stands. All empty: it has no commit, or is no checkout."""
-
-    commit: str = ""
-    branch: str = ""  #: empty: no branch is checked out
-    dirty: bool = False  #: the folder differs from the commit, by a change or by a new file
-    #: from the commit to the shipped files, cut at DIFF_LIMIT
-    diff: str = field(default="", repr=False)
-
-
 #: between the diffs of two files
 _FILES = re.compile(rb"(?m)^(?=diff --git )")
 
-#: of a folder that is in no repository
-NOWHERE = Standing()
+#: of a folder that is in no repository, or has no commit
+NOWHERE: CodeGiven = {"commit": "", "branch": "", "dirty": False, "diff": ""}
 
 
-def listed(folder: Path) -> Listed | None:
-    """The files that git tracks or would track, as far as they are there; None: the folder is in no repository, or
-    git is not installed. Raises BadRequest when git refuses: shipping everything instead could ship secrets."""
-    if not _in_repository(folder):
-        return None
+def listed(folder: Path) -> tuple[list[str], list[str]]:
+    """The files and links that git tracks or would track, as far as they are there, those of submodules included; and
+    the submodules that are not checked out. None of either: the folder is in no repository, or git is not installed.
+    Raises BadRequest when git refuses: shipping everything instead could ship secrets."""
     names: list[str] = []
     missing: list[str] = []
-    _list_into(folder, "", names, missing)
-    return Listed(tuple(names), tuple(missing))
+    if _in_repository(folder):
+        _list_into(folder, "", names, missing)
+    return names, missing
 
 
 def matched(patterns: Path, names: Collection[str]) -> frozenset[str]:
@@ -73,27 +59,30 @@ def matched(patterns: Path, names: Collection[str]) -> frozenset[str]:
         return frozenset(_names(_git(Path(scratch), *words, stdin=asked) or b""))
 
 
-def standing(folder: Path, shipped: Collection[str], *, allow_keys: bool = False) -> Standing:
-    """Commit, branch and what differs from it; the diff is of no file but the shipped ones and deleted ones, and shows
-    no key, unless `allow_keys`: a key that was deleted may still be in use."""
+def standing(folder: Path, shipped: Collection[str], *, allow_keys: bool = False) -> CodeGiven:
+    """Commit, branch (empty: none is checked out) and what differs from it; the diff is of no file but the shipped ones
+    and deleted ones, and shows no key, unless `allow_keys`: a key that was deleted may still be in use."""
     commit = _line(folder, "rev-parse", "--verify", "HEAD") if _in_repository(folder) else ""
     if not commit:
         return NOWHERE
     branch = _line(folder, "symbolic-ref", "--quiet", "--short", "HEAD")
     status = _git(folder, "status", "--porcelain", "-z", "--", ".")
     diff = _diff(folder, shipped, allow_keys) if status else ""
-    return Standing(commit, branch, bool(status), diff)
+    return {"commit": commit, "branch": branch, "dirty": bool(status), "diff": diff}
 
 
 def _list_into(folder: Path, below: str, names: list[str], missing: list[str]) -> None:
     words = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    answer = _git(folder, *words)
-    if answer is None:
+    done = _run(folder, words, b"")
+    if done is None or done.returncode:
+        lines = done.stderr.decode(errors="replace").splitlines() if done else []
         raise BadRequest(
-            f"code: git cannot list the files of {folder}: {_complaint(folder, words)}",
+            f"code: git cannot list the files of {folder}: {lines[0] if lines else 'it does not say why'}",
             hint="`git status` there says more.",
         )
-    for name in dict.fromkeys(_names(answer)):  # a file in a merge conflict is listed three times
+    for name in dict.fromkeys(
+        _names(done.stdout)
+    ):  # a file in a merge conflict is listed three times
         path = folder / name
         if path.is_symlink() or path.is_file():
             names.append(below + name)
@@ -148,12 +137,6 @@ def _run(
         return None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise BadRequest(f"code: git does not answer in {folder}: {error}") from error
-
-
-def _complaint(folder: Path, words: Sequence[str]) -> str:
-    done = _run(folder, words, b"")
-    lines = done.stderr.decode(errors="replace").splitlines() if done else []
-    return lines[0] if lines else "it does not say why"
 
 
 def _line(folder: Path, *words: str) -> str:

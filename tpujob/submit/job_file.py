@@ -3,6 +3,7 @@ folder of code that it names."""
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -17,7 +18,6 @@ from tpujob.errors import BadSpec
 from tpujob.submit.imports.plan import job_name
 
 if TYPE_CHECKING:
-    from tpujob.api import CodeGiven, JobsApi
     from tpujob.submit.archive import Bundle
 
 T = TypeVar("T")
@@ -93,8 +93,12 @@ def _folder_of_data(source: str, file: Path) -> str:
 
 
 def _code_is_there(of: JobSpec, file: Path) -> None:
-    """Checks the folder to ship, and the file of its environment. Raises BadSpec."""
+    """Checks the folder to ship, and the file of its environment. Raises BadSpec. Without such a folder, warns of a
+    file of the command that is only here."""
     if of.code is None:
+        words = (word for word in (of.run.command or "").split() if not word.startswith("/"))
+        if left := next((word for word in words if os.path.isfile(file.parent / word)), None):
+            warn(f"{left} is not shipped: ship its folder with `code: .` (tpujob run: --code .)")
         return
     folder = file.parent / of.code
     if not folder.is_dir():
@@ -136,10 +140,3 @@ def packed(of: JobSpec, file: Path, *, allow_keys: bool) -> Bundle | None:
     for warning in bundle.warnings:
         warn(f"code: {clean(warning)}")
     return bundle
-
-
-def ship(api: JobsApi, bundle: Bundle, bucket: str) -> tuple[str, CodeGiven]:
-    """Store the bundle; returns its object path and the state of its checkout."""
-    at = bundle.standing
-    code: CodeGiven = {"commit": at.commit, "branch": at.branch, "dirty": at.dirty, "diff": at.diff}
-    return api.put_bundle(bundle.sha256, bundle.data, bucket=bucket), code

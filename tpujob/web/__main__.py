@@ -15,6 +15,7 @@ from typing import Any
 
 from tpujob.config import settings as settings_module
 from tpujob.config import shared_socket
+from tpujob.config.files import put
 from tpujob.config.members import read as read_members
 from tpujob.config.settings import Settings, prepare
 from tpujob.domain.access import Principal, Role
@@ -23,7 +24,7 @@ from tpujob.lib import unix_sockets
 from tpujob.web.auth.authenticator import PeerAuthenticator
 from tpujob.web.auth.browser import BrowserAuthenticator, Sessions, page_at
 from tpujob.web.log import log_to_stderr
-from tpujob.web.serving import SocketListener, serve_backend
+from tpujob.web.serving import SocketListener, serve
 from tpujob.wiring import backend
 
 
@@ -66,7 +67,7 @@ def _serve_own(settings: Settings, ready: Path) -> None:
             door = BrowserAuthenticator(own, sessions, kernel_says=kernel_says)
             listeners.append(SocketListener(page, door, loopback=True))
             facts |= {"page": address, "page_needs_code": not kernel_says}
-        serve_backend(listeners, parts, started=lambda: _announce(ready, facts), sessions=sessions)
+        serve(listeners, parts, started=lambda: _announce(ready, facts), sessions=sessions)
     finally:
         unix_sockets.remove(path)
 
@@ -83,7 +84,7 @@ def _serve_all(settings: Settings, ready: Path, path: Path, members: Path | None
     try:
         facts = {"url": f"unix:{path}", "shared": True}
         listener = SocketListener(unix_sockets.listen(path, 0o666), door)
-        serve_backend([listener], parts, started=lambda: _announce(ready, facts))
+        serve([listener], parts, started=lambda: _announce(ready, facts))
     finally:
         path.unlink(missing_ok=True)
         ready.unlink(missing_ok=True)
@@ -95,9 +96,7 @@ def _own(name: str) -> Principal:
 
 def _announce(ready: Path, facts: Mapping[str, Any]) -> None:
     """Put the ready file in place whole; the socket accepts from here on."""
-    temporary = ready.with_suffix(".tmp")
-    temporary.write_text(json.dumps({"pid": os.getpid(), **facts}), encoding="utf-8")
-    temporary.replace(ready)
+    put(ready, json.dumps({"pid": os.getpid(), **facts}))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def create_app(
     stopping: Callable[[], bool] = lambda: False,
     version: str = __version__,
     hosts: Iterable[str] = LOOPBACK,
-    make_pass: Callable[[bool], tuple[int, float | None]] | None = None,
+    make_pass: endpoints.MakePass | None = None,
     limits: Limits | None = None,
     sessions: Sessions | None = None,
     itself: BackendStatus | None = None,

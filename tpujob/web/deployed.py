@@ -23,7 +23,7 @@ from tpujob.domain.access import BACKEND, Role
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.web.auth.sign_in import GCLOUD, SignInAuthenticator, SignInPolicy
 from tpujob.web.log import Json, log_to_stderr
-from tpujob.web.serving import SocketListener, serve_backend
+from tpujob.web.serving import SocketListener, serve
 from tpujob.wiring import backend
 
 log = logging.getLogger(__name__)
@@ -81,16 +81,13 @@ def _serve(options: argparse.Namespace) -> None:
     door = SignInAuthenticator(policy, parts.members.recognise, backend.signing_keys(settings))
     port = settings.port if options.port is None else options.port
 
-    def make_pass(sweep: bool) -> tuple[int, float | None]:
-        return parts.make_pass(sweep=sweep)
-
-    serve_backend(
+    serve(
         [SocketListener(socket.create_server((options.host, port)), door)],
         parts,
         with_loop=not options.only_called,
         headers=headers_of(urls),
         hosts=hosts,
-        make_pass=make_pass,
+        make_pass=parts.make_pass,
     )
 
 

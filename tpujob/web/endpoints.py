@@ -23,6 +23,7 @@ from tpujob.web.auth.authenticator import TICK_PATH
 from tpujob.web.schemas import Caller
 
 Endpoint = Callable[..., Any]
+MakePass = Callable[..., tuple[int, float | None]]  #: takes `sweep`
 
 
 def add_methods(app: FastAPI, own: Mapping[str, tuple[Endpoint, Any]]) -> None:
@@ -151,14 +152,14 @@ def add_backend(app: FastAPI, version: str, alive: Callable[[], bool]) -> None:
     app.get("/metrics", include_in_schema=False)(streams.backend_metrics)
 
 
-def add_tick(app: FastAPI, make_pass: Callable[[bool], tuple[int, float | None]] | None) -> None:
+def add_tick(app: FastAPI, make_pass: MakePass | None) -> None:
     def tick(request: Request, sweep: bool = False) -> JSONResponse:
         """One pass over every job that is due, for a backend that only runs while it is called; with `sweep` also over
         what is in the cloud. Safe to repeat, and from several callers at once."""
         authorization.check(request.scope["state"]["principal"], "tick")
         if make_pass is None:
             raise BadRequest("this backend makes its passes by itself")
-        ticks, next_in = make_pass(sweep)
+        ticks, next_in = make_pass(sweep=sweep)
         return JSONResponse({"ticks": ticks, "next_in": next_in})
 
     app.post(TICK_PATH, tags=["backend"], response_model=schemas.Pass)(tick)

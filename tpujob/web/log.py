@@ -3,41 +3,30 @@
 import json
 import logging
 import os
-import sys
-import time
-from collections import Counter
-from collections.abc import Callable, Hashable
 from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import TextIO
 
 from tpujob.domain.text import clean
 from tpujob.lib import log_context
-from tpujob.web.middleware.limits import Buckets, Rate
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LONGEST = 2000  #: characters of a line
 MOST_LINES = 200  #: of a message, or of a traceback
 LARGEST = 10 * 1024**2  #: bytes of a log file; the one before it is kept beside it
-#: lines of one kind about one source that has not signed in
-STRANGERS = Rate(per_second=1, burst=20)
 
 
 def log_to_stderr(file: Path | None = None, *, formatter: logging.Formatter | None = None) -> None:
-    """Log to standard error, without the lines that libraries write about every call. `file`: the file that standard
-    error leads to, if any; at `LARGEST` bytes it becomes `.log.1`, and a new one begins. `formatter`: lines for people
-    if left out. A second call replaces the first."""
-    handler = _Rotated(file)
+    """Log to standard error, without the lines that libraries write about every call. `file`: where standard error may
+    lead; if it does, at `LARGEST` bytes it becomes `.log.1`, and a new one begins. `formatter`: lines for people if
+    left out. A second call replaces the first."""
+    handler: logging.Handler = logging.StreamHandler()
+    if file and file.exists() and os.path.samestat(os.fstat(2), file.stat()):
+        handler = _Rotated(file, maxBytes=LARGEST, backupCount=1)
     handler.setFormatter(formatter or OneLine(FORMAT))
-    handler.addFilter(Strangers())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     for noisy in ("paramiko", "google", "uvicorn.access", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
-
-
-def of(source: Hashable) -> dict[str, Hashable]:
-    """Return `extra` for a line about a caller who has not signed in: of many alike, few are written."""
-    return {"source": source}
 
 
 class OneLine(logging.Formatter):
@@ -72,50 +61,12 @@ def _about() -> dict[str, str]:
     return {name: known[name] for name in log_context.NAMES if known.get(name)}
 
 
-class Strangers(logging.Filter):
-    """Passes lines on that name a source, and those of the HTTP server, at the rate of `STRANGERS`."""
+class _Rotated(RotatingFileHandler):
+    """The file that standard error leads to; what writes there without this handler goes to the new one, too."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._clock, self._buckets = clock, Buckets(STRANGERS, most=1000)
-        self._left_out = Counter[Hashable]()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        source = getattr(record, "source", None)
-        if source is None and record.name != "uvicorn.error":
-            return True
-        kind = (record.name, record.msg)
-        if self._buckets.wait((*kind, source), self._clock()):
-            self._left_out[kind] += 1
-            return False
-        if left_out := self._left_out.pop(kind, 0):
-            record.msg = f"{record.msg} (and {left_out} more like it)"
-        return True
-
-
-class _Rotated(logging.StreamHandler[TextIO]):
-    """Standard error, also for what writes there without this handler. Where it is that file, the file is moved aside
-    when it is large."""
-
-    def __init__(self, file: Path | None) -> None:
-        super().__init__(sys.stderr)
-        self._file = file
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            self._rotate()
-        except OSError:
-            self._file = None  # a full disk, or a file that is ours no more: go on as it is
-        super().emit(record)
-
-    def _rotate(self) -> None:
-        if self._file is None or (here := os.fstat(2)).st_size < LARGEST:
-            return
-        if not os.path.samestat(here, self._file.stat()):
-            self._file = None
-            return
-        self._file.replace(self._file.with_suffix(".log.1"))
-        new = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        for stream in (1, 2):
-            os.dup2(new, stream)
-        os.close(new)
+    def doRollover(self) -> None:  # noqa: N802
+        super().doRollover()
+        with open(self.baseFilename, "ab") as new:
+            os.fchmod(new.fileno(), 0o600)
+            for stream in (1, 2):
+                os.dup2(new.fileno(), stream)

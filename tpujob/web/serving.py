@@ -6,10 +6,9 @@ import gc
 import signal
 import socket
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import uvicorn
-from fastapi import FastAPI
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
@@ -31,16 +30,6 @@ class SocketListener(NamedTuple):
     loopback: bool = False  #: a port at which the kernel is asked who connects
 
 
-class Work(Protocol):
-    """What a backend does by itself."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None:
-        """Returns when what was begun is done."""
-        ...
-
-
 class Doors:
     """A door for each listening socket: the one that a connection came in by is asked, and no other."""
 
@@ -53,35 +42,6 @@ class Doors:
 
 def serve(
     listeners: Sequence[SocketListener],
-    make_app: Callable[[Authenticator, Callable[[], bool]], FastAPI],
-    work: Work,
-    *,
-    started: Callable[[], None] = lambda: None,
-    with_loop: bool = True,
-    headers: Sequence[tuple[str, str]] = (),
-) -> None:
-    """Serve on those sockets until SIGTERM; then finish the running ticks and return; `work` goes on meanwhile.
-    `make_app` gets the door and a function that tells whether the server is stopping; `started` is called when
-    connections are accepted. `headers`: of every answer."""
-    app = make_app(Doors(listeners), lambda: server.should_exit)
-    ports = {each.socket.getsockname()[1] for each in listeners if each.loopback}
-    config = config_of(app, Connections(most_connections(), ports=ports))
-    config.headers = list(headers)
-    server = uvicorn.Server(config)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # uvicorn raises again what has ended it: nothing below would be done if that killed the process
-        signal.signal(number, server.handle_exit)
-    if with_loop:
-        work.start()
-    started()
-    try:
-        server.run(sockets=[each.socket for each in listeners])
-    finally:
-        work.stop()
-
-
-def serve_backend(
-    listeners: Sequence[SocketListener],
     parts: Backend,
     *,
     started: Callable[[], None] = lambda: None,
@@ -89,15 +49,35 @@ def serve_backend(
     headers: Sequence[tuple[str, str]] = (),
     **options: Any,
 ) -> None:
-    """As `serve`, with the app of that backend. `options`: those of `create_app`."""
+    """Serve that backend on those sockets until SIGTERM; then finish the running ticks and return. `started` is called
+    when connections are accepted. `headers`: of every answer. `options`: those of `create_app`."""
     gc.set_threshold(COLLECTED)
-
-    def make_app(door: Authenticator, stopping: Callable[[], bool]) -> FastAPI:
-        api, changes = parts.api, parts.changes
-        own = {"changes": changes, "stopping": stopping, "itself": api.itself}
-        return create_app(api.acting_for, door, **own, **options)
-
-    serve(listeners, make_app, parts, started=started, with_loop=with_loop, headers=headers)
+    app = create_app(
+        parts.api.acting_for,
+        Doors(listeners),
+        changes=parts.changes,
+        stopping=lambda: server.should_exit,
+        itself=parts.api.itself,
+        **options,
+    )
+    ports = {each.socket.getsockname()[1] for each in listeners if each.loopback}
+    config = config_of(app, Connections(most_connections(), ports=ports))
+    config.headers = list(headers)
+    server = uvicorn.Server(config)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # uvicorn raises again what has ended it: nothing below would be done if that killed the process
+        signal.signal(number, server.handle_exit)
+    for each in listeners:
+        if each.socket.family != socket.AF_UNIX:
+            # asyncio sets it only on a socket that names its protocol; without it an answer may wait for 40 ms
+            each.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if with_loop:
+        parts.start()
+    started()
+    try:
+        server.run(sockets=[each.socket for each in listeners])
+    finally:
+        parts.stop()
 
 
 def _place(name: Any) -> str | int:

@@ -20,10 +20,10 @@ from tpujob.ports import Ports
 from tpujob.service import Admin, Changes, Membership
 from tpujob.service.backend import ProcessFacts
 from tpujob.service.backend.capacity import EVERY, Quotas
-from tpujob.service.jobs import EngineState, HostReach, Jobs, ServiceSettings
+from tpujob.service.jobs import HostReach, Jobs, ServiceSettings
 from tpujob.service.logs import LiveLogs
 from tpujob.service.notifications import Notifications
-from tpujob.wiring import doctor, notifications, service
+from tpujob.wiring import doctor, notifications
 from tpujob.wiring.store import check_database
 from tpujob.wiring.world import Adapters, world
 
@@ -67,9 +67,25 @@ def backend(settings: Settings) -> Backend:
     NotFound or BadSpec when there is no such context or something is wrong with it."""
     counters, clock = Counters(), SystemClock()
     found = world(settings, counters)
-    _check_store(settings, found)
-    store, ports = found.store, _ports(found, clock)
-    changes, members, listening = Changes(store), Membership(store.members), LiveLogs(found.hosts)
+    store, site = found.store, found.site
+    if store.KIND == "firestore" and not settings.local:
+        folders = sorted(set(site.buckets.values()))
+        check_database(
+            cast("FirestoreStore", store), found.blobs, folders, settings, found.hosts.key
+        )
+    ports = Ports(
+        store,
+        Providers({CLOUD_TPU: found.slices}),
+        found.hosts,
+        found.blobs,
+        clock,
+        found.copies,
+        found.secrets,
+        store.reputation,
+    )
+    # where no stream tells of changes, each read of them is billed
+    changes = Changes(store, interval=1.0 if settings.only_called else 0.5)
+    members, listening = Membership(store.members), LiveLogs(found.hosts)
     setup = notifications.build_setup(found.notifications, found.secrets, clock, settings.page_url)
 
     def changed() -> None:
@@ -77,87 +93,45 @@ def backend(settings: Settings) -> Backend:
         notifier.poke()
 
     owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-    reconciler = _reconciler(settings, found, ports, owner, counters, changed)
+    reconciler = Reconciler(
+        ports,
+        owner=owner,
+        report_every=settings.report_every,
+        changed=changed,
+        prices=site.prices,
+        budgets=found.budgets,
+        queue=found.queue,
+        counters=counters,
+    )
     accounts = reconciler.spending.accounts
     notifier = Notifier(store, store.outbox, setup, clock, owner=owner, accounts=accounts)
-    orphans = _orphans(found, ports, notifier, counters)
+    orphans = Orphans(
+        store,
+        ports.slices,
+        found.hosts,
+        clock,
+        zones=lambda: zones(store, site.zones),
+        leaked=notifier.leaked,
+        counters=counters,
+    )
 
     def sweep() -> None:
         orphans.sweep()
         reconciler.tidy()
 
     loop = Loop(reconciler, store, clock, sweep=sweep)
-    api = service.jobs(
-        ports,
-        EngineState(
-            loop,
-            reconciler.live,
-            reconciler.queue,
-            reconciler.circuits,
-            reconciler.spending.of,
-            accounts,
-            counters,
-        ),
-        HostReach(found.hosts.access, found.hosts.key, found.hosts.trust),
+    api = Jobs(
+        reconciler,
+        loop,
+        HostReach(found.hosts.access, found.hosts.trust),
         _service_settings(settings, found, clock),
         changes=changes,
-        admin=Admin(store, orphans, store.reputation, clock, found.site.prices),
+        admin=Admin(store, orphans, store.reputation, clock, site.prices),
         members=members,
         notifications=Notifications(store.outbox, setup, notifier.sender, found.secrets, clock),
         live_logs=listening,
     )
     return Backend(api, loop, changes, members, notifier, listening, found)
-
-
-def _check_store(settings: Settings, found: Adapters) -> None:
-    if found.store.KIND == "firestore" and not settings.local:
-        store, folders = cast("FirestoreStore", found.store), set(found.site.buckets.values())
-        check_database(store, found.blobs, sorted(folders), settings, found.hosts.key)
-
-
-def _ports(found: Adapters, clock: SystemClock) -> Ports:
-    return Ports(
-        found.store,
-        Providers({CLOUD_TPU: found.slices}),
-        found.hosts,
-        found.blobs,
-        clock,
-        found.copies,
-        found.secrets,
-        found.store.reputation,
-    )
-
-
-def _reconciler(
-    settings: Settings,
-    found: Adapters,
-    ports: Ports,
-    owner: str,
-    counters: Counters,
-    changed: Callable[[], None],
-) -> Reconciler:
-    return Reconciler(
-        ports,
-        owner=owner,
-        report_every=settings.report_every,
-        changed=changed,
-        prices=found.site.prices,
-        budgets=found.budgets,
-        queue=found.queue,
-        counters=counters,
-    )
-
-
-def _orphans(found: Adapters, ports: Ports, notifier: Notifier, counters: Counters) -> Orphans:
-    return Orphans(
-        ports.store,
-        ports.slices,
-        ports.hosts,
-        ports.clock,
-        zones=lambda: zones(ports.store, found.site.zones),
-        leaked=notifier.leaked,
-        counters=counters,
-    )
 
 
 def _service_settings(settings: Settings, found: Adapters, clock: SystemClock) -> ServiceSettings:

@@ -5,9 +5,8 @@ Every command pays for this module, so that adapters are imported where they are
 
 from __future__ import annotations
 
-import contextlib
 import shlex
-from collections.abc import Generator
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tpujob.config.settings import Settings
@@ -61,7 +60,7 @@ def page(settings: Settings) -> Access | None:
     why = "it was started without" if settings.page else "TPUJOB_PAGE is off"
     raise BadRequest(
         f"the backend of {settings.context} shows no page: {why}",
-        hint="without TPUJOB_PAGE in the environment: tpujob down, then tpujob up",
+        hint="Unset TPUJOB_PAGE; then `tpujob down` and `tpujob up`.",
     )
 
 
@@ -167,7 +166,7 @@ def greet_socket(path: Path) -> tuple[int, CallerView]:
 def open_session(
     settings: Settings, jobs: JobsApi, job: str, *, host: int, command: list[str] | None
 ) -> int:
-    """`tpujob ssh`, from this machine, with a key that is made for this session and is only in memory. Raises as
+    """`tpujob ssh`, from this machine, with a key that is made for this session and gone afterwards. Raises as
     `JobsApi.access` and `open_session` of `adapters/ssh/` do."""
     from tpujob.adapters import ssh
 
@@ -176,16 +175,11 @@ def open_session(
     return ssh.open_session(access, key, command, tunnel=shlex.split(settings.tunnel))
 
 
-@contextlib.contextmanager
-def blobs(settings: Settings, project: str) -> Generator[GcsBlobs]:
+def blobs(settings: Settings, project: str) -> closing[GcsBlobs]:
     """Cloud Storage as a context of that project sees it, from this process."""
     from tpujob.adapters.gcs import GcsBlobs
 
-    made = GcsBlobs(project, endpoint=settings.storage_endpoint)
-    try:
-        yield made
-    finally:
-        made.close()
+    return closing(GcsBlobs(project, endpoint=settings.storage_endpoint))
 
 
 def in_google_cloud() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from tpujob.config.settings import Settings, prepare
@@ -15,8 +15,6 @@ from tpujob.errors import NotFound
 
 if TYPE_CHECKING:
     from tpujob.adapters.gcs.objects import JsonObjects
-    from tpujob.adapters.sources.s3 import S3Objects
-    from tpujob.adapters.sources.web import WebFiles
 
 #: where the local stack makes a bucket that is used before a job has one
 _LOCAL_REGION = "us-central2"
@@ -29,59 +27,47 @@ def copying(
 ) -> Generator[tuple[JsonObjects, ChecksumCache]]:
     """`make_bucket`: in the local stack, which must run, this bucket is made when it is missing."""
     from tpujob.adapters.gcs.objects import JsonObjects
-    from tpujob.data.rate_limit import RateLimit
 
     endpoint = _endpoint(settings)
     if settings.local and make_bucket:
         _make(settings, endpoint, make_bucket)
     prepare(settings)
-    # only Google's own servers spread a bucket over more of them as it is written to faster
-    objects = JsonObjects(endpoint, rate=None if endpoint else RateLimit())
-    cache = ChecksumCache(settings.home / "data")
-    try:
+    with (
+        closing(JsonObjects(endpoint)) as objects,
+        closing(ChecksumCache(settings.home / "data")) as cache,
+    ):
         yield objects, cache
-    finally:
-        cache.close()
-        objects.close()
 
 
-@contextmanager
-def reading(source: Place) -> Generator[SourceReader | None]:
+def reading(source: Place) -> AbstractContextManager[SourceReader | None]:
     """The reader of a source outside Cloud Storage; None: it is in it, or on this machine. Raises BadRequest for a list
     of URLs with a mistake, and where a package is missing."""
-    made: S3Objects | WebFiles | None = None
     if isinstance(source, S3Prefix):
         from tpujob.adapters.sources.s3 import S3Objects
 
-        made = S3Objects()
-    elif isinstance(source, Url | UrlList):
+        return closing(S3Objects())
+    if isinstance(source, Url | UrlList):
         from tpujob.adapters.sources.web import WebFiles
         from tpujob.data.places import web_files
 
-        made = WebFiles(web_files(source))
-    try:
-        yield made
-    finally:
-        if made:
-            made.close()
+        return closing(WebFiles(web_files(source)))
+    return nullcontext()
 
 
 def _endpoint(settings: Settings) -> str:
     """Of an emulated storage; empty: Google's own."""
     if not settings.local or settings.storage_endpoint:
         return settings.storage_endpoint
-    return str(json.loads(settings.emulator_ready.read_text(encoding="utf-8"))["storage"])
+    return str(json.loads(settings.ready_file("emulator").read_text(encoding="utf-8"))["storage"])
 
 
 def _make(settings: Settings, endpoint: str, bucket: str) -> None:
     from tpujob.adapters.gcs import GcsBlobs
     from tpujob.domain.placement import EVERYWHERE
 
-    blobs = GcsBlobs(settings.project, endpoint=endpoint)
-    try:
-        blobs.place(f"gs://{bucket}", timeout=_PATIENCE)
-    except NotFound:
-        region = EVERYWHERE.region_of_bucket(f"gs://{bucket}") or _LOCAL_REGION
-        blobs.ensure_bucket(f"gs://{bucket}", region, timeout=_PATIENCE)
-    finally:
-        blobs.close()
+    with closing(GcsBlobs(settings.project, endpoint=endpoint)) as blobs:
+        try:
+            blobs.place(f"gs://{bucket}", timeout=_PATIENCE)
+        except NotFound:
+            region = EVERYWHERE.region_of_bucket(f"gs://{bucket}") or _LOCAL_REGION
+            blobs.ensure_bucket(f"gs://{bucket}", region, timeout=_PATIENCE)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tpujob.adapters.calling import SystemClock
 from tpujob.config.settings import Settings
 from tpujob.errors import BadRequest, TpujobError
 from tpujob.wiring.client import running_client
@@ -55,7 +54,7 @@ def quotas(settings: Settings, *, everywhere: bool = False) -> QuotaOverview:
         from tpujob.adapters import this_machine
         from tpujob.emulator.client import EmulatorClient
 
-        status = EmulatorClient.from_ready(settings.emulator_ready).status()
+        status = EmulatorClient.from_ready(settings.ready_file("emulator")).status()
         return this_machine.emulated_quotas(status)
     from tpujob.adapters.google import quota
     from tpujob.config import context
@@ -68,7 +67,6 @@ def quotas(settings: Settings, *, everywhere: bool = False) -> QuotaOverview:
         )
     return quota.overview(
         here,
-        SystemClock().now(),
         everywhere=everywhere,
         endpoint=settings.google_endpoint,
         tpu_endpoint=settings.tpu_endpoint,

@@ -68,7 +68,9 @@ def world(settings: Settings, counters: Counters) -> Adapters:
 
 def counting(counters: Counters) -> Callable[[str], Count]:
     """Makes what an adapter of that service tells of its calls."""
-    return lambda service: lambda method, outcome: counters.count("calls", service, method, outcome)
+    return lambda service: (
+        lambda method, outcome: counters.calls.labels(service, method, outcome).inc()
+    )
 
 
 def open_store(settings: Settings) -> Store:
@@ -96,7 +98,7 @@ def _emulated(settings: Settings, count: Callable[[str], Count]) -> Adapters:
     from tpujob.domain.money import Surroundings
     from tpujob.domain.placement import EVERYWHERE
 
-    emulator, farm = _ready(settings.emulator_ready), _ready(settings.farm_ready)
+    emulator, farm = _ready(settings.ready_file("emulator")), _ready(settings.ready_file("farm"))
     slices = CloudTpuSlices(
         settings.project,
         endpoint=emulator["tpu"],

@@ -69,7 +69,7 @@ class Rig:
         found = running_client(settings)
         assert found is not None, "the backend is up"
         self.api: RemoteJobs = found
-        self.emulator = EmulatorClient.from_ready(settings.emulator_ready)
+        self.emulator = EmulatorClient.from_ready(settings.ready_file("emulator"))
         pids = {one.name: one.pid or 0 for one in stack.status(settings)}
         self.backend, self.cloud = pids["backend"], pids["emulator"]
         self._told = 0.0

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import pytest
@@ -223,20 +224,20 @@ def test_a_server_that_trickles_does_not_outlast_the_time_given() -> None:
             thread.join()
 
 
-def test_the_clock_offset_is_finer_than_the_whole_seconds_of_a_date_header() -> None:
-    offset = ServerClock()
-    assert offset.at(0.0) is None, "nothing was heard yet"
-    for tick in range(20):
-        ours = tick * 0.37
-        offset.observe(float(int(1_000_000.25 + ours)), ours, ours)
-    now = offset.at(8.0)
-    assert now is not None
-    assert abs(now - 1_000_008.25) < 0.1
-    offset.observe(2_000_000.0, 9.0, 9.0)  # somebody set a clock
-    now = offset.at(9.0)
-    assert now is not None
-    assert abs(now - 2_000_000.5) < 0.51
-    assert offset.at(1000.0) is None, "too long ago"
+def test_the_time_of_a_server_is_that_of_its_newest_answer() -> None:
+    clock = ServerClock()
+    assert clock.now() is None, "nothing was heard yet"
+    clock.note("no date", time.monotonic())
+    assert clock.now() is None
+    for date in ("Sat, 21 Nov 2026 10:00:00 GMT", "Wed, 25 Nov 2026 10:00:00 GMT"):
+        clock.note(date, time.monotonic())
+        now = clock.now()
+        assert now is not None
+        assert abs(now - parsedate_to_datetime(date).timestamp()) < 5
+    clock.note(date, time.monotonic() - 1000)
+    ahead = clock.now()
+    assert ahead is not None
+    assert ahead - now > 400, "its answer is taken to have been made halfway"
 
 
 def test_the_servers_time_is_asked_for_when_the_last_answer_is_old(server: StorageServer) -> None:

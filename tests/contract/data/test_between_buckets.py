@@ -17,6 +17,7 @@ from tpujob.cli.commands.data.pages import preview_page, preview_record
 from tpujob.data.objects import ObjectFacts
 from tpujob.data.places import S3Prefix
 from tpujob.data.sync.run import Preview
+from tpujob.data.sync.stream_copy import GONE
 from tpujob.errors import BadRequest, NotFound
 
 MIB = 1 << 20
@@ -104,10 +105,13 @@ def test_the_same_bytes_from_somebody_else_are_no_conflict(rig: Rig, far: str) -
     assert (done.copied, done.conflicts) == (1, 0)
 
 
-def test_a_source_that_is_replaced_in_mid_copy_comes_in_its_new_form(rig: Rig, far: str) -> None:
+def test_a_source_that_is_replaced_in_mid_copy_is_named_and_comes_with_the_next_sync(
+    rig: Rig, far: str
+) -> None:
     rig.put("data/x", b"before")
     done = rig.sync(rig.place, f"gs://{far}/", Meddling(rig, lambda: rig.put("data/x", b"after!")))
-    assert (done.copied, done.conflicts) == (1, 0)
+    assert (done.copied, named(done.problems)) == (0, {"x": GONE})
+    assert rig.sync(rig.place, f"gs://{far}/").copied == 1
     assert list(copied(rig, far).values()) == list(copied(rig, rig.bucket).values())
 
 
@@ -115,7 +119,7 @@ def test_a_source_that_is_deleted_in_mid_copy_is_named(rig: Rig, far: str) -> No
     rig.put("data/x", b"before")
     path = f"/storage/v1/b/{rig.bucket}/o/data%2Fx"
     done = rig.sync(rig.place, f"gs://{far}/", Meddling(rig, lambda: ask(rig.url, "DELETE", path)))
-    assert named(done.problems) == {"x": "it is not at the source any more"}
+    assert named(done.problems) == {"x": GONE}
     assert copied(rig, far) == {}
 
 

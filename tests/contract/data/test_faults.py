@@ -66,13 +66,22 @@ def test_a_large_file_survives_the_same(
     assert files_in(rig.folder / "back") == files
 
 
-def test_an_answer_that_is_lost_is_no_conflict_with_oneself(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(StorageFault(503, 1, method="POST", when="post"), id="its answer is lost"),
+        pytest.param(StorageFault(429, 2, method="POST"), id="the bucket is busy"),
+    ],
+)
+def test_a_write_that_fails_is_repeated_and_no_conflict_with_oneself(
+    tmp_path: Path, fault: StorageFault
+) -> None:
     faults = StorageFaults()
     server = StorageServer(tmp_path / "storage", faults=faults)
     rig = Rig(server.url, tmp_path)
     try:
         rig.write({"file": b"ours"})
-        faults.add(StorageFault(503, 1, method="POST", when="post"))
+        faults.add(fault)
         done = rig.sync()
         assert (done.copied, done.conflicts) == (1, 0)
         assert rig.stored() == {"file": b"ours"}

@@ -22,6 +22,7 @@ from tpujob.data.checksums import Hash
 from tpujob.data.objects import ObjectContent, ObjectFacts
 from tpujob.data.places import S3Prefix
 from tpujob.data.sync import upload
+from tpujob.data.sync.stream_copy import GONE
 from tpujob.errors import NotFound, Refused, Transient
 
 MIB = 1 << 20
@@ -262,7 +263,7 @@ def test_flips_and_cuts_on_the_way_from_s3_are_caught(
     assert rig.stored() == files_in(rig.folder / "back") == files
 
 
-def test_an_object_that_is_replaced_in_mid_copy_comes_whole_in_its_new_form(
+def test_an_object_that_is_replaced_in_mid_copy_is_named_and_comes_with_the_next_sync(
     rig: Rig, s3: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upload, "SMALL", MIB)
@@ -288,7 +289,8 @@ def test_an_object_that_is_replaced_in_mid_copy_comes_whole_in_its_new_form(
     for target in (rig.place, rig.folder / "back"):
         put(s3, {"x": b"A" * (3 * MIB)})
         done = fetch(rig, target, reader=Replacing())
-        assert (done.copied, done.conflicts) == (1, 0)
+        assert (done.copied, named(done.problems)) == (0, {"x": GONE})
+        assert fetch(rig, target).copied == 1
     assert rig.stored() == files_in(rig.folder / "back") == {"x": b"B" * (3 * MIB)}
 
 
@@ -302,7 +304,7 @@ def test_an_object_that_is_deleted_after_the_list_is_named(rig: Rig, s3: Any) ->
             return iter(pages)
 
     done = fetch(rig, rig.place, reader=Deleting())
-    assert named(done.problems) == {"gone": "it is not at the source any more"}
+    assert named(done.problems) == {"gone": GONE}
     assert rig.stored() == {"here": b"y"}
 
 

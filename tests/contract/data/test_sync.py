@@ -14,6 +14,7 @@ from tests.contract.data.rig import Rig, files_in, named
 from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.data.objects import ObjectFacts
 from tpujob.data.sync import upload
+from tpujob.data.sync.stream_copy import GONE
 from tpujob.errors import BadRequest, NotFound, TpujobError, Transient
 
 ODD = {
@@ -198,10 +199,13 @@ class Replacing(JsonObjects):
         return super().open(bucket, facts, start)
 
 
-def test_an_object_that_is_replaced_in_mid_copy_comes_in_its_new_form(rig: Rig) -> None:
+def test_an_object_that_is_replaced_in_mid_copy_is_named_and_comes_with_the_next_sync(
+    rig: Rig,
+) -> None:
     rig.put("data/file", b"before")
     done = rig.sync(rig.place, rig.folder / "back", Replacing(rig, b"after"))
-    assert done.copied == 1
+    assert (done.copied, named(done.problems)) == (0, {"file": GONE})
+    assert rig.sync(rig.place, rig.folder / "back").copied == 1
     assert files_in(rig.folder / "back") == {"file": b"after"}
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from tpujob.data.checksums import (
     etag_of,
+    extend,
     hash_of_s3,
     hash_of_web,
     hasher,
@@ -116,12 +117,12 @@ def test_a_hash_is_read_from_the_headers_of_the_web() -> None:
     assert hash_of_web(packed) is None, "it is of the packed bytes"
 
 
-@pytest.mark.parametrize(
-    ("kind", "check"),
-    [("crc32c", "e3069283"), ("crc32", "cbf43926"), ("md5", "25f9e794323b453885f5181f1b624d0b")],
-)
-def test_the_hashes_have_their_published_check_values(kind: object, check: str) -> None:
-    made = hasher(kind)  # pyright: ignore[reportArgumentType]
+def test_the_hashes_have_their_published_check_values() -> None:
+    crc32c, crc32, md5 = 0, hasher("crc32"), hasher("md5")
     for part in (b"1234", b"", b"56789"):
-        made.update(part)
-    assert made.digest().hex() == check
+        crc32c = extend(crc32c, part)
+        crc32.update(part)
+        md5.update(part)
+    assert f"{crc32c:08x}" == "e3069283"
+    assert crc32.digest().hex() == "cbf43926"
+    assert md5.digest().hex() == "25f9e794323b453885f5181f1b624d0b"

@@ -21,6 +21,7 @@ from tpujob.adapters.gcs.objects import JsonObjects
 from tpujob.adapters.sources.web import WebFiles
 from tpujob.data.places import HEADER, Url, UrlList, web_files
 from tpujob.data.sync import upload
+from tpujob.data.sync.stream_copy import GONE
 from tpujob.errors import BadRequest, NotFound, Refused, TpujobError, Transient
 
 MIB = 1 << 20
@@ -119,7 +120,7 @@ def test_of_a_list_that_is_not_looked_at_the_same_holds(rig: Rig, web: WebServer
     web.statuses = {"secret": 403}
     for target in (rig.place, rig.folder / "back"):
         problems = named(fetch(rig, path, target).problems)
-        assert problems["127.0.0.1/missing"] == "it is not at the source any more"
+        assert problems["127.0.0.1/missing"] == GONE
         assert "HTTP 403" in problems["127.0.0.1/secret"]
     assert rig.stored() == {"127.0.0.1/good": b"good"}
 
@@ -171,7 +172,7 @@ def test_a_server_without_etag_and_time_begins_anew(
     assert rig.stored() == {"x": b"x" * 5000}
 
 
-def test_a_file_that_is_replaced_in_mid_copy_comes_whole_in_its_new_form(
+def test_a_file_that_is_replaced_in_mid_copy_is_named_and_comes_with_the_next_sync(
     rig: Rig, web: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upload, "SMALL", MIB)
@@ -180,7 +181,8 @@ def test_a_file_that_is_replaced_in_mid_copy_comes_whole_in_its_new_form(
         web.files["x"] = b"A" * (2 * MIB + 5)
         web.cut_after, web.cuts = MIB + 100, 1
         done = fetch(rig, f"{web.url}/x", target)
-        assert (done.copied, done.conflicts) == (1, 0)
+        assert (done.copied, named(done.problems)) == (0, {"x": GONE})
+        assert fetch(rig, f"{web.url}/x", target).copied == 1
     assert rig.stored() == files_in(rig.folder / "back") == {"x": b"B" * (2 * MIB + 5)}
 
 

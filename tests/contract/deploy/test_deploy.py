@@ -31,13 +31,13 @@ from tests.support.paths import ROOT
 from tpujob.config import context as contexts
 from tpujob.config import settings
 from tpujob.doctor.access import TPU_PERMISSIONS
-from tpujob.doctor.quota import LIMITS_TAKE, USE_TAKES
+from tpujob.doctor.quota import LIMITS_TAKE
 from tpujob.domain import access
 from tpujob.service.backend.status import LATE
 from tpujob.web import deployed
 from tpujob.web.events import StreamTimes
 from tpujob.web.middleware import connections
-from tpujob.web.middleware.limits import OPEN_PATHS, Limits
+from tpujob.web.middleware.limits import BUNDLE_S, OPEN_PATHS, Limits
 
 __all__ = ["parser"]  # a fixture
 DEPLOY = ROOT / "deploy"
@@ -236,8 +236,7 @@ def test_people_lose_the_keys_of_slices_that_they_once_were_given(done: Desk) ->
 def test_the_role_of_the_backend_is_what_doctor_looks_for() -> None:
     role = yaml.safe_load((DEPLOY / "backend-role.yaml").read_text())
     keys = {"secretmanager.secrets.create", "secretmanager.secrets.list"}
-    quotas = {LIMITS_TAKE, USE_TAKES}
-    assert set(role["includedPermissions"]) == {*TPU_PERMISSIONS, *keys, *quotas}
+    assert set(role["includedPermissions"]) == {*TPU_PERMISSIONS, *keys, LIMITS_TAKE}
 
 
 def test_a_second_deployment_creates_nothing_again(running: Desk) -> None:
@@ -591,7 +590,7 @@ def test_the_service_admits_what_the_backend_serves() -> None:
     most = limits.lives + limits.streams + short_calls
     assert most <= spec["containerConcurrency"] <= connections.MOST
     assert spec["timeoutSeconds"] >= StreamTimes().life + 60
-    assert spec["timeoutSeconds"] >= limits.upload_s
+    assert spec["timeoutSeconds"] >= BUNDLE_S
     assert spec["timeoutSeconds"] <= 3600, "Cloud Run has no longer one"
     for name in ("startupProbe", "livenessProbe"):
         assert container[name]["httpGet"]["path"] in OPEN_PATHS - {"/healthz"}, (

@@ -320,6 +320,7 @@ def test_requests_that_are_not_emulated_say_so(
 ) -> None:
     for path, what in (
         ("o?softDeleted=true", "softDeleted"),
+        ("o?matchGlob=**.txt", "matchGlob"),
         ("acl", "acl"),
         ("folders/a", "folders"),
     ):

@@ -98,39 +98,6 @@ def test_a_policy_of_a_bucket_is_read_changed_and_kept(bucket: storage.Bucket) -
 
 
 @pytest.mark.parametrize(
-    ("glob", "found"),
-    [
-        ("*", ["a.txt", "b.bin"]),
-        ("**", ["a.txt", "b.bin", "run/1/c.txt", "run/2/d.txt", "run/e.txt"]),
-        ("*.txt", ["a.txt"]),
-        ("**.txt", ["a.txt", "run/1/c.txt", "run/2/d.txt", "run/e.txt"]),
-        ("run/*/?.txt", ["run/1/c.txt", "run/2/d.txt"]),
-        ("run/**/*.txt", ["run/1/c.txt", "run/2/d.txt", "run/e.txt"]),
-        ("run/[2-9]/*", ["run/2/d.txt"]),
-        ("run/[!2]/*", ["run/1/c.txt"]),
-        ("{a,b}.{txt,bin}", ["a.txt", "b.bin"]),
-        ("a+txt", []),
-    ],
-)
-def test_a_list_matches_a_glob(bucket: storage.Bucket, glob: str, found: list[str]) -> None:
-    filled(bucket, "a.txt", "b.bin", "run/1/c.txt", "run/2/d.txt", "run/e.txt")
-    assert names(bucket.list_blobs(match_glob=glob)) == found
-    assert names(bucket.list_blobs(match_glob=glob, page_size=1)) == found
-
-
-def test_a_glob_goes_with_prefix_and_delimiter(bucket: storage.Bucket) -> None:
-    filled(bucket, "run/1/c.txt", "run/2/d.txt", "run/e.bin", "run/f.txt")
-    folded = bucket.list_blobs(prefix="run/", delimiter="/", match_glob="run/*.txt")
-    assert names(folded) == ["run/f.txt"]
-    folders = bucket.list_blobs(prefix="run/", delimiter="/", match_glob="run/[12]/")
-    assert (names(folders), folders.prefixes) == ([], {"run/1/", "run/2/"})
-    with pytest.raises(exceptions.BadRequest, match="delimiter"):
-        names(bucket.list_blobs(delimiter="|", match_glob="*"))
-    with pytest.raises(exceptions.BadRequest, match="glob"):
-        names(bucket.list_blobs(match_glob="{a"))
-
-
-@pytest.mark.parametrize(
     "fields",
     [
         "items(name,size),nextPageToken",

@@ -46,7 +46,7 @@ def test_a_client_that_leaves_before_its_answer_leaves_no_task_behind() -> None:
         await asked.wait()
         (serving,) = asyncio.all_tasks() - {asyncio.current_task()}
         wire.transport.abort()
-        while server._connections:
+        while server._state.connections:
             await asyncio.sleep(0)
         gone.set()
         await asyncio.wait_for(serving, 30)

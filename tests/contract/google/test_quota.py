@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 import pytest
@@ -18,12 +17,10 @@ from tpujob.adapters.cloud_tpu import Usage, count_usage
 from tpujob.adapters.google import quota
 from tpujob.adapters.google.quota import kind_of_metric
 from tpujob.adapters.google.rest import GoogleRest
-from tpujob.doctor.quota import ONE_HOST, Held, Limit, QuotaKind, QuotaOverview, Reported
+from tpujob.doctor.quota import ONE_HOST, Held, Limit, QuotaKind, QuotaOverview, chips
 from tpujob.emulator.control import status
 from tpujob.emulator.faults import inject
 from tpujob.errors import Refused, TpujobError, Transient
-
-NOW = 1_750_000_000.0
 
 
 @pytest.fixture(name="cloud")
@@ -45,9 +42,8 @@ def _overview(google: GoogleServer, cloud: Cloud) -> Any:
     def overview(**more: Any) -> QuotaOverview:
         wants = changed(WANTS, project=PROJECT)
         google.answers[g.QUOTAS.replace(g.PROJECT, PROJECT)] = google.answers[g.QUOTAS]
-        google.answers[g.SERIES.replace(g.PROJECT, PROJECT)] = google.answers[g.SERIES]
         endpoints = {"endpoint": google.url, "tpu_endpoint": cloud.tpu.address}
-        return quota.overview(wants, NOW, **endpoints, **more)
+        return quota.overview(wants, **endpoints, **more)
 
     return overview
 
@@ -113,29 +109,6 @@ def test_unknown_units_places_and_dimensions_are_tolerated(
     ]
 
 
-def test_the_newest_use_is_read(google: GoogleServer, rest: GoogleRest) -> None:
-    v6e = "tpu.googleapis.com/tpu-v6e-preemptible"
-    google.answers[g.SERIES] = g.paged(
-        "timeSeries",
-        [
-            g.series(v6e, g.ZONE, 8),
-            g.series("tpu.googleapis.com/requests", g.ZONE, 1),
-            g.series(v6e, "europe-west4-a", 0) | {"points": [{"value": {"doubleValue": 4.0}}]},
-            g.series(v6e, "us-east1-d", 0) | {"points": []},
-            {},
-        ],
-        size=2,
-    )
-    assert quota.reported(rest, g.PROJECT, NOW) == [
-        Reported(QuotaKind("v6e", "spot"), g.ZONE, 8),
-        Reported(QuotaKind("v6e", "spot"), "europe-west4-a", 4),
-    ]
-    asked = google.asked[0].params
-    assert 'resource.labels.service="tpu.googleapis.com"' in asked["filter"][0]
-    ends = [datetime.fromisoformat(asked[f"interval.{end}"][0]) for end in ("startTime", "endTime")]
-    assert (ends[1].timestamp(), (ends[1] - ends[0]).total_seconds()) == (NOW, 25 * 3600)
-
-
 def test_a_list_without_an_end_is_an_error(google: GoogleServer, rest: GoogleRest) -> None:
     google.answers[g.QUOTAS] = {"metrics": [], "nextPageToken": "again"}
     with pytest.raises(Transient, match="a list of more than"):
@@ -193,28 +166,17 @@ def test_limits_use_and_grants_come_together(cloud: Cloud, overview: Any) -> Non
     found = overview()
     assert (found.of, found.notes) == (PROJECT, [])
     v4, v6e = found.rows
-    assert (v4.limit, v4.unit, v4.used, v4.used_by, v4.granted) == (64, "cores", 16, "nodes", 32)
-    assert (v6e.zone_limit, v6e.region_limit, v6e.limit) == (64, 16, 16)
-    assert (v6e.used, v6e.used_by) == (8, "monitoring")
+    assert [v4[key] for key in ("limit", "unit", "used", "granted_chips")] == [64, "cores", 16, 32]
+    assert [v6e[key] for key in ("zone_limit", "region_limit", "limit")] == [64, 16, 16]
+    assert v6e["used"] == 0
     assert [one.metric for one in found.others] == ["tpu.googleapis.com/requests"]
-
-
-def test_without_monitoring_usage_is_counted_and_marked_so(
-    google: GoogleServer, overview: Any
-) -> None:
-    google.answers[g.SERIES] = g.DENIED
-    found = overview()
-    assert {one.used_by for one in found.rows} == {"nodes"}
-    assert found.notes == [
-        "Cloud Monitoring: The caller does not have permission (monitoring.timeSeries.list)"
-    ]
 
 
 def test_zones_that_could_not_be_counted_are_one_note(cloud: Cloud, overview: Any) -> None:
     fail(cloud, "ListQueuedResources", "UNAVAILABLE", message="try again")
     found = overview()
     assert found.notes == [f"what is held in {ZONE}: listing {ZONE}: try again"]
-    assert [(one.used, one.used_by) for one in found.rows] == [(None, ""), (8, "monitoring")]
+    assert [one["used"] for one in found.rows] == [None, None]
 
 
 @pytest.mark.parametrize("where", ["Google Cloud", "the emulator"])
@@ -225,14 +187,13 @@ def test_the_emulator_answers_as_google_does(
     spot = node("v4-16", scheduling_config={"spot": True})
     cloud.client().create_node(parent=PARENT, node_id="mine", node=spot)
     google.answers[g.QUOTAS] = {"metrics": [g.metric("tpu-v4s-preemptible", "cores", {ZONE: 24})]}
-    google.answers[g.SERIES] = {}
     inject.quota(cloud.world, ZONE, "v4", 24, "spot")
     emulated = status(cloud.world, None)
     found = overview() if where == "Google Cloud" else this_machine.emulated_quotas(emulated)
-    (row,) = [one for one in found.rows if one.zone == ZONE]
-    assert row.kind == QuotaKind("v4", "spot")
-    assert (row.known, row.limit, row.used, row.unit) == (True, 24, 16, "cores")
-    assert (row.used_by, row.chips) == ("nodes", 12)
+    (row,) = [one for one in found.rows if one["zone"] == ZONE]
+    assert (row["type"], row["pricing"], row["part"]) == ("v4", "spot", "")
+    assert (row["known"], row["limit"], row["used"], row["unit"]) == (True, 24, 16, "cores")
+    assert chips(row) == 12
 
 
 @pytest.mark.parametrize(

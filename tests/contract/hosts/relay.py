@@ -2,6 +2,7 @@
 stdin and stdout to the address in the file INSTANCE of the folder PLACES, and notes that it ran.
 """
 
+import os
 import selectors
 import socket
 import sys
@@ -28,11 +29,13 @@ host = socket.create_connection((place.read_text(), int(port)))
 chosen = selectors.DefaultSelector()
 chosen.register(0, selectors.EVENT_READ)
 chosen.register(host, selectors.EVENT_READ)
-here = socket.socket(fileno=0)
-while True:
-    for key, _ in chosen.select():
-        ours = key.fileobj == 0
-        data = here.recv(65536) if ours else host.recv(65536)
-        if not data:
-            sys.exit(0)
-        (host if ours else here).sendall(data)
+with host.makefile("wb", buffering=0) as far, open(1, "wb", buffering=0) as near:
+    while True:
+        for key, _ in chosen.select():
+            ours = key.fileobj == 0
+            data = os.read(0, 65536) if ours else host.recv(65536)
+            if not data:
+                sys.exit(0)
+            left = memoryview(data)
+            while left:
+                left = left[(far if ours else near).write(left) :]

@@ -18,7 +18,7 @@ import pytest
 from tests.contract.hosts.secret_manager import Refusal, SecretServer
 from tests.support.farm_rig import slice_at
 from tpujob.adapters.ssh import FileKeys, KeyStore, SecretKeys, SshHosts
-from tpujob.adapters.ssh.keys import HostKey, public_line
+from tpujob.adapters.ssh.keys import ROOT, HostKey, public_line
 from tpujob.adapters.ssh.secret_manager import LIFETIME
 from tpujob.errors import HostKeyChanged, NotFound, Refused, Transient
 
@@ -178,6 +178,18 @@ def test_secrets_expire_are_ours_and_keep_one_version_of_the_pins(
     (made,) = secret_server.secrets[f"tpujob-{SLICE}"].versions
     assert made is not None
     assert base64.b64decode(made).decode() == key
+
+
+def test_the_root_of_signatures_does_not_expire_while_no_backend_runs(
+    secret_server: SecretServer, secret_keys: Opened
+):
+    """What it has signed lies in buckets, and is read when a job is resumed, perhaps after a long break."""
+    secret_keys().private_key(ROOT)
+    body = secret_server.secrets[f"tpujob-{ROOT}"].body
+    assert int(body["ttl"].rstrip("s")) > 5 * 365 * 86400
+    body["ttl"] = f"{LIFETIME}s"  # as earlier versions had it
+    secret_keys().private_key(ROOT)
+    assert int(body["ttl"].rstrip("s")) > 5 * 365 * 86400
 
 
 def test_a_key_that_is_used_every_day_does_not_expire(

@@ -29,17 +29,11 @@ from tpujob.errors import BadRequest, HostKeyChanged, TpujobError, Transient
 AGENT = Path(__file__).parent / "fake_agent.py"
 MIB = 1024 * 1024
 
-#: a process that opens a session on its own streams, and says how much memory it grew by
+#: a process that opens a session on its own streams
 CLIENT = """
-import json, resource, sys
+import json, sys
 from tpujob.adapters.ssh import open_session
-import fabric, paramiko
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-before = peak()
-access, key, command = json.loads(sys.argv[1])
-code = open_session(access, key, command)
-print(f"grew {peak() - before} KiB", file=sys.stderr)
-sys.exit(code)
+sys.exit(open_session(*json.loads(sys.argv[1])))
 """
 
 
@@ -113,7 +107,7 @@ def test_a_command_keeps_its_streams_its_arguments_and_its_exit_code(rig: Rig):
     )
     out, err = child.communicate(b"hello", timeout=60)
     assert (child.returncode, out.decode().strip()) == (7, str(hostile))
-    assert err.startswith(b"hello\n")
+    assert err == b"hello\n"
 
 
 def test_a_command_that_a_signal_ends_gives_255(rig: Rig, null: int):
@@ -125,27 +119,6 @@ def test_a_shell_without_a_terminal_reads_its_commands(rig: Rig):
     child = rig.client(None, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     out, _ = child.communicate(b"test -t 0 || echo no terminal; exit 4\n", timeout=60)
     assert (child.returncode, out) == (4, b"no terminal\n")
-
-
-@pytest.mark.slow
-def test_a_hundred_megabytes_pass_through_little_memory(rig: Rig):
-    size = 100 * MIB
-    child = rig.client(
-        ["head", "-c", str(size), "/dev/zero"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert child.stdout is not None
-    assert child.stderr is not None
-    got = 0
-    while data := child.stdout.read1(MIB):
-        got += len(data)
-    grew = int(child.stderr.read().split()[-2])
-    child.stdout.close()
-    child.stderr.close()
-    assert (child.wait(60), got) == (0, size)
-    assert grew < 40 * 1024, f"the client grew by {grew} KiB"
 
 
 def test_input_and_output_flow_at_once_however_much(rig: Rig):
@@ -213,9 +186,9 @@ def test_a_host_that_goes_away_in_a_session_is_reported(null: int, tmp_path: Pat
         number = int(until(lambda: pid.exists() and pid.read_text(), "the command runs"))
         rig.farm.kill()  # no word from the host: as when its power is cut
         _, err = child.communicate(timeout=60)
-        assert b"Transient: host 0 (127." in err, err.decode()
-        assert b"the connection broke" in err
-        with pytest.raises(Transient, match="connection refused"):
+        assert child.returncode == 255
+        assert b"closed by remote host" in err, err.decode()
+        with pytest.raises(Transient, match=r"host 0 \(127.*: Connection refused"):
             open_session(rig.access, rig.key, ["true"], stdin=null, stdout=null, stderr=null)
     finally:
         rig.close()

@@ -13,7 +13,6 @@ from tests.support.tpu_rig import PROJECT, QUICK, Cloud
 from tpujob.adapters.cloud_tpu import CloudTpuSlices, lists
 from tpujob.domain.observations import Absent, Present, SliceState
 from tpujob.emulator.faults import inject
-from tpujob.errors import Refused, Transient
 
 
 @pytest.fixture
@@ -47,33 +46,13 @@ def lost(cloud: Cloud, counted: CloudTpuSlices, made: Counter[str]) -> Present:
     return seen
 
 
-def test_the_deletion_of_what_a_look_has_just_shown_is_one_call(
+def test_a_deletion_is_a_look_and_a_request(
     counted: CloudTpuSlices, made: Counter[str], lost: Present
 ) -> None:
-    counted.delete(SLICE, timeout=10, seen=lost)
-    assert made == {"delete_queued_resource": 1}
+    assert not lost.suspending
+    counted.delete(SLICE, timeout=10)
+    assert made == {"get_queued_resource": 1, "delete_queued_resource": 1}
     gone(counted)
-
-
-def test_what_others_have_seen_is_looked_at_before_it_is_deleted(
-    cloud: Cloud, counted: CloudTpuSlices, made: Counter[str], lost: Present
-) -> None:
-    stranger = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, owner="somebody-else")
-    with pytest.raises(Refused, match="someone else uses the name"):
-        stranger.delete(SLICE, timeout=10, seen=lost)
-    stranger.close()
-    counted.delete(SLICE, timeout=10, seen=lost)
-    counted.delete(SLICE, timeout=10, seen=lost)
-    assert made["delete_queued_resource"] <= 2
-    assert made["get_queued_resource"] == 1, "by the second deletion alone"
-
-
-def test_a_slice_that_was_seen_to_be_suspended_by_the_cloud_is_not_deleted(
-    counted: CloudTpuSlices, made: Counter[str], lost: Present
-) -> None:
-    with pytest.raises(Transient, match="waiting until the cloud has suspended it"):
-        counted.delete(SLICE, timeout=10, seen=replace(lost, suspending=True))
-    assert not made
 
 
 def test_many_that_are_gone_at_once_share_the_lists_that_agree(

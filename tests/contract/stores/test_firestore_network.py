@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import grpc
@@ -18,13 +16,13 @@ from tests.support.callers import ADA
 from tests.support.firestore_network import LOSE, Network
 from tests.support.job_index import Desk
 from tests.support.stores import DAMAGE, a_job, a_slice, an_event
+from tests.support.waiting import until
 from tpujob.adapters.firestore import Firestore, FirestoreStore
 from tpujob.adapters.firestore.calls import Patience
 from tpujob.adapters.firestore.errors import REFUSALS
 from tpujob.domain.model import Job, State, Suspect
 from tpujob.errors import Fenced, NotFound, StoreError, Transient
 from tpujob.ports import Lease
-from tpujob.service.job_index import Changes
 
 LONG = 30.0  #: seconds; no test waits so long, unless it is about to fail
 
@@ -303,56 +301,6 @@ def test_tokens_grow_although_the_document_of_the_lease_is_lost(
         moved(store, store.get(job.id), op="late", lease=old)
 
 
-# Following -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_follower_hears_of_another_opener_at_once(
-    store: FirestoreStore, firestore_place: str, job: Job
-) -> None:
-    endpoint, _, project = firestore_place.partition("/")
-    other = FirestoreStore(Firestore(project, endpoint=endpoint))
-    heard = threading.Event()
-    stop = store.follow(heard.set)
-    assert stop
-    hears(heard, "what was changed lately is told at the start")
-    moved(other, job)
-    hears(heard, "a commit")
-    other.remove(job.id, lease=None)
-    hears(heard, "a removal")
-    stop()
-    other.create(a_job(), an_event())
-    assert threads() == 0
-    assert not heard.is_set(), "after the end nothing is told"
-    other.close()
-
-
-def test_a_stream_that_breaks_is_begun_again_where_it_ended(
-    store: FirestoreStore, network: Network, job: Job
-) -> None:
-    heard = threading.Semaphore(0)
-    broken: list[grpc.StatusCode] = [grpc.StatusCode.UNAVAILABLE]
-    network.fault = lambda method, _: broken.pop() if method == "Listen" and broken else None
-    stop = store.follow(heard.release)
-    assert stop
-    for told in ("that it broke: whoever looks now asks the store itself", "the second one works"):
-        assert heard.acquire(timeout=LONG), told
-    stream: Callable[[], Any] = store._follower._stream._call.cancel  # type: ignore[union-attr]
-    stream()
-    moved(store, job)
-    for told in ("that it broke", "a commit while there was no stream"):
-        assert heard.acquire(timeout=LONG), told
-    stop()
-    assert threads() == 0
-
-
-def test_a_watch_hears_long_before_its_next_look(store: FirestoreStore, job: Job) -> None:
-    watch = Changes(store, interval=LONG)
-    start = watch.now()
-    threading.Timer(0.3, moved, (store, job)).start()
-    assert watch.wait(job.id, start, LONG / 2) > start
-    watch.poke()  # ends the follower
-
-
 # A backend's memory ---------------------------------------------------------------------------------------------------
 
 
@@ -372,13 +320,6 @@ def other(firestore_place: str) -> Iterator[FirestoreStore]:
     other.close()
 
 
-def eventually(holds: Callable[[], bool], what: str) -> None:
-    ends = monotonic() + LONG
-    while not holds():
-        assert monotonic() < ends, f"not within {LONG:.0f} s: {what}"
-        sleep(0.005)
-
-
 def silent(network: Network, backend: FirestoreStore, job_id: str) -> bool:
     """Whether a look at the job, and at what is due, asks nothing of the database."""
     before = len(network.seen)
@@ -391,15 +332,15 @@ def test_changes_from_memory_have_the_numbers_that_the_database_gives(
     backend: FirestoreStore, other: FirestoreStore, network: Network, job: Job
 ) -> None:
     two = other.create(a_job(), an_event())
-    eventually(lambda: silent(network, backend, job.id), "the mirror is up to date")
+    until(lambda: silent(network, backend, job.id), "the mirror is up to date")
     marker = moved(other, other.create(a_job(), an_event()))
     start, _ = other.changes(0)
-    eventually(lambda: backend.peek(marker.id) == marker, "it was told of the newest")
+    until(lambda: backend.peek(marker.id) == marker, "it was told of the newest")
     before = len(network.seen)
     moved(other, job)
-    eventually(lambda: backend.changes(start)[1] == [job.id], "a commit")
+    until(lambda: backend.changes(start)[1] == [job.id], "a commit")
     other.remove(two.id, lease=None)
-    eventually(lambda: backend.changes(start)[1] == [job.id, two.id], "a removal")
+    until(lambda: backend.changes(start)[1] == [job.id, two.id], "a removal")
     assert len(network.seen) == before, "and nothing was asked"
     assert backend.changes(start) == other.changes(start)
     newest, _ = other.changes(0)
@@ -413,17 +354,17 @@ def test_a_backend_looks_at_its_jobs_from_memory_and_hears_of_others(
     one, two = (other.create(a_job(wake=wake), an_event()) for wake in (20.0, 10.0))
     assert backend.due(30) == [two.id, one.id]
     assert backend.peek(one.id) == one
-    eventually(lambda: silent(network, backend, one.id), "the mirror is up to date")
+    until(lambda: silent(network, backend, one.id), "the mirror is up to date")
     assert backend.due(30) == [two.id, one.id]
     assert backend.due(15) == [two.id]
     theirs = moved(other, one)
-    eventually(lambda: backend.peek(one.id) == theirs, "what another process wrote")
+    until(lambda: backend.peek(one.id) == theirs, "what another process wrote")
     mine = moved(backend, theirs, op="mine")
     assert backend.peek(one.id) == mine, "its own commits it knows at once"
     third = other.create(a_job(wake=5.0), an_event())
-    eventually(lambda: backend.due(30) == [third.id, two.id, one.id], "a new job")
+    until(lambda: backend.due(30) == [third.id, two.id, one.id], "a new job")
     other.remove(two.id, lease=None)
-    eventually(lambda: backend.due(30) == [third.id, one.id], "a removal")
+    until(lambda: backend.due(30) == [third.id, one.id], "a removal")
     with pytest.raises(NotFound):
         backend.peek(two.id)
     assert silent(network, backend, one.id)
@@ -433,7 +374,7 @@ def test_a_board_over_a_mirror_reads_each_record_once_and_then_nothing(
     backend: FirestoreStore, other: FirestoreStore, network: Network, tmp_path: Path
 ) -> None:
     jobs = [other.create(a_job(state=state), an_event()) for state in (State.QUEUED, State.FAILED)]
-    eventually(lambda: silent(network, backend, jobs[0].id), "the mirror is up to date")
+    until(lambda: silent(network, backend, jobs[0].id), "the mirror is up to date")
     index = Desk(tmp_path).new_index(backend)
     before = len(network.seen)
     assert index.page(ADA, {})["total"] == 2
@@ -445,24 +386,24 @@ def test_a_board_over_a_mirror_reads_each_record_once_and_then_nothing(
         index.page(ADA, {"order": "spent", "limit": 1})
     moved(other, jobs[0])
     versions = lambda: [row["version"] for row in index.page(ADA, {})["rows"]]  # noqa: E731
-    eventually(lambda: versions() == [1, 2], "a commit of another process")
+    until(lambda: versions() == [1, 2], "a commit of another process")
     assert len(network.seen) == before, "and nothing was asked"
     other.remove(jobs[1].id, lease=None)
-    eventually(lambda: index.states() == {"queued": 1}, "a removal")
+    until(lambda: index.states() == {"queued": 1}, "a removal")
 
 
 def test_while_its_stream_is_broken_a_backend_asks(
     backend: FirestoreStore, other: FirestoreStore, network: Network, job: Job
 ) -> None:
-    eventually(lambda: silent(network, backend, job.id), "the mirror is up to date")
+    until(lambda: silent(network, backend, job.id), "the mirror is up to date")
     network.fault = lambda method, _: grpc.StatusCode.UNAVAILABLE if method == "Listen" else None
-    backend._follower._stream._call.cancel()  # type: ignore[union-attr]
-    eventually(lambda: not silent(network, backend, job.id), "it asks")
+    backend._follower._call.cancel()  # type: ignore[union-attr]
+    until(lambda: not silent(network, backend, job.id), "it asks")
     theirs = moved(other, job)
     assert backend.peek(job.id) == theirs, "what it is told is the newest"
     theirs = moved(other, theirs, op="more")
     network.fault = lambda *_: None
-    eventually(lambda: silent(network, backend, job.id), "the stream works again")
+    until(lambda: silent(network, backend, job.id), "the stream works again")
     assert backend.peek(job.id) == theirs, "and what was missed was told first"
 
 
@@ -470,17 +411,8 @@ def test_a_damaged_record_is_not_due_from_memory_either(
     backend: FirestoreStore, other: FirestoreStore, network: Network, firestore_place: str
 ) -> None:
     good, bad = (other.create(a_job(wake=1.0), an_event()) for _ in range(2))
-    eventually(lambda: silent(network, backend, good.id), "the mirror is up to date")
+    until(lambda: silent(network, backend, good.id), "the mirror is up to date")
     DAMAGE["firestore"](firestore_place, bad.id)
-    eventually(lambda: backend.due(9) == [good.id], "it is left out")
+    until(lambda: backend.due(9) == [good.id], "it is left out")
     with pytest.raises(StoreError, match="damaged"):
         backend.peek(bad.id)
-
-
-def hears(heard: threading.Event, what: str) -> None:
-    assert heard.wait(LONG), f"not told: {what}"
-    heard.clear()
-
-
-def threads() -> int:
-    return sum(thread.name == "firestore-follow" for thread in threading.enumerate())

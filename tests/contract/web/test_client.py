@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -58,6 +59,8 @@ def test_rows_are_ready_for_a_data_frame(stage: Stage, client: tpujob.Client) ->
     found = client.jobs(states=["running"], order="spent", limit=2)
     assert len(found) == 2
     assert {row["state"] for row in found} == {"running"}
+    with pytest.raises(BadRequest, match="order: there is no 'nosuch'; one of 'id', 'name', "):
+        client.jobs(order=cast(Any, "nosuch"))
     assert all(isinstance(row["usd_spent"], float) for row in found[:2])
 
 

@@ -17,6 +17,7 @@ from fastapi.routing import APIRoute
 from tests.support.callers import ADA, TokenDoor
 from tests.support.http import ask
 from tests.support.scripted import TOKEN, Front, ScriptedJobs, listening, scripted_app
+from tpujob.web.middleware import limits
 from tpujob.web.middleware.security import OPEN_PATHS, SecurityMiddleware
 
 
@@ -256,6 +257,24 @@ def test_a_body_that_is_too_large_is_refused(url: str, announced: bool) -> None:
         connection.close()
     assert response.status == 413
     assert "1 MiB" in error["message"]
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "JSON_S", 0.1)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=10)
+    try:
+        connection.putrequest("POST", "/v1/plan")
+        for name, value in {**BEARER, "Content-Length": "100"}.items():
+            connection.putheader(name, value)
+        connection.endheaders(b"{")
+        response = connection.getresponse()
+        error = json.loads(response.read())["error"]
+    finally:
+        connection.close()
+    assert (response.status, response.headers["connection"]) == (408, "close")
+    assert "not sent within 0.1 s" in error["message"]
 
 
 def test_bundles_may_be_larger_than_json(api: ScriptedJobs, url: str) -> None:

@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,15 +17,11 @@ from tests.support.http import ask
 from tests.support.scripted import ScriptedJobs, listening, scripted_app
 from tests.support.world import ADA
 from tpujob.web import log
-from tpujob.web.log import OneLine, Strangers
+from tpujob.web.log import OneLine
 
 
-def record(
-    message: str, *words: object, name: str = "tpujob.web", **more: object
-) -> logging.LogRecord:
-    made = logging.LogRecord(name, logging.WARNING, "", 0, message, words, None)
-    vars(made).update(more)
-    return made
+def record(message: str, word: str, exc_info: Any = None) -> logging.LogRecord:
+    return logging.LogRecord("tpujob.web", logging.WARNING, "", 0, message, (word,), exc_info)
 
 
 @given(st.text(max_size=200))
@@ -41,29 +38,6 @@ def test_no_text_from_outside_begins_a_line(text: str) -> None:
 
 def test_a_long_message_is_cut() -> None:
     assert len(OneLine("%(message)s").format(record("%s", "a" * 100_000))) == log.LONGEST
-
-
-def test_lines_about_strangers_are_few_and_their_number_is_told() -> None:
-    now = 0.0
-    strangers = Strangers(clock=lambda: now)
-    written = [
-        strangers.filter(record("%s: no token", n, **log.of("10.0.0.1"))) for n in range(1000)
-    ]
-    assert sum(written) == log.STRANGERS.burst
-    another = record("%s: no token", 1, **log.of("10.0.0.2"))
-    assert strangers.filter(another)
-    assert another.getMessage() == "1: no token (and 980 more like it)"
-    assert all(strangers.filter(record("job %s: running", n)) for n in range(1000)), (
-        "the backend's own"
-    )
-    now = 5.0
-    assert strangers.filter(record("%s: no token", 1, **log.of("10.0.0.1"))), (
-        "a token is there again"
-    )
-    assert (
-        sum(strangers.filter(record("Invalid request", name="uvicorn.error")) for _ in range(99))
-        < 30
-    )
 
 
 def test_a_refused_request_is_told_in_quotes(caplog: pytest.LogCaptureFixture) -> None:

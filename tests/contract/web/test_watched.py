@@ -22,7 +22,7 @@ from tpujob.service.backend.status import LATE
 from tpujob.service.jobs import Jobs
 from tpujob.web.api import create_app
 from tpujob.web.log import FORMAT, Json, OneLine
-from tpujob.web.middleware.limits import Limits, Rate, RequestKind
+from tpujob.web.middleware.limits import Limits, Rate
 
 TOKEN = {"Authorization": "Bearer t"}
 THREADS = 40  #: in which routes run
@@ -74,9 +74,7 @@ def test_a_probe_is_answered_while_every_thread_waits_and_however_often_it_asks(
         return ""
 
     jobs.backend_metrics = wait
-    limits = Limits(
-        rates={**LIMITLESS.rates, RequestKind.READ: Rate(0.001, THREADS)}, at_once=THREADS
-    )
+    limits = Limits(reads=Rate(0.001, THREADS), at_once=THREADS)
     app = create_app(jobs.acting_for, TokenDoor("t", ADA), itself=jobs.itself, limits=limits)
     with listening(app) as url, ThreadPoolExecutor(THREADS) as pool:
         busy = [pool.submit(ask, url, "GET", "/metrics", TOKEN, None, 30) for _ in range(THREADS)]

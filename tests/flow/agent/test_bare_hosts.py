@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -120,28 +117,11 @@ def uv_archive() -> str:
 
 
 @pytest.mark.slow
-def test_uv_is_installed_with_pip_where_the_host_has_it(bare: Host, tmp_path: Path) -> None:
-    own = Path(sys.base_prefix) / "bin" / "python3"
-    if subprocess.run([own, "-m", "pip", "--version"], capture_output=True).returncode:
-        pytest.skip("NOT TESTED: this machine's Python has no pip")
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "python3").symlink_to(own)
-    bare.env["PATH"] = f"{tmp_path / 'bin'}:{bare.env['PATH']}"
-    bare.env |= {name: text for name, text in os.environ.items() if name.startswith("PIP_")}
-    report = run(bare, env=mirror.index(), **wanted(bare, "uv", hashed()))
-    log = bare.bucket.log()
-    assert report["exit_code"] == 0, log
-    assert any(line.startswith(f"[env] Successfully installed uv-{uv.VERSION}") for line in log)
-    assert any(line.startswith("42 ") for line in log)
-
-
-@pytest.mark.slow
-def test_pip_without_ensurepip_is_done_by_uv(bare: Host, archive: dict[str, str]) -> None:
+def test_an_environment_by_pip_has_pip(bare: Host, archive: dict[str, str]) -> None:
     plan = wanted(bare, "pip", hashed(), setup="pip --version")
     report = run(bare, env={**archive, **mirror.index()}, **plan)
     log = bare.bucket.log()
     assert report["exit_code"] == 0, log
-    assert notes(bare)[0] == "python3 cannot make one (no ensurepip): uv does it"
     assert any(line.startswith("42 ") for line in log)
     assert any(line.startswith("[setup] pip ") for line in log), "set-up may call pip"
 
@@ -152,7 +132,7 @@ def test_a_host_that_cannot_get_uv_says_what_to_do(bare: Host) -> None:
     )
     assert report["cause"] == "SETUP"
     assert report["error"].startswith(
-        "uv is not on this host and cannot be had: its python3 has no pip, its archive is not to be had ("
+        "uv is not on this host and cannot be had: its archive is not to be had ("
     )
     assert "install uv in a start-up script" in report["error"]
     assert "never" not in bare.bucket.log()

@@ -76,7 +76,7 @@ def sealed(shed: Shed, key: str = "k") -> SealedFiles:
 def left(shed: Shed, tmp_path: Path, name: str, data: bytes, key: str = "k") -> None:
     """A host with that key has left this."""
     (tmp_path / "left").write_bytes(data)
-    assert sealed(shed, key).put(name, str(tmp_path / "left"))
+    sealed(shed, key).put(name, str(tmp_path / "left"))
 
 
 def end(compiled: CompileCache, *, whole: bool) -> None:
@@ -129,7 +129,9 @@ def test_what_the_owners_hosts_have_not_sealed_is_never_used(tmp_path: Path) -> 
     compiled = CompileCache(sealed(shed), str(folder), said.append)
     compiled.fill()
     assert [p.name for p in folder.iterdir()] == []
-    assert said == ["a compiled program is not used: b-cache is not what was sealed"]
+    assert said == [
+        "a compiled program is not used: gs://b/x/b-cache has another SHA-256 than it may have"
+    ]
     for name in ("a-cache", "b-cache", "e-cache"):
         (folder / name).write_bytes(b"compiled here")
     end(compiled, whole=True)
@@ -152,7 +154,9 @@ def test_no_more_bytes_are_read_than_were_sealed(tmp_path: Path) -> None:
     shed.read = endless
     CompileCache(sealed(shed), str(tmp_path / "cache"), said.append).fill()
     assert list((tmp_path / "cache").iterdir()) == []
-    assert said == ["a compiled program is not used: a-cache is not what was sealed"]
+    assert said == [
+        "a compiled program is not used: gs://b/x/a-cache has more bytes than were listed"
+    ]
     assert len(sent) == 2
 
 

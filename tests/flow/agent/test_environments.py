@@ -1,6 +1,6 @@
 """The environment that a job names: built once on a host, found again, kept in the bucket, never half taken for whole.
 
-Real `venv`, `pip` and `uv`, with a package that the bundle itself brings, so that no index is asked.
+Real `uv`, with a package that the bundle itself brings, so that no index is asked.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import mirror
 from tests.support.agent_host import Host, until
 from tpujob.agent.base import Failure
 from tpujob.agent.setup import installers
@@ -118,7 +119,7 @@ def quick_uv(host: Host, then: str = "") -> Host:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_pip_builds_what_the_file_says_and_set_up_and_program_run_in_it(host: Host) -> None:
-    plan = wanted(host, text=hashed(), setup="command -v tiny")
+    plan = wanted(host, text=hashed(), setup="command -v tiny", env=mirror.index())
     report = run(host, **plan)
     log = host.bucket.log()
     assert report["exit_code"] == 0, log
@@ -127,7 +128,9 @@ def test_pip_builds_what_the_file_says_and_set_up_and_program_run_in_it(host: Ho
     assert f"42 {prefix}" in log
     assert f"in {prefix}" in log
     assert f"[setup] {prefix}/bin/tiny" in log
-    assert any(line.startswith("[env] ") and "tinypkg" in line for line in log), "pip's own words"
+    assert any(line.startswith("[env] ") and "tinypkg" in line for line in log), (
+        "the tool's own words"
+    )
     (said,) = notes(host)
     assert said.startswith(f"{folder.name} was built with pip in ")
     forget(host, host.home / ".tpujob" / "envs", host.home / ".tpujob" / "work")

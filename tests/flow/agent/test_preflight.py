@@ -70,7 +70,7 @@ def together(pair: tuple[Host, Host], attempt: int = 1, **changes: Any) -> list[
 # One host ------------------------------------------------------------------------------------------------------------
 
 
-def test_each_check_is_one_line_and_the_result_is_kept(host: Host) -> None:
+def test_each_check_is_one_line(host: Host) -> None:
     host.env["PYTHONPATH"] = NO_LIBTPU
     report = host.run("echo ran", preflight=asked(required=False))
     assert (report["exit_code"], report["cause"]) == (0, None)
@@ -78,8 +78,6 @@ def test_each_check_is_one_line_and_the_result_is_kept(host: Host) -> None:
     assert [*lines] == ["disk", "workdir", "clock", "device", "versions", "devices"]
     assert "were not checked" in lines["devices"]
     assert host.bucket.list(f"jobs/{JOB}/attempts/1/preflight") == [], "it left something behind"
-    kept = json.loads((host.home / ".tpujob" / "preflight.json").read_text())
-    assert kept["checks"] == lines
     assert host.bucket.log()[-1] == "ran"
 
 
@@ -136,8 +134,7 @@ def test_a_device_that_computes_wrong_numbers_is_named_and_the_program_is_not_st
     assert verdict.verdict.device == "cpu:2"
     assert report["error"].startswith("cpu:2 multiplies wrongly: 1 of ")
     assert "never" not in host.bucket.log()
-    kept = json.loads((host.home / ".tpujob" / "preflight.json").read_text())
-    assert kept["passed"] is False
+    assert not (host.home / ".tpujob" / "preflight.json").exists()
 
 
 # Two hosts -----------------------------------------------------------------------------------------------------------

@@ -141,8 +141,8 @@ def test_py_spy_is_used_where_it_is_installed(
         'echo "    all_reduce (train.py:12)"\n'
     )
     spy.chmod(0o755)
-    spool = str(tmp_path / "spool")
-    log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, spool, 1000, NOTHING, 300)
+    begun = str(tmp_path / "begun")
+    log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, begun, 1000, NOTHING, 300)
     lines = stacks.collect({holder.pid}, True, log, str(tmp_path))
     assert lines[:3] == [
         f"Process {holder.pid}: python",
@@ -157,8 +157,8 @@ def test_py_spy_is_used_where_it_is_installed(
 def test_a_process_without_a_handler_is_not_sent_a_signal(
     tmp_path: Path, holder: subprocess.Popen[bytes]
 ) -> None:
-    spool = str(tmp_path / "spool")
-    log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, spool, 1000, NOTHING, 300)
+    begun = str(tmp_path / "begun")
+    log = Log(Storage(MetadataClient()), "gs://shed/log-{}".format, begun, 1000, NOTHING, 300)
     lines = stacks.collect({holder.pid}, True, log, str(tmp_path))
     assert lines[0].startswith("process ")
     assert holder.poll() is None

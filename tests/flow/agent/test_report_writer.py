@@ -17,7 +17,7 @@ from tpujob.agent import storage
 from tpujob.agent.metadata import MetadataClient
 from tpujob.agent.storage import Storage
 from tpujob.agent.upload import Redactor, ReportWriter, report_writer
-from tpujob.agent.upload.report_writer import GAP, HURRY, SLOWEST, ReportNumbers, ReportSchedule
+from tpujob.agent.upload.report_writer import GAP, HURRY, SLOWEST, ReportSchedule
 from tpujob.protocol import Plan, ReportDocument, StallRule
 from tpujob.protocol.limits import SAVING
 
@@ -95,33 +95,6 @@ def test_a_host_writes_at_most_80_times_an_hour(hosts: int) -> None:
     assert 60 * hosts < written <= 80 * hosts
 
 
-# Numbers -------------------------------------------------------------------------------------------------------------
-
-
-def test_numbers_grow_whatever_the_clock_and_the_disk_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now, written, path = [1000.0], list[str](), tmp_path / "numbers"
-    monkeypatch.setattr(report_writer, "time", SimpleNamespace(time=lambda: now[0]))
-    write = report_writer.write_json
-    monkeypatch.setattr(report_writer, "write_json", lambda *a: (written.append(a[0]), write(*a)))
-    numbers = ReportNumbers(str(path))
-    made = [numbers.next()]
-    for seconds in [5.0] * 50 + [-4000.0, 0.0, 0.0]:
-        now[0] += seconds
-        made.append(numbers.next())
-    assert made[:2] == [1_000_000, 1_005_000], "by the clock"
-    assert len(written) == 1, "for the reports of minutes"
-    for _ in range(3):
-        made.append(ReportNumbers(str(path)).next())  # started again
-    assert made == sorted(set(made))
-    path.write_text('{"reserved": 9223372036854775807}')
-    now[0] = 9_000.0
-    assert ReportNumbers(str(path)).next() == 9_000_000, "no agent has written that"
-    lost = ReportNumbers(str(tmp_path / "no" / "folder"))
-    assert lost.next() < lost.next(), "a disk that takes nothing"
-
-
 # A real thread and a real storage ------------------------------------------------------------------------------------
 
 
@@ -181,3 +154,16 @@ def test_a_report_has_its_time_by_the_clock_of_the_storage(
         rig.update(error=str(off))
         until(lambda off=off: rig.says("error", str(off)), "the next report")
         assert abs(rig.bucket.report()["at"] - time.time()) < 5
+
+
+def test_numbers_grow_when_the_clock_is_put_back(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = [rig.bucket.report()["seq"]]
+    assert abs(numbers[0] / 1000 - time.time()) < 60, "by the clock"
+    for off in (-4000.0, -4000.0, 4000.0):
+        wrong = SimpleNamespace(time=lambda off=off: time.time() + off, monotonic=time.monotonic)
+        monkeypatch.setattr(report_writer, "time", wrong)
+        error = str(len(numbers))
+        rig.update(error=error)
+        until(lambda error=error: rig.says("error", error), "the next report")
+        numbers.append(rig.bucket.report()["seq"])
+    assert numbers == sorted(set(numbers))

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.agent_host import KEY, Host, until
+from tests.support.records import curves_in
 from tpujob.agent.upload.evidence import first_lines
 from tpujob.agent.upload.progress import Series
 from tpujob.domain.host.reports import read_evidence
-from tpujob.domain.host.series import Point, read_curves, read_series, unsigned_curves
+from tpujob.domain.host.series import Point, read_curves, read_series
 from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES
 
 
@@ -64,9 +65,8 @@ def test_metrics_belong_to_the_newest_step_and_what_is_no_number_is_left_out() -
 def test_evidence_and_curves_share_a_body_and_do_not_disturb_each_other() -> None:
     body = first_lines(["one", "two"]) + b"\n" + of_steps(500).line()
     assert read_evidence(body) == ("one", "two")
-    assert read_series(unsigned_curves(body))["loss"][-1].step == 500
+    assert read_series(curves_in(body))["loss"][-1].step == 500
     assert read_evidence(b"\n" + of_steps(500).line()) == ()
-    assert read_series(unsigned_curves(first_lines(["one"]))) == {}, "of an older agent"
 
 
 def test_each_host_ships_the_curves_of_its_program(host: Host) -> None:
@@ -86,7 +86,7 @@ def test_host_0_ships_the_curves_with_its_report_and_they_outlive_the_attempt(ho
     done; echo "TypeError: no" >&2; exit 1"""
     assert host.run(steps)["exit_code"] == 1
     body = host.bucket.read(host.bucket.report_name())
-    assert [(point.step, point.last) for point in read_series(unsigned_curves(body))["loss"]] == [
+    assert [(point.step, point.last) for point in read_series(curves_in(body))["loss"]] == [
         (1, 0.1),
         (2, 0.2),
         (3, 0.3),
@@ -115,4 +115,3 @@ def test_what_a_stranger_writes_there_is_passed_over(said: object) -> None:
 @given(st.binary(max_size=300))
 def test_no_bytes_make_the_reader_fail(body: bytes) -> None:
     read_series(body)
-    read_series(unsigned_curves(body))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.commands import Tpujob
+from tests.support.commands import Tpujob, stand_in
 from tests.support.scripted import ScriptedJobs, attempt_view, event_view, job_view
 from tpujob.cli.commands.demo import quickstart, time_to_preempt
 from tpujob.emulator.http_messages import Request, Response, json_response
@@ -50,8 +50,7 @@ def asked(tpujob: Tpujob) -> Iterator[list[Any]]:
 
     control = tpujob.state / "run" / "control.sock"
     server = HttpThread(answer, control, name="control")
-    ready = {"pid": os.getpid(), "control": str(control)}
-    (tpujob.state / "run" / "emulator.json").write_text(json.dumps(ready))
+    stand_in(tpujob.state, "emulator", control=str(control))
     yield calls
     server.stop()
 

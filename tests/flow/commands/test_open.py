@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.flow.commands.test_processes import until
-from tests.support.commands import Tpujob
+from tests.support.commands import Tpujob, stand_in, withdraw
 from tests.support.http import ask
 from tests.support.scripted import ScriptedJobs, job_view, on_socket, scripted_app
 from tests.support.signed_in import signed_in
@@ -39,9 +38,7 @@ def sessions() -> Sessions:
 def here(tpujob_state: Path, sessions: Sessions) -> Iterator[dict[str, object]]:
     """What the backend on this machine has said when it was up; it has a page."""
     with on_socket(scripted_app(ScriptedJobs(job_view()), sessions=sessions)) as url:
-        ready = {"pid": os.getpid(), "url": url, "page": PAGE, "page_needs_code": False}
-        (tpujob_state / "run" / "backend.json").write_text(json.dumps(ready))
-        yield ready
+        yield stand_in(tpujob_state, "backend", url=url, page=PAGE, page_needs_code=False)
 
 
 def say(tpujob: Tpujob, here: dict[str, object], **more: object) -> None:
@@ -119,7 +116,7 @@ def test_commands_say_where_the_page_is(
 @pytest.fixture
 def node(tpujob: Tpujob, url: str, api: ScriptedJobs) -> ScriptedJobs:
     """The backend of a login node, which this user has chosen."""
-    (tpujob.state / "run" / "backend.json").unlink()
+    withdraw(tpujob.state, "backend")
     tpujob("use", url, "--name", "node")
     return api
 

@@ -28,7 +28,6 @@ from tests.support.callers import NamedDoor, caller
 from tests.support.stage import Stage
 from tests.support.world import service
 from tpujob.domain.model import State
-from tpujob.web.api import create_app
 from tpujob.web.serving import SocketListener, serve
 
 #: methods of a store that read it
@@ -111,18 +110,8 @@ class Backend:
             "cpu": own.ru_utime + own.ru_stime,
             "mib": pages * resource.getpagesize() / 2**20,
             "reads": self.store.reads,
-            "viewers": self.events.streams,
+            "viewers": self.api.itself.streams(),
         }
-
-    def app(self, door: Any, stopping: Any) -> Any:
-        app = create_app(
-            self.api.acting_for,
-            door,
-            changes=self.changes,
-            stopping=stopping,
-        )
-        self.events = app.state.events
-        return app
 
     def obey(self) -> None:
         for line in sys.stdin:
@@ -185,10 +174,11 @@ def main() -> None:
     backend = Backend(folder, jobs, users)
     place = socket.create_server(("127.0.0.1", port), backlog=512)
     threading.Thread(target=backend.obey, daemon=True).start()
+    # nobody looks after these jobs
+    parts: Any = SimpleNamespace(api=backend.api, changes=backend.changes, stop=lambda: None)
     serve(
         [SocketListener(place, NamedDoor(*backend.people))],
-        backend.app,
-        SimpleNamespace(stop=lambda: None),  # nobody looks after these jobs
+        parts,
         started=lambda: print(json.dumps({"port": place.getsockname()[1]}), flush=True),
         with_loop=False,
     )

@@ -22,6 +22,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from tests.flow.page import lab
 from tests.support.callers import ADA, NamedDoor, caller
 from tests.support.local_stack import stack
+from tests.support.ports import reserved
 from tests.support.scripted import listening
 from tests.support.stage import Stage
 from tpujob.domain.access import Role
@@ -29,7 +30,7 @@ from tpujob.domain.model import Job
 from tpujob.service.backend.capacity import Quotas
 from tpujob.web.api import create_app
 from tpujob.web.events import Events, StreamTimes
-from tpujob.web.middleware.limits import Limits, Rate, RequestKind
+from tpujob.web.middleware.limits import Limits, Rate
 
 __all__ = ["stack"]
 
@@ -40,7 +41,7 @@ PATIENCE = 60_000.0  #: ms until what a page must show or do counts as never
 expect.set_options(timeout=PATIENCE)
 httpx.get.__kwdefaults__["timeout"].read = PATIENCE / 1000  # all its functions share this default
 #: a test asks more than a person does
-NO_HURRY = Limits(rates={kind: Rate(10_000, 10_000) for kind in RequestKind})
+NO_HURRY = Limits(reads=Rate(10_000, 10_000), changes=Rate(10_000, 10_000))
 
 
 class Site:
@@ -89,10 +90,8 @@ class Site:
 @pytest.fixture(scope="package")
 def port() -> Iterator[int]:
     """Each site of this process has it, as a browser's context knows one address. Nobody else is given it meanwhile."""
-    with socket.socket() as kept:
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        kept.bind(("127.0.0.1", 0))
-        yield kept.getsockname()[1]
+    with reserved() as port:
+        yield port
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import math
 import random
 from typing import Any
 
+from tests.support.records import curves_in
 from tests.support.stage import Stage
 from tpujob.agent.upload.progress import Series
 from tpujob.domain.access import Principal
-from tpujob.domain.host.series import unsigned_curves
 from tpujob.domain.model import Suspect
 from tpujob.domain.observations import SliceState
 from tpujob.protocol import paths
@@ -27,7 +27,7 @@ def preempted(stage: Stage, who: Principal, **changes: Any) -> str:
     job = stage.api.acting_for(who).create({**SPEC, **changes})["id"]
     stage.running(job)
     tell(stage, job, 1, 1200, seconds=1500, checkpoint=1000)
-    curves = unsigned_curves(stage.bucket.objects[report_of(stage, job)][0])
+    curves = curves_in(stage.bucket.objects[report_of(stage, job)][0])
     stage.report(job, 1, phase="exited", exit_code=143)
     stage.report(job, 0, phase="exited", exit_code=1)
     stage.last_words(

@@ -113,9 +113,9 @@ def test_a_job_that_is_gone_meanwhile_is_told_among_the_results(site: Site):
 
 
 def test_whoever_asks_too_often_gets_a_page_that_comes_back(site: Site):
-    from tpujob.web.middleware.limits import Limits, Rate, RequestKind
+    from tpujob.web.middleware.limits import Limits, Rate
 
-    site.limits = Limits(rates={kind: Rate(0.5, 1) for kind in RequestKind})
+    site.limits = Limits(reads=Rate(0.5, 1))
     site.stop()
     site.start()
     assert httpx.get(site.url, headers=HTML).status_code == 200

@@ -14,6 +14,7 @@ from standardwebhooks import Webhook as Reference
 from tests.flow.stack.killed import KEY, notifier
 from tests.support.paths import ROOT
 from tests.support.stores import a_job
+from tests.support.waiting import until
 from tests.unit.notify.receivers import web
 from tpujob.adapters.calling import SystemClock
 from tpujob.adapters.sqlite import SqliteStore
@@ -39,9 +40,9 @@ def test_what_was_delivered_and_not_recorded_is_delivered_again_with_its_id(tmp_
         try:
             assert process.stdout
             assert process.stdout.readline() == "ready\n"
-            _until(lambda: store.outbox.position() is not None)
+            until(lambda: store.outbox.position() is not None, "the outbox is read")
             _fail_a_job(store)
-            _until(lambda: bool(receiver.got))
+            until(lambda: receiver.got, "the channel is told")
         finally:
             process.kill()
             process.communicate()
@@ -66,10 +67,3 @@ def _fail_a_job(store: SqliteStore) -> None:
     )
     failed = event(job, EventKind.FAILED, now, "it crashed", Finished(Cause.CRASH))
     store.commit(apply(job, failed), failed, expected_version=1, op_id="x", lease=None)
-
-
-def _until(holds) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.02)

@@ -38,8 +38,8 @@ class Lab:
         settings = load(folder / "state", env={"USER": "ada", "TPUJOB_REPORT_EVERY": "1"})
         settings.run.mkdir(parents=True)
         ready = {"tpu": self.cloud.tpu.address, "storage": self.storage.url}
-        settings.emulator_ready.write_text(json.dumps(ready))
-        settings.farm_ready.write_text(json.dumps({"ssh_port": port}))
+        settings.ready_file("emulator").write_text(json.dumps(ready))
+        settings.ready_file("farm").write_text(json.dumps({"ssh_port": port}))
         self.backend = wiring.backend(settings)
         self.api = self.backend.api.acting_for(ADA)
         self.backend.start()

@@ -9,13 +9,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.waiting import until
 from tpujob.config import stack
 from tpujob.config.settings import Settings, load
 from tpujob.config.stack import StackProcess
@@ -86,13 +86,6 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def eventually(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + LONG
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {LONG:.0f} s: {what}"
-        time.sleep(0.01)
-
-
 def test_everything_is_started_in_order_and_only_once(rig: Rig) -> None:
     assert rig.pids() == [None, None, None]
     rig.up()
@@ -138,7 +131,7 @@ def test_two_terminals_at_once_start_one_stack(rig: Rig) -> None:
 def test_an_interrupted_start_is_completed(rig: Rig) -> None:
     rig.how = {"farm": f"gate={rig.folder / 'gate'}"}
     terminal = rig.elsewhere()
-    eventually(lambda: "farm began" in rig.story() and rig.pids()[0], "the farm is known to begin")
+    until(lambda: "farm began" in rig.story() and rig.pids()[0], "the farm is known to begin")
     terminal.kill()
     terminal.communicate()
     (rig.folder / "gate").write_text("")
@@ -152,7 +145,7 @@ def test_a_killed_process_is_replaced_with_all_that_know_its_address(rig: Rig) -
     farm, emulator, backend = rig.pids()
     assert emulator
     os.kill(emulator, signal.SIGKILL)
-    eventually(lambda: rig.pids()[1] is None, "the dead process is seen to be dead")
+    until(lambda: rig.pids()[1] is None, "the dead process is seen to be dead")
     rig.up()
     now = rig.pids()
     assert now[0] == farm
@@ -202,7 +195,7 @@ def test_the_log_of_the_process_before_is_kept(rig: Rig) -> None:
 def test_a_reused_pid_is_not_taken_for_ours(rig: Rig, sleeper: subprocess.Popen[bytes]) -> None:
     rig.up()
     rig.down()
-    ready, noted = rig.settings.backend_ready, rig.settings.process_file("backend")
+    ready, noted = rig.settings.ready_file("backend"), rig.settings.process_file("backend")
     ready.write_text(json.dumps({"pid": sleeper.pid, "url": "unix:/old"}))
     noted.write_text(json.dumps({"pid": sleeper.pid, "start": "another boot/1"}))
     assert stack.running_backend(rig.settings) is None
@@ -210,13 +203,10 @@ def test_a_reused_pid_is_not_taken_for_ours(rig: Rig, sleeper: subprocess.Popen[
     assert sleeper.poll() is None, "somebody else's process was ended"
 
 
-def test_a_ready_file_older_than_its_process_is_stale(
-    rig: Rig, sleeper: subprocess.Popen[bytes]
-) -> None:
+def test_a_ready_file_alone_proves_nothing(rig: Rig, sleeper: subprocess.Popen[bytes]) -> None:
     stack.prepare(rig.settings)
-    ready = rig.settings.backend_ready
+    ready = rig.settings.ready_file("backend")
     ready.write_text(json.dumps({"pid": sleeper.pid, "url": "unix:/old"}))
-    os.utime(ready, (1000, 1000))
     assert rig.pids() == [None, None, None]
     assert rig.down() == []
     assert sleeper.poll() is None, "somebody else's process was ended"
@@ -227,23 +217,33 @@ def test_a_ready_file_older_than_its_process_is_stale(
 )
 def test_a_damaged_ready_file_is_stale(rig: Rig, text: str) -> None:
     stack.prepare(rig.settings)
-    for path in (rig.settings.backend_ready, rig.settings.process_file("backend")):
+    for path in (rig.settings.ready_file("backend"), rig.settings.process_file("backend")):
         path.write_text(text)
     assert rig.pids() == [None, None, None]
     assert rig.down() == []
 
 
-def test_a_process_started_by_hand_is_found_and_ended(rig: Rig) -> None:
+def test_a_process_that_noted_itself_before_it_became_one_of_the_stack_is_found_and_ended(
+    rig: Rig,
+) -> None:
+    """As `tpujob serve` does."""
     stack.prepare(rig.settings)
-    by_hand = subprocess.Popen(rig.part("farm").command)
+    script = (
+        "import os, sys; from pathlib import Path; from tpujob.config import stack\n"
+        "stack.note(Path(sys.argv[1]), os.getpid()); os.execv(sys.argv[2], sys.argv[2:])"
+    )
+    noted = str(rig.settings.process_file("farm"))
+    words = [sys.executable, "-c", script, noted, *rig.part("farm").command]
+    process = subprocess.Popen(words, cwd=ROOT)
     try:
-        eventually(lambda: rig.pids()[0] == by_hand.pid, "the farm is found")
+        until(lambda: rig.pids()[0] == process.pid, "the farm is found")
+        until(lambda: "farm up" in rig.story(), "the farm is up")
         rig.up()
-        assert rig.pids()[0] == by_hand.pid
+        assert rig.pids()[0] == process.pid
         assert rig.story().count("farm began") == 1
     finally:
         rig.down()
-        by_hand.wait(timeout=LONG)
+        process.wait(timeout=LONG)
 
 
 # Down ----------------------------------------------------------------------------------------------------------------

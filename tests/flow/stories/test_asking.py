@@ -188,6 +188,13 @@ def test_a_host_is_reached_only_where_there_is_one(stage: Stage) -> None:
         stage.api.access(job_id, key=KEY)
 
 
+def test_a_group_has_no_hosts_of_its_own(stage: Stage) -> None:
+    job_id = stage.create(array=2)
+    with pytest.raises(BadRequest, match="job 000001 is a group: each of its jobs") as refused:
+        stage.api.access(job_id, key=KEY)
+    assert refused.value.hint == "tpujob ssh digits-0"
+
+
 def test_bundles_of_another_bucket_make_no_job(stage: Stage) -> None:
     with pytest.raises(BadRequest, match=r"bundles must lie in gs://[^ ]+/bundles/"):
         stage.api.create(SPEC, bundles=["gs://of-somebody-else/bundles/x.tar.gz"])

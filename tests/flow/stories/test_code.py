@@ -36,12 +36,11 @@ def checkout(tmp_path: Path) -> Path:
 
 def submit(stage: Stage, folder: Path) -> JobView:
     """As `tpujob create` does with `code:`."""
-    bundle, at = pack(folder), pack(folder).standing
+    bundle = pack(folder)
     spec = {"name": "digits", "tpu": {"type": "v4-16"}, "run": {"command": "python train.py"}}
     bucket = stage.api.plan(spec)["bucket"]
     path = stage.api.put_bundle(bundle.sha256, bundle.data, bucket=bucket)
-    code = {"commit": at.commit, "branch": at.branch, "dirty": at.dirty, "diff": at.diff}
-    return stage.api.create(spec, bundles=[path], code=code)
+    return stage.api.create(spec, bundles=[path], code=bundle.standing)
 
 
 def test_a_requeued_job_runs_what_was_submitted_though_the_branch_has_moved(

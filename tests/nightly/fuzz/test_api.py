@@ -42,7 +42,7 @@ class Backend:
             TokenDoor(TOKEN, ADA),
             watch=lambda: 7,
             stopping=lambda: True,  # a long poll is answered at once
-            make_pass=lambda _: (0, None),
+            make_pass=lambda sweep: (0, None),
             limits=LIMITLESS,
             changes=self.stage.api.changes,
             sessions=Sessions(),

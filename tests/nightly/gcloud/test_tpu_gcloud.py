@@ -61,7 +61,7 @@ class Stage:
 
     async def _record(self, request: Request) -> Response:
         body = await request.body.read()
-        request.body = Body.of(body)
+        request.body = Body(body)
         given = json.loads(body) if body else None
         self.sent.append(Sent(request.method, request.path, dict(request.query), given))
         return await self._answer(request)

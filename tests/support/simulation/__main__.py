@@ -132,7 +132,7 @@ def figures(done: Sequence[Summary]) -> str:
 #: what an effect of a backend costs in the cloud
 BILLED: Mapping[str, Mapping[str, int]] = {
     "class A": {"objects": 1, "copy": 1},
-    "class B": {"get": 1, "stat": 1},
+    "class B": {"get": 1},
     "calls of Cloud TPU": {"look": 2, "survey": 2, "list": 2, "create": 1, "delete": 2},
     "writes of the store": {"submit": 1, "commit": 1, "lease": 1, "release": 1, "remove": 1, "accuse": 1},
 }  # fmt: skip

@@ -18,10 +18,9 @@ from tpujob.engine.reconciler import Reconciler
 from tpujob.errors import TpujobError
 from tpujob.ports import Ports
 from tpujob.service.admin import Admin
-from tpujob.service.jobs import EngineState, HostReach, ServiceSettings
+from tpujob.service.jobs import HostReach, Jobs, ServiceSettings
 from tpujob.service.members import Membership
 from tpujob.service.notifications import Notifications
-from tpujob.wiring.service import jobs
 
 if TYPE_CHECKING:
     from tests.support.simulation.monitor import Monitor
@@ -185,11 +184,10 @@ class Backend:
         setup, outbox = NotificationSetup(), store.real.outbox  # no channels: nothing is ever sent
         sender = Sender(outbox, setup, clock, owner=name, pool=Inline())
         told = Notifications(outbox, setup, sender, ports.secrets, clock)
-        reconciler = self.reconciler
-        self.api = jobs(
-            ports,
-            EngineState(loop, reconciler.live, reconciler.queue, reconciler.circuits),
-            HostReach(_no_access, play.hosts.key),
+        self.api = Jobs(
+            self.reconciler,
+            loop,
+            HostReach(_no_access),
             ServiceSettings(),
             changes=NobodyWatches(store),
             admin=Admin(store, orphans, store.reputation, clock),

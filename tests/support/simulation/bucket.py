@@ -39,28 +39,16 @@ class Bucket(PlainBucket):
         self.outage = Outage(world.sim, world.effects, "blobs_outage", longest=700)
         self.lists: list[tuple[float, str]] = []  #: when a backend had a list, and of which prefix
 
-    def list(
-        self, prefix: str, *, after: str = "", most: int | None = None, timeout: float
-    ) -> list[Blob]:
+    def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
         def do() -> list[Blob]:
             self.outage.check("list objects")
             if prefix.endswith("/reports/"):  # no look through all that there is
                 return self._reported(prefix)
-            return super(Bucket, self).list(prefix, after=after, most=most, timeout=timeout)
+            return super(Bucket, self).list(prefix, most=most, timeout=timeout)
 
         found = self.effect("objects", prefix[-24:], do, timeout=timeout, before="blobs")
         self.lists.append((self.sim.now, prefix))
         return found
-
-    def stat(self, path: str, *, timeout: float) -> Blob:
-        def do() -> Blob:
-            self.outage.check("look at object")
-            for run in self._newest():
-                if path.startswith(paths.reports_prefix(run.workdir, run.attempt)):
-                    run.advance(self.sim.now)
-            return super(Bucket, self).stat(path, timeout=timeout)
-
-        return self.effect("stat", path[-24:], do, timeout=timeout, before="blobs")
 
     def get(self, path: str, *, start: int = 0, end: int | None = None, timeout: float) -> bytes:
         def do() -> bytes:

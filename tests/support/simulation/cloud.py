@@ -133,14 +133,7 @@ class Cloud:
         self.faults.begin(machine)
         world.monitor.created(machine)
 
-    def delete(
-        self,
-        slice: Slice,
-        *,
-        timeout: float,
-        even_suspending: bool = False,
-        seen: Present | None = None,
-    ) -> None:
+    def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
         self.effect(
             "delete", slice.name, lambda: self._delete(slice, even_suspending), timeout=timeout,
             before="cloud_before", after="cloud_after",

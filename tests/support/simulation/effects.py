@@ -20,7 +20,6 @@ READS = frozenset(
         "look",
         "survey",
         "objects",
-        "stat",
         "get",
         "list",
         "jobs",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from tests.support.changes import broken_by
 from tests.support.money import assert_adds_up, assert_covers
 from tests.support.simulation.bounds import Bounds
 from tests.support.simulation.budgets import Budgets
@@ -109,7 +110,7 @@ class Monitor:
             self.broken("I6", job.id, f"{self._who()} wrote under the lease of {lease.owner}")
         if lease is None and event.kind not in _USER:
             self.broken("I6", job.id, f"{event.kind} was written without a lease")
-        self._none(invariants.of_step(before, job))
+        self._none(broken_by(before, job))
         self._none(invariants.of_job(job))
         if CANARY in f"{event.text} {event.payload} {job.message}":
             self.broken("I11", job.id, "an event tells what is in the environment")

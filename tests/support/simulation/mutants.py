@@ -283,7 +283,7 @@ def idempotency_key_is_ignored() -> Patch:
     return replaced(sqlite.SqliteStore, "create", create)
 
 
-@bug(3, "I6")
+@bug(25, "I6")
 def no_deadline() -> Patch:
     """Calls may take as long as they like, whatever the lease says."""
 

@@ -22,6 +22,7 @@ from tpujob.domain.observations import Silence
 from tpujob.domain.placement import circuits as capacity
 from tpujob.domain.placement import datasets
 from tpujob.engine import runtime
+from tpujob.engine.report_cache import ReportCache
 from tpujob.protocol import signing
 
 
@@ -99,7 +100,7 @@ def hang_by_one_host() -> Patch:
     return replaced(stall, "hung", hung)
 
 
-@bug(12, "I5")
+@bug(4, "I5")
 def hang_while_others_are_prepared() -> Patch:
     return mock.patch.object(stall, "ON_THE_WAY", frozenset())
 
@@ -222,8 +223,11 @@ def reports_are_not_verified() -> Patch:
 
 @bug("happy", "L2")
 def old_listings_serve() -> Patch:
-    """Reports are listed every quarter of an hour, for all jobs."""
-    return mock.patch.multiple(polling_cost, LASTS=900.0, LONGEST=900.0, UNASKED=900.0)
+    """Reports are listed every quarter of an hour, for all jobs and for the sweep."""
+    return together(
+        mock.patch.multiple(polling_cost, LASTS=900.0, LONGEST=900.0, UNASKED=900.0),
+        mock.patch.object(ReportCache, "tidy"),
+    )
 
 
 @bug("dead, and its old reports are put back, under short-lived backends", "L2")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -93,7 +93,10 @@ def met_edges(one: QueueEntry, others: Others) -> Iterator[tuple[str, str, Met]]
     for edge in one.edges:
         each = edge.each and one.index is not None
         other = others.element(edge.job, one.index or 0) if each else edge.job
-        met = Met.NOT_YET if other is None else check(edge, others.end(other))[0]
+        end = others.end(edge.job if other is None else other)
+        if other is None and end is not None:  # not made yet, or never if its group has ended
+            end = replace(end, started=None)
+        met = check(edge, end)[0]
         yield other or edge.job, edge.on, met
 
 
@@ -203,11 +206,16 @@ class _Walk:
         self.groups[one.group] += 1
 
     def _receives(self, one: QueueEntry, reason: Reason) -> None:
-        """The slice of another owner's job counts for both; the project has no more chips for that."""
+        """The slice of another owner's job, or of another group's, counts for both; the project has no more chips for
+        that."""
         for giver in self.it.entries if reason.kind is _K.HANDED_ON else ():
-            if giver.id in reason.jobs and giver.owner != one.owner and giver.holds:
+            if giver.id not in reason.jobs or giver.holds is None:
+                continue
+            if giver.owner != one.owner:
                 self._take(one, giver.holds)
                 self.pools[giver.holds.pool] -= giver.holds.chips
+            elif giver.group != one.group:
+                self.groups[one.group] += 1
 
     def _asks(self, one: QueueEntry, place: Place) -> Iterator[Found]:
         for slice in (w for w in one.wanted if w.shape in place.ask):

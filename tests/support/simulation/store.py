@@ -79,10 +79,8 @@ class SimStore:
         self._known.pop(job_id, None)
         self._waking = None
 
-    def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
-        return self._effect(
-            "jobs", "", lambda: self.real.list(user=user, name=name, live=live), writes=False
-        )
+    def list(self, *, name: str = "", live: bool | None = None) -> list[Job]:
+        return self._effect("jobs", "", lambda: self.real.list(name=name, live=live), writes=False)
 
     def walk(self) -> Iterator[Job]:
         return self.real.walk()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.callers import ADA, TokenDoor
-from tests.support.commands import Tpujob
+from tests.support.commands import Tpujob, stand_in, withdraw
 from tests.support.scripted import (
     TOKEN,
     Front,
@@ -43,8 +43,7 @@ def _state(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterato
     """A state folder in which this process is the backend. `tpujob down` would end it: not for tests of that."""
     folder = tmp_path / "state"
     (folder / "run").mkdir(parents=True, mode=0o700)
-    ready = {"pid": os.getpid(), "url": url}
-    (folder / "run" / "backend.json").write_text(json.dumps(ready))
+    stand_in(folder, "backend", url=url)
     environment = {
         "TPUJOB_STATE": str(folder),
         "TPUJOB_USER": "ada",
@@ -65,7 +64,7 @@ def _no_real_stack(folder: Path) -> None:
     """A test that lets a command believe that nothing runs would leave three processes behind."""
     for ready in (folder / "run").glob("*.json"):
         if json.loads(ready.read_text())["pid"] == os.getpid():
-            ready.unlink()  # or this process would be ended
+            withdraw(folder, ready.stem)  # or this process would be ended
     started = stack.down(settings.load(folder))
     assert not started, "the test started a real stack"
 

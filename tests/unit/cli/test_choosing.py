@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import typer
 
 from tests.support.commands import Tpujob
 from tests.support.scripted import ScriptedJobs, job_view
 from tpujob.cli import output
 from tpujob.cli.app import COMMANDS, ELSEWHERE
+from tpujob.cli.options import duration
 
 
 @pytest.mark.parametrize("word", ELSEWHERE)
@@ -18,6 +20,14 @@ def test_a_word_of_another_tool_names_the_command_in_one_line(word: str, tpujob:
     assert said == f"tpujob: there is no command {word}: use tpujob {ELSEWHERE[word]}\n"
     assert ELSEWHERE[word].split()[0] in COMMANDS
     assert f"\n  {word} " not in tpujob("--help").out
+
+
+def test_a_time_is_a_number_of_seconds_or_has_units() -> None:
+    texts = ("45", "0.2", "30s", "10m", "1.5h", "1h30m", "2d")
+    assert [duration(text) for text in texts] == [45, 0.2, 30, 600, 5400, 5400, 172800]
+    for text in ("", "soon", "-1", "1 h", "h", "5h5", "1e9"):
+        with pytest.raises(typer.BadParameter):
+            duration(text)
 
 
 def test_the_list_has_the_columns_that_are_asked_for_in_their_order(tpujob: Tpujob) -> None:

@@ -487,7 +487,7 @@ def test_wait_gives_up_after_its_timeout(tpujob: Tpujob) -> None:
     assert "running" in said.out
     assert tpujob("wait", "42", "--timeout", "1s", code=124).out == said.out
     said = tpujob("wait", "42", "--timeout", "soon", code=2)
-    assert "--timeout must be a time with its unit, such as 90s, 15m or 1h30m" in said.err
+    assert "'soon' is no time, such as 90s, 15m or 1h30m" in said.err
 
 
 # Steer ---------------------------------------------------------------------------------------------------------------
@@ -597,6 +597,7 @@ def test_help_names_every_command_and_every_exit_code(tpujob: Tpujob) -> None:
         assert f"\n  {command} " in text
     for code, meaning in EXIT_CODES.items():
         assert any(line.split()[:1] == [str(code)] and meaning in line for line in text.split("\n"))
+    assert max(map(len, text.split("\n"))) <= 80
 
 
 def test_every_help_text_is_complete() -> None:
@@ -666,6 +667,20 @@ def test_several_jobs_are_steered_by_one_command(
     assert "no job is called '99'" in said.err
     said = tpujob(verb, "42", "43", "--json")
     assert [json.loads(line)["id"] for line in said.out.splitlines()] == ["000042", "000043"]
+
+
+def test_top_moves_the_first_of_several_before_the_others(
+    tpujob: Tpujob, api: ScriptedJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def top(self: ScriptedJobs, job: str) -> JobView:
+        asked.append(job)
+        return self.get("42")
+
+    monkeypatch.setattr(ScriptedJobs, "top", top, raising=False)
+    tpujob("queue", "top", "other", "sweep-[1-3]")
+    assert asked == ["sweep-3", "sweep-2", "sweep-1", "other"]
 
 
 # Errors --------------------------------------------------------------------------------------------------------------

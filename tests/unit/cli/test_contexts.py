@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import Tpujob
+from tests.support.commands import Tpujob, withdraw
 from tests.support.scripted import ScriptedJobs
 from tests.support.signed_in import signed_in
 from tpujob.config import context, settings
@@ -205,7 +205,7 @@ def test_a_deployed_backend_is_used_by_whoever_has_signed_in(
     assert "tpujob login" in tpujob("list", code=77).err
     signed_in(tpujob_state, "prod", url)
 
-    (tpujob_state / "run" / "backend.json").unlink()  # no backend of this machine can answer
+    withdraw(tpujob_state, "backend")  # no backend of this machine can answer
     assert tpujob("list", "--json").json != []
     assert f"prod: the backend is deployed at {url}" in tpujob("status").out
     assert "it is not started here" in tpujob("up", code=2).err

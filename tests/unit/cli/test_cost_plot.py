@@ -1,4 +1,4 @@
-"""`tpujob cost report --plot`: which bars are drawn, and that a whole picture or none is written."""
+"""`tpujob cost report --plot`: which bars are drawn, and what the command writes and refuses."""
 
 from __future__ import annotations
 

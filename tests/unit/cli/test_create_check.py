@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import platform
-import stat
 import sys
 from pathlib import Path
 
@@ -16,17 +15,17 @@ from tests.support.scripted import ScriptedJobs
 from tests.unit.cli.conftest import Tpujob
 from tpujob.cli.commands.create import Checked, check_page
 from tpujob.domain.spec import jobspec
-from tpujob.errors import BadRequest, TpujobError
+from tpujob.errors import BadRequest
 from tpujob.submit.compile_check import (
     BundledProgram,
     TargetFinding,
     keep,
     program_of,
+    rooflines,
     speeds,
     target_of,
 )
-from tpujob.submit.environment import environment, stamp
-from tpujob.submit.environment import environment as make
+from tpujob.submit.environment import require_compiler
 
 NEEDS_LIBTPU = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None,
@@ -161,56 +160,28 @@ def test_the_flags_of_a_job_are_the_compiler_s() -> None:
     assert [target_of("v5litepod-16", 2), target_of("v4-8", 1)] == ["2xv5e-16", "v4-8"]
 
 
-# The environment -----------------------------------------------------------------------------------------------------
+# What compiles -------------------------------------------------------------------------------------------------------
 
 
-def uv(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A `uv` that comes first on the PATH and writes down how it was called; this Python lacks the compiler."""
-    file = folder / "bin" / "uv"
-    file.parent.mkdir()
-    file.write_text(f'#!/bin/sh\necho "$@" >> {folder}/called\n{script}\n')
-    file.chmod(file.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("PATH", f"{file.parent}:/usr/bin:/bin")
-    monkeypatch.setattr(sys.modules["tpujob.submit.environment"], "can_here", lambda: False)
-    return folder / "called"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="refused elsewhere")
-def test_an_environment_is_made_once_from_the_lock_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_python_without_the_compiler_says_what_to_install(
+    tpujob: Tpujob, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    called = uv(tmp_path, "true", monkeypatch)
-    said: list[str] = []
-    first = environment(tmp_path / "cache", said.append)
-    assert environment(tmp_path / "cache", said.append) == first
-    assert len(said) == 1
-    venv, install = called.read_text().splitlines()
-    assert venv.startswith("venv --quiet --clear --python 3.11 ")
-    assert "--require-hashes --requirement" in install
-    assert install.endswith("workloads/requirements.lock")
-    assert (Path(first.path) / "workloads" / "check" / "child.py").exists()
-    assert "site-packages" not in first.path, "packages of this Python are not for that one"
-    assert "libtpu==" in (Path(first.path) / "workloads" / "requirements.lock").read_text()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="refused elsewhere")
-def test_an_environment_that_could_not_be_made_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    called = uv(tmp_path, "echo 'error: no route to the index' >&2; exit 2", monkeypatch)
-    for _ in range(2):
-        with pytest.raises(TpujobError, match="no route to the index"):
-            environment(tmp_path / "cache", lambda _: None)
-    assert len(called.read_text().splitlines()) == 2
+    file = tmp_path / "mlp.yaml"
+    file.write_text("name: a\ntpu: {type: v4-8}\nrun: {workload: mlp}\n")
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
+    said = tpujob("create", str(file), "--check", code=2).err
+    assert "this Python has no libtpu" in said
+    assert "python3 -m pip install 'tpujob[workloads,check]'" in said
+    assert rooflines(jobspec.load(file.read_text(), "mlp.yaml"), ["v4-8"], "steps", tmp_path) == {}
 
 
 @pytest.mark.parametrize(("system", "machine"), [("darwin", "arm64"), ("linux", "aarch64")])
 def test_where_the_compiler_cannot_run_is_said(
-    system: str, machine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    system: str, machine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys.modules["tpujob.submit.environment"], "can_here", lambda: False)
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     with pytest.raises(BadRequest, match="made for Linux on x86-64 only"):
-        make(tmp_path, lambda _: None)
-    assert stamp(), "what was kept can still be read"
+        require_compiler()

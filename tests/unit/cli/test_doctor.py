@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -12,17 +10,18 @@ from pathlib import Path
 import pytest
 
 from tests.support import google_server as g
-from tests.support.commands import Tpujob
+from tests.support.commands import Tpujob, stand_in
 from tests.support.golden import golden
 from tests.support.google_server import GoogleServer
 from tests.support.signed_in import signed_in
 from tests.support.tpu_rig import Cloud, node
 from tpujob.adapters import this_machine
+from tpujob.api import AllowanceView
 from tpujob.cli.commands.doctor import doctor_page, quota_page
 from tpujob.cli.render.text import width
 from tpujob.doctor.findings import NotSeen, fail, ok, unknown, warn
 from tpujob.doctor.machine import Software
-from tpujob.doctor.quota import Allowance, QuotaKind, QuotaOverview
+from tpujob.doctor.quota import QuotaOverview
 
 PARENT = f"projects/{g.PROJECT}/locations/{g.ZONE}"
 LAB = f"""
@@ -124,7 +123,6 @@ def test_quota_of_a_context(tpujob: Tpujob, google: GoogleServer, cloud: Cloud) 
         "region_limit": None,
         "unit": "cores",
         "used": 32,
-        "used_by": "nodes",
         "granted_chips": 32,
     }
     assert found["others"][0]["limit"] == 600
@@ -213,8 +211,7 @@ def test_this_machine(tpujob: Tpujob, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_emulator_has_quotas(tpujob: Tpujob, cloud: Cloud) -> None:
-    ready = {"pid": os.getpid(), "control": str(cloud.control().path)}
-    (tpujob.state / "run" / "emulator.json").write_text(json.dumps(ready))
+    stand_in(tpujob.state, "emulator", control=str(cloud.control().path))
     assert "No TPU quota of the emulator in these zones." in tpujob("quota").out
     spot = node("v4-8", scheduling_config={"spot": True})
     cloud.client().create_node(parent=PARENT, node_id="mine", node=spot)
@@ -247,20 +244,30 @@ def test_a_page_fits_its_width_and_shows_nothing_harmful() -> None:
 
 
 def test_the_widest_row_fits_80_columns() -> None:
-    row = Allowance(
-        kind=QuotaKind("v5e", "on-demand", "one host"),
-        zone="northamerica-northeast1-b",
-        zone_limit=1536,
-        region_limit=100000,
-        known=True,
-        unit="chips",
-        used=1536,
-        used_by="monitoring",
-        granted=1024,
-    )
-    unseen = Allowance(
-        QuotaKind("v4", "spot"), "us-central2-b", None, None, False, "cores", None, ""
-    )
+    row: AllowanceView = {
+        "type": "v5e",
+        "part": "one host",
+        "pricing": "on-demand",
+        "zone": "northamerica-northeast1-b",
+        "known": True,
+        "limit": 1536,
+        "zone_limit": 1536,
+        "region_limit": 100000,
+        "unit": "chips",
+        "used": 1536,
+        "granted_chips": 1024,
+    }
+    unseen: AllowanceView = {
+        **row,
+        "type": "v4",
+        "part": "",
+        "pricing": "spot",
+        "zone": "us-central2-b",
+        "known": False,
+        "unit": "cores",
+        "used": None,
+        "granted_chips": 0,
+    }
     notes = ["europe-west4-a: Location europe-west4-a is not found or access is unauthorized."]
     page = quota_page(QuotaOverview("lab", [row, unseen], notes=notes), 80)
     assert max(width(line) for line in page.splitlines()) <= 80, page

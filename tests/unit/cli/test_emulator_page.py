@@ -78,13 +78,16 @@ class Willing:
 @pytest.mark.parametrize(
     ("words", "values"),
     [
-        ("preempt 7 --notice 0s", {"target": "7", "notice_s": 0.0}),
+        ("preempt 7 --notice 0s", {"target": "7", "notice_s": "0s"}),
         ("cut --off", {"off": True}),
-        ("stockout z v4 --for 10m", {"zone": "z", "type": "v4", "for_s": 600.0}),
+        ("stockout z v4 --for 10m", {"zone": "z", "type": "v4", "for_s": "10m"}),
         ("quota z v4 none", {"zone": "z", "type": "v4", "limit": "none"}),
-        ("quota z v4 0 --pricing spot", {"zone": "z", "type": "v4", "limit": 0, "pricing": "spot"}),
-        ("max-run 1.5h", {"for_s": 5400.0}),
-        ("slow 7 --host 0 --factor 2", {"target": "7", "host": 0, "factor": 2.0}),
+        (
+            "quota z v4 0 --pricing spot",
+            {"zone": "z", "type": "v4", "limit": "0", "pricing": "spot"},
+        ),
+        ("max-run 1.5h", {"for_s": "1.5h"}),
+        ("slow 7 --host 0 --factor 2", {"target": "7", "host": "0", "factor": "2"}),
     ],
 )
 def test_a_fault_is_sent_as_it_is_given(

@@ -38,8 +38,10 @@ def test_the_folder_of_the_code_is_shipped(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").write_text("pass")
-    tpujob("run", "--type", "v4-8", "--code", "code", "--", "python3", "train.py")
+    assert not tpujob("run", "--type", "v4-8", "--code", "code", "--", "python3", "train.py").err
     assert len(api.named("put_bundle")) == 1
+    said = tpujob("run", "--type", "v4-8", "--", "python3", "code/train.py", "/bin/ls")
+    assert said.err.startswith("code/train.py is not shipped: ")
     said = tpujob("run", "--type", "v4-8", "--code", "none", "--", "python3", "train.py", code=65)
     assert "code: none is not a folder" in said.err
 

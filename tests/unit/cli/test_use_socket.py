@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.commands import Tpujob
+from tests.support.commands import Tpujob, withdraw
 from tests.support.scripted import ScriptedJobs
 from tpujob.config import context, settings, shared_socket
 
@@ -17,7 +17,7 @@ from tpujob.config import context, settings, shared_socket
 def path(url: str, tpujob_state: Path, api: ScriptedJobs) -> Path:
     """The socket of a backend, which is not that of the state folder."""
     del api  # what is asked there
-    (tpujob_state / "run" / "backend.json").unlink()
+    withdraw(tpujob_state, "backend")
     return Path(url.removeprefix("unix:"))
 
 

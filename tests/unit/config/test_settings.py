@@ -72,13 +72,10 @@ def test_everything_lies_in_the_state_folder(tmp_path: Path) -> None:
         settings.keys,
         settings.emulator_state,
         settings.farm_state,
-        settings.backend_ready,
-        settings.emulator_ready,
-        settings.farm_ready,
+        settings.ready_file("backend"),
         settings.log_file("backend"),
     ):
         assert path.is_relative_to(tmp_path)
-    assert settings.backend_ready == settings.ready_file("backend")
 
 
 def test_reading_settings_makes_nothing(tmp_path: Path) -> None:
@@ -97,7 +94,7 @@ def test_the_context_is_local_until_a_file_says_otherwise(tmp_path: Path) -> Non
 
 def test_two_contexts_share_no_file(tmp_path: Path) -> None:
     one, other, local = (at(tmp_path, TPUJOB_CONTEXT=name) for name in ("lab", "home", "local"))
-    of_each = [{s.home, s.run, s.db, s.keys, s.backend_ready} for s in (one, other, local)]
+    of_each = [{s.home, s.run, s.db, s.keys, s.ready_file("backend")} for s in (one, other, local)]
     assert len(set.union(*of_each)) == 15
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,12 +11,11 @@ from tpujob.adapters.google.quota import kind_of_metric
 from tpujob.config.queue import ChipsSetting
 from tpujob.doctor.quota import (
     ONE_HOST,
-    Allowance,
     Held,
     Limit,
     QuotaKind,
-    Reported,
     allowances,
+    chips,
     kind_of,
 )
 
@@ -29,10 +29,15 @@ def limit(
     return Limit("m", kind, scope, place, amount, **more)
 
 
-def row(limits: list[Limit], zone: str = ZONE, kind: QuotaKind = V4, **more: Any) -> Allowance:
-    found = [one for one in allowances(limits, [zone], **more) if one.kind == kind]
+def row(
+    limits: list[Limit], zone: str = ZONE, kind: QuotaKind = V4, **more: Any
+) -> SimpleNamespace:
+    rows = allowances(limits, [zone], **more)
+    found = [
+        one for one in rows if (one["type"], one["pricing"]) == (kind.generation, kind.pricing)
+    ]
     assert len(found) == 1, found
-    return found[0]
+    return SimpleNamespace(**found[0], chips=chips(found[0]))
 
 
 def test_the_smaller_limit_holds() -> None:
@@ -78,32 +83,22 @@ def test_of_two_metrics_of_one_kind_the_one_that_was_raised_counts(first: int) -
 def test_use_is_in_the_unit_of_the_limit() -> None:
     held = [Held(V4, ZONE, 8), Held(V4, ZONE, 4), Held(V4, OTHER, 64), Held(V6E, ZONE, 4)]
     cores = row([limit(V4, "zone", 64, ZONE)], held=held)
-    assert (cores.used, cores.unit, cores.used_by, cores.chips) == (24, "cores", "nodes", 32)
+    assert (cores.used, cores.unit, cores.chips) == (24, "cores", 32)
     chips = row([limit(V4, "zone", 64, ZONE, unit="chips")], held=held)
     assert (chips.used, chips.unit, chips.chips) == (12, "chips", 64)
     assert row([], kind=V6E, held=held).used == 4
 
 
-@pytest.mark.parametrize(
-    ("held", "reported", "used", "by"),
-    [
-        ([], None, 0, "nodes"),
-        (None, None, None, ""),
-        (None, [Reported(V4, ZONE, 16)], 16, "monitoring"),
-        ([Held(V4, ZONE, 4)], [Reported(V4, ZONE, 0)], 8, "nodes"),
-        ([Held(V4, ZONE, 4)], [Reported(V4, ZONE, 32)], 32, "monitoring"),
-        ([], [Reported(V4, OTHER, 32)], 0, "nodes"),
-    ],
-)
-def test_the_larger_use_counts(held: Any, reported: Any, used: int | None, by: str) -> None:
-    found = row([limit(V4, "zone", 64, ZONE)], held=held, reported=reported)
-    assert (found.used, found.used_by) == (used, by)
+def test_what_could_not_be_seen_is_not_known() -> None:
+    limits = [limit(V4, "zone", 64, ZONE)]
+    assert row(limits, held=[]).used == 0
+    assert row(limits, held=None).used is None
 
 
 def test_what_a_zone_that_could_not_be_listed_holds_is_not_known() -> None:
     limits = [limit(V4, "zone", 64)]
     rows = allowances(limits, [ZONE, OTHER], held=[], closed=[OTHER])
-    assert [(one.zone, one.used) for one in rows] == [(ZONE, 0), (OTHER, None)]
+    assert [(one["zone"], one["used"]) for one in rows] == [(ZONE, 0), (OTHER, None)]
 
 
 def test_a_grant_has_a_row_even_without_quota() -> None:
@@ -112,7 +107,7 @@ def test_a_grant_has_a_row_even_without_quota() -> None:
         ChipsSetting(type="v4", zone=OTHER, pricing="spot", chips=8),
     ]
     found = row([limit(V4, "zone", 0)], grants=grants)
-    assert (found.granted, found.limit, found.known) == (32, 0, True)
+    assert (found.granted_chips, found.limit, found.known) == (32, 0, True)
     assert not row([], grants=grants).known
 
 
@@ -123,7 +118,7 @@ def test_a_grant_is_not_counted_twice() -> None:
     rows = allowances(
         limits, [ZONE], grants=[ChipsSetting(type="v5e", zone=ZONE, pricing="spot", chips=64)]
     )
-    assert [(one.kind, one.granted) for one in rows] == [(v5e, 64), (serving, 0)]
+    assert [(one["part"], one["granted_chips"]) for one in rows] == [("", 64), (ONE_HOST, 0)]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +141,7 @@ def test_rows_are_ordered_by_zone_and_generation_and_unknown_quotas_make_none() 
     rows = allowances(
         [limit(None, "project", 600), *(limit(k, "zone", 8) for k in kinds)], [OTHER, ZONE]
     )
-    assert [one.zone for one in rows] == [OTHER] * 5 + [ZONE] * 5
-    assert [f"{one.kind.generation} {one.kind.pricing}" for one in rows[:5]] == [
+    assert [one["zone"] for one in rows] == [OTHER] * 5 + [ZONE] * 5
+    assert [f"{one['type']} {one['pricing']}" for one in rows[:5]] == [
         "v2 on-demand", "v4 spot", "v4 on-demand", "v4 reserved", "v6e spot",
     ]  # fmt: skip

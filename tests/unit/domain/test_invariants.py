@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.changes import broken_by
 from tests.support.records import NOW, SPEC, job_in, respec
 from tpujob.domain import invariants
 from tpujob.domain.events import (
@@ -149,7 +150,7 @@ def test_a_fault_names_the_slice_that_it_is_about() -> None:
 
 def step(before: Job, **changes: Any) -> list[str]:
     after = replace(before, version=before.version + 1, **changes)
-    return [broken.text for broken in invariants.of_step(before, after)]
+    return [broken.text for broken in broken_by(before, after)]
 
 
 def test_only_the_oldest_requests_that_came_to_nothing_may_be_forgotten() -> None:
@@ -175,7 +176,7 @@ def test_gone_and_condemned_slices_stay_so() -> None:
 
 def test_a_version_and_the_past_are_not_written_over() -> None:
     job = replace(job_in(State.QUEUED), attempts=(Attempt(1, "s", NOW, outcome=Outcome.FAILED),))
-    assert [b.rule for b in invariants.of_step(job, job)] == ["I6"]
+    assert [b.rule for b in broken_by(job, job)] == ["I6"]
     assert step(job, name="other") == ["name was changed after creation"]
     assert step(job, attempts=()) == ["an attempt was taken out of the record"]
     other = replace(job.attempts[0], outcome=Outcome.SUCCEEDED)

@@ -13,8 +13,10 @@ import pytest
 from tests.support.callers import caller
 from tests.support.stage import SPEC, Stage
 from tpujob.domain.access import Role
-from tpujob.domain.model import Cause
+from tpujob.domain.capacity import QueueSettings
+from tpujob.domain.model import Cause, Job, State
 from tpujob.domain.money.polling_cost import UNASKED
+from tpujob.domain.observations import Place
 from tpujob.engine import Loop
 from tpujob.engine.loop import AGAIN, HEARD, REFRESH, SELDOM
 from tpujob.errors import Refused, StoreError
@@ -90,6 +92,29 @@ def test_a_job_whose_tick_failed_is_looked_at_again_in_seconds_and_then_ever_les
     tried.clear()
     monkeypatch.setattr(stage.reconciler, "tick", fail)
     assert pauses(20)[0] == AGAIN, "a tick in between has worked"
+
+
+def test_a_job_that_may_start_while_it_is_ticked_is_ticked_again(
+    stage: Stage, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage.reconciler.queue.settings = QueueSettings(quota={"us-central2-b/v4/spot": 24})
+    job = stage.create(name="fourth")
+    loop.poke(job)
+    place = stage.reconciler.observer.place
+
+    def then_falls_free(of: Job) -> Place:
+        found = place(of)
+        if of.id == job:
+            monkeypatch.setattr(stage.reconciler.observer, "place", place)
+            stage.api.delete("000001")
+            stage.until("000001", State.CANCELLED)
+            stage.reconciler.queue.refresh()
+        return found
+
+    monkeypatch.setattr(stage.reconciler.observer, "place", then_falls_free)
+    ticks(loop)
+    ticks(loop)
+    assert stage.job(job).state is not State.QUEUED
 
 
 def test_an_end_is_seen_between_ticks(stage: Stage, loop: Loop) -> None:

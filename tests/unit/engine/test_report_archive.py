@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.records import curves_in
 from tests.support.stage import Stage
 from tests.unit.service.test_series import drawn, line, place, write
-from tpujob.domain.host.series import unsigned_curves
 from tpujob.domain.model import State
-from tpujob.engine.report_cache import STALE, SWEPT
+from tpujob.engine.report_cache import STALE
 from tpujob.errors import Transient
 from tpujob.protocol import paths
 
@@ -25,14 +25,14 @@ def ended(stage: Stage) -> str:
 
 
 def sweep(stage: Stage) -> None:
-    stage.clock.sleep(SWEPT + 1)
+    stage.clock.sleep(STALE + 1)
     stage.new_backend().tidy()
 
 
 def kept(stage: Stage, job: str) -> bytes:
     """The curves."""
     path = paths.kept_report_path(stage.job(job).workdir, 1, 0)
-    return unsigned_curves(stage.bucket.objects[path][0])
+    return curves_in(stage.bucket.objects[path][0])
 
 
 def left(stage: Stage, job: str) -> list[str]:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.world import SecretsInMemory
 from tests.unit.notify.receivers import a_message
 from tests.unit.notify.rig import LAB, Notes, Rig
 from tpujob.domain.events import BudgetWarned, EventKind
@@ -14,8 +15,10 @@ from tpujob.domain.notifications import delivery, messages
 from tpujob.domain.notifications.model import KEPT, NotificationKind, Receipt
 from tpujob.domain.notifications.rules import ChannelRule
 from tpujob.domain.spec import parse
+from tpujob.engine.notification_collector import Channel, NotificationSetup
 from tpujob.errors import Transient
 from tpujob.ports import Owned, Store
+from tpujob.service.notifications import Notifications
 
 DOWN = Receipt("HTTP 503")
 
@@ -51,6 +54,23 @@ def test_a_failure_carries_the_one_line_that_proves_it(rig: Rig) -> None:
     assert note["lines"] == [missing]
     assert note["url"] == f"http://127.0.0.1:1/jobs/{note['job']}"
     assert messages.lines(message)[1:] == [missing]
+
+
+def test_a_message_of_a_channel_that_was_removed_is_no_trouble(rig: Rig) -> None:
+    rig.lab.answer = lambda _: DOWN
+    rig.fails(rig.job())
+    rig.run(600)
+    left = [
+        Notifications(
+            rig.store.outbox,
+            NotificationSetup(channels),
+            rig.notifier.sender,
+            SecretsInMemory(),
+            rig.clock,
+        ).waiting(300.0)
+        for channels in ({"lab": Channel("webhook", "lab", rig.lab)}, {})
+    ]
+    assert left == [(1, 1), (0, 0)]
 
 
 def test_a_burst_is_a_bounded_number_of_messages_that_count_all_of_it(rig: Rig) -> None:

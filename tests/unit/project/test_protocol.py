@@ -38,7 +38,7 @@ def test_paths_in_the_bucket_are_as_documented() -> None:
     assert paths.read_report_path(paths.reports_root(WORKDIR), report) == ("000042", 2, 11)
     assert paths.read_report_path("gs://shed/u/ada/reports/", report) is None
     assert paths.kept_report_path(WORKDIR, 2, 0) == f"{WORKDIR}/attempts/2/reports/host-0"
-    assert paths.kept_report_path(WORKDIR, 2, 0).startswith(reports.reports_prefix(a_job()))
+    assert report.startswith(reports.reports_prefix(a_job()))
     assert paths.log_prefix(WORKDIR, 2, 1) == f"{WORKDIR}/attempts/2/host-1/log-"
     assert paths.log_path(WORKDIR, 2, 1, 7) == f"{WORKDIR}/attempts/2/host-1/log-00007.tpujob-log"
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.stores import a_job, an_event
+from tests.support.waiting import until
 from tpujob.adapters.sqlite import SqliteStore
 from tpujob.domain.model import Job
 from tpujob.errors import StoreError
@@ -49,13 +48,6 @@ def moved(store: SqliteStore, job: Job) -> Job:
     )
 
 
-def eventually(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + LONG
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {LONG:.0f} s: {what}"
-        time.sleep(0.005)
-
-
 def followers() -> int:
     return sum(thread.name == "watch" for thread in threading.enumerate())
 
@@ -75,7 +67,7 @@ def test_a_poke_wakes_a_listener_before_the_next_look(store: Counted) -> None:
     start = watch.now()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(watch.wait, job.id, start, LONG)
-        eventually(lambda: store.asked >= 2, "the follower looks once the listener is there")
+        until(lambda: store.asked >= 2, "the follower looks once the listener is there")
         moved(store, job)
         watch.poke()
         assert waiting.result(timeout=LONG / 2) > start
@@ -123,7 +115,7 @@ def test_from_now_on_means_from_now_on(store: Counted) -> None:
     with ThreadPoolExecutor(1) as pool:
         asked = store.asked
         waiting = pool.submit(watch.wait, None, start, LONG)
-        eventually(lambda: store.asked > asked + 2, "the listener is there")
+        until(lambda: store.asked > asked + 2, "the listener is there")
         moved(store, job)
         assert waiting.result(timeout=LONG) > start
 
@@ -132,15 +124,15 @@ def test_many_listeners_share_one_follower_of_the_store(store: Counted) -> None:
     job = store.create(a_job(), an_event())
     watch = Changes(store, interval=0.02)
     start = watch.now()
-    eventually(lambda: followers() == 0, "those of earlier tests have ended")
+    until(lambda: followers() == 0, "those of earlier tests have ended")
     with ThreadPoolExecutor(32) as pool:
         waiting = [pool.submit(watch.wait, job.id, start, LONG) for _ in range(32)]
-        eventually(lambda: followers() > 0, "a follower is at work")
+        until(lambda: followers() > 0, "a follower is at work")
         assert followers() == 1
         moved(store, job)
         watch.poke()
         assert all(each.result(timeout=LONG) > start for each in waiting)
-    eventually(lambda: followers() == 0, "the follower ends after the last listener")
+    until(lambda: followers() == 0, "the follower ends after the last listener")
     asked = store.asked
     watch.poke()
     assert store.asked == asked
@@ -155,7 +147,7 @@ def test_a_store_that_fails_for_a_while_only_delays(store: Counted) -> None:
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(watch.wait, job.id, start, LONG)
         asked = store.asked
-        eventually(lambda: store.asked > asked + 3, "it goes on asking")
+        until(lambda: store.asked > asked + 3, "it goes on asking")
         store.broken = False
         moved(store, job)
         assert waiting.result(timeout=LONG) > start
@@ -170,15 +162,15 @@ def test_since_when_a_store_fails_is_kept_until_it_answers(store: Counted) -> No
     start = watch.now()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(watch.wait, None, start, LONG)
-        eventually(lambda: store.asked > 3, "the store is followed")
+        until(lambda: store.asked > 3, "the store is followed")
         assert watch.failing is None
         store.broken = True
-        eventually(lambda: watch.failing is not None, "it is noticed")
+        until(lambda: watch.failing is not None, "it is noticed")
         now, asked = 200.0, store.asked
-        eventually(lambda: store.asked > asked + 3, "it is asked again")
+        until(lambda: store.asked > asked + 3, "it is asked again")
         assert watch.failing == 100.0
         store.broken = False
-        eventually(lambda: watch.failing is None, "it answers again")
+        until(lambda: watch.failing is None, "it answers again")
         store.create(a_job(), an_event())
         assert waiting.result(LONG) > start
 
@@ -197,10 +189,10 @@ def test_a_read_that_does_not_come_back_is_a_failure(store: Counted) -> None:
     asked = store.asked
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(watch.wait, None, start, 0.5)
-        eventually(lambda: store.asked > asked, "it is asked")
+        until(lambda: store.asked > asked, "it is asked")
         assert watch.failing is None, "it may be slow"
         now = 105.0
         assert watch.failing == 100.0
         hanging.set()
-        eventually(lambda: watch.failing is None, "it answers after all")
+        until(lambda: watch.failing is None, "it answers after all")
         waiting.result(LONG)

@@ -211,7 +211,7 @@ def test_files_that_take_long_to_compare_are_shown_as_replaced() -> None:
     found, cut = diff.files([archive(("a", b"".join(lines)))], [archive(("a", turned))])
     assert (found[0]["change"], found[0]["diff"], cut) == ("changed", "", True)
     few = diff._Shown()  # pyright: ignore[reportPrivateUsage]
-    few._effort = 0  # pyright: ignore[reportPrivateUsage]
+    few._lines_left = 0  # pyright: ignore[reportPrivateUsage]
     assert few.diff("x", ["1\n", "2"], ["1\n", "3\n"]) == (
         "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n-1\n-2\n+1\n+3\n"
     )

@@ -232,17 +232,13 @@ def test_a_search_ends_in_time_also_within_what_was_fetched_in_one_go() -> None:
     assert not counted.complete
 
 
-def test_one_caller_cannot_take_all_seats(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     shelf, _ = noisy(lines=10)
     logs = reader(shelf)
     monkeypatch.setattr("tpujob.service.logs.log.SEARCH", 0)
     with ExitStack() as busy:
-        for _ in range(2):
-            busy.enter_context(logs._seats.taken("eve"))  # pyright: ignore[reportPrivateUsage]
-        with pytest.raises(Busy, match="more than 2 searches of yours at once"):
-            logs.search(JOB, {"text": "nan"}, "eve")
-        for who in ("ada", "bob"):
-            busy.enter_context(logs._seats.taken(who))  # pyright: ignore[reportPrivateUsage]
+        for _ in range(4):
+            busy.enter_context(logs._seat())  # pyright: ignore[reportPrivateUsage]
         with pytest.raises(Busy, match="more than 4 searches at once"):
-            logs.search(JOB, {"text": "nan"}, "cy")
-    logs.search(JOB, {"text": "nan"}, "eve")
+            logs.search(JOB, {"text": "nan"})
+    logs.search(JOB, {"text": "nan"})

@@ -93,6 +93,28 @@ def test_top_moves_a_job_before_its_owners_others_alone(
     assert [job for job in order(stage) if job != other] == [b, c, a]
 
 
+def test_requests_that_came_to_nothing_are_part_of_the_wait(stage: Stage, bob: JobsApi) -> None:
+    stage.cloud.full.add("us-central2-b")
+    job = submit(bob, priority="low")
+    began = stage.job(job).created_at
+    for _ in range(25):
+        stage.step(job)
+        stage.clock.sleep(3600)
+    assert stage.kinds(job).count("requeued") > 20
+    (row,) = stage.api.queue()["rows"]
+    assert seconds(row["since"]) == began
+    assert row["order"] is not None
+    assert row["order"]["raised"], "after a day of waiting"
+    stage.cloud.full.clear()
+    name = stage.running(job).slices[-1].name
+    stage.cloud.machines.pop(name)
+    stage.cloud.full.add("us-central2-b")
+    stage.until(job, State.QUEUED)
+    (row,) = stage.api.queue()["rows"]
+    assert row["order"] is not None
+    assert not row["order"]["raised"], "it has had a slice meanwhile"
+
+
 # Holds ----------------------------------------------------------------------------------------------------------------
 
 
@@ -268,6 +290,19 @@ def test_a_running_job_goes_back_into_the_queue_behind_its_owners_others(
     assert len(stage.running(first).attempts) == 2
 
 
+def test_a_job_that_was_moved_to_the_top_goes_back_behind_its_owners_others(
+    stage: Stage, bob: JobsApi
+) -> None:
+    limited(stage)
+    first, second, third = (submit(bob, name) for name in ("first", "second", "third"))
+    bob.top(second)
+    stage.running(second)
+    bob.requeue(second)
+    stage.until(second, State.QUEUED)
+    assert stage.job(first).slice, "its slice serves the next job"
+    assert order(stage) == [third, second]
+
+
 @pytest.mark.parametrize("then", ["nothing", "cancel", "lost", "succeeded"])
 def test_whatever_comes_between_ends_well(stage: Stage, bob: JobsApi, then: str) -> None:
     job = submit(bob, hand_on=False)
@@ -310,6 +345,9 @@ def test_each_element_may_wait_for_that_of_another_group(stage: Stage, bob: Jobs
     two = submit(bob, "two", array=2, after=[{"job": "one", "each": True}])
     turn(stage, [one, two], 3)
     made = {job.name: job for job in stage.store.list()}
+    rows = stage.api.queue(jobs=[two], limit=9)["rows"]
+    told = [(row["reasons"][0]["jobs"], row["alike"]) for row in rows]
+    assert told == [([made[f"one-{n}"].id], 0) for n in range(2)], "each has a reason of its own"
     first = stage.running(made["one-0"].id)
     stage.finish(first.id, 0, 0)
     stage.until(first.id, State.SUCCEEDED)
@@ -400,6 +438,68 @@ def test_dependents_of_others_go_on_too_and_those_that_would_end_again_do_not(
     assert stage.job(both).state is State.QUEUED
 
 
+def test_a_group_goes_on_with_an_element_that_goes_on_and_so_does_what_waits_for_the_group(
+    stage: Stage, bob: JobsApi
+) -> None:
+    one = submit(bob, "one", array=1, recovery={"failures": 0})
+    two = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
+    last = submit(bob, "last", after=["two"])
+    turn(stage, [one, two], 3)
+    made = {job.name: job.id for job in stage.store.list()}
+    stage.running(made["one-0"])
+    stage.finish(made["one-0"], 1, 1)
+    stage.until(made["one-0"], State.FAILED)
+    for job in (made["two-0"], two, last):
+        assert stage.until(job, State.CANCELLED).cause is Cause.DEPENDENCY
+    bob.resume(made["one-0"])
+    assert [stage.job(job).state for job in (made["two-0"], two, last)] == [State.QUEUED] * 3
+    turn(stage, [one, made["two-0"], two, last], 3)
+    assert [stage.job(job).state for job in (made["two-0"], two, last)] == [State.QUEUED] * 3
+
+
+def test_an_element_whose_group_was_cancelled_names_the_command_that_sets_it_going(
+    stage: Stage, bob: JobsApi
+) -> None:
+    group = submit(bob, "g", array=1)
+    turn(stage, [group], 3)
+    (part,) = (job.id for job in stage.store.list() if job.group == group)
+    bob.cancel(group)
+    stage.until(part, State.CANCELLED)
+    seen = bob.get(part)
+    assert [one["command"] for one in seen["next"]["commands"]] == [f"tpujob resume {group}"]
+    assert "resume" not in [one["name"] for one in seen["actions"]]
+    refused = {one["name"]: one["why"] for one in seen["refused"]}
+    assert refused["resume"] == "its group g was cancelled"
+    bob.resume(group)
+    turn(stage, [group, part], 3)
+    bob.delete(part)
+    stage.until(part, State.CANCELLED)
+    assert bob.get(part)["next"]["commands"][0]["command"] == f"tpujob resume {part}"
+
+
+def test_an_element_waits_for_one_that_is_about_to_be_resumed_with_its_group(
+    stage: Stage, bob: JobsApi
+) -> None:
+    one = submit(bob, "one", array=1, recovery={"failures": 0})
+    two = submit(bob, "two", array=1, after=[{"job": "one", "each": True}])
+    turn(stage, [one, two], 3)
+    made = {job.name: job.id for job in stage.store.list()}
+    stage.running(made["one-0"])
+    stage.finish(made["one-0"], 1, 1)
+    for job in (made["one-0"], made["two-0"], one, two):
+        stage.until(job, lambda j: j.state.final)
+    bob.resume(one)
+    turn(stage, [made["two-0"]], 3)
+    assert stage.job(made["one-0"]).state is State.FAILED, "its group has not come to it yet"
+    assert stage.job(made["two-0"]).state is State.QUEUED
+    turn(stage, [one, made["two-0"]], 3)
+    assert stage.job(made["one-0"]).state is State.QUEUED
+    stage.running(made["one-0"])
+    stage.finish(made["one-0"], 1, 1)
+    stage.until(made["one-0"], State.FAILED)
+    assert stage.until(made["two-0"], State.CANCELLED).cause is Cause.DEPENDENCY
+
+
 def test_a_group_with_a_cancelled_element_goes_on_whatever_it_waited_for(
     stage: Stage, bob: JobsApi
 ) -> None:
@@ -424,6 +524,18 @@ def test_a_job_is_not_removed_while_others_wait_for_it(stage: Stage, bob: JobsAp
     assert f"tpujob delete {b}" in refused.value.hint
     bob.delete(b)
     bob.clean(a)
+
+
+def test_a_group_is_not_removed_while_others_wait_for_one_of_its_jobs(
+    stage: Stage, bob: JobsApi
+) -> None:
+    group = submit(bob, "g", array=2)
+    turn(stage, [group], 3)
+    after = submit(bob, "after", after=["g-1"])
+    with pytest.raises(IllegalInState, match=f"{after} would never start after it"):
+        bob.clean(group)
+    bob.delete(after)
+    bob.clean(group)
 
 
 @pytest.mark.parametrize(
@@ -493,6 +605,18 @@ def test_limits_and_rights_of_the_queue_are_checked_at_a_submission(
     with pytest.raises(IllegalInState, match=r"bob has 1 job .* cannot submit 5 more"):
         submit(bob, tpu=other, array=5)
     submit(bob, tpu=other)
+
+
+def test_the_limit_counts_jobs_that_a_group_has_yet_to_make(stage: Stage, bob: JobsApi) -> None:
+    stage.reconciler.queue.settings = QueueSettings(limits=OwnerLimits(queued=5))
+    group = submit(bob, "g", array=4)
+    for _ in range(2):
+        with pytest.raises(IllegalInState, match=r"bob has 4 jobs .* cannot submit 2 more"):
+            submit(bob, array=2)
+        turn(stage, [group], 3)
+    bob.delete(group)
+    turn(stage, [job.id for job in stage.store.list()], 3)
+    submit(bob, array=5)
 
 
 def test_a_share_is_one_that_the_context_has(stage: Stage, bob: JobsApi) -> None:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-from tests.support.records import a_job
 from tests.support.stage import Stage
 from tpujob.agent.upload.progress import Series
-from tpujob.domain.host import reports
-from tpujob.errors import NotFound
-from tpujob.ports import Blobs, Clock
 from tpujob.protocol import paths, signing
 from tpujob.protocol.report import sign_report
 from tpujob.service import curves
@@ -99,24 +93,3 @@ def test_an_agent_that_was_started_again_and_has_no_curve_yet_hides_none(stage: 
     before = stage.bucket.gets
     assert drawn(api, job) == 10
     assert stage.bucket.gets == before + 1, "one read a look"
-
-
-def test_attempts_of_agents_that_do_not_sign_are_read_where_these_report() -> None:
-    job = a_job()
-    job = replace(job, attempts=tuple(replace(a, running_at=a.started_at) for a in job.attempts))
-    assert job.attempt is not None
-    assert not job.attempt.signed
-    path, body = reports.report_path(job, job.attempt, 0), b'{"lines": []}\n' + line(10)
-
-    def get(asked: str, **_: object) -> bytes:
-        if asked != path:
-            raise NotFound(asked)
-        return body
-
-    def key(_: object) -> str:
-        raise AssertionError("no key is needed")
-
-    blobs, clock = SimpleNamespace(get=get), SimpleNamespace(now=lambda: 2e9)
-    found = curves.Curves(cast(Blobs, blobs), cast(Clock, clock), key).metrics(job)
-    assert [c["name"] for c in found["charts"]] == ["loss", "steps/s"]
-    assert found["unread"] == []

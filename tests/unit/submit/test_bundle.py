@@ -163,19 +163,24 @@ def test_the_commit_and_branch_of_a_checkout_are_recorded(tmp_path: Path) -> Non
     assert pack(tmp_path).standing == NOWHERE, "no commit"
     commit(tmp_path)
     clean = pack(tmp_path).standing
-    assert (len(clean.commit), clean.branch, clean.dirty, clean.diff) == (40, "main", False, "")
+    assert (len(clean["commit"]), clean["branch"], clean["dirty"], clean["diff"]) == (
+        40,
+        "main",
+        False,
+        "",
+    )
 
     (tmp_path / "train.py").write_text("print('changed')\n")
     (tmp_path / "secret.txt").write_text("TOKEN=hidden\n")
     (tmp_path / "old.py").unlink()
     (tmp_path / ".tpujobignore").write_text("secret.txt\n")
     dirty = pack(tmp_path).standing
-    assert (dirty.commit, dirty.branch, dirty.dirty) == (clean.commit, "main", True)
-    assert "+print('changed')" in dirty.diff
-    assert "-this is old.py" in dirty.diff
-    assert "hidden" not in dirty.diff, "what is not shipped is not told either"
+    assert (dirty["commit"], dirty["branch"], dirty["dirty"]) == (clean["commit"], "main", True)
+    assert "+print('changed')" in dirty["diff"]
+    assert "-this is old.py" in dirty["diff"]
+    assert "hidden" not in dirty["diff"], "what is not shipped is not told either"
     git(tmp_path, "checkout", "-q", "--detach")
-    assert pack(tmp_path).standing.branch == ""
+    assert pack(tmp_path).standing["branch"] == ""
 
 
 def test_a_long_diff_is_cut(tmp_path: Path) -> None:
@@ -183,7 +188,7 @@ def test_a_long_diff_is_cut(tmp_path: Path) -> None:
     write(tmp_path, "data.txt")
     commit(tmp_path)
     (tmp_path / "data.txt").write_text("line\n" * 100_000)
-    diff = pack(tmp_path).standing.diff
+    diff = pack(tmp_path).standing["diff"]
     assert len(diff) < checkout.DIFF_LIMIT + 100
     assert diff.endswith("[cut at 128 KiB]\n")
 

@@ -217,6 +217,7 @@ def test_running_tasks_are_an_error_until_jobman_has_stopped() -> None:
         ("{id: a}", "tasks[]: a task needs id, run and accelerator"),
         ("{id: a, run: 7}", "tasks[].run: must be text, not the number 7"),
         ("{id: a, run: x, max_jobs: many}", "tasks[].max_jobs: must be a whole number"),
+        ("{id: a, run: x, workers: [{a: 1}]}", "tasks[].workers: must be a whole number"),
         ("{id: a, run: x, zone: europe}", "tasks[].zone: europe is no zone with TPUs"),
         ("{id: a, run: x, repo: r, workdir: ../..}", "tasks[].workdir: '../..' is not the name"),
     ],

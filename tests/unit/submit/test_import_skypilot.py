@@ -200,6 +200,15 @@ def test_a_repository_is_cloned_by_setup() -> None:
             "resources: {accelerators: tpu-v4-8, accelerator_args: {tpu_vm: false}}\nrun: x",
             "t.yaml:1: resources.accelerator_args.tpu_vm: TPU nodes have no equal",
         ),
+        (
+            "resources: {accelerators: tpu-v6e-8, region: us-west4}\nrun: x",
+            "t.yaml:1: resources.region: us-west4 has no v6e-8",
+        ),
+        (
+            "resources: {accelerators: tpu-v6e-8, infra: gcp/us-wets1}\nrun: x",
+            "t.yaml:1: resources.infra: us-wets1 has no v6e-8",
+        ),
+        (f"{V6E}run: x\nsecrets: [{{A: 1, B-C: 2}}]", "t.yaml:1: t, a task of SkyPilot cannot be"),
         (f"name: g\nexecution: parallel\n---\n{V6E}run: x", "t.yaml:2: execution: jobs that start"),
         (f"{V6E}run: x\n---\n{V6E}run: [y", "t.yaml:5: not valid YAML"),
     ],

@@ -124,8 +124,8 @@ def test_the_diff_of_a_checkout_shows_no_key_either(tmp_path: Path) -> None:
     for name in (".env", "deploy.txt"):
         (tmp_path / name).unlink()  # what was deleted may still be in use
     (tmp_path / "train.py").write_text("two\n")
-    diff = pack(tmp_path).standing.diff
+    diff = pack(tmp_path).standing["diff"]
     assert "+two" in diff
     assert "canary" not in diff
     assert BASE64 not in diff
-    assert BASE64 in pack(tmp_path, allow_keys=True).standing.diff
+    assert BASE64 in pack(tmp_path, allow_keys=True).standing["diff"]

@@ -1,6 +1,6 @@
 """The port `Slices` on the Cloud TPU API, through Google's client: the real service, or the emulator.
 
-When a slice is wanted is decided in `domain/`. The vendor's states become ours in `states.py`, its errors in
+When a slice is wanted is decided in `domain/`. The vendor's states become ours in `slice_state.py`, its errors in
 `errors.py`; its library is imported at the first call.
 """
 

@@ -73,8 +73,6 @@ Method = Literal[
     "delete_queued_resource",
     "delete_node",
     "list_accelerator_types",
-    "list_runtime_versions",
-    "list_locations",
 ]
 
 _CHANNEL_OPTIONS = (
@@ -119,9 +117,6 @@ class Api:
 
     def node(self, zone: str, id: str) -> str:
         return f"{self.parent(zone)}/nodes/{id}"
-
-    def project(self) -> str:
-        return f"projects/{self._project}"
 
     def call(
         self, method: Method, request: dict[str, Any], deadline: Deadline, *, doing: str

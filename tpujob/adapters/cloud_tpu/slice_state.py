@@ -165,7 +165,7 @@ def _ready(node: NodeSeen, who: str) -> Present | Unknown:
     return Present(SliceState.READY, node.endpoints, detail)
 
 
-# What the states of the Cloud TPU API mean in ours. Tables only; those of its errors are in
+# What the states of the Cloud TPU API mean in ours. Tables only; those of its errors are in `errors.py`.
 
 
 #: Node.State. None: Unknown.

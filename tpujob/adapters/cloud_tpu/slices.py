@@ -65,9 +65,6 @@ class CloudTpuSlices:
         self.api = Api(project, endpoint=endpoint, throttle=throttle, count=count)
         self.guest_attributes = GuestAttributes(self.api)
         self._lists = Lists(self.api)
-        self._known: set[str] = (
-            set()
-        )  #: slices whose queued resource was there and ours at the last look
         self.catalog = Catalog(self.api)
 
     def look(self, slice: Slice, *, timeout: float) -> SliceSeen:
@@ -90,24 +87,14 @@ class CloudTpuSlices:
         except Exists:
             self._adopt(slice, job_id, deadline)
 
-    def delete(
-        self,
-        slice: Slice,
-        *,
-        timeout: float,
-        even_suspending: bool = False,
-        seen: Present | None = None,
-    ) -> None:
+    def delete(self, slice: Slice, *, timeout: float, even_suspending: bool = False) -> None:
         deadline = Deadline(timeout)
         doing = f"deleting {slice.name}"
         with contextlib.suppress(Missing):
-            there = seen if slice.name in self._known else None
-            self._known.discard(slice.name)
-            if there is None and (there := self._queued(slice, deadline, doing)):
+            if there := self._queued(slice, deadline, doing):
                 self._check_ours(slice, there.marks)
-            if there and there.suspending and not even_suspending:
-                raise Transient(f"{doing}: waiting until the cloud has suspended it")
-            if there:
+                if there.suspending and not even_suspending:
+                    raise Transient(f"{doing}: waiting until the cloud has suspended it")
                 request = {"name": self._queued_name(slice), "force": True}
                 self._call("delete_queued_resource", request, deadline, doing)
                 return
@@ -150,7 +137,6 @@ class CloudTpuSlices:
         doing = f"looking at {slice.name}"
         queued = self._queued(slice, deadline, doing)
         our_queued = queued if queued and self._ours(queued.marks) else None
-        (self._known.add if our_queued else self._known.discard)(slice.name)
         if our_queued and (state := without_nodes(our_queued)):
             return self._noted(slice, state, queued)
         nodes = self._nodes(slice, deadline, doing)

@@ -10,7 +10,7 @@ fails, and ends in a ValueError.
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -101,7 +101,7 @@ class Firestore:
         return self._repeated(doing, once)
 
     def select(self, doing: str, collection: str, **wanted: Any) -> list[Found]:
-        """The documents of a collection that `firestore_values.query` describes, all as of one moment."""
+        """The documents of a collection that `records.query` describes, all as of one moment."""
 
         def once(left: float) -> list[Found]:
             parent, _, name = f"{self.root}/{collection}".rpartition("/")
@@ -125,13 +125,16 @@ class Firestore:
             nonlocal retried
             docs, transaction = self._get(paths, left, locked=locked, retried=retried)
             retried = transaction or retried
-            with self._rolled_back(transaction):
+            committed = False
+            try:
                 result, writes = plan(docs)
                 if writes:
                     self._commit(writes, docs, transaction)
-            if transaction and not writes:
-                self._rollback(transaction)
-            return result
+                    committed = True
+                return result
+            finally:  # release the locks, or the next caller would wait for them
+                if transaction and not committed:
+                    self._rollback(transaction)
 
         return self._repeated(doing, once)
 
@@ -172,16 +175,6 @@ class Firestore:
         except GoogleAPICallError as error:
             if moved(error, transaction):
                 raise Moved(error.message) from error
-            raise
-
-    @contextlib.contextmanager
-    def _rolled_back(self, transaction: bytes) -> Generator[None]:
-        """Release the locks after an error, or the next caller would wait for them."""
-        try:
-            yield
-        except BaseException:
-            if transaction:
-                self._rollback(transaction)
             raise
 
     def _rollback(self, transaction: bytes) -> None:

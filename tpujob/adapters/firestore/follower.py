@@ -1,6 +1,6 @@
-"""Listeners for changes: one stream from Firestore serves all of them, in a thread of its own.
+"""The stream of changes from Firestore that keeps the mirror up to date, in a thread of its own.
 
-Listeners learn that something has changed, the mirror learns what. A broken stream resumes where it ended.
+A broken stream resumes where it ended.
 """
 # The client library's generated classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -11,7 +11,7 @@ import contextlib
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from tpujob.adapters.calling import Backoff
@@ -33,48 +33,10 @@ BACKOFF = Backoff(first=0.5, longest=30.0)
 
 
 class Follower:
-    """Follow the changes of jobs. Thread-safe. While it has listeners, each change of a job costs one read."""
+    """Feeds the mirror until it is closed. Each change of a job costs one read."""
 
     def __init__(self, firestore: Firestore, mirror: Mirror) -> None:
         self._db, self._mirror = firestore, mirror
-        self._lock = threading.Lock()
-        self._listeners: dict[object, Callable[[], None]] = {}
-        self._stream: _Stream | None = None
-
-    def follow(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` soon after every commit of any process, until the returned function is called."""
-        key = object()
-        with self._lock:
-            self._listeners[key] = changed
-            if self._stream is None:
-                self._stream = _Stream(self._db, self._mirror, self._tell)
-        return lambda: self._stop([key])
-
-    def close(self) -> None:
-        with self._lock:
-            keys = [*self._listeners]
-        self._stop(keys)
-
-    def _stop(self, keys: Sequence[object]) -> None:
-        """Afterwards these are not called, and no stream is open without a listener."""
-        with self._lock:
-            for key in keys:
-                self._listeners.pop(key, None)
-            stream = None if self._listeners else self._stream
-            self._stream = None if stream else self._stream
-        if stream:
-            stream.close()
-
-    def _tell(self) -> None:
-        with self._lock:
-            listeners = [*self._listeners.values()]
-        for changed in listeners:
-            changed()
-
-
-class _Stream:
-    def __init__(self, firestore: Firestore, mirror: Mirror, tell: Callable[[], None]) -> None:
-        self._db, self._mirror, self._tell = firestore, mirror, tell
         self._since = Time(0)
         self._token = b""  #: where the stream ended; empty: start afresh
         self._works = False  #: this stream has delivered something
@@ -84,12 +46,10 @@ class _Stream:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends soon. Does not wait when a listener closes it, which runs in this stream's own thread."""
         self._closing.set()
         with contextlib.suppress(AttributeError):  # not begun, or already over
             self._call.cancel()
-        if threading.current_thread() is not self._thread:
-            self._thread.join(5)
+        self._thread.join(5)
 
     def _run(self) -> None:
         failures = 0
@@ -104,8 +64,6 @@ class _Stream:
                 log.exception("following again after an error")
             finally:
                 self._mirror.broken()
-            if not self._closing.is_set():
-                self._tell()  # listeners now ask the store itself, and learn whether it answers
             failures = 1 if self._works else failures + 1
             self._closing.wait(BACKOFF.pause(failures))
 
@@ -121,26 +79,26 @@ class _Stream:
         try:
             if self._closing.is_set():  # closed before there was anything to cancel
                 self._call.cancel()
-            for changed in self._batches(self._call):
+            for _ in self._batches(self._call):
                 self._works = True
                 if self._mirror.caught_up():
                     self._mirror.completed(self._db.select("follow the jobs", "jobs", order=WAKE))
-                if changed:
-                    self._tell()
         finally:
             asked.put(None)
 
-    def _batches(self, answers: Iterator[Any]) -> Iterator[bool]:
-        """Yield, for each moment up to which the stream is complete, whether a job changed before it."""
+    def _batches(self, answers: Iterator[Any]) -> Iterator[None]:
+        """Tell the mirror what changed; yield at each moment up to which the stream is complete."""
         from google.cloud.firestore_v1.types import TargetChange
 
         kinds = TargetChange.TargetChangeType
-        changed = False
         for answer in answers:
             pb = type(answer).pb(answer)
             kind = pb.WhichOneof("response_type")
+            if kind == "document_change":
+                self._mirror.changed(found(answer.document_change.document, self._db.root))
+            elif kind in ("document_delete", "document_remove"):
+                self._mirror.deleted(getattr(answer, kind).document)
             if kind != "target_change":
-                changed = self._noted(kind, answer) or changed
                 continue
             target = pb.target_change
             self._token = target.resume_token or self._token
@@ -148,16 +106,7 @@ class _Stream:
                 self._token = b""
                 raise Transient(f"follow the jobs: {target.cause.message}")
             if target.HasField("read_time") and not target.target_ids:
-                yield changed
-                changed = False
-
-    def _noted(self, kind: str, answer: Any) -> bool:
-        """Tell the mirror; returns whether a job was changed."""
-        if kind == "document_change":
-            self._mirror.changed(found(answer.document_change.document, self._db.root))
-        elif kind in ("document_delete", "document_remove"):
-            self._mirror.deleted(getattr(answer, kind).document)
-        return kind != "filter"
+                yield
 
     def _request(self) -> dict[str, Any]:
         wanted = query("jobs", self._db.root, where=[(CHANGED, ">", self._since)], order=CHANGED)

@@ -13,12 +13,12 @@ import builtins
 import contextlib
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tpujob.adapters import records as store_records
 from tpujob.adapters.firestore import records
-from tpujob.adapters.firestore.calls import Docs, Firestore
+from tpujob.adapters.firestore.calls import BATCH, Docs, Firestore
 from tpujob.adapters.firestore.follower import STAMPED_BEFORE, Follower
 from tpujob.adapters.firestore.mirror import Mirror
 from tpujob.adapters.firestore.people import FirestoreMembers, FirestoreOutbox, FirestoreReputation
@@ -28,9 +28,6 @@ from tpujob.domain.events import Event
 from tpujob.domain.model import Job
 from tpujob.errors import NotFound
 from tpujob.ports import EventKey, Lease, Write
-
-#: events removed in one commit
-REMOVED = 400
 
 
 class FirestoreStore:
@@ -49,13 +46,15 @@ class FirestoreStore:
         self._identity = ""  #: as it was read first
         self._creating = threading.Lock()  #: one process does not race itself for the next id
         self._zones: set[str] = set()  #: zones that are known to be stored
-        self._mirror = Mirror()
-        self._follower = Follower(firestore, self._mirror)
-        self._mirrored, self._following = mirrored, False
+        self._mirror, self._mirrored = Mirror(), mirrored
+        self._follower: Follower | None = None
+        self._following = threading.Lock()
 
     def close(self) -> None:
-        self._following = False
-        self._follower.close()
+        with self._following:
+            follower, self._follower = self._follower, None
+        if follower:
+            follower.close()
         self._db.close()
 
     def identity(self) -> str:
@@ -135,8 +134,8 @@ class FirestoreStore:
     def peek(self, job_id: str) -> Job:
         return (self._follow().job(job_id) if self._mirrored else None) or self.get(job_id)
 
-    def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
-        wanted = {"user": user or None, "name": name or None, "live": live}
+    def list(self, *, name: str = "", live: bool | None = None) -> list[Job]:
+        wanted = {"name": name or None, "live": live}
         where: list[Where] = [(f, "==", value) for f, value in wanted.items() if value is not None]
         found = self._db.select(
             "list jobs", "jobs", where=where, order=records.NUMBER, newest_first=True
@@ -232,7 +231,7 @@ class FirestoreStore:
         doing = f"remove job {job_id}"
         if self._db.change(doing, [path, leases], plan):
             below = f"jobs/{job_id}/events"
-            while found := self._db.select(doing, below, only=NAME, limit=REMOVED):
+            while found := self._db.select(doing, below, only=NAME, limit=BATCH):
                 self._db.remove(doing, [each.path for each in found])
         self._mirror.removed(job_id)
 
@@ -314,9 +313,6 @@ class FirestoreStore:
         new = sorted((doc.changed_us, doc.id) for doc in docs if doc.changed_us > after)
         return (new[-1][0] if new else after), [job_id for _, job_id in new]
 
-    def follow(self, changed: Callable[[], None]) -> Callable[[], None] | None:
-        return self._follower.follow(changed)
-
     # Steps -----------------------------------------------------------------------------------------------------------
 
     def _existing(self, doing: str, job_id: str) -> Found:
@@ -332,9 +328,9 @@ class FirestoreStore:
 
     def _follow(self) -> Mirror:
         """The mirror, with a stream that keeps it up to date."""
-        if not self._following:
-            self._following = True
-            self._follower.follow(lambda: None)
+        with self._following:
+            if self._follower is None:
+                self._follower = Follower(self._db, self._mirror)
         return self._mirror
 
 

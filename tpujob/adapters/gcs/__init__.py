@@ -1,6 +1,6 @@
 """The port `Blobs` on Cloud Storage, and buckets as tpujob sets them up.
 
-What a blob means belongs to its callers. The vendor's errors become ours in `errors.py`; its library is imported at
+What a blob means belongs to its callers. The vendor's errors become ours in `client.py`; its library is imported at
 the first call.
 """
 

@@ -110,23 +110,10 @@ class GcsBlobs:
 
         return self._client.repeat(f"read {path}", Deadline(timeout), once)
 
-    def stat(self, path: str, *, timeout: float) -> Blob:
-        bucket, name = split_path(path)
-
-        def once(left: float, _: int) -> Blob:
-            return _blob(bucket, self._resource(bucket, name, left))
-
-        return self._client.repeat(f"look at {path}", Deadline(timeout), once)
-
-    def list(
-        self, prefix: str, *, after: str = "", most: int | None = None, timeout: float
-    ) -> list[Blob]:
+    def list(self, prefix: str, *, most: int | None = None, timeout: float) -> list[Blob]:
         bucket, start = split_path(prefix, empty=True)
         deadline = Deadline(timeout)
-        root = f"gs://{bucket}/"
         query = {"prefix": start, "fields": f"items({_FACTS}),nextPageToken"}
-        if after.startswith(root):
-            query["startOffset"] = after.removeprefix(root)
         found: builtins.list[Blob] = []
 
         def page(left: float, _: int) -> dict[str, Any]:
@@ -137,9 +124,8 @@ class GcsBlobs:
             answer = self._client.repeat(f"list {prefix}", deadline, page)
             found += [_blob(bucket, item) for item in answer.get("items", ())]
             query["pageToken"] = answer.get("nextPageToken", "")
-            # `after` itself may be there
-            if not query["pageToken"] or (most is not None and len(found) > most):
-                return [blob for blob in found if blob.path > after][:most]
+            if not query["pageToken"] or (most is not None and len(found) >= most):
+                return found[:most]
 
     def touch(self, path: str, *, timeout: float) -> None:
         bucket, name = split_path(path)

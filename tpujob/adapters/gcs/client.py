@@ -32,7 +32,6 @@ from tpujob.adapters.calling import (
     uncounted,
 )
 from tpujob.data.objects import Operations
-from tpujob.data.rate_limit import RateLimit
 from tpujob.domain.model import Cause
 from tpujob.errors import LOGIN, Conflict, NotFound, Refused, TpujobError, Transient
 
@@ -71,7 +70,6 @@ class CallOptions(TypedDict, total=False):
     accept: tuple[int, ...]  #: statuses that are an answer, too
     a: int  #: class A operations that it is billed as
     b: int  #: class B
-    write: str  #: the bucket that it writes an object to
 
 
 class StorageClient:
@@ -82,17 +80,16 @@ class StorageClient:
         endpoint: str = "",
         *,
         token: Callable[[bool], str] | None = None,
-        rate: RateLimit | None = None,
         timeout: float = TIMEOUT,
         count: Count = uncounted,
     ) -> None:
         """`endpoint`: of an emulated storage, which needs no credentials. `token(new)`: of this machine, by default;
-        `new`: the last one was refused. `rate`: None: writes are not paced. `timeout`: seconds for one answer."""
+        `new`: the last one was refused. `timeout`: seconds for one answer."""
         place = urlsplit(endpoint or GOOGLE)
         self._tls, self._host = place.scheme == "https", place.hostname or ""
         self._port = place.port or (443 if self._tls else 80)
         self._token = token or (no_token if endpoint else GoogleToken())
-        self._rate, self._timeout, self._count = rate, timeout, count
+        self._timeout, self._count = timeout, count
         self._pool: urllib3.HTTPConnectionPool | None = None
         self._lock = threading.Lock()
         self._last_refused = ""
@@ -178,9 +175,7 @@ class StorageClient:
         """Send one request and read its answer while the block runs: 2xx, or a status of `accept`. A body in pieces
         needs its Content-Length in `headers`. Raises Transient when no whole answer comes; what `body` raises rises as
         it is."""
-        write, timeout = options.get("write", ""), options.get("timeout")
-        if write and self._rate:
-            self._rate.wait(write)
+        timeout = options.get("timeout")
         token = self._token(False)
         signed = {**headers, "Authorization": f"Bearer {token}"} if token else headers
         deadline = Deadline(timeout) if timeout else None
@@ -196,8 +191,6 @@ class StorageClient:
             response.close()  # the rest of it would be taken for the next answer
         if reply.status == 401 and token:
             self._token(True)
-        if write and self._rate and (reply.status == 429 or reply.status >= 500):
-            self._rate.slow_down(write)
         raise refusal(reply, retry_401=bool(token) and not self._refused(token))
 
     # own

@@ -9,8 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from tpujob.adapters.calling import Deadline
 from tpujob.adapters.gcs.client import PATIENCE, TIMEOUT, Reply, StorageClient, parsed
 from tpujob.data.checksums import decode, encode
-from tpujob.data.objects import ObjectContent, ObjectFacts, Piece, SessionEnded, Upkeep
-from tpujob.data.rate_limit import RateLimit
+from tpujob.data.objects import MustRestart, ObjectContent, ObjectFacts, Piece, Upkeep
 from tpujob.domain.model import Cause
 from tpujob.errors import NotFound, Refused, Transient
 
@@ -29,11 +28,10 @@ class JsonObjects(StorageClient):
         endpoint: str = "",
         *,
         patience: float = PATIENCE,
-        rate: RateLimit | None = None,
         timeout: float = TIMEOUT,
     ) -> None:
         """`patience`: seconds for which a call is repeated."""
-        super().__init__(endpoint, rate=rate, timeout=timeout)
+        super().__init__(endpoint, timeout=timeout)
         self._patience = patience
 
     def pages(self, bucket: str, prefix: str, start: str = "") -> Iterator[list[ObjectFacts]]:
@@ -63,7 +61,7 @@ class JsonObjects(StorageClient):
         target = _upload(bucket, "multipart", generation)
 
         def once() -> ObjectFacts:
-            stored = _facts(parsed(self.request("POST", target, headers, body, a=1, write=bucket)))
+            stored = _facts(parsed(self.request("POST", target, headers, body, a=1)))
             if (stored.name, stored.size, stored.crc32c) != (name, len(data), crc32c):
                 # the next try meets what is there, and reports it
                 raise Transient(f"the storage confirms other bytes than were sent for {name}")
@@ -83,7 +81,7 @@ class JsonObjects(StorageClient):
         target = _upload(bucket, "resumable", generation)
         reply = self._call(
             f"write gs://{bucket}/{name}",
-            lambda: self.request("POST", target, headers, body, a=1, write=bucket),
+            lambda: self.request("POST", target, headers, body, a=1),
         )
         # a session lives on the server that we talk to; the rest of its address is a secret
         place = urlsplit(reply.headers["Location"])
@@ -138,11 +136,10 @@ class JsonObjects(StorageClient):
         } | ({"rewriteToken": token} if token else {})
         to = f"/rewriteTo/b/{quote(to_bucket, safe='')}/o/{quote(name, safe='')}"
         target = f"{object_path(bucket, facts.name)}{to}?{urlencode(query)}"
-        write = "" if token else to_bucket
 
         def once() -> dict[str, Any]:
             try:
-                return self.json("POST", target, a=int(not token), write=write)
+                return self.json("POST", target, a=int(not token))
             except Refused as error:
                 if token and error.cause == Cause.BAD_SPEC:
                     text = f"the copy of {facts.name} that was begun has ended"
@@ -198,7 +195,7 @@ class JsonObjects(StorageClient):
     ) -> int | ObjectFacts:
         reply: Reply = self.request("PUT", session, headers, data, accept=(308, 404, 410))
         if reply.status in (404, 410):
-            raise SessionEnded
+            raise MustRestart
         if reply.status != 308:
             return _facts(parsed(reply))
         _, _, last = reply.headers.get("Range", "").partition("-")

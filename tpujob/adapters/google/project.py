@@ -167,10 +167,10 @@ class _Looks:
     # Its places
 
     def _types(self, zone: str) -> frozenset[str]:
-        offered = self._catalog.known(zone, timeout=CATALOG_PATIENCE)
-        if not offered.listed:
+        offered = self._catalog.types(zone, timeout=CATALOG_PATIENCE)
+        if offered is None:
             raise TpujobError("Cloud TPU cannot list now what the zone offers")
-        return offered.types
+        return offered
 
     def _addresses(self, region: str) -> Addresses:
         of = f"compute/v1/projects/{self._context.project}/regions/{region}"

@@ -1,4 +1,4 @@
-"""The quotas of Cloud TPU from the Service Usage API, and their use from Cloud Monitoring.
+"""The quotas of Cloud TPU from the Service Usage API, and what is held of them.
 
 Names seen in public: `tpu.googleapis.com/tpu-v5s-litepod-preemptible`, `.../tpu-v5s-litepod-serving`,
 `.../tpu-v6e`, `.../tpu-v4s-preemptible`, `TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI`. Other names are inferred
@@ -22,7 +22,6 @@ from tpujob.doctor.quota import (
     Limit,
     QuotaKind,
     QuotaOverview,
-    Reported,
     Scope,
     Unit,
     allowances,
@@ -30,15 +29,12 @@ from tpujob.doctor.quota import (
 )
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import Cause
-from tpujob.domain.text import rfc3339
-from tpujob.errors import LOGIN, Refused, TpujobError, Transient
+from tpujob.errors import LOGIN, Refused, Transient
 
 if TYPE_CHECKING:
     from tpujob.config.context import Context
 
 SERVICE = "tpu.googleapis.com"
-#: seconds that a figure of use may be old; inferred (live: usage-held): there is one every day
-LOOK_BACK = 25 * 3600.0
 NO_LIMIT = -1
 #: seconds for counting what is held, in all zones together
 COUNT_PATIENCE = 30.0
@@ -60,7 +56,6 @@ _SPELLINGS = sorted(
 
 def overview(
     context: Context,
-    now: float,
     *,
     everywhere: bool = False,
     endpoint: str = "",
@@ -73,26 +68,15 @@ def overview(
     try:
         found = limits(google, context.project)
         counted = count_usage(context.project, zones, timeout=COUNT_PATIENCE, endpoint=tpu_endpoint)
-        notes = _not_counted(counted)
-        usage: list[Reported] | None = None
-        try:
-            usage = reported(google, context.project, now)
-        except TpujobError as error:
-            notes.append(f"Cloud Monitoring: {error.message}")
     finally:
         google.close()
     return QuotaOverview(
         of=context.project,
         rows=allowances(
-            found,
-            zones,
-            held=counted.held,
-            reported=usage,
-            grants=context.grants,
-            closed=counted.closed,
+            found, zones, held=counted.held, grants=context.grants, closed=counted.closed
         ),
         others=[one for one in found if one.kind is None],
-        notes=notes,
+        notes=_not_counted(counted),
     )
 
 
@@ -108,22 +92,6 @@ def limits(google: GoogleRest, project: str) -> list[Limit]:
         pageSize="200",
     )
     return [limit for metric in found for limit in _of_metric(metric)]
-
-
-def reported(google: GoogleRest, project: str, now: float) -> list[Reported]:
-    """The newest figure of use of every quota, in zones. Raises as `GoogleRest.get` does."""
-    series = google.pages(
-        "monitoring.googleapis.com",
-        f"v3/projects/{project}/timeSeries",
-        "timeSeries",
-        takes=quota.USE_TAKES,
-        filter=(
-            'metric.type="serviceruntime.googleapis.com/quota/allocation/usage" AND '
-            f'resource.type="consumer_quota" AND resource.labels.service="{SERVICE}"'
-        ),
-        **{"interval.startTime": rfc3339(now - LOOK_BACK), "interval.endTime": rfc3339(now)},
-    )
-    return [found for one in series if (found := _reported(one))]
 
 
 def kind_of_metric(metric: str) -> QuotaKind | None:
@@ -192,13 +160,3 @@ def _unit(kind: QuotaKind | None, display: str) -> Unit:
     if match:
         return "cores" if match[1] == "core" else "chips"
     return unit_of(kind.generation) if kind else ""
-
-
-def _reported(series: Mapping[str, Any]) -> Reported | None:
-    labels = part(series, "resource", "labels") | part(series, "metric", "labels")
-    kind, points = kind_of_metric(str(labels.get("quota_metric", ""))), parts(series, "points")
-    if kind is None or not points:
-        return None
-    value = part(points[0], "value")  # the newest comes first
-    amount = value.get("int64Value", value.get("doubleValue", 0))
-    return Reported(kind, str(labels.get("location", "")), int(float(amount)))

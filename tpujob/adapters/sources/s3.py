@@ -1,4 +1,4 @@
-"""`data.objects.Reader` by boto3, whose own repeats and checksums are off: ours go on from the last byte."""
+"""`data.objects.SourceReader` by boto3, whose own repeats and checksums are off: ours go on from the last byte."""
 
 # boto3 has no types.
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from tpujob.adapters.calling import Backoff, Deadline, first_line, repeated
 from tpujob.data.checksums import etag_of, hash_of_s3, identity_of, whole_seconds
-from tpujob.data.objects import LeftOut, NotCopied, ObjectContent, ObjectFacts, within_size
+from tpujob.data.objects import LeftOut, MustRestart, NotCopied, ObjectContent, ObjectFacts
 from tpujob.domain.model import Cause
 from tpujob.errors import BadRequest, NotFound, Refused, TpujobError, Transient
 
@@ -65,15 +65,6 @@ class S3Objects:
             asked["ContinuationToken"] = page["NextContinuationToken"]
             page = self._repeat(doing, lambda: self._client.list_objects_v2(**asked))
 
-    def look(self, bucket: str, name: str) -> ObjectFacts | None:
-        def once() -> Any:
-            return self._client.head_object(Bucket=bucket, Key=name, ChecksumMode="ENABLED")
-
-        try:
-            return _facts(name, self._repeat(f"look at s3://{bucket}/{name}", once))
-        except NotFound:
-            return None
-
     @contextmanager
     def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:
         query: dict[str, Any] = {"Bucket": bucket, "Key": facts.name, "ChecksumMode": "ENABLED"}
@@ -89,7 +80,7 @@ class S3Objects:
             raise NotCopied(error.message) from error
         try:
             _check_same(facts, start, answer)
-            chunks = within_size(facts, start, _chunks(answer["Body"], operation))
+            chunks = _chunks(answer["Body"], operation)
             yield ObjectContent(chunks, None if start else hash_of_s3(answer))
         finally:
             answer["Body"].close()
@@ -144,29 +135,21 @@ def _listed(item: Mapping[str, Any], prefix: str) -> ObjectFacts | LeftOut:
     if item.get("StorageClass") in _ARCHIVED:
         text = f"it is archived ({item['StorageClass']}): restore it first"
         return LeftOut(str(item["Key"])[len(prefix) :], text)
-    modified = whole_seconds(item.get("LastModified"))
     size = int(item["Size"])
-    identity = identity_of(str(item.get("ETag") or ""), modified, size)
-    return ObjectFacts(str(item["Key"]), size, None, 0, identity)
+    return ObjectFacts(str(item["Key"]), size, None, 0, _identity(item, size))
 
 
-def _facts(name: str, answer: Mapping[str, Any]) -> ObjectFacts:
-    """Of the answer to a request for the whole object."""
-    size = int(answer["ContentLength"])
-    modified = whole_seconds(answer.get("LastModified"))
-    identity = identity_of(str(answer.get("ETag") or ""), modified, size)
-    checksum = hash_of_s3(answer)
-    known = checksum is not None and checksum.kind == "crc32c" and checksum.certain
-    crc32c = int.from_bytes(checksum.value, "big") if checksum and known else None
-    return ObjectFacts(name, size, crc32c, 0, identity, checksum)
+def _identity(item: Mapping[str, Any], size: int) -> str:
+    """Of an item of a list, or of an answer with the object."""
+    return identity_of(str(item.get("ETag") or ""), whole_seconds(item.get("LastModified")), size)
 
 
 def _check_same(facts: ObjectFacts, start: int, answer: Mapping[str, Any]) -> None:
-    """Raises NotFound unless the answer has the rest of exactly that object: not every server heeds If-Match."""
-    whole = {**answer, "ContentLength": int(answer["ContentLength"]) + start}
-    status = answer["ResponseMetadata"]["HTTPStatusCode"]
-    if _facts(facts.name, whole).identity != facts.identity or (start and status != 206):
-        raise NotFound(f"{facts.name} was replaced, or cannot be read in parts")
+    """Raises unless the answer has the rest of exactly that object: not every server heeds If-Match, or sends parts."""
+    if start and answer["ResponseMetadata"]["HTTPStatusCode"] != 206:
+        raise MustRestart
+    if _identity(answer, int(answer["ContentLength"]) + start) != facts.identity:
+        raise NotFound(f"{facts.name} was replaced")
 
 
 # Errors --------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`data.objects.Reader` over HTTP: ranges, each for exactly the file that was looked at."""
+"""`data.objects.SourceReader` over HTTP: ranges, each for exactly the file that was looked at."""
 
 import re
 import threading
@@ -12,7 +12,7 @@ import urllib3
 
 from tpujob.adapters.calling import Backoff, Deadline, repeated
 from tpujob.data.checksums import hash_of_web, identity_of, validator_of
-from tpujob.data.objects import LeftOut, NotCopied, ObjectContent, ObjectFacts, within_size
+from tpujob.data.objects import LeftOut, MustRestart, NotCopied, ObjectContent, ObjectFacts
 from tpujob.data.places import WebFile, checked_url, without_query
 from tpujob.domain.model import Cause
 from tpujob.errors import BadRequest, NotFound, Refused, Transient
@@ -47,12 +47,6 @@ class WebFiles:
             for at in range(0, len(self._files), _PAGE):
                 yield list(pool.map(self._one, self._files[at : at + _PAGE]))
 
-    def look(self, bucket: str, name: str) -> ObjectFacts | None:  # noqa: ARG002
-        try:
-            return self._look(self._by_key[name])
-        except NotFound:
-            return None
-
     @contextmanager
     def open(self, bucket: str, facts: ObjectFacts, start: int) -> Generator[ObjectContent]:  # noqa: ARG002
         file = self._by_key[facts.name]
@@ -60,7 +54,7 @@ class WebFiles:
         if start and not file.md5:  # with an MD5 a mixture of two files is found at the end
             headers["If-Range"] = validator_of(facts.identity)
             if not headers["If-Range"]:
-                raise NotFound(f"{facts.name} cannot be continued: its server has no ETag, no time")
+                raise MustRestart
         try:
             answer = self._web.ask("GET", file.url, headers)
         except Refused as error:
@@ -69,7 +63,7 @@ class WebFiles:
             if "transfer-encoding" in answer.headers:  # it would overrule the length
                 raise NotCopied("its server sends it in chunks, without a length to rely on")
             skip = _begins_at(answer, facts, start, pinned=not file.md5)
-            chunks = within_size(facts, start, _body(answer, facts.name, skip))
+            chunks = _body(answer, facts.name, skip)
             yield ObjectContent(chunks, facts.hash or hash_of_web(_headers(answer)))
         finally:
             answer.close()
@@ -140,7 +134,7 @@ def _begins_at(
         return start
     begin = re.match(r"bytes (\d+)-", answer.headers.get("content-range", ""))
     if not begin or int(begin[1]) != start:
-        raise NotFound(f"the server sent another part of {facts.name} than was asked for")
+        raise MustRestart  # the server sent another part than was asked for
     return 0
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from sqlite3 import Connection
@@ -85,8 +85,8 @@ class SqliteStore:
         """As `get`, which decodes no record again."""
         return self.get(job_id)
 
-    def list(self, *, user: str = "", name: str = "", live: bool | None = None) -> list[Job]:
-        wanted = {"user = ?": user or None, "name = ?": name or None, "live = ?": live}
+    def list(self, *, name: str = "", live: bool | None = None) -> list[Job]:
+        wanted = {"name = ?": name or None, "live = ?": live}
         given = {clause: value for clause, value in wanted.items() if value is not None}
         where = f"WHERE {' AND '.join(given)}" if given else ""
         rows = self._rows(f"{where} ORDER BY number DESC", *given.values())
@@ -220,10 +220,6 @@ class SqliteStore:
             rows = db.execute(query, (after,)).fetchall()
             newest = rows[-1][0] if rows else _newest(db)
         return newest, [job_id for _, job_id in rows]
-
-    def follow(self, changed: Callable[[], None]) -> Callable[[], None] | None:  # noqa: ARG002
-        """None: a file sends no hints, and `changes` takes a few microseconds."""
-        return None
 
     # Decoding --------------------------------------------------------------------------------------------------------
 

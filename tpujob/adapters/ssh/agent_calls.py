@@ -32,16 +32,17 @@ LONGEST = 2 * 1024 * 1024  #: bytes of a message
 #: what a host answers when the agent must be uploaded first
 _NEED = "tpujob: no agent"
 
-#: stdin becomes the plan's file, whole or not at all; then says whether the agent is there. People's certificates work
-#: from then on. Where that file is not writable, the call goes on without it.
-#: $1 folder, $2 plan, $3 its bytes, $4 agent, $5 its bytes, $6 line for authorized_keys
+#: stdin becomes a file of mode 0600, whole or not at all. $1 folder, $2 file, $3 its bytes
+_WRITE = """umask 077; new="$2.$$.tmp"
+cd && { [ -d "$1" ] || mkdir -p "$1"; } && cd "$1" && cat > "$new" && [ "$(wc -c < "$new")" -eq "$3" ] &&
+mv -f "$new" "$2" || { echo "$2 did not arrive whole"; rm -f "$new"; cat > /dev/null; exit 1; }"""
+
+#: the same for a plan; then says whether the agent is there. People's certificates work from then on. Where that file
+#: is not writable, the call goes on without it. $4 agent, $5 its bytes, $6 line for authorized_keys
 _CARRY = f"""umask 077; cd || exit 1; keys=.ssh/authorized_keys
 {{ mkdir -p .ssh && {{ grep -qxF "$6" $keys || printf '\\n%s\\n' "$6" >> $keys; }}; }} 2> /dev/null
-{{ [ -d "$1" ] || mkdir -p "$1"; }} && cd "$1" || exit 1
-new="$2.$$.tmp"
-if cat > "$new" && [ "$(wc -c < "$new")" -eq "$3" ] && mv -f "$new" "$2"
-then [ -f "$4" ] && [ "$(wc -c < "$4")" -eq "$5" ] || echo "{_NEED}"
-else rm -f "$new"; echo "the plan did not arrive whole"; exit 1; fi"""
+{_WRITE}
+[ -f "$4" ] && [ "$(wc -c < "$4")" -eq "$5" ] || echo '{_NEED}'"""
 
 #: runs the agent, if it is there. $1 agent, $2 its bytes; the rest are words for it
 _CALL = f"""cd && if [ -f "$1" ] && [ "$(wc -c < "$1")" -eq "$2" ]
@@ -62,18 +63,10 @@ class AgentCalls:
         """Upload the plan, and the agent if the host does not have it. Otherwise one round trip. `authority`: a line
         for `authorized_keys`."""
         plan = json.dumps(dict(document)).encode()
-        words = [
-            HOST_FOLDER,
-            plan_name(document),
-            str(len(plan)),
-            self._name,
-            self._size,
-            authority,
-        ]
-        output = on.run(_script(_CARRY, words), deadline, stdin=plan)
-        _check_written(output)
+        more = (self._name, self._size, authority)
+        output = _write(on, _CARRY, plan_name(document), plan, deadline, *more)
         if _NEED in output.text:
-            self._carry_agent(on, deadline)
+            self._install(on, deadline)
 
     def start(
         self,
@@ -141,13 +134,7 @@ class AgentCalls:
         return on.run(command, deadline, stdin=stdin)
 
     def _install(self, on: Connection, deadline: Deadline) -> None:
-        """On a host that may never have had one."""
-        make_folder = _script('umask 077; cd && mkdir -p "$1"', [HOST_FOLDER])
-        _check_written(on.run(make_folder, deadline))
-        self._carry_agent(on, deadline)
-
-    def _carry_agent(self, on: Connection, deadline: Deadline) -> None:
-        on.put(f"{HOST_FOLDER}/{self._name}", self._bytes, deadline)
+        _write(on, _WRITE, self._name, self._bytes, deadline)
 
     @property
     def _size(self) -> str:
@@ -179,16 +166,22 @@ def _script(text: str, words: Sequence[str]) -> str:
     return "exec " + shlex.join(["sh", "-c", text, "sh", *words])
 
 
-def _check_written(output: Output) -> None:
+def _write(
+    on: Connection, text: str, name: str, data: bytes, deadline: Deadline, *more: str
+) -> Output:
+    """Run a script that writes a file. Raises Refused when the host cannot take it."""
+    words = [HOST_FOLDER, name, str(len(data)), *more]
+    output = on.run(_script(text, words), deadline, stdin=data)
     if output.code != 0:
         reason = one_line(output.text[-300:], 500) or f"exit code {output.code}"
         raise Refused(f"cannot write to the host: {reason}", cause=Cause.SETUP)
+    return output
 
 
 def _parsed(output: Output) -> Mapping[str, Any]:
     """The agent's answer: the last line that is a JSON object with `ok`. A login shell may print lines before it."""
-    answers = map(_answer, reversed(output.text.splitlines()))
-    answer = next((one for one in answers if one is not None), None)
+    objects = map(_object, reversed(output.text.splitlines()))
+    answer = next((one for one in objects if one and "ok" in one), None)
     if answer is not None and answer["ok"] is True:
         return answer
     if answer is not None:
@@ -207,11 +200,6 @@ def _parsed(output: Output) -> Mapping[str, Any]:
     raise Refused(
         f"the agent gave no answer (exit code {output.code}): {reason}", cause=Cause.SETUP
     )
-
-
-def _answer(line: str) -> dict[str, Any] | None:
-    found = _object(line)
-    return found if found and "ok" in found else None
 
 
 def _object(line: str | bytes) -> dict[str, Any] | None:

@@ -1,5 +1,5 @@
 """One SSH connection to one host, through Fabric: pinned host key, no agent, no ssh_config, deadlines, bounded output.
-Vendor errors become Transient, HostKeyChanged or Refused here.
+Vendor errors become Transient or HostKeyChanged here.
 
 Fabric's `run()` is not used: it keeps all output, joins it again for every chunk, and its `env=` does not quote.
 """
@@ -12,7 +12,6 @@ import contextlib
 import functools
 import io
 import logging
-import secrets
 import threading
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from tpujob.adapters.calling import Deadline
 from tpujob.adapters.ssh.host_keys import HostKeys
 from tpujob.adapters.ssh.keys import host_label
 from tpujob.adapters.ssh.transport import IAP_HINT, Transport, Tunnel
-from tpujob.errors import Refused, TpujobError, Transient
+from tpujob.errors import TpujobError, Transient
 
 if TYPE_CHECKING:
     import paramiko
@@ -47,7 +46,6 @@ class Login:
     user: str
     key: str = field(repr=False)  #: the private half, as OpenSSH writes it
     tunnel: Tunnel | None = None  #: None: by TCP
-    certificate: str = ""  #: of the public half; empty: the host knows the key itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,7 @@ class Connection:
     def run(self, command: str, deadline: Deadline, *, stdin: bytes = b"") -> Output:
         """Run one line of shell, in the home folder, with that input. Raises Transient when the connection breaks, the
         command is killed, or the deadline passes (the command may then live on)."""
-        with self._translated(), contextlib.closing(self.channel(deadline)) as channel:
+        with self._translated(), contextlib.closing(self._channel(deadline)) as channel:
             channel.set_combine_stderr(True)
             # each caller has quoted its words
             channel.exec_command(command)  # nosec B601
@@ -117,7 +115,7 @@ class Connection:
     def stream(self, command: str, deadline: Deadline, *, silence: float) -> Iterator[bytes]:
         """What a line of shell prints, as it comes, to its end, or until the connection is closed; its input stays open
         as long. Raises Transient when the connection breaks, or nothing comes for `silence` seconds."""
-        with self._translated(), contextlib.closing(self.channel(deadline)) as channel:
+        with self._translated(), contextlib.closing(self._channel(deadline)) as channel:
             channel.set_combine_stderr(True)
             channel.settimeout(silence)
             # each caller has quoted its words
@@ -125,24 +123,8 @@ class Connection:
             while data := channel.recv(256 * 1024):
                 yield data
 
-    def channel(self, deadline: Deadline) -> paramiko.Channel:
+    def _channel(self, deadline: Deadline) -> paramiko.Channel:
         return self._ssh.open_session(timeout=deadline.left(CONNECT_TIMEOUT))
-
-    def put(self, path: str, data: bytes, deadline: Deadline) -> None:
-        """Write a file of mode 0600, whole or not at all; a relative path is below the home folder. Raises Refused
-        when the host cannot take it."""
-        import paramiko
-
-        temporary = f"{path}.{secrets.token_hex(6)}.tmp"
-        with self._translated(sftp=True), contextlib.closing(self.channel(deadline)) as channel:
-            channel.settimeout(max(0.1, deadline.remaining()))
-            channel.invoke_subsystem("sftp")
-            with contextlib.closing(paramiko.SFTPClient(channel)) as client:
-                with client.open(temporary, "wb") as file:
-                    file.chmod(0o600)  # before there is anything to read
-                    file.set_pipelined(True)
-                    file.write(data)
-                client.posix_rename(temporary, path)
 
     def abort(self) -> None:
         """Close, whatever state it is in. Safe to repeat."""
@@ -156,21 +138,16 @@ class Connection:
             transport.close()
 
     @contextlib.contextmanager
-    def _translated(self, *, sftp: bool = False) -> Generator[None]:
+    def _translated(self) -> Generator[None]:
         try:
             yield
         except TpujobError:
             self.abort()
             raise
         except Exception as error:
-            ours = _explained(error, self._transport, sftp=sftp and self.is_active())
+            ours = _explained(error, self._transport)
             self.abort()
             raise ours from error
-
-    def is_active(self) -> bool:
-        """Whether the connection works, as far as is known."""
-        ssh = self._fabric.client.get_transport() if self._fabric else None
-        return ssh is not None and ssh.is_active()
 
 
 def _close(connection: Any) -> None:
@@ -194,7 +171,7 @@ def _fabric_connection(
         config=_config(),
         forward_agent=False,
         connect_kwargs={
-            "pkey": _private_key(login.key, login.certificate),
+            "pkey": _private_key(login.key),
             "allow_agent": False,
             "look_for_keys": False,
             "sock": transport.socket,
@@ -219,13 +196,10 @@ def _config() -> Any:
 
 
 @functools.lru_cache(maxsize=8)
-def _private_key(text: str, certificate: str) -> Any:
+def _private_key(text: str) -> Any:
     import paramiko
 
-    key = paramiko.Ed25519Key.from_private_key(io.StringIO(text))
-    if certificate:
-        key.load_certificate(certificate)
-    return key
+    return paramiko.Ed25519Key.from_private_key(io.StringIO(text))
 
 
 def _policy(login: Login, host_keys: HostKeys) -> Any:
@@ -252,8 +226,8 @@ def _bounded(channel: paramiko.Channel, deadline: Deadline) -> str:
             raise Transient(f"the command printed more than {MAX_FLOOD >> 20} MiB")
 
 
-def _explained(error: Exception, transport: Transport | None, *, sftp: bool) -> TpujobError:
-    """Our error for the vendor's. `sftp`: it came from a file operation over a working connection."""
+def _explained(error: Exception, transport: Transport | None) -> TpujobError:
+    """Our error for the vendor's."""
     import paramiko
 
     if isinstance(error, paramiko.AuthenticationException):
@@ -265,8 +239,6 @@ def _explained(error: Exception, transport: Transport | None, *, sftp: bool) -> 
         return Transient("no answer in time")
     if isinstance(error, ConnectionRefusedError):
         return Transient("connection refused")
-    if sftp and isinstance(error, (OSError, paramiko.SFTPError)):
-        return Refused(f"cannot write to the host: {error}", cause="SETUP")
     if isinstance(error, OSError) and error.strerror:
         return Transient(error.strerror)
     return Transient(str(error) or "the connection broke")

@@ -25,20 +25,16 @@ class HostKeys:
         guests: Sequence[PublishedHost] = (),
         *,
         hosts: int,
-        trust_new: bool = True,
     ) -> None:
-        """`hosts`: how many the slice has. If any of them has published a key, all must: no other key is trusted.
-        `trust_new`: a first contact may pin a key where none was published."""
+        """`hosts`: how many the slice has. If any of them has published a key, all must: no other key is trusted."""
         self._pinned = dict(pinned)
         self._published = {key for guest in guests for key in guest.host_keys}
         self._silent = hosts - sum(bool(guest.host_keys) for guest in guests)
-        self._trust_new = trust_new and not self._published
         self._met: dict[str, HostKey] = {}
         self._lock = threading.Lock()
 
     def check(self, label: str, key: tuple[str, str]) -> None:
-        """Return if this key is trusted. Raises HostKeyChanged; Unpublished while it may still be published;
-        TpujobError when a pinned key is required and there is none."""
+        """Return if this key is trusted. Raises HostKeyChanged; Unpublished while it may still be published."""
         with self._lock:
             known = self._pinned.get(label)
             if known is not None and not known.is_of(key):
@@ -46,7 +42,7 @@ class HostKeys:
             if known is not None:
                 return
             published = key in self._published
-            if not published and not self._trust_new:
+            if self._published and not published:
                 raise self._unknown(label)
             self._pinned[label] = self._met[label] = HostKey(*key, published)
 
@@ -57,11 +53,6 @@ class HostKeys:
             return met
 
     def _unknown(self, label: str) -> TpujobError:
-        if not self._published:
-            return TpujobError(
-                f"no host key is pinned for {label}",
-                hint="The backend pins it when it first reaches the host; `tpujob show JOB` says how far it is.",
-            )
         if self._silent > 0:
             return Unpublished(
                 f"{label} shows a host key that it has not published, and other hosts of its slice have published "

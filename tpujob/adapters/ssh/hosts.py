@@ -15,6 +15,7 @@ from tpujob.adapters.ssh.connection import Connection, Login, NoLogin
 from tpujob.adapters.ssh.host_keys import HostKeys, Unpublished
 from tpujob.adapters.ssh.keys import (
     LIFETIME,
+    ROOT,
     FileKeys,
     HostKey,
     KeyStore,
@@ -35,9 +36,6 @@ from tpujob.errors import Refused, TpujobError, Transient
 from tpujob.ports import Listening, PublishedHost
 from tpujob.protocol import signing
 
-#: where the key store keeps the secret that keys are derived from. It looks like a slice's name, as rights go by that,
-#: and is none: jobs are numbered
-ROOT = "tj-signing"
 USER = "tpujob"  #: whom hosts know by the key
 LOGIN_PATIENCE = 300.0  #: seconds of a slice in which its hosts may lack our key, or may not have published theirs
 GUESTS_TIMEOUT = 15.0

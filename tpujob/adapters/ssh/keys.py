@@ -16,6 +16,9 @@ from typing import NamedTuple, Protocol
 
 from tpujob.errors import BadRequest, HostKeyChanged, NotFound
 
+#: where the key store keeps the secret that keys are derived from. It looks like a slice's name, as rights go by that,
+#: and is none: jobs are numbered
+ROOT = "tj-signing"
 _NAME = re.compile(r"[a-z][-a-z0-9]{0,62}")
 #: the comment of a pin that the cloud has confirmed
 _PUBLISHED = "published"

@@ -2,7 +2,7 @@
 
 Each slice has two secrets. The first holds the private key as version 1: the process that adds that version has made
 the key, and all others read it. The second holds all pins in each version; the highest number counts. Both expire after
-`LIFETIME` without use.
+`LIFETIME` without use; the root of what is derived lasts, as what it has signed lies in buckets for years.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import zlib
 from tpujob.adapters.calling import Missing
 from tpujob.adapters.google.secrets import SecretManager
 from tpujob.adapters.ssh.keys import (
+    ROOT,
     HostKey,
     Pins,
     checked_name,
@@ -25,6 +26,7 @@ from tpujob.errors import Refused, Transient
 from tpujob.protocol import LABEL, OWNER_LABEL
 
 LIFETIME = 30 * 86400  #: seconds
+ROOT_LIFETIME = 3650 * 86400
 RENEW_AFTER = 86400.0  #: seconds between two extensions of that by one process
 _PREFIX, _PINS = "tpujob-", "-hosts"
 _TRIES = 8
@@ -50,7 +52,7 @@ class SecretKeys:
             found = self._found(name)
             if not found and not make:
                 raise no_key(slice)
-            self._keys[slice] = found or self._make(name)
+            self._keys[slice] = found or self._make(name, _lifetime(slice))
         self._renew(slice)
         return self._keys[slice]
 
@@ -105,9 +107,9 @@ class SecretKeys:
         """The private key in the secret of that name."""
         return self._secrets.access(secret, 1)[1].decode("ascii")
 
-    def _make(self, name: str) -> str:
+    def _make(self, name: str, lifetime: int) -> str:
         """The key that all processes use: ours if we are the first to add one."""
-        self._secrets.ensure(name, self._labels, ttl=LIFETIME)
+        self._secrets.ensure(name, self._labels, ttl=lifetime)
         made = new_private_key()
         return made if self._secrets.add(name, made.encode()) == 1 else self._read(name)
 
@@ -133,7 +135,7 @@ class SecretKeys:
             return
         for name in (self._secret(slice), self._pins_secret(slice)):
             with contextlib.suppress(Refused, Transient):  # there is time until the next day
-                self._secrets.change(name, "ttl", f"{LIFETIME}s")
+                self._secrets.change(name, "ttl", f"{_lifetime(slice)}s")
         self._renewed[slice] = now
 
     @property
@@ -142,6 +144,10 @@ class SecretKeys:
 
     def _pins_secret(self, slice: str) -> str:
         return f"{self._secret(slice)}{_PINS}"
+
+
+def _lifetime(slice: str) -> int:
+    return ROOT_LIFETIME if slice == ROOT else LIFETIME
 
 
 def _pins_of(payload: bytes) -> dict[str, HostKey]:

@@ -2,7 +2,8 @@
 
 It lies in `~/.tpujob/envs/<key>`: the key is a hash over everything that it is made from, and the marker `done.json` is
 written last, so that half a build is never taken for a whole one. It is built where it stays, as scripts in it hold
-absolute paths; for the same reason the home folder is part of the key.
+absolute paths; for the same reason the home folder is part of the key. One attempt at a time owns a host, and builds
+here.
 
 What it is made from, the tools that make it, and whether none is needed are in `installers.py` and `uv.py`. Images are
 in `containers.py`.
@@ -19,7 +20,7 @@ import time
 from typing import Iterator, List, Optional, Tuple
 
 from tpujob.agent.attempt import HostAttempt
-from tpujob.agent.base import Aside, Note, Record, remove_file, take_lock
+from tpujob.agent.base import Aside, Note, Record, remove_file
 from tpujob.agent.folders import ENVS, is_below, make_empty
 from tpujob.agent.runtimes import MARKER, BuiltEnvironment, Runtime
 from tpujob.agent.setup.installers import FORMAT, Installer, key_of, read_sources, shortcoming
@@ -54,25 +55,9 @@ class Builder:
         python = self._installer.python()
         key = key_of(self._asked, python, texts, self._bundles if local else [])
         built = BuiltEnvironment(key, kind)
-        lock = self._lock(built)
-        try:
-            if not self._is_whole(built):
-                self._get(built, local, hashed=any("--hash=" in text for _, text in texts))
-        finally:
-            os.close(lock)
+        if not self._is_whole(built):
+            self._get(built, local, hashed=any("--hash=" in text for _, text in texts))
         return built
-
-    def _lock(self, built: BuiltEnvironment) -> int:
-        """Another attempt may be building the same."""
-        os.makedirs(ENVS, mode=0o700, exist_ok=True)
-        path, waits = built.folder + ".lock", False
-        while True:
-            lock: Optional[int] = self._attempt.aside(lambda: take_lock(path, 1))
-            if lock is not None:
-                return lock
-            if not waits:
-                self._note("environment: another attempt builds it on this host; waiting")
-            waits = True
 
     def _is_whole(self, built: BuiltEnvironment) -> bool:
         if not built.is_marked():

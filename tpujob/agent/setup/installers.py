@@ -1,4 +1,4 @@
-"""Makes an environment with each tool: uv, pip, conda. When it is made is decided in `environments.py`."""
+"""Makes an environment with uv or conda. When it is made is decided in `environments.py`."""
 
 from __future__ import annotations
 
@@ -52,9 +52,7 @@ class Installer:
         source = self._source(built, local)
         if self._kind == "conda":
             return self._with_conda(built, source)
-        if self._kind == "uv":
-            return self._with_uv(built, source, hashed)
-        return self._with_pip(built, source, hashed)
+        return self._with_uv(built, source, hashed)
 
     def _source(self, built: BuiltEnvironment, local: bool) -> str:
         """The folder from which the file is read. One that names files of the bundle gets a copy of them."""
@@ -65,20 +63,6 @@ class Installer:
         return folder
 
     # With each tool
-
-    def _with_pip(self, built: BuiltEnvironment, source: str, hashed: bool) -> None:
-        """With `-I`, as the folder that it runs in is the user's, and its modules are not for pip."""
-        python = self._python_here()
-        if output_of([python, "-I", "-c", "import ensurepip, venv; print(1)"], 30) != b"1\n":
-            # Ubuntu has it in a package of its own, which a TPU VM lacks
-            self._note("environment: %s cannot make one (no ensurepip): uv does it" % python)
-            return self._with_uv(built, source, hashed)
-        self._step([python, "-I", "-m", "venv", built.prefix], source)
-        install = [os.path.join(built.prefix, "bin", "python"), "-I", "-m", "pip", "install"]
-        quiet = ["--disable-pip-version-check", "--no-input", "--progress-bar", "off"]
-        what = [*self._hashes(hashed), "-r", self._file]
-        cache = os.path.join(CACHES, "pip")
-        return self._step([*install, *quiet, *what], source, PIP_CACHE_DIR=cache)
 
     def _with_uv(self, built: BuiltEnvironment, source: str, hashed: bool) -> None:
         uv = get_uv(self._attempt)

@@ -1,4 +1,4 @@
-"""The check before a program starts. Its result is kept on the host, so that an attempt soon after need not ask the
+"""The check before a program starts. What passed is kept on the host, so that an attempt soon after need not ask the
 devices again.
 """
 
@@ -40,28 +40,19 @@ class Preflight:
         self._attempt, self._asked = attempt, order
         self._plan, self._storage, self._aside = attempt.plan, attempt.storage, attempt.aside
         self._started = time.monotonic()
-        self._checks: Dict[str, str] = {}
-        self._key: Record = {}
-        self._skipped = False
         self._meetings = _meetings(attempt, order)
         #: of Python and what belongs to JAX, where the program runs
         self.versions: Dict[str, str] = {}
 
     def check(self) -> None:
         """Every check, the cheapest first. Raises Failure, Stopped."""
-        passed = False
-        try:
-            self._aside(self._quick)
-            facts = self._facts()
-            self._key = key_of(self._plan, self._asked, facts)
-            words = self._meeting(facts, is_fresh(self._key))
-            if self._may_skip(words):
-                passed = is_fresh(self._key)
-            else:
-                self._devices()
-                passed = True
-        finally:
-            save(passed, self._skipped, self._key, self._checks, self._plan["attempt"])
+        self._aside(self._quick)
+        facts = self._facts()
+        key = key_of(self._plan, self._asked, facts)
+        if not self._may_skip(self._meeting(facts, is_fresh(key))):
+            invalidate()
+            self._devices()
+            write_json(PREFLIGHT, {"at": time.time(), "passed": key})
 
     # On this host
 
@@ -181,7 +172,6 @@ class Preflight:
         """Whether the devices need not be asked. Decided from the messages of all hosts alone, so that all decide
         alike. Raises Failure."""
         if all(word["fresh"] for word in words):
-            self._skipped = True
             self._note("devices", "checked on all hosts less than an hour ago")
             return True
         useless = [word["host"] for word in words if not word["usable"]]
@@ -268,7 +258,6 @@ class Preflight:
         return self._started + float(self._asked["seconds"]) - time.monotonic()
 
     def _note(self, check: str, text: str) -> None:
-        self._checks[check] = text
         self._attempt.log.note("pre-flight: %s: %s" % (check, text))
 
 
@@ -336,22 +325,9 @@ def is_fresh(key: Record) -> bool:
     kept = read_json(PREFLIGHT)
     at = kept.get("at")
     recent = isinstance(at, (int, float)) and 0 <= time.time() - at < FRESH
-    return recent and kept.get("passed") is True and kept.get("key") == key
-
-
-def save(passed: bool, skipped: bool, key: Record, checks: Dict[str, str], attempt: int) -> None:
-    """Write down how a check ended. `skipped`: the devices were not asked, as an earlier check still holds; the record
-    keeps the time of that check."""
-    at = read_json(PREFLIGHT).get("at") if passed and skipped else time.time()
-    record = {"v": 1, "at": at, "passed": passed, "key": key, "checks": checks}
-    write_json(PREFLIGHT, dict(record, attempt=attempt))
+    return recent and kept.get("passed") == key
 
 
 def invalidate() -> None:
     """Have the next check ask the devices: an attempt ended in a way that they may be to blame for."""
-    kept = read_json(PREFLIGHT)
-    if kept.get("passed"):
-        try:
-            write_json(PREFLIGHT, dict(kept, passed=False))
-        except OSError:  # no space; removing takes none
-            remove_file(PREFLIGHT)
+    remove_file(PREFLIGHT)

@@ -8,72 +8,43 @@ import platform
 import shutil
 import tarfile
 import urllib.request
-from typing import Dict, List
+from typing import Dict
 
 from tpujob.agent.attempt import HostAttempt
 from tpujob.agent.base import Failure, remove_file
-from tpujob.agent.commands import run_bare
-from tpujob.agent.folders import ROOT, TOOLS
-from tpujob.agent.processes import output_of
+from tpujob.agent.folders import TOOLS
 from tpujob.agent.storage import StorageError
 from tpujob.protocol import Plan
 
-#: The release that a host without uv and without pip gets, with the SHA-256 of its archives by machine, as they are
+#: The release that a host without uv gets, with the SHA-256 of its archives by machine, as they are
 #: pinned in many public repositories. The address is documented; `UV_DOWNLOAD_URL` is the vendor's own variable for
-#: another folder that holds such an archive (https, file or gs). One of another release is named by its hash, as pip
-#: has it: `https://mirror.example.org/uv#sha256=...`
+#: another folder that holds such an archive (https, file or gs). One of another release is named by its hash:
+#: `https://mirror.example.org/uv#sha256=...`
 VERSION = "0.12.1"
 ARCHIVES = {
     "x86_64": "90b2f223fb69d19db49e117da601f64978593417988530aa733d456141b4bcbb",
     "aarch64": "769d373e146692c639b5fbaae33b331c297a32e03d30448772051902df52bbf4",
 }
-#: and of its wheels for these machines
-WHEELS = (
-    "27211df9b277f440dea438a4e525ba40250fb721ad39b8927eefc2d91f9aea15",
-    "9331dda0dc4990512c232f86e1d3a7b83c13f459777fcc2bd46030911b40eaaa",
-    "b255ac23958e45f39f9c7a4cd65890df5ef46f539a3b14de03bd296bbba9cb60",
-)
 FOLDER = "https://github.com/astral-sh/uv/releases/download/" + VERSION
 ANSWER = 60.0  #: seconds without a byte after which a download has failed
 
-#: where both ways to install it put it
 OWN = os.path.join(TOOLS, "uv", "bin", "uv")
 
 
 def get_uv(attempt: HostAttempt) -> str:
-    """The path of uv: that of this host, else one that is installed with pip, else the vendor's archive. Raises Failure
-    that says what was tried, Stopped."""
+    """The path of uv: that of this host, else of the vendor's archive. Raises Failure, Stopped."""
     found = shutil.which("uv") or shutil.which(OWN)
     if found:
         return found
-    tried: List[str] = []
-    for install in (_with_pip, _from_archive):
-        problem = install(attempt)
-        if not problem and shutil.which(OWN):
-            return OWN
-        tried.append(problem)
-    cure = "install uv in a start-up script, or name a folder with its archive: UV_DOWNLOAD_URL in run.env"
-    raise Failure("uv is not on this host and cannot be had: %s; %s" % (", ".join(tried), cure))
+    problem = _install(attempt)
+    if problem:
+        cure = "install uv in a start-up script, or name a folder with its archive: UV_DOWNLOAD_URL in run.env"
+        raise Failure("uv is not on this host and cannot be had: %s; %s" % (problem, cure))
+    return OWN
 
 
-def _with_pip(attempt: HostAttempt) -> str:
+def _install(attempt: HostAttempt) -> str:
     """Why it was not installed; empty: it was."""
-    if not output_of(["python3", "-m", "pip", "--version"], 60):
-        return "its python3 has no pip"
-    # into a folder: that needs neither venv nor the right to write to the host's Python
-    words = ["python3", "-m", "pip", "install", "--disable-pip-version-check", "--upgrade"]
-    os.makedirs(TOOLS, exist_ok=True)
-    wanted = os.path.join(TOOLS, "uv.txt")  # hashes are taken from a file alone
-    with open(wanted, "w", encoding="utf-8") as file:
-        file.write(" ".join(["uv==" + VERSION, *("--hash=sha256:" + one for one in WHEELS)]))
-    words += ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
-    words += ["--target", os.path.join(TOOLS, "uv"), "--requirement", wanted]
-    code = run_bare(attempt, words, ROOT, places(attempt.plan))
-    return "pip ended with exit code %d" % code if code else ""
-
-
-def _from_archive(attempt: HostAttempt) -> str:
-    """The same with the vendor's archive."""
     machine = platform.machine()
     given = places(attempt.plan).get("UV_DOWNLOAD_URL") or os.environ.get("UV_DOWNLOAD_URL")
     if machine not in ARCHIVES:
@@ -131,8 +102,7 @@ def _unpack(archive: str) -> None:
 
 PLACES = frozenset((
     "UV_DEFAULT_INDEX", "UV_INDEX", "UV_FIND_LINKS", "UV_DOWNLOAD_URL", "UV_PYTHON_INSTALL_MIRROR",
-    "UV_PYTHON_DOWNLOADS_JSON_URL", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS",
-    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE",
+    "UV_PYTHON_DOWNLOADS_JSON_URL", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE",
 ))  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 What there is to report is found by `supervision.py`; how the storage is spoken to is in `storage.py`.
 """
 
-from tpujob.agent.upload.compile_cache import BrokenSeal, CompileCache, SealedFiles, cache_name
+from tpujob.agent.upload.compile_cache import CompileCache, SealedFiles, cache_name
 from tpujob.agent.upload.evidence import first_lines, pick_lines
 from tpujob.agent.upload.log import Log
 from tpujob.agent.upload.output_list import OutputList
@@ -14,6 +14,6 @@ from tpujob.agent.upload.redact import Redactor
 from tpujob.agent.upload.report_writer import ReportWriter
 
 __all__ = [
-    "OUTPUTS_PATIENCE", "BrokenSeal", "CompileCache", "Log", "OutputList", "Outputs", "ProgressReader", "Redactor",
+    "OUTPUTS_PATIENCE", "CompileCache", "Log", "OutputList", "Outputs", "ProgressReader", "Redactor",
     "ReportWriter", "SealedFiles", "UnsignedOutputs", "cache_name", "first_lines", "number", "pick_lines",
 ]  # fmt: skip

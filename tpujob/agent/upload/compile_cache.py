@@ -11,7 +11,6 @@ and never change. The folder is one for each TPU type and each pair of versions 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import tempfile
@@ -20,7 +19,14 @@ import time
 from typing import Dict, Iterator, Optional, Set
 
 from tpujob.agent.base import Note, Record, remove_file
-from tpujob.agent.storage import PIECE, Storage, StorageError, StoredObject, WrongContent, fetch
+from tpujob.agent.storage import (
+    Storage,
+    StorageError,
+    StoredObject,
+    WrongContent,
+    digests_of,
+    fetch,
+)
 from tpujob.protocol import signing
 
 MAX_BYTES = 4 * 1024**3  #: that are fetched before a program; the rest is compiled again
@@ -62,7 +68,7 @@ class CompileCache:
                 try:
                     count += absent and self._fetch(one, path)
                     self._kept.add(one.name)
-                except BrokenSeal as error:
+                except WrongContent as error:
                     self._note("a compiled program is not used: %s" % error)
         except (OSError, StorageError) as error:
             self._note("compiled programs cannot be fetched: %s" % error)
@@ -127,10 +133,6 @@ def _is_entry(name: str) -> bool:
 DIGEST, SEAL = "sha256", "mac"  #: in the metadata of an object
 
 
-class BrokenSeal(StorageError):
-    """It has another content than was sealed."""
-
-
 class SealedFiles:
     """The files below one place of the bucket."""
 
@@ -149,27 +151,25 @@ class SealedFiles:
                 self._others[one.name] = one.generation
 
     def fetch(self, one: StoredObject, path: str) -> None:
-        """Write its content to a file, which may be used only when this has returned. Raises BrokenSeal, StorageError,
-        OSError."""
+        """Write its content to a file, which may be used only when this has returned. Raises WrongContent,
+        StorageError, OSError."""
         try:
             fetch(self._storage, self._where + one.name, one, path, {one.metadata[DIGEST]})
-        except WrongContent as error:
+        except WrongContent:
             self._others[one.name] = one.generation
-            raise BrokenSeal("%s is not what was sealed" % one.name) from error
+            raise
 
-    def put(self, name: str, path: str) -> bool:
-        """Seal a file and write it whole or not at all, unless there is a sealed one already. Return whether it was
-        written. Raise StorageError, OSError."""
-        digest = digest_of(path)
+    def put(self, name: str, path: str) -> None:
+        """Seal a file and write it whole or not at all, unless there is a sealed one already. Raise StorageError,
+        OSError."""
+        digest, _ = digests_of(path)
         sealed = {DIGEST: digest, SEAL: self._seal(name, digest)}
         over = self._others.get(name, "0")
         try:
             self._storage.put_file(self._where + name, path, metadata=sealed, over=over)
         except StorageError as error:
-            if error.status == 412:
-                return False
-            raise
-        return True
+            if error.status != 412:
+                raise
 
     def _is_sealed(self, one: StoredObject) -> bool:
         seal = self._seal(one.name, one.metadata.get(DIGEST, ""))
@@ -178,11 +178,3 @@ class SealedFiles:
     def _seal(self, name: str, digest: str) -> str:
         """With its place, so that one file does not pass for another."""
         return signing.sign(self._key, "cache", self._where + name, digest)
-
-
-def digest_of(path: str) -> str:
-    found = hashlib.sha256()
-    with open(path, "rb") as file:
-        for piece in iter(lambda: file.read(PIECE), b""):
-            found.update(piece)
-    return found.hexdigest()

@@ -7,7 +7,6 @@ import contextlib
 import os
 import threading
 import time
-from bisect import bisect_right
 from typing import Callable, Deque, List, Optional, Tuple
 
 from tpujob.agent.storage import Storage
@@ -27,34 +26,34 @@ Hear = Callable[[List[bytes]], None]
 
 class Log:
     """Each line with its time and its number. The program never waits for it: what the storage does not take yet waits
-    on disk, and of more than `limit` bytes the middle is dropped."""
+    in memory, and of more than `limit` bytes the middle is dropped."""
 
     def __init__(
         self,
         storage: Storage,
         path_of: Callable[[int], str],
-        folder: str,
+        begun: str,
         limit: int,
         redactor: Redactor,
         every: float,
     ) -> None:
-        """`path_of` gives the path of a segment; `every`: seconds that a line waits to be shipped, at most. What
-        `redactor` knows is in no line."""
+        """`path_of` gives the path of a segment; `begun`: a file that outlives this process; `every`: seconds that a
+        line waits to be shipped, at most. What `redactor` knows is in no line."""
         self.redactor, self._every = redactor, every
         self._chunk = min(CHUNK, max(1, limit // CHUNKS))
         self._segments = Segments(storage, path_of)
         self._change = threading.Condition()
-        self._spool = Spool(folder, limit)
+        self._spool = Spool(limit)
         self._tail: Deque[bytes] = collections.deque(maxlen=TAIL)
         self.count = 0  #: lines so far
         self._buffer: List[Tuple[int, int, bytes]] = []  #: first line, lines, and they
         self._buffered = 0  #: bytes
         self._since = self._time = 0.0  #: of the buffer, monotonic; of the newest line
-        self._asked = self._flushing = self._closing = False  #: what waits is to be shipped now
+        self._asked = self._closing = False  #: what waits is to be shipped now
         self._closed = False
-        self._begun = os.path.join(folder, "begun")
+        self._begun = begun
         self._go_on()
-        self._flushed, self._done = threading.Event(), threading.Event()
+        self._done = threading.Event()
         threading.Thread(target=self._ship, name="ship", daemon=True).start()
 
     def note(self, text: str, tag: str = "[tpujob] ") -> None:
@@ -79,28 +78,20 @@ class Log:
     def pending(self, host: int, after: int, most: int = live.MOST) -> TailMessage:
         """The lines after that number which are not in the bucket yet, about `most` bytes of them."""
         with self._change:
-            chunks = self._spool.waiting
-            fresh = self._buffer[0][0] if self._buffer else self.count + 1
-            settled = (chunks[0].first if chunks else fresh) - 1
-            after = max(after, settled)
-            begin = max(0, bisect_right(self._buffer, (after + 1, self.count + 1)) - 1)
-            buffer: List[Tuple[int, int, bytes]] = []
-            size = 0
-            for first, lines, data in self._buffer[begin:]:
-                if size < most and first + lines > after + 1:
-                    buffer.append((first, lines, data))
-                    size += len(data)
-        for chunk in chunks:
-            if chunk.first + chunk.lines > after + 1:
-                line, lines, data = _after(chunk.content(), chunk.first, after, most)
-                if lines:  # else it is gone since
-                    return TailMessage(host, after, line, lines, settled, data)
+            waiting = [(chunk.first, chunk.lines, chunk.data) for chunk in self._spool.waiting]
+            waiting += self._buffer
+            settled = waiting[0][0] - 1 if waiting else self.count
+        after = max(after, settled)
         parts: List[bytes] = []
-        line, count = max(after + 1, fresh), 0
-        for first, _, data in buffer:
-            _, more, data = _after(data, first, after, most)
+        line, count = after + 1, 0
+        for first, lines, data in waiting:
+            if first + lines <= after + 1:
+                continue
+            if parts and (most <= 0 or first != line + count):
+                break  # what follows dropped lines comes with the next message
+            begin, more, data = _after(data, first, after, most)
+            line, count, most = line if parts else begin, count + more, most - len(data)
             parts.append(data)
-            count += more
         return TailMessage(host, after, line, count, settled, b"".join(parts))
 
     def follow(
@@ -119,13 +110,6 @@ class Log:
                 self._every = min(self._every, SOON)
             self._change.notify_all()
 
-    def flush(self, patience: float) -> bool:
-        """Ship what there is, as urgently as an end; notes may follow. False: not in time; it goes on."""
-        with self._change:
-            self._flushing = True
-            self._change.notify_all()
-        return self._flushed.wait(patience)
-
     def finish(self, patience: float) -> bool:
         """Ship the rest, as nothing more comes. False: not in time; it goes on."""
         with self._change:
@@ -139,28 +123,29 @@ class Log:
             if hear is not None:
                 hear(lines)
 
-        stream, rest, drawn = self.redactor.stream(), b"", time.monotonic()
+        redact, rest, drawn = self.redactor.redact, b"", time.monotonic()
+        # where so much has come of a line, values that begin in its first piece are whole
+        most = LONGEST_LINE + self.redactor.longest
         while True:
             data = os.read(descriptor, 64 * 1024)
             if not data:
                 break
-            data = stream.feed(data)
             whole, newline, rest = (rest + data).replace(b"\r\n", b"\n").rpartition(b"\n")
-            lines = whole.split(b"\n") if newline else []
+            lines = redact(whole).split(b"\n") if newline else []
             turn = rest.rfind(b"\r", 0, -1)  # not the last byte: what follows may make it an end
             if turn >= 0:  # a progress bar: what is drawn over is shown now and then
                 if time.monotonic() - drawn > 5:
                     drawn = time.monotonic()
-                    lines.append(rest[:turn])
+                    lines.append(redact(rest[:turn]))
                 rest = rest[turn + 1 :]
-            while len(rest) > LONGEST_LINE:
+            rest = redact(rest) if len(rest) > most else rest
+            while len(rest) > most:
                 lines.append(rest[:LONGEST_LINE])
                 rest = rest[LONGEST_LINE:]
             if lines:
                 take(lines)
-        rest += stream.rest()
         if rest:
-            take([rest])
+            take([redact(rest)])
         os.close(descriptor)
 
     def _add(self, lines: List[bytes], tag: bytes) -> List[bytes]:
@@ -196,13 +181,10 @@ class Log:
         while True:
             with self._change:
                 chunk = self._next()
-                closed, flushed = self._closing and chunk is None, self._flushing and chunk is None
+                closed = self._closing and chunk is None
             if chunk is not None:
                 self._place(chunk)
             self._tidy(closed)
-            if flushed:
-                self._flushing = False
-                self._flushed.set()
             if closed:
                 return self._done.set()
 
@@ -245,7 +227,7 @@ class Log:
     def _due(self) -> bool:
         """Whether what is in the buffer is to be shipped."""
         old = bool(self._buffer) and time.monotonic() - self._since >= self._every
-        return old or self._asked or self._flushing or self._closing
+        return old or self._asked or self._closing
 
     def _tidy(self, last: bool) -> None:
         """Delete what was dropped, then say how much."""

@@ -1,8 +1,7 @@
-"""Replaces the values of secrets in what leaves a host: the program's output as a stream, and single texts.
+"""Replaces the values of secrets in what leaves a host: whole lines of the program's output, and single texts.
 
-A value is found wherever a read of the stream cuts it, and also as a URL and base64 spell it: HTTP clients log these. A
-value that was changed in another way (spelt backwards, compressed) is not found: this prevents accidents, and does not
-stop a program that wants to tell.
+A value is also found as a URL and base64 spell it: HTTP clients log these. A value that was changed in another way
+(spelt backwards, compressed) is not found: this prevents accidents, and does not stop a program that wants to tell.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ SHORTEST = 8  #: characters of a value; shorter ones are parts of ordinary words
 
 
 class Redactor:
-    """Knows which texts are to be replaced. Any number of streams and threads may share it."""
+    """Knows which texts are to be replaced. Any number of threads may share it."""
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
         """`secrets`: by name, which stands in the value's place. Of a value of several lines each line counts, as logs
@@ -36,73 +35,23 @@ class Redactor:
 
     def redact(self, data: bytes) -> bytes:
         """The same without secrets."""
-        stream = self.stream()
-        return stream.feed(data) + stream.rest()
+        if not any(value in data for value, _ in self.marks):
+            return data
+        out: List[bytes] = []
+        done = 0  #: up to here everything is in `out` or replaced
+        for start, end, mark in self._found(data):
+            if start >= done:
+                out += [data[done:start], mark]
+            done = max(done, end)
+        return b"".join([*out, data[done:]])
 
     def redact_text(self, text: str) -> str:
         return self.redact(text.encode("utf-8", "replace")).decode("utf-8", "replace")
 
-    def stream(self) -> Stream:
-        return Stream(self)
-
-
-class Stream:
-    """One stream on its way through: `feed` returns what is safe to send, and keeps back what may be the beginning of
-    a value, never beyond the last end of a line. What is kept back is shorter than the longest value."""
-
-    def __init__(self, known: Redactor) -> None:
-        self._known = known
-        self._held = b""
-        self._hidden = 0  #: bytes of what is held that belong to a value that was replaced already
-
-    def feed(self, data: bytes) -> bytes:
-        """Take these bytes, and return what is safe to send now."""
-        if not self._known.marks:
-            return data
-        if self._held:
-            data = self._held + data
-        cut = self._open(data)
-        if self._hidden or any(value in data for value, _ in self._known.marks):
-            return self._replace_values(data, cut)
-        self._held = data[cut:]
-        return data[:cut] if cut < len(data) else data
-
-    def rest(self) -> bytes:
-        """Return what was kept back, at the end of the stream."""
-        rest, self._held, self._hidden = self._held[self._hidden :], b"", 0
-        return rest
-
-    def _open(self, data: bytes) -> int:
-        """Where the earliest beginning of a value lies whose end has not come; the length of `data`: nowhere."""
-        start = max(data.rfind(b"\n") + 1, len(data) - self._known.longest + 1, 0)
-        cut = len(data)
-        if start == cut:
-            return cut
-        for value, _ in self._known.marks:
-            at = data.find(value[:1], max(start, len(data) - len(value) + 1), cut)
-            while at >= 0 and not value.startswith(data[at:]):
-                at = data.find(value[:1], at + 1, cut)
-            cut = at if at >= 0 else cut
-        return cut
-
-    def _replace_values(self, data: bytes, cut: int) -> bytes:
-        """Return `data` up to `cut`, with every value in it replaced once. Hold the rest."""
-        out: List[bytes] = []
-        done = self._hidden  #: up to here everything is in `out` or replaced
-        for start, end, mark in self._found(data):
-            if start >= cut:
-                break
-            if start >= done:
-                out += [data[done:start], mark]
-            done = max(done, end)
-        out.append(data[done:cut])
-        self._held, self._hidden = data[cut:], max(0, done - cut)
-        return b"".join(out)
-
     def _found(self, data: bytes) -> List[Tuple[int, int, bytes]]:
         """Every place of every value, in order; places may overlap."""
         found: List[Tuple[int, int, bytes]] = []
-        for value, mark in self._known.marks:
+        for value, mark in self.marks:
             at = data.find(value)
             while at >= 0:
                 found.append((at, at + len(value), mark))

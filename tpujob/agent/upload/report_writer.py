@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any, Callable, Optional, Tuple, cast
 
-from tpujob.agent.base import parse_json, read_json, write_json
+from tpujob.agent.base import parse_json
 from tpujob.agent.storage import Storage, StorageError
 from tpujob.agent.upload.redact import Redactor
 from tpujob.protocol import Phase, Plan, ReportDocument, StallRule, paths
@@ -21,8 +21,6 @@ HURRY = 0.1  #: the same once the program has ended on a host that is about to b
 SLOWEST = 10.0  #: seconds, at most, between two tries while the storage refuses
 #: what is written at once when it changes
 MATTERS = ("phase", "exit_code", "notice", "error", "verdict", "saved_in")
-AHEAD = 300_000  #: numbers that are reserved at once; they are milliseconds, so a file is written as rarely
-_MOST = 2**62  #: a reader keeps 63 bits of a number
 
 
 class ReportSchedule:
@@ -68,27 +66,6 @@ class ReportSchedule:
         return (report.get("idle") or 0.0) >= rule["first" if compiles else "seconds"]
 
 
-class ReportNumbers:
-    """Numbers reports. The numbers follow the clock, so that an agent whose folder was lost goes on; they also grow
-    where the clock was put back before the agent was started again, by a file of what was reserved."""
-
-    def __init__(self, path: Optional[str]) -> None:
-        """None: there is no place for a file."""
-        self._path = path
-        kept = read_json(path).get("reserved") if path else None
-        self._last = kept if type(kept) is int and 0 <= kept < _MOST else 0
-        self._reserved = self._last
-
-    def next(self) -> int:
-        """Return a higher number than before."""
-        self._last = max(self._last + 1, int(time.time() * 1000))
-        if self._path and self._last > self._reserved:
-            with contextlib.suppress(OSError):  # a full disk: the clock alone has to do
-                write_json(self._path, {"reserved": self._last + AHEAD})
-                self._reserved = self._last + AHEAD
-        return self._last
-
-
 class ReportWriter:
     """Keeps the report in the bucket up to date, on a thread of its own. Any thread may call its methods."""
 
@@ -98,20 +75,19 @@ class ReportWriter:
         storage: Storage,
         key: str,
         *,
-        numbers: Optional[str] = None,
         first: ReportDocument,
         vitals: Callable[[], ReportDocument],
         curves: Callable[[], bytes] = bytes,
         redactor: Redactor,
     ) -> None:
-        """`numbers`: a file that outlives this process; `first`: the first report. `vitals` returns facts that change
-        all the time. What `redactor` knows is in no report."""
+        """`first`: the first report. `vitals` returns facts that change all the time. What `redactor` knows is in no
+        report."""
         self._storage, self._key = storage, key
         self._path = paths.report_path(plan["workdir"], plan["attempt"], plan["host"])
         every = max(1.0, plan["report_every"])
         self._look = min(LOOK, every)
         self._schedule = ReportSchedule(every, plan.get("stall"))
-        self._numbers = ReportNumbers(numbers)
+        self._number = 0  #: of the newest report
         self._vitals, self._curves, self._redactor = vitals, curves, redactor
         self._report: ReportDocument = {**first}
         self._evidence, self._last = b"", False
@@ -168,11 +144,9 @@ class ReportWriter:
         return cast(ReportDocument, report), redact(self._evidence), redact(self._curves())
 
     def _write(self, report: ReportDocument, evidence: bytes, curves: bytes) -> bool:
-        numbered: ReportDocument = {
-            **report,
-            "seq": self._numbers.next(),
-            "at": self._storage.time(),
-        }
+        # by the clock, so that an agent that is started again goes on, also where its folder was lost
+        self._number = max(self._number + 1, int(time.time() * 1000))
+        numbered: ReportDocument = {**report, "seq": self._number, "at": self._storage.time()}
         metadata, body = sign_report(numbered, self._key, evidence, curves)
         with contextlib.suppress(StorageError):
             self._storage.put(self._path, body, metadata)

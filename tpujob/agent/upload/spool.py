@@ -1,10 +1,8 @@
-"""What of a log waits to be shipped, in memory or on disk, how much is kept at all, and its segments in the bucket."""
+"""What of a log waits to be shipped, how much is kept at all, and its segments in the bucket."""
 
 from __future__ import annotations
 
 import collections
-import contextlib
-import os
 import time
 from typing import Callable, Deque, List, Optional, Tuple
 
@@ -12,45 +10,27 @@ from tpujob.agent.storage import Storage, StorageError
 from tpujob.protocol import segment
 from tpujob.protocol.limits import LAST_SEGMENT
 
-IN_MEMORY = 1  #: chunks that wait in memory; more wait on disk
-
 
 class Chunk:
     """Whole lines that are shipped in one go."""
 
     def __init__(self, data: bytes, first: int, lines: int, head: bool) -> None:
-        self.data, self.size, self.first, self.lines = data, len(data), first, lines
+        self.data, self.first, self.lines = data, first, lines
         self.head = head  #: it is never dropped
-        self.file = ""
         self.condemned = False  #: dropped while it was on its way
         self.last = False  #: nothing comes after it
-
-    def content(self) -> bytes:
-        if not self.file:
-            return self.data
-        try:
-            with open(self.file, "rb") as file:
-                return file.read()
-        except OSError:
-            return b""
-
-    def discard(self) -> None:
-        if self.file:
-            with contextlib.suppress(OSError):
-                os.unlink(self.file)
 
 
 class Spool:
     """The first half of a log, by `limit`, is its head, the rest its tail. Of a tail that grows beyond the other half
     the oldest is dropped, also what is in the bucket by then. Not for two threads at a time."""
 
-    def __init__(self, folder: str, limit: int) -> None:
-        self._folder, self._half = folder, limit // 2
-        os.makedirs(folder, exist_ok=True)
+    def __init__(self, limit: int) -> None:
+        self._half = limit // 2
         self._queue: Deque[Chunk] = collections.deque()
         self._flying: Optional[Chunk] = None  #: out of the queue, and not yet in the bucket
         self._shipped: Deque[Tuple[int, int, int]] = collections.deque()  #: number, bytes, lines
-        self._head_bytes = self._tail_bytes = self._spilled = 0
+        self._head_bytes = self._tail_bytes = 0
         self.doomed: List[int] = []  #: numbers of segments that are to be deleted
         self.dropped = 0  #: lines
 
@@ -64,14 +44,11 @@ class Spool:
 
     def add(self, data: bytes, first: int, lines: int) -> None:
         chunk = Chunk(data, first, lines, self._head_bytes < self._half)
-        if len(self._queue) >= IN_MEMORY and not self._spill(chunk):
-            self.dropped += chunk.lines
-            return
         self._queue.append(chunk)
         if chunk.head:
-            self._head_bytes += chunk.size
+            self._head_bytes += len(data)
             return
-        self._tail_bytes += chunk.size
+        self._tail_bytes += len(data)
         while self._tail_bytes > self._half and self._drop_oldest():
             pass
 
@@ -91,55 +68,36 @@ class Spool:
         chunk, self._flying = self._flying, None
         if chunk is None:
             return
-        chunk.discard()
         if chunk.condemned:
             self.doomed.append(number)
         elif not chunk.head:
-            self._shipped.append((number, chunk.size, chunk.lines))
+            self._shipped.append((number, len(chunk.data), chunk.lines))
 
     def give_up(self) -> None:
         """What was taken will never be shipped."""
         chunk, self._flying = self._flying, None
         if chunk is not None and not chunk.condemned:
-            self._forget(chunk)
-
-    def _spill(self, chunk: Chunk) -> bool:
-        self._spilled += 1
-        chunk.file = os.path.join(self._folder, "%d" % self._spilled)
-        try:
-            with open(chunk.file, "wb") as file:
-                file.write(chunk.data)
-        except OSError:  # no space: the program goes on
-            chunk.discard()
-            return False
-        chunk.data = b""
-        return True
+            self._count_out(0 if chunk.head else len(chunk.data), chunk.lines)
 
     def _drop_oldest(self) -> bool:
         if self._shipped:
             number, size, lines = self._shipped.popleft()
             self.doomed.append(number)
-            self._tail_bytes -= size
-            self.dropped += lines
+            self._count_out(size, lines)
             return True
-        flying = self._flying
-        if flying is not None and not flying.head and not flying.condemned:
-            flying.condemned = True  # older than what is in the queue
-            self._count_out(flying)
-            return True
-        chunk = next((c for c in self._queue if not c.head), None)
-        if chunk is not None:
+        chunk = next((c for c in self.waiting if not (c.head or c.condemned)), None)
+        if chunk is None:
+            return False
+        if chunk is self._flying:
+            chunk.condemned = True
+        else:
             self._queue.remove(chunk)
-            self._forget(chunk)
-        return chunk is not None
+        self._count_out(len(chunk.data), chunk.lines)
+        return True
 
-    def _forget(self, chunk: Chunk) -> None:
-        chunk.discard()
-        self._count_out(chunk)
-
-    def _count_out(self, chunk: Chunk) -> None:
-        self.dropped += chunk.lines
-        self._tail_bytes -= 0 if chunk.head else chunk.size
+    def _count_out(self, size: int, lines: int) -> None:
+        self._tail_bytes -= size
+        self.dropped += lines
 
 
 # Segments: the log in the bucket -------------------------------------------------------------------------------------
@@ -159,14 +117,13 @@ class Segments:
 
     def write(self, chunk: Chunk) -> int:
         """The number of its segment; 0: there are as many as there may be."""
-        data = chunk.content()
         if not self._marker and not chunk.head:
-            self._reserve_marker(_time_of(data))
+            self._reserve_marker(_time_of(chunk.data))
         if self.number >= LAST_SEGMENT:
             return 0
         self.number += 1
         self._next_line = chunk.first + chunk.lines
-        self._put(self.number, data, chunk.first, chunk.lines, more=not chunk.last)
+        self._put(self.number, chunk.data, chunk.first, chunk.lines, more=not chunk.last)
         return self.number
 
     def go_on(self, line: int, number: int) -> None:

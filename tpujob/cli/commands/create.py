@@ -17,7 +17,7 @@ from tpujob.cli.output import Screen, note, say, say_json, screen
 from tpujob.cli.render import words
 from tpujob.cli.render.answers import created_text, plan_page, steered_text
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import clip_middle, paint, wrap
+from tpujob.cli.render.text import amount_text, clip_middle, paint, wrap
 from tpujob.domain.text import clean, dollars
 from tpujob.errors import BadSpec, NotFound
 
@@ -168,12 +168,12 @@ def _check(spec: JobSpec, *, as_json: bool) -> int:
     in_force = LIST
     if not now.local:
         in_force = prices.in_force(now, context.current(now), datetime.now(UTC).date())
-    found = compile_check.check_job(spec, now.cache, note)
-    rows = [Checked(one, *_price(spec, types[one["target"]], in_force)) for one in found.findings]
+    found = compile_check.check_job(spec, now.cache)
+    rows = [Checked(one, *_price(spec, types[one["target"]], in_force)) for one in found]
     priced = [{**row.found, "zone": row.zone, "usd_per_hour": row.usd_per_hour} for row in rows]
     on = screen()
     say_json(priced) if as_json else say(check_page(spec.name, rows, on.columns, color=on.color))
-    return 0 if found.fits else DOES_NOT_FIT
+    return 0 if all(one["fit"] == "yes" for one in found) else DOES_NOT_FIT
 
 
 def _price(spec: JobSpec, type: str, prices: PriceList) -> tuple[str, float | None]:
@@ -208,13 +208,11 @@ def _dry_run(api: JobsApi, spec: dict[str, Any], plan: PlanView, *, as_json: boo
 def _submit(
     api: JobsApi, spec: dict[str, Any], bundle: Bundle | None, bucket: str, key: str
 ) -> JobView:
-    from tpujob.submit import job_file
-
     def send() -> JobView:
         if bundle is None:
             return api.create(spec, idempotency_key=key)
-        path, code = job_file.ship(api, bundle, bucket)
-        return api.create(spec, bundles=[path], code=code, idempotency_key=key)
+        path = api.put_bundle(bundle.sha256, bundle.data, bucket=bucket)
+        return api.create(spec, bundles=[path], code=bundle.standing, idempotency_key=key)
 
     try:
         return send()
@@ -300,7 +298,7 @@ def _cells(one: Checked) -> tuple[str, ...]:
         *start,
         _time(found["step_seconds"]["bound"]),
         _span([_time(seconds) for seconds in going["step"]]),
-        _span([_many(speed) for speed in reversed(going["per_second"])]),
+        _span([amount_text(speed) for speed in reversed(going["per_second"])]),
         _span([f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}" for hours in going["hours"]]),
         _span([dollars(round(amount * 1e6)) for amount in usd]) if usd else "unknown",
     )
@@ -317,10 +315,3 @@ def _memory(size: float) -> str:
 
 def _time(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
-
-
-def _many(value: float) -> str:
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.3g}{letter}"
-    return f"{value:.3g}"

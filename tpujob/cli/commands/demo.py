@@ -128,7 +128,7 @@ class Preemption:
 
         self._done = True
         try:
-            emulator = EmulatorClient.from_ready(current_settings().emulator_ready)
+            emulator = EmulatorClient.from_ready(current_settings().ready_file("emulator"))
             emulator.do("preempt", target=job["id"], notice_s=NOTICE_S)
         except TpujobError as error:
             note(f"tpujob: could not preempt: {error}")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
+from tpujob.api import AllowanceView
 from tpujob.cli.backend import current_settings, local_stack
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json, flag
@@ -11,7 +12,7 @@ from tpujob.cli.output import say, say_json, screen
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle, paint, wrap
 from tpujob.doctor.findings import Finding, Severity, worst
-from tpujob.doctor.quota import Allowance, Limit, QuotaOverview, allowance_view
+from tpujob.doctor.quota import Limit, QuotaOverview
 from tpujob.domain.hardware.generations import GENERATIONS
 from tpujob.domain.text import clean
 from tpujob.errors import Transient
@@ -49,7 +50,7 @@ def _as_json(found: Any) -> dict[str, Any]:
     """A limit that does not exist is null, and so is an unknown use."""
     return {
         "of": found.of,
-        "rows": [allowance_view(row) for row in found.rows],
+        "rows": found.rows,
         "others": [
             {"metric": one.metric, "scope": one.scope, "place": one.place, "limit": one.limit}
             for one in found.others
@@ -135,18 +136,16 @@ def _sum(context: str, found: Sequence[Finding]) -> str:
     return f"{of}, {', '.join(results)}." if results else f"{of}, all is well."
 
 
-def _row(row: Allowance) -> tuple[str, ...]:
-    kind = row.kind
+def _row(row: AllowanceView) -> tuple[str, ...]:
+    limits = [row["zone_limit"], row["region_limit"], row["limit"]]
     return (
-        f"{kind.generation} {kind.part}".strip(),
-        kind.pricing,
-        row.zone,
-        _limit(row.zone_limit) if row.known else "?",
-        _limit(row.region_limit) if row.known else "?",
-        _limit(row.limit) if row.known else "?",
-        "?" if row.used is None else f"{row.used}{'*' * (row.used_by == 'monitoring')}",
-        row.unit,
-        f"{row.granted} chips" if row.granted else "-",
+        f"{row['type']} {row['part']}".strip(),
+        row["pricing"],
+        row["zone"],
+        *(_limit(limit) if row["known"] else "?" for limit in limits),
+        "?" if row["used"] is None else str(row["used"]),
+        row["unit"],
+        f"{row['granted_chips']} chips" if row["granted_chips"] else "-",
     )
 
 
@@ -161,17 +160,13 @@ def _limit(limit: int | None) -> str:
 
 def _remarks(found: QuotaOverview) -> list[str]:
     remarks: list[str] = []
-    if any(row.used_by == "nodes" for row in found.rows):
+    if any(row["used"] is not None for row in found.rows):
         remarks.append("Used: counted from the nodes and queued resources that the API lists.")
-    if any(row.used_by == "monitoring" for row in found.rows):
-        remarks.append(
-            "* by Cloud Monitoring, which counts more than the lists, and may be hours late."
-        )
     doubtful = [
         g.name
         for g in GENERATIONS.values()
         if not g.quota_unit_known
-        and any(r.kind.generation == g.name and r.granted for r in found.rows)
+        and any(r["type"] == g.name and r["granted_chips"] for r in found.rows)
     ]
     if doubtful:
         remarks.append(

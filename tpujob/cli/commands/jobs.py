@@ -22,9 +22,9 @@ from tpujob.cli.options import (
     Watch,
     Yes,
     argument,
+    duration,
     flag,
     option,
-    seconds_of,
 )
 from tpujob.cli.output import Screen, note, say, say_json, say_json_line, say_page, screen
 from tpujob.cli.render import words
@@ -149,11 +149,13 @@ def _one_page(job: str, as_json: bool, page: Callable[..., str]) -> None:
 
 def wait(
     job: JobRef,
-    timeout: Annotated[str, option("TIME", "Maximum wait, such as 15m.", show_default=False)] = "",
+    timeout: Annotated[
+        float | None, option("TIME", "Maximum wait, such as 15m.", parser=duration)
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Wait until a job has ended; the exit code says how."""
-    deadline = time.monotonic() + _seconds(timeout) if timeout else None
+    deadline = None if timeout is None else time.monotonic() + timeout
     retrying = RetryingClient()
     found = retrying.ask(lambda api: api.get(job))
     job_id = found["id"]
@@ -164,12 +166,6 @@ def wait(
             found = _next_look(retrying, job_id, deadline)
     _say_job(found, as_json)
     return words.EXIT_OF_STATE.get(found["state"], TIMED_OUT)
-
-
-def _seconds(text: str) -> float:
-    """The seconds of a time with its unit, as in a job file, or of a plain number."""
-    plain = text.replace(".", "", 1).isdecimal()
-    return float(text) if plain else seconds_of(text, "--timeout")
 
 
 def _next_look(retrying: RetryingClient, job_id: str, deadline: float | None) -> JobView:
@@ -224,12 +220,7 @@ def delete(
     say_where()
     api = connect()
     chosen, yes = _chosen(api, jobs, state, mine, yes, "Delete"), yes or not jobs
-
-    def steer(job: str) -> JobView | None:
-        agreed = _asked(api, job, yes, "Delete")
-        return api.delete(agreed) if agreed else None
-
-    return steer_each(chosen, steer, as_json)
+    return steer_each(chosen, lambda job: _end(api, job, yes, "Delete"), as_json)
 
 
 def clean(
@@ -246,12 +237,7 @@ def clean(
     say_where()
     api = connect()
     chosen, yes = _chosen(api, jobs, state, mine, yes, "Clean"), yes or not jobs
-
-    def steer(job: str) -> JobView | None:
-        agreed = _asked(api, job, yes, "Clean", checkpoints=checkpoints)
-        return api.clean(agreed, checkpoints=checkpoints) if agreed else None
-
-    return steer_each(chosen, steer, as_json)
+    return steer_each(chosen, lambda job: _end(api, job, yes, "Clean", checkpoints), as_json)
 
 
 def _chosen(
@@ -260,7 +246,8 @@ def _chosen(
     """Return the jobs that are named, or those that match, of which a person at a terminal is asked. Without a state,
     jobs that have ended match `clean` alone. Raises BadRequest."""
     if bool(jobs) == bool(states or mine):
-        raise BadRequest("name jobs, or choose them by --state and --mine", hint="Not both.")
+        hint = "Not both." if jobs else "`tpujob list` shows them."
+        raise BadRequest("name jobs, or choose them by --state and --mine", hint=hint)
     if jobs:
         return jobs
     asked = {"states": states, "mine": mine, "active": verb != "Clean" and not states}
@@ -275,20 +262,16 @@ def _chosen(
     return [row["id"] for row in rows]
 
 
-def _asked(
-    api: JobsApi, job: str, yes: bool, verb: str, *, checkpoints: bool = False
-) -> str | None:
-    """Return the job's id when the action is to be done; None when the person declined. Asks only at a terminal, and
-    only when the job holds a slice or has made output."""
-    on = screen()
-    if yes or not on.asks:
-        return job
-    found = api.get(job)
-    question = stop_question(found, verb, checkpoints=checkpoints)
-    if question and not typer.confirm(question, err=True):
-        note("Nothing was done.")
-        return None
-    return found["id"]
+def _end(api: JobsApi, job: str, yes: bool, verb: str, checkpoints: bool = False) -> JobView | None:
+    """Delete or clean the job, and return it; None when the person declined. Asks only at a terminal, and only when the
+    job holds a slice or has made output."""
+    if not yes and screen().asks:
+        found = api.get(job)
+        job, question = found["id"], stop_question(found, verb, checkpoints=checkpoints)
+        if question and not typer.confirm(question, err=True):
+            note("Nothing was done.")
+            return None
+    return api.delete(job) if verb == "Delete" else api.clean(job, checkpoints=checkpoints)
 
 
 def steer_each(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Annotated
 
 from tpujob.cli.backend import RetryingClient
@@ -37,11 +35,11 @@ class Read:
     attempt: int | None
 
     def page(self, cursor: str, tail: int | None = None) -> LogPage:
-        where = {"host": self.host, "attempt": self.attempt}
+        where = self.asked()
         return self.retrying.ask(lambda api: api.logs(self.job, **where, cursor=cursor, tail=tail))
 
     def block(self, cursor: str) -> LogBlock:
-        where = {"host": self.host, "attempt": self.attempt}
+        where = self.asked()
         return self.retrying.ask(lambda api: api.log_block(self.job, **where, cursor=cursor))
 
     def asked(self) -> dict[str, int]:
@@ -128,14 +126,11 @@ def _print(read: Read, *, follow: bool, tail: int | None, raw: bool) -> None:
 
 
 def _blocks(read: Read, follow: bool, cursor: str) -> Iterator[bytes]:
-    """Block after block, to the end of the output so far; when following, until the job has ended. The next one is
-    fetched while one is printed."""
-    ahead, last_note = _Ahead(read), ""
-    ahead.ask(cursor)
+    """Block after block, to the end of the output so far; when following, until the job has ended."""
+    last_note = ""
     while True:
-        block = ahead.block()
-        if block.more:
-            ahead.ask(block.cursor)
+        block = read.block(cursor)
+        cursor = block.cursor
         if block.data:
             yield block.data
         if block.note not in ("", last_note):
@@ -146,34 +141,6 @@ def _blocks(read: Read, follow: bool, cursor: str) -> Iterator[bytes]:
         if not block.more:
             flush()
             time.sleep(POLL)
-            ahead.ask(block.cursor)
-
-
-class _Ahead:
-    """Reads blocks on a thread of its own."""
-
-    def __init__(self, read: Read) -> None:
-        self._read = read
-        self._cursors = SimpleQueue[str]()
-        self._got = SimpleQueue["LogBlock | Exception"]()
-        threading.Thread(target=self._work, daemon=True).start()
-
-    def ask(self, cursor: str) -> None:
-        self._cursors.put(cursor)
-
-    def block(self) -> LogBlock:
-        """What was asked for. Raises what reading it has raised."""
-        got = self._got.get()
-        if isinstance(got, Exception):
-            raise got
-        return got
-
-    def _work(self) -> None:
-        while True:
-            try:
-                self._got.put(self._read.block(self._cursors.get()))
-            except Exception as error:
-                self._got.put(error)
 
 
 def _pages(read: Read, follow: bool, tail: int | None) -> Iterator[LogLine]:

@@ -11,10 +11,11 @@ from tpujob.cli.commands.secrets import FromEnv, value_of
 from tpujob.cli.errors import FOUND
 from tpujob.cli.options import Json, argument, option
 from tpujob.cli.output import say, say_json, say_page
+from tpujob.cli.render.lines import elapsed
 from tpujob.cli.render.table import Column, table
 from tpujob.cli.render.text import clip_middle
 from tpujob.domain import secrets
-from tpujob.domain.text import age, many, one_line, seconds
+from tpujob.domain.text import age, many, one_line
 
 if TYPE_CHECKING:
     from tpujob.api import ChannelView, DeliveryView, RuleView
@@ -129,7 +130,7 @@ def deliveries_page(
         (
             message["id"],
             message["channel"],
-            _age(message["at"], now),
+            age(elapsed(message["at"], now)),
             message["state"],
             str(message["tries"]),
             one_line(message["headline"], 200),
@@ -164,10 +165,5 @@ def _state(channel: "ChannelView") -> str:
 def _last(message: "DeliveryView | None", now: float) -> str:
     if message is None:
         return "-"
-    return (
-        f"{message['state']} {_age(message['at'], now)} ago: {one_line(message['headline'], 100)}"
-    )
-
-
-def _age(at: str, now: float) -> str:
-    return age(now - (seconds(at) or now))
+    ago = age(elapsed(message["at"], now))
+    return f"{message['state']} {ago} ago: {one_line(message['headline'], 100)}"

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Annotated
 
 from tpujob.cli.backend import RetryingClient, connect
-from tpujob.cli.commands.jobs import steer_each
+from tpujob.cli.commands.jobs import expanded, steer_each
 from tpujob.cli.options import Json, Watch, argument, complete_job, option
 from tpujob.cli.output import Screen, say, say_json, say_page, screen
 from tpujob.cli.render.queue_page import queue_page, shares_page
@@ -66,7 +66,7 @@ def _steer(verb: str, jobs: list[str], as_json: bool) -> int:
         raise BadRequest(f"which jobs? `tpujob queue {verb}` needs one", hint="tpujob queue")
     api = connect()
     # the first of several comes to stand before the others
-    ordered = jobs[::-1] if verb == "top" else jobs
+    ordered = [one for job in jobs for one in expanded(job)][::-1] if verb == "top" else jobs
     return steer_each(ordered, getattr(api, verb), as_json)
 
 

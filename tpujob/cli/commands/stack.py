@@ -79,6 +79,8 @@ def serve(
     words = [*stack.parts(now)[-1].command, "--socket", str(path)]
     words += ["--members", str(members.absolute())] if members else []
     note(f"tpujob: others use this backend with: tpujob use {path}")
+    settings.prepare(now)
+    stack.note(now.process_file("backend"), os.getpid())
     os.execve(words[0], words, settings.for_processes())  # noqa: S606, in the foreground and under this pid
 
 

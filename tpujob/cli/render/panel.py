@@ -27,7 +27,7 @@ EVENTS = 8  #: lines of history
 
 
 class Panel:
-    """A `follow.Sink` on a terminal. What it showed last stays there when it ends."""
+    """As `PlainLines`, on a terminal. What it showed last stays there when it ends."""
 
     def __init__(self, screen: Screen, list_price: float | None) -> None:
         self._console = Console(no_color=not screen.color, highlight=False, markup=False)

@@ -48,11 +48,10 @@ def _line(curve: CurveView, width: int, scale: tuple[float, float, float], color
     """One column for each `width`-th of all steps: the last value in it. Columns of steps that were lost are dim."""
     newest, low, high = scale
     cells: list[tuple[str, bool]] = [(" ", False)] * width
-    lost = [False] * width
     for step, _, _, _, value in curve["points"]:
         at = min(width - 1, int(width * step / max(1.0, newest)))
-        lost[at] = curve["kept"] is not None and step > curve["kept"]
-        cells[at] = (_block(value, low, high), lost[at])
+        lost = curve["kept"] is not None and step > curve["kept"]
+        cells[at] = (_block(value, low, high), lost)
     return "".join(_filled(cells, color)).rstrip()
 
 

@@ -75,6 +75,14 @@ def wrap(text: str, columns: int) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
+def amount_text(value: float) -> str:
+    """An amount of work, or a speed: `10B`, `1.5M`, `12,000`, `0.25`."""
+    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
+        if value >= size:
+            return f"{value / size:.3g}{letter}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def clock(at: str | None) -> str:
     """The local time of day of a view's time."""
     since = seconds(at)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         JobView,
         PlanView,
         SliceView,
-        SpendingView,
     )
 
 FINAL = frozenset({"succeeded", "failed", "cancelled"})
@@ -90,11 +89,8 @@ def swapped_out(names: Sequence[str], cost: str = "") -> str:
 
 def spending(job: JobView) -> str:
     """How much of its budgets is spent, and until when they last; empty: it has none."""
-    return "; ".join(filter(None, map(one_budget, job.get("spending", ()))))
-
-
-def one_budget(one: SpendingView) -> str:
-    return clean(one.get("said", ""))
+    sentences = (clean(one.get("said", "")) for one in job.get("spending", ()))
+    return "; ".join(filter(None, sentences))
 
 
 def what_next(job: JobView, now: float) -> str:

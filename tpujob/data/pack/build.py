@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from array import array
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from tpujob.data.checksums import extend
 from tpujob.data.objects import Changed, LocalFile
 from tpujob.data.pack import records
-from tpujob.data.pack.manifest import IndexEntry, Shard, label_of, with_labels
+from tpujob.data.pack.manifest import IndexEntry, Shard
 from tpujob.data.pack.places import FolderTarget, described
 from tpujob.data.pack.workers import Workers
 from tpujob.data.sync.run import SyncProgress
@@ -28,11 +28,10 @@ from tpujob.errors import Conflict, TpujobError
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A shard that has its name. `labels`: of its files, as `with_labels` has them."""
+    """A shard that has its name."""
 
     shard: Shard  #: as if it were the first of the index
     member: Path  #: its lines of the index, as a gzip member
-    labels: Set[str]
 
 
 class ShardBuilder:
@@ -62,10 +61,9 @@ class ShardBuilder:
                 records.write(str(path), self._contents(files, sizes, checksums, index))
             records.verify(str(path), sizes, checksums)
             stored = described(path, f"{number:05d}-{{}}.arrayrecord")
-            labels = with_labels(set(), (label_of(file.key) for file in files))
             counts = len(files), sum(sizes), 0, member.stat().st_size
             named = stored.name, stored.bytes, stored.crc32c, stored.sha256
-            built = Built(Shard(*named, *counts), member, labels)
+            built = Built(Shard(*named, *counts), member)
             self._keep(number, plan, built)
             self._target.publish(path, stored)
         except records.Damaged as error:
@@ -100,7 +98,6 @@ class ShardBuilder:
             "plan": plan,
             "shard": asdict(built.shard),
             "member": described(built.member).sha256,
-            "labels": sorted(built.labels),
         }
         new = self._stage / f"{number:05d}.new"
         new.write_text(json.dumps(facts), encoding="utf-8")
@@ -112,7 +109,7 @@ class ShardBuilder:
             facts: Any = json.loads((self._stage / f"{number:05d}.json").read_bytes())
             if facts["plan"] != plan or facts["member"] != described(member).sha256:
                 return None
-            return Built(Shard(**facts["shard"]), member, set(facts["labels"]))
+            return Built(Shard(**facts["shard"]), member)
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

@@ -14,8 +14,6 @@ from tpujob.data.pack.manifest import NAME, SetFile, is_own
 from tpujob.errors import BadRequest, Conflict, NotFound
 
 _READ = 1 << 20
-#: bytes of a manifest, at most; one of a million shards has fewer
-_LARGEST_MANIFEST = 512 << 20
 
 
 class FolderTarget:
@@ -79,12 +77,8 @@ class FolderSource:
 
     def manifest(self) -> bytes:
         """Raises NotFound."""
-        path = self._folder / NAME
         try:
-            if path.stat().st_size > _LARGEST_MANIFEST:
-                text = f"{NAME} is larger than {_LARGEST_MANIFEST >> 20} MiB: not one of ours"
-                raise BadRequest(text)
-            return path.read_bytes()
+            return (self._folder / NAME).read_bytes()
         except FileNotFoundError:
             raise NotFound(
                 f"there is no packed set at {self._folder}: {NAME} is missing",

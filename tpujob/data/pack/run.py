@@ -57,17 +57,16 @@ class Pack:
         self._name = source.path
         self._size, self._seed = shard_bytes, seed
         self._found = SourceSurvey()
+        self._labels: Set[str] = set()  #: of the files so far, as `with_labels` has them
 
     def survey(self) -> SourceSurvey:
         """Look through the folder; no file is read. Raises BadRequest when there is nothing to pack."""
         self._found = found = SourceSurvey()
-        labels: Set[str] = set()
-        for run in cut(self._files(), self._size):
+        for run in self._runs(self._files()):
             found.shards += 1
             found.files += len(run)
             found.bytes += sum(file.size for file in run)
-            labels = with_labels(labels, (label_of(file.key) for file in run))
-        found.labels = tuple(sorted(labels - {""}))
+        found.labels = tuple(sorted(self._labels - {""}))
         if not found.files:
             raise BadRequest(f"there is no file in {self._name} that can be packed")
         return found
@@ -113,6 +112,12 @@ class Pack:
             else:
                 yield file
 
+    def _runs(self, files: Iterable[LocalFile]) -> Iterator[list[LocalFile]]:
+        self._labels = set()
+        for run in cut(files, self._size):
+            self._labels = with_labels(self._labels, (label_of(file.key) for file in run))
+            yield run
+
     def _tasks(
         self, target: FolderTarget, progress: SyncProgress
     ) -> Iterator[tuple[int, list[LocalFile]]]:
@@ -120,7 +125,7 @@ class Pack:
         files = self._files()
         if self._seed is not None:
             files = shuffled(files, self._seed, target.stage)
-        for number, run in enumerate(cut(files, self._size)):
+        for number, run in enumerate(self._runs(files)):
             progress.planned(sum(file.size for file in run))
             yield number, run
 
@@ -134,7 +139,7 @@ class Pack:
             assembly.add(built)
         if assembly.empty:
             raise Conflict(f"the files of {self._name} went away while they were being packed")
-        return assembly.manifest(self._order)
+        return assembly.manifest(self._order, tuple(sorted(self._labels - {""})))
 
     def _refuse_below(self, target: FolderTarget) -> None:
         stage = os.path.realpath(os.fsencode(target.stage))
@@ -153,7 +158,6 @@ class _Assembly:
         self._path = target.stage / "index.part"
         self._path.write_bytes(b"")
         self._shards: list[Shard] = []
-        self._labels: Set[str] = set()
         self._end = 0
 
     def add(self, built: Built) -> None:
@@ -161,15 +165,13 @@ class _Assembly:
             index.write(built.member.read_bytes())
         self._shards.append(replace(built.shard, index_start=self._end))
         self._end += built.shard.index_bytes
-        self._labels = with_labels(self._labels, built.labels)
 
     @property
     def empty(self) -> bool:
         return not self._shards
 
-    def manifest(self, order: str) -> Manifest:
+    def manifest(self, order: str, labels: tuple[str, ...]) -> Manifest:
         """Afterwards the index and the labels have their names."""
-        labels = tuple(sorted(self._labels - {""}))
         index = described(self._path, "index-{}.jsonl.gz")
         ids = self._label_ids(labels) if labels else None
         self._target.publish(self._path, index)

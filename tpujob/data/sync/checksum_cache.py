@@ -24,22 +24,17 @@ CREATE TABLE IF NOT EXISTS origins (
     path BLOB PRIMARY KEY, size INTEGER, mtime_ns INTEGER, ctime_ns INTEGER, inode INTEGER, origin TEXT
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS folders (path TEXT PRIMARY KEY) WITHOUT ROWID;
-DROP TABLE IF EXISTS uploads; -- of earlier versions, as are the next two
-DROP TABLE IF EXISTS relays;
-DROP TABLE IF EXISTS rewrites;
 """
 _SAME = "path = ? AND size = ? AND mtime_ns = ? AND ctime_ns = ? AND inode = ?"
 #: nanoseconds that a file must be at rest before its checksum is kept: a write in the same tick of the file system's
 #: clock as the last one changes nothing of the identity
 _REST = 50_000_000
-_BATCH = 1000
 
 
 class ChecksumCache:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = threading.Lock()
-        self._new: list[tuple[object, ...]] = []
         self._db = sqlite3.connect(
             folder / "ledger.db", isolation_level=None, check_same_thread=False, timeout=30
         )
@@ -49,7 +44,6 @@ class ChecksumCache:
 
     def close(self) -> None:
         with self._lock:
-            self._flush()
             self._db.close()
 
     def checksum(self, file: LocalFile) -> int | None:
@@ -59,10 +53,8 @@ class ChecksumCache:
     def keep_checksum(self, file: LocalFile, crc32c: int) -> None:
         if time.time_ns() - max(file.ctime_ns, file.mtime_ns) < _REST:
             return
-        with self._lock:
-            self._new.append((file.path, *file.identity, crc32c))
-            if len(self._new) >= _BATCH:
-                self._flush()
+        row = (file.path, *file.identity, crc32c)
+        self._write("REPLACE INTO hashes VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def origin(self, file: LocalFile) -> str:
         """What it was copied from, where the source has no checksum to compare; empty: not known, or the file has
@@ -95,13 +87,6 @@ class ChecksumCache:
     def _write(self, sql: str, values: Sequence[object]) -> None:
         with self._lock:
             self._db.execute(sql, values)
-
-    def _flush(self) -> None:
-        if self._new:
-            self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany("REPLACE INTO hashes VALUES (?, ?, ?, ?, ?, ?)", self._new)
-            self._db.execute("COMMIT")
-            self._new.clear()
 
 
 # Unfinished downloads -------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from tpujob.data.objects import NotCopied, ObjectFacts, Objects, SourceReader
 from tpujob.data.places import Folder, Place, Prefix
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.download import Downloader
-from tpujob.data.sync.endpoints import FolderEndpoint, ListedEndpoint, SyncEndpoint
-from tpujob.data.sync.stream_copy import copy_newest
+from tpujob.data.sync.endpoints import Items, in_folder, listed
+from tpujob.data.sync.stream_copy import GONE
 from tpujob.data.sync.upload import Done, Importer, Uploader
 from tpujob.data.sync.workers import Pair
 from tpujob.errors import BadRequest, Conflict, NotFound
@@ -31,22 +31,18 @@ class ServerCopier:
         return pair.source.same_bytes(pair.target)
 
     def copy(self, pair: Pair[ObjectFacts, ObjectFacts]) -> Done:
-        """Afterwards there is an object with the same bytes. Raises Conflict when either was changed meanwhile,
-        NotCopied, and what `Objects` raises."""
-        if pair.source.crc32c is None:
+        """Afterwards there is an object with the same bytes. Raises Conflict when something else was written there
+        meanwhile, NotCopied, and what `Objects` raises."""
+        facts = pair.source
+        if facts.crc32c is None:
             raise NotCopied("the storage does not say its checksum, so it cannot be verified")
         if self.same(pair):
             return "same"
-        copy_newest(self.objects, self.source.bucket, pair.source, partial(self._rewrite, pair))
-        self.moved(pair.source.size)
-        return "copied"
-
-    def _rewrite(self, pair: Pair[ObjectFacts, ObjectFacts], facts: ObjectFacts) -> bool:
-        """Raises NotFound when the source has another version by now."""
         bucket, name = self.target.bucket, self.target.prefix + pair.key
         generation = pair.target.generation if pair.target else 0
-        token = ""
-        while True:
+        step: str | ObjectFacts = ""
+        while isinstance(step, str):
+            token = step
             try:
                 step = self.objects.rewrite(
                     self.source.bucket, facts, bucket, name, generation, token
@@ -54,22 +50,21 @@ class ServerCopier:
             except Conflict:
                 there = self.objects.look(bucket, name)
                 # our own try whose answer was lost, or another machine's copy of the same
-                if there and there.crc32c is not None and there.crc32c == facts.crc32c:
-                    return True
+                if there and facts.same_bytes(there):
+                    step = there
+                    continue
                 now = self.objects.look(self.source.bucket, facts.name)
                 if now and now.generation == facts.generation:
                     raise Conflict("something else was written there meanwhile") from None
-                raise NotFound(f"{facts.name} was replaced") from None
+                raise NotCopied(GONE) from None
             except NotFound:
                 if not token:
-                    raise
-                token = ""  # it has ended before its time: begin again
-                continue
-            if isinstance(step, ObjectFacts):
-                if (step.size, step.crc32c) != (facts.size, facts.crc32c):
-                    raise Conflict(f"the storage has made other bytes of {facts.name}")
-                return True
-            token = step
+                    raise NotCopied(GONE) from None
+                step = ""  # it has ended before its time: begin again
+        if not facts.same_bytes(step):
+            raise Conflict(f"the storage has made other bytes of {facts.name}")
+        self.moved(facts.size)
+        return "copied"
 
 
 class Copier(Protocol):
@@ -81,8 +76,8 @@ class Copier(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    source: SyncEndpoint
-    target: SyncEndpoint
+    source: Items
+    target: Items
     copier: Copier
     why_not: Callable[[str], str]  #: why a key cannot be copied; keys come in their order
     operations: tuple[int, int]  #: class A and B of copying an object that is not empty
@@ -100,10 +95,9 @@ def direction(
     BadRequest where nothing is copied."""
     used: Any = objects if isinstance(source, Prefix) else reader
     if isinstance(source, Folder):
-        begin: SyncEndpoint = FolderEndpoint(_real_path(source))
+        begin: Items = partial(in_folder, _real_path(source))
     else:
-        from_storage = isinstance(source, Prefix)
-        begin = ListedEndpoint(used, source.bucket, source.prefix, billed=from_storage)
+        begin = partial(listed, used, source.bucket, source.prefix)
     copier: Copier
     match source, target:
         case _, Folder():
@@ -114,7 +108,7 @@ def direction(
             clashes = FoldersAndFiles()
             return Direction(
                 begin,
-                FolderEndpoint(folder),
+                partial(in_folder, folder),
                 copier,
                 lambda key: why_no_file(key) or clashes.why_not(key),
                 operations,
@@ -127,7 +121,7 @@ def direction(
             copier = Importer(used, source, objects, target, moved)
         case _:
             raise BadRequest(f"nothing is copied from {source} to {target}")
-    end = ListedEndpoint(objects, target.bucket, target.prefix, billed=True)
+    end = partial(listed, objects, target.bucket, target.prefix)
 
     def why_not(key: str) -> str:
         return why_no_object(target.prefix + key) if key else "it has no name below SRC"

@@ -12,7 +12,7 @@ from tpujob.data.objects import LocalFile, NotCopied, ObjectFacts, SourceReader
 from tpujob.data.places import Outside, Prefix
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.endpoints import local_file
-from tpujob.data.sync.stream_copy import copy_newest, copy_stream
+from tpujob.data.sync.stream_copy import copy_stream
 from tpujob.data.sync.upload import Done, checksum_of, declared_hash
 from tpujob.data.sync.workers import Pair
 from tpujob.errors import Conflict
@@ -43,36 +43,29 @@ class Downloader:
         return bool(facts.identity) and self.cache.origin(file) == self._origin(facts)
 
     def copy(self, pair: Pair[ObjectFacts, LocalFile]) -> Done:
-        """Afterwards the file has the bytes of the object. Raises Conflict when the file or the object was changed
-        meanwhile, NotCopied, OSError for the file, and what `SourceReader` raises."""
+        """Afterwards the file has the bytes of the object. Raises Conflict when the file was changed meanwhile,
+        NotCopied, OSError for the file, and what `SourceReader` raises."""
         facts = pair.source
         if facts.crc32c is None and facts.generation:
             raise NotCopied("the storage does not say its checksum, so it cannot be verified")
         if self.same(pair):
             return "same"
-        verified = copy_newest(self.reader, self.source.bucket, facts, partial(self._fetch, pair))
-        return "copied" if verified else "unverified"
-
-    def _fetch(self, pair: Pair[ObjectFacts, LocalFile], facts: ObjectFacts) -> bool:
         name = hashlib.sha256(f"{self.source}\0{facts.name}".encode()).hexdigest()[:40]
         path = b"%b/%b/%b" % (self.root, PARTS_FOLDER.encode(), name.encode())
         open_source = partial(self.reader.open, self.source.bucket, facts)
         with open(path, "wb") as content:
             part = _PartFile(path, content)
-            crc32c, verified = copy_stream(
-                facts.size, open_source, declared_hash(facts), part, self.moved
-            )
+            declared = declared_hash(facts)
+            _, verified = copy_stream(facts.size, open_source, declared, part, self.moved)
         try:
-            self._publish(pair, facts, path, crc32c)
+            self._publish(pair, path)
         except (Conflict, NotCopied):
             part.abandon()
             raise
-        return verified
+        return "copied" if verified else "unverified"
 
-    def _publish(
-        self, pair: Pair[ObjectFacts, LocalFile], facts: ObjectFacts, part: bytes, crc32c: int
-    ) -> None:
-        path = self.root + b"/" + os.fsencode(pair.key)
+    def _publish(self, pair: Pair[ObjectFacts, LocalFile], part: bytes) -> None:
+        facts, path = pair.source, self.root + b"/" + os.fsencode(pair.key)
         make_folder(os.path.dirname(path))
         if os.path.isdir(path) and not os.path.islink(path):
             raise NoPlace("there is a folder of that name")
@@ -81,10 +74,8 @@ class Downloader:
         if (now.identity if now else None) != before:
             raise Conflict("the file was changed while the object was being copied")
         os.replace(part, path)
-        if written := _local_file(pair.key, path):
-            self.cache.keep_checksum(written, crc32c)
-            if facts.identity:
-                self.cache.keep_origin(written, self._origin(facts))
+        if facts.identity and (written := _local_file(pair.key, path)):
+            self.cache.keep_origin(written, self._origin(facts))
 
     def _origin(self, facts: ObjectFacts) -> str:
         return f"{self.source} {facts.name} {facts.identity}"
@@ -95,22 +86,18 @@ class _PartFile:
 
     def __init__(self, path: bytes, content: BinaryIO) -> None:
         self._path, self._content = path, content
-        self._size = 0
 
     def restart(self) -> None:
-        if self._size:
-            self._content.seek(0)
-            self._content.truncate()
-        self._size = 0
+        self._content.seek(0)
+        self._content.truncate()
 
     def write(self, chunks: Iterator[bytes], start: int) -> None:
         del start  # its end
         for data in chunks:
             self._content.write(data)
-            self._size += len(data)
 
     def position(self) -> int:
-        return self._size
+        return self._content.tell()
 
     def finish(self, crc32c: int) -> None:
         del crc32c  # was compared as it came

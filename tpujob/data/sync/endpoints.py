@@ -3,50 +3,37 @@
 import os
 import stat
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from tpujob.data.keys import PARTS_FOLDER, key_of
 from tpujob.data.objects import LeftOut, LocalFile, ObjectFacts, SourceReader
 
+#: in the order of the keys' UTF-8 bytes; calls its argument with what cannot be copied
+Items = Callable[[Callable[[LeftOut], None]], Iterator[tuple[str, Any]]]
 
-class FolderEndpoint:
-    pages = 0  #: class A operations that listing it has cost so far
 
-    def __init__(self, folder: bytes) -> None:
-        """Every link in its path is resolved. A folder that is missing is empty."""
-        self._folder = folder
+def in_folder(
+    folder: bytes, leave_out: Callable[[LeftOut], None]
+) -> Iterator[tuple[str, LocalFile]]:
+    """Every link in its path is resolved. A folder that is missing is empty."""
+    if not os.path.isdir(folder):
+        return
+    for file in files_of(folder):
+        if isinstance(file, LeftOut):
+            leave_out(file)
+        else:
+            yield file.key, file
 
-    def items(self, leave_out: Callable[[LeftOut], None]) -> Iterator[tuple[str, LocalFile]]:
-        """In the order of the keys' UTF-8 bytes. Calls `leave_out` with what cannot be copied."""
-        if not os.path.isdir(self._folder):
-            return
-        for file in files_of(self._folder):
-            if isinstance(file, LeftOut):
-                leave_out(file)
+
+def listed(
+    reader: SourceReader, bucket: str, prefix: str, leave_out: Callable[[LeftOut], None]
+) -> Iterator[tuple[str, ObjectFacts]]:
+    for page in reader.pages(bucket, prefix):
+        for facts in page:
+            if isinstance(facts, LeftOut):
+                leave_out(facts)
             else:
-                yield file.key, file
-
-
-class ListedEndpoint:
-    def __init__(self, reader: SourceReader, bucket: str, prefix: str, *, billed: bool) -> None:
-        """`billed`: a page is a class A operation of Cloud Storage."""
-        self._reader, self._bucket, self._prefix = reader, bucket, prefix
-        self._billed = billed
-        self.pages = 0
-        self.found = False  #: anything at all
-
-    def items(self, leave_out: Callable[[LeftOut], None]) -> Iterator[tuple[str, ObjectFacts]]:
-        """As those of a folder."""
-        for page in self._reader.pages(self._bucket, self._prefix):
-            self.pages += self._billed
-            for facts in page:
-                self.found = True
-                if isinstance(facts, LeftOut):
-                    leave_out(facts)
-                else:
-                    yield facts.name[len(self._prefix) :], facts
-
-
-SyncEndpoint = FolderEndpoint | ListedEndpoint
+                yield facts.name[len(prefix) :], facts
 
 
 def files_of(folder: bytes) -> Iterator[LocalFile | LeftOut]:

@@ -23,7 +23,6 @@ from tpujob.data.pack.manifest import NAME as MANIFEST
 from tpujob.data.places import Folder, Place, Prefix, Traffic, UrlList, overlap, route_of
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.directions import direction
-from tpujob.data.sync.endpoints import ListedEndpoint
 from tpujob.data.sync.workers import AnyPair, copy_all, pairs
 from tpujob.errors import BadRequest, Conflict, NotFound
 
@@ -71,7 +70,6 @@ class Sync:
     def preview(self) -> Preview:
         """What `run` would do. Nothing is written; files whose size is right are read, unless they were before."""
         found = Preview(problems=self._outcome.problems, traffic=self._traffic())
-        found.class_b += self._looks
         for pair in self._pairs():
             try:
                 if self._direction.copier.same(pair):
@@ -84,7 +82,9 @@ class Sync:
             class_a, class_b = self._direction.operations
             found.class_a += class_a
             found.class_b += class_b * (pair.source.size > 0)  # nothing is asked for an empty one
-        found.class_a += self._direction.source.pages + self._direction.target.pages
+        # the lists, and the looks at both buckets
+        found.class_a += self._objects.operations.class_a
+        found.class_b += self._objects.operations.class_b
         found.left_out = self._outcome.left_out
         return found
 
@@ -104,13 +104,6 @@ class Sync:
 
     # the plan
 
-    @property
-    def _looks(self) -> int:
-        """Class B operations that `_traffic` costs."""
-        if not (isinstance(self._source, Prefix) and isinstance(self._target, Prefix)):
-            return 0
-        return 1 if self._source.bucket == self._target.bucket else 2
-
     def _traffic(self) -> Traffic:
         route = route_of(self._source, self._target)
         if not (isinstance(self._source, Prefix) and isinstance(self._target, Prefix)):
@@ -122,17 +115,18 @@ class Sync:
     def _pairs(self) -> Iterator[AnyPair]:
         """What is at the source and can be at the target, with what is there."""
         # extra objects at the target are ignored
-        yield from pairs(self._possible(), self._direction.target.items(lambda _: None))
+        yield from pairs(self._possible(), self._direction.target(lambda _: None))
 
     def _possible(self) -> Iterator[tuple[str, object]]:
-        for key, item in self._direction.source.items(self._leave_out):
+        found = False
+        for key, item in self._direction.source(self._leave_out):
+            found = True
             reason = self._direction.why_not(key)
             if reason:
                 self._leave_out(LeftOut(key or str(self._source), reason))
             else:
                 yield key, item
-        source = self._direction.source
-        if isinstance(source, ListedEndpoint) and not source.found:
+        if not (found or self._outcome.left_out or isinstance(self._source, Folder)):
             raise NotFound(f"there is nothing below {self._source}")
 
     def _parts_folder(self, stack: ExitStack) -> Path | None:

@@ -11,20 +11,19 @@ from typing import Protocol
 
 from tpujob.data.checksums import Hash, Hasher, extend, hasher
 from tpujob.data.objects import (
+    MustRestart,
     NotCopied,
     ObjectContent,
-    ObjectFacts,
-    SessionEnded,
     SourceEnded,
-    SourceReader,
     WrongBytes,
 )
 from tpujob.errors import Conflict, NotFound, Transient
 
 _TRIES = 8
-_SESSIONS = 3  #: that are begun for one object
-#: versions of one object that are tried, each of which replaced the one before
-_GENERATIONS = 3
+_RESTARTS = 3  #: of the copy of one object
+
+#: why an object that was listed is not copied
+GONE = "it is not at the source any more, or was replaced there"
 
 Opener = Callable[[int], AbstractContextManager[ObjectContent]]
 
@@ -37,7 +36,7 @@ class CopySink(Protocol):
         ...
 
     def write(self, chunks: Iterator[bytes], start: int) -> None:
-        """Take all bytes from `start`. Raises Transient: some may have arrived; SessionEnded: all are lost."""
+        """Take all bytes from `start`. Raises Transient: some may have arrived; MustRestart: all are lost."""
         ...
 
     def position(self) -> int:
@@ -45,7 +44,7 @@ class CopySink(Protocol):
         ...
 
     def finish(self, crc32c: int) -> None:
-        """Afterwards the object has its name. Raises Conflict, SessionEnded, Transient."""
+        """Afterwards the object has its name. Raises Conflict, MustRestart, Transient."""
         ...
 
     def abandon(self) -> None:
@@ -57,9 +56,10 @@ def copy_stream(
     size: int, open: Opener, declared: Hash | None, sink: CopySink, moved: Callable[[int], None]
 ) -> tuple[int, bool]:
     """Return the CRC32C, and whether the source declared a hash that fits. `open(start)` reads the source. `moved`:
-    called with the size of each piece. Raises what `open` and `sink` raise, and WrongBytes."""
+    called with the size of each piece. Raises NotCopied where the source has these bytes no more, what `open` and
+    `sink` raise, and WrongBytes."""
     wrong: int | None = None
-    sessions = 0
+    restarts = 0
     try:
         for _ in range(_TRIES):
             stream = _Stream(size, open, declared, moved)
@@ -71,35 +71,22 @@ def copy_stream(
                 if stream.matches or outvoted:
                     sink.finish(stream.crc32c)
                     return stream.crc32c, not outvoted and (stream.declared is not None or not size)
-            except SessionEnded:
-                sessions += 1
-                if sessions == _SESSIONS:
-                    text = f"an upload ended {_SESSIONS} times before its last byte"
+            except MustRestart:
+                restarts += 1
+                if restarts == _RESTARTS:
+                    text = f"a copy ended {_RESTARTS} times before its last byte"
                     raise Transient(text) from None
                 continue
             if stream.crc32c == wrong:
                 break
             wrong = stream.crc32c
         raise WrongBytes(size, size)
-    except (Conflict, NotFound, NotCopied):
+    except NotFound:
+        sink.abandon()
+        raise NotCopied(GONE) from None
+    except (Conflict, NotCopied):
         sink.abandon()
         raise
-
-
-def copy_newest(
-    reader: SourceReader, bucket: str, facts: ObjectFacts, copy: Callable[[ObjectFacts], bool]
-) -> bool:
-    """`copy` what the facts say; where it raises NotFound, as these bytes are gone, what is there by now. Raises
-    Conflict."""
-    for _ in range(_GENERATIONS):
-        try:
-            return copy(facts)
-        except NotFound:
-            newer = reader.look(bucket, facts.name)
-            if newer is None:
-                raise Conflict("it is not at the source any more") from None
-            facts = newer
-    raise Conflict("it is replaced again and again")
 
 
 class _Stream:
@@ -146,12 +133,16 @@ class _Stream:
                 at = sink.position()
 
     def _hashed(self, chunks: Iterator[bytes], at: int) -> Iterator[bytes]:
-        """Pass on what is read from `at`; what was read before is not hashed again."""
+        """Pass on what is read from `at`; what was read before is not hashed again. Raises NotCopied instead of passing
+        on more than the object has: a server may send without end."""
         if self.declared and self.declared.kind != "crc32c" and not self.received:
             self._hasher = hasher(self.declared.kind)
         for data in chunks:
             new = data if at == self.received else data[max(0, self.received - at) :]
             at += len(data)
+            if at > self._size:
+                text = f"its server sends more than the {self._size} bytes that it announced"
+                raise NotCopied(text)
             if new:
                 self.crc32c = extend(self.crc32c, new)
                 if self._hasher:

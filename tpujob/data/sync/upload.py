@@ -20,7 +20,7 @@ from tpujob.data.objects import (
 from tpujob.data.places import Outside, Prefix
 from tpujob.data.sync.checksum_cache import ChecksumCache
 from tpujob.data.sync.endpoints import local_file
-from tpujob.data.sync.stream_copy import copy_newest, copy_stream
+from tpujob.data.sync.stream_copy import copy_stream
 from tpujob.data.sync.workers import Pair
 from tpujob.errors import Conflict, Transient
 
@@ -82,8 +82,6 @@ class Importer:
         facts, there = pair.source, pair.target
         if there is None or there.size != facts.size:
             return False
-        if facts.crc32c is not None and there.crc32c is not None:
-            return facts.crc32c == there.crc32c
         return bool(facts.identity) and facts.identity == there.source
 
     def copy(self, pair: Pair[ObjectFacts, ObjectFacts]) -> Done:
@@ -91,19 +89,15 @@ class Importer:
         `SourceReader` and `Objects` raise."""
         if self.same(pair):
             return "same"
-        verified = copy_newest(
-            self.reader, self.source.bucket, pair.source, partial(self._store, pair)
-        )
-        return "copied" if verified else "unverified"
-
-    def _store(self, pair: Pair[ObjectFacts, ObjectFacts], facts: ObjectFacts) -> bool:
+        facts = pair.source
         sink = _sink(self.objects, self.target, pair.key, facts.size, pair.target, facts.identity)
         source = partial(self.reader.open, self.source.bucket, facts)
         try:
-            return copy_stream(facts.size, source, declared_hash(facts), sink, self.moved)[1]
+            _, verified = copy_stream(facts.size, source, declared_hash(facts), sink, self.moved)
         except Conflict:
             sink.check_ours(None)
-            return True
+            verified = True
+        return "copied" if verified else "unverified"
 
 
 class _ObjectSink:

@@ -5,7 +5,7 @@ Whether a slice may be requested just now is in `domain/placement/circuits.py`; 
 """
 
 from tpujob.domain.capacity.dependencies import JobEnd, Met, check_edge, facts_of
-from tpujob.domain.capacity.entries import QueueEntry, entry
+from tpujob.domain.capacity.entries import QueueEntry, entry, waiting_since
 from tpujob.domain.capacity.places import describe
 from tpujob.domain.capacity.planning import Others, QueuePlan, plan
 from tpujob.domain.capacity.settings import ANYTHING, NO_LIMITS, OwnerLimits, QueueSettings
@@ -28,4 +28,5 @@ __all__ = [
     "facts_of",
     "plan",
     "used",
+    "waiting_since",
 ]

@@ -40,7 +40,7 @@ class QueueEntry:
     owner: str
     state: State
     since: float  #: when it began to wait: its submission, its resume or its release from a hold
-    waiting_since: float  #: when it last had a slice, if that is later
+    waiting_since: float  #: when it last had a slice, if that is later: see the function
     share: str = ""
     band: int = 1  #: 0 is the highest
     rank: int = 0
@@ -74,7 +74,6 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
     wanted = tuple(_wanted(o.type, o.zone, o.pricing, job.tpu_slices) for o in offers)
     slice = job.slice
     held = _wanted(slice.type, slice.zone, slice.pricing, slice.tpu_slices) if slice else None
-    since = max(job.created_at, job.fresh_at, job.queued_at, whole.queued_at)
     return QueueEntry(
         id=job.id,
         number=int(job.id),
@@ -83,8 +82,8 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
         band=BANDS.index(job.spec.priority),
         rank=max(job.rank, whole.rank),
         state=job.state,
-        since=since,
-        waiting_since=max(since, job.state_since),
+        since=_began(job, whole),
+        waiting_since=waiting_since(job, whole),
         held_by=job.held_by or whole.held_by,
         not_before=job.spec.not_before,
         wake=job.wake,
@@ -100,6 +99,17 @@ def entry(job: Job, prices: PriceList = LIST, group: Job | None = None) -> Queue
         gives_until=gives_until(job),
         epoch=slice.epoch if slice else 0,
     )
+
+
+def waiting_since(job: Job, group: Job | None = None) -> float:
+    """Return since when it waits for a slice: since it began to, or since it last had one. Requests that came to
+    nothing are part of the wait."""
+    had = (s.gone_at or job.state_since for s in job.slices if s.ready_at is not None)
+    return max((_began(job, group or job), *had))
+
+
+def _began(job: Job, whole: Job) -> float:
+    return max(job.created_at, job.fresh_at, job.queued_at, whole.queued_at)
 
 
 def gives_until(job: Job) -> float:

@@ -1,46 +1,40 @@
 """The sentences about why a job waits in the queue. Pure."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from tpujob.domain.observations import Reason, ReasonKind
 from tpujob.domain.text import many
 
+_SENTENCES: Mapping[ReasonKind, str] = {
+    ReasonKind.DEPENDENCY: "waits for the {what} of {jobs}",
+    ReasonKind.HELD: "held{by}",
+    ReasonKind.NOT_BEFORE: "may not start before {until}",
+    ReasonKind.RETRY: "its next request is at {until}",
+    ReasonKind.GROUP: "{count} of {what} run, and at most {limit} may at once",
+    ReasonKind.RUNNING: "its owner runs {running}{on}, and the limit is {limit}",
+    ReasonKind.CHIPS: "its owner holds {count} chips{of}, and the limit is {limit}",
+    ReasonKind.QUOTA: "{count} of {limit} chips of {what} are in use",
+    ReasonKind.RESERVED: "chips of {what} are kept free for {jobs}, which needs more of them",
+    ReasonKind.ORDER: "waits behind {jobs} for the same hardware",
+    ReasonKind.REQUESTED: "{requests} for {what} wait in the cloud's queue: {jobs}",
+    ReasonKind.REFUSED: "the cloud has refused {what}; next request at {until}",
+    ReasonKind.HANDED_ON: "gets the slice of {jobs}, whose program has ended",
+}
+
 
 def describe(reason: Reason) -> str:
     """Return the reason as one sentence without a full stop, for people."""
-    named = ", ".join(reason.jobs[:3]) + (" ..." if reason.count > 3 else "")
-    match reason.kind:
-        case ReasonKind.DEPENDENCY:
-            return f"waits for the {reason.what} of {named}"
-        case ReasonKind.HELD:
-            return f"held by {reason.what}" if reason.what else "held since its submission"
-        case ReasonKind.NOT_BEFORE:
-            return f"may not start before {_time(reason.until)}"
-        case ReasonKind.RETRY:
-            return f"its next request is at {_time(reason.until)}"
-        case ReasonKind.GROUP:
-            return f"{reason.count} of {reason.what} run, and at most {reason.limit} may at once"
-        case ReasonKind.RUNNING:
-            of = f" on {reason.what}" if reason.what else ""
-            return (
-                f"its owner runs {many(reason.count, 'job')}{of}, and the limit is {reason.limit}"
-            )
-        case ReasonKind.CHIPS:
-            of = f" of {reason.what}" if reason.what else ""
-            return f"its owner holds {reason.count} chips{of}, and the limit is {reason.limit}"
-        case ReasonKind.QUOTA:
-            return f"{reason.count} of {reason.limit} chips of {reason.what} are in use"
-        case ReasonKind.RESERVED:
-            return f"chips of {reason.what} are kept free for {named}, which needs more of them"
-        case ReasonKind.ORDER:
-            return f"waits behind {named} for the same hardware"
-        case ReasonKind.REQUESTED:
-            return f"{many(reason.count, 'request')} for {reason.what} wait in the cloud's queue: {named}"
-        case ReasonKind.REFUSED:
-            return f"the cloud has refused {reason.what}; next request at {_time(reason.until)}"
-        case ReasonKind.HANDED_ON:
-            return f"gets the slice of {named}, whose program has ended"
-
-
-def _time(at: float | None) -> str:
-    return datetime.fromtimestamp(at or 0.0, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    what, until = reason.what, datetime.fromtimestamp(reason.until or 0.0, UTC)
+    return _SENTENCES[reason.kind].format(
+        jobs=", ".join(reason.jobs[:3]) + (" ..." if reason.count > 3 else ""),
+        count=reason.count,
+        running=many(reason.count, "job"),
+        requests=many(reason.count, "request"),
+        limit=reason.limit,
+        until=f"{until:%Y-%m-%d %H:%M UTC}",
+        what=what,
+        by=f" by {what}" if what else " since its submission",
+        of=f" of {what}" if what else "",
+        on=f" on {what}" if what else "",
+    )

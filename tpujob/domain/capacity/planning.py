@@ -13,7 +13,7 @@ jobs give the same plan, however they are sorted.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heapreplace
 from math import inf
 from operator import attrgetter
@@ -121,10 +121,9 @@ def _eligible(one: QueueEntry, now: float, others: Others) -> tuple[Place | None
             others.element(edge.job, one.index) if edge.each and one.index is not None else edge.job
         )
         end = others.end(edge.job if other is None else other)
-        if other is None and end is not None:  # the group has not made it yet
-            met, at = Met.NOT_YET, 0.0
-        else:
-            met, at = check_edge(edge, end)
+        if other is None and end is not None:  # not made; once the group has ended, it never is
+            end = replace(end, started=None)
+        met, at = check_edge(edge, end)
         if met is Met.NEVER:
             how = end.state.value if end else "removed"
             known = (other or edge.job,)
@@ -267,6 +266,8 @@ class _Walk:
             if giver.owner != one.owner and giver.holds:
                 self._take(one, giver.holds)
                 self.pools[giver.holds.pool] -= giver.holds.chips  # no more than before
+            elif one.group != giver.group:
+                self.groups[one.group] += 1
             return _NOTHING, (Reason(_K.HANDED_ON, (giver.id,), 1, until=giver.gives_until),)
         ask, reasons = self._requests(one, waited)
         for giver in [*self.givers] if one.refusals or not ask else ():

@@ -5,7 +5,7 @@ owners have met it, or by a person's word. Pure. The records are kept by the sto
 `nonfinite.py`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 
 from tpujob.domain.model import Suspect
@@ -16,8 +16,6 @@ HALF_LIFE = 7 * 86400.0
 THRESHOLD = 0.4
 #: owners whose jobs say so, after which programs of all are kept off it
 OWNERS = 2
-#: whose part is noted of each machine, at most: those with the highest
-MOST_OWNERS = 16
 #: what an accusation weighs: of the machine that a replay has named, and of each one of several that it may have been
 NAMED, ONE_OF_SEVERAL = 2.0, 0.8
 #: reasons that a record keeps, the newest
@@ -62,22 +60,15 @@ def worst_first(suspects: Iterable[Suspect]) -> list[Suspect]:
 
 def accused(suspect: Suspect, weight: float, reason: str, at: float, owner: str) -> Suspect:
     """The record after one more accusation, by a job of this owner."""
+    before = suspect.owners or ({"": suspect.score} if suspect.score else {})
+    owners = {one: part * _left(suspect, at) for one, part in before.items()}
     return replace(
         suspect,
         score=score(suspect, at) + weight,
         updated_at=at,
         reasons=(*suspect.reasons, reason)[-REASONS:],
-        owners=_owners(suspect, weight, at, owner),
+        owners={**owners, owner: owners.get(owner, 0.0) + weight},
     )
-
-
-def _owners(suspect: Suspect, weight: float, at: float, owner: str) -> Mapping[str, float]:
-    before = suspect.owners or ({"": suspect.score} if suspect.score else {})
-    left = _left(suspect, at)
-    parts = {one: part * left for one, part in before.items()}
-    parts[owner] = parts.get(owner, 0.0) + weight
-    highest = sorted(parts, key=lambda one: (one != owner, -parts[one], one))[:MOST_OWNERS]
-    return {one: parts[one] for one in sorted(highest)}
 
 
 def _left(suspect: Suspect, now: float) -> float:

@@ -19,9 +19,8 @@ class RetryPolicy:
     first: float = 0.0  #: seconds before the first retry; doubled each time
     most: float = 0.0
     same_slice: bool = False  #: the slice is not to blame: start again on it
-    bad_slice: bool = (
-        False  #: the slice is to blame: the same hardware must not be handed out again
-    )
+    #: the slice is to blame: the same hardware must not be handed out again
+    bad_slice: bool = False
 
 
 #: seconds of waiting for which a slice is kept: a longer wait costs more than another slice

@@ -38,9 +38,8 @@ class Accelerator:
     peak_bf16_tflops_per_chip: float
     hbm_gbps_per_chip: int  #: GB/s
     runtime_version: str  #: the default
-    known: bool = (
-        True  #: False: it is in no table, and its chips and hosts are what its name must mean
-    )
+    #: False: it is in no table, and its chips and hosts are what its name must mean
+    known: bool = True
 
 
 # Rules ---------------------------------------------------------------------------------------------------------------

@@ -53,9 +53,9 @@ class PriceList:
 
     # Storage and traffic ---------------------------------------------------------------------------------------------
 
-    def storage(self, location: str, kind: str = "standard") -> Price | None:
-        """For a GiB-month of that storage class in a region, a pair of regions or a continent."""
-        return self.find(f"storage {kind}", location)
+    def storage(self, location: str) -> Price | None:
+        """For a GiB-month of Standard storage in a region, a pair of regions or a continent."""
+        return self.find("storage standard", location)
 
     @property
     def class_a(self) -> Price:

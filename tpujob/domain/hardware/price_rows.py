@@ -33,9 +33,8 @@ class Price:
 
     item: str  #: such as `tpu v5e` or `storage standard`: a key of `ITEMS`, or `tpu` and a SKU
     where: str  #: a region or another location, `FROM -> TO` for traffic; empty: everywhere
-    pricing: (
-        str  #: of TPUs and addresses: `spot`, `on-demand`, `reserved`, or a commitment; else empty
-    )
+    #: of TPUs and addresses: `spot`, `on-demand`, `reserved`, or a commitment; else empty
+    pricing: str
     usd: Decimal  #: for `per` times `unit`
     unit: str  #: such as `chip-hour`
     source: Source
@@ -104,13 +103,11 @@ TPU = Item(
     where="location",
     pricings=("on-demand", "spot", "reserved", ONE_YEAR, THREE_YEARS),
 )
-CLASSES = ("standard", "nearline", "coldline", "archive")
 
 #: Everything else, by name.
 ITEMS: Mapping[str, Item] = MappingProxyType(
     {
-        **{f"storage {one}": Item("GiB-month", where="location") for one in CLASSES},
-        **{f"retrieval {one}": Item("GiB") for one in CLASSES[1:]},
+        "storage standard": Item("GiB-month", where="location"),
         "operations class A": Item("operation", 1000),
         "operations class B": Item("operation", 1000),
         "traffic": Item("GiB", where="route"),
@@ -125,10 +122,8 @@ ITEMS: Mapping[str, Item] = MappingProxyType(
         "firestore reads": Item("document", 100_000, where="location"),
         "firestore writes": Item("document", 100_000, where="location"),
         "firestore deletes": Item("document", 100_000, where="location"),
-        "firestore storage": Item("GiB-month", where="location"),
         "scheduler": Item("job-month"),
         "secret versions": Item("version-month"),
-        "secret accesses": Item("read", 10_000),
     }
 )
 

@@ -32,9 +32,6 @@ _STANDARD: Final = {
     "0.044": "nam4 eur4",
 }
 _DUAL = "0.022 in each of two regions"
-#: of us-central1; other regions were not captured
-_COLDER = {"nearline": "0.010", "coldline": "0.004", "archive": "0.0012"}
-_RETRIEVAL = {"nearline": "0.01", "coldline": "0.02", "archive": "0.05"}
 _OPERATIONS = {"A": "0.0050", "B": "0.0004"}
 
 
@@ -43,21 +40,11 @@ def _storage_rows() -> Iterator[Price]:
         for place in places.split():
             source = _PAGE if place == "us-central1" else _LIST
             note = _DUAL if place in ("nam4", "eur4") else ""
-            yield _stored("standard", place, usd, source, note)
-    yield _stored("standard", "us-central2", "0.020", _ASSUMED)
-    for kind, usd in _COLDER.items():
-        yield _stored(kind, "us-central1", usd, _PAGE)
-    for kind, usd in _RETRIEVAL.items():
-        yield Price(f"retrieval {kind}", "", "", Decimal(usd), "GiB", _PAGE)
+            yield _priced("storage standard", usd, source, where=place, note=note)
+    yield _priced("storage standard", "0.020", _ASSUMED, where="us-central2")
     for letter, usd in _OPERATIONS.items():
         note = "Standard storage in one region"
-        yield Price(
-            f"operations class {letter}", "", "", Decimal(usd), "operation", _PAGE, 1000, note=note
-        )
-
-
-def _stored(kind: str, place: str, usd: str, source: Source, note: str = "") -> Price:
-    return Price(f"storage {kind}", place, "", Decimal(usd), "GiB-month", source, note=note)
+        yield _priced(f"operations class {letter}", usd, _PAGE, note=note)
 
 
 _OTHERS = Source(
@@ -127,15 +114,12 @@ def _part(location: str) -> str:
 _READ = date(2026, 9, 20)
 _RUN = Source("cloud.google.com/run/pricing, tier 1", _READ)
 _RUN_QUOTED = Source("cloud.google.com/run/pricing, as quoted", _READ, "medium")
-_FIREBASE = Source("Firebase's price table, copies of several years", _READ)
 _REGIONAL = Source("a guide of Airbyte's", _READ, "medium")
 _HALF = Source("half of the price in several regions", _READ, "low")
 _ADDRESSES = Source("a wiki that cites Google's page of 2026-10-16", date(2026, 10, 16), "medium")
 _DISKS = Source("a manual for users of TPUs", _READ, "medium")
 _SECRETS = Source("cloud.google.com/secret-manager/pricing", _READ)
 _SCHEDULER = Source("cloud.google.com/scheduler/pricing", _READ)
-
-_SEVERAL = ("nam5", "eur3")  #: locations of Firestore that are more than one region
 
 
 def _beside_rows() -> Iterator[Price]:
@@ -154,13 +138,8 @@ def _beside_rows() -> Iterator[Price]:
     ):
         note = "taken for every single region"
         yield _priced(f"firestore {kind}", usd, source, where="us-central1", note=note)
-    for place in _SEVERAL:
-        for kind, usd in (("reads", "0.06"), ("writes", "0.18"), ("deletes", "0.02")):
-            yield _priced(f"firestore {kind}", usd, _FIREBASE, where=place)
-        yield _priced("firestore storage", "0.18", _FIREBASE, where=place)
     yield _priced("scheduler", "0.10", _SCHEDULER, note="three for each billing account are free")
     yield _priced("secret versions", "0.06", _SECRETS, note="disabled versions count")
-    yield _priced("secret accesses", "0.03", _SECRETS)
 
 
 def _priced(

@@ -88,18 +88,18 @@ def add_reports(
     job: Job,
     blobs: Iterable[ReportObject],
     *,
-    key: str | None,
+    key: str,
     bodies: Mapping[str, bytes] | None = None,
 ) -> VerifiedReports:
-    """Return `known` with what these objects say. `key`: None for an attempt of an agent that does not sign. `bodies`:
-    of objects with the reports of many hosts, by path; without its body such an object is left for the next time."""
+    """Return `known` with what these objects say. `bodies`: of objects with the reports of many hosts, by path; without
+    its body such an object is left for the next time."""
     for blob in blobs:
         if not known.is_new(blob):
             continue
         host = host_of(job, blob.path)
         if host is None:
             continue
-        if key is None or not old_slice_report.is_slice_report(blob.metadata):
+        if not old_slice_report.is_slice_report(blob.metadata):
             verdict = accept(job, host, blob, known.newest.get(host), key)
         elif bodies is not None and blob.path in bodies:
             verdict = accept_slice(job, blob, bodies[blob.path], known.newest, key)
@@ -110,7 +110,7 @@ def add_reports(
 
 
 def accept(
-    job: Job, host: int, blob: ReportObject, newest: SignedReport | None, key: str | None
+    job: Job, host: int, blob: ReportObject, newest: SignedReport | None, key: str
 ) -> Accepted | Rejected:
     """Judge an object with the report of one host, of which `newest` is known."""
     signed = read_signed(job, host, blob.metadata, key)
@@ -119,7 +119,7 @@ def accept(
     report, at = signed
     since = blob.updated if at is None else min(at, blob.updated)
     made = SignedReport(report, since, blob.path)
-    if key is None or newest is None or report.seq > newest.report.seq:
+    if newest is None or report.seq > newest.report.seq:
         return Accepted((made,), replayed=blob.updated - since > ON_THE_WAY)
     late = blob.updated - (newest.since if at is None else since)
     again = report.seq == newest.report.seq and late <= (0.0 if at is None else ON_THE_WAY)

@@ -5,13 +5,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Protocol, cast, get_args
 
-from tpujob.domain.model import Attempt, Cause, Job, Progress, Unreached, Verdict
+from tpujob.domain.model import Cause, Job, Progress, Unreached, Verdict
 from tpujob.domain.observations import HostReport, Maintenance
-from tpujob.domain.text import clean, one_line
+from tpujob.domain.text import clean, one_line, seconds
 from tpujob.protocol import (
     NOTICES,
     VERSIONS,
@@ -34,6 +33,8 @@ _TURNS = re.compile(
 #: the `proven` of a report from an object with the reports of many hosts, whose body has a signature of its own
 OF_SLICE = "slice"
 
+_YEAR_9999 = 253_370_764_800
+
 _PHASES = {phase.value: phase for phase in Phase}
 
 
@@ -53,14 +54,7 @@ class ReportObject(Protocol):
 def reports_prefix(job: Job) -> str:
     """What the report paths of the newest attempt begin with."""
     assert job.attempt is not None, f"job {job.id} has no attempt in state {job.state}"
-    prefix = paths.reports_prefix if job.attempt.signed else paths.kept_reports_prefix
-    return prefix(job.workdir, job.attempt.number)
-
-
-def report_path(job: Job, attempt: Attempt, host: int) -> str:
-    """Where a host of that attempt reports."""
-    path = paths.report_path if attempt.signed else paths.kept_report_path
-    return path(job.workdir_of(attempt.number), attempt.number, host)
+    return paths.reports_prefix(job.workdir, job.attempt.number)
 
 
 def turns(metadata: Mapping[str, str]) -> tuple[str, ...]:
@@ -77,13 +71,12 @@ def host_of(job: Job, path: str) -> int | None:
 
 
 def read_signed(
-    job: Job, host: int, metadata: Mapping[str, str], key: str | None
+    job: Job, host: int, metadata: Mapping[str, str], key: str
 ) -> tuple[HostReport, float | None] | None:
     """Return the report in an object's metadata, without its age, and when it was made, by the storage's clock (None:
-    unknown). None when it is not of that host of the newest attempt, or not signed with `key` (None: an agent that does
-    not sign)."""
+    unknown). None when it is not of that host of the newest attempt, or not signed with `key`."""
     text = metadata.get("report", "")
-    if key is not None and not signing.verify(key, metadata.get("mac"), "report", text):
+    if not signing.verify(key, metadata.get("mac"), "report", text):
         return None
     job_id, report, at = _read(host, text)
     newest = job.attempt.number if job.attempt else None
@@ -110,7 +103,7 @@ def read_report(host: int, text: str, *, age: float) -> HostReport | None:
 def _read(host: int, text: str) -> tuple[object, HostReport | None, float | None]:
     """Return the job that a text names, the report in it without its age, and when that was made."""
     document = _report_document(text)
-    return document.get("job"), _report(host, document), _number(document.get("at"))
+    return document.get("job"), _report(host, document), number(document.get("at"))
 
 
 def _report(host: int, document: ReportDocument) -> HostReport | None:
@@ -131,12 +124,12 @@ def _report(host: int, document: ReportDocument) -> HostReport | None:
         unreached=_unreached(document.get("unreached")),
         # an agent that does not report it may have stopped its program
         signalled=document.get("signalled") is not False,
-        ran=_number(document.get("ran")),
+        ran=number(document.get("ran")),
         notice=notice if notice in NOTICES else "",
         maintenance=_maintenance(document.get("maintenance")),
-        saved_in=_number(document.get("saved_in")),
+        saved_in=number(document.get("saved_in")),
         progress=_progress(document),
-        idle=_number(document.get("idle")),
+        idle=number(document.get("idle")),
         looks=_whole(document.get("looks")) or 0,
         verdict=_verdict(document.get("verdict")),
         physical=_text(document.get("physical")),
@@ -213,12 +206,12 @@ def evidence_of(report: HostReport, body: bytes, key: str) -> tuple[str, ...]:
 
 def _progress(document: ReportDocument) -> Progress:
     metrics = _mapping(document.get("metrics"))
-    numbers = {_text(name): _number(value) for name, value in metrics.items()}
-    known = [(name, number) for name, number in numbers.items() if number is not None]
+    numbers = {_text(name): number(value) for name, value in metrics.items()}
+    known = [(name, value) for name, value in numbers.items() if value is not None]
     return Progress(
         step=_whole(document.get("step")),
         steps=_whole(document.get("steps")),
-        loss=_number(document.get("loss")),
+        loss=number(document.get("loss")),
         phase=_text(document.get("program_phase")),
         checkpoint=_whole(document.get("checkpoint")),
         resumed_from=_whole(document.get("resumed_from")),
@@ -255,7 +248,8 @@ def _whole(value: object) -> int | None:
     return value
 
 
-def _number(value: object) -> float | None:
+def number(value: object) -> float | None:
+    """A finite number, within reason."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e300:
         return None
     return float(value) if math.isfinite(value) else None
@@ -263,12 +257,8 @@ def _number(value: object) -> float | None:
 
 def _time(value: object) -> float | None:
     """Seconds of a time by RFC 3339; without a zone it is UTC."""
-    try:
-        at = datetime.fromisoformat(_text(value))
-    except ValueError:
-        return None
-    at = at if at.tzinfo else at.replace(tzinfo=UTC)
-    return at.timestamp() if 1970 < at.year < 9999 else None
+    at = seconds(_text(value))
+    return at if at is not None and 0 < at < _YEAR_9999 else None
 
 
 def _text(value: object) -> str:

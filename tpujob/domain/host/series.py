@@ -3,17 +3,13 @@ to the bucket: it counts if the key of the attempt has signed it. What a program
 not a number in its place is ignored."""
 
 import json
-import math
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
+from tpujob.domain.host.reports import number
 from tpujob.domain.text import one_line
-from tpujob.protocol import limits
 from tpujob.protocol.old_slice_report import read_slice_report
 from tpujob.protocol.report import MAX_NAMES, MAX_ROWS, MAX_SERIES_READ, read_report_body
-
-#: bytes of the body of an agent that does not sign, after which nothing of a series is read
-READ = limits.MAX_EVIDENCE_READ + MAX_SERIES_READ
 
 
 class Point(NamedTuple):
@@ -45,11 +41,6 @@ def read_curves(body: bytes, key: str) -> SignedCurves | None:
     return SignedCurves(number, line if len(line) <= MAX_SERIES_READ else b"")
 
 
-def unsigned_curves(body: bytes) -> bytes:
-    """Return the curves in a body of an agent that does not sign."""
-    return [*body.split(b"\n", 2), b""][1]
-
-
 def read_series(line: bytes) -> dict[str, list[Point]]:
     """Return the points of each number by its name, in the order of steps. `""` has those of every bucket, with
     zeros."""
@@ -71,18 +62,12 @@ def read_series(line: bytes) -> dict[str, list[Point]]:
 
 
 def _take(row: Sequence[object], names: Sequence[str], found: dict[str, list[Point]]) -> None:
-    step, at = (_number(value) for value in (*row[:2], None, None)[:2])
+    step, at = (number(value) for value in (*row[:2], None, None)[:2])
     if step is None or at is None or abs(step) >= 2**53:
         return
     found[""].append(Point(int(step), at, 0.0, 0.0, 0.0))
     for name, cell in zip(names, row[2:], strict=False):
         values = cast("list[object]", cell) if isinstance(cell, list) else [cell] * 3
-        known = [number for number in map(_number, values[:3]) if number is not None]
+        known = [one for one in map(number, values[:3]) if one is not None]
         if name and len(known) == 3:
             found.setdefault(name, []).append(Point(int(step), at, known[0], known[1], known[2]))
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e300:
-        return None
-    return float(value) if math.isfinite(value) else None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from operator import itemgetter
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from tpujob.domain.hardware.prices import LIST, PriceList
 from tpujob.domain.money.conditions import Conditions
@@ -21,14 +21,14 @@ from tpujob.domain.money.estimate_shapes import Use
 from tpujob.domain.money.run_time import Throughput
 from tpujob.domain.money.samples import SamplePlace
 
+N = TypeVar("N", int, float)
+
 #: runs: many, or fewer if each has many preemptions
 MOST, LEAST = 600, 80
 #: slices over all runs that are worth their time: this many take some 40 ms
 SLICES = 9_000
-#: a run of more preemptions goes on at the pace that it has shown
-PATIENCE = 110
-#: and is without hope when it takes so many times as long as its work
-HOPELESS = 100.0
+#: a run that loses more slices counts as one that fails, whatever the job is allowed
+LOSSES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,35 +39,34 @@ class PlannedWork:
     checkpoint: float = 600.0  #: seconds between two checkpoints
     #: seconds from a ready slice to the first step; None: as history shows
     setup: float | None = None
-    preemptions: int | None = 100  #: of which the job fails at the next one; None: it never does
+    preemptions: int = 100  #: the job fails at the next one
     wait: float | None = None  #: seconds of waiting for a slice after which it fails
 
 
-class Range(NamedTuple):
+class Range(NamedTuple, Generic[N]):
     """Nine of ten jobs are to end between `low` and `high`. Both are set for nineteen of twenty runs, as what comes
     is never quite like what was."""
 
-    low: float  #: a run in forty takes less
-    p10: float
-    p50: float
-    p90: float
-    high: float  #: a run in forty takes more
+    low: N  #: a run in forty takes less
+    p10: N
+    p50: N
+    p90: N
+    high: N  #: a run in forty takes more
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
     """Of all runs. Those that fail count for what they took until then."""
 
-    wall: Range  #: seconds from submission to the end
-    billed: Range  #: seconds for which slices are billed
-    preemptions: Range
+    wall: Range[float]  #: seconds from submission to the end
+    billed: Range[float]  #: seconds for which slices are billed
+    preemptions: Range[float]
     waiting: float  #: seconds without a ready slice, on average
     setup: float  #: seconds from ready to the first step, on average
     redone: float  #: seconds of steps that are made again, on average
     releasing: float  #: seconds from a program's end until its slice is gone, on average
     #: the share of runs that use up the preemptions or the wait that the job is allowed
     fails: float
-    runs: int
 
 
 @dataclass(slots=True)
@@ -77,7 +76,7 @@ class _SimulatedRun:
     setup: float = 0.0
     redone: float = 0.0
     releasing: float = 0.0
-    losses: float = 0.0
+    losses: int = 0
     failed: bool = False
 
     @property
@@ -91,7 +90,7 @@ def forecast(work: PlannedWork, expected: Conditions) -> Forecast:
     uniform = _uniform()
     pilot = [simulation.simulate(uniform, 0.5, 0.5) for _ in range(8)]
     slices = 1 + sum(run.losses for run in pilot) / len(pilot)
-    count = max(LEAST, min(MOST, int(SLICES / min(slices, PATIENCE))))
+    count = max(LEAST, min(MOST, int(SLICES / slices)))
     # the factors of waits and of lives, evenly spread and paired without a pattern
     levels = [(i + 0.5) / count for i in range(count)]
     mixed = sorted(levels, key=lambda _: uniform())
@@ -109,7 +108,6 @@ def forecast(work: PlannedWork, expected: Conditions) -> Forecast:
         redone=mean(lambda c: c.redone),
         releasing=mean(lambda c: c.releasing),
         fails=mean(lambda c: c.failed),
-        runs=count,
     )
 
 
@@ -133,7 +131,7 @@ class _Simulation:
         work, run = self.work, _SimulatedRun()
         scarce, short = self.factors[0](wait_level), self.factors[1](life_level)
         wait_of, life_of = self.turns[0]
-        while run.losses < PATIENCE:
+        while True:
             waited = wait_of(-math.log(uniform()) / scarce)
             if work.wait is not None and waited > work.wait:
                 run.waiting += work.wait
@@ -153,31 +151,9 @@ class _Simulation:
             lost = min(ran, _pick(self.lost, uniform()))
             run.redone += lost
             run.done += ran - lost
-            if work.preemptions is not None and run.losses > work.preemptions:
+            if run.losses > min(work.preemptions, LOSSES):
                 return replace(run, failed=True)
             wait_of, life_of = self.turns[1]
-        return _at_that_pace(run, work)
-
-
-def _at_that_pace(run: _SimulatedRun, work: PlannedWork) -> _SimulatedRun:
-    """After many preemptions chance has evened out: the rest takes as long as what was done so far."""
-    most = HOPELESS * work.seconds / max(run.billed, 1e-9)
-    times = min(work.seconds / run.done, most) if run.done else most
-    losses = run.losses * times
-    limit = math.inf if work.preemptions is None else work.preemptions
-    over = losses > limit
-    if over:
-        losses = limit + 1.0
-        times = losses / run.losses
-    return _SimulatedRun(
-        done=run.done * times,
-        waiting=run.waiting * times,
-        setup=run.setup * times,
-        redone=run.redone * times,
-        releasing=run.releasing * times,
-        losses=losses,
-        failed=over or run.done * times < work.seconds * 0.999,
-    )
 
 
 # Numbers -------------------------------------------------------------------------------------------------------------
@@ -213,7 +189,7 @@ def _pick(values: Sequence[float], level: float) -> float:
     return values[int(level * len(values))]
 
 
-def _range(values: Sequence[float]) -> Range:
+def _range(values: Sequence[float]) -> Range[float]:
     ordered = sorted(values)
     last = len(ordered) - 1
 
@@ -225,20 +201,12 @@ def _range(values: Sequence[float]) -> Range:
     return Range(at(0.025), at(0.1), at(0.5), at(0.9), at(0.975))
 
 
-class Micros(NamedTuple):
-    """Micro-dollars that go with a `Range` of time."""
-
-    low: int
-    p10: int
-    p50: int
-    p90: int
-    high: int
-
-
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    list: Micros
-    pay: Micros  #: without what a grant pays for
+    """Micro-dollars that go with a range of time."""
+
+    list: Range[int]
+    pay: Range[int]  #: without what a grant pays for
     priced: bool  #: whether the slices are in it; without them it says next to nothing
 
 
@@ -247,8 +215,8 @@ def amounts(use: Use, found: Forecast, prices: PriceList = LIST) -> Amounts:
     hours = (Decimal(str(round(seconds / 3600, 6))) for seconds in found.billed)
     each = [estimate(replace(use, hours=time), prices) for time in hours]
     return Amounts(
-        Micros(*(one.list_micros for one in each)),
-        Micros(*(one.pay_micros for one in each)),
+        Range(*(one.list_micros for one in each)),
+        Range(*(one.pay_micros for one in each)),
         all(one.priced for one in each),
     )
 

@@ -21,12 +21,10 @@ from tpujob.domain.progress import began_from, steps_kept, with_live
 class TimePart(StrEnum):
     """In the order in which they are shown."""
 
-    PRODUCTIVE = (
-        "productive"  #: steps that count, or a program that reported no steps and succeeded
-    )
-    WAITING = (
-        "waiting"  #: no slice is asked for: back-off, or nothing may be asked for yet; not billed
-    )
+    #: steps that count, or a program that reported no steps and succeeded
+    PRODUCTIVE = "productive"
+    #: no slice is asked for: back-off, or nothing may be asked for yet; not billed
+    WAITING = "waiting"
     PROVISIONING = "provisioning"  #: a slice is asked for and not there; not billed
     PREPARING = "preparing"  #: from a ready slice until the program runs on every host; pauses between retries
     COMPILING = "compiling"  #: the program runs, less than the time of its steps: it has not begun the first one

@@ -29,9 +29,8 @@ class Bill:
     """What one slice has cost so far by list price, in micro-dollars. None: its price is not known."""
 
     most: int | None
-    least: (
-        int | None
-    )  #: less than `most` while a slice that is missing is not yet confirmed to be gone
+    #: less than `most` while a slice that is missing is not yet confirmed to be gone
+    least: int | None
     open: bool  #: it is still billed
 
 

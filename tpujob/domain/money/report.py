@@ -26,9 +26,8 @@ DAY = 86_400 * US
 class CostShare:
     """What one part took."""
 
-    chip_time: int = (
-        0  #: chips times microseconds; of time without a slice, the chips that the job asks for
-    )
+    #: chips times microseconds; of time without a slice, the chips that the job asks for
+    chip_time: int = 0
     micros: int = 0  #: micro-dollars by list price, as far as prices are known
 
 

@@ -4,9 +4,8 @@ A month is a calendar month, UTC. Of a slice that is billed across its first mom
 Slices without a known price are not in any sum: no slice is asked for without one where there is a shared budget.
 """
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -93,66 +92,31 @@ def _cost(one: Slice, since: float) -> int:
 
 
 @dataclass(slots=True)
-class _Sum:
-    used: int = 0
-    reserve: int = 0
-    burn: int = 0
-
-
-@dataclass(slots=True)
 class Sums:
     """The shares of all jobs, and what they come to."""
 
     month: Month
     shares: dict[str, BudgetShare] = field(default_factory=dict[str, BudgetShare])  #: by job
-    _open: dict[str, BudgetShare] = field(default_factory=dict[str, BudgetShare])
-    _ever: defaultdict[str, int] = field(default_factory=lambda: defaultdict[str, int](int))
-    _lately: defaultdict[str, int] = field(default_factory=lambda: defaultdict[str, int](int))
 
     def put(self, job_id: str, new: BudgetShare | None) -> None:
         """In the place of what the job had; None: the job is gone, and what it cost stays."""
-        if new is None:
-            self._open.pop(job_id, None)
-            return
-        old = self.shares.get(job_id, BudgetShare(new.user, 0, 0))
-        for user in (new.user, ""):
-            self._ever[user] += new.ever - old.ever
-            self._lately[user] += new.lately - old.lately
-        self.shares[job_id] = new
-        self._open.pop(job_id, None)
-        if new.open:
-            self._open[job_id] = new
+        if new is not None:
+            self.shares[job_id] = new
+        elif job_id in self.shares:
+            self.shares[job_id] = replace(self.shares[job_id], open=())
 
-    def accounts(self, budgets: Sequence[SharedBudget], now: float) -> list[Account]:
-        """One for each of the budgets, in their order."""
-        spans = {one.monthly for one in budgets}
-        sums = {monthly: self._billed(now, monthly=monthly) for monthly in spans}
-        found: list[Account] = []
-        for one in budgets:
-            billed = sums[one.monthly].get(one.user, _Sum())
-            gone = self._lately if one.monthly else self._ever
-            found.append(
-                Account(
-                    whose=one.whose,
-                    limit=one.limit,
-                    used=gone.get(one.user, 0) + billed.used,
-                    reserve=billed.reserve,
-                    burn=billed.burn,
-                    at=now,
-                    until=self.month.end if one.monthly else None,
-                )
-            )
-        return found
-
-    def _billed(self, now: float, *, monthly: bool) -> Mapping[str, _Sum]:
-        """Of slices that are not gone, by user; those of all under the empty name."""
-        at, since = moment(now), moment(self.month.start if monthly else 0.0)
-        found: defaultdict[str, _Sum] = defaultdict(_Sum)
-        for each in self._open.values():
-            for one in each.open:
-                used = 0 if one.ready is None else between(one.rate, one.ready, since, at)
-                for total in (found[each.user], found[""]):
-                    total.used += used
-                    total.reserve += one.reserve
-                    total.burn += one.rate if one.ready is not None else 0
-        return found
+    def account(self, of: SharedBudget, now: float) -> Account:
+        at, since = moment(now), moment(self.month.start if of.monthly else 0.0)
+        mine = [one for one in self.shares.values() if of.user in ("", one.user)]
+        there = [slice for one in mine for slice in one.open]
+        billed = [(one.rate, one.ready) for one in there if one.ready is not None]
+        return Account(
+            whose=of.whose,
+            limit=of.limit,
+            used=sum(one.lately if of.monthly else one.ever for one in mine)
+            + sum(between(rate, ready, since, at) for rate, ready in billed),
+            reserve=sum(one.reserve for one in there),
+            burn=sum(rate for rate, _ in billed),
+            at=now,
+            until=self.month.end if of.monthly else None,
+        )

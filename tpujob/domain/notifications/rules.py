@@ -6,17 +6,9 @@ A job that continues by itself is not reported: a preemption, a retry or a swap 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tpujob.domain.events import (
-    AttemptEnded,
-    AttemptRepeated,
-    BudgetWarned,
-    Event,
-    EventKind,
-    ReleaseStarted,
-    SliceHeld,
-)
+from tpujob.domain.events import BudgetWarned, Event, EventKind
 from tpujob.domain.failures.disclosure import ended_by, in_full
-from tpujob.domain.model import Cause, Job, State
+from tpujob.domain.model import Cause, End, Job, State
 from tpujob.domain.notifications.model import Notification, NotificationKind
 from tpujob.domain.observations import Account
 from tpujob.domain.placement import circuits, datasets
@@ -122,15 +114,8 @@ def _read_event(job: Job, event: Event, ended: int, requested_by: str) -> Notifi
 
 
 def _cause(event: Event) -> Cause | None:
-    match event.payload:
-        case AttemptEnded(end) | AttemptRepeated(end):
-            return end.cause
-        case SliceHeld(_, end):
-            return end.cause if end else None
-        case ReleaseStarted(_, cause):
-            return cause
-        case payload:
-            return getattr(payload, "cause", None)
+    end: End | None = getattr(event.payload, "end", None)
+    return end.cause if end else getattr(event.payload, "cause", None)
 
 
 def _make(

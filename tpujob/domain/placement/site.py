@@ -32,9 +32,8 @@ class Site:
 
     name: str
     zones: tuple[str, ...]  #: in order of preference; empty: every zone that has the type
-    buckets: Mapping[
-        str, str
-    ]  #: where jobs keep their files, by region: `gs://bucket` or a folder in one
+    #: where jobs keep their files, by region: `gs://bucket` or a folder in one
+    buckets: Mapping[str, str]
     made_on_demand: bool  #: a bucket that is not there is made at its first use
     grants: tuple[Grant, ...] = ()  #: what is paid for by others
     prices: PriceList = LIST  #: with the context's own

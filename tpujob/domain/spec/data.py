@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from tpujob.domain.spec import fields as kinds
-from tpujob.domain.spec.yaml import describe
 
 #: the schemes of sources that the storage, or the machine from which the job is submitted, can read
 SCHEMES = ("gs", "s3", "https", "file")
@@ -42,15 +41,8 @@ def _source(value: Any) -> str:
 
 def _entries(value: Any) -> Any:
     """One source, or a list of sources, each by itself or with its name."""
-    if isinstance(value, (str, Mapping)):
-        items: list[Any] = [value]
-    elif isinstance(value, (list, tuple)):
-        items = list(cast("list[Any]", value))
-    else:
-        raise ValueError(
-            f"must be a place such as gs://datasets/fineweb, or a list of them, not {describe(value)}"
-        )
-    return tuple(_entry(item) for item in kinds.bounded(items))
+    what = "a place such as gs://datasets/fineweb, or a list of them"
+    return tuple(map(_entry, kinds.items(value, what, str, Mapping)))
 
 
 def _entry(item: Any) -> Any:
@@ -87,37 +79,25 @@ STAGES = ("stream", "disk", "memory", "mount")
 class Data(kinds.SpecPart):
     """Data that the program reads from a bucket in its own region, or from a folder of its host."""
 
-    source: Annotated[str, BeforeValidator(_source)] = Field(alias="from")
-    to: Annotated[str, BeforeValidator(kinds.matching(_NAME, _NAMED))]
+    source: Annotated[str, BeforeValidator(_source)] = Field(
+        alias="from",
+        description="gs://BUCKET/PREFIX, s3://BUCKET/PREFIX, https://..., or a folder relative to this file.",
+    )
+    to: Annotated[str, BeforeValidator(kinds.matching(_NAME, _NAMED)), kinds.schema_of(_NAME)] = (
+        Field(description="Name. Default: the last part of the path.")
+    )
     stage: Annotated[
         Literal["stream", "disk", "memory", "mount"],
         BeforeValidator(kinds.one_of(STAGES, "way to stage data")),
-    ] = "stream"
+    ] = Field(
+        "stream",
+        description="stream: the program reads the bucket. disk, memory (/dev/shm): each host fetches it first. "
+        "mount: a folder by gcsfuse.",
+    )
 
 
 _PLACE = {"type": "string", "description": "The same by itself."}
-_ONE = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["from"],
-    "properties": {
-        "from": {
-            "type": "string",
-            "description": "gs://BUCKET/PREFIX, s3://BUCKET/PREFIX, https://..., or a folder relative to this file.",
-        },
-        "to": {
-            "type": "string",
-            "pattern": f"^{_NAME}$",
-            "description": "Name. Default: the last part of the path.",
-        },
-        "stage": {
-            "enum": list(STAGES),
-            "default": "stream",
-            "description": "stream: the program reads the bucket. disk, memory (/dev/shm): each host fetches it first. "
-            "mount: a folder by gcsfuse.",
-        },
-    },
-}
+_ONE = Data.model_json_schema() | {"required": ["from"]}
 
 Datasets = Annotated[
     tuple[Data, ...],

@@ -75,17 +75,11 @@ def _size_text(mib: int) -> str:
 
 
 def _words(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)):
-        raise ValueError(f"must be a list of texts, not {describe(value)}")
-    return tuple(kinds.text(1024)(item) for item in kinds.bounded(cast("list[Any]", value)))
+    return tuple(map(kinds.text(1024), kinds.items(value, "a list of texts")))
 
 
 def _many(value: Any) -> Any:
-    if not isinstance(value, (list, tuple)):
-        raise ValueError(
-            f"must be a list of mounts, each with bucket and to, not {describe(value)}"
-        )
-    return tuple(kinds.bounded(cast("list[Any]", value)))
+    return tuple(kinds.items(value, "a list of mounts, each with bucket and to"))
 
 
 _File = Annotated[str | None, BeforeValidator(kinds.optional(_inside)), kinds.nullable()]
@@ -130,7 +124,7 @@ class Env(kinds.SpecPart):
     uv: _File = Field(None, description="Requirements file in code, installed by uv.")
     pip: _File = Field(
         None,
-        description="Requirements file in code, installed by pip; hashes are checked.",
+        description="Requirements file in code; the environment has pip, too.",
     )
     conda: _File = Field(None, description="environment.yml in code, for micromamba or conda.")
     docker: _Image = Field(

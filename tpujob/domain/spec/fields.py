@@ -106,23 +106,28 @@ def one_of(names: Iterable[str], what: str) -> Callable[[Any], str]:
     return check
 
 
-def names(what: str, check: Callable[[Any], str]) -> Callable[[Any], tuple[str, ...]]:
+def names(
+    what: str, check: Callable[[Any], str], most: int = MAX_ITEMS
+) -> Callable[[Any], tuple[str, ...]]:
     """One name, or a list of names in order of preference; doubles are dropped."""
 
     def check_all(value: Any) -> tuple[str, ...]:
-        if not isinstance(value, (str, list, tuple)):
-            raise ValueError(f"must be {what} or a list of them, not {describe(value)}")
-        items = [value] if isinstance(value, str) else cast("list[Any]", value)
-        return tuple(dict.fromkeys(check(item) for item in bounded(items)))
+        given = items(value, f"{what} or a list of them", str, most=most)
+        return tuple(dict.fromkeys(map(check, given)))
 
     return check_all
 
 
-def bounded(items: Sequence[Any]) -> Sequence[Any]:
-    """These items. Raises ValueError when a list of a job file may not have so many."""
-    if len(items) > MAX_ITEMS:
-        raise ValueError(f"must list at most {MAX_ITEMS}, not {len(items)}")
-    return items
+def items(value: Any, what: str, *single: type, most: int = MAX_ITEMS) -> Sequence[Any]:
+    """What a list has; a value of one of these types is as good as a list of it alone."""
+    if isinstance(value, single):
+        return (value,)
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"must be {what}, not {describe(value)}")
+    found = cast("Sequence[Any]", value)
+    if len(found) > most:
+        raise ValueError(f"must list at most {most}, not {len(found)}")
+    return found
 
 
 def mapping(what: str) -> Callable[[Any], Any]:
@@ -226,13 +231,6 @@ def _env_name(value: Any) -> str:
     if value.upper().startswith("TPUJOB_"):
         raise ValueError("must not begin with TPUJOB_, as tpujob sets those itself")
     return value
-
-
-def _secrets(value: Any) -> tuple[str, ...]:
-    found = names("the name of a secret", _env_name)(value)
-    if len(found) > secrets.MOST:
-        raise ValueError(f"must list at most {secrets.MOST}, not {len(found)}")
-    return found
 
 
 def scalar(value: Any) -> Scalar:
@@ -360,7 +358,7 @@ Env = Annotated[
 _SECRET = {"type": "string", "pattern": f"^(?![Tt][Pp][Uu][Jj][Oo][Bb]_){_ENV_NAME}$"}
 Secrets = Annotated[
     tuple[str, ...],
-    BeforeValidator(_secrets),
+    BeforeValidator(names("the name of a secret", _env_name, secrets.MOST)),
     WithJsonSchema(
         {"anyOf": [_SECRET, {"type": "array", "items": _SECRET, "maxItems": secrets.MOST}]}
     ),

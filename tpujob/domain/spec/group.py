@@ -84,9 +84,11 @@ def _values(value: Any) -> tuple[Any, ...]:
 
 
 def _distinct(texts: list[str]) -> None:
-    for n, text in enumerate(texts):
-        if text in texts[:n]:
+    seen: set[str] = set()
+    for text in texts:
+        if text in seen:
             raise ValueError(f"has {text[:60]} twice")
+        seen.add(text)
 
 
 def _matrix(value: Any) -> Any:
@@ -98,10 +100,11 @@ def _matrix(value: Any) -> Any:
 
 
 def _rows(value: Any) -> tuple[Any, ...]:
-    rows = kinds.bounded(cast("list[Any]", value)) if isinstance(value, (list, tuple)) else [value]
+    what = "a list of rows such as {lr: 0.1}"
+    rows = kinds.items(value, what, Mapping)
     for row in rows:
         if not isinstance(row, Mapping) or not row:
-            raise ValueError(f"must be a list of rows such as {{lr: 0.1}}, not {describe(row)}")
+            raise ValueError(f"must be {what}, not {describe(row)}")
     return tuple(rows)
 
 

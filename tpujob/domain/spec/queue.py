@@ -5,7 +5,7 @@ What follows from them is decided in `domain/capacity/`; here is what may be wri
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
@@ -40,10 +40,7 @@ class After(kinds.SpecPart):
 
 def _edges(value: Any) -> Any:
     """One job, or a list of jobs, each by its name or as a mapping."""
-    many = isinstance(value, (list, tuple))
-    if not many and not isinstance(value, (str, Mapping)):
-        raise ValueError(f"must be a job or a list of jobs, not {describe(value)}")
-    items = kinds.bounded(cast("list[Any]", value) if many else [value])
+    items = kinds.items(value, "a job or a list of jobs", str, Mapping)
     return tuple({"job": item} if isinstance(item, str) else item for item in items)
 
 

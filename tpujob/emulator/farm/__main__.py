@@ -87,8 +87,6 @@ class FarmControl:
     async def _route(self, method: str, path: str, body: dict[str, Any]) -> Any:
         match method, unquote(path).strip("/").split("/"):
             case "GET", ["slices"]:
-                return {"slices": self._farm.status()}
-            case "GET", ["names"]:
                 return self._farm.hung()
             case "GET", ["slices", name, "guests"]:
                 return {"guests": self._farm.guests(name)}
@@ -120,14 +118,19 @@ class FarmControl:
             case "on":
                 await self._farm.switch_on(name)
             case "hang":
-                self._farm.hang(name, host_or_all, off=body.get("off") is True)
+                off = body.get("off") is True
+                hung = [one.hang(off=off) for one in self._farm.hosts(name, host_or_all)]
+                if not any(hung):
+                    raise NotFound(f"no program runs on {name}")
             case "cut":
                 self._farm.cut(name, host_or_all, off=body.get("off") is True)
             case "oom":
-                self._farm.out_of_memory(name, host)
+                for one in self._farm.hosts(name, host):
+                    one.run_out_of_memory()
             case "env":
                 for variable, value in _texts(body.get("set", {})).items():
-                    self._farm.set_env(name, host, variable, value)
+                    for one in self._farm.hosts(name, host):
+                        one.set_env(variable, value)
             case _:
                 raise NotFound(f"there is no disturbance {what!r}")
 

@@ -11,7 +11,6 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 
 from tpujob.emulator.farm import image
@@ -30,18 +29,11 @@ from tpujob.emulator.farm.processes import Census
 from tpujob.errors import BadRequest, NotFound, TpujobError
 
 
-class Power(StrEnum):
-    UP = "up"
-    DYING = "dying"  #: preempted, within its notice
-    DOWN = "down"
-
-
 @dataclass
 class _Slice:
     hosts: tuple[Host, ...]
     marker: str
-    power: Power = Power.UP
-    ending: asyncio.Task[None] | None = None  #: from SIGTERM to off
+    ending: asyncio.Task[None] | None = None  #: of one that was preempted: from SIGTERM to off
     window: asyncio.TimerHandle | None = None  #: ends a maintenance event
 
 
@@ -90,7 +82,7 @@ class Farm:
             if victim is None:
                 return
             _disarm(victim)
-            await self._switch_off(victim)
+            await self._cut(victim.hosts)
             await asyncio.to_thread(shutil.rmtree, self._folder(name), ignore_errors=True)
             del self._slices[name]
 
@@ -98,9 +90,8 @@ class Farm:
         """TRUE in the metadata and SIGTERM to every process now; off after `notice` seconds. A second call changes
         nothing. Raises NotFound."""
         victim = self._get(name)
-        if victim.power is not Power.UP:
+        if victim.ending is not None:
             return
-        victim.power = Power.DYING
         for host in victim.hosts:
             host.slow(1)
             host.metadata.set(PREEMPTED, "TRUE")
@@ -124,23 +115,23 @@ class Farm:
 
     def slow(self, name: str, host: int, factor: float) -> None:
         """Raises NotFound, BadRequest."""
-        (chosen,) = self._hosts(name, host)
+        (chosen,) = self.hosts(name, host)
         if not 1 <= factor <= 1000:
             raise BadRequest("factor must be from 1 to 1000")
-        if self._get(name).power is Power.UP and chosen.on:
+        if self._get(name).ending is None and chosen.on:
             chosen.slow(factor)
 
     async def switch_off(self, name: str, host: int | None) -> None:
         """One host, or all: no process, no listener, no notice. Raises NotFound."""
         async with self._lock(name):
-            await self._cut(self._hosts(name, host))
+            await self._cut(self.hosts(name, host))
 
     async def switch_on(self, name: str) -> None:
         """Hosts that were switched off answer again, with their disk and key; hosts of a preempted slice do not.
         Raises NotFound."""
         async with self._lock(name):
             chosen = self._get(name)
-            if chosen.power is Power.UP:
+            if chosen.ending is None:
                 off = [host for host in chosen.hosts if not host.on]
                 await asyncio.gather(*(host.power_on(self.ssh_port) for host in off))
                 _announce(chosen, NO_MAINTENANCE)
@@ -150,51 +141,16 @@ class Farm:
         NotFound."""
         for chosen in self._get(name).hosts:
             alone = host is None or host == chosen.spec.index
-            others = self._every_address if alone else self._hosts(name, host)[0].address
+            others = self._every_address if alone else self.hosts(name, host)[0].address
             write_routes(chosen.routes, [] if off else [others], self._hole)
-
-    def hang(self, name: str, host: int | None, *, off: bool) -> None:
-        """Stop the program's processes; `off`: let them continue. Raises NotFound, also if no program runs there."""
-        hung = [chosen.hang(off=off) for chosen in self._hosts(name, host)]
-        if not any(hung):
-            raise NotFound(f"no program runs on {name}")
-
-    def out_of_memory(self, name: str, host: int) -> None:
-        """Raises NotFound."""
-        for chosen in self._hosts(name, host):
-            chosen.run_out_of_memory()
-
-    def set_env(self, name: str, host: int, variable: str, value: str) -> None:
-        """For processes that start from now on; an empty value removes the variable. Raises NotFound."""
-        for chosen in self._hosts(name, host):
-            chosen.set_env(variable, value)
 
     def guests(self, name: str) -> list[dict[str, str]]:
         """The guest attributes of each host. Raises NotFound."""
         return [host.guest_attributes() for host in self._get(name).hosts]
 
     def hung(self) -> dict[str, list[int]]:
-        """All slices, each with its hung hosts; cheaper than `status`."""
+        """All slices, each with its hung hosts."""
         return {n: [h.spec.index for h in s.hosts if h.hung] for n, s in self._slices.items()}
-
-    def status(self) -> list[dict[str, object]]:
-        """Every slice with its hosts, for the control API."""
-        running = self._census.find(f"{self._id}/") if self._slices else {}
-        return [
-            {
-                "name": name,
-                "hosts": [
-                    {
-                        "index": h.spec.index,
-                        "address": h.address,
-                        "processes": len(running.get(h.marker, [])),
-                        "state": str(s.power if h.on else Power.DOWN),
-                    }
-                    for h in s.hosts
-                ],
-            }
-            for name, s in sorted(self._slices.items())
-        ]
 
     async def close(self) -> None:
         """Switch everything off and remove it."""
@@ -233,7 +189,7 @@ class Farm:
             for host in hosts if request.cut else ():
                 write_routes(host.routes, [self._every_address], self._hole)
         except BaseException:
-            await self._switch_off(made)
+            await self._cut(hosts)
             shutil.rmtree(self._folder(request.name), ignore_errors=True)
             raise
         return made
@@ -246,11 +202,7 @@ class Farm:
 
     async def _end(self, victim: _Slice, notice: float) -> None:
         await asyncio.sleep(notice)
-        await self._switch_off(victim)
-
-    async def _switch_off(self, victim: _Slice) -> None:
         await self._cut(victim.hosts)
-        victim.power = Power.DOWN
 
     async def _cut(self, hosts: Sequence[Host]) -> None:
         for _ in range(2):  # again, for processes that a last session started in between
@@ -271,8 +223,8 @@ class Farm:
             raise NotFound(f"no slice {name}")
         return self._slices[name]
 
-    def _hosts(self, name: str, host: int | None) -> tuple[Host, ...]:
-        """The given host, or all."""
+    def hosts(self, name: str, host: int | None) -> tuple[Host, ...]:
+        """The given host, or all. Raises NotFound."""
         hosts = self._get(name).hosts
         if host is None:
             return hosts

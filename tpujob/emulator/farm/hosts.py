@@ -175,7 +175,7 @@ class Host:
 
     @property
     def routes(self) -> Path:
-        """What `network.py` writes for this host."""
+        """What `farm.write_routes` writes for this host."""
         return self._folder / "routes"
 
     @property

@@ -1,4 +1,4 @@
-"""Cloud Storage on a laptop: the JSON API, uploads and batches. The XML API is not served.
+"""Cloud Storage on a laptop: the JSON API with uploads and batches, and the XML API for objects.
 
 Knows nothing of Cloud TPU, and imports no gRPC.
 """

@@ -4,6 +4,7 @@ Each handler reads the request, asks `ObjectStore` and builds the answer.
 """
 
 import asyncio
+import hashlib
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -30,10 +31,9 @@ from tpujob.emulator.storage.model import (
     object_json,
     patched_object_fields,
 )
-from tpujob.lib.lru import LruDict
 
 #: Parameters that would change an answer and are missing here: refused, not ignored.
-_MISSING = ("softDeleted", "filter")
+_MISSING = ("softDeleted", "filter", "matchGlob")
 #: Parts of the API that are missing, by the last names of their paths.
 _UNKNOWN = re.compile(
     r"(?:/storage/v1|/b/).*/(acl|defaultObjectAcl|notificationConfigs|folders|anywhereCaches|restore|lockRetentionPolicy|hmacKeys)"
@@ -43,13 +43,11 @@ _COMPOSE_LIMIT = 32
 #: bytes that one call of a rewrite copies between buckets of different places or classes; how many the cloud does is
 #: documented nowhere, only that large ones need several calls
 REWRITE_BYTES = 1 << 30
-_REWRITES_LIMIT = 10_000  # the oldest is forgotten
 
 
 class JsonApi:
     def __init__(self, disk: ObjectStore) -> None:
         self.disk = disk
-        self._rewrites: LruDict[str, tuple[object, int]] = LruDict(_REWRITES_LIMIT)
         buckets = BucketApi(disk)
         bucket, name = r"(?:/storage/v1)?/b/([^/]+)", r"/o/([^/]+)"
         routes: list[tuple[str, str, Callable[..., Awaitable[Response]]]] = [
@@ -108,10 +106,7 @@ class JsonApi:
             limit=min(number(query, "maxResults") or 1000, 1000),
             versions=query.get("versions", "").lower() == "true",
             trailing=query.get("includeTrailingDelimiter", "").lower() == "true",
-            glob=query.get("matchGlob", ""),
         )
-        if wanted.glob and wanted.delimiter not in ("", "/"):
-            raise invalid("With matchGlob the delimiter can only be /.")
         page = self.disk.page(bucket, wanted)
         result: dict[str, Json] = {"kind": "storage#objects"}
         if page.items:
@@ -171,11 +166,12 @@ class JsonApi:
         conditions = Preconditions.from_query(request.query)
         size = str(source.size)
         if "/rewriteTo/" in request.path:
-            token, done = self._round(request, source, to_bucket, to_name, fields)
+            token = self._round(request, source, to_bucket, to_name, fields)
             if token:
                 conditions.check(self.disk.get(to_bucket, to_name))
                 part = {"kind": "storage#rewriteResponse", "done": False, "rewriteToken": token}
-                progress = {**part, "objectSize": size, "totalBytesRewritten": str(done)}
+                done = token.partition("-")[0]
+                progress = {**part, "objectSize": size, "totalBytesRewritten": done}
                 return answer(request, progress)
         stored = self.disk.copy(source, to_bucket, to_name, fields, conditions)
         resource = object_json(stored, request.base)
@@ -191,27 +187,24 @@ class JsonApi:
         to_bucket: str,
         to_name: str,
         fields: Mapping[str, Json],
-    ) -> tuple[str, int]:
-        """One call of a rewrite: the token of the next one and the bytes so far; no token when it is complete."""
+    ) -> str:
+        """One call of a rewrite: the token of the next one, which is the bytes so far and what is copied; empty when
+        it is complete."""
         query = request.query
-        what = (source.bucket, source.name, source.generation, to_bucket, to_name, str(fields))
-        before = 0
-        if token := query.get("rewriteToken", ""):
-            known, before = self._rewrites.get(token, (None, 0))
-            if known != what:
-                raise invalid("Invalid rewriteToken.")
+        names = (source.bucket, source.name, source.generation, to_bucket, to_name, fields)
+        what = hashlib.sha256(repr(names).encode()).hexdigest()
+        before, _, known = (query.get("rewriteToken") or f"0-{what}").partition("-")
+        if known != what or not before.isdigit():
+            raise invalid("Invalid rewriteToken.")
         most = number(query, "maxBytesRewrittenPerCall") or REWRITE_BYTES
         if "maxBytesRewrittenPerCall" in query and (not most or most % (1 << 20)):
             raise invalid("maxBytesRewrittenPerCall must be a multiple of 1 MiB.")
         here, there = known_bucket(self.disk, source.bucket), known_bucket(self.disk, to_bucket)
         kept = str(fields.get("storageClass") or there["storageClass"])
-        if (here["location"], source.storage_class) == (there["location"], kept):
-            return "", source.size  # within one place and class one call is enough (documented)
-        if before + most >= source.size:
-            return "", source.size
-        token = uuid.uuid4().hex
-        self._rewrites[token] = what, before + most
-        return token, before + most
+        # within one place and class one call is enough (documented)
+        near = (here["location"], source.storage_class) == (there["location"], kept)
+        done = int(before) + most
+        return "" if near or done >= source.size else f"{done}-{what}"
 
     async def move(self, request: Request, bucket: str, name: str, to_name: str) -> Response:
         source = self._source(request, bucket, name)
@@ -309,7 +302,7 @@ async def _one(part: bytes, outer: Request, handler: Handler) -> bytes:
     headers = {k.strip().lower(): v.strip() for k, _, v in (each.partition(":") for each in lines)}
     headers["host"] = outer.headers.get("host", "localhost")
     target = re.sub(r"^https?://[^/]+", "", match[2])
-    response = await handler(Request.parse(match[1], target, headers, Body.of(body)))
+    response = await handler(Request.parse(match[1], target, headers, Body(body)))
     content = response.body
     if isinstance(content, FilePart):
         content.file.close()

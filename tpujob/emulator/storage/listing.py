@@ -2,16 +2,10 @@
 
 import base64
 import json
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from tpujob.emulator.storage.model import EmulatedObject, invalid
-
-#: of a `matchGlob`, longest first; `/**/` may also be one slash
-_PARTS = re.compile(r"/\*\*/|\*\*|\*|\?|\[[!^]?[^\]]+\]|[{},]|\\.|.", re.DOTALL)
-_PLAIN = {"/**/": "/(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-
 
 _Place = tuple[str, int]  #: name and generation
 
@@ -31,7 +25,6 @@ class Listing:
     limit: int = 1000
     versions: bool = False
     trailing: bool = False  #: objects that end with the delimiter are items, too
-    glob: str = ""  #: of the names, of objects as of prefixes; empty: all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +36,6 @@ class Page:
 
 def page(wanted: Listing, rows: Rows) -> Page:
     prefix, delimiter = wanted.prefix, wanted.delimiter
-    matches = matcher(wanted.glob or "**")
     after = _read_token(wanted.token) if wanted.token else (max(prefix, wanted.start), -1)
     stop = min(filter(None, (wanted.end, successor(prefix))), default="")
     items: list[EmulatedObject] = []
@@ -58,13 +50,11 @@ def page(wanted: Listing, rows: Rows) -> Page:
             cut = stored.name.find(delimiter, len(prefix)) if delimiter else -1
             if cut >= 0:
                 folded = stored.name[: cut + len(delimiter)]
-                if matches(folded):
-                    prefixes.append(folded)
-                    if wanted.trailing and stored.name == folded:
-                        items.append(stored)
+                prefixes.append(folded)
+                if wanted.trailing and stored.name == folded:
+                    items.append(stored)
                 break
-            if matches(stored.name):
-                items.append(stored)
+            items.append(stored)
             after = (stored.name, stored.generation)
         if folded:  # skip everything else below this prefix
             after = (successor(folded), -1)
@@ -92,38 +82,3 @@ def _read_token(token: str) -> _Place:
         return str(name), int(generation)
     except (ValueError, TypeError) as error:
         raise invalid("Invalid page token.") from error
-
-
-# matchGlob -----------------------------------------------------------------------------------------------------------
-
-
-def matcher(pattern: str) -> Callable[[str], bool]:
-    """Whether a name matches as a whole: `*` and `?` stop at `/`, `**` does not; `[a-c]`, `[!a]`, `{jpg,png}`. Raises
-    400 for a brace that is not closed."""
-    depth, parts = 0, list[str]()
-    for part in _PARTS.findall(pattern):
-        if part == "{":
-            depth += 1
-            parts.append("(?:")
-        elif part == "}" and depth:
-            depth -= 1
-            parts.append(")")
-        elif part == "," and depth:
-            parts.append("|")
-        else:
-            parts.append(_PLAIN.get(part) or _other(part))
-    try:
-        found = re.compile("".join(parts), re.DOTALL)
-    except re.error as error:
-        raise invalid(f"Invalid glob pattern {pattern[:80]!r}: {error}") from error
-    return lambda name: found.fullmatch(name) is not None
-
-
-def _other(part: str) -> str:
-    """A set of characters, or a character that means itself."""
-    if len(part) == 1 or part[0] == "\\":
-        return re.escape(part[-1])
-    inside = part[1:-1]
-    no = "^/" if inside[0] in "!^" else ""  # none of them is `/`
-    letters = re.sub(r"([\\\[\]^&~|])", r"\\\1", inside.lstrip("!^") if no else inside)
-    return f"[{no}{letters}]"

@@ -66,7 +66,6 @@ class NodeSpec:
     metadata: Mapping[str, str]
     external_ips: bool
     body: bytes  #: the node as the caller sent it
-    autocheckpoint: bool = False  #: only v2alpha1 has this field
     multislice: bool = False  #: one of several nodes of one request
     uses: tuple[str, ...] = ()  #: what must exist in the project, such as `networks/lab`
 

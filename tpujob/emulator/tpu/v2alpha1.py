@@ -7,8 +7,6 @@ renamed; fields that v2 lacks are dropped.
 # The generated message classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from dataclasses import replace
-
 from google.cloud.tpu_v2.types import cloud_tpu as v2
 from google.cloud.tpu_v2alpha1.types import cloud_tpu as v2alpha1
 from google.longrunning import operations_pb2
@@ -46,7 +44,6 @@ class TpuV2Alpha1:
         shown = self._v2.get_node(by_name(request, v2.GetNodeRequest.pb()))
         message = by_name(shown, v2alpha1.Node.pb())
         node = self._world.get_node(request.name)
-        message.autocheckpoint_enabled = node.spec.autocheckpoint
         if node.upcoming:
             announced = interruptions.upcoming(*node.upcoming)
             json_format.ParseDict(announced, message.upcoming_maintenance)
@@ -65,16 +62,7 @@ class TpuV2Alpha1:
             queued.spot.SetInParent()
         if asked.guaranteed.reserved and not queued.reservation_name:
             queued.reservation_name = f"{request.parent}/reservations/-"
-        started = self._v2.create_queued(translated)
-        if any(one.node.autocheckpoint_enabled for one in asked.tpu.node_spec):
-            self._let_autocheckpoint(
-                f"{request.parent}/queuedResources/{request.queued_resource_id}"
-            )
-        return started
-
-    def _let_autocheckpoint(self, name: str) -> None:
-        queued = self._world.get_queued(name)
-        queued.specs = tuple((id, replace(spec, autocheckpoint=True)) for id, spec in queued.specs)
+        return self._v2.create_queued(translated)
 
     def maintain(self, request: Message) -> Message:
         node = self._world.get_node(request.name)

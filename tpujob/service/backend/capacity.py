@@ -10,12 +10,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tpujob.api import OfferView, OpenCircuit, QuotasView, QuotaView
+from tpujob.api import AllowanceView, OfferView, OpenCircuit, QuotasView, QuotaView
 from tpujob.doctor.quota import (
-    Allowance,
     QuotaKind,
     QuotaOverview,
-    allowance_view,
     kind_of,
     per_chip,
 )
@@ -152,20 +150,16 @@ class Quotas:
 
     def look(self) -> Looked:
         """Return the last reading, and begin another when it is older than `every` seconds. Never raises."""
-        begun = self._begin()
+        begun, now = None, self._clock.now()
+        with self._lock:
+            if now >= self._again_at and not (self._reading and self._reading.is_alive()):
+                self._again_at = now + self._every
+                begun = threading.Thread(target=self._run, name="quota", daemon=True)
+                begun.start()
+                self._reading = begun
         if begun and self._last.found is None:
             begun.join(PATIENCE)
         return self._last
-
-    def _begin(self) -> threading.Thread | None:
-        with self._lock:
-            now = self._clock.now()
-            if now < self._again_at or (self._reading and self._reading.is_alive()):
-                return None
-            self._again_at = now + self._every
-            self._reading = threading.Thread(target=self._run, name="quota", daemon=True)
-            self._reading.start()
-            return self._reading
 
     def _run(self) -> None:
         try:
@@ -181,7 +175,7 @@ class Quotas:
 def quotas_view(looked: Looked, jobs: Iterable[Job], now: float) -> QuotasView:
     """As `CapacityReport` has it; `jobs`: those that go on, and those that have ended within the day."""
     rows = looked.found.rows if looked.found else ()
-    held, refused = _of_jobs(jobs, frozenset((row.kind, row.zone) for row in rows), now)
+    held, refused = _of_jobs(jobs, frozenset(map(_place, rows)), now)
     return QuotasView(
         at=None if looked.at is None else rfc3339(looked.at),
         rows=[_row(row, held, refused) for row in rows],
@@ -210,10 +204,11 @@ def _of_jobs(
     return held, refused
 
 
-def _row(row: Allowance, held: Counter[_Where], refused: Counter[_Where]) -> QuotaView:
-    where = row.kind, row.zone
-    return QuotaView(
-        **allowance_view(row),
-        held=held[where] * per_chip(row.kind, row.unit),
-        refused=refused[where],
-    )
+def _row(row: AllowanceView, held: Counter[_Where], refused: Counter[_Where]) -> QuotaView:
+    where = _place(row)
+    used = held[where] * per_chip(row["type"], row["unit"])
+    return QuotaView(**row, held=used, refused=refused[where])
+
+
+def _place(row: AllowanceView) -> _Where:
+    return QuotaKind(row["type"], row["pricing"], row["part"]), row["zone"]

@@ -1,92 +1,43 @@
-"""Everything that `/metrics` says: each family with its name, its help, its labels, and where its numbers come from.
+"""What `/metrics` says: what is read at each scrape, and then what the process has counted (`engine/counters.py`).
 
-Names follow Prometheus: `tpujob_`, base units, `_total` for what only grows. Labels come from closed lists, so that the
-number of series does not grow with jobs and people. What the store cannot tell just now is left out.
+Labels come from closed lists, so that the number of series does not grow with jobs and people. What the store cannot
+tell just now is left out.
 """
-
-from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
+from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from tpujob.domain.model import State
 from tpujob.domain.observations import ReasonKind
 from tpujob.domain.spec.queue import BANDS
+from tpujob.engine import Queue
 from tpujob.errors import TpujobError
+from tpujob.service.backend.status import BackendStatus
 from tpujob.version import __version__
-
-if TYPE_CHECKING:
-    from tpujob.engine import Queue, Times
-    from tpujob.service.backend.status import BackendStatus
-
-
-class _Counted(NamedTuple):
-    """A family that is counted where it happens (`engine/counters.py`)."""
-
-    counter: str  #: its name there
-    name: str
-    help: str
-    labels: Sequence[str] = ()
-
-
-COUNTS = (
-    _Counted("events", "events", "Events of jobs that this process has stored.", ("kind",)),
-    _Counted("ends", "attempt_ends", "Attempts that have ended.", ("outcome", "cause")),
-    _Counted("actions", "actions", "Actions of ticks, by what came of them.", ("action", "outcome")),
-    _Counted("leaks", "leaked_slices", "Slices that no job claimed, by whether they could be deleted.", ("outcome",)),
-    _Counted("calls", "cloud_calls", "Calls of the cloud's APIs, by what came of them: transient ones are repeated.",
-             ("service", "method", "outcome")),
-    _Counted("requests", "http_requests", "Requests that were answered.", ("method", "route", "status")),
-)  # fmt: skip
-TIMES = (
-    _Counted("recovery", "recovery_seconds",
-             "From the end of an attempt to the next one running, by why it ended. Without what people stopped.",
-             ("cause",)),
-    _Counted("wait", "queue_wait_seconds",
-             "From a job's submission, resume or release to its first request, or to the slice of another job.",
-             ("band",)),
-    _Counted("tick", "tick_seconds", "How long ticks took, by how they ended.", ("outcome",)),
-    _Counted("commit", "commit_seconds", "How long the store took to write a change of a job."),
-)  # fmt: skip
 
 
 def text(of: BackendStatus, queue: Queue) -> str:
     """All of them, in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Ours(of, queue))
-    return generate_latest(registry).decode()
+    registry.register(_Read(of, queue))
+    return (generate_latest(registry) + generate_latest(of.counters.registry)).decode()
 
 
-class _Ours(Collector):
+class _Read(Collector):
     def __init__(self, of: BackendStatus, queue: Queue) -> None:
         self._of, self._queue = of, queue
 
     def collect(self) -> Iterator[Metric]:
-        return every(self._of, self._queue)
-
-
-def every(of: BackendStatus, queue: Queue) -> Iterator[Metric]:
-    """In the same order each time."""
-    yield from _process(of)
-    with contextlib.suppress(TpujobError):  # `tpujob_store_up` says so
-        yield from _jobs(of)
-        yield from _waiting(queue)
-    for family in COUNTS:
-        yield _counts(family, of.counters.counts(family.counter))
-    for family in TIMES:
-        yield _times(family, of.counters.times(family.counter))
+        """In the same order each time."""
+        yield from _process(self._of)
+        with contextlib.suppress(TpujobError):  # `tpujob_store_up` says so
+            yield from _jobs(self._of)
+            yield from _waiting(self._queue)
 
 
 def _process(of: BackendStatus) -> Iterator[Metric]:
@@ -189,19 +140,3 @@ def _labelled(name: str, help: str, label: str, values: Mapping[str, float]) -> 
     for key, value in values.items():
         family.add_metric([key], value)
     return family
-
-
-def _counts(family: _Counted, counts: Mapping[tuple[str, ...], int]) -> Metric:
-    made = CounterMetricFamily(f"tpujob_{family.name}", family.help, labels=family.labels)
-    for labels, count in sorted(counts.items()):
-        made.add_metric(labels, count)
-    return made
-
-
-def _times(family: _Counted, times: Mapping[tuple[str, ...], Times]) -> Metric:
-    made = HistogramMetricFamily(f"tpujob_{family.name}", family.help, labels=family.labels)
-    for labels, one in sorted(times.items()):
-        bounds = [*(str(bound) for bound in one.bounds), "+Inf"]
-        buckets = [*zip(bounds, (float(n) for n in accumulate(one.counts)), strict=True)]
-        made.add_metric(labels, buckets, sum_value=one.seconds)
-    return made

@@ -4,13 +4,13 @@ The order is made in `domain/capacity/` and kept in `engine/queue.py`.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 
 from tpujob.api import OrderView, OwnerUsage, PlaceView, QueueRow, QueueView, ReasonView, ShareView
 from tpujob.domain import access
 from tpujob.domain.access import Principal
-from tpujob.domain.capacity import describe
+from tpujob.domain.capacity import describe, waiting_since
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.model import DesiredState, Edge, Job
 from tpujob.domain.money import pace
@@ -85,7 +85,7 @@ class QueueReader:
         self, who: Principal, part: list[str], place: Place, live: Mapping[str, Job], now: float
     ) -> QueueRow:
         job = live[part[0]]
-        tpu, since = job.spec.tpu, max(job.created_at, job.fresh_at, job.queued_at, job.state_since)
+        tpu, since = job.spec.tpu, waiting_since(job, live.get(job.group))
         return QueueRow(
             **self._place(job, place, live, now),
             id=job.id,
@@ -165,8 +165,8 @@ class QueueReader:
             if limits is None or limits.queued is None:
                 continue
             mine = [job for job in self._queue.jobs().values() if job.submitter == who.id]
-            single = [job for job in mine if not job.spec.is_group]
-            count = sum(not type or type in job.spec.tpu.types for job in single)
+            counted = [job for job in mine if not type or type in job.spec.tpu.types]
+            count = sum(_not_ended(job) for job in counted)
             if count + new > limits.queued:
                 of, more = f" for {type}" if type else "", f"{new:,} more" if new > 1 else "another"
                 raise IllegalInState(
@@ -195,6 +195,13 @@ class QueueReader:
         return tuple(found)
 
 
+def _not_ended(job: Job) -> int:
+    """How many jobs a live record is: of a group, those that it has yet to make."""
+    if not job.spec.is_group:
+        return 1
+    return job.group_size - job.submitted if job.wish is DesiredState.RUN else 0
+
+
 def waits_for(job: Job, other: Job) -> bool:
     """Whether a job was submitted to start after another one, or after the group of that."""
     return any(
@@ -204,10 +211,16 @@ def waits_for(job: Job, other: Job) -> bool:
     )
 
 
-def still_waiting(jobs: Iterable[Job], other: Job) -> list[str]:
-    """Ids of the jobs that would never start if the record of `other` were removed."""
+def still_waiting(jobs: Iterable[Job], other: Job, is_element: Callable[[str], bool]) -> list[str]:
+    """Ids of the jobs that would never start if the record of `other` were removed, and those of its elements.
+    `is_element`: whether a job of that id is one of these."""
     waiting = (job for job in jobs if not job.slices and job.wish is DesiredState.RUN)
-    return [job.id for job in waiting if not job.state.final and waits_for(job, other)]
+    return [
+        job.id
+        for job in waiting
+        if not job.state.final
+        and (waits_for(job, other) or any(is_element(edge.job) for edge in job.edges))
+    ]
 
 
 # Views ----------------------------------------------------------------------------------------------------------------
@@ -216,12 +229,17 @@ def still_waiting(jobs: Iterable[Job], other: Job) -> list[str]:
 def _alike(
     ids: Sequence[str], live: Mapping[str, Job], places: Mapping[str, Place]
 ) -> list[list[str]]:
-    """Elements of a group that stand one after the other and wait for the same kinds of things, together."""
+    """Elements of a group that stand one after the other and wait for the same things, together."""
 
-    def what(job_id: str) -> tuple[str, ...]:
-        return (live[job_id].group or job_id, *(reason.kind for reason in places[job_id].reasons))
+    def what(job_id: str) -> tuple[object, ...]:
+        return (live[job_id].group or job_id, *map(_same, places[job_id].reasons))
 
     return [list(part) for _, part in groupby(ids, what)]
+
+
+def _same(reason: Reason) -> tuple[object, ...]:
+    """What elements in one row have in common of a reason: of the order, not the jobs before each."""
+    return (reason.kind, reason.what, () if reason.kind is _K.ORDER else reason.jobs)
 
 
 def _reason_view(reason: Reason) -> ReasonView:

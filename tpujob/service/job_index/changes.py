@@ -1,8 +1,7 @@
 """One follower of the store, many listeners: callers that wait for a change of a job wait here.
 
-One thread reads the store while there are listeners, and ends soon after. Where the store announces changes, the thread
-reads at each announcement. A listener gets a hint to fetch the job again, never the change itself. Hints may be late or
-needless.
+One thread reads the store while there are listeners, and ends soon after. A listener gets a hint to fetch the job
+again, never the change itself. Hints may be late or needless.
 """
 
 import logging
@@ -18,8 +17,6 @@ from tpujob.ports import Store
 
 log = logging.getLogger(__name__)
 
-#: seconds between two reads of a store that announces changes: an announcement may be lost in an outage
-ANNOUNCED_INTERVAL = 30.0
 #: seconds after which a read that has not come back counts as one that failed
 HANGS = 5.0
 
@@ -30,14 +27,13 @@ class Changes:
     def __init__(
         self, store: Store, *, interval: float = 0.5, clock: Callable[[], float] = time.time
     ) -> None:
-        """`interval`: seconds between two reads of a store that does not announce changes."""
+        """`interval`: seconds between two reads of the store, unless this process changes a job."""
         self._store, self._interval, self._clock = store, interval, clock
         self._changed = threading.Condition()
         self._beginning = threading.Lock()
         self._poked = threading.Event()
         self._listeners = 0
         self._follower: threading.Thread | None = None
-        self._telling = False  #: the store tells the follower of changes
         self._asked: float | None = None  #: when the follower began the read that goes on
         self._failed: float | None = None  #: since when its reads have failed
         self._seen: int | None = None  #: the store was followed up to this change; None: not yet
@@ -99,38 +95,23 @@ class Changes:
     # The follower ----------------------------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Called with the condition held. Afterwards the thread runs; it reads at once, unless the store announces."""
-        if not self._telling:
-            self._poked.set()
+        """Called with the condition held. Afterwards the thread runs, and reads at once."""
+        self._poked.set()
         if self._follower is None:
             self._follower = threading.Thread(target=self._run, name="watch", daemon=True)
             self._follower.start()
 
     def _run(self) -> None:
-        stop = self._subscribe()
-        self._telling = stop is not None
         while self._wanted():
             self._poked.clear()
             self._look()
-            self._poked.wait(
-                ANNOUNCED_INTERVAL if stop and self._failed is None else self._interval
-            )
-        if stop:
-            stop()
+            self._poked.wait(self._interval)
 
     def _wanted(self) -> bool:
         with self._changed:
             if not self._listeners:  # none came within the interval, either
-                self._follower, self._telling, self._failed = None, False, None
+                self._follower = self._failed = None
             return bool(self._listeners)
-
-    def _subscribe(self) -> Callable[[], None] | None:
-        """Ask the store to announce changes. Return the function that ends that; None: it cannot."""
-        try:
-            return self._store.follow(self.poke)
-        except TpujobError as error:
-            log.warning("the store does not tell of changes: %s", error)
-            return None
 
     def _look(self) -> None:
         self._asked = self._clock()

@@ -6,7 +6,6 @@ after that those that `Changes` names. What the reconciler sees of a running pro
 
 import marshal
 import threading
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,22 +62,18 @@ class JobIndex:
 
     def _forget(self) -> None:
         self._jobs: dict[int, _Entry] = {}
-        self._numbers: list[int] = []  #: of all jobs, the oldest first
         self._rows: list[IndexedJob] | None = (
             None  #: of all jobs, the newest first; None: to be made
         )
-        self._owned: dict[str, set[int]] = {}  #: the jobs of each owner
         self._elements: dict[int, set[int]] = {}  #: the jobs of each group
         self._counts = defaultdict[int, Counter[State]](Counter)  #: their states
-        self._active: set[int] = set()  #: jobs that have not ended
-        self._states: Counter[State] = Counter()
         self._revision: int | None = None  #: None: nothing was read yet
         self._again: set[str] = set()  #: jobs whose records could not be read
 
     # Kept current -----------------------------------------------------------------------------------------------------
 
     def note(self, job: Job) -> None:
-        """This process has just stored that job: the next answer has it, also where changes are announced late."""
+        """This process has just stored that job: the next answer has it, also where the store tells of changes late."""
         with self._noting:
             known = self._noted.get(job.id)
             if known is None or known.version < job.version:
@@ -91,16 +86,15 @@ class JobIndex:
         query = listing.parse_query(asked, who, FIELDS)
         with self._lock:
             self._read_changes()
-            among = self._all() if query.mine is None else self._own(query.mine)
             if query.order in listing.MOVING:  # else what runs is looked at where it is shown
-                self._watch(self._active.intersection(row.number for row in among))
+                self._watch()
             now = self._clock.now()
-            alike = listing.alike(among, query)
-            states = self._states if alike is self._rows else Counter(row.state for row in alike)
+            alike = listing.alike(self._all(), query)
+            states = Counter(row.state for row in alike)
             matching = listing.narrowed(alike, query, now)
             shown, after, first = self._cut(matching, query, now)
             kept = [self._jobs[row.number] for row in shown]
-            revision, total = self._revision or 0, len(self._numbers)
+            revision, total = self._revision or 0, len(self._jobs)
         rows = [self._row(one, who, now) for one in kept]
         for one, row in zip(shown, rows, strict=True):
             if one.is_group:
@@ -120,15 +114,15 @@ class JobIndex:
         """How many jobs there are in each state."""
         with self._lock:
             self._read_changes()
-            return {state.value: n for state, n in self._states.items() if n}
+            return {state.value: n for state, n in Counter(r.state for r in self._all()).items()}
 
     def hardware(self) -> tuple[int, int, int]:
         """Slices that jobs hold, slices that they have asked for, and what the held ones cost in micro-dollars an hour,
         as far as their prices are known."""
         with self._lock:
             self._read_changes()
-            live = [self._jobs[number].job for number in self._active]
-        slices = [one for job in live if job for one in job.slices if one.gone_at is None]
+            live = self._live()
+        slices = [one for job in live for one in job.slices if one.gone_at is None]
         held = [one for one in slices if one.ready_at is not None]
         return len(held), len(slices) - len(held), sum(rate(one) or 0 for one in held)
 
@@ -136,9 +130,8 @@ class JobIndex:
         """The records of the jobs that go on; of each that has ended its number, and the version of its record."""
         with self._lock:
             self._read_changes()
-            live = [job for number in self._active if (job := self._jobs[number].job)]
             ended = {n: one.version for n, one in self._jobs.items() if one.job is None}
-            return live, ended
+            return self._live(), ended
 
     def sum_up(self, view: JobFacts) -> None:
         """Write into the view of a group how it stands: its elements in each state, and what they cost."""
@@ -173,8 +166,7 @@ class JobIndex:
         """The user of each owner, by the newest of their jobs."""
         with self._lock:
             self._read_changes()
-            newest = {owner: max(mine) for owner, mine in self._owned.items() if mine}
-            return {owner: self._jobs[number].listed.user for owner, number in newest.items()}
+            return {row.owner: row.user for row in reversed(self._all())}
 
     def ended_by(self, cause: Cause) -> list[str]:
         """Ids of the jobs that have ended for that cause."""
@@ -212,7 +204,7 @@ class JobIndex:
         if not query.limit or len(rows) <= query.limit:
             return rows, "", first
         last = rows[query.limit - 1]
-        value = listing.value(last, query.order, at)
+        value = listing.COLUMNS[query.order].value(last, at)
         after = listing.PageKey(query.order, query.reverse, at, value, last.number).text()
         return rows[: query.limit], after, first
 
@@ -233,14 +225,11 @@ class JobIndex:
 
     def _all(self) -> list[IndexedJob]:
         if self._rows is None:
-            self._rows = [self._jobs[number].listed for number in reversed(self._numbers)]
+            self._rows = [self._jobs[number].listed for number in sorted(self._jobs, reverse=True)]
         return self._rows
 
-    def _own(self, who: Principal) -> list[IndexedJob]:
-        """The caller's, the newest first."""
-        owners = {owner for owner in (who.id, "") if access.is_own(who, owner)}
-        numbers = {number for owner in owners for number in self._owned.get(owner, ())}
-        return [self._jobs[number].listed for number in sorted(numbers, reverse=True)]
+    def _live(self) -> list[Job]:
+        return [one.job for one in self._jobs.values() if one.job is not None]
 
     def _read_changes(self) -> None:
         newest = self._changes.now()
@@ -284,26 +273,19 @@ class JobIndex:
             whole, row = job_in_full(job), self._marshalled(job)
             full = self._marshalled(whole) if whole is not job else b""
         kept = _Entry(listed(job), job.version, None if row else job, row, full)
-        if known is None:
-            self._numbers.insert(bisect_left(self._numbers, number), number)
-            self._owned.setdefault(job.owner, set()).add(number)
-            if job.group:
-                self._elements.setdefault(int(job.group), set()).add(number)
+        if job.group:
+            self._elements.setdefault(int(job.group), set()).add(number)
         self._jobs[number] = kept
         self._count(kept.listed, 1)
         self._rows = None
-        (self._active.discard if row else self._active.add)(number)
 
     def _count(self, row: IndexedJob, by: int) -> None:
-        self._states[row.state] += by
         if row.group:
             self._counts[row.group][row.state] += by
         group = self._jobs.get(row.group or row.number)
         if group and group.listed.is_group and not group.listed.state.final:
             counts = self._counts[group.listed.number]
-            self._states[group.listed.state] -= 1
             group.listed.state = next((s for s in _AT_WORK if counts[s] > 0), State.QUEUED)
-            self._states[group.listed.state] += 1
 
     def _marshalled(self, job: Job) -> bytes:
         shown = job_row(job, NOTHING, self._clock.now(), mine=False)
@@ -313,29 +295,24 @@ class JobIndex:
         known = self._jobs.pop(number, None)
         if known is None:
             return
-        del self._numbers[bisect_left(self._numbers, number)]
         self._count(known.listed, -1)
-        self._active.discard(number)
-        self._owned[known.listed.owner].discard(number)
         self._elements.pop(number, None)
         self._elements.get(known.listed.group, set()).discard(number)
         self._rows = None
 
-    def _watch(self, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            self._watch_one(self._jobs[number])
-
-    def _watch_one(self, entry: _Entry) -> None:
-        job = entry.job
-        assert job is not None
-        live = self._knowledge.going(job)
-        progress, moved_at = (live.progress, live.moved_at) if live else (None, None)
-        if (progress, moved_at) == (entry.progress, entry.moved_at):
-            return
-        entry.progress, entry.moved_at = progress, moved_at
-        has, row = job_progress(job, progress), entry.listed
-        row.step, row.loss = has.step, has.loss
-        row.left = pace.seconds_left(has, speed(job, has, moved_at))
+    def _watch(self) -> None:
+        """Write into the rows what is seen of programs just now."""
+        for entry in self._jobs.values():
+            if (job := entry.job) is None:
+                continue
+            live = self._knowledge.going(job)
+            progress, moved_at = (live.progress, live.moved_at) if live else (None, None)
+            if (progress, moved_at) == (entry.progress, entry.moved_at):
+                continue
+            entry.progress, entry.moved_at = progress, moved_at
+            has, row = job_progress(job, progress), entry.listed
+            row.step, row.loss = has.step, has.loss
+            row.left = pace.seconds_left(has, speed(job, has, moved_at))
 
 
 def _chosen(row: JobRow, query: ListQuery) -> JobRow:

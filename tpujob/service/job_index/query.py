@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Any, cast
 
+from tpujob.api import ListAsked
 from tpujob.domain import access
 from tpujob.domain.access import Principal
 from tpujob.domain.hardware import accelerators
@@ -22,24 +23,6 @@ from tpujob.domain.model import Cause, State
 from tpujob.domain.money import ledger
 from tpujob.errors import BadRequest, BadSpec
 
-#: columns, and whether a list by one of them begins with its largest value
-COLUMNS: Mapping[str, bool] = {
-    "id": True,
-    "name": False,
-    "user": False,
-    "state": False,
-    "active": False,  #: those that go on, then those that failed, then the others
-    "type": False,
-    "zone": False,
-    "step": True,
-    "left": False,
-    "loss": False,
-    "attempts": True,
-    "spent": True,
-    "age": True,  #: by the time of submission: the youngest first
-}
-#: columns that every job has a value in
-FIXED = frozenset({"id", "name", "user", "age"})
 #: columns that move while a program runs, without a change of the job's record
 MOVING = frozenset({"step", "left", "loss"})
 #: columns of words
@@ -90,25 +73,14 @@ def _decoded(text: str) -> PageKey | None:
     except (ValueError, TypeError, RecursionError, binascii.Error):
         return None
     whole = _is_number(at) and 0 <= at < 1e11 and isinstance(number, int) and number >= 0
-    if not (isinstance(order, str) and isinstance(reverse, bool)):
+    if not (whole and isinstance(reverse, bool) and isinstance(order, str) and order in COLUMNS):
         return None
-    if not whole or order not in COLUMNS or not _fits(value, order):
-        return None
-    return PageKey(order, reverse, at, value, number)
-
-
-def _fits(value: object, order: str) -> bool:
-    if value is None:
-        return order not in FIXED
-    if order in TEXTS:
-        return isinstance(value, str)
-    return _is_number(value)
+    fits = isinstance(value, str) if order in TEXTS else _is_number(value)
+    return PageKey(order, reverse, at, value, number) if fits or value is None else None
 
 
 def _is_number(value: object) -> bool:
-    if isinstance(value, bool):
-        return False
-    return isinstance(value, int) or (isinstance(value, float) and isfinite(value))
+    return type(value) is int or (isinstance(value, float) and isfinite(value))
 
 
 #: characters of what is searched for, and values in one filter
@@ -138,27 +110,24 @@ class ListQuery:
 
     @property
     def descending(self) -> bool:
-        return COLUMNS[self.order] is not self.reverse
+        return COLUMNS[self.order].largest_first is not self.reverse
 
 
 def parse_query(asked: Mapping[str, Any], who: Principal, fields: Collection[str]) -> ListQuery:
-    """What `ListAsked` asks for. `fields`: those that a row has. Raises BadRequest for what makes no sense, with what
-    does."""
-    unknown = sorted(asked.keys() - _ASKED.keys())
-    if unknown:
-        raise _refused(f"{str(unknown[0])[:80]!r} is no filter of a list", _ASKED)
-    for name, kind in _ASKED.items():
-        if name in asked and not isinstance(asked[name], kind):
-            raise BadRequest(f"{name} of a list is no {kind.__name__}")
+    """What `ListAsked` asks for, by values of its types. `fields`: those that a row has. Raises BadRequest for what
+    makes no sense, with what does."""
+    known = ListAsked.__annotations__
+    if unknown := sorted(asked.keys() - known.keys()):
+        raise _refused(f"{unknown[0][:80]!r} is no filter of a list", known)
     recent, reverse = asked.get("recent", False), asked.get("reverse", False)
     order = asked.get("order") or ("active" if recent else "id")
     if order not in COLUMNS:
-        raise _refused(f"order: a list has no column {str(order)[:80]!r}", COLUMNS)
+        raise _refused(f"order: a list has no column {order[:80]!r}", COLUMNS)
     text: str = asked.get("text", "")
     if len(text) > LONGEST:
         raise BadRequest(f"text: {LONGEST} characters at most are searched for")
     limit = asked.get("limit", 0)
-    if isinstance(limit, bool) or limit < 0:
+    if limit < 0:
         raise BadRequest("limit: 0 or more rows", hint="0: all")
     after = asked.get("after", "")
     return ListQuery(
@@ -179,25 +148,6 @@ def parse_query(asked: Mapping[str, Any], who: Principal, fields: Collection[str
     )
 
 
-_ASKED: Mapping[str, type] = {
-    "user": str,
-    "mine": bool,
-    "active": bool,
-    "recent": bool,
-    "states": list,
-    "causes": list,
-    "types": list,
-    "zones": list,
-    "text": str,
-    "group": str,
-    "order": str,
-    "reverse": bool,
-    "after": str,
-    "limit": int,
-    "fields": list,
-}
-
-
 def _states(asked: Mapping[str, Any]) -> frozenset[State] | None:
     named = _several(asked, "states", tuple(State))
     states = None if named is None else frozenset(map(State, named))
@@ -210,12 +160,12 @@ def _states(asked: Mapping[str, Any]) -> frozenset[State] | None:
 def _several(
     asked: Mapping[str, Any], name: str, allowed: Collection[str] | None = None
 ) -> frozenset[str] | None:
-    values = cast("list[Any]", asked.get(name, []))
+    values: list[str] = asked.get(name, [])
     if len(values) > MOST:
         raise BadRequest(f"{name}: {MOST} values at most")
     for value in values:
-        if not isinstance(value, str) or (allowed is not None and value not in allowed):
-            raise _refused(f"{name}: there is no {str(value)[:80]!r}", allowed or ())
+        if allowed is not None and value not in allowed:
+            raise _refused(f"{name}: there is no {value[:80]!r}", allowed)
     return frozenset(values) or None
 
 
@@ -306,29 +256,35 @@ def narrowed(rows: Sequence[IndexedJob], asked: ListQuery, now: float) -> Sequen
     return rows
 
 
-def value(row: IndexedJob, order: str, now: float) -> Value:
-    """By which a row has its place in that order; None: it comes last, whichever way round."""
-    return _VALUES[order](row, now)
-
-
 def _finite(number: float | None) -> float | None:
     return number if number is not None and isfinite(number) else None
 
 
-_VALUES: Mapping[str, Callable[[IndexedJob, float], Value]] = {
-    "id": lambda row, _: row.number,
-    "name": lambda row, _: row.name[:COMPARED],
-    "user": lambda row, _: row.user[:COMPARED],
-    "state": lambda row, _: _PLACE[row.state],
-    "active": lambda row, _: row.state.final + (row.state.final and row.state is not State.FAILED),
-    "type": lambda row, _: row.type,
-    "zone": lambda row, _: row.zone or None,
-    "step": lambda row, _: row.step,
-    "left": lambda row, _: _finite(row.left),
-    "loss": lambda row, _: _finite(row.loss),
-    "attempts": lambda row, _: row.attempts,
-    "spent": lambda row, now: _finite(row.spent(now)),
-    "age": lambda row, _: row.created_at,
+@dataclass(frozen=True, slots=True)
+class JobColumn:
+    largest_first: bool  #: a list by it begins with its largest value
+    #: by which a row has its place; None: it comes last, whichever way round
+    value: Callable[[IndexedJob, float], Value]
+
+
+COLUMNS: Mapping[str, JobColumn] = {
+    "id": JobColumn(True, lambda row, _: row.number),
+    "name": JobColumn(False, lambda row, _: row.name[:COMPARED]),
+    "user": JobColumn(False, lambda row, _: row.user[:COMPARED]),
+    "state": JobColumn(False, lambda row, _: _PLACE[row.state]),
+    #: those that go on, then those that failed, then the others
+    "active": JobColumn(
+        False, lambda row, _: row.state.final + (row.state.final and row.state is not State.FAILED)
+    ),
+    "type": JobColumn(False, lambda row, _: row.type),
+    "zone": JobColumn(False, lambda row, _: row.zone or None),
+    "step": JobColumn(True, lambda row, _: row.step),
+    "left": JobColumn(False, lambda row, _: _finite(row.left)),
+    "loss": JobColumn(False, lambda row, _: _finite(row.loss)),
+    "attempts": JobColumn(True, lambda row, _: row.attempts),
+    "spent": JobColumn(True, lambda row, now: _finite(row.spent(now))),
+    #: by the time of submission: the youngest first
+    "age": JobColumn(True, lambda row, _: row.created_at),
 }
 
 
@@ -336,7 +292,7 @@ def ordered(rows: Sequence[IndexedJob], asked: ListQuery, now: float) -> list[In
     """`rows` come newest first, and so do those of equal value."""
     if asked.order == "id":
         return list(rows) if asked.descending else list(reversed(rows))
-    of, last = _VALUES[asked.order], _last(asked)
+    of, last = COLUMNS[asked.order].value, _last(asked)
 
     def key(row: IndexedJob) -> Any:
         found = of(row, now)
@@ -354,7 +310,7 @@ def _last(asked: ListQuery) -> Value:
 
 def comes_after(row: IndexedJob, key: PageKey, asked: ListQuery, now: float) -> bool:
     """Whether it has its place behind the job at which a page ended, as things are now."""
-    own = value(row, asked.order, now)
+    own = COLUMNS[asked.order].value(row, now)
     if own == key.value:
         return row.number < key.number
     if own is None or key.value is None:

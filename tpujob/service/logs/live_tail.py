@@ -45,7 +45,6 @@ class Ring:
         self._size = 0
         self._base = self.end = self.settled = 0
         self._cut = 0  #: the number of the last line that had to go
-        self._known: LiveTail | None = None
 
     def take(self, tail: live.TailMessage) -> bool:
         """Whether anything is new. Lines that were heard before are left out."""
@@ -62,16 +61,13 @@ class Ring:
         self.settled = max(self.settled, tail.settled)
         while self._blocks and (self._oldest <= self.settled or self._size > self._room):
             self.shorten()
-        if (self.end, self.settled) != before:
-            self._known = None
-        return self._known is None
+        return (self.end, self.settled) != before
 
     def shorten(self) -> None:
         """Let the oldest lines go, if it has any."""
         if self._blocks:
             self._base = self._cut = self._oldest
             self._size -= len(self._blocks.popleft().data)
-            self._known = None
 
     @property
     def size(self) -> int:
@@ -89,9 +85,7 @@ class Ring:
         return self._blocks[0].line + self._blocks[0].lines - 1
 
     def now(self) -> LiveTail:
-        if self._known is None:
-            self._known = LiveTail(self._base, self.settled, self.end, tuple(self._blocks))
-        return self._known
+        return LiveTail(self._base, self.settled, self.end, tuple(self._blocks))
 
 
 def joined(

@@ -1,10 +1,9 @@
 """What can be asked of a job's log. Every answer is made within its time, in bounded memory, from the bucket alone."""
 
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from threading import Condition
+from threading import BoundedSemaphore
 from typing import TypeVar
 
 from tpujob.api import (
@@ -34,8 +33,8 @@ BLOCK_BYTES = 4 * 1024 * 1024
 MATCHES, MOST_MATCHES = 100, 1000
 #: seconds for an answer; a search that is not done by then says how far it came
 ANSWER, SEARCH = 15.0, 6.0
-#: searches at once, and of one caller: each holds a thread, and for a pattern a process
-SEARCHES, SEARCHES_EACH = 4, 2
+#: searches at once: each holds a thread and a processor
+SEARCHES = 4
 
 T = TypeVar("T")
 #: reads on behind the lines that a reader has: what was read, the last lines that it has now, and whether there is more
@@ -59,7 +58,7 @@ class Logs:
         self._reader = SegmentReader(blobs)
         self._live, self._asking = live, notes.Asking(blobs)
         self._searches = Searches(self._reader)
-        self._seats = _Seats()
+        self._seats = BoundedSemaphore(SEARCHES)
 
     def page(
         self,
@@ -121,8 +120,8 @@ class Logs:
                 return found, at, more
             at = Cursor(at.attempt + 1)
 
-    def window(self, job: Job, asked: WindowAsked, who: str = "") -> LogWindow:
-        """As `JobsApi.log_window`. `who`: for whom. Raises BadRequest, NotFound, Busy, Transient."""
+    def window(self, job: Job, asked: WindowAsked) -> LogWindow:
+        """As `JobsApi.log_window`. Raises BadRequest, NotFound, Busy, Transient."""
         host, attempt = asked.get("host"), asked.get("attempt")
         number = _start(job, host, attempt, "").attempt
         if not number:
@@ -137,7 +136,7 @@ class Logs:
         place = _place(log, asked, behind=side == "after") or log.end()
         lines, back = window.around(log, place, side, most, width)
         if asked.get("text") and lines:
-            with self._seats.taken(who):
+            with self._seat():
                 window.mark(lines, matcher(_query(asked)).spans)
         before, total = sum(place.values()) - back, log.lines
         last = before + len(lines) >= total
@@ -153,8 +152,8 @@ class Logs:
             done=last and _ended(job, attempt, Cursor(number)),
         )
 
-    def search(self, job: Job, asked: SearchAsked, who: str = "") -> LogMatches:
-        """As `JobsApi.log_search`. `who`: for whom. Raises BadRequest, NotFound, Busy, Transient."""
+    def search(self, job: Job, asked: SearchAsked) -> LogMatches:
+        """As `JobsApi.log_search`. Raises BadRequest, NotFound, Busy, Transient."""
         query = _query(asked)
         number = _start(job, asked.get("host"), asked.get("attempt"), "").attempt
         until, time = Until(self._answer), Until(min(SEARCH, self._answer))
@@ -166,7 +165,7 @@ class Logs:
         limit = _within(asked.get("limit", MATCHES), MOST_MATCHES)
         width = _within(asked.get("width", window.WIDTH), window.MOST_WIDTH)
         by = matcher(query)
-        with self._seats.taken(who):
+        with self._seat():
             counted = self._searches.count(log, query, by, until, time)
             place = _place(log, asked, behind=asked.get("after", False)) or log.begin()
             found = self._searches.after(log, place, counted, by, limit, until)
@@ -183,6 +182,16 @@ class Logs:
             searched=counted.searched,
             bytes=sum(each.size for each in log.logs.values()),
         )
+
+    @contextmanager
+    def _seat(self) -> Generator[None]:
+        """Waits for the end of another search, if there are as many as may be. Raises Busy."""
+        if not self._seats.acquire(timeout=SEARCH):
+            raise Busy(f"more than {SEARCHES} searches at once", retry_after=2)
+        try:
+            yield
+        finally:
+            self._seats.release()
 
     def _open(
         self,
@@ -228,34 +237,6 @@ class Logs:
         remarks.append(notes.slow(self._tails(job, attempt, until)))
         remarks += notes.unfinished(job, attempt, log, host)
         return [note for note in remarks if note]
-
-
-class _Seats:
-    """Who may search now: one caller cannot take all the seats."""
-
-    def __init__(self) -> None:
-        self._change = Condition()
-        self._by = Counter[str]()
-
-    @contextmanager
-    def taken(self, who: str) -> Generator[None]:
-        """Waits for a seat. Raises Busy."""
-        with self._change:
-            if not self._change.wait_for(lambda: self._free(who), SEARCH):
-                most = SEARCHES_EACH if self._by[who] >= SEARCHES_EACH else SEARCHES
-                whose = " of yours" if most == SEARCHES_EACH else ""
-                raise Busy(f"more than {most} searches{whose} at once", retry_after=2)
-            self._by[who] += 1
-        try:
-            yield
-        finally:
-            with self._change:
-                self._by[who] -= 1
-                self._by += Counter()  # forgets who has none
-                self._change.notify_all()
-
-    def _free(self, who: str) -> bool:
-        return self._by[who] < SEARCHES_EACH and self._by.total() < SEARCHES
 
 
 def hosts_up_to(count: int) -> str:

@@ -1,7 +1,7 @@
 """Reads lines of a segment: from any line on, from its end, or all of it.
 
-Where a line begins is remembered: after each part that was read, and for each 1,000th line of a segment that was read
-whole. A segment is read whole when a line inside it is first needed and its place is not known.
+Where each 1,000th line begins is remembered of a segment that was read whole, as it is when a line inside it is first
+needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ B = TypeVar("B")
 
 AT_ONCE = 8  #: objects that are fetched side by side
 STEP = 1000  #: lines between two places in an index
-INDEXES, MARKS = 20_000, 100_000  #: that are kept; an index has about 600 bytes, a mark 300
+INDEXES = 20_000  #: that are kept, of about 600 bytes each
 LONGEST_LINE = limits.LONGEST_LINE + 64  #: bytes, with its time
 
 _STEP_LINES = re.compile(rb"(?:[^\n]*+\n){1,%d}" % STEP)
@@ -57,7 +57,6 @@ class SegmentReader:
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
         self._indexes: LruDict[Key, Index] = LruDict(INDEXES)
-        self._marks: LruDict[tuple[Key, int], int] = LruDict(MARKS)
         self._lock = Lock()
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="log")
 
@@ -93,9 +92,6 @@ class SegmentReader:
             data = whole(self.read(segment, until, begin, end))
             if data.count(b"\n") > skip or end >= segment.size:
                 break
-        lines = data.count(b"\n")
-        with self._lock:
-            self._marks[segment.key, line - skip + lines] = begin + len(data)
         return after_lines(data, skip)
 
     def last_lines(self, segment: Segment, size: int, until: Until) -> bytes:
@@ -108,10 +104,6 @@ class SegmentReader:
         """Return where a line at or before that one begins, how many lines are between, and a place behind those."""
         if not line:
             return 0, 0, 0
-        with self._lock:
-            mark = self._marks.get((segment.key, line))
-        if mark is not None:
-            return mark, 0, mark
         offsets = self.index(segment, until).offsets
         step = min(line // STEP, len(offsets) - 1)
         return offsets[step], line - step * STEP, offsets[min(step + 1, len(offsets) - 1)]

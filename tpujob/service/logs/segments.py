@@ -152,7 +152,7 @@ class SegmentLists:
         began = time.monotonic()
 
         def listed(prefix: str, most: int) -> list[Blob]:
-            return self._blobs.list(prefix, after="", most=most, timeout=until.left)
+            return self._blobs.list(prefix, most=most, timeout=until.left)
 
         if host is None:
             blobs = listed(paths.attempt_folder(workdir, attempt) + "/", MOST_SEGMENTS)

@@ -34,7 +34,7 @@ from tpujob.domain.money import (
     sums,
 )
 from tpujob.domain.money.conditions import Conditions, conditions
-from tpujob.domain.money.forecast import Micros, Outlook, PlannedWork, Range, amounts, forecast
+from tpujob.domain.money.forecast import Outlook, PlannedWork, Range, amounts, forecast
 from tpujob.domain.money.samples import SamplePlace, SliceSample, history, program_of
 from tpujob.domain.placement import Site
 from tpujob.domain.spec import JobSpec, elements
@@ -93,7 +93,7 @@ def _checkpoints(wanted: JobSpec, seconds: float) -> float:
 def forecast_view(outlook: Outlook, *, emulated: bool = False) -> ForecastView:
     """`emulated`: nothing is paid."""
     hours, found, expected, costs = outlook
-    pay = Micros(0, 0, 0, 0, 0) if emulated else costs.pay
+    pay = Range(0, 0, 0, 0, 0) if emulated else costs.pay
     return ForecastView(
         work_hours=round(hours, 6),
         wall_hours=None if "wait" in expected.unknown else _hours(found.wall),
@@ -130,11 +130,11 @@ def _unless(unknown: bool, value: float, digits: int) -> float | None:
     return None if unknown else round(value, digits)
 
 
-def _hours(found: Range) -> RangeView:
+def _hours(found: Range[float]) -> RangeView:
     return _range(Range(*(seconds / 3600 for seconds in found)))
 
 
-def _range(found: Range | Micros) -> RangeView:
+def _range(found: Range[float] | Range[int]) -> RangeView:
     low, p10, p50, p90, high = (round(value, 6) for value in found)
     return RangeView(low=low, p10=p10, p50=p50, p90=p90, high=high)
 

@@ -230,10 +230,12 @@ def _setup(queue: Section, type: str) -> str:
 def on_hosts(section: Section, key: str, command: str, type: str, usual: int | str = 0) -> str:
     """The command, which every host starts, made to end at once on hosts that `workers` does not name."""
     numbers, hosts = section.items("workers") or [usual], accelerators.find(type).hosts
-    if numbers == ["all"] or {*range(hosts)} <= {*numbers}:
+    if numbers == ["all"]:
         return command
     for number in numbers:
         section.checked("workers", fields.count(100_000), number)
+    if {*range(hosts)} <= {*numbers}:
+        return command
     if runner := _RUNNER.search(command):
         section.note(key, "warning", "multihost")
         return runner[1].strip("\"'")

@@ -126,7 +126,7 @@ def _tpu(task: Section, base: Section) -> dict[str, Any]:
         if wanted := _types(entry, given):
             spots.append(bool(given.get("use_spot")))
             types = list(dict.fromkeys([*types, *wanted]))
-            zones += _zones(given, wanted)
+            zones += _zones(entry, given, wanted)
             if "use_spot" not in given:
                 entry.note("accelerators", "warning", "spot")
     if not types:
@@ -172,13 +172,20 @@ def _types(entry: Section, given: Mapping[str, Any]) -> list[str]:
     return types
 
 
-def _zones(given: Mapping[str, Any], types: list[str]) -> list[str]:
+def _zones(entry: Section, given: Mapping[str, Any], types: list[str]) -> list[str]:
     _, region, zone = [*str(given.get("infra") or "").split("/"), "", ""][:3]
     region, zone = str(given.get("region") or region), str(given.get("zone") or zone)
     if zone not in ("", "*"):
         return [zone]
+    if region in ("", "*"):
+        return []
     known = dict.fromkeys(one for type in types for one in accelerators.zones(type))
-    return [one for one in known if one.startswith(f"{region}-")]
+    found = [one for one in known if one.startswith(f"{region}-")]
+    if not found:
+        key = "region" if given.get("region") else "infra"
+        hint = "Write another region, or a zone that has it."
+        raise entry.error(key, f"{region} has no {' or '.join(types)}", hint)
+    return found
 
 
 def _variables(task: Section, spec: dict[str, Any], env: Mapping[str, str]) -> dict[str, str]:
@@ -193,9 +200,9 @@ def _variables(task: Section, spec: dict[str, Any], env: Mapping[str, str]) -> d
         add_variable(envs, spec["run"], name, value)
     for key in ("secrets", "managed_secrets"):
         for one in cast("list[Any]", task.get(key, list, dict) or ()):
-            name = str(*cast("Any", one)) if isinstance(one, dict) else str(one)
-            spec["run"].setdefault("secrets", []).append(name)
-            task.note(key, "kept", f"run.secrets, without a value: tpujob secret set {name}")
+            for name in map(str, cast("Any", one) if isinstance(one, dict) else (one,)):
+                spec["run"].setdefault("secrets", []).append(name)
+                task.note(key, "kept", f"run.secrets, without a value: tpujob secret set {name}")
     return values
 
 

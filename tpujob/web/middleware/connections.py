@@ -8,7 +8,6 @@ import json
 import resource
 import socket
 from asyncio import TimerHandle, Transport
-from collections import Counter, OrderedDict
 from collections.abc import Container
 from typing import Any
 
@@ -59,42 +58,28 @@ class Connections:
         """`ports`: of this machine's users alone, so that the kernel is asked who connects, as at a unix socket."""
         self.ports = ports
         self._most, self._each, self.headers_s = most, each, headers_s
-        self._silent = OrderedDict[ClientConnection, None]()  # without a request, the longest first
-        self._busy = set[ClientConnection]()
-        self._of = Counter[object]()
+        self._open = dict[ClientConnection, None]()  # the longest silent first
 
     def protocol(self, *words: Any, **options: Any) -> ClientConnection:
         """For `uvicorn.Config(http=...)`."""
         return ClientConnection(self, *words, **options)
 
     def opened(self, one: ClientConnection) -> None:
-        self._silent[one] = None
-        self._of[one.peer] += 1
-        too_many = len(self._silent) + len(self._busy) > self._most
-        if one.peer is not None and self._of[one.peer] > self._each:
-            next(c for c in self._silent if c.peer == one.peer).drop()
-        elif too_many:
-            next(iter(self._silent)).drop()
-
-    def busy(self, one: ClientConnection) -> None:
-        """It has a request."""
-        if one in self._silent:
-            del self._silent[one]
-            self._busy.add(one)
+        self._open[one] = None
+        mine = [other for other in self._open if other.peer == one.peer]
+        if one.peer is not None and len(mine) > self._each:
+            next(other for other in mine if not other.busy).drop()
+        elif len(self._open) > self._most:
+            next(other for other in self._open if not other.busy).drop()
 
     def silent(self, one: ClientConnection) -> None:
         """Its request is answered."""
-        if one in self._busy:
-            self._busy.remove(one)
-            self._silent[one] = None
+        if one in self._open:
+            del self._open[one]
+            self._open[one] = None
 
     def closed(self, one: ClientConnection) -> None:
-        if one in self._busy or one in self._silent:
-            self._busy.discard(one)
-            self._silent.pop(one, None)
-            self._of[one.peer] -= 1
-            if not self._of[one.peer]:
-                del self._of[one.peer]
+        self._open.pop(one, None)
 
 
 class ClientConnection(HttpToolsProtocol):
@@ -106,6 +91,7 @@ class ClientConnection(HttpToolsProtocol):
         self._timer: TimerHandle | None = None
         self._count, self._bytes, self._in_headers = 0, 0, True
         self.peer: int | None = None  #: the uid at the other end, if the kernel says so
+        self.busy = False  #: it has a request
 
     def drop(self) -> None:
         """Close it without an answer."""
@@ -155,12 +141,13 @@ class ClientConnection(HttpToolsProtocol):
         if self._too_large():
             raise _TooLarge  # the parser stops
         self._in_headers, self._bytes = False, 0
-        self._all.busy(self)
+        self.busy = True
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         if not self.pipeline:
+            self.busy = False
             self._all.silent(self)
             self._wait_for_headers()
 

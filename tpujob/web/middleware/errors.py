@@ -79,6 +79,10 @@ def _known(request: Request, error: Exception) -> tuple[TpujobError, int]:
 
 def _sentence(problem: Any) -> str:
     where = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "literal_error":
+        allowed = problem["ctx"]["expected"].removesuffix(" or ''")
+        given = str(problem["input"])[:80]
+        return f"{problem['loc'][-1]}: there is no {given!r}; one of {allowed}"
     return f"{where}: {problem['msg']}"[:300]
 
 

@@ -1,38 +1,29 @@
 """How much one caller may take of the backend, and all of them together: requests in a second and at once, bytes that
-are being received, time to send a body, long polls, live pages. One ASGI layer inside the guard; connections and the
-sizes of headers are in `connections.py`; the guard counts the bytes of a body.
+are being received, long polls, live pages. One ASGI layer inside the guard; connections and the sizes of headers are in
+`connections.py`; the guard counts the bytes of a body, and the seconds until it is there.
 
 A caller is the principal of the request; where there is none, the address that it comes from.
 """
 
-import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
+from collections.abc import Hashable
+from dataclasses import dataclass
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tpujob.errors import BadRequest, Busy
+from tpujob.errors import Busy
 from tpujob.lib.lru import LruDict
 from tpujob.web.middleware import errors
-from tpujob.web.middleware.errors import reply
 
 #: The only ones of a backend that answer anybody. No rate: a refused probe would end the process.
 OPEN_PATHS = frozenset({"/health", "/healthz"})
+FOLLOW, LIVE = "/v1/follow", "/live"  #: of a long poll, and of the stream of a live page
 JSON_LIMIT = 1 << 20  #: bytes of a body
 BUNDLE_LIMIT = 100 << 20
-
-
-class RequestKind(Enum):
-    READ = "read"
-    WRITE = "write"
-    UPLOAD = "upload"
-    STREAM = "stream"  #: a long poll
-    LIVE = "live"  #: the stream of a live page
-    DOCS = "docs"
+JSON_S = 30.0  #: seconds for a body
+BUNDLE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +36,9 @@ class Rate:
 class Limits:
     """Of one backend process."""
 
-    rates: Mapping[RequestKind, Rate] = field(
-        default_factory=lambda: {
-            RequestKind.READ: Rate(50, 200),
-            RequestKind.WRITE: Rate(10, 50),
-            RequestKind.UPLOAD: Rate(2, 20),
-            RequestKind.STREAM: Rate(50, 200),
-            RequestKind.LIVE: Rate(10, 60),
-            RequestKind.DOCS: Rate(1, 10),
-        }
-    )
-    at_once: int = 16  #: requests of one caller; long polls are counted apart
+    reads: Rate = Rate(50, 200)
+    changes: Rate = Rate(10, 50)
+    at_once: int = 16  #: requests of one caller; long polls and live pages are counted apart
     #: Long polls of one caller, and of all. The pool has 40 threads, the others stay for short calls.
     streams_each: int = 5
     streams: int = 16
@@ -64,25 +47,12 @@ class Limits:
     lives: int = 300
     #: bytes of bodies that are being received or worked on, of all callers together: two of the largest bundles
     in_flight: int = 2 * BUNDLE_LIMIT + (32 << 20)
-    body_s: float = 30.0  #: seconds for a body
-    upload_s: float = 600.0  #: and for a bundle's
 
 
-def body_limit(method: str, path: str) -> int:
-    """How many bytes the body of such a request may have."""
-    return BUNDLE_LIMIT if method == "PUT" and path.startswith("/v1/bundles/") else JSON_LIMIT
-
-
-def kind_of(method: str, path: str) -> RequestKind:
-    if path == "/openapi.json":
-        return RequestKind.DOCS
-    if path == "/v1/follow":
-        return RequestKind.STREAM
-    if path == "/live":
-        return RequestKind.LIVE
-    if method in ("GET", "HEAD"):
-        return RequestKind.READ
-    return RequestKind.UPLOAD if body_limit(method, path) == BUNDLE_LIMIT else RequestKind.WRITE
+def body_limits(method: str, path: str) -> tuple[int, float]:
+    """How many bytes the body of such a request may have, and how many seconds it may take."""
+    is_bundle = method == "PUT" and path.startswith("/v1/bundles/")
+    return (BUNDLE_LIMIT, BUNDLE_S) if is_bundle else (JSON_LIMIT, JSON_S)
 
 
 class Buckets:
@@ -108,18 +78,16 @@ def caller_of(scope: Scope) -> Hashable:
 
 
 class Limiter:
-    """Answers 429 with `Retry-After` to what is beyond the limits, before any of its body is read; 408 to a body that
-    takes too long. A long poll beyond its limit gets in, and finds no seat in the state of its request."""
+    """Answers 429 with `Retry-After` to what is beyond the limits, before any of its body is read. A long poll beyond
+    its limit gets in, and finds no seat in the state of its request."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        limits: Limits | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.app, self._clock = app, clock
-        self._limits = limits or Limits()
-        self._buckets = {kind: Buckets(rate) for kind, rate in self._limits.rates.items()}
+    def __init__(self, app: ASGIApp, limits: Limits | None = None) -> None:
+        self.app = app
+        self._limits = most = limits or Limits()
+        self._rates = {
+            word: (rate, Buckets(rate))
+            for word, rate in (("read", most.reads), ("write", most.changes))
+        }
         self._at_once = Counter[Hashable]()
         self._streams = Counter[Hashable]()
         self._lives = Counter[Hashable]()
@@ -129,115 +97,54 @@ class Limiter:
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
             await self.app(scope, receive, send)
             return
-        kind, caller = kind_of(scope["method"], scope["path"]), caller_of(scope)
-        size = _size(scope)
-        refusal = self._refusal(kind, caller, size)
+        caller, size, path = caller_of(scope), _size(scope), scope["path"]
+        refusal = self._refusal(scope, caller, size)
         if refusal:
             again_s = math.ceil(refusal.retry_after)
             await errors.answer(scope, refusal, again_s=again_s)(scope, receive, send)
             return
+        count, by = self._lives if path == LIVE else self._at_once, 1
+        if path == FOLLOW:
+            count, by = self._streams, int(self._has_seat(caller))
+            scope["state"] = {**scope.get("state", {}), "seat": bool(by)}
         self._in_flight += size
+        count[caller] += by
         try:
-            if kind is RequestKind.STREAM:
-                await self._stream(caller, scope, receive, send)
-            elif kind is RequestKind.LIVE:
-                with _Counted(self._lives, caller):
-                    await self.app(scope, receive, send)
-            else:
-                await self._short(kind, caller, scope, receive, send)
+            await self.app(scope, receive, send)
         finally:
             self._in_flight -= size
+            count[caller] -= by
+            if not count[caller]:
+                del count[caller]
 
-    def _refusal(self, kind: RequestKind, caller: Hashable, size: int) -> Busy | None:
-        wait = self._buckets[kind].wait(caller, self._clock())
-        if wait:
-            rate = self._limits.rates[kind].per_second
-            return Busy(f"more than {rate:g} {kind.value} requests in a second", retry_after=wait)
-        if kind is RequestKind.LIVE:
-            return self._live_refusal(caller)
-        if kind is not RequestKind.STREAM and self._at_once[caller] >= self._limits.at_once:
-            return Busy(f"more than {self._limits.at_once} requests at once", retry_after=1)
-        if self._in_flight + size > self._limits.in_flight:
+    def _refusal(self, scope: Scope, caller: Hashable, size: int) -> Busy | None:
+        most, path = self._limits, scope["path"]
+        word = "read" if scope["method"] in ("GET", "HEAD") else "write"
+        rate, buckets = self._rates[word]
+        if wait := buckets.wait(caller, time.monotonic()):
+            text = f"more than {rate.per_second:g} {word} requests in a second"
+            return Busy(text, retry_after=wait)
+        if path == LIVE:
+            if self._lives[caller] >= most.lives_each:
+                return Busy(f"more than {most.lives_each} live pages at once", retry_after=10)
+            if self._lives.total() >= most.lives:
+                text = "as many live pages are open as the backend keeps up to date"
+                return Busy(text, retry_after=10)
+        elif path != FOLLOW and self._at_once[caller] >= most.at_once:
+            return Busy(f"more than {most.at_once} requests at once", retry_after=1)
+        if self._in_flight + size > most.in_flight:
             return Busy("the backend is receiving as much as it can", retry_after=2)
         return None
 
-    def _live_refusal(self, caller: Hashable) -> Busy | None:
-        most = self._limits
-        if self._lives[caller] >= most.lives_each:
-            return Busy(f"more than {most.lives_each} live pages at once", retry_after=10)
-        if self._lives.total() >= most.lives:
-            return Busy(
-                "as many live pages are open as the backend keeps up to date", retry_after=10
-            )
-        return None
-
-    async def _stream(self, caller: Hashable, scope: Scope, receive: Receive, send: Send) -> None:
-        mine, limits = self._streams, self._limits
-        seat = mine[caller] < limits.streams_each and mine.total() < limits.streams
-        scope["state"] = {**scope.get("state", {}), "seat": seat}
-        with _Counted(mine, caller, int(seat)):
-            await self.app(scope, receive, send)
-
-    async def _short(
-        self, kind: RequestKind, caller: Hashable, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        seconds = self._limits.upload_s if kind is RequestKind.UPLOAD else self._limits.body_s
-        with _Counted(self._at_once, caller):
-            await _Body(receive, send, seconds).run(self.app, scope)
-
-
-class _Counted:
-    """Counts a caller while it lasts; forgets those of whom nothing is left."""
-
-    def __init__(self, count: Counter[Hashable], caller: Hashable, by: int = 1) -> None:
-        self._count, self._caller, self._by = count, caller, by
-
-    def __enter__(self) -> None:
-        self._count[self._caller] += self._by
-
-    def __exit__(self, *_: object) -> None:
-        self._count[self._caller] -= self._by
-        if not self._count[self._caller]:
-            del self._count[self._caller]
-
-
-class _Body:
-    """A request whose body must be there in time."""
-
-    def __init__(self, receive: Receive, send: Send, seconds: float) -> None:
-        self._receive, self._send, self._seconds = receive, send, seconds
-        self._more, self._late, self._started = True, False, False
-
-    async def run(self, app: ASGIApp, scope: Scope) -> None:
-        self._deadline = asyncio.get_running_loop().time() + self._seconds
-        await app(scope, self._read, self._answer)
-        if self._late and not self._started:
-            late = BadRequest(f"the request was not sent within {self._seconds:g} s")
-            await reply(late, 408)(scope, self._receive, self._send)
-
-    async def _read(self) -> Message:
-        if not self._more:
-            return await self._receive()  # it waits for the end of the connection
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                message = await self._receive()
-        except TimeoutError:
-            self._late = True
-            return {"type": "http.disconnect"}
-        self._more = bool(message.get("more_body", False))
-        return message
-
-    async def _answer(self, message: Message) -> None:
-        if self._late and not self._started:
-            return  # the app answers to a cut body; the reason is sent instead
-        self._started = True
-        await self._send(message)
+    def _has_seat(self, caller: Hashable) -> bool:
+        mine, most = self._streams, self._limits
+        return mine[caller] < most.streams_each and mine.total() < most.streams
 
 
 def _size(scope: Scope) -> int:
     """How many bytes its body may have: as announced, else as many as it is allowed."""
     headers = dict(scope["headers"])
     if b"transfer-encoding" in headers:
-        return body_limit(scope["method"], scope["path"])
+        return body_limits(scope["method"], scope["path"])[0]
     length = headers.get(b"content-length", b"0")
     return int(length) if length.isdigit() else 0

@@ -21,10 +21,9 @@ from tpujob.errors import BadRequest, Forbidden, TpujobError
 from tpujob.lib import log_context
 from tpujob.web.auth.authenticator import Authenticator
 from tpujob.web.auth.browser import loggable, within_session
-from tpujob.web.log import of
 from tpujob.web.middleware import errors
 from tpujob.web.middleware.connections import PEER
-from tpujob.web.middleware.limits import OPEN_PATHS, body_limit
+from tpujob.web.middleware.limits import OPEN_PATHS, body_limits
 
 log = logging.getLogger(__name__)
 
@@ -93,39 +92,37 @@ class SecurityMiddleware:
             except TpujobError as error:
                 request = ascii(f"{scope['method']} {loggable(path)}"[:200])
                 reason = ascii(error.message[:200])
-                log.warning(
-                    "%s: refused: %s: %s",
-                    exchange.id,
-                    request,
-                    reason,
-                    extra=of((scope.get("client") or ("",))[0]),
-                )
-                await exchange.refuse(error, {"www-authenticate": 'Bearer realm="tpujob"'})
+                log.warning("%s: refused: %s: %s", exchange.id, request, reason)
+                await exchange.refuse(error, headers={"www-authenticate": 'Bearer realm="tpujob"'})
                 return
             scope["state"] = {**scope.get("state", {}), "principal": who}
         if exchange.announced_too_much(headers):
-            await exchange.refuse_size()
+            await exchange.refuse(*exchange.too_large)
         else:
             await exchange.run(self.app, scope)
 
 
 class _Exchange:
-    """One request and its answer: counts what comes in, marks what goes out."""
+    """One request and its answer: counts what comes in, marks what goes out. A body that is too large, or does not
+    come in time, ends for the app as if the connection did; the client is answered with the reason."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, counters: Counters) -> None:
         self.id, self._counters = secrets.token_hex(8), counters
         self._scope, self._receive, self._send = scope, receive, send
-        self._limit = body_limit(scope["method"], scope["path"])
+        self._limit, self._seconds = body_limits(scope["method"], scope["path"])
+        self.too_large = BadRequest(f"the request is larger than {self._limit >> 20} MiB"), 413
+        self._late = BadRequest(f"the request was not sent within {self._seconds:g} s"), 408
         self._received = 0
         self._more = True  #: of the body, as far as is known
         self._started = False
-        self._too_large = False
+        self._cut: tuple[BadRequest, int] | None = None  #: why the app gets no more of the body
 
     async def run(self, app: ASGIApp, scope: Scope) -> None:
+        self._deadline = asyncio.get_running_loop().time() + self._seconds
         try:
             await app(scope, self.receive, self.send)
         except Exception:
-            if not self._too_large:
+            if not self._cut:
                 request = f"{scope['method']} {loggable(scope['path'])}"
                 log.exception("%s: %s failed", self.id, ascii(request[:200]))
                 if self._started:
@@ -134,22 +131,27 @@ class _Exchange:
                 hint = "its log says more under that number"
                 await self.refuse(TpujobError(text, hint=hint))
                 return
-        if self._too_large and not self._started:
-            await self.refuse_size()
+        if self._cut and not self._started:
+            await self.refuse(*self._cut)
 
     def announced_too_much(self, headers: Headers) -> bool:
         length = headers.get("content-length", "0")
         return length.isdecimal() and int(length) > self._limit
 
     async def receive(self) -> Message:
-        message = await self._read()
-        if self._received > self._limit:
-            self._too_large = True
-            return {"type": "http.disconnect"}
-        return message
+        if not self._cut:
+            try:
+                async with asyncio.timeout_at(self._deadline if self._more else None):
+                    message = await self._read()
+                if self._received <= self._limit:
+                    return message
+                self._cut = self.too_large
+            except TimeoutError:
+                self._cut, self._more = self._late, False  # the rest is not waited for
+        return {"type": "http.disconnect"}
 
     async def send(self, message: Message) -> None:
-        if self._too_large and not self._started:
+        if self._cut and not self._started:
             return  # the app answers to a cut body; the real reason is sent instead
         if message["type"] == "http.response.start":
             self._started = True
@@ -162,7 +164,7 @@ class _Exchange:
         method = self._scope["method"]
         route = getattr(self._scope.get("route"), "path", "")
         known = method if method in _METHODS else "other"
-        self._counters.count("requests", known, route, str(status))
+        self._counters.requests.labels(known, route, str(status)).inc()
 
     def _mark(self, headers: MutableHeaders) -> None:
         if headers.get("cache-control") != FOR_GOOD:
@@ -173,12 +175,8 @@ class _Exchange:
         headers["x-request-id"] = self.id
         headers.setdefault("content-security-policy", "default-src 'none'; frame-ancestors 'none'")
 
-    async def refuse_size(self) -> None:
-        limit = f"{self._limit >> 20} MiB"
-        await self.refuse(BadRequest(f"the request is larger than {limit}"), status=413)
-
     async def refuse(
-        self, error: TpujobError, headers: dict[str, str] | None = None, *, status: int = 0
+        self, error: TpujobError, status: int = 0, headers: dict[str, str] | None = None
     ) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._drain(), DRAIN_SECONDS)

@@ -43,7 +43,6 @@ class Asset(NamedTuple):
     integrity: str  #: as a browser verifies it
     media_type: str
     body: bytes
-    packed: bytes  #: with gzip
 
 
 @cache
@@ -61,7 +60,6 @@ def _read_asset(path: Path) -> Asset:
         integrity="sha384-" + base64.b64encode(digest.digest()).decode(),
         media_type=mimetypes.types_map[path.suffix],
         body=body,
-        packed=gzip.compress(body, 9, mtime=0),
     )
 
 
@@ -76,12 +74,7 @@ def add_assets(app: FastAPI) -> None:
         asset = _by_address().get(f"/static/{name}")
         if asset is None:
             raise NotFound(f"there is no file {name[:80]!r}", hint="load the page again")
-        packed = "gzip" in request.headers.get("accept-encoding", "")
-        headers = {"cache-control": FOR_GOOD, "vary": "accept-encoding"}
-        if packed:
-            headers["content-encoding"] = "gzip"
-        body = asset.packed if packed else asset.body
-        return Response(body, media_type=asset.media_type, headers=headers)
+        return _packed(request, asset.body, asset.media_type, 200, {"cache-control": FOR_GOOD})
 
     _ = static
 

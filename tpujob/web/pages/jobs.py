@@ -29,7 +29,7 @@ COLUMNS: tuple[tuple[str, tuple[tuple[str, JobOrder], ...]], ...] = (
     ("num age", (("Age", "age"),)),
 )
 #: columns that begin with the largest; jobs by age begin with the youngest, whose age is the smallest
-DOWN = frozenset(name for name, largest in listing.COLUMNS.items() if largest) - {"age"}
+DOWN = frozenset(name for name, column in listing.COLUMNS.items() if column.largest_first) - {"age"}
 
 
 def load_jobs(asked: PageRequest) -> PageContent:
@@ -56,32 +56,24 @@ def steers(api: JobsApi) -> list[ActionName]:
     return [action for action in every if may(api, action)]
 
 
+#: what the parts of an address are called in a `ListAsked`: those with several values, and those with one
+_LISTS = {"state": "states", "cause": "causes", "type": "types", "zone": "zones"}
+_WORDS = {"user": "user", "q": "text", "order": "order", "after": "after"}
+
+
 def wanted(asked: PageQuery) -> ListAsked:
     """What the API is asked for. Mine, and no old ones, unless the address says otherwise."""
-    wish = ListAsked(limit=ROWS)
+    wish: dict[str, Any] = {"limit": ROWS}
     if not asked.many("user") and asked.one("who") != "everyone":
         wish["mine"] = True
     if not asked.many("state") and asked.one("show") != "all":
         wish["recent"] = True
-    if states := asked.many("state"):
-        wish["states"] = list(states)
-    if causes := asked.many("cause"):
-        wish["causes"] = list(causes)
-    if types := asked.many("type"):
-        wish["types"] = list(types)
-    if zones := asked.many("zone"):
-        wish["zones"] = list(zones)
-    if user := asked.one("user"):
-        wish["user"] = user
-    if text := asked.one("q"):
-        wish["text"] = text
-    if order := asked.one("order"):
-        wish["order"] = cast("JobOrder", order)  # what is none is refused by the API
+    wish |= {name: list(asked.many(part)) for part, name in _LISTS.items() if asked.many(part)}
+    # an order that is none is refused by the API
+    wish |= {name: asked.one(part) for part, name in _WORDS.items() if asked.one(part)}
     if asked.one("reverse"):
         wish["reverse"] = True
-    if after := asked.one("after"):
-        wish["after"] = after
-    return wish
+    return cast(ListAsked, wish)
 
 
 def command(asked: PageQuery) -> str:

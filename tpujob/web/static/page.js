@@ -6,7 +6,7 @@
   const all = (what, within = document) => [...within.querySelectorAll(what)];
   root.classList.add("js");
 
-  // Ages: as `domain/figures.py` tells them, by the server's clock.
+  // Ages: as `domain/text.py` tells them, by the server's clock.
   const ahead = Number(root.dataset.now) * 1000 - Date.now();
   const UNITS = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
   const formats = {

@@ -258,6 +258,17 @@ def test_a_group_runs_as_many_of_its_elements_as_may() -> None:
     assert reason(found, 3) is ReasonKind.GROUP
 
 
+@pytest.mark.parametrize("ended", [1, 2])
+def test_a_group_runs_no_more_elements_when_slices_are_handed_on_to_it(ended: int) -> None:
+    world = World(groups={"000001": ("sweep", 1)})
+    gives = [holds(n, gives_until=NOW + 60) for n in range(2, 2 + ended)]
+    elements = [waits(n, group="000001", index=n) for n in range(5, 8)]
+    found = planned(*gives, *elements, world=world)
+    assert list(found.heirs.values()) == ["000005"]
+    assert may_start(found) == []
+    assert reason(found, 6) is ReasonKind.GROUP
+
+
 # Quota that is kept free ---------------------------------------------------------------------------------------------
 
 QUOTA = QueueSettings(quota={SMALL.pool: 64})
@@ -334,6 +345,18 @@ def test_an_element_waits_for_the_one_of_its_index() -> None:
     assert (broken and broken.how) == "removed"
     assert may_start(found) == [10]
     assert reason(found, 12) is ReasonKind.DEPENDENCY, "the element is not there yet"
+
+
+@pytest.mark.parametrize(
+    ("on", "broken"), [("success", True), ("start", True), ("end", False), ("failure", False)]
+)
+def test_an_element_does_not_wait_for_one_that_a_cancelled_group_has_not_made(
+    on: str, broken: bool
+) -> None:
+    ends = {"000001": JobEnd(State.CANCELLED, NOW - 9, NOW, is_group=True)}
+    job = waits(9, edges=(Edge("000001", on, each=True),), group="000002", index=7)  # type: ignore[arg-type]
+    place = planned(job, world=World(ends=ends)).places[job.id]
+    assert (place.broken is not None, bool(place.ask)) == (broken, not broken)
 
 
 def test_a_job_waits_for_a_person_a_time_and_its_own_pause_and_gets_no_older_meanwhile() -> None:

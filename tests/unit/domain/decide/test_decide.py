@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 
+from tests.support.changes import broken_by
 from tests.support.records import NOW, SLICES, job_in, report
 from tpujob.domain import invariants
 from tpujob.domain.actions import (
@@ -63,7 +64,7 @@ def check(job: Job, seen: Observation) -> None:
         assert not invariants.of_job(after), f"{invariants.of_job(after)}: {where}"
         if decision.event:
             stored = replace(after, version=job.version + 1)
-            assert not invariants.of_step(job, stored), where
+            assert not broken_by(job, stored), where
     assert decision.wake_in >= 0, where
     match decision.action:
         case StartProgram():

@@ -178,13 +178,6 @@ def test_a_score_of_before_owners_were_noted_counts_as_it_did() -> None:
     assert more.score == 4.0
 
 
-def test_no_number_of_owners_makes_the_record_grow_without_end() -> None:
-    many = NOBODYS
-    for n in range(3 * host_reputation.MOST_OWNERS):
-        many = accused(many, f"uid:{n}", weight=1.0 + n)
-    assert len(many.owners) == host_reputation.MOST_OWNERS
-
-
 def test_a_second_accusation_adds_to_what_is_left_of_the_first() -> None:
     first = accused(NOBODYS, ADA, weight=1.0)
     second = accused(first, BOB, NOW + host_reputation.HALF_LIFE, weight=1.0)

@@ -23,22 +23,11 @@ from tpujob.domain.hardware.service_prices import FREE
 D = Decimal
 
 
-@pytest.mark.parametrize(
-    ("location", "kind", "per_gib_hour"),
-    [
-        ("us-central1", "standard", "0.000027397"),
-        ("us-central1", "nearline", "0.000013699"),
-        ("us-central1", "coldline", "0.000005479"),
-        ("us-central1", "archive", "0.000001644"),
-        ("US-CENTRAL1", "standard", "0.000027397"),
-    ],
-)
-def test_storage_costs_what_the_page_quotes_by_the_hour(
-    location: str, kind: str, per_gib_hour: str
-) -> None:
-    price = LIST.storage(location, kind)
+@pytest.mark.parametrize("location", ["us-central1", "US-CENTRAL1"])
+def test_storage_costs_what_the_page_quotes_by_the_hour(location: str) -> None:
+    price = LIST.storage(location)
     assert price is not None
-    assert abs(price.of(1) / HOURS_A_MONTH - D(per_gib_hour)) < D("0.000000001")
+    assert abs(price.of(1) / HOURS_A_MONTH - D("0.000027397")) < D("0.000000001")
 
 
 def test_storage_of_other_places() -> None:
@@ -47,7 +36,6 @@ def test_storage_of_other_places() -> None:
     assert (standard["us-west4"], standard["southamerica-east1"]) == (D("0.023"), D("0.035"))
     assert (standard["eu"], standard["nam4"]) == (D("0.026"), 2 * D("0.022"))
     assert LIST.storage("mars-north1") is None, "unknown, not free"
-    assert LIST.storage("us-east1", "archive") is None
 
 
 def test_a_month_of_storage_and_its_operations() -> None:
@@ -88,9 +76,8 @@ def test_a_route_from_a_part_of_the_world_to_anywhere_counts_either_way() -> Non
         ("cloud run memory, always on", "", "", 365 * 3600, "2.628"),  # half a GiB
         ("cloud run requests", "", "", 3_000_000, "1.2"),
         ("firestore reads", "us-central1", "", 17_280_000, "5.184"),  # 1,000 jobs every 5 s, a day
-        ("firestore writes", "nam5", "", 100_000, "0.18"),
+        ("firestore writes", "us-central1", "", 100_000, "0.09"),
         ("scheduler", "", "", 1, "0.1"),
-        ("secret accesses", "", "", 10_000, "0.03"),
     ],
 )
 def test_the_control_plane(name: str, where: str, pricing: str, amount: int, usd: str) -> None:

@@ -12,14 +12,12 @@ import pytest
 from tests.support.records import a_job
 from tpujob.domain.host import reports, series
 from tpujob.domain.host.report_verifier import DISTURBS, VerifiedReports, add_reports
-from tpujob.domain.model import Job
 from tpujob.domain.observations import HostReport
 from tpujob.protocol import Phase, limits, segment, signing
 from tpujob.protocol.report import sign_report
 
 KEY = "5e" * 32
-OLD = a_job()  #: its agents do not sign
-JOB = replace(OLD, attempts=tuple(replace(a, signed=True) for a in OLD.attempts))
+JOB = a_job()
 PREFIX = "gs://shed/reports/000042/2/host-"
 #: what agents of before wrote, byte by byte; and the key of their attempt
 RECORDED: dict[str, Any] = json.loads((Path(__file__).parent / "old_objects.json").read_text())
@@ -45,8 +43,8 @@ def signed(host: int = 0, seq: int = 1, key: str = KEY, **fields: Any) -> dict[s
 class Backend:
     """Looks at host 0 again and again; each object is another generation."""
 
-    def __init__(self, job: Job = JOB, key: str | None = KEY) -> None:
-        self.job, self.key, self.generation = job, key, 0
+    def __init__(self) -> None:
+        self.generation = 0
         self.known = VerifiedReports(2)
 
     def look(
@@ -58,9 +56,8 @@ class Backend:
         new: bool = True,
     ) -> HostReport:
         self.generation += new
-        path = reports.reports_prefix(self.job) + "0"
-        objects = [Object(path, metadata, updated, self.generation)]
-        self.known = add_reports(self.known, self.job, objects, key=self.key)
+        objects = [Object(PREFIX + "0", metadata, updated, self.generation)]
+        self.known = add_reports(self.known, JOB, objects, key=KEY)
         self.disturbed = self.known.is_disturbed(now)
         (report,) = self.known.reports(now)
         return report
@@ -162,17 +159,6 @@ def test_a_forged_object_disturbs_until_its_host_would_have_written_over_it() ->
     backend.look(signed(seq=9, key="6f" * 32), updated=9000.0, now=9001.0)
     backend.look(signed(seq=2), updated=9002.0, now=9003.0)
     assert not backend.disturbed, "its host has written over it"
-
-
-def test_an_agent_that_does_not_sign_is_understood_and_a_stranger_cannot_pass_for_one() -> None:
-    plain = {"report": json.dumps(document(seq=0))}
-    assert reports.reports_prefix(OLD) == "gs://shed/jobs/000042/attempts/2/reports/host-"
-    old = Backend(OLD, key=None)
-    old.look(plain)
-    assert old.look({"report": json.dumps(document(seq=0, step=9))}).progress.step == 9
-    assert old.counted == (0, 0)
-    known = add_reports(VerifiedReports(2), JOB, [Object(PREFIX + "0", plain)], key=KEY)
-    assert known.reports(100.0) == ()
 
 
 def test_evidence_counts_if_it_is_what_was_signed() -> None:

@@ -70,14 +70,12 @@ def test_work_that_was_lost_before_is_lost_again():
 
 
 def test_a_setup_longer_than_any_life_makes_no_progress():
-    found = forecast(
-        PlannedWork(10 * HOUR, setup=3600.0, preemptions=None), known(life=60.0, release=(60.0,))
-    )
+    found = forecast(PlannedWork(10 * HOUR, setup=3600.0), known(life=60.0, release=(60.0,)))
     assert found.fails == 1
 
 
 def test_years_of_work_are_no_reason_to_fail():
-    found = forecast(PlannedWork(20 * 8766 * HOUR, preemptions=None), known(life=720 * HOUR))
+    found = forecast(PlannedWork(20 * 8766 * HOUR, preemptions=1000), known(life=720 * HOUR))
     assert found.fails == 0
     assert found.billed.p50 == pytest.approx(20 * 8766 * HOUR, rel=0.01)
 
@@ -86,19 +84,13 @@ def test_a_job_fails_at_the_preemption_after_the_last_that_it_may_have():
     found = forecast(PlannedWork(100 * HOUR, preemptions=3), known(life=HOUR))
     assert found.fails == 1
     assert set(found.preemptions) == {4}
-    assert forecast(PlannedWork(100 * HOUR, preemptions=None), known(life=HOUR)).fails == 0
+    assert forecast(PlannedWork(100 * HOUR, preemptions=1000), known(life=HOUR)).fails == 0
 
 
 def test_a_job_fails_that_may_wait_no_longer():
     found = forecast(PlannedWork(HOUR, wait=600.0), known(wait=600.0))
     assert found.fails == pytest.approx(1 / 2.718, abs=0.05)  # of an exponential wait of that mean
     assert found.wall.high <= 600 + HOUR + 300 + 60
-
-
-def test_a_long_job_goes_on_at_the_pace_that_it_has_shown():
-    short = forecast(PlannedWork(50 * HOUR, preemptions=None), known(life=HOUR))
-    long = forecast(PlannedWork(5000 * HOUR, preemptions=None), known(life=HOUR))
-    assert long.billed.p50 == pytest.approx(100 * short.billed.p50, rel=0.03)
 
 
 # What is learned -----------------------------------------------------------------------------------------------------
@@ -270,7 +262,7 @@ seconds = st.floats(0, 1e6)
 @settings(max_examples=25)
 @given(
     work=st.builds(
-        PlannedWork, seconds, st.floats(0, 1e4), st.none() | seconds, st.none() | st.integers(0, 200),
+        PlannedWork, seconds, st.floats(0, 1e4), st.none() | seconds, st.integers(0, 200),
         st.none() | seconds,
     ),
     stays=st.lists(st.tuples(seconds, seconds, st.booleans()), max_size=20),

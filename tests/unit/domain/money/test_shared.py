@@ -37,7 +37,7 @@ def sums(now: Month, *jobs: Job) -> Sums:
 
 
 def used(found: Sums, now: float, *budgets: SharedBudget) -> list[int]:
-    return [account.used // 1_000_000 for account in found.accounts(budgets, now)]
+    return [found.account(one, now).used // 1_000_000 for one in budgets]
 
 
 def test_a_month_is_one_of_the_calendar_in_utc() -> None:
@@ -60,7 +60,7 @@ def test_a_user_is_counted_in_the_project_too() -> None:
     jobs = (job_of("ada", billed(NOV, NOV + DAY)), job_of("bob", billed(NOV, None)))
     found = sums(month(NOV), *jobs)
     assert used(found, NOV + 2 * DAY, EVER, ADA) == [72, 24]
-    project, ada = found.accounts((MONTHLY, ADA), NOV + 2 * DAY)
+    project, ada = (found.account(one, NOV + 2 * DAY) for one in (MONTHLY, ADA))
     assert (project.whose, project.burn, project.until) == ("project", 1_000_000, DEC)
     assert (ada.whose, ada.burn, ada.reserve, ada.until) == ("user ada", 0, 0, None)
     assert project.reserve == (210 * US + 1800) // 3600
@@ -100,5 +100,5 @@ def test_altogether_it_is_what_the_report_says(slices: list[Slice], now: float) 
     named = [replace(one, name=str(n)) for n, one in enumerate(slices)]
     past = [one for one in named if one.gone_at is None or one.gone_at <= now]
     job = job_of("ada", *past)
-    (account,) = sums(month(now), job).accounts((EVER,), now)
+    account = sums(month(now), job).account(EVER, now)
     assert account.used == round((usd_of_job(job, now) or 0) * US)

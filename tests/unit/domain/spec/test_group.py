@@ -134,3 +134,10 @@ def test_ten_thousand_elements_come_one_by_one() -> None:
     tracemalloc.stop()
     assert count == 9_999
     assert (took < 30, peak < 2**20) == (True, True)
+
+
+def test_a_long_list_of_values_is_checked_at_once() -> None:
+    began = time.process_time()
+    with pytest.raises(BadSpec, match="more than"):
+        parse({**dump(read("")), "matrix": {"seed": [*range(60_000)]}})
+    assert time.process_time() - began < 5

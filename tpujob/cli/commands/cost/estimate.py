@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -16,16 +17,19 @@ from tpujob.cli.commands.cost.estimate_page import (
     unmeasured,
 )
 from tpujob.cli.errors import FOUND
-from tpujob.cli.options import Json, argument, flag, option, seconds_of
+from tpujob.cli.options import Json, argument, duration, flag, option
 from tpujob.cli.output import say_page
 from tpujob.cli.render.table import Column, table
-from tpujob.cli.render.text import clip_middle, paint, wrap
+from tpujob.cli.render.text import amount_text, clip_middle, paint, wrap
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.text import clean, dollars
 from tpujob.errors import BadRequest
 
 if TYPE_CHECKING:
     from tpujob.api import CompareAsked, CompareView, ForecastView, RangeView, WayView
+
+
+_time = partial(option, "TIME", parser=duration)
 
 
 def estimate(
@@ -45,13 +49,13 @@ def estimate(
     written_gib: Annotated[
         float | None, option("GIB", "GiB written to another region.", min=0)
     ] = None,
-    wait: Annotated[str, option("TIME", "Mean wait for a slice, such as 30m.")] = "",
+    wait: Annotated[float | None, _time("Mean wait for a slice, such as 30m.")] = None,
     preempt_every: Annotated[
-        str, option("TIME", "Mean time until a slice is lost, such as 6h.")
-    ] = "",
+        float | None, _time("Mean time until a slice is lost, such as 6h.")
+    ] = None,
     checkpoint_every: Annotated[
-        str, option("TIME", "Time between two checkpoints. Default: 10m.")
-    ] = "",
+        float | None, _time("Time between two checkpoints. Default: 10m.")
+    ] = None,
     quiet: Annotated[bool, flag("Assume almost no log output.", "--quiet-program")] = False,
     compare: Annotated[bool, flag("Compare types and zones.", "--compare")] = False,
     types: Annotated[str, option("TYPE,...", "Types to compare. Default: the file's.")] = "",
@@ -87,16 +91,12 @@ def estimate(
         "objects_read": objects_read,
         "read_gib": read_gib,
         "written_gib": written_gib,
-    }.items():
-        if value is not None:
-            options[name] = value
-    for name, text in {
         "wait": wait,
         "preempt_every": preempt_every,
         "checkpoint_every": checkpoint_every,
     }.items():
-        if text:
-            options[name] = seconds_of(text, f"--{name.replace('_', '-')}")
+        if value is not None:
+            options[name] = value
     work = asked(
         steps=steps, tokens=tokens, samples=samples, types=types, zones=zones,
         speeds=throughput or (),
@@ -193,7 +193,7 @@ WIDE = 100
 
 def compare_page(found: CompareView, columns: int, *, color: bool = False) -> str:
     """The whole text."""
-    title = f"{clean(found['name'])}: {_many(found['amount'])} {found['unit']}"
+    title = f"{clean(found['name'])}: {amount_text(found['amount'])} {found['unit']}"
     out = [paint(title, "bold", color), ""]
     rows = [_cells(way) for way in found["ways"]]
     shown = _COLUMNS
@@ -225,7 +225,7 @@ def _cells(way: WayView) -> tuple[str, ...]:
         accelerators.several(way["type"], way["tpu_slices"]),
         way["zone"],
         str(way["chips"]),
-        "unknown" if speed is None else f"{_many(speed)}",
+        "unknown" if speed is None else f"{amount_text(speed)}",
         _takes(forecast) if forecast else "unknown",
         _money(listed),
         _money(pay),
@@ -245,11 +245,3 @@ def _range(way: WayView) -> str:
 
 def _money(found: RangeView | None, key: Literal["low", "p50", "high"] = "p50") -> str:
     return "unknown" if found is None else dollars(round(found[key]))
-
-
-def _many(value: float) -> str:
-    """`10B`, `1.5M`, `12,000`, `0.25`."""
-    for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M")):
-        if value >= size:
-            return f"{value / size:.3g}{letter}"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -67,13 +67,9 @@ def _format(plot: Path) -> str:
 
 
 def _write(plot: Path, picture: bytes) -> None:
-    """The file is whole under its name, or as it was before."""
-    unfinished = plot.with_name(f".{plot.name}.tmp")
     try:
-        unfinished.write_bytes(picture)
-        unfinished.replace(plot)
+        plot.write_bytes(picture)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise TpujobError(f"{plot} cannot be written: {error.strerror}") from None
     note(f"tpujob: drew {plot}")
 

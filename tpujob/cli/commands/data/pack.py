@@ -10,7 +10,6 @@ from tpujob.cli.errors import FOUND, on_interrupt
 from tpujob.cli.options import Json, argument, flag, option
 from tpujob.cli.output import say, say_json
 from tpujob.data.pack.run import PackOutcome, SourceSurvey
-from tpujob.data.pack.unpack import UnpackOutcome
 from tpujob.domain.hardware.prices import LIST
 from tpujob.domain.text import amount_of_bytes, clean, many, usd
 from tpujob.errors import BadRequest
@@ -39,7 +38,6 @@ def pack(
     as_json: Json = False,
 ) -> int:
     """Pack the files of SRC into verified ArrayRecord shards. Safe to repeat: finished shards are kept."""
-    from tpujob.cli.commands.data import pack as render
     from tpujob.cli.commands.data.sync import ProgressBar
     from tpujob.data.pack.places import FolderTarget
     from tpujob.data.pack.run import Pack
@@ -49,11 +47,11 @@ def pack(
     job = Pack(from_, shard_bytes=shard_mib << 20, seed=shuffle)
     if dry_run:
         survey = job.survey()
-        record, page = render.survey_record(survey, epochs), render.survey_page
+        record, page = survey_record(survey, epochs), survey_page
     else:
         with ProgressBar(shown=True) as progress, on_interrupt(_ENDED):
             made = job.run(FolderTarget(to.path), progress, replace=replace)
-        record, page = render.pack_record(made, epochs), render.pack_page
+        record, page = pack_record(made, epochs), pack_page
     say_json(record) if as_json else say(page(record))
     return FOUND if record["left_out"] else 0
 
@@ -64,7 +62,6 @@ def unpack(
     as_json: Json = False,
 ) -> int:
     """Restore the files of a packed set in DST, byte for byte. Overwrites nothing; safe to repeat."""
-    from tpujob.cli.commands.data import pack as render
     from tpujob.cli.commands.data.sync import ProgressBar
     from tpujob.data.pack.places import FolderSource
     from tpujob.data.pack.unpack import Unpack
@@ -72,9 +69,14 @@ def unpack(
     from_ = _folder(source, f"copy it here first: tpujob data sync {source} FOLDER")
     to = _folder(target, f"unpack to a folder, then upload it: tpujob data sync FOLDER {target}")
     with ProgressBar(shown=True) as progress, on_interrupt(_ENDED):
-        unpack = Unpack(FolderSource(from_.path), to.path, progress)
-        record = render.unpack_record(unpack.run())
-    say_json(record) if as_json else say(render.unpack_page(record))
+        found = Unpack(FolderSource(from_.path), to.path, progress).run()
+    record = {
+        "files": found.files,
+        "bytes": found.bytes,
+        "same": found.same,
+        **problem_fields(found),
+    }
+    say_json(record) if as_json else say(unpack_page(record))
     return FOUND if record["left_out"] + record["conflicts"] else 0
 
 
@@ -117,15 +119,6 @@ def pack_record(made: PackOutcome, epochs: int) -> dict[str, Any]:
         "labels": list(manifest.labels),
         **_operations(manifest.records, len(manifest.shards), objects, epochs),
         **problem_fields(made),
-    }
-
-
-def unpack_record(found: UnpackOutcome) -> dict[str, Any]:
-    return {
-        "files": found.files,
-        "bytes": found.bytes,
-        "same": found.same,
-        **problem_fields(found),
     }
 
 

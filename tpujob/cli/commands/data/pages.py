@@ -14,34 +14,30 @@ _SHOWN = 20  #: problems that are named
 
 
 def preview_record(found: Preview) -> dict[str, Any]:
-    usd = LIST.usd_of_operations(found.class_a, found.class_b)
-    return {
-        "objects": found.objects,
-        "bytes": found.bytes,
-        "same": found.same,
-        "class_a": found.class_a,
-        "class_b": found.class_b,
-        "usd_operations": float(usd),
-        **_traffic_record(found.traffic, found.bytes),
-        "prices_as_of": LIST.class_a.source.as_of.isoformat(),
-        **problem_fields(found),
-    }
+    return _record(found, found.objects, found.bytes, found)
 
 
 def outcome_record(found: CopyOutcome, operations: Operations, seconds: float) -> dict[str, Any]:
-    usd = LIST.usd_of_operations(operations.class_a, operations.class_b)
     return {
-        "objects": found.copied,
-        "bytes": found.copied_bytes,
+        **_record(found, found.copied, found.copied_bytes, operations),
         "bytes_moved": found.sent_bytes,
-        "same": found.same,
-        "class_a": operations.class_a,
-        "class_b": operations.class_b,
-        "usd_operations": float(usd),
-        **_traffic_record(found.traffic, found.copied_bytes),
         "unverified": found.unverified,
-        "prices_as_of": LIST.class_a.source.as_of.isoformat(),
         "seconds": round(seconds, 3),
+    }
+
+
+def _record(
+    found: Preview | CopyOutcome, objects: int, size: int, billed: Preview | Operations
+) -> dict[str, Any]:
+    return {
+        "objects": objects,
+        "bytes": size,
+        "same": found.same,
+        "class_a": billed.class_a,
+        "class_b": billed.class_b,
+        "usd_operations": float(LIST.usd_of_operations(billed.class_a, billed.class_b)),
+        **_traffic_record(found.traffic, size),
+        "prices_as_of": LIST.class_a.source.as_of.isoformat(),
         **problem_fields(found),
     }
 

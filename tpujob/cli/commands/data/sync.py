@@ -131,7 +131,7 @@ def _sync(source: str, target: str) -> None:
 
 
 class ProgressBar:
-    """The bytes of a copy, a second and left, on standard error if it is a terminal. Implements `data.sync.Progress`,
+    """The bytes of a copy, a second and left, on standard error if it is a terminal. Implements `SyncProgress`,
     for any thread."""
 
     def __init__(self, *, shown: bool) -> None:

@@ -1,17 +1,15 @@
 """The commands of `tpujob emulator` that inject one fault: a table of their words, which are sent as they are given.
 
-What a command does, its defaults and what it prints are in `tpujob/emulator/faults/`. It is not imported: that would
-take longer than the command.
+What a command does, how it reads its values, its defaults and what it prints are in `tpujob/emulator/faults/`. It is
+not imported: that would take longer than the command.
 """
 
 from collections.abc import Callable
-from inspect import Parameter, Signature, isfunction
+from inspect import Parameter, Signature
 from typing import Annotated, Any
 
-import typer
-
 from tpujob.cli.commands.emulator import options
-from tpujob.cli.commands.emulator.options import duration
+from tpujob.cli.options import argument, flag, option
 from tpujob.cli.output import say
 
 #: by command: its words, and its help
@@ -76,58 +74,49 @@ FAULTS = {
 }
 
 
-def limit(text: str) -> int | str:
-    """A number, or `none`. Raises typer.BadParameter."""
-    if not text.isdecimal() and text != "none":
-        raise typer.BadParameter(f"{text!r} is neither a number nor none")
-    return int(text) if text != "none" else text
-
-
-#: by word: the parameter of the emulator's command, the type or the reader of its value, its help, and its metavar
-WORDS: dict[str, tuple[str, Any, str, str]] = {
-    "[JOB|SLICE]": ("target", str, "Default: the only ready slice.", ""),
-    "ZONE": ("zone", str, "Such as us-central2-b.", ""),
-    "TYPE": ("type", str, "Such as v4, or v6e-512.", ""),
-    "[TYPE]": ("type", str, "Such as v4; default: all.", ""),
-    "MACHINE": ("physical", str, "Such as us-central2-b-h003.", ""),
-    "LIMIT": ("limit", limit, "Cores (v5e, v6e: chips), or none.", ""),
-    "METHOD": ("method", str, "Such as CreateQueuedResource; *: any.", ""),
-    "CODE": ("code", str, "gRPC status; OK: delay only.", ""),
+#: by word: the parameter of the emulator's command, its help, and its metavar; empty: a flag
+WORDS: dict[str, tuple[str, str, str]] = {
+    "[JOB|SLICE]": ("target", "Default: the only ready slice.", ""),
+    "ZONE": ("zone", "Such as us-central2-b.", ""),
+    "TYPE": ("type", "Such as v4, or v6e-512.", ""),
+    "[TYPE]": ("type", "Such as v4; default: all.", ""),
+    "MACHINE": ("physical", "Such as us-central2-b-h003.", ""),
+    "LIMIT": ("limit", "Cores (v5e, v6e: chips), or none.", ""),
+    "METHOD": ("method", "Such as CreateQueuedResource; *: any.", ""),
+    "CODE": ("code", "gRPC status; OK: delay only.", ""),
     "BUG": (
         "name",
-        str,
         "late-conflict: a request succeeds, but returns 409. late-conflict-operation: its operation ends with 409. "
         "no-labels: responses omit labels. wedge: a forced deletion of a suspending slice never ends.",
         "",
     ),
-    "DURATION": ("for_s", duration, "Such as 30m; 0: no limit.", ""),
-    "KIND": ("kind", str, "network, subnetwork, service-account, reservation or disk.", ""),
-    "NAME": ("name", str, "Name in the context.", ""),
-    "--notice": ("notice_s", duration, "Default: 30s; before a restart: none.", "DURATION"),
-    "--window": ("window_s", duration, "Default: 1m; of an announcement: 1h.", "DURATION"),
-    "--in": ("in_s", duration, "Time until it begins; default: 1d.", "DURATION"),
-    "--for": ("for_s", duration, "Default: until it is ended.", "DURATION"),
-    "--hang": ("hang_s", duration, "Delay of the answer.", "DURATION"),
-    "--host": ("host", int, "Host number; default: 0, or all.", "K"),
-    "--factor": ("factor", float, "Default: 10; 1: full speed.", "TIMES"),
+    "DURATION": ("for_s", "Such as 30m; 0: no limit.", ""),
+    "KIND": ("kind", "network, subnetwork, service-account, reservation or disk.", ""),
+    "NAME": ("name", "Name in the context.", ""),
+    "--notice": ("notice_s", "Default: 30s; before a restart: none.", "DURATION"),
+    "--window": ("window_s", "Default: 1m; of an announcement: 1h.", "DURATION"),
+    "--in": ("in_s", "Time until it begins; default: 1d.", "DURATION"),
+    "--for": ("for_s", "Default: until it is ended.", "DURATION"),
+    "--hang": ("hang_s", "Delay of the answer.", "DURATION"),
+    "--host": ("host", "Host number; default: 0, or all.", "K"),
+    "--factor": ("factor", "Default: 10; 1: full speed.", "TIMES"),
     "--fault": (
         "fault",
-        str,
         "TPUJOB_FAULT of the program: nan:step=20 (device=0, transient=1, where=device|data|model), hang:step=20, "
         "oom:step=20, exit:step=20,code=1 or preflight:device=0.",
         "FAULT",
     ),
-    "--pricing": ("pricing", str, "Default: all.", "[spot|on-demand|reserved]"),
-    "--count": ("count", int, "How many; 0 removes the fault.", "N"),
-    "--message": ("message", str, "The error message.", "TEXT"),
-    "--status": ("status", int, "503, 429, 403 or 404; 200: delay only.", "CODE"),
-    "--method": ("method", str, "GET, LIST, POST, PUT, PATCH or DELETE; *: any.", "METHOD"),
-    "--path": ("path", str, "Only names that contain this text.", "TEXT"),
-    "--restart": ("restart", bool, "Turn the hosts off for the window.", ""),
-    "--off": ("off", bool, "End it, or remove it.", ""),
-    "--mend": ("mend", bool, "Repair it.", ""),
-    "--fail": ("fail", bool, "Fail requests at once instead of queueing them.", ""),
-    "--after": ("after", bool, "Fail after the call took effect.", ""),
+    "--pricing": ("pricing", "Default: all.", "[spot|on-demand|reserved]"),
+    "--count": ("count", "How many; 0 removes the fault.", "N"),
+    "--message": ("message", "The error message.", "TEXT"),
+    "--status": ("status", "503, 429, 403 or 404; 200: delay only.", "CODE"),
+    "--method": ("method", "GET, LIST, POST, PUT, PATCH or DELETE; *: any.", "METHOD"),
+    "--path": ("path", "Only names that contain this text.", "TEXT"),
+    "--restart": ("restart", "Turn the hosts off for the window.", ""),
+    "--off": ("off", "End it, or remove it.", ""),
+    "--mend": ("mend", "Repair it.", ""),
+    "--fail": ("fail", "Fail requests at once instead of queueing them.", ""),
+    "--after": ("after", "Fail after the call took effect.", ""),
 }
 
 
@@ -148,13 +137,14 @@ def command(name: str) -> Callable[..., None]:
 
 def _parameter(word: str) -> Parameter:
     """A word of a command; None: it is not given."""
-    name, kind, help, metavar = WORDS[word]
-    how: dict[str, Any] = {"help": help} | ({"parser": kind} if isfunction(kind) else {})
-    kind, default = (kind if isinstance(kind, type) else float), Parameter.empty
-    if word.startswith("-"):
-        info = typer.Option(word, metavar=metavar or None, show_default=False, **how)
+    name, help, metavar = WORDS[word]
+    kind, default = str, Parameter.empty
+    if not word.startswith("-"):
+        info = argument(word, help)
+    elif metavar:
+        info = option(metavar, help, word, show_default=False)
     else:
-        info = typer.Argument(metavar=word, **how)
+        kind, info = bool, flag(help, word, show_default=False)
     if word[0] in "-[":
         kind, default = kind | None, None
     return Parameter(

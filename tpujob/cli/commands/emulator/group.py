@@ -5,6 +5,7 @@ Here are the commands for the emulator as a whole, and for schedules of faults. 
 
 import json
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -12,9 +13,8 @@ import typer
 
 from tpujob.cli.commands.emulator import faults
 from tpujob.cli.commands.emulator import options as given
-from tpujob.cli.commands.emulator.options import lasting
 from tpujob.cli.commands.emulator.status_page import plan_lines, status_page
-from tpujob.cli.options import Json, argument, flag, option
+from tpujob.cli.options import Json, argument, duration, flag, option
 from tpujob.cli.output import note, say, say_json, say_page
 from tpujob.emulator.faults import PER_HOUR
 
@@ -22,6 +22,7 @@ app = typer.Typer(
     no_args_is_help=True, help="Inject faults into the local Cloud TPU, and show its state."
 )
 
+_time = partial(option, "DURATION", parser=duration)
 _OFF = Annotated[bool, flag("Stop the schedule; current faults stay.", "--off")]
 
 
@@ -77,10 +78,10 @@ for name in faults.FAULTS:
 
 @app.command()
 def settings(
-    create: Annotated[float | None, lasting("Time to create a slice.")] = None,
-    delete: Annotated[float | None, lasting("Time to delete a slice.")] = None,
-    suspend: Annotated[float | None, lasting("Time to suspend a preempted slice.")] = None,
-    list_lag: Annotated[float | None, lasting("Time until lists show it.")] = None,
+    create: Annotated[float | None, _time("Time to create a slice.")] = None,
+    delete: Annotated[float | None, _time("Time to delete a slice.")] = None,
+    suspend: Annotated[float | None, _time("Time to suspend a preempted slice.")] = None,
+    list_lag: Annotated[float | None, _time("Time until lists show it.")] = None,
 ) -> None:
     """Show or change how long the cloud takes, in seconds."""
     wanted = {"create": create, "delete": delete, "suspend": suspend, "list_lag": list_lag}
@@ -92,7 +93,7 @@ def settings(
 def chaos(
     seed: Annotated[int | None, option("N", "Seed.", min=0)] = None,
     rate: Annotated[float, option("RATE", "Factor of how often faults come.")] = 1.0,
-    lasts: given.Lasts = None,
+    lasts: Annotated[float | None, _time("Default: until --off.", "--for")] = None,
     only: Annotated[str, option("KINDS", f"Comma-separated, of {', '.join(PER_HOUR)}.")] = "",
     off: _OFF = False,
 ) -> None:

@@ -1,32 +1,12 @@
-"""What the commands of `tpujob emulator` share: arguments, and the client of the emulator."""
+"""What the commands of `tpujob emulator` share: how a slice is named, and the client of the emulator."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tpujob.emulator.client import EmulatorClient
-
-_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def duration(text: str) -> float:
-    """Seconds of `45`, `30s`, `10m`, `1.5h`, `2d`. Raises typer.BadParameter."""
-    match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd]?)", str(text).strip())
-    if match is None:
-        raise typer.BadParameter(f"{text!r} is not a duration; write it as 30s, 10m, 2h or 1d")
-    return float(match[1]) * _UNITS[match[2]]
-
-
-def lasting(help: str, *names: str) -> Any:
-    """An option whose value is a time, such as 30s, in seconds."""
-    return typer.Option(*names, parser=duration, metavar="DURATION", show_default=False, help=help)
-
-
-Lasts = Annotated[float | None, lasting("Default: until --off.", "--for")]
 
 
 def slice_or_id(target: str) -> str:
@@ -46,7 +26,7 @@ def client() -> EmulatorClient:
     from tpujob.cli.backend import local_stack
     from tpujob.emulator.client import EmulatorClient
 
-    return EmulatorClient.from_ready(local_stack().emulator_ready)
+    return EmulatorClient.from_ready(local_stack().ready_file("emulator"))
 
 
 def shell_variables(project: str) -> dict[str, str]:

@@ -54,9 +54,7 @@ def status_page(found: Mapping[str, Any], columns: int, *, color: bool = False) 
     if billed := found.get("billed"):
         a, b = (f"{billed['operations'][letter]:,} of class {letter}" for letter in "AB")
         calls = sum(billed["calls"].values())
-        parts.append(
-            f"The cloud would have billed {a} and {b}; Cloud TPU was called {calls:,} times."
-        )
+        parts.append(f"Operations of Cloud Storage: {a}, {b}. Calls of Cloud TPU: {calls:,}.")
     if found["schedule"]:
         parts.append("\n".join(plan_lines(found["schedule"])))
     return "\n\n".join(parts)
