@@ -114,10 +114,12 @@ def _succeeded(attempt: Attempt, run: Run, lists: Sequence[tuple[float, str]]) -
     if not heard:
         return
     last = max(p.wrote for p in programs)
-    begin, end = (bisect_left(lists, (at, "")) for at in (last + LOOKS, attempt.ended_at))
+    # what was read earlier may have been for another job, or by a backend that has stood still or ended since
+    since = max(last, attempt.ended_at - 2 * LOOKS) + LOOKS
+    begin, end = (bisect_left(lists, (at, "")) for at in (since, attempt.ended_at))
     root = paths.reports_root(run.workdir)
     seen = sum(prefix == root for _, prefix in lists[begin:end])
-    assert seen < 2, (  # a single one may have been for another job, before the backend stood still
+    assert seen < 2, (
         f"attempt {attempt.number} ended {attempt.cause}; every host had exited with 0, and reported "
         f"that {attempt.ended_at - last:.0f} s before"
     )
