@@ -598,7 +598,7 @@ def test_limits_and_rights_of_the_queue_are_checked_at_a_submission(
         bob.plan(SPEC)
     other = {"type": "v4-8", "zones": ["us-central2-b"]}
     done = submit(bob, tpu=other)
-    with pytest.raises(IllegalInState, match="bob has 2 jobs that have not ended"):
+    with pytest.raises(IllegalInState, match="bob has 2 unfinished jobs"):
         submit(bob, tpu=other)
     bob.delete(done)
     stage.until(done, State.CANCELLED)

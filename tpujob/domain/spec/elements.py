@@ -47,17 +47,24 @@ def longest(spec: JobSpec) -> JobSpec:
 
 
 def warnings(spec: JobSpec) -> list[str]:
-    """A warning for each name in braces that is no parameter: it stays as it is."""
+    """A warning for each name in braces that is no parameter, and for each parameter that a bundled program is not
+    given: it reads its arguments alone."""
     if not spec.is_group:
         return []
     known = (INDEX, *(spec.matrix or {}))
     texts = (spec.run.command or "", *spec.run.args.values(), *spec.run.env.values())
-    names = (m[1] for text in texts if isinstance(text, str) for m in _BRACES.finditer(text))
-    return [
+    names = [m[1] for text in texts if isinstance(text, str) for m in _BRACES.finditer(text)]
+    stay = (
         f"{{{name}}} stays as it is: the parameters are {', '.join(known)}"
         for name in dict.fromkeys(names)
         if name not in known
-    ]
+    )
+    unused = (
+        f"{name} changes nothing: write {{{name}}} in the arguments of the program"
+        for name in spec.matrix or ()
+        if spec.run.workload and name not in names
+    )
+    return [*stay, *unused]
 
 
 def _filled(spec: JobSpec, index: int, row: Row) -> JobSpec:

@@ -170,7 +170,7 @@ class QueueReader:
             if count + new > limits.queued:
                 of, more = f" for {type}" if type else "", f"{new:,} more" if new > 1 else "another"
                 raise IllegalInState(
-                    f"{who.name} has {many(count, 'job')}{of} that have not ended and cannot submit {more}: the limit "
+                    f"{who.name} has {many(count, 'unfinished job')}{of} and cannot submit {more}: the limit "
                     f"is {limits.queued:,}",
                     hint="Submit it when enough of them have ended: `tpujob list --mine`.",
                 )

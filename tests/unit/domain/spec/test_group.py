@@ -112,6 +112,16 @@ def test_names_in_braces_that_are_no_parameters_are_warned_of() -> None:
     assert warnings(read("")) == [], "only a group has parameters"
 
 
+def test_a_parameter_that_a_bundled_program_is_not_given_is_warned_of() -> None:
+    head = "name: sweep\ntpu: {type: v4-8}\nrun: {workload: mlp, args: {steps: 9, lr: '{lr}'}}\n"
+    written = "matrix: {lr: [1, 2], seed: [0, 1]}"
+    assert warnings(read(written, head)) == [
+        "seed changes nothing: write {seed} in the arguments of the program"
+    ]
+    own = head.replace("workload: mlp, args: {steps: 9, lr: '{lr}'}", "command: 'train {lr}'")
+    assert warnings(read(written, own)) == [], "a program of one's own may read the environment"
+
+
 def test_a_name_has_room_for_the_index() -> None:
     head = HEAD.replace("sweep", "a" * 38)
     with pytest.raises(BadSpec, match=r"job.yaml:1: name: must have at most 37 characters"):
