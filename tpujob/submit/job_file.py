@@ -3,6 +3,7 @@ folder of code that it names."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 import sys
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tpujob.config import files
-from tpujob.domain.spec import FROM_FILE, JobSpec, jobspec, yaml
+from tpujob.domain.host.plan import options
+from tpujob.domain.spec import FROM_FILE, JobSpec, elements, jobspec, yaml
 from tpujob.domain.spec.group import value_text
 from tpujob.domain.text import clean
 from tpujob.errors import BadSpec
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+CHECKED = 100  #: elements of a group whose arguments are checked
 FILE = "file://"  #: begins the source of data that is a folder, with the machine that it is on
 
 
@@ -68,6 +71,7 @@ def prepare(asked: dict[str, Any], file: Path) -> JobSpec:
     """The spec of these keys, whose paths are relative to the file. Raises BadSpec when a folder is not there."""
     spec = jobspec.parse(asked)
     _code_is_there(spec, file)
+    _arguments_are_good(spec, file)
     data = jobspec.dump(spec)["data"]
     for one in data:
         if "://" not in one["from"]:
@@ -119,6 +123,28 @@ def _code_is_there(of: JobSpec, file: Path) -> None:
             f"env.{of.env.kind}: {of.env.source} does not name jax, which {of.run.workload} needs; "
             "without `env` it brings its own"
         )
+
+
+def _arguments_are_good(of: JobSpec, file: Path) -> None:
+    """Raises BadSpec for arguments that the bundled program would refuse on its slice. With `code`, that may hold
+    another version of it, and is not asked."""
+    if of.run.workload is None or of.code is not None:
+        return
+    from workloads.frame import config
+
+    name = of.run.workload
+    module = importlib.import_module(f"workloads.{name}")
+    parts = [one.spec for one in elements.elements(of, count=CHECKED)] if of.is_group else [of]
+    for given in map(options, parts):
+        if any(one.partition("=")[0] in getattr(module, "TOOLS", ()) for one in given):
+            continue  # a tool beside the training
+        try:
+            config.read(getattr(module, f"{name.capitalize()}Config"), name, given)
+        except config.ConfigError as error:
+            raise BadSpec(
+                f"{file}: run.args: {error}",
+                hint=f"`python -m workloads.{name} --help` describes the arguments.",
+            ) from None
 
 
 def named(file: Path, ask: Callable[[], T]) -> T:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, NoReturn, TypeVar, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -132,7 +132,16 @@ Config = TypeVar("Config", bound=Settings)
 
 
 def parse(record: type[Config], program: str, arguments: list[str]) -> Config:
-    """The record that the arguments describe. Writes one line and ends with 78 if they describe none.
+    """The record that the arguments describe, as of `read`. Writes one line and ends with 78 if they describe none."""
+    try:
+        return read(record, program, arguments)
+    except ConfigError as error:
+        sys.stderr.write(f"{program}: {error}\n")
+        sys.exit(Exit.CONFIG)
+
+
+def read(record: type[Config], program: str, arguments: Sequence[str]) -> Config:
+    """The record that the arguments describe. Raises ConfigError.
 
     `--key=value` and `--key value`; a yes-or-no is `--key` or `--no-key`; a list is `1024,512`.
     """
@@ -142,17 +151,16 @@ def parse(record: type[Config], program: str, arguments: list[str]) -> Config:
     try:
         return record(**parser.read(arguments))
     except ValidationError as error:
-        parser.error(_one_line(error))
+        raise ConfigError(_one_line(error)) from None
 
 
 class _Parser(argparse.ArgumentParser):
-    """Refuses in one line and with the contract's code, where argparse prints its usage and ends with 2."""
+    """Raises ConfigError, where argparse prints its usage and ends with 2."""
 
     def error(self, message: str) -> NoReturn:
-        sys.stderr.write(f"{self.prog}: {message}\n")
-        sys.exit(Exit.CONFIG)
+        raise ConfigError(message)
 
-    def read(self, arguments: list[str]) -> dict[str, Any]:
+    def read(self, arguments: Sequence[str]) -> dict[str, Any]:
         """The flags that were given, with their values as text."""
         known, unknown = self.parse_known_args(arguments)
         if unknown:

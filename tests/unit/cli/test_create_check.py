@@ -83,13 +83,35 @@ def test_a_job_is_compiled_for_its_types_and_then_compared_by_what_was_found(
     assert compared["asked"]["rooflines"]["v5e-4"] > 100
 
 
-@NEEDS_LIBTPU
-def test_arguments_that_the_program_refuses_are_refused(tpujob: Tpujob, tmp_path: Path) -> None:
-    file = tmp_path / "mlp.yaml"
-    file.write_text("name: a\ntpu: {type: v4-8}\nrun: {workload: mlp, args: {hiden: 64}}\n")
-    assert (
-        "workloads.mlp refuses its arguments" in tpujob("create", str(file), "--check", code=65).err
-    )
+HEAD = "name: a\ntpu: {type: v4-8}\n"
+
+
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [
+        ("{workload: mlp, args: {hiden: 64}}", "no such flag: --hiden; did you mean --hidden?"),
+        ("{workload: lm, args: {preset: 9b}}", "--preset=9b: there are "),
+        ("{workload: vit, args: {lr: '{lr}'}}\nmatrix: {lr: [1, x]}", "--lr=x: Input should be a"),
+        ("{workload: mlp, args: {steps: '9 --help'}}", "--steps=9 --help: Input should be a valid"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--check", "--dry-run", "--json"])
+def test_arguments_that_the_program_refuses_are_refused_before_anything_is_asked(
+    tpujob: Tpujob, api: ScriptedJobs, tmp_path: Path, run: str, why: str, option: str
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(f"{HEAD}run: {run}\n")
+    assert f"{file}: run.args: {why}" in tpujob("create", str(file), option, code=65).err
+    assert not api.calls
+
+
+def test_arguments_of_a_version_that_is_shipped_are_not_judged_here(
+    tpujob: Tpujob, api: ScriptedJobs, tmp_path: Path
+) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text(f"{HEAD}run: {{workload: mlp, args: {{own: 64}}}}\ncode: .\n")
+    tpujob("create", str(file))
+    assert api.named("create")
 
 
 @NEEDS_LIBTPU
