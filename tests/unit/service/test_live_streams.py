@@ -275,6 +275,23 @@ def test_a_host_that_could_not_be_heard_troubles_nobody_after_the_end() -> None:
     heard.close()
 
 
+def test_a_host_whose_agent_has_just_ended_troubles_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A program has ended a moment before the backend knows it."""
+    monkeypatch.setattr("tpujob.service.logs.live_stream.PAUSES", (LONG,))
+    shelf = Shelf()
+    streams = Streams([Agent(shelf, host, written=5) for host in (0, 1)])
+    heard: Any = LiveLogs(streams)  # pyright: ignore[reportArgumentType]
+    logs = Logs(shelf, heard)  # pyright: ignore[reportArgumentType]
+    assert logs.block(JOB).note == ""
+    for _, stream in streams.opened:
+        stream.tell(None)
+    heard_until(heard, JOB, lambda tails: not tails.whole)
+    assert logs.block(JOB).note == ""
+    heard.close()
+
+
 def test_what_a_host_stores_until_its_stream_ends_is_not_said_to_be_lost(clock: Clock) -> None:
     shelf = Shelf()
     agent = Agent(shelf, 0, written=5)

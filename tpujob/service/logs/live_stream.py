@@ -26,6 +26,7 @@ IDLE = 30.0  #: seconds without a reader, after which a stream is closed
 KEPT = 600.0  #: seconds for which what was received is remembered after that, if there is room
 CONNECT = 10.0  #: seconds for a connection
 PAUSES = (1.0, 2.0, 5.0, 15.0)  #: seconds between two tries
+TRIES = 2  #: that fail after a stream has ended before that is a trouble: the program may have ended, too
 TIDIED = 10.0  #: seconds between two looks for what no reader follows any more
 FIRST = 4.0  #: seconds that the first reader waits for the first lines
 ATTEMPTS = 32  #: that are followed at once, or remembered
@@ -230,6 +231,7 @@ class _HostStream:
     def __init__(self, of: _Attempt, host: int) -> None:
         self._of, self.host = of, host
         self.heard = False  #: it is open
+        self.worked = False  #: it was open once
         self.tried = False
         self.trouble = ""
         self._closed = False
@@ -255,7 +257,9 @@ class _HostStream:
                 trouble = type(error).__name__
             with self._of.change:
                 failures = 0 if self.heard else failures + 1
-                self.tried, self.trouble, self.heard = True, trouble, False
+                self.worked |= self.heard
+                self.trouble = "" if self.worked and failures <= TRIES else trouble
+                self.tried, self.heard = True, False
                 if self._of.ended:  # it may have stored more since its last message
                     self._of.settled_at = time.monotonic()
                 self._of.change.notify_all()
