@@ -23,7 +23,7 @@ MOST = {
     "class names used twice": 2,
     "private words": 30,
     "parameters of a constructor": 9,
-    "lines of tests": 88_280,
+    "lines of tests": 88_300,
 }
 #: words that a sentence uses in place of the one who acts
 PRIVATE = re.compile(r"\b(said|told|nobody|somebody|whoever|anew)\b", re.IGNORECASE)
