@@ -40,7 +40,8 @@ def load_queue(asked: PageRequest) -> PageContent:
     by_shape: dict[str, list[QueueRow]] = {}
     for row in found["rows"]:
         slices = f"{row['tpu_slices']} × " if row["tpu_slices"] > 1 else ""
-        where = ", ".join(row["zones"][:4]) + (" …" if len(row["zones"]) > 4 else "")
+        where = ", ".join(row["zones"][:4]) or "any zone"
+        where += " …" if len(row["zones"]) > 4 else ""
         by_shape.setdefault(f"{slices}{row['type']} {row['pricing']} in {where}", []).append(row)
     return PageContent(
         {**found, "shares": asked.api.shares()},
