@@ -106,10 +106,8 @@ class ServerClock:
     """A server's time, to a second, by the `Date` of its newest answer. Threads may share it."""
 
     def __init__(self) -> None:
-        self._known = (
-            0.0,
-            -math.inf,
-        )  #: how far its clock is ahead of our monotonic one, and until when it is trusted
+        #: how far its clock is ahead of our monotonic one, and until when it is trusted
+        self._known = (0.0, -math.inf)
 
     def note(self, date: str, sent: float) -> None:
         """An answer to what was sent then, by our monotonic clock, arrived just now with this `Date`."""

@@ -28,9 +28,8 @@ _COUNTED = 50
 #: folders of a workdir that do not follow their job
 _STAYS = ("attempts/", "bundles/")
 _CHECKPOINTS, _OUTPUTS = "checkpoints/", "outputs/"
-_UNFINISHED = (
-    ".orbax-checkpoint-tmp"  #: in the name of a folder that Orbax has not finished writing
-)
+#: in the name of a folder that Orbax has not finished writing
+_UNFINISHED = ".orbax-checkpoint-tmp"
 
 _Pair = Pair[ObjectFacts, ObjectFacts]
 

@@ -4,8 +4,8 @@ The order is made in `domain/capacity/` and kept in `engine/queue.py`.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, islice
 
 from tpujob.api import OrderView, OwnerUsage, PlaceView, QueueRow, QueueView, ReasonView, ShareView
 from tpujob.domain import access
@@ -47,9 +47,8 @@ class QueueReader:
         if jobs:
             named = {find_job(self._store, who, "get", job).id for job in jobs}
             ids = [job_id for job_id in ids if named & {job_id, live[job_id].group}]
-        parts = (
-            [[job_id] for job_id in ids] if limit == 0 else _alike(ids, live, plan.places)[:limit]
-        )
+        every = ([job_id] for job_id in ids)
+        parts = islice(_alike(ids, live, plan.places), limit) if limit else every
         rows = [self._row(who, part, plan.places[part[0]], live, now) for part in parts]
         return QueueView(rows=rows, waiting=len(ids))
 
@@ -228,13 +227,13 @@ def still_waiting(jobs: Iterable[Job], other: Job, is_element: Callable[[str], b
 
 def _alike(
     ids: Sequence[str], live: Mapping[str, Job], places: Mapping[str, Place]
-) -> list[list[str]]:
+) -> Iterator[list[str]]:
     """Elements of a group that stand one after the other and wait for the same things, together."""
 
     def what(job_id: str) -> tuple[object, ...]:
         return (live[job_id].group or job_id, *map(_same, places[job_id].reasons))
 
-    return [list(part) for _, part in groupby(ids, what)]
+    return (list(part) for _, part in groupby(ids, what))
 
 
 def _same(reason: Reason) -> tuple[object, ...]:
