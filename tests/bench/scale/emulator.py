@@ -3,19 +3,19 @@ zone."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import sys
 
 from tests.bench.scale.farm import SimulatedFarm
 from tpujob.emulator.__main__ import main
-from tpujob.emulator.driver import FarmClient
+
+
+def _farm(args: argparse.Namespace, storage: str) -> SimulatedFarm:
+    """The hosts answer at the port of the real farm, which is up, too."""
+    return SimulatedFarm(storage, lambda: int(json.loads(args.farm_ready.read_text())["ssh_port"]))
+
 
 if __name__ == "__main__":
-    sys.exit(
-        main(
-            farm_of=lambda args, storage: SimulatedFarm(
-                storage, FarmClient(args.farm_ready).ssh_port
-            ),
-            hosts_per_generation=int(os.environ["SCALE_HOSTS"]),
-        )
-    )
+    sys.exit(main(farm_of=_farm, hosts_per_generation=int(os.environ["SCALE_HOSTS"])))
