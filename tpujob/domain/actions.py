@@ -50,7 +50,7 @@ class StopProgram:
 
 
 @dataclass(frozen=True, slots=True)
-class WipeJob:
+class CleanJob:
     """Remove what the bucket holds of the job (not its checkpoints, unless asked), then its record."""
 
 
@@ -87,7 +87,7 @@ Action = (
     | HandOn
     | StartProgram
     | StopProgram
-    | WipeJob
+    | CleanJob
     | MakeElements
     | ResumeElements
 )

@@ -209,7 +209,7 @@ def _folded(job: Job, happened: Event) -> Job:
         case AttemptEnded(end, then, budget):
             return _leaving(_end_attempt(job, at, end), then, end.cause, budget, reason)
         case AttemptRepeated(end, delay, budget):
-            ended = replace(_spend(_end_attempt(job, at, end), budget), wake=at + delay)
+            ended = replace(_take_retry(_end_attempt(job, at, end), budget), wake=at + delay)
             retried = happened.kind is _E.ATTEMPT_RETRIED
             return _new_attempt(ended, at) if retried else _condemned(ended, at, reason)
         case SliceHeld(until, end, endpoints, then):
@@ -408,11 +408,11 @@ def _end_attempt(job: Job, at: float, end: End) -> Job:
 
 def _leaving(job: Job, then: State, cause: Cause | None, budget: str, reason: str) -> Job:
     """The job as it enters RELEASING: where that leads, and the named reason that any delete needs."""
-    left = _change_serving(_spend(job, budget), delete_reason=reason, in_queue=False)
+    left = _change_serving(_take_retry(job, budget), delete_reason=reason, in_queue=False)
     return replace(left, then=then, cause=cause, hold_until=None)
 
 
-def _spend(job: Job, budget: str) -> Job:
+def _take_retry(job: Job, budget: str) -> Job:
     if not budget:
         return job
     return replace(job, spent={**job.spent, budget: job.spent.get(budget, 0) + 1})

@@ -145,7 +145,7 @@ class Actor:
             case ResumeElements():
                 self._groups.resume(job)
             case _:
-                self._wipe(job, lease)
+                self._clean(job, lease)
 
     def _secrets(self, job: Job) -> dict[str, str]:
         """Return the values that the program gets. Raises Refused for one that is no longer set, or cannot be read."""
@@ -165,20 +165,20 @@ class Actor:
         timeout = min(COPYING, self._left(lease))
         return Copied(self.copies.advance(copy, timeout=timeout))
 
-    def _wipe(self, job: Job, lease: Lease) -> None:
+    def _clean(self, job: Job, lease: Lease) -> None:
         """Remove the objects of a job and what only it has shipped, then its record; of a group, first those of its
         elements. A time-out leaves the record, so that the next tick goes on. Data sets stay: other jobs read them."""
         until = self.clock.now() + self._left(lease)
         if job.spec.is_group:
             for one in self._groups.members(job):
                 with contextlib.suppress(NotFound):  # it was removed by itself
-                    self._wipe_objects(self.store.get(one.id), job.wipe_checkpoints, until)
+                    self._remove_objects(self.store.get(one.id), job.wipe_checkpoints, until)
                     self.store.remove(one.id, lease=None)
-        self._wipe_objects(job, job.wipe_checkpoints, until)
+        self._remove_objects(job, job.wipe_checkpoints, until)
         self._bundles.remove(job)
         self.store.remove(job.id, lease=lease)
 
-    def _wipe_objects(self, job: Job, checkpoints: bool, until: float) -> None:
+    def _remove_objects(self, job: Job, checkpoints: bool, until: float) -> None:
         for workdir in job.workdirs:
             if self.clock.now() > until:
                 raise Transient(_LONG)

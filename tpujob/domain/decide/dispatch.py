@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from tpujob.domain.actions import (
     Action,
+    CleanJob,
     CreateSlice,
     Decision,
     DeleteSlice,
@@ -20,7 +21,6 @@ from tpujob.domain.actions import (
     Result,
     StartProgram,
     StopProgram,
-    WipeJob,
     soon,
 )
 from tpujob.domain.decide import (
@@ -101,7 +101,7 @@ def _by_state(job: Job, seen: Observation, now: float) -> Decision:
             return releasing.decide(job, seen, now)
         case State.SUCCEEDED | State.FAILED | State.CANCELLED:
             wiped = job.wish is DesiredState.CLEAN
-            return Decision(action=WipeJob()) if wiped else Decision(wake_in=3600)
+            return Decision(action=CleanJob()) if wiped else Decision(wake_in=3600)
 
 
 def follow_up(job: Job, action: Action, result: Result, now: float) -> Event | None:

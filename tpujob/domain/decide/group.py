@@ -3,7 +3,7 @@
 An element is a job of its own. What is asked of its group is asked of it, too, in its own tick.
 """
 
-from tpujob.domain.actions import Decision, MakeElements, ResumeElements, WipeJob
+from tpujob.domain.actions import CleanJob, Decision, MakeElements, ResumeElements
 from tpujob.domain.events import Event, EventKind, Finished, GroupExtended
 from tpujob.domain.lifecycle import event
 from tpujob.domain.model import Cause, DesiredState, Job, State
@@ -26,7 +26,7 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     if job.state.final:
         if job.wish is not DesiredState.CLEAN:
             return Decision(wake_in=3600)
-        return Decision(wake_in=LOOK_SOON) if going else Decision(action=WipeJob())
+        return Decision(wake_in=LOOK_SOON) if going else Decision(action=CleanJob())
     if job.wish is DesiredState.RUN:
         if job.submitted < job.group_size:
             left = job.group_size - job.submitted

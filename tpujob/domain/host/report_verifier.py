@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import cast
 
-from tpujob.domain.host.reports import ReportObject, host_of, read_signed, report_of
+from tpujob.domain.host.reports import ReportObject, host_of, report_of, verified_report
 from tpujob.domain.model import Ignored, Job
 from tpujob.domain.observations import HostReport
 from tpujob.protocol import old_slice_report
@@ -113,7 +113,7 @@ def accept(
     job: Job, host: int, blob: ReportObject, newest: SignedReport | None, key: str
 ) -> Accepted | Rejected:
     """Judge an object with the report of one host, of which `newest` is known."""
-    signed = read_signed(job, host, blob.metadata, key)
+    signed = verified_report(job, host, blob.metadata, key)
     if signed is None:
         return Rejected.UNVERIFIED
     report, at = signed

@@ -70,7 +70,7 @@ def host_of(job: Job, path: str) -> int | None:
     return int(number) if fits else None
 
 
-def read_signed(
+def verified_report(
     job: Job, host: int, metadata: Mapping[str, str], key: str
 ) -> tuple[HostReport, float | None] | None:
     """Return the report in an object's metadata, without its age, and when it was made, by the storage's clock (None:

@@ -12,6 +12,7 @@ from tests.support.records import NOW, SLICES, job_in, report
 from tpujob.domain import invariants
 from tpujob.domain.actions import (
     Action,
+    CleanJob,
     CreateSlice,
     DeleteSlice,
     Denied,
@@ -19,7 +20,6 @@ from tpujob.domain.actions import (
     NotYet,
     StartProgram,
     StopProgram,
-    WipeJob,
 )
 from tpujob.domain.decide.dispatch import decide, follow_up
 from tpujob.domain.events import PAYLOADS, CleanRequested, EventKind
@@ -83,7 +83,7 @@ def check(job: Job, seen: Observation) -> None:
             assert leaves or not unseen, f"deletes what it cannot see: {where}"
         case StopProgram(name):
             assert name in [s.name for s in after.condemned] or (not name and after.slice), where
-        case WipeJob():
+        case CleanJob():
             assert (job.state.final, job.wish) == (True, DesiredState.CLEAN), where
         case _:
             pass
