@@ -50,7 +50,7 @@ WIPING = 60.0
 #: seconds that a started program gets to report before it is started again, which is safe but not free
 PATIENCE = 10.0
 
-_LONG = "cleaning takes long; going on in a moment"
+_LONG = "cleaning takes long; continuing in a moment"
 _PREFLIGHTS = POLICIES[Cause.PREFLIGHT].budget
 
 

@@ -32,9 +32,7 @@ class Counters:
 
         self.events = counter("events", "Events of jobs that this process has stored.", "kind")
         self.ends = counter("attempt_ends", "Attempts that have ended.", "outcome", "cause")
-        self.actions = counter(
-            "actions", "Actions of ticks, by what came of them.", "action", "outcome"
-        )
+        self.actions = counter("actions", "Actions of ticks, by result.", "action", "outcome")
         self.leaks = counter(
             "leaked_slices",
             "Slices that no job claimed, by whether they could be deleted.",
@@ -42,7 +40,7 @@ class Counters:
         )
         self.calls = counter(
             "cloud_calls",
-            "Calls of the cloud's APIs, by what came of them: transient ones are repeated.",
+            "Calls of the cloud's APIs, by result: transient ones are repeated.",
             *("service", "method", "outcome"),
         )
         self.requests = counter(
@@ -50,7 +48,7 @@ class Counters:
         )
         self.recovery = times(
             "recovery",
-            "From the end of an attempt to the next one running, by why it ended. Without what people stopped.",
+            "From the end of an attempt to the next one running, by cause. Attempts that people stopped are left out.",
             "cause",
             bounds=RECOVERY,
         )

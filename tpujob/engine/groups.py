@@ -192,7 +192,7 @@ def _is_behind(group: Job, one: GroupMember) -> bool:
 
 def _element(group: Job, one: Element, now: float) -> tuple[Job, Event]:
     """The first record of an element, and its first event. Its word follows from the group's, which is random."""
-    text = f"{group.user} asked for {one.spec.name}, element {one.index} of {group.name}"
+    text = f"{group.user} submitted {one.spec.name}, element {one.index} of {group.name}"
     word = hashlib.sha256(f"{group.word}:{one.index}".encode()).hexdigest()[:8]
     job = replace(
         group,

@@ -280,7 +280,7 @@ class Loop:
                 outcome = "done"
             except TpujobError as error:
                 wake_in = self._after_failure(job_id)
-                log.warning("job %s: %s; looking again in %.0f s", job_id, error, wake_in)
+                log.warning("job %s: %s; next tick in %.0f s", job_id, error, wake_in)
             except Exception:
                 wake_in = self._after_failure(job_id)
                 log.exception("job %s: the tick failed", job_id)

@@ -175,7 +175,7 @@ class Queue:
                 return
             known = self._jobs.get(after.id)
             if known and known.version > before.version:
-                raise Conflict(f"job {after.id} was changed since it was looked at")
+                raise Conflict(f"job {after.id} was changed since it was read")
             self._noted[after.id] = self._clock.now()
             if happened.kind is EventKind.SLICE_REQUESTED and after.slice:
                 place = self._plan.places.get(after.id, WAITS)

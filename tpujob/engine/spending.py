@@ -174,7 +174,9 @@ class CircuitBreaker:
             known = self._circuits or {}
             if happened.kind is EventKind.SLICE_REQUESTED:
                 if circuits.retry_at(slice, known) > now:
-                    raise Conflict(f"another job asks for {slice.type} in {slice.zone} just now")
+                    raise Conflict(
+                        f"another job is requesting {slice.type} in {slice.zone} just now"
+                    )
                 self._circuits = circuits.asked(known, slice, now)
             elif happened.kind is EventKind.SLICE_READY:
                 self._circuits = circuits.granted(known, slice)
