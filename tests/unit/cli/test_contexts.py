@@ -298,11 +298,11 @@ def test_an_impossible_bucket_is_refused_and_not_kept(
     tpujob("bucket", "create")
     wrong = ("bucket", "create", "--region")
     assert "mars is not a region with TPUs" in tpujob(*wrong, "mars", code=65).err
-    assert "lies in us-central2" in tpujob(*wrong, "us-east1", "--name", "gs://ours", code=73).err
+    assert "is in us-central2" in tpujob(*wrong, "us-east1", "--name", "gs://ours", code=73).err
     assert "must be a bucket" in tpujob(*wrong, "us-east1", "--name", "OURS", code=65).err
     elsewhere = context.make({**written(tpujob_state).model_dump(), "buckets": {"us-east1": "gs://ours"}})  # fmt: skip
     context.write(settings.load(tpujob_state, context="local"), elsewhere)
-    assert "lies in us-central2, not in us-east1" in tpujob(*wrong, "us-east1", code=73).err
+    assert "is in us-central2, not in us-east1" in tpujob(*wrong, "us-east1", code=73).err
     assert "tpujob bucket create" in tpujob(*LAB, "--name", "none").out
     assert "the context none has no bucket" in tpujob("bucket", "show", code=2).err
 
