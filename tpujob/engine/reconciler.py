@@ -224,7 +224,8 @@ class Reconciler:
         return True
 
     def _unchanged(self, job: Job) -> Job:
-        """The job, if it has not changed since it was observed. For actions without a commit, which would compare."""
+        """Return the job, if it has not changed since it was observed. For actions without a commit, which would
+        compare versions."""
         if self.store.get(job.id).version != job.version:
             raise Conflict(f"job {job.id} was changed since it was read")
         return job

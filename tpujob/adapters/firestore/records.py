@@ -312,7 +312,6 @@ def digest(text: str) -> str:
 
 
 def document(doc: Found) -> str:
-    """The JSON text."""
     kept = doc.fields.get("document")
     if isinstance(kept, bytes):
         try:
