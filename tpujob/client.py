@@ -54,7 +54,7 @@ class Client:
         if isinstance(spec, Mapping):
             if spec.get("code"):
                 raise BadRequest(
-                    "a mapping has no folder that `code` could lie in",
+                    "a mapping has no folder that `code` could be in",
                     hint="Write the job file, and pass its path.",
                 )
             return Job(self, self.api.create(spec, idempotency_key=key))

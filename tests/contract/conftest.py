@@ -38,7 +38,7 @@ def slices(cloud: Cloud) -> Iterator[CloudTpuSlices]:
 
 @pytest.fixture
 def google() -> Iterator[GoogleServer]:
-    """Google's other APIs, of a project in which all is well."""
+    """Google's other APIs, of a project in which all passed."""
     server = healthy()
     server.start()
     yield server

@@ -53,6 +53,6 @@ def _slices_kept(before: Sequence[Slice], after: Sequence[Slice]) -> Iterable[tu
             if one.name not in refusals[:-REFUSALS]:
                 yield "I6", f"{one.name} was taken out of the record"
         elif one.gone_at is not None and one.gone_at != other.gone_at:
-            yield "I6", f"{one.name} was gone and is there again"
+            yield "I6", f"{one.name} was gone and is listed again"
         elif one.role is SliceRole.CONDEMNED and other.role is not SliceRole.CONDEMNED:
             yield "I6", f"{one.name} was condemned and serves again"

@@ -123,12 +123,12 @@ def budget(name: str, used: int, limit: int | None) -> BudgetView:
 
 def coming(action: str, text: str, *commands: str, at: str | None = None) -> NextView:
     """What happens next; each of the commands goes on."""
-    shown = [{"command": command, "does": "goes on"} for command in commands]
+    shown = [{"command": command, "does": "resumes it"} for command in commands]
     return cast(NextView, {"action": action, "at": at, "text": text, "commands": shown})
 
 
 def action(
-    name: str, does: str, costs: str = "no cost; the job holds no slice", *asks: str
+    name: str, does: str, costs: str = "nothing; the job holds no slice", *asks: str
 ) -> ActionView:
     """What a person can do with a job, and may say with it."""
     said = [{"name": ask, "does": f"says its {ask}", "needed": False} for ask in asks]
@@ -147,8 +147,8 @@ def job_view(job_id: str = "000042", **more: Any) -> JobView:
         "trouble_since": None,
         "next": coming(
             "finish",
-            "it succeeds when every host exits with 0; if the slice is preempted, it gets another "
-            "and goes on from its last checkpoint",
+            "it succeeds when every host exits with 0; if the slice is preempted, it requests another "
+            "and resumes from its checkpoint",
         ),
         "waiting": "",
         "capacity": None,
@@ -525,7 +525,7 @@ class ScriptedJobs:
 
     def _on_clear_host(self, physical: str) -> None:
         if self.suspects.pop(physical, None) is None:
-            raise NotFound(f"nothing is held against a machine {physical!r}")
+            raise NotFound(f"machine {physical!r} is neither suspected nor pinned")
 
     def _on_give_role(self, name: str, role: str) -> MemberView:
         self.lab[name] = MemberView(name=name, role=role, id="")

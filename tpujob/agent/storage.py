@@ -331,7 +331,9 @@ class Storage:
             if time.monotonic() >= self._token_until:
                 answer = self._metadata.get("service-accounts/default/token")
                 if answer is None and not self._token:
-                    raise StorageError("no token for the storage: the metadata server is silent")
+                    raise StorageError(
+                        "no token for the storage: the metadata server does not answer"
+                    )
                 if answer is None:
                     return self._token  # asked for a minute before it runs out
                 try:

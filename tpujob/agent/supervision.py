@@ -91,7 +91,7 @@ class Supervision:
     def _recovered(self) -> None:
         self._collected = self._attached = False
         self.stacks = []
-        self._log.note("it goes on")
+        self._log.note("it makes progress again")
         self._reporter.attach(b"")
 
 

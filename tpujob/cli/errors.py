@@ -33,8 +33,8 @@ EXIT_CODES: dict[int, str] = {
     errors.HostKeyChanged.exit_code: "a host's SSH key has changed",
     errors.Unauthorized.exit_code: "the token is missing or wrong, or your role does not allow it",
     DOES_NOT_FIT: "create --check: the program does not fit the slice",
-    TIMED_OUT: "wait: the time is up, the job goes on",
-    INTERRUPTED: "Ctrl-C: the command ended, the job goes on",
+    TIMED_OUT: "wait: the time is up, the job continues",
+    INTERRUPTED: "Ctrl-C: the command ended, the job continues",
     OUTPUT_CLOSED: "the output was closed",
 }
 
@@ -58,7 +58,7 @@ def show_error(error: errors.TpujobError, screen: Screen, *, as_json: bool = Fal
 
 @contextlib.contextmanager
 def on_interrupt(*lines: str) -> Generator[None]:
-    """Ctrl-C inside prints these lines, such as that the job goes on and how to look again."""
+    """Ctrl-C inside prints these lines, such as that the job continues, and how to follow it again."""
     try:
         yield
     except KeyboardInterrupt:
@@ -67,6 +67,6 @@ def on_interrupt(*lines: str) -> Generator[None]:
 
 
 def goes_on(job_id: str, command: str = "show {}") -> tuple[str, ...]:
-    """What Ctrl-C says in a command that only looks at a job, and which command looks again."""
+    """Return what Ctrl-C prints in a command that only shows a job, with the command to follow it again."""
     again = command.format(job_id)
-    return (f"Job {job_id} goes on without this command.", f"  look again: tpujob {again}")
+    return (f"Job {job_id} continues without this command.", f"  follow it again: tpujob {again}")

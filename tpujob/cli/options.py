@@ -54,7 +54,7 @@ def complete_host(incomplete: str) -> list[tuple[str, str]]:
 def duration(text: str) -> float:
     """Return the seconds of `45`, `30s`, `1.5h` or `1h30m`. Raises typer.BadParameter."""
     if not re.fullmatch(rf"{_NUMBER}|({_NUMBER}[smhd])+", text):
-        raise typer.BadParameter(f"{text!r} is no time, such as 90s, 15m or 1h30m")
+        raise typer.BadParameter(f"{text!r} is not a time such as 90s, 15m or 1h30m")
     return sum(float(n) * _UNITS[unit] for n, unit in re.findall(r"([\d.]+)([smhd]?)", text))
 
 

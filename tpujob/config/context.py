@@ -169,7 +169,7 @@ class Context(kinds.SpecPart):
             raise ValueError("needs zones, in order of preference")
         shared = [b for b in self.buckets.values() if list(self.buckets.values()).count(b) > 2]
         if shared:
-            text = "and can lie in one, or in a pair of them"
+            text = "and can be in one, or in a pair of them"
             raise ValueError(f"buckets: {shared[0]} is given for several regions, {text}")
         if self.queue.hand_on == "lab" and self.service_accounts:
             text = "as a slice keeps the account of the user who requested it"
@@ -259,7 +259,8 @@ def path_of(settings: Settings, name: str) -> Path:
     """The file of that context, whether there is one or not. Raises BadRequest for what is no name."""
     if not CONTEXT_NAME.fullmatch(name):
         raise BadRequest(
-            f"{name[:60]!r} is no name of a context", hint="a-z, 0-9 and -, up to 40 of them"
+            f"{name[:60]!r} is not a valid name of a context",
+            hint="a-z, 0-9 and -, up to 40 of them",
         )
     return settings.contexts / f"{name}.yaml"
 

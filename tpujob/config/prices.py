@@ -111,7 +111,7 @@ def _item(value: Any) -> str:
         if near
         else "; `tpujob cost prices` lists what there is"
     )
-    raise ValueError(f"{yaml.shown(given)} is nothing that has a price{meant}")
+    raise ValueError(f"{yaml.shown(given)} is not an item with a price{meant}")
 
 
 _Source = Annotated[str | None, BeforeValidator(kinds.optional(kinds.text(200)))]
@@ -154,10 +154,10 @@ def _faults(row: _Row, kind: known.Item, given: _File) -> list[tuple[str, str]]:
     if row.source is None and given.source is None:
         found.append(("source", "source is missing: say where the price comes from"))
     if row.as_of is None and given.as_of is None:
-        found.append(("as_of", "as_of is missing: say of which day the price is"))
+        found.append(("as_of", "as_of is missing: give the day of the price"))
     if row.pricing not in kind.pricings:
         allowed = ", ".join(kind.pricings) if kind.pricings != ("",) else "none"
-        found.append(("pricing", f"pricing {row.pricing!r} cannot be; allowed: {allowed}"))
+        found.append(("pricing", f"pricing {row.pricing!r} is not possible; allowed: {allowed}"))
     units = [kind.unit, *(other for unit, other in _OTHER_UNITS if unit == kind.unit)]
     if row.item.startswith("tpu ") and tpu_prices.chips_per_unit(row.item.split()[1]) == 1:
         units = [kind.unit]

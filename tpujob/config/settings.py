@@ -132,7 +132,7 @@ def load(
     context = context or env.get("TPUJOB_CONTEXT") or _context(state / "context.json")
     if not CONTEXT_NAME.fullmatch(context):
         raise BadRequest(
-            f"{context[:60]!r} is no name of a context",
+            f"{context[:60]!r} is not a valid name of a context",
             hint="1 to 40 of a-z, 0-9 and -; `tpujob use` lists those that there are",
         )
     # an instance of Cloud Run has no disk that outlives it

@@ -72,7 +72,7 @@ def free(path: Path) -> None:
     if not os.path.lexists(path):
         return
     if not stat.S_ISSOCK(path.lstat().st_mode):
-        raise BadRequest(f"{path} is there already, and is no socket", hint=_OWN)
+        raise BadRequest(f"{path} exists and is not a socket", hint=_OWN)
     if unix_sockets.answers(path):
         raise BadRequest(f"a backend listens at {path} already", hint="end that one first")
     path.unlink()

@@ -93,4 +93,4 @@ def explained() -> Generator[None]:
         yield
     except OSError as error:
         text = f"cannot read or write a file: {error.strerror or error}"
-        raise TpujobError(text, hint="what is whole stays; the same command goes on") from error
+        raise TpujobError(text, hint="whole files are kept; the same command continues") from error

@@ -87,7 +87,7 @@ def parse(text: str) -> Folder | Prefix | S3Prefix | Url:
         return Url(checked_url(text))
     bucket, _, prefix = rest.partition("/")
     if scheme not in ("gs", "s3") or not bucket:
-        raise BadRequest(f"{text!r} is no place that data can be copied from or to", hint=_KNOWN)
+        raise BadRequest(f"data cannot be copied from or to {text!r}", hint=_KNOWN)
     kind = Prefix if scheme == "gs" else S3Prefix
     return kind(bucket, prefix if not prefix or prefix.endswith("/") else prefix + "/")
 
@@ -100,11 +100,11 @@ def checked_url(text: str) -> str:
         place = urlsplit(text)
         host, _ = place.hostname or "", place.port
     except ValueError as error:
-        raise BadRequest(f"{shown!r} is no URL: {error}") from error
+        raise BadRequest(f"{shown!r} is not a URL: {error}") from error
     if place.username is not None or place.password is not None:
         raise BadRequest("a URL must not have a user or a password in it", hint="use a signed URL")
     if not host or any(c.isspace() or not c.isprintable() for c in text):
-        raise BadRequest(f"{shown!r} is no URL of a file", hint="name https://HOST/FILE")
+        raise BadRequest(f"{shown!r} is not the URL of a file", hint="name https://HOST/FILE")
     if place.scheme != "https" and not (place.scheme == "http" and host in _LOOPBACK):
         raise BadRequest(
             f"{shown!r} has no TLS, so anybody on the way could change the bytes",
@@ -186,7 +186,7 @@ def web_files(place: Url | UrlList) -> list[WebFile]:
     except FileNotFoundError as error:
         raise NotFound(f"there is no file {place.path}") from error
     except UnicodeDecodeError as error:
-        raise BadRequest(f"{place.path} is no UTF-8") from error
+        raise BadRequest(f"{place.path} is not UTF-8") from error
     return parse_list(text, place.path)
 
 
@@ -194,7 +194,7 @@ def parse_list(text: str, path: str) -> list[WebFile]:
     """Pure. A file is named after its host and path, as Storage Transfer Service does."""
     lines = text.split("\n")
     if lines[0].rstrip("\r") != HEADER:
-        raise BadRequest(f"{path} is no list of URLs: its first line is not {HEADER}")
+        raise BadRequest(f"{path} is not a list of URLs: its first line is not {HEADER}")
     found: dict[str, tuple[int, WebFile]] = {}
     for number, line in enumerate(lines[1:], 2):
         if not line.strip():
@@ -207,7 +207,7 @@ def parse_list(text: str, path: str) -> list[WebFile]:
             before = found[file.key][0]
             raise BadRequest(
                 f"{path}, lines {before} and {number}: both would be named {file.key}",
-                hint="a query or a port is no part of the name: list them apart, and sync each to its own prefix",
+                hint="a query or a port is not part of the name: list them apart, and sync each to its own prefix",
             )
         found[file.key] = number, file
     if not found:
@@ -223,7 +223,7 @@ def _file(line: str) -> WebFile:
         raise BadRequest("there are more than three fields", hint="URL, bytes, base64 of the MD5")
     size = rest[0].strip() if rest else ""
     if size and not (size.isascii() and size.isdigit()):
-        raise BadRequest(f"{size[:40]!r} is no number of bytes of {without_query(url)}")
+        raise BadRequest(f"{size[:40]!r} is not a number of bytes of {without_query(url)}")
     digest = rest[1].strip() if len(rest) > 1 else ""
     md5 = from_base64("md5", digest)
     if digest and md5 is None:

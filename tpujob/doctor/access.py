@@ -90,11 +90,11 @@ def check_identity(seen: Identity | NoIdentity) -> Finding:
     if isinstance(seen, NoIdentity):
         return fail(seen.why, LOGIN)
     if not seen.kind:
-        return ok("not asked for by what stands for Google Cloud")
+        return ok("not needed by this stand-in for Google Cloud")
     whose = f"{seen.kind} {seen.principal}".strip()
     if seen.key_file:
         return warn(
-            f"{whose}, by a key file, which does not expire by itself",
+            f"{whose}, by a key file, which never expires",
             f"{LOGIN} --impersonate-service-account={seen.principal}",
         )
     return ok(f"{whose}, accepted just now")
@@ -166,7 +166,7 @@ def check_service_account(
     account = context.service_account
     if not account:
         return warn(
-            "programs run as the project's default account, which mostly may do far too much",
+            "programs run as the project's default account, which usually has far too many permissions",
             f"gcloud iam service-accounts create tpujob-vm --project {context.project}",
         )
     if granted is None:

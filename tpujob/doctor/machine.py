@@ -31,7 +31,7 @@ class Laptop:
     port: str  #: why no port is free
     disk_free: int  #: bytes, where the state is
     state: str  #: the folder
-    state_open: bool  #: others may look into it
+    state_open: bool  #: other users can read it
     #: the folder belongs to another user
     state_foreign: bool
     ssh: str  #: where the program is; empty: there is none
@@ -107,7 +107,7 @@ def _loopback(seen: Laptop) -> Finding:
 
 def _port(seen: Laptop) -> Finding:
     if seen.port:
-        return fail(seen.port, "end what holds them: ss -ltnp")
+        return fail(seen.port, "end the process that holds them: ss -ltnp")
     return ok("there are free ones")
 
 
@@ -124,8 +124,8 @@ def _state(seen: Laptop) -> Finding:
         what = f"{seen.state} belongs to another user"
         return fail(what, "set TPUJOB_STATE to a folder of your own")
     if seen.state_open:
-        return fail(f"others may look into {seen.state}", f"chmod 700 '{seen.state}'")
-    return ok(f"{seen.state}, for your eyes only")
+        return fail(f"other users can read {seen.state}", f"chmod 700 '{seen.state}'")
+    return ok(f"{seen.state}, readable by you alone")
 
 
 def _ssh(seen: Laptop) -> Finding:

@@ -67,7 +67,7 @@ def check_way_out(context: Context, region: str, seen: Subnetwork | None) -> Fin
     if isinstance(seen.nat, NotSeen):
         return unknown(seen.nat)
     if not seen.nat:
-        what = "hosts reach Google alone: nothing can be installed from elsewhere, as Cloud NAT is missing"
+        what = "hosts reach only Google: nothing can be installed from elsewhere, as Cloud NAT is missing"
         of = f"--region={region} --project {context.project}"
         cure = (
             f"gcloud compute routers create tpujob --network={last_part(network_name(context))} {of} && "
@@ -79,7 +79,7 @@ def check_way_out(context: Context, region: str, seen: Subnetwork | None) -> Fin
 
 
 def check_ssh(context: Context, rules: Sequence[FirewallRule] | NotSeen) -> Finding:
-    """That the firewall lets the backend in, the way the context has chosen."""
+    """Check that the firewall allows SSH from the backend, by the way that the context sets."""
     network = last_part(network_name(context))
     if context.ssh == "internal":
         what = (
@@ -87,7 +87,7 @@ def check_ssh(context: Context, rules: Sequence[FirewallRule] | NotSeen) -> Find
         )
         return warn(what, "set `ssh: iap` in the context to reach them from anywhere")
     if context.ssh == "external" and not context.with_external_ips:
-        what = "hosts are to be reached at external addresses, and get none"
+        what = "`ssh: external` needs external addresses, and hosts get none"
         return fail(what, "set `ssh: iap` in the context, or `external_ips: true`")
     if isinstance(rules, NotSeen):
         return unknown(rules)
@@ -98,16 +98,18 @@ def check_ssh(context: Context, rules: Sequence[FirewallRule] | NotSeen) -> Find
         f"--source-ranges={wanted or 'YOUR_ADDRESS/32'} --project {context.project}"
     )
     if applying and "ssh" not in context.model_fields_set:
-        what = "the context does not say how hosts are reached, so it is at external addresses, with port 22 open"
+        what = "the context does not set `ssh`, so hosts are reached at external addresses, with port 22 open"
         return warn(what, "write `ssh: iap` or `ssh: internal` into it; `ssh: external` keeps it")
     if applying:
         wide = "" if wanted or ANYWHERE not in applying[0].sources else ", from everywhere"
-        return ok(f"{context.ssh}: rule {applying[0].name} lets it in{wide}")
+        return ok(f"{context.ssh}: allowed by rule {applying[0].name}{wide}")
     if others:
         first = others[0]
-        what = f"rule {first.name} lets it in only to hosts with {listed(first.tags or first.accounts)}"
-        return fail(what, f"put one in `tags` of the context, or {create}")
-    what = f"no firewall rule of {network} lets TCP {SSH_PORT} in from {wanted or 'anywhere'}"
+        what = (
+            f"rule {first.name} allows it only to hosts with {listed(first.tags or first.accounts)}"
+        )
+        return fail(what, f"add one to `tags` of the context, or {create}")
+    what = f"no firewall rule of {network} allows TCP {SSH_PORT} from {wanted or 'anywhere'}"
     return fail(what, create)
 
 
@@ -124,11 +126,11 @@ def check_host_keys(trust: Mapping[str, str]) -> Finding:
 def check_between_hosts(
     context: Context, seen: Subnetwork, rules: Sequence[FirewallRule]
 ) -> Finding:
-    """That the firewall lets the hosts of a slice, which share a subnetwork, find each other."""
+    """Check that the firewall lets the hosts of a slice, which share a subnetwork, reach each other."""
     network = last_part(network_name(context))
     closed = [p for p in MEETING_PORTS if not opening(rules, context, seen.range, p)[0]]
     if not closed:
-        return ok(f"of {seen.range} reach each other")
+        return ok(f"in {seen.range} reach each other")
     denied = [r.priority for port in closed for r in closing(rules, context, port)]
     first = f" --priority={max(0, min(denied) - 1)}" if denied else ""
     what = (

@@ -43,7 +43,7 @@ def check_types(context: Context, zone: str, types: frozenset[str]) -> Finding:
         where = f"in {listed(others)}" if others else "in no zone that tpujob knows"
         return fail(f"{missing[0]} is not offered there", f"it is offered {where}")
     if not offered:
-        return fail("no TPUs are offered there", "take it out of `zones` of the context")
+        return fail("no TPUs are offered there", "remove it from `zones` of the context")
     return ok(f"offers {listed(offered, 9)}")
 
 
@@ -100,7 +100,7 @@ def check_buckets(
             gap = fail(f"{region} has zones of the context, and no bucket", _make(region))
             found.append(gap.named(f"bucket {region}"))
         else:
-            there = seen.get(url, NotSeen("the bucket was not looked at"))
+            there = seen.get(url, NotSeen("the bucket was not checked"))
             found.append(judged(f"bucket {region}", there, partial(_bucket, region, url)))
     return found
 
@@ -109,7 +109,7 @@ def _bucket(region: str, url: str, seen: BucketFacts | None) -> Finding:
     if seen is None:
         return fail(f"there is no bucket {url}", _make(region))
     if seen.location != region:
-        where = f"{url} lies in {seen.location}, the zones in {region}"
+        where = f"{url} is in {seen.location}, the zones are in {region}"
         what = f"{where}: every checkpoint and every read of data is billed as traffic between them"
         cure = f"{_make(region)} --name gs://NEW_NAME"
         return (fail if seen.location_type == "region" else warn)(what, cure)
@@ -118,12 +118,15 @@ def _bucket(region: str, url: str, seen: BucketFacts | None) -> Finding:
             seen.soft_delete_s > 0,
             f"deleted checkpoints are kept {seen.soft_delete_s / 86400:g} days, and billed",
         ),
-        (not seen.uniform_access, "every object can have rights of its own, which no list shows"),
+        (
+            not seen.uniform_access,
+            "each object can have its own access rights, which no list shows",
+        ),
         (seen.public_access != "enforced", "objects can be made public"),
     ):
         if wrong:
             return warn(f"{url}: {what}", f"{_make(region)} --adopt")
-    return ok(f"{url} lies there, closed to the public, no soft delete")
+    return ok(f"{url} is there, not public, without soft delete")
 
 
 def _make(region: str) -> str:

@@ -199,7 +199,7 @@ def of_option(text: str) -> dict[str, Any]:
     """The fields of a grant in its short form, not yet checked. Raises BadRequest."""
     parts = text.split(":")
     if len(parts) != 4 or not parts[3].isdecimal():
-        raise BadRequest(f"--grant {text!r} is no grant", hint=f"write {_SHORT}")
+        raise BadRequest(f"--grant {text!r} is not a grant", hint=f"write {_SHORT}")
     type, zone, pricing, chips = parts
     return {"type": type, "zone": zone, "pricing": pricing, "chips": int(chips)}
 

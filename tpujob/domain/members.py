@@ -31,7 +31,8 @@ def name_of(given: str) -> str:
     name = given.strip().lower()
     if not _NAME.fullmatch(name):
         raise BadRequest(
-            f"{given[:80]!r} is no name of a member", hint="It is a login or an e-mail address."
+            f"{given[:80]!r} is not the name of a member",
+            hint="It is a login or an e-mail address.",
         )
     return name
 
@@ -42,7 +43,7 @@ def role_of(given: str) -> Role:
         return Role(given)
     except ValueError:
         roles = ", ".join(Role)
-        raise BadRequest(f"{given[:80]!r} is no role", hint=f"It can be {roles}.") from None
+        raise BadRequest(f"{given[:80]!r} is not a role", hint=f"It can be {roles}.") from None
 
 
 def pinned(member: Member | None, id: str, name: str) -> Member:

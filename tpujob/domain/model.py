@@ -412,7 +412,7 @@ class Job:
 
     @property
     def hosts(self) -> int:
-        """How many hosts the serving slice has; 0 while it is not ready."""
+        """Return how many hosts the serving slice has; 0 while it is not ready."""
         return len(self.slice.endpoints) if self.slice else 0
 
     @property

@@ -257,7 +257,7 @@ class Observation:
     group_wish: DesiredState = DesiredState.RUN  #: of an element: what its group asks of it
 
     def of(self, one: Slice) -> SliceSeen:
-        return self.slices.get(one.name, Unknown("not looked at"))
+        return self.slices.get(one.name, Unknown("not observed"))
 
     def serving(self, job: Job) -> SliceSeen:
         """The job's serving slice; Absent when it has none."""

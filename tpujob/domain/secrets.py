@@ -30,7 +30,7 @@ def checked_value(name: str, value: str) -> str:
             f"no value is given for the secret {name}", hint=f"tpujob secret remove {name}"
         )
     if re.search("[\0\ud800-\udfff]", value):
-        raise BadRequest(f"the value of {name} is no text: a variable cannot hold it")
+        raise BadRequest(f"the value of {name} is not text: a variable cannot hold it")
     if len(value.encode()) > MAX_BYTES:
         raise BadRequest(f"the value of {name} has more than {MAX_BYTES // 1024} KiB")
     return value

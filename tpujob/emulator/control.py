@@ -84,7 +84,7 @@ class Control:
         kinds = [kind.strip() for kind in only.split(",") if kind.strip()]
         for kind in kinds:
             if kind not in PER_HOUR:
-                raise bad_request(f"{kind!r} is none of {', '.join(PER_HOUR)}")
+                raise bad_request(f"{kind!r} is not one of {', '.join(PER_HOUR)}")
         if not 0 < rate <= _FASTEST:
             raise bad_request(f"the rate must be above 0, and at most {_FASTEST:g}")
         return self._begin(f"chaos {seed}", schedule.chaos_steps(seed, rate, kinds, for_s))
@@ -102,7 +102,7 @@ class Control:
     def _profile(self, name: str) -> Answer:
         """What is installed on hosts that come up from now on; answers with that, and in what it falls short."""
         if name not in image.IMAGES:
-            raise bad_request(f"{name!r} is none of {', '.join(image.IMAGES)}")
+            raise bad_request(f"{name!r} is not one of {', '.join(image.IMAGES)}")
         self._world.image = name
         lacks = image.shortcomings() if name == image.BARE else []
         return {"profile": name, "shortcomings": lacks}

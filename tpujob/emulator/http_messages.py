@@ -105,7 +105,7 @@ class Request:
         try:
             value: Any = json.loads(await self.body.read(limit) or b"{}")
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"the body is no JSON: {error}") from error
+            raise ValueError(f"the body is not JSON: {error}") from error
         if value is None:
             return {}
         if not isinstance(value, dict):

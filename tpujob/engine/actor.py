@@ -50,7 +50,7 @@ WIPING = 60.0
 #: seconds that a started program gets to report before it is started again, which is safe but not free
 PATIENCE = 10.0
 
-_LONG = "cleaning takes long; going on in a moment"
+_LONG = "cleaning takes long; continuing in a moment"
 _PREFLIGHTS = POLICIES[Cause.PREFLIGHT].budget
 
 
@@ -63,7 +63,7 @@ class Actor:
         live: Mapping[str, JobRuntime],
         groups: Groups,
     ) -> None:
-        """`live`: what this process remembers of each job; it keeps when hosts have taken a start."""
+        """`live`: what this process remembers of each job, such as when its hosts accepted a start."""
         self.store, self.slices, self.hosts = ports.store, ports.slices, ports.hosts
         self.blobs, self.clock, self.copies = ports.blobs, ports.clock, ports.copies
         self.secrets, self.reputation = ports.secrets, ports.reputation
@@ -71,7 +71,7 @@ class Actor:
         self._bundles = Bundles(ports.store, ports.blobs)
 
     def worth_doing(self, job: Job, action: Action | None) -> Action | None:
-        """None for a start that was accepted a moment ago and is about to report."""
+        """Return the action; None for a start that hosts accepted a moment ago: they are about to report."""
         if isinstance(action, StartProgram):
             started = self._live[job.id].started
             if started is not None and self.clock.now() - started < PATIENCE:
@@ -79,7 +79,7 @@ class Actor:
         return action
 
     def act(self, job: Job, action: Action, lease: Lease) -> Result:
-        """Do it, or say why not."""
+        """Do it, or return why not."""
         try:
             if isinstance(action, MakeCopy):
                 return self._copy(job, action, lease)
@@ -97,8 +97,8 @@ class Actor:
         return Done()
 
     def _left(self, lease: Lease) -> float:
-        """Seconds for a call under this lease. Raises Transient when none are left: this process was held up, and
-        another one may lead by now."""
+        """Return the seconds for a call under this lease. Raises Transient when none are left: after a pause of this
+        process, another one may lead."""
         left = lease.until - self.clock.now() - MARGIN
         if left <= 0:
             raise Transient("the lease ran out before anything was done")
@@ -194,7 +194,7 @@ class Actor:
                     self.blobs.delete(blob.path, timeout=LOOK)
 
     def _avoided(self, job: Job) -> list[str]:
-        """The machines that the program is kept off; none for a job that was refused too many of them."""
+        """Return the machines that the program is kept off; none for a job that was refused too many of them."""
         if job.spent.get(_PREFLIGHTS, 0) >= host_reputation.REFUSALS:
             return []
         return host_reputation.avoided(self.reputation.suspects(), self.clock.now(), job.owner)

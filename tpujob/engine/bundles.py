@@ -23,15 +23,15 @@ LOOK = 15.0  #: seconds for one call to the bucket
 
 
 def shipped(job: Job) -> list[str]:
-    """Every object of its code: the bundles, and the diff beside them."""
+    """Return the path of every object of its code: the bundles, and the diff beside them."""
     bundles = [b if b.startswith("gs://") else f"{job.bucket}/{b}" for b in job.bundles]
     diff = job.code.diff if job.code else ""
     return [*bundles, *([diff] if diff else [])]
 
 
 class Naming:
-    """Which jobs name an object of shipped code, by its path. That takes a read of every record, which Firestore bills
-    one by one: all jobs that are cleaned meanwhile share the next one. Threads may share it."""
+    """Which jobs name an object of shipped code, by its path. One read of all records, which Firestore bills one by
+    one, serves all jobs that wait to be cleaned. Threads may share it."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._lock = store, threading.Lock()
@@ -39,8 +39,8 @@ class Naming:
         self._newest: Mapping[str, Collection[str]] | None = None
 
     def now(self) -> Mapping[str, Collection[str]] | None:
-        """As it was at some time after this call; None: a record cannot be read, and may name anything. Raises
-        Transient, StoreError."""
+        """Return the names as of some time after this call; None: a record cannot be read, and may name anything.
+        Raises Transient, StoreError."""
         wanted = self._begun + 1  # one that goes on may have passed the record in question
         with self._lock:
             if self._done < wanted:
@@ -65,15 +65,15 @@ class Bundles:
         self._blobs, self._naming = blobs, Naming(store)
 
     def check(self, job: Job) -> None:
-        """Raises NotFound unless everything that a new job names is there."""
+        """Raises NotFound unless everything that a new job names exists."""
         for path in shipped(job):
             if all(blob.path != path for blob in self._blobs.list(path, timeout=LOOK)):
                 raise _gone(path)
 
     def hold(self, job: Job) -> None:
-        """For a job that is stored: afterwards no other job's end takes its code away. Raises NotFound when one just
-        did. A bucket that does not answer, or takes no more changes of one object for now, is no reason to refuse
-        what is stored: all that is lost is this protection against a cleaning of the same moment."""
+        """Protect the code of a job that is already stored: no other job's end removes it afterwards. Raises NotFound
+        when one just did. If the bucket does not answer, or allows no more changes of one object for now, only this
+        protection is lost, so nothing is raised."""
         for path in shipped(job):
             try:
                 self._blobs.touch(path, timeout=LOOK)
@@ -83,7 +83,7 @@ class Bundles:
                 log.warning("job %s: %s is not held: %s", job.id, path, error)
 
     def remove(self, job: Job) -> None:
-        """Remove what this job names and no other one that may still need it. Safe to repeat."""
+        """Remove what this job names and no other job may still need. Safe to repeat."""
         found = [
             blob
             for path in shipped(job)

@@ -32,9 +32,7 @@ class Counters:
 
         self.events = counter("events", "Events of jobs that this process has stored.", "kind")
         self.ends = counter("attempt_ends", "Attempts that have ended.", "outcome", "cause")
-        self.actions = counter(
-            "actions", "Actions of ticks, by what came of them.", "action", "outcome"
-        )
+        self.actions = counter("actions", "Actions of ticks, by result.", "action", "outcome")
         self.leaks = counter(
             "leaked_slices",
             "Slices that no job claimed, by whether they could be deleted.",
@@ -42,7 +40,7 @@ class Counters:
         )
         self.calls = counter(
             "cloud_calls",
-            "Calls of the cloud's APIs, by what came of them: transient ones are repeated.",
+            "Calls of the cloud's APIs, by result: transient ones are repeated.",
             *("service", "method", "outcome"),
         )
         self.requests = counter(
@@ -50,7 +48,7 @@ class Counters:
         )
         self.recovery = times(
             "recovery",
-            "From the end of an attempt to the next one running, by why it ended. Without what people stopped.",
+            "From the end of an attempt to the next one running, by cause. Attempts that people stopped are left out.",
             "cause",
             bounds=RECOVERY,
         )
@@ -65,8 +63,8 @@ class Counters:
 
 
 def first_wait(before: Job, after: Job) -> float | None:
-    """The seconds for which a job waited that has just requested its first slice since it was submitted, resumed or
-    released; None: it has not."""
+    """Return how long a job has waited, in seconds, that has just requested its first slice since its submission,
+    resume or release; else None."""
     since = max(before.created_at, before.fresh_at, before.queued_at)
     if after.slice is None or any(one.requested_at >= since for one in before.slices):
         return None
@@ -74,8 +72,8 @@ def first_wait(before: Job, after: Job) -> float | None:
 
 
 def recovered(before: Job, after: Job) -> tuple[Cause, float] | None:
-    """Why the attempt before ended, and the seconds until the newest one ran, if that has just begun to. None also when
-    a person or a budget had stopped the job: how long that lasts says nothing of recovery."""
+    """If the newest attempt has just begun to run, return why the one before ended, and the seconds between. None also
+    when a person or a budget had stopped the job: that time is not a recovery."""
     new = after.attempt
     if new is None or new.running_at is None or len(after.attempts) < 2:
         return None

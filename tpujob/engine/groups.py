@@ -30,7 +30,7 @@ STOPPED = (State.FAILED, State.CANCELLED)
 
 
 class GroupMember(NamedTuple):
-    """An element, as far as its group is concerned with it."""
+    """An element, reduced to what its group needs of it."""
 
     id: str
     name: str
@@ -40,7 +40,7 @@ class GroupMember(NamedTuple):
 
 
 class Groups:
-    """Thread-safe. Reads all records once, at the first group; after that, who reads what changes calls `note`."""
+    """Thread-safe. Reads all records once, for the first group; later changes arrive by `note`."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
@@ -58,7 +58,7 @@ class Groups:
     # Look ------------------------------------------------------------------------------------------------------------
 
     def observe(self, job: Job, seen: Observation) -> Observation:
-        """The same, with what a group sees of its elements, or an element of its group."""
+        """Return the observation with what a group sees of its elements, or an element of its group."""
         if job.spec.is_group:
             members = self.members(job)
             failed = [one.name for one in members if one.state is State.FAILED]
@@ -73,13 +73,13 @@ class Groups:
             return replace(seen, group_wish=DesiredState.RELEASE)
 
     def check(self, job: Job, happened: Event) -> None:
-        """Raises Conflict when an element would get a slice whose group was cancelled or held meanwhile."""
+        """Raises Conflict when a slice is for an element whose group was cancelled or held meanwhile."""
         group = self._store.get(job.group) if job.group and happened.kind in GETS else None
         if group and (group.wish is not DesiredState.RUN or group.held_by):
             raise Conflict(f"the group of job {job.id} was cancelled or held")
 
     def members(self, group: Job) -> list[GroupMember]:
-        """The elements that there are, in their order."""
+        """Return the elements that exist, in their order."""
         with self._lock:
             self._read_all()
             return [one for _, one in sorted(self._members[group.id].items())]
@@ -93,7 +93,7 @@ class Groups:
         return found.id if found else "" if removed else None
 
     def resumes(self, job_id: str, live: Mapping[str, Job]) -> bool:
-        """Whether a job that has ended is set going again with its group in a moment."""
+        """Return whether a job that has ended will be resumed with its group in a moment."""
         with self._lock:
             self._read_all()
             of, index = self._places.get(job_id, ("", 0))
@@ -103,7 +103,7 @@ class Groups:
             return _is_behind(group, self._members[of][index])
 
     def begun(self, group: str) -> float | None:
-        """When an element first ran; None: none has."""
+        """Return when an element first ran; None: none has."""
         with self._lock:
             self._read_all()
             return self._begun.get(group)
@@ -117,14 +117,14 @@ class Groups:
             self._read = True
 
     def forget(self, job_id: str) -> None:
-        """Take note of a record that was removed."""
+        """Remove what is known of a record that was deleted."""
         with self._lock:
             group, index = self._places.pop(job_id, ("", 0))
             if (known := self._members[group].pop(index, None)) and not known.state.final:
                 self._going[group] -= 1
 
     def note(self, job: Job) -> None:
-        """Take note of how the job stands now, and wake those that have something to do for it."""
+        """Note the job's current state, and wake the elements or the group that it affects."""
         with self._lock:
             if job.spec.is_group:
                 turned = self._wishes.get(job.id, DesiredState.RUN) is not job.wish
@@ -150,7 +150,7 @@ class Groups:
     # Elements --------------------------------------------------------------------------------------------------------
 
     def make(self, group: Job, first: int, count: int) -> int:
-        """Store elements from `first` on, as many as fit into one commit, and return how many are there."""
+        """Store elements from `first` on, as many as one commit holds, and return how many were stored."""
         now = self._clock.now()
         new = [_element(group, one, now) for one in elements(group.spec, first, count)]
         fit = max(1, BYTES // len(to_text(new[0][0])))
@@ -162,7 +162,7 @@ class Groups:
         return len(stored)
 
     def resume(self, group: Job) -> None:
-        """Set elements going again that had ended before their group was resumed. Raises Conflict."""
+        """Resume the elements that had ended before their group was resumed. Raises Conflict."""
         behind = [one.id for one in self.members(group) if _is_behind(group, one)]
         for job_id in behind[:RESUMED]:
             job = self._store.get(job_id)
@@ -185,14 +185,15 @@ class Groups:
 
 
 def _is_behind(group: Job, one: GroupMember) -> bool:
-    """Whether it had failed, or was cancelled, before its group was resumed, and was not resumed since."""
+    """Return whether it failed or was cancelled before its group was resumed, and was not resumed since."""
     stopped = one.state in STOPPED and one.fresh_at < group.fresh_at
     return stopped and (one.ended_at or 0.0) <= group.fresh_at
 
 
 def _element(group: Job, one: Element, now: float) -> tuple[Job, Event]:
-    """The first record of an element, and its first event. Its word follows from the group's, which is random."""
-    text = f"{group.user} asked for {one.spec.name}, element {one.index} of {group.name}"
+    """Return the first record of an element, and its first event. Its word is a function of the group's, which is
+    random."""
+    text = f"{group.user} submitted {one.spec.name}, element {one.index} of {group.name}"
     word = hashlib.sha256(f"{group.word}:{one.index}".encode()).hexdigest()[:8]
     job = replace(
         group,

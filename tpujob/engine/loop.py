@@ -137,7 +137,7 @@ class Loop:
         return ticks, self._nearest()
 
     def _nearest(self) -> float | None:
-        """Seconds until the next job is due, not counting those that are being ticked."""
+        """Return the seconds until the next job is due, without the jobs that are being ticked."""
         with self._wakeup:
             when = self._first()
         return None if when == math.inf else max(0.0, when - self._clock.now())
@@ -161,7 +161,7 @@ class Loop:
                 self._schedule(job_id, when)
 
     def _heard(self, job_id: str) -> None:
-        """Tick this job within a second, but not during another tick: there is news of its hosts or its slice."""
+        """Tick this job within a second, but not during another tick: its hosts or its slice have news."""
         self.hasten(job_id, self._clock.now() + HEARD)
 
     def _placed(self, job_id: str) -> None:
@@ -185,7 +185,7 @@ class Loop:
         heapq.heappush(self._order, (when, job_id))
 
     def _first(self) -> float:
-        """When the next job is due; infinity: never."""
+        """Return when the next job is due; infinity: never."""
         while self._order and self._when.get(self._order[0][1]) != self._order[0][0]:
             heapq.heappop(self._order)
         return self._order[0][0] if self._order else math.inf
@@ -229,7 +229,7 @@ class Loop:
                     self._set(job_id, now)
 
     def _moved(self) -> list[str]:
-        """Ids of the jobs that any backend changed since the last call."""
+        """Return the ids of the jobs that any backend has changed since the last call."""
         if self._change is None:
             self._change = self._store.changes(0)[0]
             return []
@@ -280,7 +280,7 @@ class Loop:
                 outcome = "done"
             except TpujobError as error:
                 wake_in = self._after_failure(job_id)
-                log.warning("job %s: %s; looking again in %.0f s", job_id, error, wake_in)
+                log.warning("job %s: %s; next tick in %.0f s", job_id, error, wake_in)
             except Exception:
                 wake_in = self._after_failure(job_id)
                 log.exception("job %s: the tick failed", job_id)
@@ -288,14 +288,15 @@ class Loop:
         return wake_in
 
     def _after_failure(self, job_id: str) -> float:
-        """Soon, as a reply that was lost may have been about the end of a slice; ever later, to spare who is away."""
+        """Return the pause after a failed tick: short at first, as a lost reply may have been about the end of a slice;
+        then longer each time."""
         pause = self._pauses.get(job_id, AGAIN)
         self._pauses[job_id] = min(2 * pause, SELDOM)
         return pause
 
 
 def guarded(call: Callable[[], T]) -> T | None:
-    """What it returns; None when it failed: the thread that called goes on, and the log says why."""
+    """Return the result of `call`; after an error log it and return None, so that the thread continues."""
     try:
         return call()
     except TpujobError as error:

@@ -49,7 +49,7 @@ class NotificationSetup:
 
 
 class Collector:
-    """For one thread. What it knows beside the outbox can be read again."""
+    """Used by one thread. All that it keeps beside the outbox can be read again."""
 
     def __init__(
         self,

@@ -50,7 +50,7 @@ PROBED = 16
 
 
 def _quiet(report: HostReport, every: float) -> bool:
-    """Whether there has been no word of a host for a while."""
+    """Return whether a host has not reported lately."""
     return report.age > PROBE_AFTER * stall.pace(every) and report.phase != Phase.EXITED
 
 
@@ -154,7 +154,7 @@ class Observer:
         )
 
     def _waits(self, job: Job, reports: Sequence[HostReport]) -> bool:
-        """Whether there is no word of some host."""
+        """Return whether some host has not reported lately."""
         heard = [r for r in reports if not _quiet(r, self.report_every)]
         return job.attempt is not None and len(heard) < job.hosts
 

@@ -35,8 +35,8 @@ class Swept:
 
 
 def zones(store: Store, of_site: Sequence[str] = ()) -> list[str]:
-    """Where a slice of ours may be: in the zones of the site (none: in all), and wherever one was ever asked for, also
-    by a job that is removed by now."""
+    """Return where our slices may be: the zones of the site (none: all zones), and every zone in which a slice was ever
+    requested, also for jobs that are removed."""
     return sorted({*(of_site or accelerators.all_zones()), *store.zones()})
 
 
@@ -92,8 +92,8 @@ class Orphans:
         return swept
 
     def _damaged(self, job_ids: Collection[str]) -> set[str]:
-        """Those whose record, or that of a job that has a slice of theirs, is there and cannot be read: it may claim
-        any slice of its own. Only these are read, as reads are billed."""
+        """Return those of these jobs whose record, or that of a job with a slice of theirs, cannot be read: it may
+        claim any slice of its own. Only these records are read, as reads are billed."""
         return {job_id for job_id in filter(str.isdecimal, job_ids) if self._unreadable(job_id)}
 
     def _unreadable(self, job_id: str) -> bool:
@@ -114,7 +114,7 @@ class Orphans:
             return []
 
     def _listed(self, swept: Swept) -> list[Owned]:
-        """What is ours in all zones; when one of them cannot be listed, what is in the others."""
+        """Return our slices in all zones; a zone that cannot be listed is left out and noted."""
         zones = sorted(set(self.zones()))
         try:
             return self.slices.list_all(zones, timeout=LISTING)
@@ -150,7 +150,7 @@ class Orphans:
             self._counters.leaks.labels("deleted").inc()
 
     def _overdue(self, orphan: Owned) -> bool:
-        """Whether the cloud has been suspending it for too long to wait for."""
+        """Return whether the cloud has been suspending it for longer than the sweep waits."""
         if not orphan.suspending:
             self._suspending.pop(orphan.name, None)
             return False
@@ -167,25 +167,25 @@ class Orphans:
 
 
 def unclaimed(found: Sequence[Owned], jobs: Sequence[Job]) -> list[Owned]:
-    """Those of `found` that none of these live jobs expects to be there."""
+    """Return those of `found` that none of these live jobs expects to exist."""
     lost = set(invariants.unclaimed((o.name for o in found), jobs))
     return [o for o in found if o.name in lost]
 
 
 def unused_keys(names: Sequence[str], found: Sequence[Owned], jobs: Sequence[Job]) -> list[str]:
-    """Those of `names`, slices that there are keys for, that are not in the cloud and that no live job holds."""
+    """Return the names of slices with keys that are not in the cloud and that no live job holds."""
     there = {owned.name for owned in found}
     free = set(invariants.unclaimed(names, jobs)) - there
     return [name for name in names if name in free]
 
 
 def _job_of(name: str) -> str:
-    """The id in the name of a slice (`tj-000042-1`); empty: there is none."""
+    """Return the job's id in the name of a slice (`tj-000042-1`); empty: it has none."""
     return name.partition("-")[2].partition("-")[0]
 
 
 def as_slice(orphan: Owned) -> Slice:
-    """As much of a slice as its deletion needs: a name and a zone."""
+    """Return a record with what the deletion of a slice needs: a name and a zone."""
     return Slice(
         name=orphan.name,
         k=0,

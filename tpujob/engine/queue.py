@@ -103,8 +103,8 @@ class Queue:
     # What others ask --------------------------------------------------------------------------------------------------
 
     def of(self, job: Job) -> Place:
-        """The place of a job that waits, by a plan that is as new as can be. Raises an error of the store when nothing
-        was read yet."""
+        """Return the place of a job that waits, by the newest plan that is possible. Raises an error of the store when
+        nothing was read yet."""
         with self._lock:
             self._read()
             self._learn_again(job)
@@ -114,7 +114,7 @@ class Queue:
         return found
 
     def hand_over(self, job: Job) -> HandOver:
-        """What may become of the slice of `job`, by a plan that knows that its program has ended."""
+        """Return what the slice of `job` may be used for, by a plan that includes the end of its program."""
         with self._lock:
             self._read()
             self._learn_again(job)
@@ -125,7 +125,8 @@ class Queue:
         return found
 
     def plan(self) -> QueuePlan:
-        """The newest; jobs that may start now are woken. Raises an error of the store when nothing was read yet."""
+        """Return the newest plan; jobs that may start now are woken. Raises an error of the store when nothing was read
+        yet."""
         with self._lock:
             self._read()
             news = self._replan()
@@ -142,7 +143,7 @@ class Queue:
                 raise Transient("what has changed cannot be read")
 
     def learn(self, job: Job) -> None:
-        """Take note of a record that this process has just stored, also for its group."""
+        """Include a record that this process has just stored, also for its group."""
         with self._lock:
             if self._jobs is None:  # it is read later
                 self._groups.note(job)
@@ -154,7 +155,7 @@ class Queue:
                 self._groups.note(job)
 
     def jobs(self) -> dict[str, Job]:
-        """The jobs that go on, as this backend knows them, by id."""
+        """Return the active jobs, as this backend knows them, by id."""
         with self._lock:
             self._read()
             return dict(self._jobs or {})
@@ -166,8 +167,8 @@ class Queue:
             return self._usage(self._clock.now())
 
     def note(self, before: Job, after: Job, happened: Event) -> None:
-        """Learn that a job gets a slice by an event that is about to be written; what other events change is so when
-        they are written. Raises Conflict for a request that the plan does not allow any more."""
+        """Include an event that is about to give a job a slice; other events count once they are written. Raises
+        Conflict for a request that the plan does not allow any more."""
         if before.state is after.state and before.slice == after.slice:
             return
         with self._lock:
@@ -175,7 +176,7 @@ class Queue:
                 return
             known = self._jobs.get(after.id)
             if known and known.version > before.version:
-                raise Conflict(f"job {after.id} was changed since it was looked at")
+                raise Conflict(f"job {after.id} was changed since it was read")
             self._noted[after.id] = self._clock.now()
             if happened.kind is EventKind.SLICE_REQUESTED and after.slice:
                 place = self._plan.places.get(after.id, WAITS)
@@ -186,7 +187,7 @@ class Queue:
                 self._put(after)
 
     def _count_overtaken(self, job_id: str, shape: str) -> None:
-        """A job gets a slice: count it for the next in order that could have had it, if that is another."""
+        """Count for the first job in order that could have had the slice that it was passed, if another job gets it."""
         for one in takewhile(job_id.__ne__, self._plan.order):
             known, reasons = self._entries.get(one), self._plan.places[one].reasons
             if known is None or not any(way.shape == shape for way in known.wanted):
@@ -275,7 +276,7 @@ class Queue:
         self._learn(job if known else self._store.peek(job.id))  # it may have ended since
 
     def _learn(self, job: Job) -> None:
-        """Put a record in the place of an older one, or of one that was about to be written and was not."""
+        """Replace an older record of the job, or one that was about to be written and was not."""
         known = (self._jobs or {}).get(job.id)
         if known and known.version >= job.version:
             unsure = known.state != job.state or job.id in self._noted
@@ -353,5 +354,5 @@ class Queue:
 
 
 def _moves(place: Place | None) -> bool:
-    """Whether a job was to be ticked for its place already."""
+    """Return whether the job should be ticked already for its new place."""
     return place is not None and bool(place.ask or place.broken)

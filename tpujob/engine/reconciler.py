@@ -187,7 +187,7 @@ class Reconciler:
                 return False  # other jobs have their turn
             return happened is not None or after is not None
         except (Conflict, Fenced) as error:
-            log.info("job %s: %s; looking again", job.id, error)
+            log.info("job %s: %s; reading it again", job.id, error)
             return None
         finally:
             self.store.release(lease)
@@ -224,9 +224,10 @@ class Reconciler:
         return True
 
     def _unchanged(self, job: Job) -> Job:
-        """The job, if it has not changed since it was observed. For actions without a commit, which would compare."""
+        """Return the job, if it has not changed since it was observed. For actions without a commit, which would
+        compare versions."""
         if self.store.get(job.id).version != job.version:
-            raise Conflict(f"job {job.id} was changed since it was looked at")
+            raise Conflict(f"job {job.id} was changed since it was read")
         return job
 
     def _commit(self, job: Job, happened: Event, lease: Lease) -> Job:

@@ -50,7 +50,7 @@ class ReportList:
         return self.storage_at + max(0.0, now - self.at)
 
     def age(self, now: float) -> float:
-        """Seconds; very many for one of the future, as a clock was put back."""
+        """Return its age in seconds; very many if it is from the future, as a clock was set back."""
         return now - self.at if now >= self.at else math.inf
 
     def news(self, before: "ReportList") -> set[str]:

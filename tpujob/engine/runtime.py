@@ -65,7 +65,7 @@ class JobRuntime:
             self.trouble = ""
 
     def turn_to(self, job: Job) -> None:
-        """Forget what is known of an attempt that is not the newest any more."""
+        """Forget everything about attempts other than this one."""
         if job.attempt and self.verified.attempt != job.attempt.number:
             self.verified = VerifiedReports(job.attempt.number)
             self.dead, self.abandoned = {}, frozenset()
@@ -90,7 +90,7 @@ class JobRuntime:
             self.launched = stored.launched
 
     def watch(self, now: float) -> Watch:
-        """Return what the next process is to go on from."""
+        """Return what another process needs to continue from here."""
         dead = (Unanswered(host, since, n) for host, (since, n) in sorted(self.dead.items()))
         since = now if self.readable_since is None else self.readable_since
         return Watch(since, now, tuple(dead), self.launched)

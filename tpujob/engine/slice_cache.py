@@ -45,7 +45,7 @@ class _Listed:
         return min(LONGEST, FOR_EACH_CALL * max(CALLS, self.survey.calls))
 
     def lost_since(self, before: _Listed) -> set[str]:
-        """The slices that this shows as lost, and an earlier one did not."""
+        """Return the slices that this list shows as lost, and an earlier one did not."""
         lost, known = (
             {n for n, s in one.survey.seen.items() if isinstance(s, Present) and s.state.lost}
             for one in (self, before)
@@ -74,7 +74,7 @@ class SliceCache:
     def look(
         self, one: Slice, *, timeout: float, job_id: str = "", by_name: bool = False
     ) -> tuple[SliceSeen, bool]:
-        """What is known of it, and whether that is what a list showed some seconds ago. Never raises."""
+        """Return what is known of the slice, and whether that is from a list of some seconds ago. Never raises."""
         now = self._clock.now()
         self._zones[one.zone] = now
         self._looked[one.name] = job_id, now
@@ -93,8 +93,8 @@ class SliceCache:
         return seen, False
 
     def _just_named(self, one: Slice, now: float) -> tuple[Present, bool] | None:
-        """What the newest look by name has shown, if it is young, there is no younger list, and nothing was asked of
-        the slice since; and whether that is some seconds old."""
+        """Return what the newest poll by name has shown, if it is young, no list is younger, and nothing was requested
+        of the slice since; and whether it is some seconds old."""
         at, seen = self._named.get(one.name, (0.0, None))
         newest, lasts = self._newest, NAMED
         if newest and one.delete_asked_at is None:
@@ -104,7 +104,8 @@ class SliceCache:
         return (seen, now - at >= NAMED) if seen and young and at > asked_at else None
 
     def _current(self, now: float) -> _Listed | None:
-        """A list that is young enough, made now if need be; None: it is just being made for the first time in long."""
+        """Return a list that is young enough, made now if needed; None: the first one in a long time is still being
+        made."""
         with self._lock:
             newest = self._newest
             age = now - newest.at if newest else -1.0
@@ -134,7 +135,7 @@ class SliceCache:
         return _Listed(now, self._slices.survey(sorted(self._zones), timeout=timeout))
 
     def _shown(self, one: Slice, listed: _Listed, now: float) -> SliceSeen | None:
-        """None: it is to be looked at by name."""
+        """Return what the list shows of the slice; None: it must be polled by name."""
         if listed.at < _settled(one):
             return None
         asked, found = self._asked.get(one.name, 0.0), listed.survey.seen.get(one.name)
@@ -152,5 +153,5 @@ class SliceCache:
 
 
 def _settled(one: Slice) -> float:
-    """From when on what lists show of it is later than what was asked of it."""
+    """Return the time from which lists show the slice as it was after the last request about it."""
     return one.requested_at if one.delete_asked_at is None else one.delete_asked_at + LAG

@@ -38,8 +38,8 @@ class Spending:
         self._lock = threading.RLock()
 
     def of(self, job: Job) -> Funds:
-        """What the job's budgets depend on beside its record. Raises an error of the store when nothing was read
-        yet; later on, sums that could not be read again are as old as they are."""
+        """Return what the job's budgets depend on beside its record. Raises an error of the store when nothing was read
+        yet; later, sums that cannot be read again are used as they are."""
         if not self.budgets and (not job.grants or budget.limit(job) is None):
             return NO_FUNDS
         with self._lock:
@@ -54,7 +54,7 @@ class Spending:
             return Funds(granted, tuple(mine))
 
     def accounts(self) -> list[Account]:
-        """One for each shared budget."""
+        """Return the account of each shared budget."""
         if not self.budgets:
             return []
         with self._lock:
@@ -63,7 +63,7 @@ class Spending:
 
     def note(self, before: Job, after: Job, happened: Event) -> None:
         """Count what is about to be written. Raises Conflict for a slice that the sums do not pay for any more: of
-        several jobs that saw the same sums, those get one that come first."""
+        several jobs that saw the same sums, the first ones get it."""
         if not self.budgets or self._sums is None or before.slices == after.slices:
             return
         with self._lock:
@@ -128,7 +128,7 @@ class Spending:
             self._put(job)
 
     def _moves_grants(self, job: Job) -> bool:
-        """Whether grants may pay for other slices since this job changed."""
+        """Return whether the change of this job may change which slices grants pay for."""
         known = self._holders.get(job.id)
         return bool(job.grants) and (known is None or known.slices != job.slices)
 
@@ -156,7 +156,8 @@ class CircuitBreaker:
         self._lock = threading.Lock()
 
     def circuits(self) -> Mapping[str, Circuit]:
-        """The offers that were refused lately, for all jobs; a backend that was just started recalls them."""
+        """Return the offers that were refused lately, for all jobs; after its start a backend computes them from the
+        records."""
         if self._circuits is None:
             recalled = circuits.recalled(self._store.list(live=True))
             with self._lock:
@@ -164,8 +165,8 @@ class CircuitBreaker:
         return self._circuits
 
     def note(self, before: Job, after: Job, happened: Event) -> None:
-        """Learn from an event that is about to be written. Raises Conflict for a second request: of several jobs that
-        saw a circuit half open at the same time, one asks, and the others wait for the answer."""
+        """Include an event that is about to be written. Raises Conflict for a second request: of several jobs that saw
+        a circuit half open, one sends a request, and the others wait for its result."""
         now, slice = happened.at, after.slice or before.slice
         if slice is None or happened.kind not in _OFFERS:
             return
@@ -174,7 +175,9 @@ class CircuitBreaker:
             known = self._circuits or {}
             if happened.kind is EventKind.SLICE_REQUESTED:
                 if circuits.retry_at(slice, known) > now:
-                    raise Conflict(f"another job asks for {slice.type} in {slice.zone} just now")
+                    raise Conflict(
+                        f"another job is requesting {slice.type} in {slice.zone} just now"
+                    )
                 self._circuits = circuits.asked(known, slice, now)
             elif happened.kind is EventKind.SLICE_READY:
                 self._circuits = circuits.granted(known, slice)

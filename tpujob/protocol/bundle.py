@@ -75,7 +75,7 @@ def _explained() -> Generator[None, None, None]:
     except BadBundle:
         raise
     except broken as error:
-        raise BadBundle("the bundle is no good archive: %s" % error) from error
+        raise BadBundle("the bundle is not a valid archive: %s" % error) from error
 
 
 def _pieces(tar: tarfile.TarFile, info: tarfile.TarInfo) -> Iterator[bytes]:

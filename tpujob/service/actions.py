@@ -1,7 +1,7 @@
-"""What a caller can do with a job in its state, what it does and what it costs; and why the rest cannot be done. Pure.
+"""Which actions a job allows, what each does and costs, and why the others are not possible. Pure.
 
-Buttons, confirmations and the command line show these words. Who may do what at all is in
-the rows of `api/jobs_api.py`; `job_actions.py` does it.
+Buttons, confirmations and the command line show these sentences. `api/jobs_api.py` has the roles that each
+action needs; `job_actions.py` carries actions out.
 """
 
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ from tpujob.service.money import budgets
 
 ACTIONS: tuple[ActionName, ...] = ("resume", "cancel", "delete", "clean")
 CHECKPOINTS = AskView(
-    name="checkpoints", does="removes its checkpoints and outputs, too", needed=False
+    name="checkpoints", does="also removes its checkpoints and outputs", needed=False
 )
-NOTHING = "no cost; the job holds no slice"
+NOTHING = "nothing; the job holds no slice"
 
 _OF_ELEMENTS = "the slices of its elements until they are gone"
-_LEAVES = "record and logs stay"
+_LEAVES = "record and logs are kept"
 _ENDED = (State.SUCCEEDED, State.FAILED)
 
 
@@ -41,7 +41,7 @@ def offered(
     funds: Funds = NO_FUNDS,
     prices: PriceList = LIST,
 ) -> tuple[list[ActionView], list[RefusedView]]:
-    """What `who` can do with `job`, and what not. `live`: see `job_progress`."""
+    """Return the actions that `who` may take on `job`, and those refused. `live`: see `job_progress`."""
     has = job_progress(job, live)
     found: list[ActionView] = []
     refused: list[RefusedView] = []
@@ -56,7 +56,7 @@ def offered(
 
 
 def emulated(found: Sequence[ActionView]) -> list[ActionView]:
-    """The same, with the remark that what they cost is not paid."""
+    """Add to each cost that the emulator bills nothing."""
     remark = "list price; the emulator bills nothing"
     return [
         one if one["costs"] == NOTHING else {**one, "costs": f"{one['costs']} ({remark})"}
@@ -67,7 +67,7 @@ def emulated(found: Sequence[ActionView]) -> list[ActionView]:
 def _action(
     name: ActionName, job: Job, has: JobProgress, funds: Funds, prices: PriceList, now: float
 ) -> ActionView:
-    """Raises IllegalInState when it would change nothing, or cannot be done."""
+    """Describe the action. Raises IllegalInState if it would change nothing, or is not possible."""
     match name:
         case "resume":
             return _resume(job, has, funds, prices, now)
@@ -99,34 +99,34 @@ def check_stoppable(job: Job, wish: DesiredState) -> None:
         raise IllegalInState(f"job {job.id} is being deleted")
     kept = job.hold_until is not None and wish is DesiredState.RELEASE
     if job.state is State.RELEASING and job.then in _ENDED and not kept:
-        raise IllegalInState(f"job {job.id} has {job.then}, and gives its slice back")
+        raise IllegalInState(f"job {job.id} has {job.then}, and its slice is being released")
     if job.wish is wish:
-        raise IllegalInState(f"job {job.id} is cancelled already")
+        raise IllegalInState(f"job {job.id} is already cancelled")
 
 
 def _cancel(job: Job) -> tuple[str, str]:
     held, kept = job.slice, duration(job.spec.hold)
     if job.spec.is_group:
-        return f"cancels its elements that go on; a slice of one is kept for {kept}", _OF_ELEMENTS
+        return f"cancels its active elements; the slice of each is kept for {kept}", _OF_ELEMENTS
     if job.state is State.QUEUED or held is None:
-        return f"ends it as cancelled; {_LEAVES}", NOTHING
+        return f"cancels the job; {_LEAVES}", NOTHING
     if job.state is State.RELEASING:
-        return f"ends it as cancelled once its slice is gone; {_LEAVES}", _until_gone(job)
+        return f"cancels the job once its slice is gone; {_LEAVES}", _until_gone(job)
     price = _kept_for(held, job.spec.hold)
     if job.state is State.PROVISIONING:
         does = (
-            f"takes the request for a slice back; one that is there by then is kept for {kept}, "
+            f"withdraws the request for a slice; a slice granted by then is kept for {kept}, "
             "for a resume"
         )
-        return does, f"no cost, or {price}"
-    does = f"stops the program on all hosts and keeps the slice for {kept}, for a resume; then gives it back"
+        return does, f"nothing, or {price}"
+    does = f"stops the program on all hosts and keeps the slice for {kept}, for a resume; then releases it"
     return does, price
 
 
 def _kept_for(held: Slice, seconds: float) -> str:
     """`$12.88/h while it is kept, $3.22 at most`."""
     if held.usd_per_hour is None:
-        return "the slice while it is kept, at an unknown price"
+        return "the held slice, at an unknown price"
     most = dollars(round(held.usd_per_hour * seconds / 3600 * 1e6))
     return f"{_rate(held.usd_per_hour)} while the slice is kept, {most} at most"
 
@@ -134,26 +134,26 @@ def _kept_for(held: Slice, seconds: float) -> str:
 def _delete(job: Job) -> tuple[str, str]:
     if job.spec.is_group:
         return (
-            f"cancels its elements that go on, and gives their slices back; {_LEAVES}",
+            f"cancels its active elements and releases their slices; {_LEAVES}",
             _OF_ELEMENTS,
         )
     return f"{_give_back(job)}; {_LEAVES}", _until_gone(job)
 
 
 def _give_back(job: Job) -> str:
-    """What becomes of a live job that is to end."""
+    """Say how a live job ends and its slices are released."""
     if job.state is State.RELEASING and job.hold_until is not None and job.slice:
-        return f"gives {job.slice.name}, which is kept for another job, back now"
+        return f"releases {job.slice.name}, which is kept for another job"
     if job.state is State.RELEASING:
-        return "ends it as cancelled once its slice is gone"
+        return "cancels the job once its slice is gone"
     held = [s for s in job.slices if s.gone_at is None]
     named = " and ".join(f"{s.name}, a {s.pricing} {several(s.type, s.tpu_slices)}" for s in held)
     if job.state is State.QUEUED or not held:
-        return f"gives {named}, back and ends it as cancelled" if held else "ends it as cancelled"
+        return f"releases {named}, and cancels the job" if held else "cancels the job"
     if job.state is State.PROVISIONING:
-        return f"takes the request for {named}, back and ends it as cancelled"
+        return f"withdraws the request for {named}, and cancels the job"
     stops = "" if job.state is State.HOLDING and job.stopped else "stops the program on all hosts, "
-    return f"{stops}gives {named}, back and ends it as cancelled"
+    return f"{stops}releases {named}, and cancels the job"
 
 
 def _clean(job: Job) -> ActionView:
@@ -170,7 +170,7 @@ def _clean(job: Job) -> ActionView:
 
 
 def _until_gone(job: Job) -> str:
-    """What slices cost that are given back now."""
+    """Say what the slices cost until they are gone."""
     billed = [s for s in job.slices if s.ready_at is not None and s.gone_at is None]
     if not billed:
         return NOTHING
@@ -184,7 +184,7 @@ def _rate(usd_per_hour: float) -> str:
     return f"{dollars(round(usd_per_hour * 1e6))}/h"
 
 
-# Go on ---------------------------------------------------------------------------------------------------------------
+# Resume --------------------------------------------------------------------------------------------------------------
 
 
 def check_resumable(job: Job) -> None:
@@ -201,20 +201,20 @@ def check_resumable(job: Job) -> None:
     if next_step.lacks_dependency(job) and not job.spec.is_group:
         raise IllegalInState(
             f"job {job.id} {job.message}",
-            hint="`tpujob resume` of that job sets this one going again.",
+            hint="`tpujob resume` of that job resumes this one too.",
         )
 
 
 def _resume(job: Job, has: JobProgress, funds: Funds, prices: PriceList, now: float) -> ActionView:
     check_resumable(job)
     if job.spec.is_group:
-        does = "sets those of its elements going again that failed or were cancelled"
-        return _view("resume", does, "the slices that they get")
+        does = "resumes those of its elements that failed or were cancelled"
+        return _view("resume", does, "the slices of those elements")
     needed = next_step.needs_budget(job) or (
         job.state is State.HOLDING and job.then is State.FAILED
     )
     if job.wish is DesiredState.RUN and not job.state.final and not needed:
-        raise IllegalInState(f"job {job.id} goes on already")
+        raise IllegalInState(f"job {job.id} is already active")
     if job.cause is Cause.BAD_SPEC and job.state.final:
         raise IllegalInState("a job file never changes: submit the corrected one as a new job")
     try:
@@ -223,7 +223,7 @@ def _resume(job: Job, has: JobProgress, funds: Funds, prices: PriceList, now: fl
     except IllegalInState:
         if not needed:
             raise
-    says = AskView(name="budget", does="is what it may cost in all, in US dollars", needed=needed)
+    says = AskView(name="budget", does="sets its total budget, in US dollars", needed=needed)
     asks = [says] if budget.limit(job) is not None else []
     on, held = next_step.goes_on(job, has), job.slice
     if held and job.state is not State.RELEASING:
@@ -236,5 +236,5 @@ def _resume(job: Job, has: JobProgress, funds: Funds, prices: PriceList, now: fl
     kind = several(first.type, job.tpu_slices) if first else "slice"
     rate = first.usd_per_hour if first else None
     price = "an unknown price" if rate is None else _rate(rate)
-    does = f"asks for a {job.spec.tpu.pricing} {kind} and {on}"
+    does = f"requests a {job.spec.tpu.pricing} {kind} and {on}"
     return _view("resume", does, f"{price} while it holds the slice", *asks)

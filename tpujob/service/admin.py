@@ -46,7 +46,7 @@ class Admin:
 
     def pin_host(self, physical: str, verdict: str) -> SuspectView:
         if not physical.strip() or len(physical) > LONGEST or not physical.isprintable():
-            raise BadRequest(f"{physical[:LONGEST]!r} is no name of a machine")
+            raise BadRequest(f"{physical[:LONGEST]!r} is not the name of a machine")
         now = self._clock.now()
         known = self._suspect(physical) or Suspect(physical, "", 0.0, now)
         pinned = replace(known, pinned=_word(verdict))
@@ -59,7 +59,7 @@ class Admin:
     def clear_host(self, physical: str) -> None:
         if self._suspect(physical) is None:
             raise NotFound(
-                f"nothing is held against a machine {physical!r}",
+                f"machine {physical!r} is neither suspected nor pinned",
                 hint="`tpujob hosts` shows every machine that is suspected or pinned.",
             )
         self._reputation.remove(physical)
@@ -113,7 +113,7 @@ class Admin:
         try:
             return invariants.of_history(invariants.first_record(job), of_this_version, job)
         except (LookupError, TypeError, ValueError, AssertionError) as error:
-            reason = f"its events make no record: {type(error).__name__} {error}"
+            reason = f"its events do not make a record: {type(error).__name__} {error}"
             return [Broken("I6", job.id, reason)]
 
     def _billed(self) -> Iterator[Broken]:

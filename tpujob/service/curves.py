@@ -45,9 +45,9 @@ TITLES = {
     "ms": "Step time, ms",
 }
 NO_ATTEMPT = "no program has run yet"
-OF_ELEMENTS = "each of its jobs has curves of its own: `tpujob show {name}-0 --plot`"
+OF_ELEMENTS = "each of its jobs has its own curves: `tpujob show {name}-0 --plot`"
 NO_STEPS = "the program has reported no metrics: one that writes `step` events (docs/workloads.md) has curves"
-NOT_SIGNED = "what lies where the hosts report is not signed by them, and is not drawn"
+NOT_SIGNED = "the reports in its folder are not signed by its hosts, and are not drawn"
 
 
 class Curves:
@@ -75,7 +75,7 @@ class Curves:
                 series = self._of(job, one, left)
             except (Transient, Refused) as error:
                 unread.append(one.number)
-                trouble = trouble or f"the bucket does not give them just now: {error.message}"
+                trouble = trouble or f"they cannot be read from the bucket now: {error.message}"
                 continue
             found[one.number] = series.line
             if series.doubted:

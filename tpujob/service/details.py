@@ -116,11 +116,7 @@ def hosts(
 def patch(job: Job, blobs: Blobs) -> PatchView:
     """Return what of its code is not in the commit. Raises NotFound when the code is of no checkout; Transient."""
     if job.code is None:
-        what = (
-            "what is shipped with it comes from no git checkout"
-            if job.bundles
-            else "it ships no code"
-        )
+        what = "its code does not come from a git checkout" if job.bundles else "it ships no code"
         raise NotFound(f"job {job.id} has no diff: {what}")
     text = ""
     if job.code.diff:

@@ -65,8 +65,8 @@ class JobActions:
             if waiting := still_waiting(live, j, lambda other: self._is_element(other, j)):
                 ids = ", ".join(waiting[:10]) + (" ..." if len(waiting) > 10 else "")
                 raise IllegalInState(
-                    f"job {j.id} cannot be removed: {ids} would never start after it",
-                    hint=f"`tpujob delete {' '.join(waiting[:10])}` ends what waits for it.",
+                    f"job {j.id} cannot be removed: {ids} depend on it and would never start",
+                    hint=f"`tpujob delete {' '.join(waiting[:10])}` ends those jobs.",
                 )
             return j.wish is DesiredState.CLEAN and j.wipe_checkpoints == checkpoints
 
@@ -96,12 +96,12 @@ class JobActions:
         if group and group.wish is not DesiredState.RUN:
             raise IllegalInState(
                 f"its group {group.name} was cancelled",
-                hint=f"`tpujob resume {group.id}` sets all of it going again.",
+                hint=f"`tpujob resume {group.id}` resumes all of it.",
             )
         kind, text = EventKind.RESUME_REQUESTED, "resume requested"
         stored = self._wish(who, "resume", found.id, kind, text, settled)
         self._reopen(who, stored)
-        # the group sets those going again that have ended
+        # the group resumes the elements that have ended
         for element in self._stopping(stored) if stored.spec.is_group else ():
             with contextlib.suppress(IllegalInState, NotFound):
                 self._wish(who, "resume", element, kind, f"resumed with {stored.name}", settled)

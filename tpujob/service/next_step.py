@@ -53,32 +53,34 @@ def what_next(
         return _group_ends(job)
     if job.wish is not DesiredState.RUN:
         return _on_its_way_out(job)
-    again = f"another slice and goes on{_from_checkpoint(has)}"
+    again = f"another slice and resumes{_from_checkpoint(has)}"
     match job.state:
         case State.QUEUED:
             return _in_queue(job, again if job.attempt else "a slice", wait, now, place)
         case State.PROVISIONING:
             return _next("get_slice", "when the slice is ready, the program starts on all hosts")
         case State.PREPARING | State.RUNNING | State.HOLDING if job.then is State.QUEUED:
-            text = "when the program has stopped, its slice goes to another job or is given back"
-            return _next("release_slice", f"{text}, and it waits in the queue")
+            text = "when the program has stopped, its slice is handed on or released"
+            return _next("release_slice", f"{text}, and the job is queued again")
         case State.PREPARING if job.wake > now:
             text = "the program is started again on the same slice"
             return _next("start_program", text, at=job.wake)
         case State.PREPARING:
-            return _next("start_program", "when all hosts have started the program, it is running")
+            return _next(
+                "start_program", "when all hosts have started the program, the job is running"
+            )
         case State.HOLDING if job.then is not None:
-            text = "when the program has stopped, the slice is given back and the job ends"
-            more = _command(job, "resume", "lets it go on", "--budget USD")
+            text = "when the program has stopped, the slice is released and the job ends"
+            more = _command(job, "resume", "resumes it", "--budget USD")
             return _next("release_slice", text, more)
         case State.HOLDING:
-            text = "the program is being started again on the slice that it holds"
+            text = "the program is being started again on the held slice"
             return _next("start_program", text)
         case State.RELEASING:
-            return _next("request_slice", f"when the slice is seen to be gone, it asks for {again}")
+            return _next("request_slice", f"when the slice is confirmed gone, it requests {again}")
         case _:
             spot = job.slice is not None and job.slice.pricing == "spot"
-            lost = "if the slice is preempted, it gets another and goes on from its last checkpoint"
+            lost = "if the slice is preempted, it requests another and resumes from its checkpoint"
             text = "it succeeds when every host exits with 0"
             return _next("finish", f"{text}; {lost}" if spot else text)
 
@@ -91,22 +93,22 @@ def _in_queue(
         release = (CommandView(command=command, does="lets it start"),)
         return _next(
             "request_slice",
-            f"it asks for {wanted} {_AFTER[reason.kind]}".rstrip(),
+            f"it requests {wanted} {_AFTER[reason.kind]}".rstrip(),
             *(release if reason.kind is ReasonKind.HELD else ()),
             at=reason.until,
         )
     if under_way := datasets.under_way(job):
-        text = f"when {under_way.name} is in {under_way.region}, it asks for a slice there"
+        text = f"when {under_way.name} is in {under_way.region}, it requests a slice there"
         return _next("copy_data", text)
     due = max(job.wake, wait.first_at if wait else 0.0)
-    return _next("request_slice", f"it asks for {wanted}", at=due if due > now else None)
+    return _next("request_slice", f"it requests {wanted}", at=due if due > now else None)
 
 
 def _ends_with_its_slice(job: Job) -> NextView:
     if job.hold_until is not None and job.wish is DesiredState.RUN:
-        text = f"its slice serves the next job that fits, or is given back; then it has {job.then}"
+        text = f"its slice is handed on or released; then the job has {job.then}"
         return _next("release_slice", text, _gives_back(job), at=job.hold_until)
-    return _next("end", f"when the slice is seen to be gone, the job has {job.then}")
+    return _next("end", f"when the slice is confirmed gone, the job has {job.then}")
 
 
 def held_id(job: Job) -> str:
@@ -119,13 +121,15 @@ def _group_ends(job: Job) -> NextView:
         text = "when its elements have ended, their records and logs are removed, then its own"
         return _next("end", text)
     if job.wish is not DesiredState.RUN:
-        return _next("end", "its elements are being cancelled; when they have ended, it ends")
-    more = "makes the rest of its elements, and " if job.submitted < job.group_size else ""
+        return _next(
+            "end", "its elements are being cancelled; when they have ended, the group ends"
+        )
+    more = "creates the rest of its elements and " if job.submitted < job.group_size else ""
     return _next("end", f"it {more}ends when all {job.group_size:,} elements have ended")
 
 
 def elements_text(job: JobFacts) -> str:
-    """How an array or a sweep that goes on stands: `97 of 100 ended, 5 failed; 2 running`. Empty: it has ended."""
+    """How far an active array or sweep is: `97 of 100 ended, 5 failed; 2 running`. Empty: it has ended."""
     states = job.get("elements", {})
     if State(job["state"]).final:
         return ""
@@ -138,19 +142,19 @@ def elements_text(job: JobFacts) -> str:
 _ENDED = (State.SUCCEEDED, State.FAILED)
 #: what the wait for capacity says better
 _OWN = (ReasonKind.RETRY, ReasonKind.REFUSED)
-#: when a job in the queue asks for a slice
+#: when a job in the queue requests a slice
 _AFTER = {
     ReasonKind.DEPENDENCY: "after that",
     ReasonKind.HELD: "once it is released",
     ReasonKind.NOT_BEFORE: "",
-    ReasonKind.GROUP: "when one of them has ended",
-    ReasonKind.RUNNING: "when one of them has ended",
-    ReasonKind.CHIPS: "when they hold fewer",
-    ReasonKind.QUOTA: "when enough of them are free",
+    ReasonKind.GROUP: "when one of those jobs has ended",
+    ReasonKind.RUNNING: "when one of those jobs has ended",
+    ReasonKind.CHIPS: "when its owner holds fewer chips",
+    ReasonKind.QUOTA: "when enough chips are free",
     ReasonKind.RESERVED: "after that job",
     ReasonKind.ORDER: "after that",
-    ReasonKind.REQUESTED: "when one of them is answered",
-    ReasonKind.HANDED_ON: "if it does not get that one",
+    ReasonKind.REQUESTED: "when one of those requests is answered",
+    ReasonKind.HANDED_ON: "if it does not get that slice",
 }
 
 
@@ -158,38 +162,38 @@ def _on_its_way_out(job: Job) -> NextView:
     """What follows from a cancel, a delete or a clean."""
     match job.state, job.wish:
         case State.QUEUED, DesiredState.CLEAN:  # which owns no slice
-            return _next("end", "it ends; then its logs and its record are removed")
+            return _next("end", "the job ends; then its logs and its record are removed")
         case State.QUEUED, _:
-            return _next("end", "it ends as cancelled; record and logs stay")
+            return _next("end", "the job is cancelled; record and logs are kept")
         case _, DesiredState.CLEAN:
-            text = "it gives its slice back; then its logs and its record are removed"
+            text = "the slice is released; then the logs and the record of the job are removed"
             return _next("release_slice", text)
         case _, DesiredState.RELEASE:
-            text = "it gives its slice back and ends as cancelled; record and logs stay"
+            text = "the slice is released, then the job is cancelled; record and logs are kept"
             return _next("release_slice", text)
         case State.HOLDING, _:
-            resume = _command(job, "resume", "goes on")
-            text = "the slice, which is billed until then, is given back"
+            resume = _command(job, "resume", "resumes it")
+            text = "the slice, which is billed until then, is released"
             return _next("release_slice", text, resume, _gives_back(job), at=job.hold_until)
         case State.PROVISIONING, _:
-            text = "the request for a slice is taken back; a slice that is there already is kept"
+            text = "the request for a slice is withdrawn; a slice that is already granted is kept"
             return _next("withdraw_request", text)
         case State.RELEASING, _:
-            return _next("end", "when the slice is seen to be gone, the job ends")
+            return _next("end", "when the slice is confirmed gone, the job ends")
         case _:
             text = "the program is being stopped; the slice is kept for a resume"
             return _next("stop_program", text)
 
 
 def _gives_back(job: Job) -> CommandView:
-    return _command(job, "delete", "gives it back now")
+    return _command(job, "delete", "releases it now")
 
 
 def _after_end(job: Job, has: JobProgress) -> NextView:
     if job.wish is DesiredState.CLEAN:
         return _next("remove_record", "its logs and its record are being removed")
     if job.spec.is_group and job.state is not State.SUCCEEDED:
-        again = _command(job, "resume", "sets those going again that failed or were cancelled")
+        again = _command(job, "resume", "resumes the elements that failed or were cancelled")
         return _next("nothing", "nothing happens by itself", again)
     if job.spec.is_group:
         jobs = _command(job, "list --group", "lists its jobs")
@@ -197,10 +201,10 @@ def _after_end(job: Job, has: JobProgress) -> NextView:
     if job.state is State.SUCCEEDED:
         return _next("nothing", "nothing is left to do", _command(job, "logs", "prints its output"))
     if lacks_dependency(job):
-        return _next("nothing", "it goes on when the job that it needs is resumed")
+        return _next("nothing", "it continues when the job that it depends on is resumed")
     options = ("--budget USD",) if needs_budget(job) else ()
     again = _command(job, "resume", goes_on(job, has), *options)
-    if job.cause is Cause.BAD_SPEC:  # a spec never changes, so the same would come of it
+    if job.cause is Cause.BAD_SPEC:  # a spec never changes, so a resume would fail again
         does = "submits the corrected job file as a new job"
         again = CommandView(command="tpujob create FILE", does=does)
     return _next("nothing", "nothing happens by itself", again)
@@ -208,14 +212,14 @@ def _after_end(job: Job, has: JobProgress) -> NextView:
 
 def after_group(group: Job) -> NextView:
     """What comes next for an element that ended, after its group was cancelled."""
-    again = _command(group, "resume", f"sets all of {group.name} going again")
+    again = _command(group, "resume", f"resumes all of {group.name}")
     return _next("nothing", "nothing happens by itself: its group was cancelled", again)
 
 
 def goes_on(job: Job, has: JobProgress) -> str:
-    """What a resume comes to: `goes on from checkpoint 480`."""
+    """Say what a resume does: `resumes from checkpoint 480`."""
     where = _from_checkpoint(has)
-    return f"goes on{where}" if where or not job.state.final else "starts it again"
+    return f"resumes{where}" if where or not job.state.final else "starts it again"
 
 
 def _from_checkpoint(has: JobProgress) -> str:
@@ -230,7 +234,7 @@ def _from_checkpoint(has: JobProgress) -> str:
 
 
 def lacks_dependency(job: Job) -> bool:
-    """Whether it ended because of the jobs that it waits for."""
+    """Whether the job ended because of a job that it depends on."""
     ended = job.state.final and job.cause is Cause.DEPENDENCY
     return ended and job.wish is DesiredState.RUN
 
@@ -296,7 +300,7 @@ def _summary(copy: CopyView) -> str:
     size = f"{there} of {amount_of_bytes(total)}" if total is not None else there
     left = "" if copy["left_s"] is None else f", {duration(copy['left_s'])} left"
     cost = f", {dollars(ceil(copy['usd'] * 1e6))} so far" if copy["usd"] else ""
-    return f"waits for {copy['name']} to reach {copy['region']}: {size} are there{left}{cost}"
+    return f"waits for {copy['name']} to reach {copy['region']}: {size} copied{left}{cost}"
 
 
 def capacity(wait: Wait) -> CapacityView:

@@ -155,7 +155,7 @@ class Submission:
         region = self._site.region_of_bucket(bucket)
         if region is None:  # only the buckets of plans are written to
             raise BadRequest(
-                f"{bucket!r} is no bucket of tpujob", hint="Use the `bucket` of the plan."
+                f"{bucket!r} is not a bucket of this backend", hint="Use the `bucket` of the plan."
             )
         _check_members(data)
         if self._site.made_on_demand:
@@ -178,7 +178,7 @@ class Submission:
         for zone in unsure(wanted):
             found = self._types_in(zone)
             if found is None:
-                doubts.append(f"{zone} could not be asked now for what it offers")
+                doubts.append(f"{zone} cannot list its TPU types now")
             else:
                 listed[zone] = found
         choices = offers(wanted, listed=listed, prices=self._site.prices)
@@ -233,7 +233,7 @@ class Submission:
         bucket = placed.bucket
         mine = _bundles(who, bucket)
         if any(not b.startswith(mine) or "/" in b[len(mine) :] for b in bundles):
-            raise BadRequest(f"bundles must lie in {mine}", hint="Use the `bucket` of the plan.")
+            raise BadRequest(f"bundles must be in {mine}", hint="Use the `bucket` of the plan.")
         self._buckets_are_there(buckets, wanted)
         data = self._data.find(wanted, _zones(choices))
         self._data.check(data)
@@ -270,7 +270,7 @@ class Submission:
     ) -> tuple[Job, Event]:
         now = self._clock.now()
         kind = accelerators.several(first.type, wanted.tpu.slices)
-        text = f"{who.name} asked for {wanted.name} on {first.pricing} {kind}"
+        text = f"{who.name} submitted {wanted.name} for {first.pricing} {kind}"
         created = Event(EventKind.CREATED, now, State.QUEUED, text, by=who.name)
         job = Job(
             id="",
@@ -342,7 +342,7 @@ class OwnSecrets:
         for job in self._store.list(live=True):
             if job.owner == who.id and name in job.spec.run.secrets:
                 raise IllegalInState(
-                    f"job {job.id} goes on and names the secret {name}",
+                    f"job {job.id} is active and uses the secret {name}",
                     hint=f"`tpujob secret set {name}` sets another value; `tpujob delete {job.id}` ends the job.",
                 )
         self._secrets.remove(who.id, name)

@@ -54,7 +54,7 @@ def _options(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only-called",
         action="store_true",
-        help="look after jobs only in POST /v1/tick: between two requests this process may stand still",
+        help="run ticks only in POST /v1/tick: this process may be paused between two requests",
     )
     parser.add_argument("--door", choices=DOORS, help="left out: what the context says")
     parser.add_argument(

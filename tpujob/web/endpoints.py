@@ -158,7 +158,7 @@ def add_tick(app: FastAPI, make_pass: MakePass | None) -> None:
         what is in the cloud. Safe to repeat, and from several callers at once."""
         authorization.check(request.scope["state"]["principal"], "tick")
         if make_pass is None:
-            raise BadRequest("this backend makes its passes by itself")
+            raise BadRequest("this backend runs its control loop by itself")
         ticks, next_in = make_pass(sweep=sweep)
         return JSONResponse({"ticks": ticks, "next_in": next_in})
 

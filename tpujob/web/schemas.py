@@ -40,7 +40,7 @@ def _shallow(value: dict[str, Any]) -> dict[str, Any]:
         layer = [below for one in layer for below in _within(one)]
         if not layer:
             return value
-    raise ValueError(f"more than {DEEPEST} brackets lie in each other")
+    raise ValueError(f"more than {DEEPEST} nested brackets")
 
 
 def _within(value: Any) -> Iterable[Any]:
@@ -80,7 +80,7 @@ class Hint(BaseModel):
 class Pass(BaseModel):
     """The answer of `POST /v1/tick`."""
 
-    ticks: int = Field(description="how often a job was looked at")
+    ticks: int = Field(description="how many ticks of jobs there were")
     next_in: float | None = Field(description="seconds until the next is due; null: none is")
 
 

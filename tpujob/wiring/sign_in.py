@@ -35,8 +35,8 @@ def login(
     configured = place.context.sign_in
     if configured.account:
         raise BadRequest(
-            f"the context {settings.context} is a program's: it comes as {configured.account}, and signs in by itself",
-            hint="`tpujob whoami` says as whom",
+            f"the context {settings.context} is for programs: it signs in by itself, as {configured.account}",
+            hint="`tpujob whoami` shows the identity",
         )
     if not configured.client_id:
         raise BadRequest(
@@ -84,7 +84,7 @@ def _deployed(settings: Settings) -> Context:
     if found and found.backend.startswith("https:"):
         return found
     raise BadRequest(
-        f"{settings.context} needs no sign-in: its backend is on this machine, and knows you",
+        f"{settings.context} needs no sign-in: its backend is on this machine, and identifies you",
         hint="`tpujob use URL` chooses a deployed one",
     )
 

@@ -160,7 +160,7 @@ def in_groups(documents: Documents, order: Iterable[int]) -> Iterator[list[int]]
 
 
 def read_text(documents: Documents, numbers: Sequence[int]) -> list[str]:
-    """These documents. Raises ConfigError for one that is no UTF-8 text."""
+    """These documents. Raises ConfigError for one that is not UTF-8 text."""
     return [
         _text(documents, number, document)
         for number, document in zip(numbers, documents.read(numbers), strict=True)
@@ -172,6 +172,6 @@ def _text(documents: Documents, number: int, document: bytes) -> str:
         return document.decode()
     except UnicodeDecodeError as error:
         raise ConfigError(
-            f"data={documents.place}: {documents.name(number)} is no UTF-8 text (byte {error.start}); "
+            f"data={documents.place}: {documents.name(number)} is not UTF-8 text (byte {error.start}); "
             "tokenizer=bytes takes any"
         ) from None

@@ -176,13 +176,13 @@ def _manifest(folder: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         known = False
     if not known:
-        raise ConfigError(f"data={folder}: manifest.json is none of a packed set of version 1")
+        raise ConfigError(f"data={folder}: manifest.json is not one of a packed set of version 1")
     return said
 
 
 @lru_cache(maxsize=16)
 def _header(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Raises ValueError for what is none of version 1.0, which is what `np.save` writes."""
+    """Raises ValueError for what is not one of version 1.0, which is what `np.save` writes."""
     file = io.BytesIO(head)
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError("not of version 1.0")

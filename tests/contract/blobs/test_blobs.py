@@ -193,7 +193,7 @@ def test_an_invalid_path_is_a_bad_request(blobs: Blobs, path: str) -> None:
 
 def test_a_bucket_in_another_region_is_refused_and_one_in_ours_is_used(blobs: Blobs) -> None:
     blobs.ensure_bucket(BUCKET, REGION, timeout=T)
-    with pytest.raises(Refused, match=r"contract-bucket lies in us-central2.*europe-west4") as told:
+    with pytest.raises(Refused, match=r"contract-bucket is in us-central2.*europe-west4") as told:
         blobs.ensure_bucket(BUCKET, "europe-west4", timeout=T)
     assert told.value.cause == Cause.BAD_SPEC
     with pytest.raises(Refused, match="Invalid bucket name"):

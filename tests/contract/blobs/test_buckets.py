@@ -99,7 +99,7 @@ def test_the_days_are_changed_and_the_rules_of_others_stay(
 
 def test_a_bucket_elsewhere_is_refused(blobs: GcsBlobs) -> None:
     make(blobs)
-    with pytest.raises(Refused, match="my-lab-eu lies in europe-west4, not in us-central2"):
+    with pytest.raises(Refused, match="my-lab-eu is in europe-west4, not in us-central2"):
         make(blobs, "us-central2")
 
 

@@ -246,7 +246,7 @@ def test_unpacking_overwrites_nothing(packed: Path, source: Path, tmp_path: Path
     (back / second).mkdir()
     done = unpack(packed, back)
     assert named(done.problems) == {
-        first: "another file of that name is there, which stays",
+        first: "another file of that name is there, and is kept",
         second: "there is a folder of that name",
     }
     assert (done.files, done.conflicts, done.left_out) == (198, 1, 1)
@@ -432,7 +432,7 @@ def test_a_full_disk_is_one_clear_error_and_the_same_command_goes_on(
     )
     assert ended.returncode == 1
     assert "File too large" in ended.stderr
-    assert "the same command goes on" in ended.stderr
+    assert "the same command continues" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert set(os.listdir(tmp_path / "packed")) == {".tpujob-parts"}
     assert not list((tmp_path / "packed").rglob("0*.part")), "what was begun takes no space"

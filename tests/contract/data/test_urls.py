@@ -38,8 +38,8 @@ def test_a_list_is_sorted_and_names_files_after_host_and_path() -> None:
     ("lines", "says"),
     [
         ("https://h/a\nhttps://h/a?x=2", "lines 2 and 3: both would be named h/a"),
-        ("https://h/a\tmany", "line 2: 'many' is no number"),
-        ("https://h/a\t-3", "line 2: '-3' is no number"),
+        ("https://h/a\tmany", "line 2: 'many' is not a number"),
+        ("https://h/a\t-3", "line 2: '-3' is not a number"),
         ("https://h/a\t3\tnot-base64", "is not the base64 of an MD5"),
         (f"https://h/a\t3\t{MD5}\tmore", "more than three fields"),
         ("\nhttp://h/a", "line 3: 'http://h/a' has no TLS"),

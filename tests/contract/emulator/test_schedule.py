@@ -110,7 +110,7 @@ def test_a_schedule_is_read_in_the_words_of_the_command_line() -> None:
     [
         ({}, "a list of steps"),
         ([], "a list of steps"),
-        (["preempt"], "step 1 is no mapping"),
+        (["preempt"], "step 1 is not a mapping"),
         ([{"at": "1s", "do": "tea"}], "step 1: do must be one of preempt"),
         ([{"do": "preempt"}], "step 1: preempt: at must be"),
         ([{"at": "1s", "do": "preempt"}, {"at": "soon", "do": "oom"}], "step 2: oom: at must be"),
@@ -252,7 +252,7 @@ def test_chaos_reports_its_next_fault(emulator: EmulatorClient) -> None:
     assert "The schedule of faults is stopped" in run("chaos", "--off")
     assert emulator.status()["schedule"] is None
     assert "--seed" in run("chaos", code=2)
-    with pytest.raises(BadRequest, match="'tea' is none of preempt"):
+    with pytest.raises(BadRequest, match="'tea' is not one of preempt"):
         emulator.do("chaos", seed=1, only="tea")
     with pytest.raises(BadRequest, match="rate"):
         emulator.do("chaos", seed=1, rate=0)

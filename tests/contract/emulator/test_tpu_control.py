@@ -100,21 +100,21 @@ def test_an_invalid_command_is_refused(control: EmulatorClient) -> None:
         control.do("slow", target="7", host=9, factor=2)
     with pytest.raises(BadRequest, match="from which step on"):
         control.do("break-host", physical=f"{ZONE}-h003", fault="nan")
-    with pytest.raises(BadRequest, match="418 is none of 200, 403"):
+    with pytest.raises(BadRequest, match="418 is not one of 200, 403"):
         control.do("storage-error", status=418)
-    with pytest.raises(BadRequest, match="'TEA' is none of GET"):
+    with pytest.raises(BadRequest, match="'TEA' is not one of GET"):
         control.do("storage-error", method="tea")
     with pytest.raises(NotFound, match="no slice or job '8'"):
         control.do("delete", target="8")
     with pytest.raises(NotFound, match="there is no call 'MakeTea'"):
         control.do("api-error", method="MakeTea", code="UNAVAILABLE")
-    with pytest.raises(BadRequest, match="'TEAPOT' is none of"):
+    with pytest.raises(BadRequest, match="'TEAPOT' is not one of"):
         control.do("api-error", method="GetNode", code="TEAPOT")
     with pytest.raises(BadRequest, match="no such type"):
         control.do("quota", zone=ZONE, type="v4-17", limit=1)
     with pytest.raises(BadRequest, match="mars-1-a"):
         control.do("stockout", zone="mars-1-a")
-    with pytest.raises(BadRequest, match="'odd' is none of late-conflict"):
+    with pytest.raises(BadRequest, match="'odd' is not one of late-conflict"):
         control.do("api-bug", name="odd")
     with pytest.raises(BadRequest, match="mars-1-a"):
         control.do("unreachable", zone="mars-1-a")

@@ -277,7 +277,7 @@ def test_a_certificate_says_whose_it_is_and_allows_a_terminal_alone(rig: Rig, tm
     "key", ["", "ssh-ed25519 AAAA", "ssh-rsa AAAA", "x" * 900, "ssh-ed25519 \u00e4"]
 )
 def test_what_is_no_key_is_let_in_nowhere(rig: Rig, key: str):
-    with pytest.raises(BadRequest, match="no public key of type ssh-ed25519") as refused:
+    with pytest.raises(BadRequest, match="not a public key of type ssh-ed25519") as refused:
         rig.hosts.access(rig.host, 0, key, "ada")
     assert "ssh-keygen" in refused.value.hint
 

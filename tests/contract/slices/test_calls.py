@@ -246,7 +246,7 @@ def test_a_rate_limit_of_the_cloud_causes_a_pause(along: tuple[tuple[str, Any], 
         with pytest.raises(Transient, match="per minute"):
             ask(slices, timeout=5)
         assert slices.look(SLICE, timeout=5) == Unknown(
-            "Cloud TPU may be asked again in 12 s: too many calls"
+            "too many calls of Cloud TPU: the next one is due in 12 s"
         )
         assert len(cloud.asked) == 1, "nobody asks meanwhile"
         assert isinstance(slices.look(SLICE, timeout=20), Unknown)

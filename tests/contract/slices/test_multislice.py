@@ -77,7 +77,7 @@ def test_several_slices_are_created_and_deleted_as_one(cloud: Cloud) -> None:
         for endpoint in client.get_node(name=node_name(id)).network_endpoints
     ]
     assert [e.internal_ip for e in seen.endpoints] == listed, "the hosts of the first slice first"
-    ask(slices, THREE)  # what is there already is adopted
+    ask(slices, THREE)  # what is already there is adopted
     slices.delete(THREE, timeout=10)
     gone(slices, THREE)
     assert nodes(cloud) == []
@@ -159,7 +159,10 @@ def test_a_part_of_several_slices_is_neither_absent_nor_ready(
     left_over(cloud, slices, 0, 2)
     seen = look(slices, THREE)
     assert isinstance(seen, Present)
-    assert (seen.state, seen.detail) == (SliceState.PREEMPTED, "node 1 of 3 is not there any more")
+    assert (seen.state, seen.detail) == (
+        SliceState.PREEMPTED,
+        "node 1 of 3 does not exist any more",
+    )
     slices.delete(THREE, timeout=10)
     gone(slices, THREE)
     assert nodes(cloud) == []

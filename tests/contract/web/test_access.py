@@ -206,7 +206,7 @@ def test_a_bundle_of_another_user_can_be_neither_named_nor_compared(stage: Stage
     path = bob.put_bundle(SHA, DATA, bucket="gs://tpujob-us-central2")
     assert path.startswith("gs://tpujob-us-central2/u/bob/bundles/")
     for stolen in (path, path.replace("/bob/", "/eve/../bob/"), path.replace("u/bob", "u/eve/x")):
-        with pytest.raises(BadRequest, match="bundles must lie in"):
+        with pytest.raises(BadRequest, match="bundles must be in"):
             eve.create(SPEC, bundles=[stolen])
     mine, theirs = eve.create(SPEC)["id"], bob.create(SPEC)["id"]
     for a, b in ((mine, theirs), (theirs, mine)):
@@ -272,12 +272,12 @@ def test_whoever_is_removed_is_a_stranger_at_once_and_nobody_takes_their_place(
 @pytest.mark.parametrize(
     ("name", "role", "says"),
     [
-        ("bob", "root", "'root' is no role"),
-        ("bob", "", "'' is no role"),
-        ("bob\nevil", "viewer", "is no name of a member"),
-        ("", "viewer", "is no name of a member"),
-        ("b@b@b", "viewer", "is no name of a member"),
-        ("a" * 300, "viewer", "is no name of a member"),
+        ("bob", "root", "'root' is not a role"),
+        ("bob", "", "'' is not a role"),
+        ("bob\nevil", "viewer", "is not the name of a member"),
+        ("", "viewer", "is not the name of a member"),
+        ("b@b@b", "viewer", "is not the name of a member"),
+        ("a" * 300, "viewer", "is not the name of a member"),
     ],
 )
 def test_what_can_be_no_member_is_refused(stage: Stage, name: str, role: str, says: str) -> None:
@@ -584,7 +584,7 @@ def test_a_file_of_members_names_every_line_that_is_wrong(tmp_path: Path) -> Non
     with pytest.raises(BadSpec) as raised:
         read(file)
     first, second = raised.value.message.splitlines()
-    assert first.startswith(f"{file}:2: 'root' is no role")
-    assert second.startswith(f"{file}:3: 'eve x' is no name of a member")
+    assert first.startswith(f"{file}:2: 'root' is not a role")
+    assert second.startswith(f"{file}:3: 'eve x' is not the name of a member")
     file.write_text("ada: admin\nBob@Example.org: viewer\n")
     assert read(file) == {"ada": Role.ADMIN, "bob@example.org": Role.VIEWER}

@@ -83,7 +83,7 @@ def test_a_notebook_shows_a_job_as_its_page_does_and_lets_it_do_nothing(
 
 
 def test_what_needs_the_command_line_says_so(client: tpujob.Client) -> None:
-    with pytest.raises(BadRequest, match="no folder that `code` could lie in"):
+    with pytest.raises(BadRequest, match="no folder that `code` could be in"):
         client.create({**SPEC, "code": "."})
     with pytest.raises(NotFound):
         client.job("nobody")

@@ -107,7 +107,7 @@ def test_admin_calls_arrive_and_their_answers_come_back(
     assert api.named("pin_host")[0] == {"physical": "h 1", "verdict": "good"}
     assert checked.clear_host("h 1") is None
     assert "h 1" not in api.suspects
-    with pytest.raises(NotFound, match="nothing is held"):
+    with pytest.raises(NotFound, match="is neither suspected nor pinned"):
         checked.clear_host("h 1")
     with pytest.raises(BadRequest):
         checked.pin_host("h 1", "ugly")

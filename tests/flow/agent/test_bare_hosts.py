@@ -132,7 +132,7 @@ def test_a_host_that_cannot_get_uv_says_what_to_do(bare: Host) -> None:
     )
     assert report["cause"] == "SETUP"
     assert report["error"].startswith(
-        "uv is not on this host and cannot be had: its archive is not to be had ("
+        "uv is not on this host and cannot be installed: its archive cannot be fetched ("
     )
     assert "install uv in a start-up script" in report["error"]
     assert "never" not in bare.bucket.log()

@@ -77,7 +77,7 @@ def test_bytes_with_another_hash_are_refused(host: Host) -> None:
 def test_a_missing_bundle_and_a_file_that_is_no_archive_are_reported(host: Host) -> None:
     assert "404" in host.run("true", bundles=[f"gs://shed/bundles/{'0' * 64}.tar.gz"])["error"]
     rubbish = host.bucket.bundle(b"no archive")
-    assert "no good archive" in host.run("true", attempt=2, bundles=[rubbish])["error"]
+    assert "not a valid archive" in host.run("true", attempt=2, bundles=[rubbish])["error"]
 
 
 def test_bundles_are_laid_over_each_other_afresh_for_each_attempt(host: Host) -> None:

@@ -319,5 +319,5 @@ def test_requirements_that_need_other_files_of_the_bundle_are_recognised(
 
 def test_nothing_outside_the_bundle_is_read(tmp_path: Path) -> None:
     (tmp_path / "r.txt").write_text("-r ../../etc/passwd\n")
-    with pytest.raises(Failure, match="lies outside the bundle"):
+    with pytest.raises(Failure, match="is outside the bundle"):
         installers.read_sources("pip", "r.txt", [str(tmp_path)])

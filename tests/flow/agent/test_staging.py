@@ -162,7 +162,7 @@ def test_a_source_with_nothing_in_it_is_an_error_and_an_object_that_is_replaced_
     with pytest.raises(Failure, match="nothing below gs://shed/no/"):
         Staging(nothing, shelf.storage, print).run()
     lost: Any = nothing | {"source": "gs://nobody/no"}
-    with pytest.raises(Failure, match="gs://nobody/no/ cannot be brought to this host: HTTP 404"):
+    with pytest.raises(Failure, match="gs://nobody/no/ cannot be copied to this host: HTTP 404"):
         Staging(lost, shelf.storage, print).run()
 
 

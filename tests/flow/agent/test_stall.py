@@ -77,7 +77,7 @@ def test_a_program_that_only_sleeps_is_idle_until_it_speaks(host: Host) -> None:
     (host.home / "go").touch()
     until(lambda: evidence(host) == (), "a report without the stacks of a stall that is over")
     host.agent("stop", "--grace", 1)
-    assert "[tpujob] it goes on" in host.bucket.log()
+    assert "[tpujob] it makes progress again" in host.bucket.log()
 
 
 def test_a_silent_program_that_works_makes_progress(host: Host) -> None:

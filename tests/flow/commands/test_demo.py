@@ -76,7 +76,7 @@ def story(api: ScriptedJobs, accuracy: float = 0.99, attempts: int = 2) -> None:
             metrics={"test_accuracy": accuracy},
         ),
     ]
-    api.happened["000002"] = [event_view(1, "queued", "ada asked for quickstart")]
+    api.happened["000002"] = [event_view(1, "queued", "ada submitted quickstart")]
 
 
 def test_the_demo_preempts_once_and_sums_up(
@@ -94,7 +94,7 @@ def test_the_demo_preempts_once_and_sums_up(
     assert max(map(len, lines[:4])) <= 80
     assert [(path, body["target"]) for path, body in asked] == [("/preempt", "000002")]
     assert asked[0][1]["notice_s"] == 5
-    for part in ("takes the slice away", "1 preemption", "99.00%", "10 of 1000", "$7.37/h"):
+    for part in ("preempts the slice", "1 preemption", "99.00%", "10 of 1000", "$7.37/h"):
         assert part in said.out, said.out
     assert api.named("create")[0]["spec"]["name"] == "quickstart"
     assert "Where the time went" in said.out

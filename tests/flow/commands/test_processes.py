@@ -78,9 +78,9 @@ def test_ctrl_c_says_that_the_job_goes_on(
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "Job 000042 goes on" in err
+    assert "Job 000042 continues" in err
     again = "logs 000042 -f" if words[0] == "logs" else "show 000042"
-    assert f"look again: tpujob {again}\n" in err
+    assert f"follow it again: tpujob {again}\n" in err
     assert "Traceback" not in out + err
     assert api.named("cancel") == []
 
@@ -182,7 +182,7 @@ def test_list_watch_redraws_and_restores_the_terminal(tpujob: Tpujob, api: Scrip
     os.kill(watching.process.pid, signal.SIGINT)
     text = watching.ends(130)
     assert text.count("\x1b[?1049h") == text.count("\x1b[?1049l") == 1
-    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor is there again"
+    assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor is listed again"
 
 
 def test_list_watch_without_a_terminal_prints_at_each_change(

@@ -66,7 +66,7 @@ _MESSAGES = {
     State.PREPARING: "attempt {tries} is being started on 2 hosts",
     State.RUNNING: "attempt {tries} runs on 2 hosts",
     State.HOLDING: "the program is stopped; the slice is kept for a resume",
-    State.RELEASING: "attempt {tries} was preempted; the slice is given back",
+    State.RELEASING: "attempt {tries} was preempted; the slice is released",
 }
 
 

@@ -181,7 +181,7 @@ def test_whatever_a_stranger_wrote_is_text(site: Site, open_tab: OpenTab) -> Non
         ("/jobs/000001?before=x", 400, "is not an event number"),
         ("/jobs/000001?page=2", 400, "unknown filter"),
         ("/jobs/000001/code", 404, "has no diff"),
-        ("/jobs/000001/resume", 409, "goes on already"),
+        ("/jobs/000001/resume", 409, "is already active"),
         ("/diff?a=000001", 400, "a comparison needs two jobs"),
         ("/diff?a=000001&b=000009", 404, "000009"),
     ],

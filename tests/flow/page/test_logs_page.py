@@ -251,7 +251,7 @@ SENSELESS = (
     ("part=2", "part must be a number from 0 to 1", 400),
     ("times=mars", "times must be one of", 400),
     ("nonsense=1", "unknown filter", 400),
-    ("q=(&re=1", "is no pattern", 400),
+    ("q=(&re=1", "is not a pattern", 400),
     ("q=" + "x" * 1100, "1,000 characters", 400),
 )
 

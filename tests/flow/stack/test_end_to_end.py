@@ -221,7 +221,7 @@ def test_an_interrupted_create_says_that_the_job_goes_on(stack: LocalStack) -> N
     )
     follower = stack.popen("create", "follow.yaml", "--follow")
     assert follower.stdout
-    assert any("asked for followed" in line for line in follower.stdout), "it is not followed"
+    assert any("submitted followed" in line for line in follower.stdout), "it is not followed"
     found = [j for j in stack.json("list") if j["name"] == "followed"]
     follower.send_signal(signal.SIGINT)
     _, err = follower.communicate(timeout=30)
@@ -289,7 +289,7 @@ def test_a_project_without_billing_is_told_so_in_one_line_and_nothing_is_left(
     assert "\n" not in view["message"]
     assert all(s["gone_at"] or not s["ready_at"] for s in view["slices"])
     assert view["usd_spent"] == 0
-    assert "Nothing is left over" in stack.run("leaks")
+    assert "No slice is left over" in stack.run("leaks")
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_events_come_in_order_from_where_the_reader_stopped(stage: Stage) -> Non
         (3, "slice_ready", "preparing"),
         (4, "attempt_running", "running"),
     ]
-    assert told[0]["text"] == "ada asked for digits on spot v4-16"
+    assert told[0]["text"] == "ada submitted digits for spot v4-16"
     assert stage.api.events(job_id, after=2) == told[2:]
 
 
@@ -196,7 +196,7 @@ def test_a_group_has_no_hosts_of_its_own(stage: Stage) -> None:
 
 
 def test_bundles_of_another_bucket_make_no_job(stage: Stage) -> None:
-    with pytest.raises(BadRequest, match=r"bundles must lie in gs://[^ ]+/bundles/"):
+    with pytest.raises(BadRequest, match=r"bundles must be in gs://[^ ]+/bundles/"):
         stage.api.create(SPEC, bundles=["gs://of-somebody-else/bundles/x.tar.gz"])
     assert stage.store.list() == []
 

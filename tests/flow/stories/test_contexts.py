@@ -127,7 +127,7 @@ def test_zones_come_from_the_context_and_the_bucket_binds_them(
     assert nodes(cloud, EU) == []
     spec = {"name": "a", "tpu": {"type": "v5e-8", "cross_region": True}, "run": {"command": "x"}}
     (warning,) = ada.backend.api.plan(spec)["warnings"]
-    assert "the bucket lies in us-central2; from europe-west4-b, each GiB" in warning
+    assert "the bucket is in us-central2; from europe-west4-b, each GiB" in warning
     assert plan["warnings"] == []
     job = ada.create(type="v5e-8", cross_region=True)
     assert job["workdir"].startswith("gs://lab-us/ada-")
@@ -141,7 +141,7 @@ def test_a_bucket_that_is_missing_or_lies_elsewhere_is_refused_before_anything_i
     lied = context.current(ada.settings)
     for bucket, said in (
         ("gs://none", "there is no bucket gs://none/ada-.*, which the context lab names for europe"),
-        ("gs://lab-us", r"gs://lab-us/ada-.* lies in us-central2, but europe-west4-b in europe-west4: .*\$0\.05"),
+        ("gs://lab-us", r"gs://lab-us/ada-.* is in us-central2, but europe-west4-b in europe-west4: .*\$0\.05"),
     ):  # fmt: skip
         fields = lied.model_dump() | {"buckets": {"europe-west4": bucket}}
         context.write(ada.settings, context.make(fields))

@@ -232,7 +232,7 @@ def test_a_group_with_a_failed_element_fails_and_goes_on_after_a_resume(stage: S
     assert failed.message == "4 of 6 succeeded, 2 failed: sweep-1, sweep-4"
     view = stage.api.get("sweep")
     assert view.get("elements") == {"succeeded": 4, "failed": 2}
-    assert "sets those going again that failed" in str(view.get("next"))
+    assert "resumes the elements that failed" in str(view.get("next"))
     assert [(one["name"], one["cause"]) for one in view.get("worst", [])] == [
         ("sweep-1", "CRASH"),
         ("sweep-4", "CRASH"),

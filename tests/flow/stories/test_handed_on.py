@@ -276,7 +276,7 @@ def test_a_kept_slice_serves_a_job_that_is_submitted_later(stage: Stage) -> None
 def test_a_kept_slice_is_deleted_in_time_also_by_another_backend(stage: Stage) -> None:
     first = kept(stage)
     ended = stage.job(first).attempts[-1].ended_at or 0.0
-    assert "gives it back now" in str(stage.api.get(first).get("next"))
+    assert "releases it now" in str(stage.api.get(first).get("next"))
     stage.reconciler = stage.new_backend()
     done = stage.until(first, State.SUCCEEDED)
     gone = done.slices[-1].gone_at or 0.0

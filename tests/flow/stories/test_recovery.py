@@ -226,7 +226,7 @@ def test_a_bundle_is_stored_only_in_a_bucket_of_a_plan(stage: Stage) -> None:
     assert stage.api.put_bundle(sha256, data, bucket=bucket) == path, (
         "the same content is stored once"
     )
-    with pytest.raises(BadRequest, match="no bucket of tpujob"):
+    with pytest.raises(BadRequest, match="not a bucket of this backend"):
         stage.api.put_bundle(sha256, data, bucket="gs://of-somebody-else")
     with pytest.raises(BadRequest, match="does not have the hash"):
         stage.api.put_bundle(sha256, b"other", bucket=bucket)
@@ -301,7 +301,7 @@ def test_the_lines_that_prove_the_cause_are_kept_with_the_attempt(stage: Stage) 
     assert (first.cause, first.host) == (Cause.TPU_BUSY, 0)
     assert first.evidence == (
         Proof(0, "Couldn't open iommu group /dev/vfio/0"),
-        Proof(1, "ended too: exit code 1"),
+        Proof(1, "also ended: exit code 1"),
     )
     shown = stage.api.get(job_id)["attempts"][0]["evidence"]
     assert shown == [asdict(line) for line in first.evidence]

@@ -93,7 +93,7 @@ def test_a_secret_that_cannot_be_read_ends_the_job_and_not_the_backend(
 def test_a_secret_that_a_live_job_names_stays(stage: Stage) -> None:
     stage.api.set_secret("WANDB_API_KEY", CANARY)
     job_id = stage.create(run=RUN)
-    with pytest.raises(IllegalInState, match=f"job {job_id} goes on and names"):
+    with pytest.raises(IllegalInState, match=f"job {job_id} is active and uses"):
         stage.api.remove_secret("WANDB_API_KEY")
     stage.api.delete(job_id)
     stage.until(job_id, lambda job: job.state.final)

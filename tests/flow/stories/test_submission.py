@@ -112,7 +112,7 @@ def test_the_record_begins_with_what_was_asked_for(stage: Stage) -> None:
     assert (job.bucket, job.code) == (stage.api.plan(several)["bucket"], None)
     (created,) = stage.store.events(job.id)
     assert (created.kind, created.text) == (EventKind.CREATED, job.message)
-    assert job.message == "ada asked for digits on on-demand 2 x v4-16"
+    assert job.message == "ada submitted digits for on-demand 2 x v4-16"
 
 
 # What no table has ---------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_a_zone_that_is_not_there_is_refused_before_a_job_is_made(stage: Stage) 
 
 def test_a_zone_that_cannot_be_asked_now_is_taken_at_its_word(stage: Stage) -> None:
     plan = stage.api.plan(new())
-    assert plan["warnings"][-1] == "us-central2-x could not be asked now for what it offers"
+    assert plan["warnings"][-1] == "us-central2-x cannot list its TPU types now"
 
 
 def test_a_bundle_that_no_host_can_unpack_is_refused_before_a_machine_is_paid_for(
@@ -173,7 +173,7 @@ def test_a_bundle_that_no_host_can_unpack_is_refused_before_a_machine_is_paid_fo
     with tarfile.open(fileobj=packed, mode="w:gz") as tar:
         tar.addfile(tarfile.TarInfo("d/" * 2000 + "f"))
     bucket = stage.api.plan(SPEC)["bucket"]
-    for data, why in ((packed.getvalue(), "more than 100 parts"), (b"text", "no good archive")):
+    for data, why in ((packed.getvalue(), "more than 100 parts"), (b"text", "not a valid archive")):
         for given in (data, io.BytesIO(data)):
             with pytest.raises(BadRequest, match=why):
                 stage.api.put_bundle(hashlib.sha256(data).hexdigest(), given, bucket=bucket)

@@ -116,7 +116,7 @@ def test_a_swap_is_shown_with_its_verdict_and_what_is_billed_meanwhile(stage: St
     assert (verdict["step"], verdict["host"], verdict["blame"]) == (41, 1, "device")
     assert ended["physical"][1] == "us-central2-b-01"
     page = why(stage, job_id)
-    assert "Swap      tj-000001-1 was swapped out as bad and kept, at $7.37/h," in page
+    assert "Swap      tj-000001-1 was swapped out as bad; kept, at $7.37/h," in page
     assert "machine us-central2-b-01" in " ".join(page.split())
     stage.until(job_id, lambda j: not j.condemned)
     assert stage.api.get(job_id)["condemned"] == []

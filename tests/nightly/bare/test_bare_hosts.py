@@ -204,7 +204,7 @@ ONCE = {"failures": 1}
             "no-uv",
             {"workload": "mlp", "env": {"UV_DOWNLOAD_URL": "file:///none"}},
             {},
-            "uv is not on this host and cannot be had: its archive is not to be had",
+            "uv is not on this host and cannot be installed: its archive cannot be fetched",
         ),
         ("no-python", {"command": "python -V"}, {}, "there is no `python`"),
         (

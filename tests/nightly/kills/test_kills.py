@@ -121,7 +121,7 @@ def test_ctrl_c_says_that_the_same_command_goes_on(killed: Killed) -> None:
         places = killed.rig.source, killed.rig.place
         code, said = killed.run(proxy, *places, kill_at=MIB, by=signal.SIGINT)
         assert code == 130
-        assert "The same command goes on." in said
+        assert "The same command continues." in said
         assert "Traceback" not in said
         assert killed.run(proxy, *places)[0] == 0
     assert len(killed.rig.stored()) == 100

@@ -97,5 +97,5 @@ def test_each_goes_on_after_a_preemption_in_its_own_manner(stack: LocalStack) ->
     assert reached - 5 < resumed - 1 <= reached, "at most the steps since its last checkpoint"
 
     assert "step: 0," in first["torch-xla"]
-    assert "step: 0," not in last["torch-xla"], "its folder is there again"
+    assert "step: 0," not in last["torch-xla"], "its folder is listed again"
     assert "Finished training" in last["torch-xla"]

@@ -94,7 +94,7 @@ class Cloud:
 
     def _listed(self, machine: Machine, at: float, *, torn: bool) -> Present:
         if torn:
-            return Present(SliceState.PREEMPTED, detail="node 1 of 2 is not there any more")
+            return Present(SliceState.PREEMPTED, detail="node 1 of 2 does not exist any more")
         return self._present(machine, at)
 
     def create(

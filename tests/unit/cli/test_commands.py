@@ -216,7 +216,7 @@ def test_create_follow_shows_events_and_ends_as_the_job_does(
         ),
     ]
     api.happened["000002"] = [
-        event_view(1, "queued", "ada asked for counting"),
+        event_view(1, "queued", "ada submitted counting"),
         event_view(2, "running", "attempt 1 runs on 2 hosts"),
         event_view(3, "failed", "failed: exit code 3 on host 1"),
     ]
@@ -487,7 +487,7 @@ def test_wait_gives_up_after_its_timeout(tpujob: Tpujob) -> None:
     assert "running" in said.out
     assert tpujob("wait", "42", "--timeout", "1s", code=124).out == said.out
     said = tpujob("wait", "42", "--timeout", "soon", code=2)
-    assert "'soon' is no time, such as 90s, 15m or 1h30m" in said.err
+    assert "'soon' is not a time such as 90s, 15m or 1h30m" in said.err
 
 
 # Steer ---------------------------------------------------------------------------------------------------------------

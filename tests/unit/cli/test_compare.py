@@ -45,8 +45,8 @@ def page_of(jobs: Sequence[Job] = (), **said: float) -> str:
 
 def test_what_no_job_was_measured_for_is_said_to_be_a_guess() -> None:
     page = page_of()
-    guess = "as no job has been measured: the range holds guesses of them."
-    assert f"How long the set-up and the release take is not known, {guess}" in page
+    guess = "The range is based on guesses."
+    assert f"Not measured yet: the time of the set-up and the release. {guess}" in page
     for what in ("set-up      ", "release     "):
         assert f"  {what} half take less than (not known)" in page
     assert "sampled from earlier jobs or as stated above." in page
@@ -60,7 +60,7 @@ def test_an_average_leaves_out_what_is_nothing() -> None:
     assert "On average" not in page
     page = page_of([earlier(1)], wait=600.0, preempt_every=1e12)
     assert re.search(
-        "On average [0-9]+ min of waiting and [0-9]+ min of set-up, beside 60 min", page
+        "On average [0-9]+ min of waiting and [0-9]+ min of set-up, on top of 60 min", page
     )
 
 

@@ -129,13 +129,13 @@ def test_the_project_is_guessed_where_credentials_name_one(
     ("words", "code", "said"),
     [
         (("--project", "NOT ONE"), 65, "project: must be a project's id"),
-        (("--zone", "us-central2b"), 65, "us-central2b is no zone with TPUs; did you mean"),
+        (("--zone", "us-central2b"), 65, "us-central2b is not a zone with TPUs; did you mean"),
         (("--bucket", "my-lab"), 65, "must be a bucket, such as gs://"),
         (("--bucket", "gs://a-a", "--bucket", "gs://b-b"), 2, "two buckets are given for us-central2"),
         (("--grant", "v4"), 2, "write TYPE:ZONE:PRICING:CHIPS, such as v4:us-central2-b:spot:32"),
         (("--ssh", "carrier-pigeon"), 65, "allowed: external, internal, iap"),
         (("--name", "local"), 65, "local is the stack on this machine"),
-        (("--name", "../x"), 2, "is no name of a context"),
+        (("--name", "../x"), 2, "is not a valid name of a context"),
         (("--grant-file", "none.txt"), 65, "none.txt: there is no such file"),
     ],
 )  # fmt: skip
@@ -180,7 +180,7 @@ def test_a_missing_or_broken_context_is_not_chosen(tpujob: Tpujob, tpujob_state:
     assert "there is no context 'nope'" in tpujob("use", "nope", code=3).err
     (tpujob_state / "contexts").mkdir(exist_ok=True)
     (tpujob_state / "contexts" / "lab.yaml").write_text("name: lab\nzones: [mars]\n")
-    assert "lab.yaml:2: zones: mars is no zone with TPUs" in tpujob("use", "lab", code=65).err
+    assert "lab.yaml:2: zones: mars is not a zone with TPUs" in tpujob("use", "lab", code=65).err
     assert settings.load(tpujob_state).context == "local"
 
 
@@ -191,7 +191,7 @@ def test_one_terminal_can_use_another_context(
     monkeypatch.setenv("TPUJOB_CONTEXT", "local")
     assert tpujob("use").out.startswith("* local")
     said = tpujob("use", "my-lab-1")
-    assert "TPUJOB_CONTEXT is set, so this terminal goes on using local" in said.err
+    assert "TPUJOB_CONTEXT is set, so this terminal keeps using local" in said.err
 
 
 def test_a_deployed_backend_is_used_by_whoever_has_signed_in(
@@ -297,12 +297,12 @@ def test_an_impossible_bucket_is_refused_and_not_kept(
     tpujob(*LAB, "--bucket", "gs://ours")
     tpujob("bucket", "create")
     wrong = ("bucket", "create", "--region")
-    assert "mars is no region with TPUs" in tpujob(*wrong, "mars", code=65).err
-    assert "lies in us-central2" in tpujob(*wrong, "us-east1", "--name", "gs://ours", code=73).err
+    assert "mars is not a region with TPUs" in tpujob(*wrong, "mars", code=65).err
+    assert "is in us-central2" in tpujob(*wrong, "us-east1", "--name", "gs://ours", code=73).err
     assert "must be a bucket" in tpujob(*wrong, "us-east1", "--name", "OURS", code=65).err
     elsewhere = context.make({**written(tpujob_state).model_dump(), "buckets": {"us-east1": "gs://ours"}})  # fmt: skip
     context.write(settings.load(tpujob_state, context="local"), elsewhere)
-    assert "lies in us-central2, not in us-east1" in tpujob(*wrong, "us-east1", code=73).err
+    assert "is in us-central2, not in us-east1" in tpujob(*wrong, "us-east1", code=73).err
     assert "tpujob bucket create" in tpujob(*LAB, "--name", "none").out
     assert "the context none has no bucket" in tpujob("bucket", "show", code=2).err
 

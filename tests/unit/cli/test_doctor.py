@@ -82,7 +82,7 @@ def test_what_is_wrong_comes_with_a_cure_and_exit_code_6(
         "     -> gcloud services enable storage.googleapis.com --project my-lab-4711",
         "?    project                could not be checked: The caller does not have permission",
         "     -> gcloud compute firewall-rules create tpujob-hosts --network=default",
-        "FAIL SSH                    no firewall rule of default lets TCP 22 in from",
+        "FAIL SSH                    no firewall rule of default allows TCP 22 from",
         "warn addresses us-central2  4 of 4 external addresses are free, and the whole",
         "Context lab: 17 checks, 3 failed, 1 could not be checked, 1 with a warning.",
     ):

@@ -157,9 +157,9 @@ def test_why_of_a_job_that_waits_says_its_place_each_reason_and_the_terms_of_its
     )
     job = job_view(
         state="queued",
-        message="ada asked for digits on spot v6e-64",
+        message="ada submitted digits for spot v6e-64",
         why=QUOTA["text"],
-        next=coming("request_slice", "it asks for a slice when enough of them are free"),
+        next=coming("request_slice", "it requests a slice when enough chips are free"),
         place=where,
         progress_at=None,
         step=None,

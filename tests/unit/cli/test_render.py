@@ -190,7 +190,7 @@ def test_show() -> None:
         metrics={"test_accuracy": 0.98765},
     )
     events = [
-        event_view(1, "queued", "ada asked for digits on spot v4-16"),
+        event_view(1, "queued", "ada submitted digits for spot v4-16"),
         event_view(2, "running", "attempt 1 runs on 2 hosts"),
     ]
     golden("show", job_page.job_page(job, events, 80, NOW))
@@ -260,9 +260,9 @@ def test_steps_lost_are_those_made_twice() -> None:
 
 
 def test_what_happens_next_says_when_and_what_a_person_can_do() -> None:
-    text, at = "the slice is given back", "2026-01-02T03:19:05.000Z"
+    text, at = "the slice is released", "2026-01-02T03:19:05.000Z"
     job = job_view(next=coming("release_slice", text, "tpujob resume 000042", at=at))
-    said = "the slice is given back; `tpujob resume 000042` goes on"
+    said = "the slice is released; `tpujob resume 000042` resumes it"
     assert words.what_next(job, NOW) == f"in 12m50s, at 03:19:05: {said}"
     assert words.what_next(job, NOW + 3600) == said, "a time that is past says nothing"
     assert words.what_next(job_view(next=coming("release_slice", text)), NOW) == text
@@ -356,7 +356,7 @@ def test_refused_requests_are_counted_not_listed() -> None:
     shown = job_page.job_page(job, [], 80, NOW)
     assert "tj-000042-2" not in shown
     assert "tj-000042-4  held" in shown
-    assert "3 requests came to nothing: us-east5-b 2, us-east5-a 1" in shown
+    assert "3 requests failed: us-east5-b 2, us-east5-a 1" in shown
 
 
 def test_hosts_that_a_firewall_keeps_apart_come_with_a_cure() -> None:

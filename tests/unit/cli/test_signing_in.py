@@ -340,7 +340,7 @@ def test_a_google_that_cannot_be_reached_is_no_reason_to_sign_in_again(
     cloud.paste()
     _outdate(cloud.file)
     monkeypatch.setenv("TPUJOB_GOOGLE_ENDPOINT", "http://127.0.0.1:9")
-    assert "Google cannot be asked for a token" in tpujob("show", "42", code=75).err
+    assert "cannot request a token from Google" in tpujob("show", "42", code=75).err
     assert cloud.file.exists()
 
 
@@ -366,7 +366,7 @@ def test_a_file_that_others_may_have_put_there_is_not_believed(
     else:
         cloud.file.mkdir()
     said = tpujob("list", code=1).err
-    assert "holds who you are for a backend" in said
+    assert "holds your sign-in for a backend" in said
     assert cloud.edge.asked == [], "nothing was sent"
 
 
@@ -424,12 +424,12 @@ def test_the_edges_refusals_are_explained(cloud: Cloud, tpujob: Tpujob) -> None:
     cloud.paste()
     cloud.edge.invokers = set()
     said = tpujob("list", code=77).err
-    assert "Google Cloud does not let you through" in said
+    assert "Google Cloud refuses you access" in said
     assert "deploy/join.sh YOUR_ADDRESS ROLE" in said
     cloud.edge.invokers, kept = {"ada@example.org"}, cloud.edge.audiences
     cloud.edge.audiences = {"https://another"}
     said = tpujob("list", code=77).err
-    assert "Google Cloud does not let you through" in said
+    assert "Google Cloud refuses you access" in said
     assert "tpujob login" in said
     cloud.edge.audiences = kept
     cloud.members.clear()
@@ -497,7 +497,7 @@ def test_a_machine_without_an_account_says_what_is_missing(
 ) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
     said = tpujob("use", cloud.edge.url, "--name", "lab", "--account", "machine", code=77).err
-    assert "has no service account that can show who it is" in said
+    assert "has no service account that can prove its identity" in said
 
 
 def test_no_secret_is_in_an_error_or_its_cause(cloud: Cloud) -> None:

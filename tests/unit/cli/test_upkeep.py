@@ -44,7 +44,7 @@ def test_a_machine_is_pinned_and_cleared(tpujob: Tpujob, suspects: ScriptedJobs)
     assert [c["verdict"] for c in suspects.named("pin_host")] == ["good", "bad", ""]
     assert HASH in tpujob("hosts", "clear", HASH).out
     assert HASH not in suspects.suspects
-    assert "nothing is held" in tpujob("hosts", "clear", HASH, code=3).err
+    assert "is neither suspected nor pinned" in tpujob("hosts", "clear", HASH, code=3).err
 
 
 def test_a_machine_may_be_named_as_the_table_abbreviates_it(
@@ -81,7 +81,7 @@ def test_completion_offers_machines(suspects: ScriptedJobs) -> None:
 
 def test_leaks(tpujob: Tpujob, api: ScriptedJobs) -> None:
     said = tpujob("leaks")
-    assert said.out == "Nothing is left over: every slice in the cloud belongs to a job.\n"
+    assert said.out == "No slice is left over: every slice in the cloud belongs to a job.\n"
     assert tpujob("leaks", "--json").json == []
     api.swept["deleted"] = [leak_view("tj-000042-1")]
     young = leak_view("tj-000007-13", age_s=90.0, usd_per_hour=None, zone="us-east5-b", job="")
@@ -93,7 +93,7 @@ def test_leaks(tpujob: Tpujob, api: ScriptedJobs) -> None:
 
 
 def test_sweep(tpujob: Tpujob, api: ScriptedJobs) -> None:
-    assert tpujob("sweep").out.startswith("Nothing is left over")
+    assert tpujob("sweep").out.startswith("No slice is left over")
     api.swept = SweptView(
         deleted=[leak_view("tj-000042-1")],
         kept=[leak_view("tj-000043-1", age_s=90.0, job="000043")],

@@ -83,7 +83,7 @@ def waiting() -> JobView:
         },
         next=coming(
             "request_slice",
-            "it asks for another slice and goes on from checkpoint 400",
+            "it requests another slice and resumes from checkpoint 400",
             at="2026-01-02T03:24:00.000Z",
         ),
         usd_per_hour=0.0,
@@ -152,7 +152,7 @@ def test_where_there_is_no_room_for_all_evidence_the_line_that_says_most_is_show
     shown = why_page(job_view(attempts=[crashed]), [], 80, NOW)
     assert told in shown
     assert left_out not in shown
-    assert "`tpujob show` has it all" in shown
+    assert "`tpujob show` has all of it" in shown
     whole = job_page(job_view(attempts=[crashed]), [], 80, NOW)
     assert told in whole
     assert left_out in whole
@@ -171,7 +171,7 @@ def test_announced_maintenance_is_told_with_its_window() -> None:
     for page in (why_page(job, [], 200, NOW), job_page(job, [], 200, NOW)):
         (line,) = [line for line in page.splitlines() if line.startswith("  Upcoming")]
         assert told in line
-        assert "nothing is done before the notice" in line
+        assert "no action before the notice" in line
     over = job_view(maintenance=coming | {"starts": "2026-01-01T00:00:00.000Z"})
     assert "which has begun" in why_page(over, [], 200, NOW)
     assert "Upcoming" not in why_page(job_view(), [], 200, NOW)
@@ -237,7 +237,7 @@ def test_the_list_says_what_is_billed_beside_the_rows() -> None:
     rows = job_table([job_row(swapped()), job_row(job_view("000043"))], 80, NOW)
     *_, last, more = rows.splitlines()
     assert f"{last} {more}" == (
-        "000042: tj-000042-1 was swapped out as bad and kept until another slice is there; "
+        "000042: tj-000042-1 was swapped out as bad; kept until a replacement is ready; "
         "$7.37/h in all"
     )
     assert len(job_table([job_row(job_view())], 80, NOW).splitlines()) == 2, "only when it is so"
@@ -248,7 +248,7 @@ def test_the_list_says_what_is_billed_beside_the_rows() -> None:
     [
         (
             {},
-            "not finite: the program did not replay the step, so this attempt alone does not show what made it",
+            "not finite: the program did not replay the step, so this attempt alone does not show the cause",
         ),
         ({"step": 7}, "not finite at step 7: the program did not replay"),
         ({"step": 0, "blame": "data"}, "not finite at step 0: a replay blames the data"),

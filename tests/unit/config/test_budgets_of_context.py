@@ -32,7 +32,7 @@ def test_the_projects_budget_comes_first() -> None:
             "  project: {usd: 500 EUR}",
             "must be a number of US dollars, such as 50 or 12.50, not the",
         ),
-        ("  project: {usd: 5, per: week}", "lab.yaml:5: budgets.project.per: week is no period"),
+        ("  project: {usd: 5, per: week}", "lab.yaml:5: budgets.project.per: week is not a period"),
         ("  projekt: {usd: 5}", "lab.yaml:5: budgets.projekt: no such key; did you mean project?"),
         ("  users:\n    ada: {eur: 5}", "lab.yaml:6: budgets.users.ada.eur: no such key"),
         ("  users:\n    ada: 5", "lab.yaml:6: budgets.users.ada: must be a mapping with keys of"),

@@ -76,16 +76,16 @@ def test_slices_get_external_addresses_where_they_are_reached_by_them() -> None:
     ("line", "said"),
     [
         ("project: X", "lab.yaml:2: project: must be a project's id, such as my-lab-4711, not 'X'"),
-        ("zones: us-central2b", "lab.yaml:2: zones: us-central2b is no zone with TPUs; did you mean"),
+        ("zones: us-central2b", "lab.yaml:2: zones: us-central2b is not a zone with TPUs; did you mean"),
         ("buckets: {us-central2: my-lab}", "buckets.us-central2: must be a bucket, such as gs://"),
-        ("buckets: {mars: gs://my-lab}", "the name mars is no region with TPUs"),
-        ("ssh: tor", "ssh: tor is no way to reach a host; allowed: external, internal, iap"),
-        ("store: mysql", "store: mysql is no place for the jobs; allowed: sqlite, firestore"),
+        ("buckets: {mars: gs://my-lab}", "the name mars is not a region with TPUs"),
+        ("ssh: tor", "ssh: tor is not a way to reach a host; allowed: external, internal, iap"),
+        ("store: mysql", "store: mysql is not a place for the jobs; allowed: sqlite, firestore"),
         ("calls_per_minute: lots", "calls_per_minute: must be a whole number, not the text 'lots'"),
         ("zone: us-central2-b", "zone: no such key; did you mean zones"),
         ("grants: [{type: v4, zone: us-central2-b}]", "grants[0].chips: is missing, and required"),
         ("grants: [{chip: 8}]", "grants[0].chip: no such key; did you mean chips?"),
-        ("grants: [{type: 9v}]", "grants[0].type: 9v is no generation of TPUs"),
+        ("grants: [{type: 9v}]", "grants[0].type: 9v is not a generation of TPUs"),
         ("backend: ftp://x", "backend: must be an https address, or unix:/PATH"),
         ("backend: http://127.0.0.1:8087", "backend: must be an https address, or unix:/PATH"),
         ("service_accounts: {ada: me}", "service_accounts.ada: must be the e-mail address"),
@@ -131,7 +131,7 @@ def test_one_bucket_can_be_in_a_pair_of_regions_and_in_no_more() -> None:
     pair = {"us-central1": "gs://b-b", "us-east1": "gs://b-b"}
     site = context.site(made(buckets=pair), "ada")
     assert site.bucket_in("us-central1") == site.bucket_in("us-east1") == "gs://b-b/ada"
-    with pytest.raises(BadSpec, match="gs://b-b is given for several regions, and can lie in one"):
+    with pytest.raises(BadSpec, match="gs://b-b is given for several regions, and can be in one"):
         made(buckets={**pair, "us-central2": "gs://b-b"})
 
 
@@ -146,7 +146,7 @@ def test_a_context_is_named_after_its_file_and_never_local(tmp_path: Path) -> No
         context.read(settings, "other")
     with pytest.raises(BadSpec, match="local is the stack on this machine"):
         made(name="local")
-    with pytest.raises(BadRequest, match="is no name of a context"):
+    with pytest.raises(BadRequest, match="is not a valid name of a context"):
         context.read(settings, "../../etc/passwd")
 
 

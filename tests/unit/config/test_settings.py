@@ -88,7 +88,7 @@ def test_the_context_is_local_until_a_file_says_otherwise(tmp_path: Path) -> Non
     (tmp_path / "context.json").write_text('{"context": "lab"}')
     assert at(tmp_path).context == "lab"
     assert at(tmp_path, TPUJOB_CONTEXT="other").context == "other"
-    with pytest.raises(BadRequest, match=r"'\.\./x' is no name of a context"):
+    with pytest.raises(BadRequest, match=r"'\.\./x' is not a valid name of a context"):
         at(tmp_path, TPUJOB_CONTEXT="../x")
 
 

@@ -53,7 +53,7 @@ def test_what_is_no_socket_is_left_alone(place: Path, what: str) -> None:
         place.symlink_to(other)
         if what == "link":
             other.write_text("mine")
-    with pytest.raises(BadRequest, match="is no socket"):
+    with pytest.raises(BadRequest, match="and is not a socket"):
         shared_socket.free(place)
     assert os.path.lexists(place)
 

@@ -294,7 +294,7 @@ LAPTOPS: list[tuple[dict[str, Any], str, Severity, str]] = [
     ({"port": "none"}, "ports", FAIL, "none"),
     ({"disk_free": 3 * 10**9}, "disk", WARN, "3.0 GB free"),
     ({"disk_free": 10**6}, "disk", FAIL, "0.0 GB free"),
-    ({"state_open": True}, "state", FAIL, "others may look"),
+    ({"state_open": True}, "state", FAIL, "other users can read"),
     ({"state_foreign": True}, "state", FAIL, "another user"),
     ({"ssh": ""}, "SSH", WARN, "no ssh program"),
     ({"running": {"farm": False, "backend": False}}, "local stack", OK, "starts them"),

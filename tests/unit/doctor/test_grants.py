@@ -54,5 +54,5 @@ def test_a_letter_without_a_grant_says_what_a_line_of_one_looks_like() -> None:
 def test_the_short_form() -> None:
     assert quota.of_option("v4:us-central2-b:spot:32") == grant("v4", "us-central2-b", "spot", 32)
     for bad in ("", "v4", "v4:us-central2-b:spot", "v4:us-central2-b:spot:many", "a:b:c:1:2"):
-        with pytest.raises(BadRequest, match="is no grant"):
+        with pytest.raises(BadRequest, match="is not a grant"):
             quota.of_option(bad)

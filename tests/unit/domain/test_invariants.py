@@ -167,7 +167,7 @@ def test_only_the_oldest_requests_that_came_to_nothing_may_be_forgotten() -> Non
 def test_gone_and_condemned_slices_stay_so() -> None:
     job = replace(job_in(State.QUEUED), slices=(CONDEMNED, a_slice(2, **GONE)))
     back = (CONDEMNED, replace(job.slices[1], gone_at=None))
-    assert step(job, slices=back) == ["tj-000001-2 was gone and is there again"]
+    assert step(job, slices=back) == ["tj-000001-2 was gone and is listed again"]
     assert step(replace(job, slices=back), slices=job.slices) == [], "it goes"
     served = (replace(CONDEMNED, role=SliceRole.SERVING), job.slices[1])
     assert step(job, slices=served) == ["tj-000001-1 was condemned and serves again"]

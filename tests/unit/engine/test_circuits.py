@@ -61,7 +61,7 @@ def test_an_offer_may_be_asked_for_from_the_moment_it_opens() -> None:
     offers = CircuitBreaker(in_memory())
     told(offers, EventKind.RELEASE_STARTED, asking(Cause.STOCKOUT, NOW))
     (circuit,) = offers.circuits().values()
-    with pytest.raises(Conflict, match="another job asks for v6e-8 in us-east5-b just now"):
+    with pytest.raises(Conflict, match="another job is requesting v6e-8 in us-east5-b just now"):
         told(offers, EventKind.SLICE_REQUESTED, asking(None, NOW), circuit.until - 0.01)
     told(offers, EventKind.SLICE_REQUESTED, asking(None, NOW), circuit.until)
 

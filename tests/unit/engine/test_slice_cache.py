@@ -260,7 +260,7 @@ def test_no_attempt_is_ended_on_the_strength_of_a_list(stage: Stage) -> None:
     real = stage.cloud.survey
 
     def torn(zones: Collection[str], *, timeout: float) -> SliceSurvey:
-        lost = Present(SliceState.PREEMPTED, detail="node 1 of 2 is not there any more")
+        lost = Present(SliceState.PREEMPTED, detail="node 1 of 2 does not exist any more")
         return SliceSurvey(dict.fromkeys(real(zones, timeout=timeout).seen, lost), {}, 2)
 
     stage.cloud.survey = torn  # type: ignore[method-assign]

@@ -44,7 +44,7 @@ def test_a_failure_carries_the_one_line_that_proves_it(rig: Rig) -> None:
     evidence = (
         Proof(0, "Traceback (most recent call last):"),
         Proof(0, missing),
-        Proof(1, "ended too: exit code 1"),
+        Proof(1, "also ended: exit code 1"),
     )
     attempt = Attempt(1, "tj-1", 0.0, cause=Cause.SETUP, host=0, evidence=evidence)
     rig.fails(rig.job(attempts=(attempt,)), Cause.SETUP, text="something is not installed")

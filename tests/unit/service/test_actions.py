@@ -52,40 +52,40 @@ def test_each_state_offers_what_would_change_something(
         (
             job_in(State.RUNNING),
             "cancel",
-            "stops the program on all hosts and keeps the slice for 15 min, for a resume; then gives it back"
+            "stops the program on all hosts and keeps the slice for 15 min, for a resume; then releases it"
             " | $1.00/h while the slice is kept, $0.25 at most",
         ),
         (
             job_in(State.RUNNING),
             "delete",
-            "stops the program on all hosts, gives tj-000001-1, a spot v4-16, back and ends it as cancelled; "
-            "record and logs stay | $1.00/h until the slice is gone",
+            "stops the program on all hosts, releases tj-000001-1, a spot v4-16, and cancels the job; "
+            "record and logs are kept | $1.00/h until the slice is gone",
         ),
         (
             job_in(State.QUEUED),
             "cancel",
-            "ends it as cancelled; record and logs stay | no cost; the job holds no slice",
+            "cancels the job; record and logs are kept | nothing; the job holds no slice",
         ),
         (
             job_in(State.PROVISIONING),
             "delete",
-            "takes the request for tj-000001-1, a spot v4-16, back and ends it as cancelled; record and logs stay"
-            " | no cost; the job holds no slice",
+            "withdraws the request for tj-000001-1, a spot v4-16, and cancels the job; record and logs are kept"
+            " | nothing; the job holds no slice",
         ),
         (
             job_in(State.HOLDING, wish=DesiredState.CANCEL),
             "resume",
-            "goes on from checkpoint 480 on the slice that it holds | $1.00/h while it holds the slice",
+            "resumes from checkpoint 480 on the slice that it holds | $1.00/h while it holds the slice",
         ),
         (
             job_in(State.FAILED),
             "resume",
-            "asks for a spot v4-16 and goes on from checkpoint 480 | $7.37/h while it holds the slice",
+            "requests a spot v4-16 and resumes from checkpoint 480 | $7.37/h while it holds the slice",
         ),
         (
             job_in(State.FAILED),
             "clean",
-            "removes its logs and its record for good | no cost; the job holds no slice",
+            "removes its logs and its record for good | nothing; the job holds no slice",
         ),
     ],
 )

@@ -59,7 +59,7 @@ def test_a_persons_word_counts_until_it_is_taken_back(stage: Stage) -> None:
     assert [h["physical"] for h in stage.api.hosts()] == ["a"], "nothing is held against others"
     stage.api.clear_host("a")
     assert stage.api.hosts() == []
-    with pytest.raises(NotFound, match="nothing is held"):
+    with pytest.raises(NotFound, match="is neither suspected nor pinned"):
         stage.api.clear_host("a")
 
 
@@ -67,7 +67,7 @@ def test_a_persons_word_counts_until_it_is_taken_back(stage: Stage) -> None:
     ("name", "verdict"), [("", "bad"), (" ", "bad"), ("a\n", "bad"), ("x" * 200, "bad"), ("a", "?")]
 )
 def test_an_invalid_pin_is_refused(stage: Stage, name: str, verdict: str) -> None:
-    with pytest.raises(BadRequest, match=r"is no name of a machine|is pinned as `good`"):
+    with pytest.raises(BadRequest, match=r"is not the name of a machine|is pinned as `good`"):
         stage.api.pin_host(name, verdict)
     assert stage.api.hosts() == []
 

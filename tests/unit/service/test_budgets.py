@@ -114,7 +114,7 @@ def test_a_resume_without_money_is_refused_with_the_arithmetic(stage: Stage) -> 
     job = stopped(stage, 1.2)
     before = stage.kinds(job.id)
     with pytest.raises(
-        IllegalInState, match=r"cannot go on: the budget pays for no slice: \$1.0"
+        IllegalInState, match=r"cannot continue: the budget pays for no slice: \$1.0"
     ) as said:
         stage.api.resume(job.id)
     assert said.value.hint == f"`tpujob resume {job.id} --budget USD` gives it more."

@@ -179,7 +179,7 @@ def test_a_small_archive_that_unpacks_to_much_takes_little_memory() -> None:
     ids=["empty", "text", "cut"],
 )
 def test_a_file_that_is_no_archive_is_reported(bad: bytes) -> None:
-    with pytest.raises(BadBundle, match="no good archive"):
+    with pytest.raises(BadBundle, match="not a valid archive"):
         diff.files([opened(bad)], [archive()])
 
 
@@ -229,4 +229,4 @@ def test_a_bundle_is_fetched_in_pieces(monkeypatch: pytest.MonkeyPatch, stage: S
         ("new", "added"),
     ]
     stage.bucket.put(jobs[1].bundles[0], b"rubbish", timeout=1)
-    assert "no good archive" in diff.compare(*jobs, stage.bucket, 0.0)["files_unknown"]
+    assert "not a valid archive" in diff.compare(*jobs, stage.bucket, 0.0)["files_unknown"]

@@ -164,7 +164,7 @@ def test_a_repeat_inside_a_repeat_takes_no_longer(pattern: str) -> None:
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"text": "(", "regexp": True}, "is no pattern"),
+        ({"text": "(", "regexp": True}, "is not a pattern"),
         ({"text": "(?<=a+)b", "regexp": True}, "invalid perl operator"),
         ({"text": ""}, "needs a text"),
         ({}, "needs a text"),

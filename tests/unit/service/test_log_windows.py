@@ -199,7 +199,7 @@ def test_what_was_sought_is_marked_in_the_lines() -> None:
         (5, 6),
         (13, 14),
     ]
-    with pytest.raises(BadRequest, match="no pattern"):
+    with pytest.raises(BadRequest, match="not a pattern"):
         logs.window(JOB, {"text": "(", "regexp": True})
 
 

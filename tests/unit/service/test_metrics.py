@@ -73,7 +73,7 @@ def test_a_bucket_that_does_not_answer_is_said_and_asked_again(stage: Stage) -> 
     stage.faults.broken.add("get")
     found = stage.api.metrics(job)
     assert (found["charts"], found["unread"]) == ([], [1])
-    assert "the bucket does not give them" in found["why"]
+    assert "they cannot be read from the bucket" in found["why"]
     stage.faults.broken.clear()
     assert len(curve(stage, job)[0]["points"]) == 10
 

@@ -57,7 +57,7 @@ def test_every_state_says_what_happens_next(state: State, wish: DesiredState) ->
 @pytest.mark.parametrize(
     ("then", "action", "said"),
     [
-        (_S.QUEUED, "request_slice", "asks for another slice"),
+        (_S.QUEUED, "request_slice", "requests another slice"),
         (_S.SUCCEEDED, "end", "the job has succeeded"),
         (_S.FAILED, "end", "the job has failed"),
     ],
@@ -98,17 +98,17 @@ def test_a_job_in_the_queue_says_the_reason_that_binds_it(kind: ReasonKind) -> N
     own = kind in (ReasonKind.RETRY, ReasonKind.REFUSED)  # which its own wait says better
     assert (said == job.message) == own
     assert own or said == describe(place.reasons[0])
-    assert (coming["text"] == "it asks for a slice") == (own or kind is ReasonKind.NOT_BEFORE)
+    assert (coming["text"] == "it requests a slice") == (own or kind is ReasonKind.NOT_BEFORE)
     assert bool(coming["commands"]) == (kind is ReasonKind.HELD)
 
 
 def test_a_job_goes_on_from_the_checkpoint_that_is_known() -> None:
     had = replace(job_in(_S.QUEUED), attempts=job_in(_S.RUNNING).attempts)
     assert next_of(with_progress(had, checkpoint=400))["text"] == (
-        "it asks for another slice and goes on from checkpoint 400"
+        "it requests another slice and resumes from checkpoint 400"
     )
-    assert next_of(had)["text"] == "it asks for another slice and goes on"
-    assert next_of(job_in(_S.QUEUED))["text"] == "it asks for a slice"
+    assert next_of(had)["text"] == "it requests another slice and resumes"
+    assert next_of(job_in(_S.QUEUED))["text"] == "it requests a slice"
 
 
 def test_only_commands_that_help_are_suggested() -> None:
@@ -122,7 +122,7 @@ def test_only_commands_that_help_are_suggested() -> None:
     assert commands(replace(failed, cause=Cause.BAD_SPEC)) == ["tpujob create FILE"]
     assert [c["does"] for c in next_of(failed)["commands"]] == ["starts it again"]
     (resume,) = next_of(with_progress(failed, checkpoint=400))["commands"]
-    assert resume["does"] == "goes on from checkpoint 400"
+    assert resume["does"] == "resumes from checkpoint 400"
     assert commands(job_in(_S.SUCCEEDED)) == ["tpujob logs 000001"]
     assert commands(job_in(_S.RUNNING)) == []
 

@@ -57,7 +57,7 @@ def test_a_crash_before_the_first_checkpoint_of_an_attempt_leaves_the_job_that_o
 
     view = stage.api.get(job)
     assert view["checkpoint"] == 25
-    assert resume_of(view) == "goes on from checkpoint 25"
+    assert resume_of(view) == "resumes from checkpoint 25"
     first, second = view["attempts"]
     assert (first["checkpoint"], second["checkpoint"]) == (25, None)
     assert (first["redone"], second["redone"]) == (5, 5)
@@ -81,7 +81,7 @@ def test_a_resume_stays_before_the_first_number_that_was_not_finite(stage: Stage
     assert [a.resume_before for a in stage.job(job).attempts] == [0, 45, 45]
     view = stage.api.get(job)
     assert view["checkpoint"] is None, "46, 48 and 50 may hold wrong numbers"
-    assert resume_of(view) == "goes on from a checkpoint before step 45, if there is one"
+    assert resume_of(view) == "resumes from a checkpoint before step 45, if there is one"
 
 
 def test_a_checkpoint_may_hold_bad_numbers_where_no_step_of_them_is_known(stage: Stage) -> None:
@@ -93,7 +93,7 @@ def test_a_checkpoint_may_hold_bad_numbers_where_no_step_of_them_is_known(stage:
     doubt = ", which may hold bad numbers: the step at which they began is not known"
     stage.api.cancel(job, release=True)
     stage.until(job, State.CANCELLED)
-    assert resume_of(stage.api.get(job)) == f"goes on from checkpoint 46{doubt}"
+    assert resume_of(stage.api.get(job)) == f"resumes from checkpoint 46{doubt}"
 
     stage.api.resume(job)
     stage.running(job, 3)
@@ -102,7 +102,7 @@ def test_a_checkpoint_may_hold_bad_numbers_where_no_step_of_them_is_known(stage:
     stage.running(job, 4)
     stage.api.cancel(job, release=True)
     stage.until(job, State.CANCELLED)
-    assert resume_of(stage.api.get(job)) == "goes on from checkpoint 52"
+    assert resume_of(stage.api.get(job)) == "resumes from checkpoint 52"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_resume_names_the_newest_checkpoint_known_before_that_step(stage: Stag
 
     view = stage.api.get(job)
     assert view["checkpoint"] == 40
-    assert resume_of(view) == "goes on from checkpoint 40, the newest before step 45"
+    assert resume_of(view) == "resumes from checkpoint 40, the newest before step 45"
 
 
 @pytest.mark.parametrize(
@@ -212,4 +212,4 @@ def test_the_checkpoint_before_a_bad_step_is_kept_though_a_later_one_was_reporte
 
     view = stage.api.get(job)
     assert view["checkpoint"] == 25
-    assert resume_of(view) == "goes on from checkpoint 25, the newest before step 28"
+    assert resume_of(view) == "resumes from checkpoint 25, the newest before step 28"

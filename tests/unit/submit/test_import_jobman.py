@@ -218,7 +218,7 @@ def test_running_tasks_are_an_error_until_jobman_has_stopped() -> None:
         ("{id: a, run: 7}", "tasks[].run: must be text, not the number 7"),
         ("{id: a, run: x, max_jobs: many}", "tasks[].max_jobs: must be a whole number"),
         ("{id: a, run: x, workers: [{a: 1}]}", "tasks[].workers: must be a whole number"),
-        ("{id: a, run: x, zone: europe}", "tasks[].zone: europe is no zone with TPUs"),
+        ("{id: a, run: x, zone: europe}", "tasks[].zone: europe is not a zone with TPUs"),
         ("{id: a, run: x, repo: r, workdir: ../..}", "tasks[].workdir: '../..' is not the name"),
     ],
 )
@@ -237,7 +237,7 @@ def test_what_is_wrong_is_said_with_its_line(text: str, message: str) -> None:
         ("tasks_state.yaml", "tasks:\n  small: [a]", ":2: state[]: must be a mapping"),
         ("tasks_state.yaml", "tasks:\n  small: {running: ", ":2: not valid YAML"),
         ("w.yaml", "tpu: {accelerator: v4-8, flags: [-x]}", ":1: tpu.flags: a job file has no equal"),
-        ("w.yaml", "tpu: {accelerator: v4-8, pricing: cheap}", ":1: tpu.pricing: cheap is no pricing"),
+        ("w.yaml", "tpu: {accelerator: v4-8, pricing: cheap}", ":1: tpu.pricing: cheap is not a pricing"),
         ("w.yaml", "tpu: {}", ":1: tpu.accelerator: "),
         ("w.yaml", "tpu: v4-8", ":1: tpu: must be a mapping"),
     ],

@@ -234,7 +234,7 @@ def test_data_that_cannot_be_used_is_one_line(folder: Path, packed: Path, tmp_pa
     open_text.cache_clear()
     refused("copy it again", str(packed))
     (folder / "latin.txt").write_bytes("é".encode("latin-1"))
-    refused(r"latin\.txt is no UTF-8 text \(byte 0\)", str(folder), "bpe", 300)
+    refused(r"latin\.txt is not UTF-8 text \(byte 0\)", str(folder), "bpe", 300)
 
 
 def test_a_damaged_record_is_found_when_it_is_read(packed: Path) -> None:

@@ -50,7 +50,7 @@ class Throttle:
             booked = max(self._booked, now)
             wait = booked - self._ahead - now
             if wait > at_most:
-                raise Transient(f"Cloud TPU may be asked again in {wait:.0f} s: too many calls")
+                raise Transient(f"too many calls of Cloud TPU: the next one is due in {wait:.0f} s")
             self._booked = booked + self._gap
         if wait > 0:
             self._sleep(wait)

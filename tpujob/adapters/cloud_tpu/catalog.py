@@ -37,7 +37,7 @@ class Catalog:
         if offered is not None and self._now() - asked_at < FRESH:
             return offered
         request = {"parent": self._api.parent(zone)}
-        doing = f"asking what {zone} offers"
+        doing = f"listing the types of {zone}"
         try:
             pages = self._api.pages(
                 "list_accelerator_types", request, Deadline(timeout), doing=doing

@@ -52,7 +52,7 @@ class GuestAttributes:
         deadline = Deadline(timeout)
         for id in node_ids(slice):
             request = {"name": self._api.node(slice.zone, id)}
-            doing = f"looking why {id} refuses the key"
+            doing = f"finding out why {id} refuses the key"
             try:
                 node = self._api.call("get_node", request, deadline, doing=doing)
             except Missing:
@@ -61,7 +61,7 @@ class GuestAttributes:
             if metadata.get("enable-oslogin", "").upper() == "TRUE":
                 return f"the metadata of {id} has enable-oslogin=TRUE, so its ssh-keys are ignored"
             if not metadata.get("ssh-keys"):
-                return f"the metadata of {id} has no ssh-keys any more"
+                return f"the metadata of {id} no longer has ssh-keys"
         return ""
 
 

@@ -123,7 +123,7 @@ def _together(nodes: Sequence[NodeSeen | None]) -> Present | Unknown:
     found = min(seen, key=lambda one: _ORDER.index(one.state if isinstance(one, Present) else None))
     leaving = isinstance(found, Present) and found.state in _ORDER[: _ORDER.index(None)]
     if None in nodes and not leaving:
-        gone = f"node {nodes.index(None)} of {len(nodes)} is not there any more"
+        gone = f"node {nodes.index(None)} of {len(nodes)} does not exist any more"
         return Present(SliceState.PREEMPTED, detail=gone)
     if isinstance(found, Unknown) or found.state is not SliceState.READY:
         return found if isinstance(found, Unknown) else replace(found, endpoints=())

@@ -134,7 +134,7 @@ class CloudTpuSlices:
     # Looking
 
     def _look(self, slice: Slice, deadline: Deadline) -> SliceSeen:
-        doing = f"looking at {slice.name}"
+        doing = f"reading {slice.name}"
         queued = self._queued(slice, deadline, doing)
         our_queued = queued if queued and self._ours(queued.marks) else None
         if our_queued and (state := without_nodes(our_queued)):
@@ -255,7 +255,7 @@ class CloudTpuSlices:
     def _ask(self, slice: Slice, request: dict[str, Any], deadline: Deadline) -> None:
         """The cloud answers a repeated request with the operation of the first one. When that is done and nothing is
         there, the slice was deleted again, and only a request with a new id creates another."""
-        doing = f"asking for {slice.name}"
+        doing = f"requesting {slice.name}"
         operation = self._create(request, deadline, doing)
         if not operation.done or self._queued(slice, deadline, doing):
             return
@@ -271,7 +271,7 @@ class CloudTpuSlices:
         return self._call("create_queued_resource", request, deadline, doing).operation
 
     def _adopt(self, slice: Slice, job_id: str, deadline: Deadline) -> None:
-        doing = f"asking for {slice.name}"
+        doing = f"requesting {slice.name}"
         queued = self._queued(slice, deadline, doing)
         there = [queued] if queued else list(filter(None, self._nodes(slice, deadline, doing)))
         if not there:
@@ -283,7 +283,7 @@ class CloudTpuSlices:
             raise Refused(
                 f"someone else uses the name {slice.name} in {slice.zone}",
                 cause=Cause.BAD_SPEC,
-                hint="it does not carry this backend's marks, so it is neither used nor deleted",
+                hint="it does not carry this backend's labels, so it is neither used nor deleted",
             )
 
     def _ours(self, marks: Mapping[str, str]) -> bool:

@@ -202,7 +202,6 @@ class Firestore:
         return {"retry": None, "timeout": max(left, 0.001), "metadata": routed}
 
     def api(self) -> Any:
-        """The generated client."""
         with self._lock:
             if self._made is None:
                 self._made = self._connected()

@@ -20,7 +20,7 @@ REFUSALS = {
     "Native mode",
     "INVALID_ARGUMENT": "",
     "OUT_OF_RANGE": "",
-    "UNIMPLEMENTED": "the endpoint is no Firestore",
+    "UNIMPLEMENTED": "the endpoint is not Firestore",
 }
 
 

@@ -299,7 +299,7 @@ def suspect(doc: Found) -> Suspect:
     try:
         owners: Any = json.loads(field(doc, "owners", str)) if "owners" in doc.fields else {}
     except ValueError as error:
-        raise _damaged(doc, f"`owners` is no JSON: {error}") from error
+        raise _damaged(doc, f"`owners` is not JSON: {error}") from error
     return suspect_from_json({**doc.fields, "owners": owners})
 
 
@@ -312,7 +312,6 @@ def digest(text: str) -> str:
 
 
 def document(doc: Found) -> str:
-    """The JSON text."""
     kept = doc.fields.get("document")
     if isinstance(kept, bytes):
         try:

@@ -76,7 +76,7 @@ def check_location(resource: Mapping[str, Any], region: str) -> None:
     location = str(resource["location"]).lower()
     if location != region.lower():
         raise Refused(
-            f"bucket gs://{resource['name']} lies in {location}, not in {region}",
+            f"bucket gs://{resource['name']} is in {location}, not in {region}",
             cause=Cause.BAD_SPEC,
             hint=f"name a bucket in {region}, or one that does not exist yet",
         )

@@ -169,7 +169,7 @@ class _Looks:
     def _types(self, zone: str) -> frozenset[str]:
         offered = self._catalog.types(zone, timeout=CATALOG_PATIENCE)
         if offered is None:
-            raise TpujobError("Cloud TPU cannot list now what the zone offers")
+            raise TpujobError("Cloud TPU cannot list the types of the zone now")
         return offered
 
     def _addresses(self, region: str) -> Addresses:

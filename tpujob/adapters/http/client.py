@@ -125,7 +125,6 @@ class RemoteJobs(JobsApi):
     # Beside the table ------------------------------------------------------------------------------------------------
 
     def version(self) -> str:
-        """The version of the backend."""
         return self._json(self._send("GET", "/version"))["version"]
 
     def page_code(self) -> str:

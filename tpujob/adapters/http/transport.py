@@ -57,15 +57,18 @@ class BackendAddress(NamedTuple):
             kind, cure = (
                 (errors.Unauthorized, "sign in again: tpujob login")
                 if status == 401
-                else (errors.Forbidden, "an admin lets you in: deploy/join.sh YOUR_ADDRESS ROLE")
+                else (
+                    errors.Forbidden,
+                    "an admin gives you access: deploy/join.sh YOUR_ADDRESS ROLE",
+                )
             )
-            return kind(f"Google Cloud does not let you through to {self.url}", hint=cure)
+            return kind(f"Google Cloud refuses you access to {self.url}", hint=cure)
         if 300 <= status < 400 and self.sign:
             # never followed: the server that it leads to would get the token
             return errors.Unauthorized(
                 f"Google Cloud asks for a sign-in in front of {self.url} (Identity-Aware Proxy)",
-                hint="choose the backend again with `tpujob use URL --door iap`; its admin must have let"
-                " the OAuth client of the context in",
+                hint="choose the backend again with `tpujob use URL --door iap`; its admin must have"
+                " allowed the OAuth client of the context",
             )
         if status == 413:
             return BadRequest(
@@ -305,7 +308,7 @@ class ProxyClient:
         answer.close()
         if _OURS in answer.headers:
             raise errors.Unauthorized(
-                f"the backend at {self.url} does not know you any more",
+                f"the backend at {self.url} does not accept your sign-in any more",
                 hint="sign in again: `tpujob login`",
             )
         hint = "check the address, and that the service runs"

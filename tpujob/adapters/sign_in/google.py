@@ -133,7 +133,7 @@ def _token(client: OAuthClient, **fields: str) -> dict[str, Any]:
 def _refused(status: int, found: dict[str, Any]) -> Unauthorized | Transient:
     name, text = str(found.get("error", "")), _error_text(status, found)
     if status >= 500 or status == 429:
-        return Transient(f"Google gives out no token now: {text}")
+        return Transient(f"Google issues no token now: {text}")
     hint = {
         "invalid_grant": "sign in again: tpujob login",
         "invalid_client": "the OAuth client of the context is wrong: ask who deployed the backend",
@@ -164,7 +164,7 @@ def _post(client: OAuthClient, path: str, fields: dict[str, str]) -> tuple[int, 
         return answer.status, cast("dict[str, Any]", found) if isinstance(found, dict) else {}
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise Transient(
-            f"Google cannot be asked for a token ({str(error) or type(error).__name__})"
+            f"cannot request a token from Google ({str(error) or type(error).__name__})"
         ) from error
     finally:
         connection.close()

@@ -14,7 +14,7 @@ from tpujob.lib import unix_sockets
 PATIENCE = 300.0  #: seconds that a person gets
 SLOW = 5.0  #: seconds that one connection gets to send its whole request
 _DONE = "The terminal shows whether you are signed in. This window can be closed."
-_OTHER = "This is no answer to a sign-in of tpujob."
+_OTHER = "This is not an answer to a sign-in of tpujob."
 
 
 class RedirectListener:

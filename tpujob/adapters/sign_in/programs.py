@@ -28,8 +28,8 @@ def _own(audience: str) -> str:
         return str(id_token.fetch_id_token(Request(), audience))
     except (GoogleAuthError, OSError, ValueError) as error:
         raise Unauthorized(
-            f"this machine has no service account that can show who it is: {first_line(error)}",
-            hint=f"It takes {_SOURCES}.",
+            f"this machine has no service account that can prove its identity: {first_line(error)}",
+            hint=f"It needs {_SOURCES}.",
         ) from error
 
 

@@ -191,6 +191,6 @@ def _own(path: Path) -> str | None:
 
 def _unsafe(path: Path, what: str) -> StoreError:
     return StoreError(
-        f"{path} holds who you are for a backend, and {what}",
+        f"{path} holds your sign-in for a backend, and {what}",
         hint=f"remove it, then sign in again: rm {path}; tpujob login",
     )

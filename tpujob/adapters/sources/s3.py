@@ -196,7 +196,7 @@ def _of_answer(response: Any, doing: str, *, signed: bool) -> TpujobError:
         return NotFound(text)
     if status // 100 == 3:
         hint = "set AWS_REGION to the region of the bucket, or AWS_ENDPOINT_URL to its server"
-        return Refused(f"cannot {doing}: it lies elsewhere", cause=Cause.BAD_SPEC, hint=hint)
+        return Refused(f"cannot {doing}: it is in another region", cause=Cause.BAD_SPEC, hint=hint)
     return Refused(text, cause=Cause.BAD_SPEC)
 
 

@@ -266,7 +266,7 @@ def sign(
         key = None
     if not isinstance(key, Ed25519PublicKey):
         raise BadRequest(
-            "the key to be let in is no public key of type ssh-ed25519",
+            "the key is not a public key of type ssh-ed25519",
             hint="`tpujob ssh` makes one; another client sends what `ssh-keygen -t ed25519` wrote into the .pub file.",
         )
     signer = serialization.load_ssh_private_key(authority.encode(), password=None)

@@ -111,7 +111,7 @@ def fetch_archive(files: SealedFiles, name: str, built: BuiltEnvironment, note: 
         note("environment: %s cannot be fetched: %s" % (name, error))
         return False
     except (OSError, tarfile.TarError, EOFError, ValueError) as error:
-        note("environment: %s is no good: %s" % (name, error))
+        note("environment: %s is unusable: %s" % (name, error))
         return False
     finally:
         remove_file(archive)

@@ -164,7 +164,7 @@ def find(name: str, bundles: List[str]) -> str:
     """The bundle that has the file: the last of those that do, as that is what the program's folder holds. Raises
     Failure."""
     if name.startswith(("..", "/")):
-        raise Failure("the environment's %s lies outside the bundle" % name)
+        raise Failure("the environment's %s is outside the bundle" % name)
     for bundle in reversed(bundles):
         if os.path.isfile(os.path.join(bundle, name)):
             return bundle

@@ -95,14 +95,14 @@ class Preflight:
                     raise Failure(text[:400], "PREFLIGHT") from error
             time.sleep(0.5)
         if b"".join(read) != data:
-            raise Failure("the workdir gives back something else than was written", "PREFLIGHT")
+            raise Failure("the workdir returns other bytes than were written", "PREFLIGHT")
         took = time.monotonic() - began
         self._note("workdir", "written, read and deleted in %.2f s" % took)
 
     def _clock(self) -> None:
         skew = self._storage.skew
         if skew is None:
-            return self._note("clock", "the storage does not tell the time")
+            return self._note("clock", "the storage sends no time")
         text = "%.0f s off the storage's" % abs(skew)
         self._note("clock", text + (", which is much" if abs(skew) > SKEW_WARNS else ""))
         if abs(skew) > SKEW_FAILS:
@@ -120,7 +120,7 @@ class Preflight:
         if code != 0 and self._asked["required"]:
             if code == 127:
                 raise Failure("there is no python3 %s; %s" % (self._inside(), CURE))
-            text = "the program's Python does not say what is installed (exit code %d)"
+            text = "the program's Python cannot list what is installed (exit code %d)"
             if time.monotonic() >= until:
                 raise Failure(text % code, "PREFLIGHT", late=True)
             raise Failure(text % code)
@@ -142,7 +142,7 @@ class Preflight:
             before = time.monotonic()
             words = self._meet(word, ARRIVAL * float(self._asked["seconds"]))
             self._started += time.monotonic() - before  # to wait for others is no check
-            self._note("hosts", "all %d have come" % len(words))
+            self._note("hosts", "all %d have arrived" % len(words))
         closed = first_closed(words)
         if closed:
             raise closed

@@ -68,7 +68,7 @@ class Staging:
                 return
             except StorageError as error:
                 if last or error.status != 404:  # an object was replaced after it was listed
-                    text = "%s cannot be brought to this host: %s" % (self._source, error)
+                    text = "%s cannot be copied to this host: %s" % (self._source, error)
                     raise Failure(text) from error
             except OSError as error:
                 raise Failure("%s cannot be written: %s" % (self.folder, error)) from error

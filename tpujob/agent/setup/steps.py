@@ -227,7 +227,7 @@ def wait_for_others(note: Note, patience: float = LOCK_PATIENCE) -> None:
     while free < 2:
         now = time.monotonic()
         if now - begin > patience:
-            note("packages are still being installed after %.0f s: going on" % (now - begin))
+            note("packages are still being installed after %.0f s: continuing" % (now - begin))
             return
         if now - noted > SAY_EVERY and holder is not None:
             noted = now

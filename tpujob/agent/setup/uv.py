@@ -39,7 +39,7 @@ def get_uv(attempt: HostAttempt) -> str:
     problem = _install(attempt)
     if problem:
         cure = "install uv in a start-up script, or name a folder with its archive: UV_DOWNLOAD_URL in run.env"
-        raise Failure("uv is not on this host and cannot be had: %s; %s" % (problem, cure))
+        raise Failure("uv is not on this host and cannot be installed: %s; %s" % (problem, cure))
     return OWN
 
 
@@ -59,7 +59,7 @@ def _install(attempt: HostAttempt) -> str:
         _unpack(archive)
     except (OSError, ValueError, StorageError, tarfile.TarError) as error:
         attempt.log.note("environment: no uv from %s: %s" % (url, error))
-        return "its archive is not to be had (%s)" % getattr(error, "reason", error)
+        return "its archive cannot be fetched (%s)" % getattr(error, "reason", error)
     finally:
         remove_file(archive)
     attempt.log.note("environment: uv is from %s" % url)

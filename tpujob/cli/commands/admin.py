@@ -119,7 +119,7 @@ def fsck(as_json: Json = False) -> int:
 
 
 NO_HOSTS = "No machine is suspected of wrong numbers, and none is pinned."
-NO_LEAKS = "Nothing is left over: every slice in the cloud belongs to a job."
+NO_LEAKS = "No slice is left over: every slice in the cloud belongs to a job."
 NO_MEMBERS = "This backend has no members. `tpujob members add NAME ROLE` adds one."
 ALL_WELL = "All records, their histories and the slices in the cloud agree."
 
@@ -205,7 +205,7 @@ def swept_page(
     would = "would be " if dry_run else ""
     sections = (
         (swept["deleted"], f"{would or 'being '}deleted:"),
-        (swept["kept"], "left alone: so new that a job may still claim them:"),
+        (swept["kept"], "left alone: new, so that a job may still claim them:"),
         (swept["failed"], "could not be deleted; try again:"),
     )
     out: list[str] = []
@@ -286,7 +286,7 @@ def remove(name: Name) -> None:
     """Remove a member; their jobs continue."""
     connect().remove_member(name)
     say(
-        f"{clean(name)} is refused from now on. Their jobs go on: `tpujob list --user {clean(name)}`."
+        f"{clean(name)} is refused from now on. Their jobs continue: `tpujob list --user {clean(name)}`."
     )
 
 

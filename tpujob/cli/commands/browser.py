@@ -113,7 +113,7 @@ def _show(now: Settings, address: str, *, browser: bool) -> None:
     if address.startswith("http://") and variable("SSH_CONNECTION"):
         import socket
 
-        note("The browser of your own machine finds it there, too, while this runs there:")
+        note("To open it on your own machine, run this there:")
         note(f"  ssh -N -L {port}:127.0.0.1:{port} {now.user}@{socket.gethostname()}")
 
 
@@ -133,7 +133,7 @@ def _relay(now: Settings, path: str, *, browser: bool, code: bool) -> int:
             except ValueError:
                 raise BackendGone("the page could not be shown, for the reason above") from None
             _show(now, _address(reply["page"], path, reply["code"]), browser=browser)
-            note(f"tpujob: this is the way to the page of {now.context} until Ctrl-C")
+            note(f"tpujob: serving the page of {now.context} until Ctrl-C")
             child.wait()
         child.stdin.close()
         return child.wait()

@@ -52,7 +52,7 @@ def use(
     settings.choose(now, where)
     chosen = settings.load()
     if chosen.context != where:
-        note(f"tpujob: TPUJOB_CONTEXT is set, so this terminal goes on using {chosen.context}")
+        note(f"tpujob: TPUJOB_CONTEXT is set, so this terminal keeps using {chosen.context}")
     say(f"Jobs now run in {_line(now, where)}.")
     if deployed:
         _meet(settings.load(now.state, context=where))

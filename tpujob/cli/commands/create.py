@@ -143,7 +143,7 @@ def submit(spec: JobSpec, how: SubmitOptions) -> int:
 
         bring(plan.get("data", ()))
     key = how.key or secrets.token_hex(12)
-    unsure = "The job may have been submitted. This command makes no second one:"
+    unsure = "The job may have been submitted. This command does not submit it twice:"
     with on_interrupt(unsure, f"  {how.again} --key {key}"):
         job = _submit(api, given, bundle, plan["bucket"], key)
     if not how.as_json:
@@ -238,8 +238,8 @@ def _follow(job: JobView, list_price: float | None, on: Screen, *, as_json: bool
 
 GIB = 2**30
 MEANING = (
-    "Compiled on this machine, not run. The step, and what follows from it, is from the best that is likely to the "
-    "worst, by what is published of language models on the generation; dollars are list prices of those hours alone. "
+    "Compiled on this machine, not run. The range of the step time is that of published figures of language models on "
+    "the generation, and the other ranges follow from it. Dollars are the list price of those hours. "
     "`tpujob cost estimate --compare` adds waits and preemptions."
 )
 KEYS = "A flag `--name=value` is `name: value` below `run.args` of the job file."

@@ -86,7 +86,7 @@ def _watch(job: JobView, plan: PlanView, preempt: bool) -> int:
 
     on = screen()
     attempts = 2 if preempt else 1
-    what = "a spot slice that is taken away in mid-training" if preempt else "a spot slice"
+    what = "a spot slice that is preempted during training" if preempt else "a spot slice"
     text = f"Job {job['id']} is configs/quickstart.yaml on {what}. Ctrl-C leaves it running."
     say("\n".join(wrap(text, on.columns)))
     if page := page_of(job["id"]):
@@ -133,7 +133,7 @@ class Preemption:
         except TpujobError as error:
             note(f"tpujob: could not preempt: {error}")
             return ""
-        return f"the emulator takes the slice away: {NOTICE_S:g} s of notice"
+        return f"the emulator preempts the slice: {NOTICE_S:g} s of notice"
 
 
 def time_to_preempt(job: JobView) -> bool:

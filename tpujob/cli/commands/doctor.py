@@ -133,7 +133,7 @@ def _sum(context: str, found: Sequence[Finding]) -> str:
         if count[verdict]
     ]
     of = f"Context {context}: {len(found)} checks"
-    return f"{of}, {', '.join(results)}." if results else f"{of}, all is well."
+    return f"{of}, {', '.join(results)}." if results else f"{of}, all passed."
 
 
 def _row(row: AllowanceView) -> tuple[str, ...]:

@@ -141,7 +141,7 @@ def capacity_page(found: CapacityReport, columns: int, now: float, *, color: boo
     if found["offers"]:
         out.append(table(_OFFERS, [_offer(one) for one in found["offers"]], columns, color=color))
     elif not found["closed"]:
-        out.append("No hardware is held or asked for, and nothing happened within a day.")
+        out.append("No hardware is held or requested, and nothing happened within the last day.")
     out += [_closed(one, now) for one in found["closed"]]
     if found["waiting"]:
         wait = "waits" if found["waiting"] == 1 else "wait"
@@ -161,7 +161,7 @@ def _quota(found: QuotasView, columns: int, now: float, *, color: bool) -> list[
         none = "" if found["rows"] else "no quota in these zones, and nothing held; "
         out.append(f"Quota: {none}read {read} ago; `tpujob quota` says more.")
     elif not found["unknown"]:
-        out.append("Quota: it is being read; ask again in some seconds.")
+        out.append("Quota: it is being read; repeat the command in some seconds.")
     out += [f"Could not be read: {clean(note)}" for note in found["notes"]]
     if found["unknown"]:
         out.append(f"Quota could not be read: {clean(found['unknown'])}. {clean(found['hint'])}")
@@ -205,7 +205,9 @@ def _count(number: int) -> str:
 def _closed(one: OpenCircuit, now: float) -> str:
     """`STOCKOUT of v4-32 spot in us-central2-b: 3 refusals since 12m ago, asked again in 40s`."""
     since, again = seconds(one["since"]) or now, seconds(one["again_at"]) or now
-    then = f"asked again in {span(again - now)}" if one["open"] else "asked when a job wants it"
+    then = (
+        f"next request in {span(again - now)}" if one["open"] else "requested when a job needs it"
+    )
     what = f"{clean(one['what'])} {clean(one['pricing'])} in {clean(one['place'])}"
     refusals = f"{many(one['refusals'], 'refusal')} within {span(max(0.0, now - since))}"
     return f"{one['cause']} of {what}: {refusals}, {then}"

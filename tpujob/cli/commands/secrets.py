@@ -99,4 +99,4 @@ def _given(name: str) -> str:
     try:
         return given.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise BadRequest(f"the value of {name} is no text: a variable cannot hold it") from None
+        raise BadRequest(f"the value of {name} is not text: a variable cannot hold it") from None

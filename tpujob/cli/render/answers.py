@@ -122,7 +122,7 @@ NEXT = {
     "show": "what it does and why",
     "logs -f": "its output, as it comes",
     "logs": "its output",
-    "cancel": "stop the program, keep the slice a while",
+    "cancel": "stop the program, keep the slice for a while",
     "clean": "remove its logs and its record",
 }
 

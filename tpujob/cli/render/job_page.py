@@ -86,7 +86,7 @@ def _requests(job: JobView, columns: int) -> list[str]:
     if not zones:
         return []
     places = ", ".join(f"{zone} {n}" for zone, n in zones.items())
-    return [clip(f"  {many(zones.total(), 'request')} came to nothing: {clean(places)}", columns)]
+    return [clip(f"  {many(zones.total(), 'request')} failed: {clean(places)}", columns)]
 
 
 def _slice(slice: SliceView, job: JobView, columns: int) -> list[str]:
@@ -152,7 +152,7 @@ def proof(
     lines = [line for quote in attempt["evidence"] for line in _quoted(quote, room)]
     if len(lines) > most:
         first = _telling(attempt, room, most - 1)
-        lines = [*lines[first : first + most - 1], "  … `tpujob show` has it all"]
+        lines = [*lines[first : first + most - 1], "  … `tpujob show` has all of it"]
     return [" " * indent + paint(line, "dim", color) for line in lines]
 
 

@@ -133,7 +133,7 @@ def _narrowed(
 
 
 def _why(job: JobRow) -> str:
-    return clean(f"{job['trouble']}; it is tried again" if job["trouble"] else job["why"])
+    return clean(f"{job['trouble']}; retrying" if job["trouble"] else job["why"])
 
 
 def _below(job: JobRow, text: str, columns: int) -> list[str]:

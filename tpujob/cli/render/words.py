@@ -71,7 +71,7 @@ def topology(of: JobView | PlanView) -> str:
 
 
 def condemned(job: JobView) -> str:
-    """What a job is billed for beside the slice that it works on; empty: nothing."""
+    """Name the bad slices that a job is still billed for; empty: none."""
     prices = [s["usd_per_hour"] for s in job["slices"] if s["name"] in job["condemned"]]
     known = [price for price in prices if price is not None]
     cost = f", at {rate(sum(known) if len(known) == len(prices) else None)}," if prices else ""
@@ -82,13 +82,11 @@ def swapped_out(names: Sequence[str], cost: str = "") -> str:
     if not names:
         return ""
     were = "was" if len(names) == 1 else "were"
-    return (
-        f"{', '.join(names)} {were} swapped out as bad and kept{cost} until another slice is there"
-    )
+    return f"{', '.join(names)} {were} swapped out as bad; kept{cost} until a replacement is ready"
 
 
 def spending(job: JobView) -> str:
-    """How much of its budgets is spent, and until when they last; empty: it has none."""
+    """Say how much of its budgets is spent, and how long they last; empty: it has none."""
     sentences = (clean(one.get("said", "")) for one in job.get("spending", ()))
     return "; ".join(filter(None, sentences))
 
@@ -107,26 +105,26 @@ def what_next(job: JobView, now: float) -> str:
 
 
 def trouble(job: JobView) -> str:
-    """What is in the way just now, and since when; empty: nothing."""
+    """Say what is failing now, and since when; empty: nothing."""
     since = f", since {clock(job['trouble_since'])}" if job["trouble_since"] else ""
-    return f"{job['trouble']}{since}; it is tried again" if job["trouble"] else ""
+    return f"{job['trouble']}{since}; retrying" if job["trouble"] else ""
 
 
 def ignored(job: JobView) -> str:
-    """What lies in the bucket in the place of reports and was not believed; empty: nothing."""
+    """Count the reports in the bucket that were rejected; empty: none."""
     found = job.get("ignored")
     if not found:
         return ""
     counts = [
-        f"{many(found['unverified'], 'report')} that its hosts have not signed",
-        f"{many(found['replayed'], 'report')} that they had signed earlier",
+        f"{many(found['unverified'], 'report')} without a signature of its hosts",
+        f"{many(found['replayed'], 'report')} that are old ones, sent again",
     ]
     counted = [text for text, n in zip(counts, found.values(), strict=True) if n]
     return f"{' and '.join(counted)}: another writer uses the folder of its hosts' reports"
 
 
 def maintenance(job: JobView, now: float) -> str:
-    """What the cloud announces for the hosts, and what comes of it; empty: nothing."""
+    """Say which maintenance the cloud announces for the hosts, and what happens then; empty: none."""
     coming = job.get("maintenance")
     starts = seconds(coming["starts"]) if coming else None
     if coming is None or starts is None:
@@ -135,7 +133,7 @@ def maintenance(job: JobView, now: float) -> str:
     until = f" to {_utc(coming['ends'])}" if coming["ends"] else ""
     when = f"from {_utc(coming['starts'])}{until} UTC"
     soon = f", in {span(starts - now)}" if starts > now else ", which has begun"
-    then = "nothing is done before the notice; then the program saves and goes on afterwards"
+    then = "no action before the notice; then the program saves, and continues afterwards"
     return f"{kind}maintenance of its hosts {when}{soon}; {then}"
 
 
@@ -178,7 +176,7 @@ _BLAME = {
     "device": "a replay blames the device",
     "data": "a replay blames the data",
     "model": "a replay blames the model",
-    "": "the program did not replay the step, so this attempt alone does not show what made it",
+    "": "the program did not replay the step, so this attempt alone does not show the cause",
 }
 
 

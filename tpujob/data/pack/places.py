@@ -82,7 +82,7 @@ class FolderSource:
         except FileNotFoundError:
             raise NotFound(
                 f"there is no packed set at {self._folder}: {NAME} is missing",
-                hint="it is written last; a pack that was ended is finished by the same command",
+                hint="it is written last; the same `tpujob data pack` finishes a pack that was interrupted",
             ) from None
 
     def verified(self, file: SetFile) -> Path:

@@ -145,7 +145,7 @@ class Pack:
         stage = os.path.realpath(os.fsencode(target.stage))
         if stage.startswith(self._folder.rstrip(b"/") + b"/"):
             raise BadRequest(
-                f"{target.stage} lies in {self._name}: the set would be packed into itself",
+                f"{target.stage} is in {self._name}: the set would be packed into itself",
                 hint="name a folder beside it",
             )
 
@@ -201,7 +201,7 @@ def _refuse_another(old: bytes, found: SourceSurvey, order: str, target: FolderT
 
 def _another(target: FolderTarget) -> BadRequest:
     return BadRequest(
-        f"there is another packed set at {target.name}, which stays",
+        f"there is another packed set at {target.name}, which is kept",
         hint="name another place, or replace it: --replace",
     )
 

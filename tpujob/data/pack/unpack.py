@@ -140,4 +140,4 @@ def _is_there(path: bytes, entry: IndexEntry) -> bool:
         with open(path, "rb", buffering=0) as content:
             if of_file(content)[1] == entry.crc32c:
                 return True
-    raise Conflict("another file of that name is there, which stays")
+    raise Conflict("another file of that name is there, and is kept")

@@ -213,7 +213,9 @@ def check(source: Place, target: Place) -> None:
     if isinstance(source, Folder) and isinstance(target, Folder):
         raise BadRequest("both places are folders of this machine", hint="one must be elsewhere")
     if isinstance(source, Prefix) and isinstance(target, Prefix) and overlap(source, target):
-        raise BadRequest(f"{source} and {target} lie in each other", hint="name another prefix")
+        raise BadRequest(
+            f"one of {source} and {target} contains the other", hint="name another prefix"
+        )
 
 
 def _check_here(source: Folder | UrlList) -> None:

@@ -11,7 +11,7 @@ _SENTENCES: Mapping[ReasonKind, str] = {
     ReasonKind.HELD: "held{by}",
     ReasonKind.NOT_BEFORE: "may not start before {until}",
     ReasonKind.RETRY: "its next request is at {until}",
-    ReasonKind.GROUP: "{count} of {what} run, and at most {limit} may at once",
+    ReasonKind.GROUP: "{count} of {what} are running, and the limit is {limit}",
     ReasonKind.RUNNING: "its owner runs {running}{on}, and the limit is {limit}",
     ReasonKind.CHIPS: "its owner holds {count} chips{of}, and the limit is {limit}",
     ReasonKind.QUOTA: "{count} of {limit} chips of {what} are in use",

@@ -88,7 +88,7 @@ def _start(job: Job, seen: Observation, reports: Sequence[HostReport], now: floa
     sure = not just and _in_touch(job, seen, LAUNCH_HEARD)
     if waited > LAUNCH_DEADLINE and (sure or (waited > LAUNCH_LATEST and _in_touch(job, seen))):
         unheard = sorted(set(range(job.hosts)) - {r.host for r in reports})
-        message = f"no word from {list_hosts(unheard)} in {duration(waited)}"
+        message = f"no report from {list_hosts(unheard)} in {duration(waited)}"
         lost = End(Outcome.INTERRUPTED, Cause.LOST_CONTACT, unheard[0], message)
         return _over(job, lost, reports, now)
     start = Decision(action=StartProgram(), wake_in=max(2.0, soon(job, now)))
@@ -111,7 +111,7 @@ def _go_on(job: Job, reports: Sequence[HostReport], now: float) -> Decision:
 
 def _first_step(job: Job, progress: Progress) -> str:
     again = steps_made_again(job, progress)
-    more = f"; {many(again, 'step')} of earlier attempts {'is' if again == 1 else 'are'} made again"
+    more = f"; {many(again, 'step')} of earlier attempts {'is' if again == 1 else 'are'} repeated"
     return f"first step seen: {progress.step}{more if again else ''}"
 
 
@@ -159,7 +159,9 @@ def _used_up(job: Job, seen: Observation, now: float) -> Decision | None:
 
 
 def _lost_slice(job: Job, look: Present, reports: Sequence[HostReport]) -> End:
-    evidence = (Proof(None, f"the cloud says of {slice_name(job)}: {look.detail or look.state}"),)
+    evidence = (
+        Proof(None, f"the cloud reports for {slice_name(job)}: {look.detail or look.state}"),
+    )
     if look.state is SliceState.PREEMPTED:
         saved = preemption_notice.saved_words(reports)
         message = f"{slice_name(job)} was preempted" + (f"; {saved}" if saved else "")

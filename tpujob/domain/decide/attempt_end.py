@@ -35,7 +35,7 @@ def end_attempt(job: Job, end: End, reports: Sequence[HostReport], now: float) -
         text = f"{ending}; starting again on the same slice in {next_try.delay:.0f} s{left}"
         return event(job, _E.ATTEMPT_RETRIED, now, text, repeated)
     if next_try.bad_slice and not slice_is_lost and job.spec.recovery.on_bad_host == "swap":
-        text = f"{ending}; {slice_name(job)} is kept until another slice is there{left}"
+        text = f"{ending}; {slice_name(job)} is kept until its replacement is ready{left}"
         return event(job, _E.ATTEMPT_CONDEMNED, now, text, repeated)
     ended = AttemptEnded(end, State.QUEUED, next_try.budget)
     return event(job, _E.ATTEMPT_ENDED, now, f"{ending}{left}", ended)

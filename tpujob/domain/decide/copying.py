@@ -64,7 +64,7 @@ def _begun(wish: CopyStarted) -> str:
     price = (
         f"{dollars(wish.micros_per_gib)} a GiB" if wish.micros_per_gib else "no charge for traffic"
     )
-    return f"{wish.name} is being copied to {wish.region} before a slice is asked for there, at {price}"
+    return f"{wish.name} is being copied to {wish.region} before a slice is requested there, at {price}"
 
 
 def _finished(copy: Copy, progress: CopyProgress) -> str:

@@ -32,7 +32,7 @@ def decide(job: Job, seen: Observation, now: float) -> Decision:
     if job.wish is DesiredState.CANCEL and ready:
         return Decision(holding.unused(job, ready.endpoints, now), wake_in=1)
     if job.wish is not DesiredState.RUN:
-        return releasing.cancel(job, now, "cancelled before the slice was there")
+        return releasing.cancel(job, now, "cancelled before the slice was ready")
     short = spending.used_up(job, seen, now)
     if short:
         then = State.FAILED if short.own else State.QUEUED

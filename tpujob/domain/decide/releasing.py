@@ -155,7 +155,7 @@ def look_again(job: Job, one: Slice, seen: Observation, now: float) -> Decision 
         return None
     if one.missing_since is not None and now - one.missing_since <= AGREES_FOR:
         return Decision(wake_in=LOOK_AGAIN)
-    text = f"{one.name} was not found; looking again in a minute"
+    text = f"{one.name} was not found; checking again in a minute"
     missing = event(job, _E.SLICE_MISSING, now + seen.took, text, AboutSlice(one.name))
     return Decision(missing, wake_in=LOOK_AGAIN)
 
@@ -173,7 +173,7 @@ def note_found(job: Job, one: Slice, now: float) -> Event | None:
     """A slice that a look had missed is there; None: no look had missed it."""
     if one.missing_since is None:
         return None
-    return event(job, _E.SLICE_FOUND, now, f"{one.name} is there again", AboutSlice(one.name))
+    return event(job, _E.SLICE_FOUND, now, f"{one.name} is listed again", AboutSlice(one.name))
 
 
 # The way out ---------------------------------------------------------------------------------------------------------
@@ -215,5 +215,5 @@ def _requeue_text(job: Job, known: circuits.Circuits, delay: float, now: float) 
 
 def _reason(job: Job, then: State) -> str:
     if then is State.CANCELLED:
-        return "cancelled; nothing is billed any more"
+        return "cancelled; no longer billed"
     return job.slices[-1].delete_reason if job.slices else job.message

@@ -26,9 +26,9 @@ def proofs(
     own = [proof(culprit.host, line) for line in lines]
     others = [r for r in ordered if r.host != culprit.host]
     room = max(1, LINES - len(own) - 1)
-    after = [proof(r.host, f"ended too: {ending(code_of(r))}") for r in others[:room]]
+    after = [proof(r.host, f"also ended: {ending(code_of(r))}") for r in others[:room]]
     left = len(others) - room
-    more = [Proof(None, f"{left} more hosts ended too")] if left > 0 else []
+    more = [Proof(None, f"{left} more hosts also ended")] if left > 0 else []
     return (*own, *after, *more)
 
 
@@ -127,12 +127,12 @@ SIGNS: tuple[ErrorPattern, ...] = (
     _sign(
         Cause.PERMISSION,
         r"does not have storage\.\S+ (?:access|permission)|IAM_PERMISSION_DENIED",
-        "the program may not do what it does",
+        "the program lacks a permission",
     ),
     _sign(
         Cause.SETUP,
         r"^(?:ba)?sh: .*\bpython: (?:command )?not found$|\[tpujob\] cannot start python:",
-        "there is no `python` where it runs, as Ubuntu has `python3` alone; write that",
+        "there is no `python` where it runs: Ubuntu has only `python3`; use that",
     ),
     _sign(
         Cause.SETUP,

@@ -28,7 +28,7 @@ def is_maths(job: Job, verdict: Verdict | None, physical: Sequence[str]) -> str:
     """Why the newest attempt, which just ended with this verdict on these machines, shows that the model or the data
     is to blame; empty: it does not show that."""
     if verdict and verdict.blame in _REPLAYED:
-        return f"a replay of the step says that the {verdict.blame} made it"
+        return f"a replay of the step blames the {verdict.blame}"
     slice = job.attempt.slice if job.attempt else ""
     for earlier in _unexplained(job):
         if not _elsewhere(earlier, slice, physical):
@@ -38,7 +38,7 @@ def is_maths(job: Job, verdict: Verdict | None, physical: Sequence[str]) -> str:
             at = "" if step is None else f" at step {step}"
             return (
                 f"it was not finite{at}, as in attempt {earlier.number} on other hardware: "
-                "the model or the data makes it"
+                "the model or the data is the cause"
             )
     return ""
 
@@ -53,7 +53,7 @@ def evidence_text(job: Job, verdict: Verdict | None) -> str:
     often = "" if tries == 1 else f" in {tries} attempts"
     return (
         f"not finite{at}{often}, and neither a replay nor the same step on other hardware shows whether the "
-        "machine or the program made it"
+        "machine or the program is the cause"
     )
 
 

@@ -80,7 +80,7 @@ def after(job: Job, cause: Cause, *, late: bool = False) -> Again | GiveUp:
     if late and policy.bad_slice and not _failed_here_before(job, cause):
         policy = replace(policy, same_slice=True, bad_slice=False)
     if not policy.budget:
-        return GiveUp(f"{cause} is not tried again")
+        return GiveUp(f"{cause} is not retried")
     used = job.spent.get(policy.budget, 0)
     limit = limit_of(policy, job.spec.recovery)
     if limit is not None and used >= limit:
@@ -102,7 +102,7 @@ def _failed_here_before(job: Job, cause: Cause) -> bool:
 
 
 def kills_hosts(job: Job, now: float) -> str:
-    """Why a job that has just lost contact with its hosts is not tried again; empty: it is. Hosts of several slices in
+    """Why a job that has just lost contact with its hosts is not retried; empty: it is. Hosts of several slices in
     a row that die soon after the program's start are no accident."""
     last = [a for a in job.attempts if a.started_at >= job.fresh_at][-KILLS:]
     lost = [a for a in last[:-1] if a.cause is Cause.LOST_CONTACT]
@@ -111,7 +111,7 @@ def kills_hosts(job: Job, now: float) -> str:
         return ""
     return (
         f"the hosts of {KILLS} attempts in a row fell silent within {duration(SOON)} of the start: the program "
-        "may be what kills them; `tpujob resume` tries again"
+        "may be killing them; `tpujob resume` retries"
     )
 
 
@@ -128,7 +128,7 @@ def limit_of(policy: RetryPolicy, recovery: Recovery) -> int | None:
 
 def _used_up(policy: RetryPolicy, limit: int) -> str:
     if not policy.limit:
-        return f"tried again {'once' if limit == 1 else f'{limit} times'}, which is all"
+        return f"retried {'once' if limit == 1 else f'{limit} times'}, the maximum"
     if not limit:
         return f"no retry is allowed (`recovery.{policy.limit}` is 0)"
     retries = "1 retry" if limit == 1 else f"{limit} retries"

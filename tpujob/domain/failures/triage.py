@@ -29,12 +29,12 @@ CODES: Mapping[int, tuple[Outcome, Cause, str]] = {
     Exit.NONFINITE: (
         Outcome.FAILED,
         Cause.NONFINITE,
-        "the loss is not finite, and the model or the data made it",
+        "the loss is not finite, and the model or the data is the cause",
     ),
     Exit.DEVICE: (
         Outcome.INTERRUPTED,
         Cause.BAD_HOST,
-        "the loss is not finite, and a device made it",
+        "the loss is not finite, and a device is the cause",
     ),
     Exit.INTERRUPTED: (
         Outcome.INTERRUPTED,

@@ -189,7 +189,7 @@ def may_have(type: str, zone: str) -> bool:
 def doubts(types: Iterable[str], zones: Iterable[str]) -> list[str]:
     """A warning for each of these types and zones that no table has, with what it may have meant."""
     warnings = [
-        f"tpujob does not know {type}{_meant(likely(type))}; what it is follows from its name"
+        f"tpujob does not know {type}{_meant(likely(type))}; its size is derived from its name"
         for type in types
         if not find(type).known
     ]

@@ -40,7 +40,7 @@ def flaws(own: Sequence[Price], base: PriceList, today: date) -> list[Flaw]:
                 Flaw(i, f"is the second row for {row.name}; the first is row {first + 1}", True)
             )
         if row.source.as_of > today:
-            found.append(Flaw(i, f"is dated {row.source.as_of}, which is to come", True))
+            found.append(Flaw(i, f"is dated {row.source.as_of}, which is in the future", True))
         if row.item.startswith("tpu "):
             found += (Flaw(i, text, True) for text in _of_tpu(row, merged, base))
         if row.item.startswith("tpu ") and row.item.split()[1] not in accelerators.GENERATIONS:

@@ -78,7 +78,7 @@ def warnings(spec: JobSpec) -> list[str]:
     if spec.env and spec.env.docker and spec.run.workload:
         found.append("the image needs python3 and the packages of the bundled program")
     found += [
-        f"run.env.{name} is kept in the job's record; a secret belongs into run.secrets: `tpujob secret set {name}`"
+        f"run.env.{name} is kept in the job's record; a secret belongs in run.secrets: `tpujob secret set {name}`"
         for name in secret_variables(spec.run.env)
     ]
     found += [

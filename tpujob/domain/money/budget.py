@@ -190,8 +190,8 @@ def _too_little(known: Account, offers: Sequence[Offer], grace: float) -> str:
     rate = dollars(micros(offer.usd_per_hour or 0.0))
     spent = f"{dollars(known.used)} of {dollars(known.limit)} spent"
     if known.reserve:
-        spent += f", {dollars(known.reserve)} needed to give back what is there"
-    needed = f"{duration(WORTH)} of {offer.type} in {offer.zone} at {rate}/h and its return cost"
+        spent += f", {dollars(known.reserve)} needed to release what is held"
+    needed = f"{duration(WORTH)} of {offer.type} in {offer.zone} at {rate}/h and its release cost"
     return (
         f"{name(known)} pays for no slice: {spent}, {dollars(max(0, left))} left; "
         f"{needed} {dollars(entry(offer, grace))}"

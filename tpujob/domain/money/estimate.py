@@ -41,11 +41,7 @@ def sums(found: Estimate) -> str:
     }
     ordered = sorted((kind for kind in CostKind if costs[kind]), key=lambda kind: -costs[kind])
     parts = " + ".join(f"{dollars(costs[kind])} {kind}" for kind in ordered)
-    more = (
-        ", and more that is not known"
-        if any(line.pay_micros is None for line in found.lines)
-        else ""
-    )
+    more = ", and unknown costs" if any(line.pay_micros is None for line in found.lines) else ""
     return f"{parts or 'nothing'} = {dollars(found.pay_micros)}{more}"
 
 
@@ -195,7 +191,7 @@ def operations(job: Sought) -> Iterator[EstimateLine]:
             f"{LOG_WRITES} an hour x {many(job.hosts, 'host')} x {job.time}, class A",
             LOG_WRITES * job.hosts * job.hours,
             a,
-            "while the program prints all the time, on each host at most 4 MiB in five minutes",
+            "if the program prints all the time: at most 4 MiB in five minutes on each host",
         )
     yield _lists(job)
     for what, option, count, price, letter in (
@@ -275,7 +271,7 @@ TICK = 2
 def control(job: Sought) -> Iterator[EstimateLine]:
     around, prices = job.use.around, job.prices
     if not (around.cloud_run or around.firestore):
-        yield free(CostKind.CONTROL, "backend", "it runs on a machine of yours")
+        yield free(CostKind.CONTROL, "backend", "it runs on your own machine")
     if around.cloud_run == "always":
         seconds, formula = job.hours * 3600, f"1 x {job.time}; all jobs share it"
         yield _backend("Cloud Run, vCPU", formula, seconds, prices.find("cloud run cpu, always on"))

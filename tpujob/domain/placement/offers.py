@@ -125,7 +125,7 @@ def _pick_region(types: Sequence[str], region: str | None) -> str:
         return common[0]
     if region.lower() not in common:
         raise BadSpec(
-            f"tpu.type: {' and '.join(types)} cannot be had in {region}, where the job's bucket lies, "
+            f"tpu.type: {' and '.join(types)} are not offered in {region}, where the job's bucket is, "
             f"but in {', '.join(common)}. Use a bucket there"
         )
     return region.lower()

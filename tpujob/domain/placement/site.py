@@ -105,7 +105,7 @@ def check_location(
     for zone in zones:
         if region_of(zone) not in local and not allowed:
             raise BadSpec(
-                f"the bucket {bucket} lies in {where}, but {zone} in {region_of(zone)}: "
+                f"the bucket {bucket} is in {where}, but {zone} in {region_of(zone)}: "
                 f"{_price(location, zone, site.prices)}",
                 hint=f"name zones of {' or '.join(sorted(local)) or 'another region'}, or a bucket in "
                 f"{region_of(zone)} in the context; to pay for the traffic: allow_cross_region",
@@ -119,7 +119,7 @@ def traffic(zones: Sequence[str], site: Site) -> list[str]:
         home = home_region(zone, site)
         if home != region_of(zone):
             price = _price(home, zone, site.prices)
-            found.append(f"the bucket lies in {home}; from {zone}, {price}")
+            found.append(f"the bucket is in {home}; from {zone}, {price}")
     return found
 
 
@@ -159,7 +159,7 @@ def _check_bucket(zones: Sequence[str], allowed: bool, site: Site) -> None:
         home = home_region(zone, site)
         if home != region_of(zone) and not allowed:
             raise BadSpec(
-                f"tpu.zones: {zone} lies in {region_of(zone)}, where the context {site.name} has no bucket. "
+                f"tpu.zones: {zone} is in {region_of(zone)}, where the context {site.name} has no bucket. "
                 f"From the nearest one, {site.buckets[home]} in {home}, {_price(home, zone, site.prices)}",
                 hint=f"tpujob bucket create --region {region_of(zone)}; "
                 "or pay for the traffic: tpujob create --allow-cross-region",

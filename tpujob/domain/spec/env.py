@@ -199,7 +199,7 @@ def _apart(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
         for other in mounts[:i]:
             below, above = f"{one.to}/", f"{other.to}/"
             if below.startswith(above) or above.startswith(below):
-                raise ValueError(f"{one.to} and {other.to} are in each other's way")
+                raise ValueError(f"{one.to} and {other.to} overlap")
     return mounts
 
 

@@ -101,7 +101,7 @@ def one_of(names: Iterable[str], what: str) -> Callable[[Any], str]:
         near = difflib.get_close_matches(given[:60], known, n=3)
         meant = f"; did you mean {' or '.join(near)}?" if near else ""
         listed = f"; allowed: {', '.join(known)}" if len(known) < 10 else ""
-        raise ValueError(f"{shown(given)} is no {what}{listed or meant}")
+        raise ValueError(f"{shown(given)} is not a {what}{listed or meant}")
 
     return check
 
@@ -253,7 +253,7 @@ def _regex(value: Any) -> str | None:
     try:
         found = re.compile(given)
     except re.error as error:
-        raise ValueError(f"is no regular expression: {error}") from None
+        raise ValueError(f"is not a regular expression: {error}") from None
     if found.search(""):
         raise ValueError("must not match an empty line, as it would match every line")
     return given
@@ -389,7 +389,8 @@ Wait = Annotated[
     nullable(_DURATION),
 ]
 OnBadHost = Annotated[
-    Literal["swap", "release"], BeforeValidator(one_of(("swap", "release"), "way to treat it"))
+    Literal["swap", "release"],
+    BeforeValidator(one_of(("swap", "release"), "way to treat a bad host")),
 ]
 Pattern = Annotated[str | None, BeforeValidator(_regex)]
 StepPattern = Annotated[str | None, BeforeValidator(_step_regex)]

@@ -187,7 +187,7 @@ def problems(
     if made > MOST:
         found.append(Problem(("matrix",), f"makes {made:,} jobs, more than {MOST:,}"))
     if not made:
-        found.append(Problem(("exclude",), "leaves nothing of the matrix"))
+        found.append(Problem(("exclude",), "leaves out every row of the matrix"))
     last = f"-{max(made, 1) - 1}"
     if len(name) + len(last) > MAX_NAME:
         text = (
@@ -201,7 +201,7 @@ def _excluded_wrongly(matrix: Row, exclude: Exclude) -> Iterator[Problem]:
     for n, row in enumerate(exclude if matrix else ()):
         for name, value in row.items():
             if name not in matrix:
-                text = f"is no parameter of the matrix: {', '.join(matrix)}"
+                text = f"is not a parameter of the matrix: {', '.join(matrix)}"
                 yield Problem(("exclude", n, name), text)
             elif value_text(value) not in map(value_text, matrix[name]):
                 text = f"the matrix has no value {value_text(value)[:60]} of {name}"

@@ -157,7 +157,7 @@ def quota(world: World, zone: str, type: str, limit: int | None, pricing: str = 
 def offer(world: World, zone: str, type: str) -> None:
     """The zone, a new one too, offers that type from now on, as when Google opens one. Raises BadSpec."""
     if not re.fullmatch(accelerators.ZONE, zone):
-        raise ApiError("INVALID_ARGUMENT", f"{zone[:80]!r} can be no zone")
+        raise ApiError("INVALID_ARGUMENT", f"{zone[:80]!r} cannot be a zone")
     world.stock.open(zone, type)
     world.record(f"{zone} offers {type}")
     world.room_changed()
@@ -168,7 +168,7 @@ def add(world: World, kind: str, name: str, off: bool = False) -> None:
     `off` removes it. Slices that use it stay."""
     if kind not in rules.COLLECTIONS or not name:
         known = ", ".join(rules.COLLECTIONS)
-        raise ApiError("INVALID_ARGUMENT", f"{kind!r} is none of {known}, or has no name")
+        raise ApiError("INVALID_ARGUMENT", f"{kind!r} is not one of {known}, or has no name")
     one = f"{rules.COLLECTIONS[kind]}/{id_of(name)}"
     world.named.discard(one) if off else world.named.add(one)
     world.record(f"{one} {'is gone' if off else 'exists'}")
@@ -177,7 +177,7 @@ def add(world: World, kind: str, name: str, off: bool = False) -> None:
 def api_bug(world: World, name: str, off: bool = False) -> None:
     """Switch on what the service is reported to do only at times (`errors.API_BUGS`); `off` ends it."""
     if name not in API_BUGS:
-        raise ApiError("INVALID_ARGUMENT", f"{name!r} is none of {', '.join(API_BUGS)}")
+        raise ApiError("INVALID_ARGUMENT", f"{name!r} is not one of {', '.join(API_BUGS)}")
     bugs = world.faults.api_bugs
     bugs.discard(name) if off else bugs.add(name)
     world.record(f"{name} is {'off' if off else f'on: {API_BUGS[name]}'}")
@@ -210,7 +210,7 @@ def api_error(
     count of 0 removes the method's faults."""
     name, code = server.method_name(world, method), code.upper()
     if code not in CODES:
-        raise ApiError("INVALID_ARGUMENT", f"{code!r} is none of {', '.join(CODES)}")
+        raise ApiError("INVALID_ARGUMENT", f"{code!r} is not one of {', '.join(CODES)}")
     calls, when = world.faults.calls, "post" if after else "pre"
     if count <= 0:
         world.faults.calls = [c for c in calls if c.method != name and name != "*"]
@@ -239,10 +239,10 @@ def storage_error(
         world.record("Cloud Storage: no more faults")
         return
     if method not in (*METHODS, "*"):
-        raise ApiError("INVALID_ARGUMENT", f"{method!r} is none of {', '.join(METHODS)}, *")
+        raise ApiError("INVALID_ARGUMENT", f"{method!r} is not one of {', '.join(METHODS)}, *")
     if status not in STATUSES:
         known = ", ".join(map(str, STATUSES))
-        raise ApiError("INVALID_ARGUMENT", f"{status} is none of {known}")
+        raise ApiError("INVALID_ARGUMENT", f"{status} is not one of {known}")
     if count > 0:
         world.faults.storage.add(StorageFault(status, count, method, when, hang_s, path))
         what = many(count, "request" if method == "*" else f"{method} request")

@@ -84,7 +84,7 @@ class Schedule:
         try:
             how = step.aim(world)
             if how is None:
-                world.record(f"{self._name}: {step.do}, but there is nothing to hit")
+                world.record(f"{self._name}: {step.do}, but there is no target")
             else:
                 world.record(f"{self._name}: {step.do} {_text(how)}".rstrip())
                 perform(world, step.do, how)
@@ -110,7 +110,7 @@ def parse(items: Any) -> list[Step]:
 
 def _step(number: int, item: Any) -> Step:
     if not isinstance(item, Mapping):
-        raise bad_request(f"step {number} is no mapping such as {{at: 30s, do: preempt}}")
+        raise bad_request(f"step {number} is not a mapping such as {{at: 30s, do: preempt}}")
     given = dict(cast(Mapping[str, Any], item))
     do = str(given.pop("do", ""))
     if do not in COMMANDS:

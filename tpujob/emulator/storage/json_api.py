@@ -298,7 +298,7 @@ async def _one(part: bytes, outer: Request, handler: Handler) -> bytes:
     line, *lines = start.decode("latin-1").split("\n")
     match = re.fullmatch(r"([A-Z]+) (\S+)(?: HTTP/1\.[01])?", line.strip())
     if not match:
-        raise invalid("A part of the batch is no request.")
+        raise invalid("A part of the batch is not a request.")
     headers = {k.strip().lower(): v.strip() for k, _, v in (each.partition(":") for each in lines)}
     headers["host"] = outer.headers.get("host", "localhost")
     target = re.sub(r"^https?://[^/]+", "", match[2])

@@ -63,7 +63,7 @@ class Uploads:
             raise no_bucket()
         kind = request.query.get("uploadType", "")
         if request.method != "POST" or kind not in ("media", "multipart", "resumable"):
-            raise invalid(f"{request.method} with uploadType {kind[:40]!r} is no upload.")
+            raise invalid(f"{request.method} with uploadType {kind[:40]!r} is not an upload.")
         if kind == "resumable":
             return await self._begin(request, bucket)
         return await self._at_once(request, bucket, multipart=kind == "multipart")
@@ -207,9 +207,9 @@ async def split_related(
     try:
         given = json.loads(metadata or b"{}")
     except (ValueError, RecursionError) as error:
-        raise StorageApiError(400, "parseError", "The metadata part is no JSON.") from error
+        raise StorageApiError(400, "parseError", "The metadata part is not JSON.") from error
     if not isinstance(given, dict):
-        raise StorageApiError(400, "parseError", "The metadata part is no JSON object.")
+        raise StorageApiError(400, "parseError", "The metadata part is not a JSON object.")
     typed = re.search(rb"(?im)^content-type:[ \t]*([^\r\n]+)", header)
     part_type = typed[1].decode("latin-1").strip() if typed else ""
     return given, part_type, _until(rest, chunks, newline + mark)  # pyright: ignore[reportUnknownVariableType]

@@ -51,12 +51,16 @@ def _process(of: BackendStatus) -> Iterator[Metric]:
     pulse = of.loop.pulse()
     yield _gauge(
         "last_pass_timestamp_seconds",
-        "When the loop last looked at what is due; 0: not yet.",
+        "When the loop last checked which jobs are due; 0: not yet.",
         pulse.passed_at or 0.0,
     )
     yield _gauge("ticks_due", "Jobs whose tick is late, and not begun.", pulse.due)
     yield _gauge("ticks_running", "Jobs that are being ticked.", pulse.ticking)
-    yield _gauge("longest_tick_seconds", "For how long one of them has been.", pulse.longest_s)
+    yield _gauge(
+        "longest_tick_seconds",
+        "How long the longest of those ticks has taken so far.",
+        pulse.longest_s,
+    )
     read_s, _, _ = of.read()
     yield _gauge("store_up", "Whether the store could be read.", read_s is not None)
     if read_s is not None:
@@ -69,7 +73,7 @@ def _process(of: BackendStatus) -> Iterator[Metric]:
         "Messages that are still to be sent; at most 1,000 are counted.",
         of.messages(0.0)[0],
     )
-    yield _labelled("refused_offers", "Offers that are not asked for, as they were refused lately.", "cause",
+    yield _labelled("refused_offers", "Offers that are not requested now, as they were refused lately.", "cause",
                     of.refused())  # fmt: skip
 
 
@@ -84,25 +88,25 @@ def _jobs(of: BackendStatus) -> Iterator[Metric]:
     held, asked, micros = of.index.hardware()
     yield _labelled(
         "slices",
-        "Slices that jobs hold, and that they have asked for.",
+        "Slices that jobs hold or have requested.",
         "state",
         {"held": held, "asked": asked},
     )
     yield _gauge(
         "cost_dollars_per_hour",
-        "What the held slices cost by list price, those of unknown price left out.",
+        "List price of the held slices; those of unknown price are left out.",
         micros / 1e6,
     )
     total = of.costs.cost(by="type")["total"]
     yield _labelled(
         "cost_dollars",
-        "Billed time of all jobs at list price, by what came of it.",
+        "Billed time of all jobs at list price, by use.",
         "part",
         {str(part["part"]): part["list_micros"] / 1e6 for part in total["parts"]},
     )
     yield _gauge(
         "pay_dollars",
-        "The same in all, without what a grant pays for; 0 on the emulator, which bills nothing.",
+        "The sum of that, without what a grant pays for; 0 on the emulator, which bills nothing.",
         total["pay_micros"] / 1e6,
     )
     if total["goodput"] is not None:

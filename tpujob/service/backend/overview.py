@@ -143,5 +143,5 @@ def _written(of: tuple[str, Event]) -> str:
 def _read_key(text: str) -> EventKey:
     match = _KEY.fullmatch(text)
     if match is None or not math.isfinite(float(match[1])):
-        raise BadRequest("this is no place among the events", hint="Begin without `before`.")
+        raise BadRequest("`before` is not a place among the events", hint="Begin without `before`.")
     return EventKey(float(match[1]), match[2], int(match[3]))

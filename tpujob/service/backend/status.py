@@ -67,13 +67,13 @@ def troubles(process: ProcessFacts, look: Look) -> Iterator[TroubleView]:
         yield TroubleView(
             about="store",
             text=f"the store cannot be read: {look.store_error}",
-            hint="No job is looked after until it can. `tpujob doctor` checks what it needs.",
+            hint="No job is supervised until it can be read. `tpujob doctor` checks what it needs.",
         )
     elif look.read_s > SLOW_READ:
         yield TroubleView(
             about="store",
             text=f"a read of the store takes {duration(look.read_s)}, where milliseconds are usual",
-            hint="Everything waits for it: see how busy the disk, or the database, is.",
+            hint="Everything waits for it: check the load of the disk or the database.",
         )
     if is_late(process, pulse, now):
         ago = "never" if pulse.passed_at is None else f"{duration(now - pulse.passed_at)} ago"
@@ -81,8 +81,8 @@ def troubles(process: ProcessFacts, look: Look) -> Iterator[TroubleView]:
     if pulse.longest_s > LONG_TICK:
         yield TroubleView(
             about="loop",
-            text=f"the tick of a job has gone on for {duration(pulse.longest_s)}",
-            hint="The others go on. The log says which job it is, and what it last did.",
+            text=f"the tick of a job has been running for {duration(pulse.longest_s)}",
+            hint="Other jobs are not affected. The log names the job and its last action.",
         )
     if look.overdue:
         yield TroubleView(

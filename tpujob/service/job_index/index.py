@@ -111,7 +111,6 @@ class JobIndex:
         )
 
     def states(self) -> dict[str, int]:
-        """How many jobs there are in each state."""
         with self._lock:
             self._read_changes()
             return {state.value: n for state, n in Counter(r.state for r in self._all()).items()}

@@ -53,7 +53,7 @@ def key(text: str, order: str, reverse: bool) -> PageKey:
     found = _decoded(text)
     if found is None:
         raise BadRequest(
-            f"after: {text[:80]!r} is no key of a page",
+            f"after: {text[:80]!r} is not a key of a page",
             hint="pass `next` of the page before as it is; leave it out for the first page",
         )
     if (found.order, found.reverse) != (order, reverse):
@@ -118,7 +118,7 @@ def parse_query(asked: Mapping[str, Any], who: Principal, fields: Collection[str
     makes no sense, with what does."""
     known = ListAsked.__annotations__
     if unknown := sorted(asked.keys() - known.keys()):
-        raise _refused(f"{unknown[0][:80]!r} is no filter of a list", known)
+        raise _refused(f"{unknown[0][:80]!r} is not a filter of a list", known)
     recent, reverse = asked.get("recent", False), asked.get("reverse", False)
     order = asked.get("order") or ("active" if recent else "id")
     if order not in COLUMNS:

@@ -71,7 +71,6 @@ class Ring:
 
     @property
     def size(self) -> int:
-        """Bytes of memory."""
         return self._size + MESSAGE * len(self._blocks)
 
     @property

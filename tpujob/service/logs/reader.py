@@ -70,12 +70,10 @@ class HostLog:
 
     @cached_property
     def size(self) -> int:
-        """Bytes."""
         return sum(s.size for s in self.segments)
 
     @property
     def lines(self) -> int:
-        """How many there are."""
         return self.starts[-1]
 
     @property
@@ -201,7 +199,6 @@ class LogReader:
 
     @property
     def lines(self) -> int:
-        """How many there are."""
         return sum(log.lines for log in self.logs.values())
 
     def each(self, work: Callable[[HostLog], T]) -> dict[int, T]:

@@ -112,8 +112,8 @@ class _Regexp:
         except re2.error as error:
             why = error.args[0].decode("utf-8", "replace")
             raise BadRequest(
-                f"{query.text[:80]!r} is no pattern: {why}",
-                hint="Patterns are those of RE2: no look-around, no \\1. Without --regexp the text is meant as it is.",
+                f"{query.text[:80]!r} is not a pattern: {why}",
+                hint="Patterns are those of RE2: no look-around, no \\1. Without --regexp the text is taken literally.",
             ) from None
 
     def lines(self, data: bytes) -> list[int]:

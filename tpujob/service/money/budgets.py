@@ -46,9 +46,9 @@ def check_estimate(spec: JobSpec, offer: Offer, found: Estimate, how: str) -> No
     if slices + out > most:
         hours = f"{found.use.hours:.2f} h of {offer.type} in {offer.zone} cost {dollars(slices)}"
         raise BadSpec(
-            f"budget.usd: the job is estimated to cost more than {dollars(most)}: {hours} ({how}), and giving it back "
-            f"up to {dollars(out)}",
-            hint="give it a larger budget, or less to do; `tpujob cost estimate FILE` shows each line",
+            f"budget.usd: the job is estimated to cost more than {dollars(most)}: {hours} ({how}), and releasing the "
+            f"slice up to {dollars(out)}",
+            hint="give it a larger budget or less work; `tpujob cost estimate FILE` shows each line",
         )
 
 
@@ -89,7 +89,7 @@ def check_resume(job: Job, funds: Funds, prices: PriceList, now: float) -> None:
     if short is None:
         return
     more = f"`tpujob resume {job.id} --budget USD` gives it more." if short.own else _SHARED
-    raise IllegalInState(f"job {job.id} cannot go on: {short.text}", hint=more)
+    raise IllegalInState(f"job {job.id} cannot continue: {short.text}", hint=more)
 
 
 _SHARED = "`tpujob cost budgets` shows what is left; the context's file has the limits."

@@ -96,7 +96,7 @@ def _amount(wanted: JobSpec, asked: CompareAsked) -> tuple[Unit, float]:
             f"the number of {unit} is not stated", hint="--steps, --tokens or --samples"
         )
     if not _positive(amount):
-        raise BadRequest(f"{amount!r} {unit} cannot be done", hint="a number above 0")
+        raise BadRequest(f"{amount!r} {unit} is not possible", hint="a number above 0")
     return unit, float(amount)
 
 
@@ -150,7 +150,7 @@ def _stated_speeds(
     found: dict[SliceKind, Throughput] = {}
     for type, speed in by_type.items():
         if not _positive(speed):
-            raise BadRequest(f"{speed!r} {unit} a second cannot be", hint="a number above 0")
+            raise BadRequest(f"{speed!r} {unit} a second is not possible", hint="a number above 0")
         accelerators.find(type)
         found[SliceKind(accelerators.canonical(type), slices)] = Throughput(
             float(speed), unit, source
@@ -194,5 +194,5 @@ def _note(way: PlaceOption, usd_per_hour: float | None) -> str:
     if way.throughput.source == "roofline":
         return f"the speed on {way.place.type} is that of a compile check: no job ran it there"
     if way.outlook and not way.outlook.ends:
-        return "most likely it fails before its end: recovery.preemptions, recovery.wait"
+        return "it is likely to fail before its end: recovery.preemptions, recovery.wait"
     return ""

@@ -263,7 +263,7 @@ def checked(stated: EstimateSaid) -> EstimateSaid:
         whole = name in ("steps", "objects_written", "objects_read")
         fits = isinstance(value, bool) if name == "quiet" else _amount(value, whole=whole)
         if name not in EstimateSaid.__annotations__:
-            raise BadRequest(f"an estimate knows nothing of {name[:40]!r}")
+            raise BadRequest(f"an estimate has no parameter {name[:40]!r}")
         if not fits:
             kind = "a whole number" if whole else "a number"
             raise BadRequest(f"{name} cannot be {value!r}", hint=f"{kind} from 0 to {MOST:,}")

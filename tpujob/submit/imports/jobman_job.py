@@ -61,7 +61,7 @@ SENTENCES = {
     "gcloud": "lines with gcloud config, ssh-keygen and os-login are left out: tpujob needs none",
     "export": "a program does not get what setup exports; use run.env",
     "context": "{flag} is a setting of the context",
-    "placed": "jobman finds no task here: it stands under `defaults`, not `accelerators`; read as meant",
+    "placed": "jobman finds no task here: it is under `defaults`, not `accelerators`; read as meant",
     "flat": "jobman reads no tasks outside `accelerators`; read as meant",
     "group zone": "not used: jobman reads the zones of tasks and of defaults alone",
     "idle": "it has no task: jobman keeps its slice, which is billed, for ever; nothing is imported of it",

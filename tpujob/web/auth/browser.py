@@ -159,7 +159,7 @@ def page_at(settings: Settings) -> tuple[socket.socket, str]:
 def _own_path(to: str) -> str:
     odd = not to.startswith("/") or to.startswith("//") or "\\" in to
     if odd or not to.isprintable() or ".." in to:
-        raise BadRequest("`to` is no path of this page", hint="to=/jobs/000042")
+        raise BadRequest("`to` is not a path of this page", hint="to=/jobs/000042")
     return to
 
 

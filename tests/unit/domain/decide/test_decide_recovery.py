@@ -159,7 +159,7 @@ def test_a_launch_without_a_word_is_given_up_only_by_those_who_could_hear_it(
     look = Observation({"tj-000001-1": seen}, (), readable_for=readable, launched_for=launched)
     decision = decide(job, look, NOW)
     happened = decision.event
-    assert (happened is not None and "no word from hosts 0, 1" in happened.text) is given_up, (
+    assert (happened is not None and "no report from hosts 0, 1" in happened.text) is given_up, (
         happened
     )
     assert given_up or isinstance(decision.action, StartProgram), "it is started again"

@@ -68,7 +68,7 @@ def test_a_program_that_says_nothing_of_its_numbers_fails_alike_anywhere() -> No
 
 def test_a_replay_that_blames_model_or_data_ends_it_at_once() -> None:
     now = job(attempt(1, cause=None))
-    assert "the data made it" in nonfinite.is_maths(now, Verdict(step=3, blame="data"), ("a",))
+    assert "blames the data" in nonfinite.is_maths(now, Verdict(step=3, blame="data"), ("a",))
 
 
 def test_a_machine_that_a_replay_names_is_accused_alone() -> None:

@@ -37,7 +37,7 @@ def test_the_fourth_slice_in_a_row_whose_hosts_die_at_once_is_the_last() -> None
     job = running(lost(1, 400), lost(2, 500), lost(3, 600))
     happened = attempt_end.end_attempt(job, SILENT, (), NOW)
     assert (happened.kind, then(happened)) == (EventKind.ATTEMPT_ENDED, State.FAILED)
-    assert "the program may be what kills them; `tpujob resume` tries again" in happened.text
+    assert "the program may be killing them; `tpujob resume` retries" in happened.text
 
 
 @pytest.mark.parametrize(

@@ -166,12 +166,16 @@ def test_the_verdict_of_a_replay_names_the_host_whoever_tells_of_it() -> None:
     )
     found = end(host(0, 71, age=40, verdict=verdict), host(1, 76, age=50))
     assert (found.cause, found.host, found.verdict) == (Cause.BAD_HOST, 1, verdict)
-    assert found.message == "host 1: the loss is not finite, and a device made it (exit code 71)"
+    assert (
+        found.message == "host 1: the loss is not finite, and a device is the cause (exit code 71)"
+    )
     assert found.detail == "host 1 computes it otherwise (exit code 71)"
     unsaid = end(host(0, 76, age=50), host(1, 71, age=40, verdict=replace(verdict, host=None)))
     assert unsaid.host == 1, "the host that ended so"
     none = end(host(0, 71))
-    assert none.message == "host 0: the loss is not finite, and a device made it (exit code 71)"
+    assert (
+        none.message == "host 0: the loss is not finite, and a device is the cause (exit code 71)"
+    )
     assert none.verdict == Verdict(blame="device")
 
 
@@ -201,8 +205,8 @@ def test_the_earliest_end_of_its_own_is_named_and_the_others_follow() -> None:
     )
     assert (found.host, found.cause) == (1, Cause.CRASH)
     assert found.evidence[-2:] == (
-        Proof(0, "ended too: exit code 76"),
-        Proof(2, "ended too: killed by signal 6"),
+        Proof(0, "also ended: exit code 76"),
+        Proof(2, "also ended: killed by signal 6"),
     )
 
 
@@ -239,7 +243,7 @@ def test_evidence_of_a_great_slice_stays_small() -> None:
     found = end(*(host(i, 1, *lines, age=50 - i / 100) for i in range(1000)))
     assert len(found.evidence) <= evidence.LINES
     assert max(len(str(said)) for said in found.evidence) <= evidence.WIDTH
-    assert found.evidence[-1] == Proof(None, "994 more hosts ended too")
+    assert found.evidence[-1] == Proof(None, "994 more hosts also ended")
 
 
 def test_the_hosts_asked_first_are_the_likeliest_culprits() -> None:

@@ -109,7 +109,7 @@ def test_what_no_table_has_is_doubted_with_what_it_may_have_meant() -> None:
     assert accelerators.doubts(["v4-8", "v5e-8"], ["us-central2-b"]) == []
     said = accelerators.doubts(["v5litepo-8", "v9x-16"], ["us-centrall2-b", "mars-north1-a"])
     assert said[0].startswith("tpujob does not know v5litepo-8 (did you mean v5litepod-8")
-    assert said[1] == "tpujob does not know v9x-16; what it is follows from its name"
+    assert said[1] == "tpujob does not know v9x-16; its size is derived from its name"
     assert said[2] == "tpujob does not know the zone us-centrall2-b (did you mean us-central2-b?)"
     assert said[3] == "tpujob does not know the zone mars-north1-a"
 

@@ -50,7 +50,7 @@ def test_a_v4_8_costs_12_88_an_hour() -> None:
     assert found.list_micros == found.pay_micros == 12_880_000 + 5_404 + 5_000 + 300 + 60 + 4_500
     assert (
         sums(found)
-        == "$12.88 slices + $0.01 machines + $0.0049 operations = $12.90, and more that is not known"
+        == "$12.88 slices + $0.01 machines + $0.0049 operations = $12.90, and unknown costs"
     )
 
 
@@ -109,7 +109,7 @@ def test_a_price_that_nobody_knows_is_unknown_and_taints_the_sum() -> None:
     slices = line(found, "v6e-8")
     assert (slices.list_micros, slices.pay_micros, found.priced) == (None, None, False)
     assert slices.note == "no price is known for on-demand v6e-8 in us-central2-b"
-    assert "more that is not known" in sums(found)
+    assert "unknown costs" in sums(found)
 
 
 def test_removing_one_price_makes_its_lines_unknown_and_changes_no_other() -> None:

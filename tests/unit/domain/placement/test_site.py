@@ -73,9 +73,7 @@ def test_types_that_no_region_has_together_are_refused() -> None:
 def test_a_zone_without_a_bucket_in_its_region_is_refused_with_the_price_of_the_traffic() -> None:
     only_us = Site("lab", ZONES, {"us-central2": US}, False)
     error = refusal(job(type="v5e-8"), only_us)
-    assert (
-        "europe-west4-a lies in europe-west4, where the context lab has no bucket" in error.message
-    )
+    assert "europe-west4-a is in europe-west4, where the context lab has no bucket" in error.message
     assert (
         f"{US} in us-central2, each GiB that is read there costs $0.05 ($51 per TiB)"
         in error.message
@@ -90,7 +88,7 @@ def test_a_zone_without_a_bucket_in_its_region_is_refused_with_the_price_of_the_
 def test_a_job_may_run_in_every_region_that_has_a_bucket() -> None:
     mixed: dict[str, Any] = {"type": "v5e-8", "zones": ["europe-west4-b", "us-east5-a"]}
     assert places(job(**mixed)) == ["europe-west4-b", "us-east5-a"]
-    assert "us-east5-a lies in us-east5, where the context lab has no bucket" in (
+    assert "us-east5-a is in us-east5, where the context lab has no bucket" in (
         refusal(job(**mixed), replace(LAB, buckets={"europe-west4": EU})).message
     )
 
@@ -114,7 +112,7 @@ def test_where_a_bucket_really_lies_counts() -> None:
     check_location(US, "us-central2", ["us-central2"], ZONE, LAB, allowed=False)
     check_location(US, "us", [], ZONE, LAB, allowed=True)
     with pytest.raises(
-        BadSpec, match=r"gs://us/ada lies in us, a multi-region, but us-central2-b"
+        BadSpec, match=r"gs://us/ada is in us, a multi-region, but us-central2-b"
     ) as error:
         check_location(US, "us", [], ZONE, LAB, allowed=False)
     assert "$0.02" in error.value.message, "a bucket of a continent is not free for its regions"
@@ -123,7 +121,7 @@ def test_where_a_bucket_really_lies_counts() -> None:
 def test_a_pair_of_regions_is_local_to_these_two_alone() -> None:
     pair = ["us-central1", "us-east1"]
     check_location("gs://pair", "nam4", pair, ["us-central1-a", "us-east1-d"], LAB, allowed=False)
-    with pytest.raises(BadSpec, match="lies in nam4, but us-east5-a in us-east5") as error:
+    with pytest.raises(BadSpec, match="is in nam4, but us-east5-a in us-east5") as error:
         check_location("gs://pair", "nam4", pair, ["us-east5-a"], LAB, allowed=False)
     assert "name zones of us-central1 or us-east1" in error.value.hint
 

@@ -46,7 +46,7 @@ def test_one_line_is_enough_for_one_source(line: str, expected: list[tuple[str, 
         ("{from: gs://a/x, to: a/b}", "to: must be 1 to 64 letters, digits"),
         (
             "{from: gs://a/x, stage: dsk}",
-            "stage: dsk is no way to stage data; allowed: stream, disk",
+            "stage: dsk is not a way to stage data; allowed: stream, disk",
         ),
         ("{frm: gs://a/x}", "data[0].frm: no such key; did you mean from?"),
         ("[gs://a/x, s3://b/x]", "two sources would be TPUJOB_DATA_X"),

@@ -157,7 +157,7 @@ def amount(text: str, option: str) -> float:
     match = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)([kKMGBT]?)", text.replace(",", ""))
     if match is None:
         raise BadRequest(
-            f"{option}: {text[:40]!r} is no number", hint="such as 300, 20k, 1.5M or 10B"
+            f"{option}: {text[:40]!r} is not a number", hint="such as 300, 20k, 1.5M or 10B"
         )
     return float(match[1]) * _LETTERS[match[2]]
 
@@ -166,7 +166,7 @@ def _speed(text: str) -> tuple[str, float]:
     type, equals, value = text.partition("=")
     if not equals or not type:
         raise BadRequest(
-            f"--throughput: {text[:40]!r} is no speed",
+            f"--throughput: {text[:40]!r} is not a throughput",
             hint="such as v5e-64=120k, in units a second",
         )
     return type, amount(value, "--throughput")

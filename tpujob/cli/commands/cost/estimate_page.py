@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 LISTED = (
     "By list price, an estimate: no bill has been seen. `--explain` has each price with its source."
 )
-UNLOST = (
-    "Preemptions are not in it: each adds the time to set up again, and steps that are made again."
-)
+UNLOST = "Preemptions are not included: each adds another set-up and repeated steps."
 #: parts of which a row without a cost says nothing
 _FREE = ("machines", "control plane")
 _COLUMNS = (
@@ -71,7 +69,7 @@ def estimate_page(
         out += [*forecast_lines(forecast, columns, found["pricing"], color=color), ""]
         out += [*explained_forecast(forecast, columns), ""] if explained else []
     if found["unknown"]:
-        out.append(paint("Not known, and in no sum:", "bold", color))
+        out.append(paint("Not known, and in no total:", "bold", color))
         out += [line for one in found["unknown"] for line in _item(one, columns)]
     for warning in found["warnings"]:
         out += wrap(f"warning: {clean(warning)}", columns)
@@ -150,7 +148,7 @@ def _item(text: str, columns: int, indent: int = 2) -> list[str]:
     return [" " * indent + first, *(" " * (indent + 2) + line for line in more)]
 
 
-EMULATED = "The local stack bills nothing: it is what Google Cloud would list."
+EMULATED = "The local stack bills nothing: amounts are Google's list prices."
 _RANGES = (
     Column("Nine of ten jobs"),
     Column("From", right=True),
@@ -188,19 +186,19 @@ def forecast_lines(
         for mean, what in (
             (waiting, "waiting"),
             (setup, "set-up"),
-            (found["redone_hours"], "work that is lost"),
+            (found["redone_hours"], "lost work"),
         )
         if mean is not None and hours(mean) != hours(0)
     ]
-    beside = f"beside {hours(found['work_hours'])} of work that counts"
+    beside = f"on top of {hours(found['work_hours'])} of useful work"
     short = (
-        in_short(found) or f"{hours(found['billed_hours']['p50'])} of slices, and no known price"
+        in_short(found) or f"{hours(found['billed_hours']['p50'])} of slices, at an unknown price"
     )
     out = [paint(f"With preemptions: {short}", "bold", color)]
     out += [table(_RANGES, rows, columns, color=color)]
     out += wrap(f"On average {listed(means)}, {beside}.", columns) if means else []
     if found["fails"] >= 0.01:
-        limits = f"the preemptions{' or the wait' if wall else ''} that recovery: allows"
+        limits = f"the preemptions{' or the wait' if wall else ''} that `recovery` allows"
         out += wrap(
             f"{found['fails']:.0%} of the simulated runs fail: they use up {limits}.", columns
         )
@@ -219,9 +217,7 @@ def unmeasured(found: ForecastView) -> list[str]:
     names = [name for name, value in times.items() if value is None]
     if not names:
         return []
-    take, guess = ("takes", "a guess of it") if len(names) == 1 else ("take", "guesses of them")
-    why = f"not known, as no job has been measured: the range holds {guess}"
-    return [f"How long {listed(names)} {take} is {why}."]
+    return [f"Not measured yet: the time of {listed(names)}. The range is based on guesses."]
 
 
 def basis(found: ForecastView, pricing: str) -> str:
@@ -234,7 +230,7 @@ def basis(found: ForecastView, pricing: str) -> str:
     texts: list[str] = []
     if slices:
         losses = f"{found['losses']} of them lost"
-        texts.append(f"It rests on {many(slices, 'earlier slice')} there, {losses}.")
+        texts.append(f"It is based on {many(slices, 'earlier slice')} there, {losses}.")
     elif waits:
         what = "waits and preemptions" if lives and pricing == "spot" else "waits"
         more = " and of spot machines of another kind" if pricing == "spot" else ""
@@ -254,9 +250,9 @@ def explained_forecast(found: ForecastView, columns: int) -> list[str]:
     """What it is computed with."""
     halves = found["half_seconds"]
     rows = [
-        ("first slice", "half are there after", halves["first_wait"]),
+        ("first slice", "half are ready after", halves["first_wait"]),
         ("", "half are lost after", halves["first_life"]),
-        ("after a loss", "half are there after", halves["later_wait"]),
+        ("after a loss", "half are ready after", halves["later_wait"]),
         ("", "half are lost after", halves["later_life"]),
         ("set-up", "half take less than", halves["setup"]),
         ("release", "half take less than", halves["release"]),

@@ -75,22 +75,24 @@ def _write(plot: Path, picture: bytes) -> None:
 
 
 NOTHING = "There are no jobs, so nothing was spent."
-LEFT_OUT = "List prices of TPU slices, from ready to gone. Disks, addresses, storage and traffic are not in it."
+LEFT_OUT = (
+    "List prices of TPU slices, from ready to gone, without disks, addresses, storage and traffic."
+)
 GOODPUT = "Goodput is the productive part of all chip-hours, waiting included."
-EMULATED = "These jobs ran on this machine's emulator, which bills nothing: it is what Google Cloud would list."
+EMULATED = "These jobs ran on this machine's emulator, which bills nothing: amounts are Google's list prices."
 FREE = ("waiting", "provisioning")  #: nothing is billed before a slice is ready
 MEANING = {
     "productive": "steps that count",
-    "waiting": "no slice was asked for",
-    "provisioning": "asked for, not there",
+    "waiting": "no slice was requested",
+    "provisioning": "requested, not ready yet",
     "preparing": "set-up, and pauses between retries",
     "compiling": "until the first step",
-    "redone": "steps that were lost and made again",
-    "hung": "without progress, until it was ended",
+    "redone": "lost steps, repeated",
+    "hung": "no progress, until it was stopped",
     "held": "cancelled, the slice kept",
-    "condemned": "a bad slice, until another was there",
+    "condemned": "a bad slice, until its replacement was ready",
     "releasing": "the program had ended",
-    "unknown": "how much counts is not known",
+    "unknown": "useful share not known",
 }
 _PARTS = (
     Column("Part"),
@@ -161,13 +163,11 @@ def _money(micros: int, row: CostRowView) -> str:
 def _remarks(found: CostView, columns: int) -> list[str]:
     total, lines = found["total"], [GOODPUT]
     if total["open_slices"]:
-        lines.append(
-            f"{many(total['open_slices'], 'slice')} still billed; billing ends when it is seen to be gone."
-        )
+        lines.append(f"{many(total['open_slices'], 'slice')} still billed, until confirmed gone.")
     if total["least_micros"] < total["list_micros"]:
         least, most = (dollars(total[key]) for key in ("least_micros", "list_micros"))
         lines.append(
-            f"The list value is between {least} and {most}: a slice is missing, and not yet known to be gone."
+            f"The list value is between {least} and {most}: a slice is missing, and not confirmed gone yet."
         )
     if total["unpriced_chip_hours"]:
         share = 1 - total["unpriced_chip_hours"] / (total["chip_hours"] or 1)
@@ -176,7 +176,7 @@ def _remarks(found: CostView, columns: int) -> list[str]:
         )
     if copies := found.get("copies_micros", 0):
         lines.append(
-            f"Copies of data and checkpoints into other regions: {dollars(copies)}, beside these amounts."
+            f"Copies of data and checkpoints into other regions: {dollars(copies)}, in addition to these amounts."
         )
     return [line for text in lines for line in wrap(clean(text), columns)]
 
@@ -211,7 +211,7 @@ def budgets(as_json: Json = False) -> None:
 
 
 NO_BUDGETS = """\
-No budget is configured, so nothing ends billing but you. A budget of a job is a line of its file:
+No budget is configured, so tpujob stops no job for its cost. A budget of a job is a line of its file:
   budget: {usd: 50}
 Those of the project and of users are lines of the context's file: docs/cost.md."""
 
@@ -233,8 +233,8 @@ def budgets_page(found: Sequence[SpendingView], columns: int, *, color: bool = F
 
 
 WAY_OUT = (
-    "A slice is billed until it is gone. So its program is stopped, and the slice released, while saving and releasing "
-    "are still paid for. What a grant pays for is not counted."
+    "A slice is billed until it is gone. So its program is stopped while the budget still pays for saving and for "
+    "releasing the slice. What a grant pays for is not counted."
 )
 
 

@@ -95,7 +95,7 @@ def page(shown: Mapping[str, Any]) -> str:
     if len(folders) > _SHOWN:
         lines.append(f"  and {len(folders) - _SHOWN:,} more: --json")
     if folders and shown["removed"]:
-        lines.append("They are removed. What was copied stays.")
+        lines.append("They are removed. Copied files are kept.")
     elif folders:
         lines.append(
             "The next sync to the same folder removes them; so does: tpujob data gc --delete"
@@ -110,14 +110,14 @@ def _bucket_line(one: Mapping[str, Any]) -> list[str]:
     if not one["known"]:
         return [f"{name}: this account may not read its settings (storage.buckets.get)"]
     soft = (
-        f"kept for {many(round(one['soft_delete_s'] / _DAY), 'day')} (soft delete) and billed as if it were there"
+        f"kept for {many(round(one['soft_delete_s'] / _DAY), 'day')} (soft delete) and billed meanwhile"
         if one["soft_delete_s"]
         else "gone at once (no soft delete)"
     )
     parts = (
         f"ended after {many(one['parts_days'], 'day')}"
         if one["parts_days"] is not None
-        else f"kept for ever, and billed; a rule ends them: tpujob data gc --rule 7 {name}"
+        else f"kept for ever, and billed; a lifecycle rule aborts them: tpujob data gc --rule 7 {name}"
     )
     return [
         name,

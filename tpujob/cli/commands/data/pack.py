@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tpujob.data.places import Folder
 
 
-_ENDED = "Finished files are kept. The same command goes on."
+_ENDED = "Finished files are kept. The same command continues."
 
 
 def pack(

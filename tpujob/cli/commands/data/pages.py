@@ -104,7 +104,7 @@ def _traffic_lines(record: Mapping[str, Any]) -> list[str]:
             text = f"{usd(cost)} to the internet; free to a VM of the bucket's region"
             return [f"  out of the cloud  {text}"]
         case "regions" if cost is None:
-            text = "the price is not known, as this account may not see where a bucket lies"
+            text = "the price is not known, as this account may not see where a bucket is"
             return [f"  between regions   {text}"]
         case "regions" if cost:
             return [f"  between regions   {record['from']} to {record['to']}: {usd(cost)}"]

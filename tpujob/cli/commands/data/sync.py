@@ -46,7 +46,7 @@ def sync(
         with _prepared(source, target, dry_run=True) as (job, _):
             record, page = render.preview_record(job.preview()), render.preview_page
     else:
-        ended = "Whole files are kept. The same command goes on."
+        ended = "Whole files are kept. The same command continues."
         record, page = copied(source, target, ended), render.outcome_page
     say_json(record) if as_json else say(page(record))
     return FOUND if record["left_out"] + record["conflicts"] else 0
@@ -116,7 +116,7 @@ def _here(source: str) -> str:
 def _sync(source: str, target: str) -> None:
     from tpujob.cli.commands.data.pages import outcome_page
 
-    ended = "Nothing was submitted. Whole files are kept; the same command goes on."
+    ended = "Nothing was submitted. Whole files are kept; the same command continues."
     record = copied(source, target, ended)
     for line in outcome_page(record).splitlines():
         note(f"data: {line.strip()}")

@@ -127,7 +127,7 @@ def data_words(one: DataView) -> list[str]:
     found: list[str] = []
     for place in one["places"]:
         if not place["copied"] and one["to_bring"]:
-            text = f"is brought from {one['source']} first"
+            text = f"is copied from {one['source']} first"
         elif not place["copied"]:
             text = "is read where it is"
             if place["usd_epoch"]:
@@ -135,6 +135,6 @@ def data_words(one: DataView) -> list[str]:
         elif place["missing"]:
             text = f"{_missing(place)} are copied first, for {usd(place['usd_copy'])}"
         else:
-            text = "is there already" if one["objects"] else "is copied first"
+            text = "is already there" if one["objects"] else "is copied first"
         found.append(clean(f"{one['name']} in {place['region']}: {text} ({place['path']})"))
     return found
