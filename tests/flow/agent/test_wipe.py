@@ -70,6 +70,21 @@ def test_nothing_of_another_owner_is_left_but_the_agent_and_what_is_public(emula
     assert files(emulated.tmp) == set()
 
 
+def test_a_program_that_does_not_end_at_once_cannot_let_its_owner_in_again(emulated: Host) -> None:
+    again = "echo ssh-ed25519 CCCC >> $HOME/.ssh/authorized_keys; sleep 0.01"
+    words = ["bash", "-c", f"trap '' TERM; while :; do {again}; done"]
+    own = subprocess.Popen(
+        words, env=emulated.env, start_new_session=True, stderr=subprocess.DEVNULL
+    )
+    try:
+        assert wiped(emulated, "--key", KEY)["ok"]
+        assert own.wait(30) != 0
+    finally:
+        own.kill()
+        own.wait()
+    assert (emulated.home / ".ssh/authorized_keys").read_text() == f"{KEY}\n"
+
+
 @pytest.mark.parametrize(
     "other", ["wheels-v8/index/abc/secret", "git-v0/db/abc", "sdists-v9/url/1"]
 )

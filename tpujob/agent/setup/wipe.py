@@ -109,11 +109,12 @@ def _wipe_all(host: _Host, key: str) -> None:
     while any(one["live"] for one in other_attempts()) and time.monotonic() < shipped:
         time.sleep(0.1)
     ssh = os.path.join(host.home, ".ssh")
-    _let_in_only(ssh, key)
-    if host.real:
-        output_of(["crontab", "-r"], 10)
-    if end_all(lambda: _processes(host), GRACE):
-        raise Failure("processes of the last job do not end")
+    for _ in range(2):  # until they end, processes may undo the first round
+        _let_in_only(ssh, key)
+        if host.real:
+            output_of(["crontab", "-r"], 10)
+        if end_all(lambda: _processes(host), GRACE):
+            raise Failure("processes of the last job do not end")
     unmount_all(lambda _: None)
     _empty(host, CACHES, ("uv",) if _is_public(os.path.join(CACHES, "uv")) else ())
     _empty(host, ROOT, ("agent-*", "epoch.json", "command.lock", "cache"))
