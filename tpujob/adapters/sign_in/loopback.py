@@ -58,11 +58,8 @@ class RedirectListener:
         broken = (OSError, EOFError, asyncio.LimitOverrunError, asyncio.CancelledError)
         with contextlib.closing(writer), contextlib.suppress(*broken):
             # root can read this process anyway, and may pass connections on, as a virtual machine does
-            if unix_sockets.uid_of_peer(writer.get_extra_info("socket")) not in (
-                None,
-                0,
-                os.geteuid(),
-            ):
+            peer = unix_sockets.uid_of_peer(writer.get_extra_info("socket"))
+            if peer not in (None, 0, os.geteuid()):
                 return
             async with asyncio.timeout(SLOW):
                 request = await reader.readuntil(b"\r\n\r\n")
