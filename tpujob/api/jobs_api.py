@@ -251,7 +251,7 @@ class JobsApi(Protocol):
     @method("POST", "/jobs/{job}/clean", OWN_JOBS, query=("checkpoints",))
     def clean(self, job: str, *, checkpoints: bool = False) -> JobView:
         """As `delete`; then remove logs, bundle and record, and with `checkpoints` those too. Raises IllegalInState
-        while other jobs wait for it."""
+        while jobs wait for it that the caller may delete."""
 
     @method("POST", "/jobs/{job}/hold", OWN_JOBS)
     def hold(self, job: str) -> JobView:

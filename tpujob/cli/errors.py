@@ -1,11 +1,10 @@
 """How a command ends: exit codes, the form of an error message, what Ctrl-C says."""
 
 import contextlib
-import json
 from collections.abc import Generator
 
 from tpujob import errors
-from tpujob.cli.output import Screen, note
+from tpujob.cli.output import Screen, json_text, note
 from tpujob.cli.render.text import paint
 from tpujob.domain.text import clean
 
@@ -47,7 +46,7 @@ def exit_code_table() -> str:
 def show_error(error: errors.TpujobError, screen: Screen, *, as_json: bool = False) -> None:
     """The message on standard error, and below it what to do next; as JSON the same line as the HTTP API has it."""
     if as_json:
-        note(json.dumps(error.as_json(), ensure_ascii=False))
+        note(json_text(error.as_json()))
         return
     lines = [line for line in error.message.splitlines() if line.strip()] or [type(error).__name__]
     title = paint("tpujob:", "red", screen.err_color)

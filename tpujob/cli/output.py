@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tpujob.domain.text import HARMFUL
 from tpujob.errors import TpujobError
 
 
@@ -87,9 +88,15 @@ def note(text: str) -> None:
     sys.stderr.flush()
 
 
+def json_text(value: Any, indent: int | None = None) -> str:
+    """As JSON, in which what a terminal obeys or does not show is escaped."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return HARMFUL.sub(lambda found: json.dumps(found[0])[1:-1], text)
+
+
 def say_json(value: Any) -> None:
     """One record as an object, several as a list."""
-    say(json.dumps(value, indent=2, ensure_ascii=False))
+    say(json_text(value, indent=2))
 
 
 def say_page(found: Any, page: Callable[..., str], as_json: bool, **options: Any) -> None:
@@ -100,13 +107,13 @@ def say_page(found: Any, page: Callable[..., str], as_json: bool, **options: Any
 
 def say_json_line(value: Any) -> None:
     """One record on one line, for commands that go on: each line is an object."""
-    say(json.dumps(value, ensure_ascii=False), flush=True)
+    say(json_text(value), flush=True)
 
 
 def say_json_list(values: Iterable[Any]) -> None:
     """A list that is written as it comes, so that a long one takes no memory."""
     opening = "["
     for value in values:
-        say(opening + "\n" + json.dumps(value, ensure_ascii=False), end="")
+        say(opening + "\n" + json_text(value), end="")
         opening = ","
     say("\n]" if opening == "," else "[]")

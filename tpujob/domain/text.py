@@ -16,7 +16,7 @@ _ESCAPES = re.compile(
 )
 _BREAKS = re.compile("[\n\r\x0b\x0c\x85\u2028\u2029]")
 #: controls, direction marks and overrides, characters without a width, tags, surrogates, non-characters
-_HARMFUL = re.compile(
+HARMFUL = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     "\u202a-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
     "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
@@ -28,7 +28,7 @@ def clean(text: str, *, tabs: bool = False) -> str:
     Keeps indentation; with `tabs` as it is, else as spaces."""
     if text.isascii() and text.isprintable():
         return text
-    text = _HARMFUL.sub("", _BREAKS.sub(" ", _ESCAPES.sub("", text)))
+    text = HARMFUL.sub("", _BREAKS.sub(" ", _ESCAPES.sub("", text)))
     return text if tabs else text.expandtabs(4)
 
 
@@ -36,7 +36,7 @@ def harmless(text: str) -> str:
     """As `clean`, but what has several lines keeps them: for a page, where nothing else moves what stands beside it."""
     if text.isascii() and text.isprintable():
         return text
-    return _HARMFUL.sub("", _ESCAPES.sub("", text))
+    return HARMFUL.sub("", _ESCAPES.sub("", text))
 
 
 def one_line(text: str, limit: int) -> str:

@@ -61,7 +61,8 @@ class JobActions:
 
     def clean(self, who: Principal, job: str, *, checkpoints: bool = False) -> Job:
         def settled(j: Job) -> bool:
-            live = self._live().values()
+            # a waiting job of another user would let that user keep the record, its logs and its code
+            live = [one for one in self._live().values() if access.sees_all(who, one.owner)]
             if waiting := still_waiting(live, j, lambda other: self._is_element(other, j)):
                 ids = ", ".join(waiting[:10]) + (" ..." if len(waiting) > 10 else "")
                 raise IllegalInState(

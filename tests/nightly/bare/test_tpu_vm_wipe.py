@@ -126,7 +126,6 @@ CHANGED = {"/root/.docker/config.json", "/root/.config", "/root/.config/gcloud"}
     for name in (
         ".ssh",
         ".ssh/authorized_keys",
-        ".tpujob/cache",
         ".tpujob/command.lock",
         ".tpujob/epoch.json",
     )
@@ -213,6 +212,7 @@ def test_nothing_that_programs_leave_without_a_thought_stays(
         ("sudo sh -c 'echo weights > /data'", "/data"),
         ("sudo sh -c 'mkdir -p /usr/local/lib; echo x > /usr/local/lib/x.py'", "/usr/local/lib/x.py"),
         ("sudo sh -c 'echo x > /var/lib/docker/image/overlay2/imagedb/content/sha256/1'", "docker"),
+        ("sudo sh -c 'cd /var/lib; mkdir -p containerd/store/blobs; echo x > containerd/store/blobs/1'", "blobs/1"),
         ("sudo mkdir /mnt/ram; sudo mount -t tmpfs tmpfs /mnt/ram", "/mnt/ram is mounted"),
         ("mkdir /tmp/ram; sudo mount -t tmpfs tmpfs /tmp/ram", "mounted in /tmp"),
         ("sudo sed -i s/NOPASSWD:// /etc/sudoers", "could not be emptied"),

@@ -407,6 +407,16 @@ def test_logs_follow_begins_with_the_last_lines_and_goes_on(
     assert api.named("log_block")[-1]["cursor"] == "1", "it goes on behind the last lines"
 
 
+def test_json_has_no_character_that_a_terminal_obeys(tpujob: Tpujob, api: ScriptedJobs) -> None:
+    text = "\x1b[2J\x9b2J\x7f\u202e訓"
+    api.pages = [LogPage(lines=[log_line(0, text)], cursor="", done=True)]
+    whole, followed = tpujob("logs", "42", "--json"), tpujob("logs", "-f", "42", "--json").out
+    assert (whole.json[0]["text"], json.loads(followed)["text"]) == (text, text)
+    for said in (whole.out, followed):
+        assert {c for c in said if not c.isprintable()} == {"\n"}
+        assert "訓" in said
+
+
 def test_raw_logs_are_what_the_program_wrote(tpujob: Tpujob, api: ScriptedJobs) -> None:
     api.pages = [
         LogPage(lines=[log_line(0, "\x1b[1ma"), log_line(1, "3 4.5")], cursor="", done=True)

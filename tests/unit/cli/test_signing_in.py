@@ -205,8 +205,9 @@ def test_requests_of_no_sign_in_do_not_end_it() -> None:
 
 
 def test_an_open_connection_delays_neither_a_sign_in_nor_its_end(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Browsers open one before they need it."""
     monkeypatch.setattr(loopback, "SLOW", 3600.0)
     with _waiting() as (listener, attempt, code), _connected(listener) as first:
         first.sendall(b"GET / HTTP/1.1\r\n")
@@ -218,6 +219,7 @@ def test_an_open_connection_delays_neither_a_sign_in_nor_its_end(
         first.sendall(b"G")
         with pytest.raises(Unauthorized, match="did not sign in"):
             code.result(10)
+    assert caplog.text == ""
 
 
 def test_a_connection_that_sends_a_byte_at_a_time_is_closed(

@@ -526,6 +526,18 @@ def test_a_job_is_not_removed_while_others_wait_for_it(stage: Stage, bob: JobsAp
     bob.clean(a)
 
 
+def test_a_job_of_another_user_keeps_nobody_from_removing_theirs(
+    stage: Stage, bob: JobsApi, eve: JobsApi
+) -> None:
+    a = submit(bob, "a")
+    waits = submit(eve, "b", after=[a])
+    with pytest.raises(IllegalInState, match=f"{waits} would never start after it"):
+        stage.api.acting_for(ADA).clean(a)
+    bob.clean(a)
+    turn(stage, [a], 3)
+    assert stage.until(waits, State.CANCELLED).cause is Cause.DEPENDENCY
+
+
 def test_a_group_is_not_removed_while_others_wait_for_one_of_its_jobs(
     stage: Stage, bob: JobsApi
 ) -> None:

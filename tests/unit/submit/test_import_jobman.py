@@ -192,6 +192,12 @@ def test_names_are_made_of_ids_and_stay_apart() -> None:
     assert len({*names}) == 4
 
 
+@pytest.mark.parametrize("end", ["\\n", "\\r", "\\x85", "\\u2028"])
+def test_an_id_adds_no_key_to_its_job_file(end: str) -> None:
+    task = f'{{id: "a{end}data: /home/ada #", run: x}}'
+    assert jobs(read(TASK.format(task))).keys() == {"a-data-home-ada"}
+
+
 def test_running_tasks_are_an_error_until_jobman_has_stopped() -> None:
     state = STATE.replace(
         "    running: []\n    priority: true", "    running: [{job_id: '000048'}]"

@@ -54,14 +54,12 @@ class RedirectListener:
             server.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        broken = (OSError, EOFError, asyncio.LimitOverrunError)
+        # cancelled at the end of the sign-in, which Python 3.11 would show as an error
+        broken = (OSError, EOFError, asyncio.LimitOverrunError, asyncio.CancelledError)
         with contextlib.closing(writer), contextlib.suppress(*broken):
             # root can read this process anyway, and may pass connections on, as a virtual machine does
-            if unix_sockets.uid_of_peer(writer.get_extra_info("socket")) not in (
-                None,
-                0,
-                os.geteuid(),
-            ):
+            peer = unix_sockets.uid_of_peer(writer.get_extra_info("socket"))
+            if peer not in (None, 0, os.geteuid()):
                 return
             async with asyncio.timeout(SLOW):
                 request = await reader.readuntil(b"\r\n\r\n")

@@ -18,7 +18,7 @@ from typing import List, NamedTuple, Optional, Sequence, Set
 
 from tpujob.agent.attempts import other_attempts, remove_leftovers
 from tpujob.agent.base import Failure, read_json, remove_file, write_json
-from tpujob.agent.folders import CACHES, CONTAINERS, EPOCH, KEPT_WORK, ROOT
+from tpujob.agent.folders import CONTAINERS, EPOCH, KEPT_WORK, ROOT
 from tpujob.agent.processes import end_all, free_devices, output_of, read_proc, stats, sudo
 from tpujob.agent.setup.mounts import mounted, unmount_all
 
@@ -34,7 +34,9 @@ OF_SERVICES = ("systemd-private-*", "snap-private-tmp")  #: temporary folders th
 SPOOLS = ("/dev/mqueue", "/run/lock", "/var/crash", "/var/lib/apport/coredump")
 #: where the system itself mounts and writes; inside of it, where only people do
 SYSTEM = "/(boot|dev|etc|home|proc|run|snap|sys|usr|var)/.*"
-ADDED = "/(usr/local|var/lib/docker/image/.*/imagedb/content)/.*"
+ADDED = (
+    "/(usr/local|var/lib/docker/image/.*/imagedb/content|var/lib/(docker/)?containerd/.*/blobs)/.*"
+)
 
 
 class _Host(NamedTuple):
@@ -109,14 +111,15 @@ def _wipe_all(host: _Host, key: str) -> None:
     while any(one["live"] for one in other_attempts()) and time.monotonic() < shipped:
         time.sleep(0.1)
     ssh = os.path.join(host.home, ".ssh")
-    _let_in_only(ssh, key)
-    if host.real:
-        output_of(["crontab", "-r"], 10)
-    if end_all(lambda: _processes(host), GRACE):
-        raise Failure("processes of the last job do not end")
+    for _ in range(2):  # until they end, processes may undo the first round
+        _let_in_only(ssh, key)
+        if host.real:
+            output_of(["crontab", "-r"], 10)
+        if end_all(lambda: _processes(host), GRACE):
+            raise Failure("processes of the last job do not end")
     unmount_all(lambda _: None)
-    _empty(host, CACHES, ("uv",) if _is_public(os.path.join(CACHES, "uv")) else ())
-    _empty(host, ROOT, ("agent-*", "epoch.json", "command.lock", "cache"))
+    # caches, too: an edit in an environment changes the same file in the cache of uv, as hard links share it
+    _empty(host, ROOT, ("agent-*", "epoch.json", "command.lock"))
     _empty(host, ssh, ("authorized_keys",))
     _empty(host, host.home, (".tpujob", ".ssh"))
     for folder in host.scratch:
@@ -162,13 +165,6 @@ def _processes(host: _Host) -> Set[int]:
         listing = output_of(sudo(["sh", "-c", look]), 10) or b""
         found |= {int(pid) for pid in re.findall(rb"/proc/(\d+)/", listing)} & stats().keys() - own
     return found
-
-
-def _is_public(cache: str) -> bool:
-    """Whether all that uv keeps there is from the public index: the rest lies in folders of other names."""
-    kinds = ("git", "sdists", "wheels")
-    names = [n for kind in kinds for n in glob.glob("%s/%s-v*/*" % (glob.escape(cache), kind))]
-    return not os.path.islink(cache) and all(os.path.basename(name) == "pypi" for name in names)
 
 
 def _empty(host: _Host, folder: str, kept: Sequence[str], *only: str) -> None:

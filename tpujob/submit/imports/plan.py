@@ -16,6 +16,7 @@ import yaml
 
 from tpujob.domain.spec import jobspec
 from tpujob.domain.spec.yaml import plain
+from tpujob.domain.text import clean
 from tpujob.errors import BadRequest, BadSpec
 from tpujob.submit.imports.sections import KeyNote, Section
 from tpujob.submit.secrets_scan import holds_a_key
@@ -126,7 +127,7 @@ def write(drafts: Sequence[JobDraft], source: Path, folder: Path) -> list[Path]:
 def text_of(draft: JobDraft) -> str:
     """The job file."""
     body = yaml.dump(draft.spec, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
-    return f"# {draft.called}, imported from {draft.place}\n{body}"
+    return f"# {clean(f'{draft.called}, imported from {draft.place}')}\n{body}"
 
 
 class _Dumper(yaml.SafeDumper):
