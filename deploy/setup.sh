@@ -123,10 +123,14 @@ fi
 gc artifacts repositories set-cleanup-policies tpujob --location="$REGION" --policy="$here/cleanup-policy.json" \
   --no-dry-run --format=none
 
-# The build: reads the sources that `gcloud builds submit` uploads, writes its log, and the one image.
+# The build: reads the sources that `gcloud builds submit` uploads, writes its log, and the one image. gcloud would make
+# their bucket in the multi-region US, where an organization may forbid it.
 grant "serviceAccount:$build" roles/logging.logWriter
-grant "serviceAccount:$build" roles/storage.objectViewer \
-  "title=sources,expression=resource.name.startsWith('projects/_/buckets/$sources/')"
+bucket="gs://$sources"
+if ! exists storage buckets describe "$bucket"; then
+  gc storage buckets create "$bucket" --location="$REGION" --uniform-bucket-level-access --public-access-prevention
+fi
+on_bucket "$build" roles/storage.objectViewer
 gc artifacts repositories add-iam-policy-binding tpujob --location="$REGION" --member="serviceAccount:$build" \
   --role=roles/artifactregistry.writer --format=none
 way=""

@@ -81,14 +81,12 @@ OF_THE_PROJECT = {
     "roles/iap.tunnelResourceAccessor",
     "roles/logging.logWriter",
     "roles/monitoring.metricWriter",
-    "roles/storage.objectViewer",
     "roles/tpu.viewer",
 }
 CONDITIONAL = {
     "projects/my-lab-4711/roles/tpujobKeys",
     "roles/datastore.user",
     "roles/iap.tunnelResourceAccessor",
-    "roles/storage.objectViewer",
 }
 CLIENT = "1234-lab.apps.googleusercontent.com"
 LAB = f"""name: lab
@@ -463,7 +461,8 @@ def test_the_build_has_an_account_of_its_own(done: Desk) -> None:
     (submitted,) = (line for line in done.changes() if line.startswith("builds submit"))
     assert f"--service-account=projects/my-lab-4711/serviceAccounts/{account}" in submitted
     (reads,) = (line for line in done.changes() if "roles/storage.objectViewer" in line)
-    assert "/buckets/my-lab-4711_cloudbuild/" in reads
+    assert reads.startswith("storage buckets add-iam-policy-binding gs://my-lab-4711_cloudbuild ")
+    assert done.project.state.buckets == {"gs://my-lab-4711_cloudbuild": REGION}
     (writes,) = (line for line in done.changes() if "roles/artifactregistry.writer" in line)
     assert writes.startswith("artifacts repositories add-iam-policy-binding tpujob ")
     build = yaml.safe_load((DEPLOY / "cloudbuild.yaml").read_text())
