@@ -31,7 +31,7 @@ grant() { # MEMBER ROLE [CONDITION]
 once services enable tpu.googleapis.com compute.googleapis.com storage.googleapis.com run.googleapis.com \
   firestore.googleapis.com secretmanager.googleapis.com cloudscheduler.googleapis.com \
   artifactregistry.googleapis.com cloudbuild.googleapis.com iam.googleapis.com \
-  cloudresourcemanager.googleapis.com iap.googleapis.com
+  cloudresourcemanager.googleapis.com serviceusage.googleapis.com iamcredentials.googleapis.com iap.googleapis.com
 
 # Four accounts: the backend, the hosts of slices (which is to say: every program of every user), Cloud Scheduler, and
 # Cloud Build, whose default account may build nothing in many organisations.

@@ -30,7 +30,7 @@ from tests.support.gcloud_project import LOOKS, REGION, Parser, Project, State, 
 from tests.support.paths import ROOT
 from tpujob.config import context as contexts
 from tpujob.config import settings
-from tpujob.doctor.access import TPU_PERMISSIONS
+from tpujob.doctor.access import TPU_PERMISSIONS, needed_services
 from tpujob.doctor.quota import LIMITS_TAKE
 from tpujob.domain import access
 from tpujob.service.backend.status import LATE
@@ -100,6 +100,10 @@ sign_in:
 """
 IAP = (
     f"{LAB}  iap_audience: /projects/123456789/locations/europe-west4/services/tpujob\ndoor: iap\n"
+)
+EVERYTHING = contexts.make(
+    {"name": "lab", "backend": "https://tpujob-1.europe-west4.run.app", "store": "firestore"}
+    | {"ssh": "iap", "project": "my-lab-4711", "zones": ["europe-west4-a"]}
 )
 #: the two names that Cloud Run gives one service; the second cannot be known before it is there
 NAMED = "https://tpujob-123456789.europe-west4.run.app"
@@ -235,6 +239,14 @@ def test_the_role_of_the_backend_is_what_doctor_looks_for() -> None:
     role = yaml.safe_load((DEPLOY / "backend-role.yaml").read_text())
     keys = {"secretmanager.secrets.create", "secretmanager.secrets.list"}
     assert set(role["includedPermissions"]) == {*TPU_PERMISSIONS, *keys, LIMITS_TAKE}
+
+
+def test_every_api_that_is_called_is_enabled(done: Desk) -> None:
+    adapters = "".join(path.read_text() for path in (ROOT / "tpujob" / "adapters").rglob("*.py"))
+    called = set(re.findall(r'"(?:https://)?([a-z]+)\.googleapis\.com"', adapters))
+    called |= {"iap", "tpu"} | {name.partition(".")[0] for name in needed_services(EVERYTHING)}
+    assert {"firestore", "iamcredentials", "secretmanager", "serviceusage"} <= called
+    assert called <= done.project.state.apis
 
 
 def test_a_second_deployment_creates_nothing_again(running: Desk) -> None:
