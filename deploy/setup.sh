@@ -86,7 +86,6 @@ on_bucket() { # ACCOUNT ROLE; a bucket with accounts of one's own (join.sh) has 
 for bucket in $BUCKETS; do
   on_bucket "$vm" roles/storage.objectUser
   on_bucket "$backend" roles/storage.objectUser
-  on_bucket "$backend" roles/storage.legacyBucketReader # to see in which region it lies
 done
 
 # The only copy of every job's state: it cannot be deleted by mistake, and can be read as of any minute of seven days.

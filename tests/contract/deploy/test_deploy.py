@@ -56,7 +56,6 @@ ALLOWED = {
         "roles/iap.tunnelResourceAccessor",
         "roles/logging.logWriter",
         "roles/secretmanager.secretAccessor",
-        "roles/storage.legacyBucketReader",
         "roles/storage.objectUser",
         "roles/tpu.viewer",
     },
