@@ -545,6 +545,15 @@ def test_a_wrong_way_is_refused_before_anything_is_done(
     assert desk.asked() == []
 
 
+def test_a_deployment_without_the_way_to_hosts_that_its_context_names_is_refused(
+    desk: Desk,
+) -> None:
+    (desk.folder / "lab.yaml").write_text(LAB.replace("ssh: iap", "ssh: internal"))
+    assert "NETWORK is not set" in desk.run("up.sh", code=2)
+    assert desk.asked() == []
+    desk.run("up.sh", SUBNET="default")
+
+
 def test_the_first_deployment_tells_the_backend_the_name_that_nobody_knew_before(
     done: Desk,
 ) -> None:
