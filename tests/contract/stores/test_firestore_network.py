@@ -296,7 +296,8 @@ def test_many_documents_are_read_in_pages_that_a_request_has_time_for(
         assert [r.structured_query.limit for _, r, _ in network.seen] == [PAGE]
     for order in ("number", "wake"):
         for down in (True, False):
-            pages = firestore.pages("list", "jobs", order=order, newest_first=down, limit=2)
+            wanted = {"where": [("live", "==", True)], "newest_first": down}
+            pages = firestore.pages("list", "jobs", order=order, limit=2, **wanted)
             found = [[doc.id for doc in page] for page in pages]
             assert [len(page) for page in found] == [2, 2, 1]
             assert sorted(id for page in found for id in page) == [job.id for job in made]
