@@ -21,13 +21,14 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
 from tests.support.gcloud_project import LOOKS, REGION, Parser, Project, State, parser
 from tests.support.paths import ROOT
+from tpujob.adapters.cloud_tpu.calls import Method
 from tpujob.config import context as contexts
 from tpujob.config import settings
 from tpujob.doctor.access import TPU_PERMISSIONS, needed_services
@@ -238,6 +239,16 @@ def test_the_role_of_the_backend_is_what_doctor_looks_for() -> None:
     role = yaml.safe_load((DEPLOY / "backend-role.yaml").read_text())
     keys = {"secretmanager.secrets.create", "secretmanager.secrets.list"}
     assert set(role["includedPermissions"]) == {*TPU_PERMISSIONS, *keys, LIMITS_TAKE}
+    taken = {
+        "tpu.nodes.create": "create_queued_resource",
+        "tpu.nodes.delete": "delete_queued_resource delete_node",
+        "tpu.nodes.get": "get_queued_resource get_node",
+        "tpu.nodes.list": "list_queued_resources list_nodes",
+        "tpu.acceleratortypes.list": "list_accelerator_types",
+    }
+    called = {*get_args(Method)} - {"get_guest_attributes"}  # by roles/tpu.viewer, says setup.sh
+    assert called == set(" ".join(taken.values()).split())
+    assert {*taken} == {*TPU_PERMISSIONS}, "what no call takes is not granted"
 
 
 def test_every_api_that_is_called_is_enabled(done: Desk) -> None:

@@ -13,12 +13,13 @@ import builtins
 import contextlib
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tpujob.adapters import records as store_records
 from tpujob.adapters.firestore import records
-from tpujob.adapters.firestore.calls import BATCH, PAGE, Docs, Firestore
+from tpujob.adapters.firestore.calls import BATCH, Docs, Firestore
 from tpujob.adapters.firestore.follower import STAMPED_BEFORE, Follower
 from tpujob.adapters.firestore.mirror import Mirror
 from tpujob.adapters.firestore.people import FirestoreMembers, FirestoreOutbox, FirestoreReputation
@@ -28,6 +29,8 @@ from tpujob.domain.events import Event
 from tpujob.domain.model import Job
 from tpujob.errors import NotFound
 from tpujob.ports import EventKey, Lease, Write
+
+_NEWEST_FIRST: Mapping[str, Any] = {"order": records.NUMBER, "newest_first": True}
 
 
 class FirestoreStore:
@@ -137,12 +140,13 @@ class FirestoreStore:
     def list(self, *, name: str = "", live: bool | None = None) -> list[Job]:
         wanted = {"name": name or None, "live": live}
         where: list[Where] = [(f, "==", value) for f, value in wanted.items() if value is not None]
-        pages = self._newest_first(where)
+        pages = self._db.pages("list jobs", "jobs", where=where, **_NEWEST_FIRST)
         return [job for page in pages for job in self._mirror.reader.readable(page)]
 
     def walk(self) -> Iterator[Job]:
         """As the port says. Costs one read for each job; what has ended is not kept in memory."""
-        for page in self._newest_first(limit=store_records.WALKED):
+        few = store_records.WALKED
+        for page in self._db.pages("list jobs", "jobs", limit=few, **_NEWEST_FIRST):
             yield from self._mirror.reader.readable(page, self._mirror.pass_by)
 
     def commit(
@@ -308,14 +312,6 @@ class FirestoreStore:
 
     def _existing(self, doing: str, job_id: str) -> Found:
         return records.existing(self._db.read(doing, f"jobs/{job_id}"), job_id)
-
-    def _newest_first(
-        self, where: Sequence[Where] = (), limit: int = PAGE
-    ) -> Iterator[builtins.list[Found]]:
-        order = records.NUMBER
-        return self._db.pages(
-            "list jobs", "jobs", where=where, order=order, newest_first=True, limit=limit
-        )
 
     def _note_zones(self, job: Job) -> None:
         """Called before the job is stored. An unneeded zone costs one extra list call; a missing one leaks a slice."""
