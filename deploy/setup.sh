@@ -31,7 +31,7 @@ grant() { # MEMBER ROLE [CONDITION]
 once services enable tpu.googleapis.com compute.googleapis.com storage.googleapis.com run.googleapis.com \
   firestore.googleapis.com secretmanager.googleapis.com cloudscheduler.googleapis.com \
   artifactregistry.googleapis.com cloudbuild.googleapis.com iam.googleapis.com \
-  cloudresourcemanager.googleapis.com iap.googleapis.com
+  cloudresourcemanager.googleapis.com serviceusage.googleapis.com iamcredentials.googleapis.com iap.googleapis.com
 
 # Four accounts: the backend, the hosts of slices (which is to say: every program of every user), Cloud Scheduler, and
 # Cloud Build, whose default account may build nothing in many organisations.
@@ -86,7 +86,6 @@ on_bucket() { # ACCOUNT ROLE; a bucket with accounts of one's own (join.sh) has 
 for bucket in $BUCKETS; do
   on_bucket "$vm" roles/storage.objectUser
   on_bucket "$backend" roles/storage.objectUser
-  on_bucket "$backend" roles/storage.legacyBucketReader # to see in which region it lies
 done
 
 # The only copy of every job's state: it cannot be deleted by mistake, and can be read as of any minute of seven days.
@@ -123,10 +122,14 @@ fi
 gc artifacts repositories set-cleanup-policies tpujob --location="$REGION" --policy="$here/cleanup-policy.json" \
   --no-dry-run --format=none
 
-# The build: reads the sources that `gcloud builds submit` uploads, writes its log, and the one image.
+# The build: reads the sources that `gcloud builds submit` uploads, writes its log, and the one image. gcloud would make
+# their bucket in the multi-region US, where an organization may forbid it.
 grant "serviceAccount:$build" roles/logging.logWriter
-grant "serviceAccount:$build" roles/storage.objectViewer \
-  "title=sources,expression=resource.name.startsWith('projects/_/buckets/$sources/')"
+bucket="gs://$sources"
+if ! exists storage buckets describe "$bucket"; then
+  gc storage buckets create "$bucket" --location="$REGION" --uniform-bucket-level-access --public-access-prevention
+fi
+on_bucket "$build" roles/storage.objectViewer
 gc artifacts repositories add-iam-policy-binding tpujob --location="$REGION" --member="serviceAccount:$build" \
   --role=roles/artifactregistry.writer --format=none
 way=""

@@ -44,6 +44,7 @@ if [[ ${NETWORK:-}${SUBNET:-} =~ [^-a-z0-9_./:] ]]; then
   exit 2
 fi
 if [ -z "$interface" ]; then
+  if [ "$(said ssh)" = internal ]; then need NETWORK "the network of the slices: $CONTEXT_FILE has ssh: internal"; fi
   if [ -n "${VPC_EGRESS:-}" ]; then need NETWORK "the network into which VPC_EGRESS leads"; fi
   network="/INTERFACE/d; /VPC_EGRESS/d"
 else

@@ -88,7 +88,7 @@ def _store(path: Path) -> None:
     _say("store: commit", _each(commit, 200), "ms")
     _say("store: get", _each(lambda: store.get(job.id), 200), "ms")
     _say("store: due, with none due", _each(lambda: store.due(time.time()), 200), "ms")
-    newest, _ = store.changes(0)
+    newest = store.newest()
     _say("store: changes, with none", _each(lambda: store.changes(newest), 200), "ms")
 
 

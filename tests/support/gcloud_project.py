@@ -71,6 +71,7 @@ class State:
     #: versions, the oldest first; None: destroyed
     secrets: dict[str, list[str | None]] = field(default_factory=dict[str, "list[str | None]"])
     replication: dict[str, str] = field(default_factory=dict[str, str])
+    buckets: dict[str, str] = field(default_factory=dict[str, str])  #: for sources: where it is
     repositories: dict[str, Any] = field(default_factory=dict[str, Any])
     services: dict[str, list[Any]] = field(default_factory=dict[str, "list[Any]"])  #: revisions
     traffic: dict[str, str] = field(default_factory=dict[str, str])
@@ -395,8 +396,21 @@ class Project:
         self._repository(name, location)
         del self.state.repositories[name]
 
+    @_command("storage buckets describe")
+    def _bucket(self, url: str) -> None:
+        self._has(url, self.state.buckets)
+
+    @_command(
+        "storage buckets create", "location uniform-bucket-level-access public-access-prevention"
+    )
+    def _new_bucket(self, url: str, location: str, **_: str) -> None:
+        self._make(url, self.state.buckets)
+        self.state.buckets[url] = location
+
     @_command("builds submit", "config substitutions service-account")
     def _build(self, folder: str, config: str, substitutions: str, service_account: str) -> None:
+        # where it is missing, gcloud makes it, with no location
+        self.state.buckets.setdefault(f"gs://{PROJECT}_cloudbuild", "US")
         self._has("tpujob", self.state.repositories)
         if self._is_new("build"):
             raise Refused(

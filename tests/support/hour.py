@@ -88,7 +88,7 @@ class Backend:
         self.reconciler, self.store = reconciler, store
         self._when: dict[str, float] = {}
         self._next_resync = self._next_sweep = 0.0
-        self._change = store.changes(0)[0]
+        self._change = store.newest()
 
     def round(self, now: float) -> None:
         if now >= self._next_resync:

@@ -21,14 +21,7 @@ TPU_PERMISSIONS = (
     "tpu.nodes.delete",
     "tpu.nodes.get",
     "tpu.nodes.list",
-    "tpu.operations.get",
-    "tpu.operations.list",
-    "tpu.locations.get",
-    "tpu.locations.list",
-    "tpu.acceleratortypes.get",
     "tpu.acceleratortypes.list",
-    "tpu.runtimeversions.get",
-    "tpu.runtimeversions.list",
 )
 FIRESTORE_PERMISSIONS = (
     "datastore.entities.create",

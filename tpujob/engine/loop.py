@@ -231,7 +231,7 @@ class Loop:
     def _moved(self) -> list[str]:
         """Return the ids of the jobs that any backend has changed since the last call."""
         if self._change is None:
-            self._change = self._store.changes(0)[0]
+            self._change = self._store.newest()
             return []
         self._change, moved = self._store.changes(self._change)
         return moved

@@ -109,7 +109,7 @@ class Collector:
     def _begin(self, now: float) -> ReadPosition:
         position = self._outbox.position()
         if position is None:  # what has happened until now is not reported
-            position = ReadPosition(self._store.changes(0)[0], now)
+            position = ReadPosition(self._store.newest(), now)
             self._outbox.add([], position)
         for job in self._store.list(live=True):
             self._watch(job, now)

@@ -32,6 +32,7 @@ class Swept:
     failed: list[tuple[Owned, str]] = field(default_factory=list[tuple[Owned, str]])  #: and why
     keys: list[str] = field(default_factory=list[str])  #: slices that are gone, whose keys go
     unlisted: dict[str, str] = field(default_factory=dict[str, str])  #: by zone, or `keys`: why
+    live: list[Job] = field(default_factory=list[Job])  #: the jobs that go on, as they were read
 
 
 def zones(store: Store, of_site: Sequence[str] = ()) -> list[str]:
@@ -73,6 +74,7 @@ class Orphans:
         names = self._keys(swept)
         found = self._listed(swept)
         now, jobs = self.clock.now(), self.store.list(live=True)
+        swept.live.extend(jobs)
         lost, unused = unclaimed(found, jobs), unused_keys(names, found, jobs)
         damaged = self._damaged({*(o.job_id for o in lost), *map(_job_of, unused)})
         lost = [o for o in lost if o.job_id not in damaged]

@@ -131,9 +131,11 @@ class Reconciler:
             return decision, False
         return decision, self._carry_out(job, seen, decision.event, action)
 
-    def tidy(self) -> None:
-        """Remove reports of attempts that are over; from time to time. Raises StoreError."""
-        self.observer.report_cache.tidy(self.store.list(live=True), self._key_of)
+    def tidy(self, live: Sequence[Job] | None = None) -> None:
+        """Remove reports of attempts that are over; from time to time. `live`: the jobs that go on, as they were some
+        minutes ago at most; None: they are read. Raises StoreError."""
+        live = self.store.list(live=True) if live is None else live
+        self.observer.report_cache.tidy(live, self._key_of)
 
     def _key_of(self, job_id: str, number: int) -> str | None:
         """Return the key with which the hosts of an attempt sign; None: no record has the attempt any more. Raises

@@ -101,7 +101,7 @@ class Spending:
 
     def _read_all(self, now: float) -> None:
         # before the records: what changes meanwhile is read again
-        self._change = self._store.changes(0)[0]
+        self._change = self._store.newest()
         jobs = self._store.list()
         self._holders = {job.id: _bare(job) for job in jobs if job.grants}
         self._covered = covered(self._holders.values())

@@ -116,8 +116,7 @@ def backend(settings: Settings) -> Backend:
     )
 
     def sweep() -> None:
-        orphans.sweep()
-        reconciler.tidy()
+        reconciler.tidy(orphans.sweep().live)  # a store may bill each read of a job
 
     loop = Loop(reconciler, store, clock, sweep=sweep)
     api = Jobs(

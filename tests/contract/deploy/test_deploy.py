@@ -21,16 +21,17 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
 from tests.support.gcloud_project import LOOKS, REGION, Parser, Project, State, parser
 from tests.support.paths import ROOT
+from tpujob.adapters.cloud_tpu.calls import Method
 from tpujob.config import context as contexts
 from tpujob.config import settings
-from tpujob.doctor.access import TPU_PERMISSIONS
+from tpujob.doctor.access import TPU_PERMISSIONS, needed_services
 from tpujob.doctor.quota import LIMITS_TAKE
 from tpujob.domain import access
 from tpujob.service.backend.status import LATE
@@ -56,7 +57,6 @@ ALLOWED = {
         "roles/iap.tunnelResourceAccessor",
         "roles/logging.logWriter",
         "roles/secretmanager.secretAccessor",
-        "roles/storage.legacyBucketReader",
         "roles/storage.objectUser",
         "roles/tpu.viewer",
     },
@@ -81,14 +81,12 @@ OF_THE_PROJECT = {
     "roles/iap.tunnelResourceAccessor",
     "roles/logging.logWriter",
     "roles/monitoring.metricWriter",
-    "roles/storage.objectViewer",
     "roles/tpu.viewer",
 }
 CONDITIONAL = {
     "projects/my-lab-4711/roles/tpujobKeys",
     "roles/datastore.user",
     "roles/iap.tunnelResourceAccessor",
-    "roles/storage.objectViewer",
 }
 CLIENT = "1234-lab.apps.googleusercontent.com"
 LAB = f"""name: lab
@@ -102,6 +100,10 @@ sign_in:
 """
 IAP = (
     f"{LAB}  iap_audience: /projects/123456789/locations/europe-west4/services/tpujob\ndoor: iap\n"
+)
+EVERYTHING = contexts.make(
+    {"name": "lab", "backend": "https://tpujob-1.europe-west4.run.app", "store": "firestore"}
+    | {"ssh": "iap", "project": "my-lab-4711", "zones": ["europe-west4-a"]}
 )
 #: the two names that Cloud Run gives one service; the second cannot be known before it is there
 NAMED = "https://tpujob-123456789.europe-west4.run.app"
@@ -237,6 +239,24 @@ def test_the_role_of_the_backend_is_what_doctor_looks_for() -> None:
     role = yaml.safe_load((DEPLOY / "backend-role.yaml").read_text())
     keys = {"secretmanager.secrets.create", "secretmanager.secrets.list"}
     assert set(role["includedPermissions"]) == {*TPU_PERMISSIONS, *keys, LIMITS_TAKE}
+    taken = {
+        "tpu.nodes.create": "create_queued_resource",
+        "tpu.nodes.delete": "delete_queued_resource delete_node",
+        "tpu.nodes.get": "get_queued_resource get_node",
+        "tpu.nodes.list": "list_queued_resources list_nodes",
+        "tpu.acceleratortypes.list": "list_accelerator_types",
+    }
+    called = {*get_args(Method)} - {"get_guest_attributes"}  # by roles/tpu.viewer, says setup.sh
+    assert called == set(" ".join(taken.values()).split())
+    assert {*taken} == {*TPU_PERMISSIONS}, "what no call takes is not granted"
+
+
+def test_every_api_that_is_called_is_enabled(done: Desk) -> None:
+    adapters = "".join(path.read_text() for path in (ROOT / "tpujob" / "adapters").rglob("*.py"))
+    called = set(re.findall(r'"(?:https://)?([a-z]+)\.googleapis\.com"', adapters))
+    called |= {"iap", "tpu"} | {name.partition(".")[0] for name in needed_services(EVERYTHING)}
+    assert {"firestore", "iamcredentials", "secretmanager", "serviceusage"} <= called
+    assert called <= done.project.state.apis
 
 
 def test_a_second_deployment_creates_nothing_again(running: Desk) -> None:
@@ -463,7 +483,8 @@ def test_the_build_has_an_account_of_its_own(done: Desk) -> None:
     (submitted,) = (line for line in done.changes() if line.startswith("builds submit"))
     assert f"--service-account=projects/my-lab-4711/serviceAccounts/{account}" in submitted
     (reads,) = (line for line in done.changes() if "roles/storage.objectViewer" in line)
-    assert "/buckets/my-lab-4711_cloudbuild/" in reads
+    assert reads.startswith("storage buckets add-iam-policy-binding gs://my-lab-4711_cloudbuild ")
+    assert done.project.state.buckets == {"gs://my-lab-4711_cloudbuild": REGION}
     (writes,) = (line for line in done.changes() if "roles/artifactregistry.writer" in line)
     assert writes.startswith("artifacts repositories add-iam-policy-binding tpujob ")
     build = yaml.safe_load((DEPLOY / "cloudbuild.yaml").read_text())
@@ -533,6 +554,15 @@ def test_a_wrong_way_is_refused_before_anything_is_done(
 ) -> None:
     assert said in desk.run("up.sh", code=2, **given)
     assert desk.asked() == []
+
+
+def test_a_deployment_without_the_way_to_hosts_that_its_context_names_is_refused(
+    desk: Desk,
+) -> None:
+    (desk.folder / "lab.yaml").write_text(LAB.replace("ssh: iap", "ssh: internal"))
+    assert "NETWORK is not set" in desk.run("up.sh", code=2)
+    assert desk.asked() == []
+    desk.run("up.sh", SUBNET="default")
 
 
 def test_the_first_deployment_tells_the_backend_the_name_that_nobody_knew_before(

@@ -21,6 +21,7 @@ import pytest
 from tests.contract.hosts.strange_server import StrangeServer
 from tests.support.farm_rig import FarmProcess, alive, slice_at, until
 from tpujob.adapters.ssh import SshHosts, new_private_key, open_session, public_line
+from tpujob.adapters.ssh import session as ssh_session
 from tpujob.adapters.ssh.keys import LIFETIME, SKEW
 from tpujob.api import HostAccess
 from tpujob.domain.actions import HostPlan
@@ -171,6 +172,20 @@ def test_a_person_gets_a_terminal_that_follows_the_window(rig: Rig):
         child.wait()
         os.close(ours)
         os.close(theirs)
+
+
+@pytest.mark.parametrize(
+    ("address", "inside"), [("10.164.0.9", True), ("34.90.1.2", False), ("127.0.0.1", False)]
+)
+def test_whoever_is_outside_of_the_network_of_a_host_is_told(rig: Rig, address: str, inside: bool):
+    access: HostAccess = {**rig.access, "address": address}
+    error = ssh_session._explained(
+        access, f"ssh: connect to host {address} port 22: Connection timed out\n"
+    )
+    assert error.message.endswith(
+        f"({address}): connect to host {address} port 22: Connection timed out"
+    )
+    assert ("on a machine there" in error.hint) == inside
 
 
 @pytest.mark.slow

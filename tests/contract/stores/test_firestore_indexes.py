@@ -7,9 +7,12 @@ import json
 from itertools import product
 from typing import Any
 
+import pytest
+
 from tests.support.firestore_network import Network
 from tests.support.paths import ROOT
 from tests.support.stores import a_job, an_event
+from tpujob.adapters import records
 from tpujob.adapters.firestore import Firestore, FirestoreStore
 from tpujob.ports import EventKey
 
@@ -45,13 +48,16 @@ def declared() -> set[Index]:
     return found
 
 
-def test_every_query_has_its_index_and_every_index_its_query(firestore_place: str) -> None:
+def test_every_query_has_its_index_and_every_index_its_query(
+    firestore_place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     endpoint, _, project = firestore_place.partition("/")
     network = Network()
     store = FirestoreStore(Firestore(project, endpoint=endpoint, interceptors=[network]))
     job = store.create(a_job(), an_event())
     for name, live in product(("", "mlp"), (None, True, False)):
         store.list(name=name, live=live)
+    monkeypatch.setattr(records, "WALKED", 1)
     assert len([*store.walk()]) == 1  # a page, and an empty one after it
     store.events(job.id)
     store.events(job.id, after=1)

@@ -11,9 +11,12 @@ import pytest
 from tests.support.firestore_network import LOSE, Network
 from tests.support.hour import Hour
 from tests.support.stores import a_job, an_event
+from tests.support.world import orphans
 from tpujob.adapters.firestore import Firestore, FirestoreStore
 from tpujob.config import settings
+from tpujob.domain.model import State
 from tpujob.domain.money.estimate import FIRESTORE
+from tpujob.engine import Loop
 from tpujob.wiring import world
 
 
@@ -66,6 +69,28 @@ def test_an_hour_takes_no_more_operations_than_estimates_count_on(
     hour.check(attempts=2)
     assert billed["reads"] > billed["writes"] > 0
     assert {kind for kind in billed if billed[kind] / jobs > FIRESTORE[kind]} == set(), dict(billed)
+
+
+def test_a_backend_that_starts_reads_no_job_that_has_ended(firestore_place: str) -> None:
+    endpoint, _, project = firestore_place.partition("/")
+    network = Network()
+    store = FirestoreStore(Firestore(project, endpoint=endpoint, interceptors=[network]))
+    ended = a_job(state=State.SUCCEEDED, finished_at=2000.0)
+    store.create_many([(ended, an_event()) for _ in range(20)], key="k")
+    hour = Hour([store], jobs=0)
+    network.billed.clear()
+    Loop(hour.backends[0].reconciler, store, hour.clock, sweep=lambda: None).make_pass()
+    assert network.total("reads") < 5, network.billed
+    store.close()
+
+
+def test_a_sweep_and_what_is_tidied_after_it_read_each_job_once(
+    stores: list[FirestoreStore], networks: list[Network]
+) -> None:
+    reconciler = Hour(stores[:1], jobs=3).backends[0].reconciler
+    networks[0].billed.clear()
+    reconciler.tidy(orphans(reconciler, store=stores[0]).sweep().live)
+    assert networks[0].billed["reads", "query jobs by number"] == 3
 
 
 def test_the_settings_of_a_backend_lead_to_its_database(

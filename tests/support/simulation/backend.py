@@ -177,7 +177,7 @@ class Backend:
             self.reconciler,
             store,
             clock,
-            sweep=lambda: (orphans.sweep(), self.reconciler.tidy()),
+            sweep=lambda: self.reconciler.tidy(orphans.sweep().live),
             wakeup=SimCondition(sim),  # type: ignore[arg-type]
             pool=SimPool(sim, self.process),  # type: ignore[arg-type]
         )

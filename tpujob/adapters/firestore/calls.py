@@ -10,7 +10,7 @@ fails, and ends in a ValueError.
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -33,6 +33,8 @@ Plan = Callable[[Docs], tuple[T, Sequence[Put | Remove]]]
 BACKOFF = Backoff(first=0.05, longest=2.0, tries=8)
 #: writes in one commit; the service's own limit is 500
 BATCH = 400
+#: documents in one answer to `pages`: a backend decodes some 4,000 a second, and has `Patience.request` for them
+PAGE = 1000
 #: seconds for releasing locks; they expire anyway
 ROLLBACK = 2.0
 
@@ -110,6 +112,20 @@ class Firestore:
             return [found(a.document, self.root) for a in answers if a._pb.HasField("document")]
 
         return self._repeated(doing, once)
+
+    def pages(
+        self, doing: str, collection: str, *, order: str, limit: int = PAGE, **wanted: Any
+    ) -> Iterator[list[Found]]:
+        """As `select`, however many there are, each page as of a moment of its own: a document whose field `order`
+        changes meanwhile may be missing, or come twice."""
+        after: tuple[Any, str] | None = None
+        while page := self.select(
+            doing, collection, order=order, limit=limit, after=after, **wanted
+        ):
+            yield page
+            if len(page) < limit:
+                return
+            after = page[-1].fields[order], page[-1].path
 
     # Change ----------------------------------------------------------------------------------------------------------
 

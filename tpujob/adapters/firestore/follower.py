@@ -82,7 +82,9 @@ class Follower:
             for _ in self._batches(self._call):
                 self._works = True
                 if self._mirror.caught_up():
-                    self._mirror.completed(self._db.select("follow the jobs", "jobs", order=WAKE))
+                    for page in self._db.pages("follow the jobs", "jobs", order=WAKE):
+                        self._mirror.reader.readable(page)
+                    self._mirror.completed()
         finally:
             asked.put(None)
 

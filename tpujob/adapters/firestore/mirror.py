@@ -5,7 +5,6 @@ answers only while the stream works; otherwise the caller asks the database.
 """
 
 import threading
-from collections.abc import Iterable
 from typing import Any
 
 from tpujob.adapters import records as store_records
@@ -26,9 +25,10 @@ class Mirror:
         self.reader = store_records.RecordReader[Found](self.read, lambda doc: doc.id)
         self._current = False  #: the stream works: this is as new as the database, or nearly
         self._complete = False  #: and no job that is ever due is missing in `_wakes`
-        self._numbers: dict[str, int] = {}  #: of each job, its last change, if after `_floor`
+        self._numbers: dict[str, int] = {}  #: of each job, its last change, if after `floor`
         self._heard: dict[str, int] = {}  #: the same; other changes of that moment may be missing
-        self._floor = 0
+        #: the stream delivers all that changed after this moment; 0: it has not begun
+        self.floor = 0
 
     # Ask -------------------------------------------------------------------------------------------------------------
 
@@ -48,7 +48,7 @@ class Mirror:
     def changes(self, after: int) -> tuple[int, list[str]] | None:
         """As the port says; None: not known."""
         with self._lock:
-            if not self._current or after < self._floor:
+            if not self._current or after < self.floor:
                 return None
             new = sorted((n, job_id) for job_id, n in self._numbers.items() if n > after)
         return (new[-1][0] if new else after), [job_id for _, job_id in new]
@@ -56,7 +56,7 @@ class Mirror:
     def newest(self) -> int | None:
         """As the port says; None: not known."""
         with self._lock:
-            return max(self._numbers.values(), default=self._floor) if self._current else None
+            return max(self._numbers.values(), default=self.floor) if self._current else None
 
     # Tell ------------------------------------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ class Mirror:
         with self._lock:
             for known in (self._jobs, self._wakes, self._numbers, self._heard):
                 known.clear()
-            self._floor = floor
+            self.floor = floor
             self._current = self._complete = False
 
     def changed(self, doc: Found) -> None:
@@ -125,13 +125,12 @@ class Mirror:
         """Every change until now was delivered. Returns whether `completed` is still needed."""
         with self._lock:
             self._current = True
-            self._numbers.update({j: n for j, n in self._heard.items() if n > self._floor})
+            self._numbers.update({j: n for j, n in self._heard.items() if n > self.floor})
             self._heard.clear()
             return not self._complete
 
-    def completed(self, docs: Iterable[Found]) -> None:
-        """These are all jobs that will ever be due."""
-        self.reader.readable(docs)
+    def completed(self) -> None:
+        """All jobs that will ever be due were read."""
         with self._lock:
             self._complete = True
 

@@ -13,8 +13,9 @@ import builtins
 import contextlib
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tpujob.adapters import records as store_records
 from tpujob.adapters.firestore import records
@@ -28,6 +29,8 @@ from tpujob.domain.events import Event
 from tpujob.domain.model import Job
 from tpujob.errors import NotFound
 from tpujob.ports import EventKey, Lease, Write
+
+_NEWEST_FIRST: Mapping[str, Any] = {"order": records.NUMBER, "newest_first": True}
 
 
 class FirestoreStore:
@@ -137,24 +140,14 @@ class FirestoreStore:
     def list(self, *, name: str = "", live: bool | None = None) -> list[Job]:
         wanted = {"name": name or None, "live": live}
         where: list[Where] = [(f, "==", value) for f, value in wanted.items() if value is not None]
-        found = self._db.select(
-            "list jobs", "jobs", where=where, order=records.NUMBER, newest_first=True
-        )
-        return self._mirror.reader.readable(found)
+        pages = self._db.pages("list jobs", "jobs", where=where, **_NEWEST_FIRST)
+        return [job for page in pages for job in self._mirror.reader.readable(page)]
 
     def walk(self) -> Iterator[Job]:
         """As the port says. Costs one read for each job; what has ended is not kept in memory."""
-        where: list[Where] = []
-        while found := self._db.select(
-            "list jobs",
-            "jobs",
-            where=where,
-            order=records.NUMBER,
-            newest_first=True,
-            limit=store_records.WALKED,
-        ):
-            yield from self._mirror.reader.readable(found, self._mirror.pass_by)
-            where = [(records.NUMBER, "<=", int(found[-1].id) - 1)]
+        few = store_records.WALKED
+        for page in self._db.pages("list jobs", "jobs", limit=few, **_NEWEST_FIRST):
+            yield from self._mirror.reader.readable(page, self._mirror.pass_by)
 
     def commit(
         self,
@@ -236,9 +229,8 @@ class FirestoreStore:
         self._mirror.removed(job_id)
 
     def damaged(self) -> list[tuple[str, str]]:
-        return self._mirror.reader.sift(
-            self._db.select("check all jobs", "jobs", order=records.NUMBER)
-        )[1]
+        pages = self._db.pages("check all jobs", "jobs", order=records.NUMBER)
+        return [one for page in pages for one in self._mirror.reader.sift(page)[1]]
 
     def zones(self) -> list[str]:
         return [doc.id for doc in self._db.select("list the zones", "zones")]
@@ -291,8 +283,8 @@ class FirestoreStore:
         if known is not None:
             return known
         where: list[Where] = [(records.WAKE, "<=", float(now))]
-        found = self._db.select("list due jobs", "jobs", where=where, order=records.WAKE)
-        return [job.id for job in self._mirror.reader.readable(found)]
+        pages = self._db.pages("list due jobs", "jobs", where=where, order=records.WAKE)
+        return [job.id for page in pages for job in self._mirror.reader.readable(page)]
 
     def newest(self) -> int:
         """As the port says. Costs one read; from the mirror, none."""
@@ -305,13 +297,16 @@ class FirestoreStore:
         known = self._follow().changes(after) if self._mirrored else None
         if known is not None:
             return known
+        # before the query, which shows everything up to it: from there on the stream answers
+        begun = self._mirror.floor
         since = max(0, after - STAMPED_BEFORE * 1_000_000)
         where: list[Where] = [(CHANGED, ">", Time(since))] if since else []
         docs = self._db.select("follow the jobs", "jobs", where=where, order=CHANGED, only=CHANGED)
         # The query selects by stamp, the answer counts by time of commit: a query sees everything that was committed
         # before its moment.
         new = sorted((doc.changed_us, doc.id) for doc in docs if doc.changed_us > after)
-        return (new[-1][0] if new else after), [job_id for _, job_id in new]
+        newest = new[-1][0] if new else after
+        return max(newest, begun), [job_id for _, job_id in new]
 
     # Steps -----------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Sequence
+from ipaddress import ip_address
 from pathlib import Path
 
 from tpujob.adapters.ssh.keys import changed, host_label
@@ -21,6 +22,10 @@ from tpujob.errors import TpujobError, Transient
 _NO_LOGIN = (
     "Hosts accept certificates from the first attempt on that this version of tpujob has started, and while "
     "their clock and the backend's differ by less than five minutes."
+)
+_INSIDE = (
+    "The host has an address inside its network only: run this on a machine there. With `ssh: iap` in the backend's "
+    "context it works from anywhere."
 )
 #: the client's exit code for a failure of its own, and for a command that a signal ended
 _FAILED = 255
@@ -118,7 +123,9 @@ def _explained(access: HostAccess, printed: str) -> TpujobError:
     if "Permission denied" in printed:
         return Transient(f"{where}it does not accept the certificate", hint=_NO_LOGIN)
     reason = telling(printed).removeprefix("ssh: ")
-    return Transient(where + reason, hint=IAP_HINT if access["instance"] else "")
+    at = ip_address(access["address"])
+    hint = _INSIDE if at.is_private and not at.is_loopback else ""
+    return Transient(where + reason, hint=IAP_HINT if access["instance"] else hint)
 
 
 def _not_pinned(label: str) -> TpujobError:
