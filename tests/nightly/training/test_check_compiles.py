@@ -122,6 +122,7 @@ def test_what_does_not_fit_is_refused_with_a_setting_that_was_compiled() -> None
         (["--check=v4-8", "--hiden=3"], "no such flag: --hiden; did you mean --hidden?"),
         (["--check=v4-8", "--check-rows=many"], "must be a number above 0"),
         (["--check=v4-8", "--check-rows=1", "--check-tokens=1"], "give one of"),
+        (["--check=v4-8", "--check-batch-per-chip=1.5"], "must be a whole number of rows"),
     ],
 )
 def test_a_bad_command_line_is_refused_in_one_line(arguments: list[str], says: str) -> None:
