@@ -99,7 +99,6 @@ def test_the_figures_of_a_program_without_loops_are_those_of_others() -> None:
     # the marks of bad rows are a product with zeros, which the compiler removes
     assert made["flops"] == pytest.approx(made["asked_flops"], rel=1e-4)
     assert made["flops"] == pytest.approx(made["xla_flops"], rel=0.1), "it counts additions, too"
-    assert made["hbm_bytes"] == pytest.approx(made["asked_bytes"], rel=0.15)
     assert made["hbm_bytes"] == pytest.approx(made["xla_bytes"], rel=0.25)
     state = 3 * 4 * (layers + 2 * 8192 + 10)
     assert made["argument_bytes"] == pytest.approx(state, rel=0.01)
