@@ -11,6 +11,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 tokenizer, folder = Tokenizer.from_file(sys.argv[1]), pathlib.Path(sys.argv[2])
+tokenizer.no_truncation()  # which the file may ask for
 end = tokenizer.token_to_id(sys.argv[3])
 folder.mkdir()
 for number, line in enumerate(sys.stdin):

@@ -76,8 +76,7 @@ def examine(order: Order) -> Finding:
     with jax.set_mesh(mesh):
         started = time.monotonic()
         traced = program.trace(rows)
-        asked = jaxpr.count(traced.jaxpr) + jaxpr.Asked(0, jaxpr.passed(traced.jaxpr))
-        asked = asked.times(1 / wanted.devices)
+        asked = jaxpr.count(traced.jaxpr).times(1 / wanted.devices)
         model = (
             workload.flops_per_row * config.batch
             or 3 * jaxpr.count(_forward(shapes, workload, rows)).flops
@@ -102,7 +101,6 @@ def examine(order: Order) -> Finding:
         )
     step = Found(
         asked_flops=asked.flops,
-        asked_bytes=asked.bytes,
         model_flops=model,
         trace_seconds=trace_seconds,
         compile_seconds=compile_seconds,

@@ -31,6 +31,10 @@ def main(record: type[TrainConfig], workload: str, arguments: list[str]) -> NoRe
     try:
         wanted = targets(asked.get("--check", ""))
         per_chip = _amount(asked, "--check-batch-per-chip")
+        if per_chip % 1:
+            raise ConfigError(
+                f"--check-batch-per-chip={per_chip:g}: must be a whole number of rows"
+            )
         work = _work(asked, config)
         _can_compile()
         fixed = "--check-own-batch" in asked or "--batch" in map(flag_of, rest)

@@ -40,8 +40,6 @@ class Program(_Record):
     #: those of the model alone, as `mfu` of a run counts them: nothing that is computed again
     model_flops: float
     hbm_bytes: float
-    #: of the program's own count: into and out of products, and the step's arguments and results, over the devices
-    asked_bytes: float
     exchanges: tuple[Exchange, ...]
     #: XLA's own counters, to compare: they take the body of a loop once, and count elementwise operations too
     xla_flops: float

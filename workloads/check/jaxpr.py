@@ -1,5 +1,5 @@
-"""Floating-point operations and bytes that a program asks for, over all devices, counted from its jaxpr: independent
-of the compiler, and before anything is split. What the compiled program does more is done more than once."""
+"""Floating-point operations that a program asks for, over all devices, counted from its jaxpr: independent of the
+compiler, and before anything is split. What the compiled program does more is done more than once."""
 
 # JAX and its libraries are typed in part only.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -15,7 +15,6 @@ class Asked(NamedTuple):
     """Of all devices in one step."""
 
     flops: float = 0  #: of matrix products and convolutions
-    bytes: float = 0  #: into and out of them
     kernel_flops: float = 0  #: of `flops`, in kernels whose author does not say what they cost
 
     def __add__(self, other: tuple[Any, ...]) -> Asked:
@@ -33,12 +32,6 @@ def count(jaxpr: Any) -> Asked:
     for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
         found += _of(equation)
     return found
-
-
-def passed(jaxpr: Any) -> int:
-    """Bytes of what goes into it and comes out of it."""
-    closed = getattr(jaxpr, "jaxpr", jaxpr)
-    return _bytes([*closed.invars, *closed.outvars])
 
 
 def _of(equation: Any) -> Asked:
@@ -68,10 +61,10 @@ def _kernel(parameters: Any) -> Asked:
     """What its author says, or its body for each place of the grid that is computed."""
     said = parameters.get("cost_estimate")
     if said is not None:
-        return Asked(said.flops, said.bytes_accessed)
+        return Asked(said.flops)
     grid = [size for size in parameters["grid_mapping"].grid if isinstance(size, int)]
     flops = count(parameters["jaxpr"]).times(_computed(parameters["name"], grid)).flops
-    return Asked(flops, 0, flops)
+    return Asked(flops, flops)
 
 
 def _computed(name: str, grid: list[int]) -> int:
@@ -86,9 +79,7 @@ def _product(equation: Any) -> Asked:
     (contracted, _), _ = equation.params["dimension_numbers"]
     result = equation.outvars[0].aval
     summed = math.prod(left.shape[d] for d in contracted)
-    return Asked(
-        2 * math.prod(result.shape) * summed, _bytes([*equation.invars, *equation.outvars])
-    )
+    return Asked(2 * math.prod(result.shape) * summed)
 
 
 def _convolution(equation: Any) -> Asked:
@@ -97,10 +88,4 @@ def _convolution(equation: Any) -> Asked:
     numbers = equation.params["dimension_numbers"]
     outputs = kernel.shape[numbers.rhs_spec[0]]
     summed = math.prod(kernel.shape) // outputs
-    flops = 2 * math.prod(result.shape) * summed // equation.params["batch_group_count"]
-    return Asked(flops, _bytes([*equation.invars, *equation.outvars]))
-
-
-def _bytes(atoms: list[Any]) -> int:
-    arrays = [atom.aval for atom in atoms]
-    return sum(math.prod(a.shape) * a.dtype.itemsize for a in arrays)
+    return Asked(2 * math.prod(result.shape) * summed // equation.params["batch_group_count"])

@@ -41,7 +41,10 @@ _OUT_OF_REACH = (
     "PERMISSION_DENIED",
     "UNAUTHENTICATED",
     "RESOURCE_EXHAUSTED",
+    "Forbidden",  # gcsfs: an OSError
 )
+#: Packages whose own errors mean the same: of gcsfs and of what it asks a bucket by.
+_OF_NETWORK = {"aiohttp", "gcsfs", "google", "requests"}
 
 _Read = TypeVar("_Read")
 
@@ -148,6 +151,7 @@ def _is_out_of_reach(error: BaseException | None) -> bool:
     if error is None:
         return False
     known = isinstance(error, PermissionError | ConnectionError | TimeoutError | MemoryError)
+    known = known or type(error).__module__.partition(".")[0] in _OF_NETWORK
     told = any(sign in str(error) for sign in _OUT_OF_REACH)
     return known or told or _is_out_of_reach(error.__cause__ or error.__context__)
 

@@ -39,7 +39,8 @@ class Documents(Protocol):
 
 def open_documents(place: str) -> Documents:
     """`stdlib`: the sources of Python's standard library without its tests, 12 MB. `pydoc`: what `help()` knows of the
-    language, 0.5 MB of English. Else a folder: a packed set, or text files, each of which is a document.
+    language, 0.5 MB of English. Else a folder: a packed set, or text files, each of which is a document; those that are
+    hidden, and the `tokenizer.json` of the set, are none.
 
     Raises ConfigError for what is missing, empty or cut short.
     """
@@ -52,8 +53,13 @@ def open_documents(place: str) -> Documents:
         return Records(packed.open_set(place))
     if not folder.is_dir():
         raise no_folder(place)
-    paths = [path for path in folder.rglob("[!.]*") if path.is_file()]
-    return _Files(place, folder, paths)
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    return _Files(place, folder, [path for path in paths if _is_text(path.relative_to(folder))])
+
+
+def _is_text(path: Path) -> bool:
+    hidden = any(part.startswith(".") for part in path.parts)
+    return not hidden and path != Path("tokenizer.json")
 
 
 class Records:

@@ -79,6 +79,9 @@ class Bpe:
             self._inner: Any = tokenizers.Tokenizer.from_str(content)
         except Exception as error:  # the library raises nothing more special
             raise ConfigError(f"tokenizer={place}: no tokenizer.json ({error})") from error
+        # such files may also say to what length texts are cut or filled up
+        self._inner.no_truncation()
+        self._inner.no_padding()
         ends = [self._inner.token_to_id(name) for name in _KNOWN_ENDS]
         self.end: int = next((end for end in ends if end is not None), -1)
         if self.end < 0:

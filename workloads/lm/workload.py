@@ -58,22 +58,19 @@ class LmWorkload(Workload[LmConfig]):
         )
 
     def loss(self, model: Llama, batch: Batch, watch: Watch) -> ByRow:
+        return self._losses(model, batch, watch, self.config.z_loss)
+
+    def _losses(self, model: Llama, batch: Batch, watch: Watch, z_loss: float) -> ByRow:
         found = batch["tokens"]
         segments = batch.get("segments")
         counts = counted(found, segments)
         x, head = model(found[:, :-1], None if segments is None else segments[:, :-1], watch)
-        losses = cross_entropy(
-            x,
-            head,
-            found[:, 1:],
-            counts,
-            chunk=self.config.loss_chunk,
-            z_loss=self.config.z_loss,
-        )
+        targets, chunk = found[:, 1:], self.config.loss_chunk
+        losses = cross_entropy(x, head, targets, counts, chunk=chunk, z_loss=z_loss)
         return ByRow(losses, counts.sum(axis=1))
 
     def metrics(self, model: Llama, batch: Batch) -> dict[str, ByRow]:
-        return {"loss": self.loss(model, batch, lambda x: x)}
+        return {"loss": self._losses(model, batch, lambda x: x, 0.0)}
 
     def summary(self, means: dict[str, float]) -> dict[str, float]:
         return {**means, "perplexity": math.exp(min(means["loss"], 700.0))}

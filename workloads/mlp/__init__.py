@@ -25,12 +25,13 @@ class MlpConfig(TrainConfig):
     data: str = Field(
         "",
         description="in place of it: a folder that `tpujob data pack` made of .npy files, one array of "
-        "numbers in each, in a folder for each class",
+        "numbers in each, in a folder for each class; empty: what `data:` in the job file names, or `dataset`",
     )
     hidden: Sizes = Field((1024, 512), min_length=1, description="sizes of the hidden layers")
 
     def identity(self) -> dict[str, Any]:
         """With the content of the packed set: where it lies may change, what is in it may not."""
-        from workloads.data import packed  # imports numpy, which takes its time
+        from workloads.data import packed, places  # imports numpy, which takes its time
 
-        return {**super().identity(), "data": packed.identity(self.data) if self.data else ""}
+        place = places.given(self.data, "")
+        return {**super().identity(), "data": packed.identity(place) if place else ""}

@@ -16,6 +16,7 @@ from flax import nnx
 
 from workloads.data import packed
 from workloads.data.bundled import digits, synthetic
+from workloads.data.places import given
 from workloads.data.rows import Dataset
 from workloads.frame.workload import Batch, ByRow, Watch, Workload
 from workloads.mlp import MlpConfig
@@ -53,7 +54,8 @@ class MlpWorkload(Workload[MlpConfig]):
 
     @property
     def title(self) -> str:
-        return f"mlp {'-'.join(map(str, self.sizes))} on {self.config.data or self.config.dataset}"
+        on = given(self.config.data, self.config.dataset)
+        return f"mlp {'-'.join(map(str, self.sizes))} on {on}"
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -79,6 +81,6 @@ class MlpWorkload(Workload[MlpConfig]):
 
     @cached_property
     def _dataset(self) -> Dataset:
-        if self.config.data:
-            return packed.dataset(self.config.data)
+        if place := given(self.config.data, ""):
+            return packed.dataset(place)
         return digits() if self.config.dataset == "digits" else synthetic()

@@ -1,6 +1,6 @@
 """What floating point does on this machine: errors of matrix products, excess precision, approximate top-k.
 
-This file has the settings and imports no jax; `checks.py` has the measurements, `report.py` says them, `plot.py` draws.
+This file has the settings and imports no jax; `checks.py` has the measurements, `report.py` says them.
 """
 
 from __future__ import annotations
@@ -23,5 +23,3 @@ class NumericsConfig(Settings):
     candidates: int = Field(100_000, ge=1000, description="numbers from which approx_max_k takes")
     k: int = Field(100, ge=1, le=1000, description="how many of them it takes")
     seed: int = Field(0, ge=0, lt=2**32, description="of all numbers")
-    plot: str = Field("", description="write the errors by d to this file, such as errors.png")
-    json_lines: bool = Field(False, description="print a line of JSON for each result, not tables")

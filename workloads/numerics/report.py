@@ -1,15 +1,13 @@
-"""Runs the checks and says what came out: to a person, to a reader of JSON lines, and to tpujob."""
+"""Runs the checks and says what came out: to a person and to tpujob."""
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 
 from workloads.contract import DONE, Exit, ProgramContext, Reporter
-from workloads.frame.config import ConfigError
 from workloads.measure import text
 from workloads.numerics import NumericsConfig, checks
 
@@ -31,10 +29,7 @@ class Check(NamedTuple):
 
 
 def run(config: NumericsConfig, context: ProgramContext, reporter: Reporter) -> Exit:
-    """Measure and say it; host 0 prints, each host tells its own metrics. Raises WrongNumbers after all is said,
-    ConfigError where a plot is asked for and cannot be drawn."""
-    if config.plot:
-        _plotter()  # before the work
+    """Measure and say it; host 0 prints, each host tells its own metrics. Raises WrongNumbers after all is said."""
     reporter.event("phase", name="measure")
     errors = checks.product_errors(config.sizes, config.seed)
     found = findings(config)
@@ -43,10 +38,7 @@ def run(config: NumericsConfig, context: ProgramContext, reporter: Reporter) -> 
     for check in found:
         tell(reporter, check.name, check.value)
     if context.host == 0:
-        write = as_lines if config.json_lines else as_text
-        sys.stdout.write(write(errors, found) + "\n")
-        if config.plot:
-            _plotter()(errors, config.plot)
+        sys.stdout.write(as_text(errors, found) + "\n")
     if bad := [check for check in found if not check.good]:
         raise WrongNumbers("; ".join(f"{c.name} is {c.value:g}, not {c.expected}" for c in bad))
     reporter.event("phase", name=DONE)
@@ -78,13 +70,6 @@ def findings(config: NumericsConfig) -> list[Check]:
     ]
 
 
-def as_lines(errors: list[checks.ProductError], found: list[Check]) -> str:
-    """A line of JSON for each result."""
-    records: list[dict[str, Any]] = [{"kind": "product", **e._asdict()} for e in errors]
-    records += [{"kind": "check", **c._asdict()} for c in found]
-    return "\n".join(json.dumps({**r, "backend": jax.default_backend()}) for r in records)
-
-
 def as_text(errors: list[checks.ProductError], found: list[Check]) -> str:
     """Two tables for a person."""
     sizes = sorted({error.d for error in errors})
@@ -104,13 +89,3 @@ def as_text(errors: list[checks.ProductError], found: list[Check]) -> str:
 def _at_largest(errors: list[checks.ProductError]) -> list[checks.ProductError]:
     largest = max(error.d for error in errors)
     return [error for error in errors if error.d == largest]
-
-
-def _plotter() -> Any:
-    """`plot.draw`. Raises ConfigError where matplotlib is missing."""
-    try:
-        from workloads.numerics.plot import draw
-    except ImportError as error:
-        text = f"--plot needs matplotlib, which is not installed ({error}); pip install matplotlib"
-        raise ConfigError(text) from error
-    return draw

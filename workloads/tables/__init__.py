@@ -23,4 +23,3 @@ class TablesConfig(Settings):
         description="seconds that a sample of a Python loop may take; beyond, it is a part",
     )
     seed: int = Field(0, ge=0, lt=2**32, description="of all numbers")
-    json_lines: bool = Field(False, description="print a line of JSON for each row, not tables")

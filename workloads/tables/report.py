@@ -1,11 +1,9 @@
-"""Measures the tables and says what came out: to a person, to a reader of JSON lines, and to tpujob."""
+"""Measures the tables and says what came out: to a person and to tpujob."""
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -39,21 +37,14 @@ def run(config: TablesConfig, context: ProgramContext, reporter: Reporter) -> Ex
             sys.stdout.write(line + "\n")
 
     reporter.event("phase", name="measure")
-    if not config.json_lines:
-        say(f"{_machine()}; medians of {config.rounds} rounds with their 95% intervals")
+    say(f"{_machine()}; medians of {config.rounds} rounds with their 95% intervals")
     for table in tables(config):
         rows = measured(table, config.rounds)
         for row in rows:
             tell(reporter, row)
-            if config.json_lines:
-                say(json.dumps(as_json(row)))
-        if not config.json_lines:
-            say(shown(table, rows))
+        say(shown(table, rows))
     found = checked_derivatives()
-    if config.json_lines:
-        say(json.dumps({"table": "derivatives", "found": found}))
-    else:
-        say(f"\nx^3 + 2x^2 - 3x + 1 and its derivatives at 1: {' '.join(f'{n:g}' for n in found)}")
+    say(f"\nx^3 + 2x^2 - 3x + 1 and its derivatives at 1: {' '.join(f'{n:g}' for n in found)}")
     reporter.event("phase", name=DONE)
     return Exit.DONE
 
@@ -95,11 +86,6 @@ def checked_derivatives() -> tuple[float, ...]:
     if found != DERIVATIVES:
         raise WrongResult(f"x^3 + 2x^2 - 3x + 1 at 1: {found} in place of {DERIVATIVES}")
     return found
-
-
-def as_json(row: Row) -> Mapping[str, Any]:
-    """The row as a record of plain values; `seconds` and `faster` are median, low and high."""
-    return {**row._asdict(), "backend": jax.default_backend()}
 
 
 def shown(table: Table, rows: list[Row]) -> str:

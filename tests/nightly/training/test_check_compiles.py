@@ -99,7 +99,6 @@ def test_the_figures_of_a_program_without_loops_are_those_of_others() -> None:
     # the marks of bad rows are a product with zeros, which the compiler removes
     assert made["flops"] == pytest.approx(made["asked_flops"], rel=1e-4)
     assert made["flops"] == pytest.approx(made["xla_flops"], rel=0.1), "it counts additions, too"
-    assert made["hbm_bytes"] == pytest.approx(made["asked_bytes"], rel=0.15)
     assert made["hbm_bytes"] == pytest.approx(made["xla_bytes"], rel=0.25)
     state = 3 * 4 * (layers + 2 * 8192 + 10)
     assert made["argument_bytes"] == pytest.approx(state, rel=0.01)
@@ -122,6 +121,7 @@ def test_what_does_not_fit_is_refused_with_a_setting_that_was_compiled() -> None
         (["--check=v4-8", "--hiden=3"], "no such flag: --hiden; did you mean --hidden?"),
         (["--check=v4-8", "--check-rows=many"], "must be a number above 0"),
         (["--check=v4-8", "--check-rows=1", "--check-tokens=1"], "give one of"),
+        (["--check=v4-8", "--check-batch-per-chip=1.5"], "must be a whole number of rows"),
     ],
 )
 def test_a_bad_command_line_is_refused_in_one_line(arguments: list[str], says: str) -> None:

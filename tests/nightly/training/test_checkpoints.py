@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import aiohttp
+import gcsfs
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -181,6 +183,10 @@ def test_a_checkpoint_of_another_model_is_refused_and_not_passed_over(
         PermissionError(13, "denied"),
         ConnectionResetError(),
         ValueError("UNAVAILABLE: Error reading gs://bucket: connection refused"),
+        # of gcsfs, which reads the notes: 403, 503, and a connection that ends in the middle
+        OSError("Forbidden: https://storage.googleapis.com/download/storage/v1/b/bucket"),
+        gcsfs.retry.HttpError({"code": 503, "message": "Backend Error"}),
+        aiohttp.ClientPayloadError("Response payload is not completed"),
     ],
 )
 def test_a_storage_that_cannot_be_reached_is_no_damage(error: Exception) -> None:

@@ -266,6 +266,9 @@ def test_it_learns_and_tells_its_perplexity() -> None:
     assert first == pytest.approx(np.log(SMALL["vocab"]), abs=0.3)
     assert tested["loss"] < first / 2
     assert tested["perplexity"] == pytest.approx(np.exp(tested["loss"]))
+    # what is added to the loss of the training is no part of a test
+    also = Program(Bytes(config(z_loss=1.0, dtype="bfloat16")), program.mesh)
+    assert also.evaluate(state, workload.dataset().test) == pytest.approx(tested)
 
 
 def test_a_token_sees_no_other_document_and_predicts_none() -> None:

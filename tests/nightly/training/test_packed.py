@@ -21,6 +21,7 @@ from workloads.data.bundled import digits
 from workloads.data.rows import Feed, Rows, RowSource
 from workloads.frame.config import ConfigError
 from workloads.mlp import MlpConfig
+from workloads.mlp.model import MlpWorkload
 
 
 def npy(folder: Path, x: np.ndarray, y: np.ndarray) -> Path:
@@ -155,6 +156,14 @@ def test_a_checkpoint_is_bound_to_the_set_not_to_its_place(folder: Path, tmp_pat
     (tmp_path / "manifest.json").write_bytes((folder / "manifest.json").read_bytes())
     here, there = (MlpConfig(data=str(place)).identity() for place in (folder, tmp_path))
     assert here == there != MlpConfig().identity()
+
+
+def test_mlp_reads_what_the_job_file_brought(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPUJOB_DATA", str(folder))
+    workload = MlpWorkload(MlpConfig())
+    assert workload.config.identity() == MlpConfig(data=str(folder)).identity()
+    assert len(workload.dataset().test) == 360 // 5
+    assert workload.title.endswith(f"on {folder}")
 
 
 def test_mlp_trains_on_it_and_goes_on_after_a_stop(job: Job, folder: Path) -> None:

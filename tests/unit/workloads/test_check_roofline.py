@@ -21,7 +21,6 @@ def program(**changed: object) -> Program:
         "asked_flops": 47.09e12,
         "model_flops": 39.1e12,
         "hbm_bytes": 536e9,
-        "asked_bytes": 300e9,
         "exchanges": (
             Exchange(kind="all-gather", axes=("fsdp",), times=289, wire_bytes=23.7e9,
                      seconds=wire_seconds(23.7e9, 2, target("v5e-16"))),

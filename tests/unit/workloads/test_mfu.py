@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import pytest
+import yaml
 from flax import nnx
 
+from tests.support.paths import ROOT
 from workloads.check import jaxpr
 from workloads.contract import ProgramContext, Reporter
 from workloads.frame.chips import peak
@@ -103,3 +106,17 @@ def test_devices_whose_peak_nobody_knows_have_no_mfu() -> None:
     assert peak("cpu") == 0.0
     assert peak("TPU v4") == 275e12
     assert peak("NVIDIA H200") == 989e12
+
+
+def test_the_hours_and_dollars_of_the_large_config_follow_from_its_operations() -> None:
+    text = (ROOT / "configs" / "llama-1b.yaml").read_text(encoding="utf-8")
+    said = re.search(r"([0-9.]+) \$/h .*about ([0-9]+) \$ at ([0-9]+)% of", text)
+    hours = re.search(r"# Takes: +about ([0-9.]+) hours at that", text)
+    assert said
+    assert hours
+    args = yaml.safe_load(text)["run"]["args"]
+    config = LmConfig.model_validate(args)
+    operations = LmWorkload(config).flops_per_row * config.batch * config.steps
+    expected = operations / (64 * peak("TPU v4") * float(said[3]) / 100) / 3600
+    assert float(hours[1]) == pytest.approx(expected, rel=0.05)
+    assert float(said[2]) == pytest.approx(expected * float(said[1]), rel=0.05)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from functools import partial
@@ -13,7 +12,6 @@ import pytest
 from tests.support.paths import ROOT
 from tests.support.told import events_of
 from workloads.contract import Exit
-from workloads.frame.config import ConfigError
 from workloads.frame.launch import code_of
 from workloads.numerics import NumericsConfig, checks, report
 
@@ -64,12 +62,6 @@ def test_a_run_prints_both_tables_and_tells_metrics(
     assert events[-1]["name"] == "done"
 
 
-def test_as_json_each_result_is_a_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    run(tmp_path, TINY.model_copy(update={"json_lines": True}))
-    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {record["kind"] for record in records} == {"product", "check"}
-
-
 def test_values_that_are_not_at_their_indices_end_the_program_as_an_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,22 +73,6 @@ def test_values_that_are_not_at_their_indices_end_the_program_as_an_error(
     assert "values are operand[indices] is 0, not 1" in str(failure.value)
     assert code_of(failure.value, hosts=1) is Exit.ERROR
     assert capsys.readouterr().out.count("WRONG") == 2, "all of it is said before"
-
-
-@pytest.mark.slow
-def test_the_plot_has_a_panel_for_each_shape(tmp_path: Path) -> None:
-    run(tmp_path, TINY.model_copy(update={"plot": str(tmp_path / "errors.png")}))
-    assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ConfigError, match="no-such-folder"):
-        run(tmp_path, TINY.model_copy(update={"plot": str(tmp_path / "no-such-folder/a.png")}))
-
-
-def test_without_matplotlib_a_plot_is_refused_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "workloads.numerics.plot", None)
-    with pytest.raises(ConfigError, match="pip install matplotlib"):
-        run(tmp_path, TINY.model_copy(update={"plot": "errors.png"}))
 
 
 @pytest.mark.parametrize("program", ["tables", "numerics"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 
@@ -36,20 +35,6 @@ def test_a_run_prints_every_table_and_tells_every_ratio(
     assert all(len(name) <= 60 for name in metrics), "the agent cuts longer names off"
     assert not any("," in name for name in metrics), "they are listed with commas between them"
     assert (events[-1]["kind"], events[-1]["name"]) == ("phase", "done")
-
-
-@pytest.mark.slow
-def test_as_json_each_row_is_a_line_that_a_program_can_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    played(tmp_path, TINY.model_copy(update={"json_lines": True}))
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    by_table = {row["table"] for row in rows}
-    assert by_table == {"vectorised", "selu", "distances", "predict", "derivatives"}
-    loop = next(row for row in rows if row.get("way") == "Python loop")
-    median, low, high = loop["seconds"]
-    assert low <= median <= high
-    assert loop["faster"] == [1, 1, 1]
 
 
 def test_only_host_0_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

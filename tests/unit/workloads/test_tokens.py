@@ -13,6 +13,7 @@ from tests.contract.data.rig import Silent
 from tpujob.data.pack.places import FolderTarget
 from tpujob.data.pack.run import Pack
 from tpujob.data.places import Folder
+from workloads.data.documents import open_documents
 from workloads.data.rows import Dataset, Feed, Rows, RowSource
 from workloads.data.streams import RecordStream
 from workloads.data.tokens import Text, open_text
@@ -197,6 +198,31 @@ def test_a_tokenizer_beside_the_data_is_used(folder: Path, kept: Path) -> None:
     assert named.identity == trained.tokenizer.identity
     said = "the lazy dog\n naïve \N{SNOWMAN}"
     assert named.decode(named.encode_text(said)) == said
+
+
+def test_a_tokenizer_that_cuts_and_fills_up_texts_does_neither_here(
+    folder: Path, kept: Path
+) -> None:
+    whole = open_text(str(folder), "bpe", 300)
+    saved = json.loads(next(kept.glob("bpe-*.json")).read_text())
+    cut = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    fill = {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": None}
+    fill |= {"pad_id": 1, "pad_type_id": 0, "pad_token": "!"}
+    changed = folder.parent / "changed.json"
+    changed.write_text(json.dumps({**saved, "truncation": cut, "padding": fill}))
+    text = open_text(str(folder), str(changed))
+    np.testing.assert_array_equal(text.stream.ends, whole.stream.ends)
+    assert text.tokenizer
+    assert text.tokenizer.decode(text.tokenizer.encode_text(" ".join(WORDS))) == " ".join(WORDS)
+
+
+def test_hidden_files_and_the_tokenizer_are_no_documents(folder: Path) -> None:
+    before = open_documents(str(folder)).identity
+    (folder / ".git" / "objects").mkdir(parents=True)
+    (folder / ".git" / "objects" / "ff").write_bytes(b"\xff")
+    (folder / ".hidden").write_bytes(b"\xff")
+    (folder / "tokenizer.json").write_text("{}")
+    assert open_documents(str(folder)).identity == before
 
 
 def test_text_that_comes_with_python_needs_no_download() -> None:
