@@ -44,6 +44,8 @@ def test_a_slice_is_created_seen_ready_and_deleted(
     seen = wait_for(slices, SliceState.READY, slice)
     assert [e.host for e in seen.endpoints] == [0, 1]
     assert all(e.address for e in seen.endpoints)
+    ask(slices, slice)  # what is there already is adopted
+    assert wait_for(slices, SliceState.READY, slice) == seen
     made = cloud.client().get_node(name=node_name(slice.name))
     assert made.metadata["ssh-keys"] == f"tpujob:{KEY}"
     assert made.scheduling_config.spot is (pricing == "spot")
@@ -144,22 +146,6 @@ def test_a_node_deleted_by_a_person_is_no_preemption(cloud: Cloud, slices: Cloud
 
 
 # Whose it is ---------------------------------------------------------------------------------------------------------
-
-
-def test_asking_twice_adopts_the_first_slice(slices: CloudTpuSlices) -> None:
-    ask(slices)
-    wait_for(slices, SliceState.READY)
-    ask(slices)
-    wait_for(slices, SliceState.READY)
-
-
-def test_a_request_whose_answer_was_lost_is_adopted(cloud: Cloud, slices: CloudTpuSlices) -> None:
-    fail(cloud, "CreateQueuedResource", "UNAVAILABLE", "post")
-    with pytest.raises(Transient):
-        ask(slices)
-    ask(slices)
-    wait_for(slices, SliceState.READY)
-    assert len(cloud.world.queued) == 1
 
 
 def test_a_slice_that_was_there_and_is_gone_can_be_asked_for_again(
@@ -308,15 +294,6 @@ def test_an_emulator_that_dies_ends_the_call(cloud: Cloud) -> None:
     assert [type(answer) for answer in answers] == [Unknown]
     slices.close()
     doomed.stop()
-
-
-def test_a_call_that_hangs_ends_with_its_time(cloud: Cloud, slices: CloudTpuSlices) -> None:
-    assert look(slices) == Absent()
-    with cloud.world.lock:
-        inject.api_error(cloud.world, "*", "OK", 2, hang_s=60)
-    assert isinstance(slices.look(SLICE, timeout=0.3), Unknown)
-    with pytest.raises(Transient):
-        slices.create(SLICE, job_id="000007", public_key=KEY, timeout=0.3)
 
 
 def test_without_time_left_no_call_is_made(slices: CloudTpuSlices) -> None:
