@@ -169,8 +169,7 @@ def test_a_command_that_outlives_its_ssh_session_is_started_once(
     try:
         stage.hosts = hosts
         stage.reconciler = stage.new_backend()
-        job_id = stage.create()
-        stage.running(job_id)
+        stage.started()
         starts = hosts.host.home / "starts"
         until(starts.exists, "the program started")
         count = starts.read_text().count("x")
