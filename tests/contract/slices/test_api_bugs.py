@@ -15,8 +15,7 @@ from tpujob.errors import Refused, Transient
 
 
 def switch(cloud: Cloud, name: str) -> None:
-    with cloud.world.lock:
-        inject.api_bug(cloud.world, name)
+    cloud.do(inject.api_bug, name)
 
 
 @pytest.mark.parametrize("name", ["late-conflict", "late-conflict-operation"])
@@ -73,7 +72,6 @@ def test_a_slice_that_the_cloud_is_suspending_is_not_deleted_by_force(
 def test_a_slice_at_the_end_of_its_maximum_run_is_lost(
     cloud: Cloud, slices: CloudTpuSlices
 ) -> None:
-    with cloud.world.lock:
-        inject.max_run(cloud.world, 0.05)
+    cloud.do(inject.max_run, 0.05)
     ask(slices)
     wait_for(slices, SliceState.PREEMPTED)

@@ -157,8 +157,7 @@ def test_the_price_is_asked_for_as_gcloud_asks(
 
 
 def test_a_request_that_waits_too_long_fails_as_a_stockout(cloud: Cloud) -> None:
-    with cloud.world.lock:
-        inject.stockout(cloud.world, ZONE)
+    cloud.do(inject.stockout, ZONE)
     options = Options(wait=0.05)
     slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, options=options)
     ask(slices)

@@ -91,8 +91,7 @@ def test_one_preempted_slice_of_several_preempts_all(
 ) -> None:
     ask(slices, THREE)
     wait_for(slices, SliceState.READY, THREE)
-    with cloud.world.lock:
-        inject.preempt(cloud.world, node_ids(THREE)[place], notice_s=0)
+    cloud.do(inject.preempt, node_ids(THREE)[place], notice_s=0)
     seen: set[SliceState] = set()
     while "SUSPENDED" not in str(now := look(slices, THREE)):
         assert isinstance(now, Present), now
