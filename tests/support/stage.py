@@ -143,6 +143,12 @@ class Stage:
             lambda j: j.state is State.RUNNING and attempt in (0, len(j.attempts)),
         )
 
+    def started(self, **changes: object) -> str:
+        """The id of a new job whose program runs."""
+        job_id = self.create(**changes)
+        self.running(job_id)
+        return job_id
+
     def report(self, job_id: str, host: int, **fields: object) -> None:
         job = self.job(job_id)
         assert job.attempt is not None
@@ -152,6 +158,11 @@ class Stage:
         """The program ends on every host with these exit codes."""
         for host, code in enumerate(codes):
             self.report(job_id, host, phase="exited", exit_code=code)
+
+    def succeed(self, job_id: str) -> Job:
+        """The program ends well on both hosts, and so does the job."""
+        self.finish(job_id, 0, 0)
+        return self.until(job_id, State.SUCCEEDED)
 
     def last_words(self, job_id: str, host: int, *lines: str) -> None:
         """What the agent on a host kept of a bad end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from google.cloud import tpu_v2, tpu_v2alpha1
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport as AlphaTransport
 
+from tests.support.waiting import T
 from tests.support.waiting import until as until
 from tpujob.emulator.control import ControlServer
 from tpujob.emulator.driver import Driver, FarmApi, NoFarm
@@ -41,6 +43,11 @@ class Cloud:
         self._control: ControlServer | None = None
         self._rest: RestServer | None = None
         self._channels: list[grpc.Channel] = []
+
+    def do(self, what: Callable[..., T], *given: Any, **more: Any) -> T:
+        """Call it with the world, which nobody else changes meanwhile."""
+        with self.world.lock:
+            return what(self.world, *given, **more)
 
     def client(self) -> tpu_v2.TpuClient:
         """The official client, v2."""

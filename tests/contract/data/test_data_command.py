@@ -23,7 +23,6 @@ from tpujob.cli.app import run
 from tpujob.cli.commands.data.pack import survey_page, survey_record
 from tpujob.data.pack.run import SourceSurvey
 from tpujob.data.places import HEADER
-from tpujob.domain.hardware.prices import LIST
 
 PAGE = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
 
@@ -175,9 +174,3 @@ def test_errors_have_their_exit_codes(reader: Path, capsys: pytest.CaptureFixtur
     assert run(["data", "sync", "fineweb", "ftp://datasets/x"]) == 2
     assert run(["data", "sync", "--dry-run", "fineweb", "gs://no-such-bucket/x"]) == 3
     assert "bucket does not exist" in capsys.readouterr().err
-
-
-def test_a_million_small_files_cost_what_the_price_list_says() -> None:
-    assert float(LIST.usd_of_operations(1_000_000, 0)) == 5.0
-    assert float(LIST.usd_of_operations(0, 1_000_000)) == 0.4
-    assert float(LIST.to_internet.of(100)) == 12.0

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.contract.data.rig import Silent, files_in, named
@@ -97,24 +96,6 @@ def test_equal_sets_make_equal_files_wherever_they_lie(source: Path, tmp_path: P
     assert one == files_in(tmp_path / "two")
     assert mixed == files_in(tmp_path / "two-mixed")
     assert one["manifest.json"] != mixed["manifest.json"]
-
-
-def test_grain_reads_it_as_the_page_says(packed: Path, source: Path) -> None:
-    import grain.python as grain
-
-    said = json.loads((packed / "manifest.json").read_bytes())
-    shards = [str(packed / shard["name"]) for shard in said["shards"]]
-    data = grain.ArrayRecordDataSource(shards)
-    labels = np.fromfile(packed / said["label_ids"]["name"], "<u4")
-    with gzip.open(packed / said["index"]["name"]) as lines:
-        index = [json.loads(line) for line in lines]
-    assert said["labels"] == ["cat", "dog"]
-    assert len(data) == len(labels) == len(index) == said["records"] == 200
-    for i in (0, 57, 199):
-        key, size, _ = index[i]
-        assert data[i] == (source / key).read_bytes()
-        assert len(data[i]) == size
-        assert said["labels"][labels[i]] == key.split("/")[0]
 
 
 def test_shards_are_cut_by_size_and_by_number() -> None:

@@ -232,8 +232,7 @@ def test_names_are_taken_once(client: tpu_v2.TpuClient) -> None:
 
 
 def test_a_stockout_ends_the_creation_of_a_node(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
-    with cloud.world.lock:
-        inject.stockout(cloud.world, ZONE, "v4")
+    cloud.do(inject.stockout, ZONE, "v4")
     operation = client.create_node(parent=PARENT, node=node(), node_id="one")
     with pytest.raises(google.ResourceExhausted, match="no more capacity in the zone"):
         result(operation)
@@ -241,11 +240,9 @@ def test_a_stockout_ends_the_creation_of_a_node(cloud: Cloud, client: tpu_v2.Tpu
 
 
 def test_suspended_still_counts_against_the_quota(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
-    with cloud.world.lock:
-        inject.quota(cloud.world, ZONE, "v4-16", 16, "spot")
+    cloud.do(inject.quota, ZONE, "v4-16", 16, "spot")
     ready(client, "q")
-    with cloud.world.lock:
-        inject.preempt(cloud.world, "q", notice_s=0)
+    cloud.do(inject.preempt, "q", notice_s=0)
     until(lambda: queued_state(client, "q") == "SUSPENDED", "SUSPENDED")
     limit = "Quota 'TPUV4sPreemptiblePodPerProjectPerZoneForTPUAPI' exhausted. Limit 16 in zone"
     with pytest.raises(google.ResourceExhausted, match=limit):
@@ -294,18 +291,8 @@ def test_deleting_the_node_leaves_the_queued_resource_suspended(client: tpu_v2.T
     result(client.delete_queued_resource(name=queued_name("q")))
 
 
-def test_a_request_that_fails_says_why(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
-    with cloud.world.lock:
-        inject.stockout(cloud.world, ZONE, fail=True)
-    client.create_queued_resource(queued("q"))
-    until(lambda: queued_state(client, "q") == "FAILED", "FAILED")
-    error = client.get_queued_resource(name=queued_name("q")).state.failed_data.error
-    assert (error.code, "no more capacity" in error.message) == (8, True)
-
-
 def test_a_request_waits_no_longer_than_asked(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
-    with cloud.world.lock:
-        inject.stockout(cloud.world, ZONE)
+    cloud.do(inject.stockout, ZONE)
     request = queued("q")
     request["queued_resource"]["queueing_policy"] = {"valid_until_duration": {"nanos": 80_000_000}}
     client.create_queued_resource(request)
@@ -452,8 +439,7 @@ def test_calls_fail_before_or_after_they_take_effect(
     cloud: Cloud, client: tpu_v2.TpuClient
 ) -> None:
     for id, after in (("before", False), ("after", True)):
-        with cloud.world.lock:
-            inject.api_error(cloud.world, "CreateQueuedResource", "INTERNAL", after=after)
+        cloud.do(inject.api_error, "CreateQueuedResource", "INTERNAL", after=after)
         with pytest.raises(google.InternalServerError, match="injected fault"):
             client.create_queued_resource(queued(id))
         assert bool(queued_state(client, id)) is after

@@ -27,8 +27,7 @@ EVERYWHERE = f"projects/{PROJECT}/locations/-"
 
 
 def switch(cloud: Cloud, name: str, *, off: bool = False) -> None:
-    with cloud.world.lock:
-        inject.api_bug(cloud.world, name, off)
+    cloud.do(inject.api_bug, name, off)
 
 
 def ready(client: tpu_v2.TpuClient, id: str = "q") -> None:
@@ -101,8 +100,7 @@ def test_one_that_is_suspended_is_deleted_all_the_same(
 ) -> None:
     switch(cloud, "wedge")
     ready(client)
-    with cloud.world.lock:
-        inject.preempt(cloud.world, "q", notice_s=0)
+    cloud.do(inject.preempt, "q", notice_s=0)
     until(lambda: queued_state(client, "q") == "SUSPENDED", "SUSPENDED")
     result(client.delete_queued_resource({"name": queued_name("q"), "force": True}))
     assert queued_state(client, "q") == ""
@@ -111,8 +109,7 @@ def test_one_that_is_suspended_is_deleted_all_the_same(
 def test_at_the_end_of_its_maximum_run_it_is_suspended_by_the_service(
     cloud: Cloud, client: tpu_v2.TpuClient
 ) -> None:
-    with cloud.world.lock:
-        inject.max_run(cloud.world, 0.05)
+    cloud.do(inject.max_run, 0.05)
     client.create_queued_resource(queued("q"))
     until(lambda: queued_state(client, "q") == "SUSPENDED", "SUSPENDED")
     state = client.get_queued_resource(name=queued_name("q")).state
@@ -122,13 +119,11 @@ def test_at_the_end_of_its_maximum_run_it_is_suspended_by_the_service(
 
 def test_a_list_says_which_zones_it_could_not_reach(cloud: Cloud, client: tpu_v2.TpuClient) -> None:
     ready(client)
-    with cloud.world.lock:
-        inject.unreachable(cloud.world, ZONE)
+    cloud.do(inject.unreachable, ZONE)
     for parent in (PARENT, EVERYWHERE):
         nodes = client.list_nodes(parent=parent)
         requests = client.list_queued_resources(parent=parent)
         assert (list(nodes.nodes), list(requests.queued_resources)) == ([], [])
         assert list(nodes.unreachable) == list(requests.unreachable) == [PARENT]
-    with cloud.world.lock:
-        inject.unreachable(cloud.world, ZONE, off=True)
+    cloud.do(inject.unreachable, ZONE, off=True)
     assert [one.name for one in client.list_nodes(parent=EVERYWHERE)] == [node_name("q")]

@@ -232,8 +232,7 @@ def test_v2alpha1_has_names_of_its_own(cloud: Cloud) -> None:
 @pytest.mark.parametrize(("after", "made"), [(False, 404), (True, 200)])
 def test_faults_of_calls_hold_for_rest_too(cloud: Cloud, after: bool, made: int) -> None:
     given = {"method": "create_node", "code": "UNAVAILABLE", "after": after, "hang_s": 0.01}
-    with cloud.world.lock:
-        perform(cloud.world, "api-error", given)
+    cloud.do(perform, "api-error", given)
     status, answer = ask(cloud, "POST", f"{V2}/nodes?nodeId=faulty-{made}", SPEC)
     assert (status, answer["error"]["status"]) == (503, "UNAVAILABLE")
     assert ask(cloud, "GET", f"{V2}/nodes/faulty-{made}")[0] == made

@@ -23,10 +23,7 @@ def test_a_slice_from_request_to_deletion() -> None:
     assert model.state("q") == ("PROVISIONING", "CREATING")
     model.go(10)
     assert model.state("q") == ("ACTIVE", "READY")
-    with model.world.lock:
-        queue.delete(
-            model.world, f"projects/p/locations/{ZONE}/queuedResources/q", force=True, api="v2"
-        )
+    model.delete("q", force=True)
     model.go(4)
     assert model.state("q") == ("DELETING", "DELETING")
     model.go(1)
@@ -52,8 +49,7 @@ def test_preemption_gives_its_notice_and_frees_the_machines() -> None:
     model.ask("next")
     model.go(20)
     assert model.state("next") == ("WAITING_FOR_RESOURCES", "")
-    with model.world.lock:
-        assert inject.preempt(model.world, "7", notice_s=30).id == "q"
+    assert model.do(inject.preempt, "7", notice_s=30).id == "q"
     model.go(29)
     assert model.state("q") == ("ACTIVE", "READY")
     assert Disturb("q", "preempt", {"notice_s": 30}) in model.done, "the hosts knew at once"
@@ -62,22 +58,18 @@ def test_preemption_gives_its_notice_and_frees_the_machines() -> None:
     assert model.state("next") == ("PROVISIONING", "CREATING"), "on the machines that are free now"
     model.go(2)
     assert model.state("q") == ("SUSPENDED", ""), "its nodes have been deleted"
-    with model.world.lock:
-        name = f"projects/p/locations/{ZONE}/queuedResources/q"
-        queue.delete(model.world, name, force=False, api="v2")
+    model.delete("q", force=False)
     model.go(5)
     assert model.state("q") == ("", "")
 
 
 def test_a_request_that_is_being_suspended_is_deleted_only_by_force() -> None:
     model = Model.with_slice()
-    with model.world.lock:
-        inject.suspend(model.world, "q")
+    model.do(inject.suspend, "q")
     model.go(1)
     assert model.state("q") == ("SUSPENDING", "DELETING")
-    name = f"projects/p/locations/{ZONE}/queuedResources/q"
-    with model.world.lock, pytest.raises(ApiError, match="still has nodes"):
-        queue.delete(model.world, name, force=False, api="v2")
+    with pytest.raises(ApiError, match="still has nodes"):
+        model.delete("q", force=False)
     model.go(5)
     assert model.state("q") == ("SUSPENDED", "")
 
@@ -94,8 +86,7 @@ def test_a_slice_deleted_in_its_notice_is_not_preempted() -> None:
 
 def test_a_stockout_ends_by_itself() -> None:
     model = Model()
-    with model.world.lock:
-        inject.stockout(model.world, ZONE, "v4-8", for_s=600)
+    model.do(inject.stockout, ZONE, "v4-8", for_s=600)
     model.ask("q")
     model.go(599)
     assert model.state("q") == ("WAITING_FOR_RESOURCES", "")
@@ -105,8 +96,7 @@ def test_a_stockout_ends_by_itself() -> None:
 
 def test_a_stockout_of_one_type_leaves_the_others() -> None:
     model = Model()
-    with model.world.lock:
-        inject.stockout(model.world, ZONE, "v6e")
+    model.do(inject.stockout, ZONE, "v6e")
     model.ask("q")
     model.go(20)
     assert model.state("q") == ("ACTIVE", "READY")
@@ -114,10 +104,7 @@ def test_a_stockout_of_one_type_leaves_the_others() -> None:
 
 def test_a_request_that_expires_before_it_is_accepted_ends_its_operation() -> None:
     model = Model()
-    with model.world.lock:
-        operation = queue.create(
-            model.world, "p", ZONE, "q", [("q", SPEC)], api="v2", valid_for=0.5
-        )
+    operation = model.do(queue.create, "p", ZONE, "q", [("q", SPEC)], api="v2", valid_for=0.5)
     model.go(60)
     assert model.state("q") == ("FAILED", "")
     assert operation.error is not None
@@ -135,16 +122,11 @@ def test_hosts_that_never_come_up_fail_the_request() -> None:
 def test_a_node_deleted_while_its_hosts_come_up_takes_them_down() -> None:
     model = Model()
     model.ask("q")
-    with model.world.lock:
-        while not (effects := model.world.take_effects()):
-            model.now = model.world.advance() or model.now
-        coming = effects[0]
-        assert isinstance(coming, BringUp)
-        nodes.delete(model.world, coming.node, api="v2")
+    coming = model.coming()
+    model.do(nodes.delete, coming.node, api="v2")
     model.go(60)
     assert model.state("q")[1] == "DELETING", "it waits for the hosts' answer"
-    with model.world.lock:
-        nodes.hosts_up(model.world, coming.node, coming.number, ("10.0.0.1", "10.0.0.2"))
+    model.do(nodes.hosts_up, coming.node, coming.number, ("10.0.0.1", "10.0.0.2"))
     model.go(1)
     assert model.state("q")[1] == ""
     assert [type(effect) for effect in model.done] == [TakeDown]
@@ -153,12 +135,8 @@ def test_a_node_deleted_while_its_hosts_come_up_takes_them_down() -> None:
 def test_an_answer_for_an_earlier_node_of_the_name_is_ignored() -> None:
     model = Model()
     model.ask("q")
-    with model.world.lock:
-        while not (effects := model.world.take_effects()):
-            model.now = model.world.advance() or model.now
-        coming = effects[0]
-        assert isinstance(coming, BringUp)
-        nodes.hosts_up(model.world, coming.node, coming.number - 1, ("10.0.0.9",) * 2)
+    coming = model.coming()
+    model.do(nodes.hosts_up, coming.node, coming.number - 1, ("10.0.0.9",) * 2)
     assert model.state("q") == ("PROVISIONING", "CREATING")
 
 
@@ -168,8 +146,8 @@ def test_an_answer_for_an_earlier_node_of_the_name_is_ignored() -> None:
 )
 def test_an_injected_fault_needs_a_slice(wanted: str, said: str) -> None:
     model = Model()
-    with model.world.lock, pytest.raises(ApiError, match=said):
-        inject.preempt(model.world, wanted, notice_s=1)
+    with pytest.raises(ApiError, match=said):
+        model.do(inject.preempt, wanted, notice_s=1)
 
 
 def test_an_injected_fault_without_a_target_needs_exactly_one_slice() -> None:
@@ -177,12 +155,11 @@ def test_an_injected_fault_without_a_target_needs_exactly_one_slice() -> None:
     model.ask("a")
     model.ask("b")
     model.go(20)
-    with model.world.lock, pytest.raises(ApiError, match=r"several slices are ready \(a, b\)"):
-        inject.preempt(model.world, "", notice_s=1)
-    with model.world.lock:
-        inject.preempt(model.world, "b", notice_s=1)
-        with pytest.raises(ApiError, match="not supported"):
-            inject.preempt(model.world, "b", notice_s=1)
+    with pytest.raises(ApiError, match=r"several slices are ready \(a, b\)"):
+        model.do(inject.preempt, "", notice_s=1)
+    model.do(inject.preempt, "b", notice_s=1)
+    with pytest.raises(ApiError, match="not supported"):
+        model.do(inject.preempt, "b", notice_s=1)
 
 
 # Multislice ----------------------------------------------------------------------------------------------------------
@@ -191,8 +168,7 @@ def test_an_injected_fault_without_a_target_needs_exactly_one_slice() -> None:
 def several(model: Model, count: int = 3) -> Callable[[], tuple[str, list[str]]]:
     """Ask for `count` nodes in one request; what can be looked at afterwards: its state, and those of its nodes."""
     names = [f"many-{k}" for k in range(count)]
-    with model.world.lock:
-        queue.create(model.world, "p", ZONE, "many", [(n, SPEC) for n in names], api="v2")
+    model.do(queue.create, "p", ZONE, "many", [(n, SPEC) for n in names], api="v2")
 
     return lambda: (model.state("many")[0], [model.state(n)[1] for n in names])
 
@@ -204,8 +180,7 @@ def test_several_slices_come_all_or_not_at_all() -> None:
     look = several(model)
     model.go(60)
     assert look() == ("WAITING_FOR_RESOURCES", ["", "", ""]), "two would fit"
-    with model.world.lock:
-        inject.delete(model.world, "other")
+    model.do(inject.delete, "other")
     model.go(60)
     assert look() == ("ACTIVE", ["READY"] * 3)
 
@@ -214,16 +189,12 @@ def test_one_preempted_slice_takes_the_others_with_it() -> None:
     model = Model()
     look = several(model)
     model.go(20)
-    with model.world.lock:
-        assert inject.preempt(model.world, "many-1", notice_s=0).id == "many-1"
+    assert model.do(inject.preempt, "many-1", notice_s=0).id == "many-1"
     model.go(1)
     assert look() == ("SUSPENDING", ["DELETING", "PREEMPTED", "DELETING"])
     model.go(20)
     assert look() == ("SUSPENDED", ["", "", ""])
-    with model.world.lock:
-        queue.delete(
-            model.world, f"projects/p/locations/{ZONE}/queuedResources/many", force=True, api="v2"
-        )
+    model.delete("many", force=True)
     model.go(20)
     assert look() == ("", ["", "", ""])
 
@@ -233,8 +204,7 @@ def test_an_injected_fault_may_hit_several_slices_as_one(wanted: str) -> None:
     model = Model()
     look = several(model)
     model.go(20)
-    with model.world.lock:
-        inject.preempt(model.world, wanted, notice_s=0)
+    model.do(inject.preempt, wanted, notice_s=0)
     model.go(1)
     assert look()[0] == "SUSPENDING"
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from tests.support.waiting import T
 from tpujob.emulator.control import Control
 from tpujob.emulator.driver import NoFarm
 from tpujob.emulator.tpu import interruptions, nodes, queue
@@ -32,9 +36,26 @@ class Model:
         model.go(20)
         return model
 
-    def ask(self, id: str) -> None:
+    def do(self, what: Callable[..., T], *given: Any, **more: Any) -> T:
+        """Call it with the world."""
         with self.world.lock:
-            queue.create(self.world, "p", ZONE, id, [(id, SPEC)], api="v2")
+            return what(self.world, *given, **more)
+
+    def ask(self, id: str) -> None:
+        self.do(queue.create, "p", ZONE, id, [(id, SPEC)], api="v2")
+
+    def delete(self, id: str, *, force: bool) -> None:
+        """The queued resource."""
+        name = f"projects/p/locations/{ZONE}/queuedResources/{id}"
+        self.do(queue.delete, name, force=force, api="v2")
+
+    def coming(self) -> BringUp:
+        """The first slice whose hosts the farm is asked for, and which it has not brought up."""
+        with self.world.lock:
+            while not (effects := self.world.take_effects()):
+                self.now = self.world.advance() or self.now
+        assert isinstance(effects[0], BringUp)
+        return effects[0]
 
     def go(self, seconds: float) -> None:
         """Let that much time pass, each thing in its turn."""

@@ -148,8 +148,7 @@ def test_every_slice_of_one_request_counts(cloud: Cloud) -> None:
 
 
 def test_a_zone_that_cannot_be_listed_is_named(cloud: Cloud) -> None:
-    with cloud.world.lock:
-        inject.unreachable(cloud.world, "europe-west4-a")
+    cloud.do(inject.unreachable, "europe-west4-a")
     found = held(cloud, ZONE, "europe-west4-a")
     assert list(found.closed) == ["europe-west4-a"]
     assert "the list is not complete" in found.closed["europe-west4-a"].why

@@ -15,8 +15,7 @@ from tpujob.errors import Refused, Transient
 
 
 def switch(cloud: Cloud, name: str) -> None:
-    with cloud.world.lock:
-        inject.api_bug(cloud.world, name)
+    cloud.do(inject.api_bug, name)
 
 
 @pytest.mark.parametrize("name", ["late-conflict", "late-conflict-operation"])
@@ -70,24 +69,9 @@ def test_a_slice_that_the_cloud_is_suspending_is_not_deleted_by_force(
     wait_for(slices, SliceState.DELETING)
 
 
-def test_a_slice_is_deleted_when_it_is_suspended(cloud: Cloud, slices: CloudTpuSlices) -> None:
-    switch(cloud, "wedge")
-    ask(slices)
-    wait_for(slices, SliceState.READY)
-    with cloud.world.lock:
-        inject.preempt(cloud.world, SLICE.name, notice_s=0)
-    until(lambda: queued_state(cloud.client(), SLICE.name) == "SUSPENDED", "SUSPENDED")
-    seen = look(slices)
-    assert isinstance(seen, Present)
-    assert not seen.suspending
-    slices.delete(SLICE, timeout=10)
-    gone(slices)
-
-
 def test_a_slice_at_the_end_of_its_maximum_run_is_lost(
     cloud: Cloud, slices: CloudTpuSlices
 ) -> None:
-    with cloud.world.lock:
-        inject.max_run(cloud.world, 0.05)
+    cloud.do(inject.max_run, 0.05)
     ask(slices)
     wait_for(slices, SliceState.PREEMPTED)

@@ -156,19 +156,8 @@ def test_the_price_is_asked_for_as_gcloud_asks(
     assert "scheduling_config" not in spec["node"]
 
 
-@pytest.mark.parametrize("pricing", ["spot", "on-demand", "reserved"])
-def test_the_cloud_gives_what_was_asked_for(cloud: Cloud, pricing: str) -> None:
-    asked_with(cloud, Options(), pricing)
-    node = cloud.client().get_node(name=node_name(SLICE.name))
-    assert (node.scheduling_config.spot, node.scheduling_config.reserved) == (
-        pricing == "spot",
-        pricing == "reserved",
-    )
-
-
 def test_a_request_that_waits_too_long_fails_as_a_stockout(cloud: Cloud) -> None:
-    with cloud.world.lock:
-        inject.stockout(cloud.world, ZONE)
+    cloud.do(inject.stockout, ZONE)
     options = Options(wait=0.05)
     slices = CloudTpuSlices(PROJECT, endpoint=cloud.tpu.address, options=options)
     ask(slices)

@@ -106,8 +106,7 @@ def test_a_call_that_is_never_answered_ends_with_its_time(
     else:
         look(slices)  # the connection is there, so that it is the call that hangs
     name = "".join(part.capitalize() for part in method.split("_"))
-    with cloud.world.lock:
-        inject.api_error(cloud.world, name, "OK", hang_s=600)
+    cloud.do(inject.api_error, name, "OK", hang_s=600)
     for timeout in BRIEF:
         with pytest.raises(Transient):
             call(slices, timeout)

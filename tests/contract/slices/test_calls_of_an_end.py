@@ -34,8 +34,7 @@ def lost(cloud: Cloud, counted: CloudTpuSlices, made: Counter[str]) -> Present:
     """A look by name at a slice that was preempted, and is suspended by now."""
     ask(counted)
     wait_for(counted, SliceState.READY)
-    with cloud.world.lock:
-        inject.preempt(cloud.world, SLICE.name, notice_s=0)
+    cloud.do(inject.preempt, SLICE.name, notice_s=0)
     while wait_for(counted, SliceState.PREEMPTED).suspending:
         pass
     made.clear()

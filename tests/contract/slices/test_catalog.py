@@ -64,8 +64,7 @@ def test_a_zone_that_is_closed_to_the_project_is_refused(rig: Rig) -> None:
 
 def test_a_new_zone_and_type_need_no_release(rig: Rig) -> None:
     """From the list to a slice that is ready, with the hosts that the cloud gave it."""
-    with rig.cloud.world.lock:
-        inject.offer(rig.cloud.world, "mars-north1-a", "v9x-16")
+    rig.cloud.do(inject.offer, "mars-north1-a", "v9x-16")
     assert rig.catalog.types("mars-north1-a") == {"v9x-16"}
     slices = CloudTpuSlices(PROJECT, endpoint=rig.cloud.tpu.address)
     new = replace(SLICE, type="v9x-16", zone="mars-north1-a", runtime_version="v2-alpha-tpuv9x")
@@ -76,8 +75,7 @@ def test_a_new_zone_and_type_need_no_release(rig: Rig) -> None:
 
 
 def test_a_type_that_the_zone_does_not_list_is_refused_by_the_cloud(rig: Rig) -> None:
-    with rig.cloud.world.lock:
-        inject.offer(rig.cloud.world, ZONE, "v6e-512")
+    rig.cloud.do(inject.offer, ZONE, "v6e-512")
     slices = CloudTpuSlices(PROJECT, endpoint=rig.cloud.tpu.address)
     unknown = replace(SLICE, type="v6e-1024", runtime_version="v2-alpha-tpuv6e")
     with pytest.raises(Refused, match="invalid AcceleratorType"):

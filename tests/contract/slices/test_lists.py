@@ -59,8 +59,7 @@ def names(slices: CloudTpuSlices, *zones: str) -> list[str]:
 
 
 def unreachable(cloud: Cloud, *, off: bool = False) -> None:
-    with cloud.world.lock:
-        inject.unreachable(cloud.world, EAST, off)
+    cloud.do(inject.unreachable, EAST, off)
 
 
 def test_all_zones_take_two_calls(two: CloudTpuSlices, counted: Counted) -> None:

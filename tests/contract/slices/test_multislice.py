@@ -85,26 +85,13 @@ def test_several_slices_are_created_and_deleted_as_one(cloud: Cloud) -> None:
     slices.close()
 
 
-def test_several_slices_wait_until_there_is_room_for_all() -> None:
-    small = Cloud(hosts_per_generation=5)
-    slices = CloudTpuSlices(PROJECT, endpoint=small.tpu.address)
-    ask(slices, THREE)
-    until(lambda: "WAITING_FOR_RESOURCES" in str(look(slices, THREE)), "in the queue")
-    assert nodes(small) == []
-    slices.delete(THREE, timeout=10)
-    gone(slices, THREE)
-    slices.close()
-    small.stop()
-
-
 @pytest.mark.parametrize("place", [0, 2])
 def test_one_preempted_slice_of_several_preempts_all(
     cloud: Cloud, slices: CloudTpuSlices, place: int
 ) -> None:
     ask(slices, THREE)
     wait_for(slices, SliceState.READY, THREE)
-    with cloud.world.lock:
-        inject.preempt(cloud.world, node_ids(THREE)[place], notice_s=0)
+    cloud.do(inject.preempt, node_ids(THREE)[place], notice_s=0)
     seen: set[SliceState] = set()
     while "SUSPENDED" not in str(now := look(slices, THREE)):
         assert isinstance(now, Present), now

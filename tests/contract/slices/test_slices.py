@@ -44,6 +44,8 @@ def test_a_slice_is_created_seen_ready_and_deleted(
     seen = wait_for(slices, SliceState.READY, slice)
     assert [e.host for e in seen.endpoints] == [0, 1]
     assert all(e.address for e in seen.endpoints)
+    ask(slices, slice)  # what is there already is adopted
+    assert wait_for(slices, SliceState.READY, slice) == seen
     made = cloud.client().get_node(name=node_name(slice.name))
     assert made.metadata["ssh-keys"] == f"tpujob:{KEY}"
     assert made.scheduling_config.spot is (pricing == "spot")
@@ -54,16 +56,14 @@ def test_a_slice_is_created_seen_ready_and_deleted(
 
 
 def test_a_request_in_the_queue_is_waiting(cloud: Cloud, slices: CloudTpuSlices) -> None:
-    with cloud.world.lock:
-        inject.stockout(cloud.world, ZONE)
+    cloud.do(inject.stockout, ZONE)
     ask(slices)
     until(lambda: "WAITING_FOR_RESOURCES" in str(look(slices)), "the cloud's word for it")
     assert wait_for(slices, SliceState.WAITING).cause is None
 
 
 def test_a_stockout_is_recognised(cloud: Cloud, slices: CloudTpuSlices) -> None:
-    with cloud.world.lock:
-        inject.stockout(cloud.world, ZONE, fail=True)
+    cloud.do(inject.stockout, ZONE, fail=True)
     ask(slices)
     seen = wait_for(slices, SliceState.FAILED)
     assert seen.cause is Cause.STOCKOUT
@@ -75,8 +75,7 @@ def test_a_stockout_is_recognised(cloud: Cloud, slices: CloudTpuSlices) -> None:
 
 
 def test_an_exhausted_quota_is_recognised(cloud: Cloud, slices: CloudTpuSlices) -> None:
-    with cloud.world.lock:
-        inject.quota(cloud.world, ZONE, "v4", 8, "spot")
+    cloud.do(inject.quota, ZONE, "v4", 8, "spot")
     with pytest.raises(Refused, match="Limit 8 in zone us-central2-b") as refused:
         ask(slices)
     assert refused.value.cause == Cause.QUOTA
@@ -106,8 +105,7 @@ def test_a_preempted_slice_is_seen_as_such_until_it_is_deleted(
 ) -> None:
     ask(slices)
     wait_for(slices, SliceState.READY)
-    with cloud.world.lock:
-        inject.preempt(cloud.world, "000007", notice_s=0)
+    cloud.do(inject.preempt, "000007", notice_s=0)
     seen: set[SliceState] = set()
     client = cloud.client()
     while queued_state(client, SLICE.name) != "SUSPENDED":
@@ -129,8 +127,7 @@ def test_a_node_without_queued_resource_is_seen_and_deleted(
     asked = node(labels=labels, scheduling_config={"spot": True})
     cloud.client().create_node(parent=PARENT, node=asked, node_id=SLICE.name)
     wait_for(slices, SliceState.READY)
-    with cloud.world.lock:
-        inject.preempt(cloud.world, SLICE.name, notice_s=0)
+    cloud.do(inject.preempt, SLICE.name, notice_s=0)
     wait_for(slices, SliceState.PREEMPTED)
     slices.delete(SLICE, timeout=10)
     gone(slices)
@@ -144,22 +141,6 @@ def test_a_node_deleted_by_a_person_is_no_preemption(cloud: Cloud, slices: Cloud
 
 
 # Whose it is ---------------------------------------------------------------------------------------------------------
-
-
-def test_asking_twice_adopts_the_first_slice(slices: CloudTpuSlices) -> None:
-    ask(slices)
-    wait_for(slices, SliceState.READY)
-    ask(slices)
-    wait_for(slices, SliceState.READY)
-
-
-def test_a_request_whose_answer_was_lost_is_adopted(cloud: Cloud, slices: CloudTpuSlices) -> None:
-    fail(cloud, "CreateQueuedResource", "UNAVAILABLE", "post")
-    with pytest.raises(Transient):
-        ask(slices)
-    ask(slices)
-    wait_for(slices, SliceState.READY)
-    assert len(cloud.world.queued) == 1
 
 
 def test_a_slice_that_was_there_and_is_gone_can_be_asked_for_again(
@@ -297,8 +278,7 @@ def test_an_emulator_that_dies_ends_the_call(cloud: Cloud) -> None:
     doomed = Cloud()
     slices = CloudTpuSlices(PROJECT, endpoint=doomed.tpu.address)
     assert look(slices) == Absent()
-    with doomed.world.lock:
-        inject.api_error(doomed.world, "GetQueuedResource", "OK", hang_s=60)
+    doomed.do(inject.api_error, "GetQueuedResource", "OK", hang_s=60)
     answers: list[SliceSeen] = []
     caller = threading.Thread(target=lambda: answers.append(slices.look(SLICE, timeout=50)))
     caller.start()
@@ -308,15 +288,6 @@ def test_an_emulator_that_dies_ends_the_call(cloud: Cloud) -> None:
     assert [type(answer) for answer in answers] == [Unknown]
     slices.close()
     doomed.stop()
-
-
-def test_a_call_that_hangs_ends_with_its_time(cloud: Cloud, slices: CloudTpuSlices) -> None:
-    assert look(slices) == Absent()
-    with cloud.world.lock:
-        inject.api_error(cloud.world, "*", "OK", 2, hang_s=60)
-    assert isinstance(slices.look(SLICE, timeout=0.3), Unknown)
-    with pytest.raises(Transient):
-        slices.create(SLICE, job_id="000007", public_key=KEY, timeout=0.3)
 
 
 def test_without_time_left_no_call_is_made(slices: CloudTpuSlices) -> None:

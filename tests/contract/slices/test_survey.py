@@ -55,8 +55,7 @@ def drill(request: pytest.FixtureRequest) -> Drill:
     cloud: Cloud = request.getfixturevalue("cloud")
 
     def lose(zone: str) -> None:
-        with cloud.world.lock:
-            inject.unreachable(cloud.world, zone)
+        cloud.do(inject.unreachable, zone)
 
     slices: Slices = request.getfixturevalue("slices")
     return Drill(slices, lose, lambda: fail(cloud, "ListNodes", "UNAVAILABLE"), lambda: None)

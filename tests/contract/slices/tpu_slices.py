@@ -44,5 +44,4 @@ def gone(slices: Slices, slice: Slice = SLICE) -> None:
 
 
 def fail(cloud: Cloud, method: str, code: str, when: str = "pre", message: str = "") -> None:
-    with cloud.world.lock:
-        inject.api_error(cloud.world, method, code, after=when == "post", message=message)
+    cloud.do(inject.api_error, method, code, after=when == "post", message=message)

@@ -99,8 +99,7 @@ def test_a_pass_with_nothing_to_do_is_short_and_one_that_sweeps_finds_leaks(stag
     before = stage.clock.now()
     assert loop.make_pass() == (0, None)
     assert stage.clock.now() == before
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     stage.store.remove(job_id, lease=None)
     stage.clock.sleep(3600)
     loop.make_pass()
@@ -112,8 +111,7 @@ def test_a_pass_with_nothing_to_do_is_short_and_one_that_sweeps_finds_leaks(stag
 
 def test_a_slice_is_asked_for_on_behalf_of_the_jobs_owner(stage: Stage) -> None:
     """Whose programs may run as an account of their own."""
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     assert stage.cloud.users == {f"tj-{job_id}-1": "ada"}
 
 

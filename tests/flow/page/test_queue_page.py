@@ -14,7 +14,6 @@ from tests.flow.page.story import axe
 from tests.support.callers import ADA
 from tests.support.stage import SPEC
 from tpujob.domain.capacity import QueueSettings
-from tpujob.domain.model import State
 
 NAMED = {"x-test-name": "ada"}
 V6E = {"type": "v6e-8", "zones": ["us-east5-a"]}
@@ -119,8 +118,7 @@ def test_a_slice_that_was_handed_on_is_shown_as_its_jobs(site: Site, open_tab: O
             stage.reconciler.tick(one)
         stage.running(job)
         stage.clock.time += 1800
-        stage.finish(job, 0, 0)
-        stage.until(job, State.SUCCEEDED)
+        stage.succeed(job)
     page = open_tab(f"/jobs/{ids[1]}")
     expect(page.locator("#job-time .life rect")).to_have_count(3)
     line = page.locator("#job-time", has_text="was handed on")

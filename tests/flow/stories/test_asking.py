@@ -66,8 +66,7 @@ def test_a_list_is_of_all_jobs_of_those_that_go_on_or_of_those_that_have_ended(
 
 
 def test_events_come_in_order_from_where_the_reader_stopped(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     told = stage.api.events("digits")
     assert [(e["seq"], e["kind"], e["state"]) for e in told] == [
         (1, "created", "queued"),
@@ -127,14 +126,11 @@ def test_a_follower_misses_no_change_between_two_looks(stage: Stage) -> None:
 
 
 def test_a_job_that_succeeded_or_is_being_cleaned_cannot_be_resumed(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
-    stage.finish(job_id, 0, 0)
-    stage.until(job_id, State.SUCCEEDED)
+    job_id = stage.started()
+    stage.succeed(job_id)
     with pytest.raises(IllegalInState, match="job 000001 has succeeded; there is nothing"):
         stage.api.resume(job_id)
-    other = stage.create()
-    stage.running(other)
+    other = stage.started()
     stage.api.clean(other)
     with pytest.raises(IllegalInState, match="job 000002 is being cleaned"):
         stage.api.resume(other)
@@ -142,8 +138,7 @@ def test_a_job_that_succeeded_or_is_being_cleaned_cannot_be_resumed(stage: Stage
 
 
 def test_a_wish_that_is_already_fulfilled_is_not_written_again(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
 
     def written(asked: Any) -> int:
         before = stage.job(job_id).version
@@ -230,8 +225,7 @@ def busy(stage: Stage, times: int) -> Any:
 
 
 def test_a_wish_is_written_though_the_backend_writes_at_the_same_time(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     assert busy(stage, 7).cancel(job_id)["wish"] == "cancel"
     assert stage.kinds(job_id).count("cancel_requested") == 1
     stage.until(job_id, State.HOLDING)
@@ -246,8 +240,7 @@ def test_a_write_that_always_conflicts_is_reported(stage: Stage) -> None:
 
 
 def test_a_resume_that_comes_while_the_slice_is_given_back_is_carried_out(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     stage.faults.broken.add("delete")
     stage.api.cancel(job_id, release=True)
     stage.until(job_id, State.RELEASING)

@@ -32,8 +32,7 @@ def attempts(job: Job) -> list[tuple[str, str, int]]:
 
 
 def test_a_bad_slice_is_kept_until_another_one_is_there_and_then_given_back(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     bad_device(stage, job_id)
     job = stage.until(job_id, State.PROVISIONING)
     assert [(s.k, s.role, s.stopped) for s in job.slices] == [
@@ -53,8 +52,7 @@ def test_a_bad_slice_is_kept_until_another_one_is_there_and_then_given_back(stag
 
 
 def test_a_bad_slice_is_given_back_though_the_next_one_cannot_be_started(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     bad_device(stage, job_id)
     stage.faults.broken.add("start")
     stage.until(job_id, State.PREPARING)
@@ -65,8 +63,7 @@ def test_a_bad_slice_is_given_back_though_the_next_one_cannot_be_started(stage: 
 
 
 def test_the_machine_that_a_replay_names_is_remembered_across_jobs(stage: Stage) -> None:
-    first = stage.create()
-    stage.running(first)
+    first = stage.started()
     bad_device(stage, first)
     stage.running(first, attempt=2)
     stage.until(first, lambda j: not j.condemned)
@@ -84,8 +81,7 @@ def test_the_machine_that_a_replay_names_is_remembered_across_jobs(stage: Stage)
 
 
 def test_success_on_other_hardware_accuses_the_first_machines(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     nan(stage, job_id, 300)
     stage.running(job_id, attempt=2)
     assert stage.store.reputation.suspects() == [], "not yet: nobody knows"
@@ -111,8 +107,7 @@ def test_other_steps_on_other_hardware_are_retried_until_the_budget_is_spent(
 
 
 def test_checkpoints_past_the_bad_step_are_good_again(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     bad_device(stage, job_id)
     stage.running(job_id, attempt=2)
     for host in range(2):
@@ -124,8 +119,7 @@ def test_checkpoints_past_the_bad_step_are_good_again(stage: Stage) -> None:
 
 
 def test_a_replay_that_blames_the_data_is_never_tried_again(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     verdict = {**DEVICE, "blame": "data", "host": None, "text": "row 7 of step 41 made it"}
     for host in range(2):
         stage.report(job_id, host, phase="exited", exit_code=65, verdict=verdict)
@@ -137,8 +131,7 @@ def test_a_replay_that_blames_the_data_is_never_tried_again(stage: Stage) -> Non
 
 
 def test_with_release_a_bad_slice_is_given_back_at_once(stage: Stage) -> None:
-    job_id = stage.create(recovery={"on_bad_host": "release"})
-    stage.running(job_id)
+    job_id = stage.started(recovery={"on_bad_host": "release"})
     bad_device(stage, job_id)
     stage.until(job_id, lambda j: j.slices[0].gone_at is not None)
     assert stage.cloud.machines == {}
@@ -146,8 +139,7 @@ def test_with_release_a_bad_slice_is_given_back_at_once(stage: Stage) -> None:
 
 @pytest.mark.parametrize("cause", ["QUOTA", "STOCKOUT"])
 def test_where_a_second_slice_is_refused_the_bad_one_goes_first(stage: Stage, cause: str) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     bad_device(stage, job_id)
     stage.faults.refuse_create = [(cause, "no")]
     job = stage.until(job_id, lambda j: len(j.slices) == 3)
@@ -156,8 +148,7 @@ def test_where_a_second_slice_is_refused_the_bad_one_goes_first(stage: Stage, ca
 
 
 def test_a_bad_slice_is_not_kept_for_one_that_only_waits_in_the_queue(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     stage.cloud.queues.add("us-central2-b")
     bad_device(stage, job_id)
     stage.until(job_id, lambda j: j.state is State.PROVISIONING and not j.condemned)
@@ -166,8 +157,7 @@ def test_a_bad_slice_is_not_kept_for_one_that_only_waits_in_the_queue(stage: Sta
 
 @pytest.mark.parametrize("release", [False, True])
 def test_cancel_in_the_middle_of_a_swap_leaves_nothing_behind(stage: Stage, release: bool) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     bad_device(stage, job_id)
     stage.until(job_id, State.QUEUED)
     stage.api.cancel(job_id, release=release)
@@ -182,13 +172,11 @@ def ledger(stage: Stage, job_id: str) -> dict[str, Any]:
 
 
 def _swapped(stage: Stage) -> str:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     bad_device(stage, job_id)
     stage.until(job_id, lambda j: j.state is State.RUNNING and len(j.attempts) == 2)
     stage.until(job_id, lambda j: not j.condemned)
-    stage.finish(job_id, 0, 0)
-    stage.until(job_id, State.SUCCEEDED)
+    stage.succeed(job_id)
     return job_id
 
 

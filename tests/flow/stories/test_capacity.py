@@ -32,8 +32,7 @@ def test_the_next_job_does_not_ask_where_the_first_was_just_refused(stage: Stage
     stage.cloud.full = {"us-east5-b"}
     first = stage.create(tpu=V6E)
     stage.until(first, lambda j: len(j.slices) == 2)
-    second = stage.create(name="second", tpu=V6E)
-    stage.running(second)
+    second = stage.started(name="second", tpu=V6E)
     assert asked(stage, second) == ["a"]
 
 

@@ -74,8 +74,7 @@ class RealCloud:
         return list(self._slices.list_all(zones, timeout=timeout))
 
     def fail(self, method: str, count: int) -> None:
-        with self.rig.world.lock:
-            inject.api_error(self.rig.world, method, "UNAVAILABLE", count)
+        self.rig.do(inject.api_error, method, "UNAVAILABLE", count)
 
     def left(self) -> int:
         return len(self.rig.world.nodes) + len(self.rig.world.queued)
@@ -131,8 +130,7 @@ def test_a_delete_that_answers_503_is_repeated_until_the_slice_is_gone(real: Sta
 
 @pytest.mark.slow
 def test_a_day_without_capacity_is_waited_out_with_pauses(real: Stage) -> None:
-    with real.cloud.rig.world.lock:
-        inject.stockout(real.cloud.rig.world, "us-central2-b", fail=True)
+    real.cloud.rig.do(inject.stockout, "us-central2-b", fail=True)
     job_id = real.create()
     began = real.clock.now()
     real.until(job_id, lambda j: real.clock.now() - began > DAY, limit=20_000)
@@ -169,8 +167,7 @@ def test_a_command_that_outlives_its_ssh_session_is_started_once(
     try:
         stage.hosts = hosts
         stage.reconciler = stage.new_backend()
-        job_id = stage.create()
-        stage.running(job_id)
+        stage.started()
         starts = hosts.host.home / "starts"
         until(starts.exists, "the program started")
         count = starts.read_text().count("x")

@@ -41,8 +41,7 @@ def test_nobody_else_can_end_a_job_as_succeeded(stage: Stage) -> None:
     job = stage.job(victim)
     assert (job.state, len(job.attempts)) == (State.RUNNING, 1)
     assert stage.api.get(victim)["ignored"] == {"unverified": 4, "replayed": 0}
-    stage.finish(victim, 0, 0)
-    stage.until(victim, State.SUCCEEDED)
+    stage.succeed(victim)
     assert stage.api.get(victim)["ignored"] == {"unverified": 4, "replayed": 0}, "it is stored"
     said = [e.text for e in stage.store.events(victim) if e.kind is EventKind.REPORTS_IGNORED]
     assert said == [
@@ -87,8 +86,7 @@ def test_nonsense_that_a_program_signs_ends_its_own_job_alone(stage: Stage, at: 
     gone = stage.until(own, lambda j: j.attempts[0].ended_at is not None, each=forge_time)
     assert gone.attempts[0].cause is Cause.LOST_CONTACT
     stage.hosts.dead = set()
-    stage.finish(other, 0, 0)
-    stage.until(other, State.SUCCEEDED)
+    stage.succeed(other)
 
 
 def test_somebody_who_overwrites_reports_without_pause_ends_nothing(stage: Stage) -> None:

@@ -25,8 +25,7 @@ wishes = pytest.mark.parametrize("wish", WISHES)
 def test_a_program_that_had_ended_with_0_before_the_wish_has_succeeded(
     stage: Stage, wish: str
 ) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     stage.finish(job_id, 0, 0)
     WISHES[wish](stage.api, job_id)
     job = stage.until(job_id, State.SUCCEEDED)
@@ -37,8 +36,7 @@ def test_a_program_that_had_ended_with_0_before_the_wish_has_succeeded(
 
 @wishes
 def test_a_success_that_is_reported_only_after_the_stop_counts(stage: Stage, wish: str) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     WISHES[wish](stage.api, job_id)
     stage.until(job_id, State.HOLDING)
     stage.finish(job_id, 0, 0)
@@ -53,8 +51,7 @@ def test_a_stopped_program_that_ends_with_0_has_succeeded_only_at_its_last_step(
 ) -> None:
     """Some trainers save and exit with 0 when they are told to stop."""
     for step, state in ((8, State.CANCELLED), (9, State.SUCCEEDED)):
-        job_id = stage.create(hold="1m")
-        stage.running(job_id)
+        job_id = stage.started(hold="1m")
         WISHES[wish](stage.api, job_id)
         stage.until(job_id, State.HOLDING)
         for host in (0, 1):
@@ -66,8 +63,7 @@ def test_a_stopped_program_that_ends_with_0_has_succeeded_only_at_its_last_step(
 def test_what_a_program_saves_while_it_is_stopped_is_kept_when_its_job_is_deleted(
     stage: Stage,
 ) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     for host in (0, 1):
         stage.report(job_id, host, step=68, checkpoint=50)
     stage.api.delete(job_id)
@@ -82,8 +78,7 @@ def test_what_a_program_saves_while_it_is_stopped_is_kept_when_its_job_is_delete
 
 def stopping(stage: Stage, wish: str) -> str:
     """A job at step 68, with checkpoint 50, whose program is being stopped."""
-    job_id = stage.create(stop_grace="10s")
-    stage.running(job_id)
+    job_id = stage.started(stop_grace="10s")
     for host in (0, 1):
         stage.report(job_id, host, step=68, checkpoint=50)
     stage.step(job_id)
@@ -158,8 +153,7 @@ def test_hosts_that_have_not_begun_are_not_waited_for(stage: Stage) -> None:
 
 @pytest.mark.parametrize("trouble", ["reports cannot be read", "no host reports its end"])
 def test_a_delete_waits_for_last_reports_for_a_bounded_time(stage: Stage, trouble: str) -> None:
-    job_id = stage.create(stop_grace="10s")
-    stage.running(job_id)
+    job_id = stage.started(stop_grace="10s")
     asked_at = stage.clock.now()
     stage.api.delete(job_id)
     if trouble == "reports cannot be read":
@@ -170,8 +164,7 @@ def test_a_delete_waits_for_last_reports_for_a_bounded_time(stage: Stage, troubl
 
 
 def test_a_slice_that_is_lost_after_its_program_has_succeeded_changes_nothing(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     stage.finish(job_id, 0, 0)
     stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
     job = stage.until(job_id, lambda job: job.state.final)
@@ -239,8 +232,7 @@ def test_a_program_that_was_never_started_has_not_run(stage: Stage) -> None:
 
 
 def test_a_program_ends_after_its_time_and_a_resume_gives_it_as_much_again(stage: Stage) -> None:
-    job_id = stage.create(max_time="10m", hold="1m")
-    stage.running(job_id)
+    job_id = stage.started(max_time="10m", hold="1m")
     stage.clock.sleep(500)
     stage.step(job_id)
     assert stage.job(job_id).state is State.RUNNING
@@ -257,8 +249,7 @@ def test_a_program_ends_after_its_time_and_a_resume_gives_it_as_much_again(stage
 
 
 def test_a_program_that_ended_in_time_has_succeeded_though_that_is_read_later(stage: Stage) -> None:
-    job_id = stage.create(max_time="10m")
-    stage.running(job_id)
+    job_id = stage.started(max_time="10m")
     stage.finish(job_id, 0, 0)
     stage.faults.broken.add("blobs")
     stage.clock.sleep(700)

@@ -17,8 +17,7 @@ from tpujob.errors import BadRequest, Refused
 
 
 def test_a_preempted_slice_is_replaced_and_the_failure_budget_is_untouched(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
     stage.clock.sleep(60)  # its reports fall silent
     job = stage.until(job_id, lambda j: j.state is State.RUNNING and len(j.attempts) == 2)
@@ -32,8 +31,7 @@ def test_a_preempted_slice_is_replaced_and_the_failure_budget_is_untouched(stage
 
 
 def test_a_preempted_host_that_still_reports_is_not_cut_off_while_it_saves(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     for host in (0, 1):
         stage.report(job_id, host, notice="preempted")
     stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
@@ -47,8 +45,7 @@ def test_a_preempted_host_that_still_reports_is_not_cut_off_while_it_saves(stage
 def test_after_a_long_outage_of_the_storage_the_hosts_get_time_to_report_again(
     stage: Stage,
 ) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     stage.faults.broken.add("blobs")
     stage.step(job_id)
     stage.clock.sleep(3600)
@@ -69,8 +66,7 @@ def test_after_a_long_outage_of_the_storage_the_hosts_get_time_to_report_again(
 
 
 def test_a_refused_deletion_is_reported_and_repeated_until_it_works(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     delete = stage.cloud.delete
 
     def refuse(
@@ -129,16 +125,14 @@ def test_a_crash_is_tried_again_on_the_same_slice_until_its_budget_is_spent(stag
 
 
 def test_one_host_crashes_while_the_other_hangs_in_a_collective(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     stage.report(job_id, 1, phase="exited", exit_code=1)
     job = stage.until(job_id, lambda j: len(j.attempts) == 2)
     assert (job.attempts[0].cause, job.attempts[0].host) == (Cause.CRASH, 1)
 
 
 def test_a_refused_configuration_is_never_tried_again(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     stage.finish(job_id, 78, 78)
     job = stage.until(job_id, State.FAILED)
     assert job.cause is Cause.BAD_SPEC
@@ -146,8 +140,7 @@ def test_a_refused_configuration_is_never_tried_again(stage: Stage) -> None:
 
 
 def test_cancel_keeps_the_slice_for_a_while_and_resume_uses_it(stage: Stage) -> None:
-    job_id = stage.create(hold="10m")
-    stage.running(job_id)
+    job_id = stage.started(hold="10m")
     stage.api.cancel(job_id)
     job = stage.until(job_id, lambda j: j.state is State.HOLDING and j.stopped)
     assert job.attempts[0].cause is Cause.CANCELLED
@@ -186,17 +179,14 @@ def test_every_way_out_from_every_state_ends_with_nothing_billed(
 
 
 def test_cancel_after_success_leaves_the_success(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
-    stage.finish(job_id, 0, 0)
-    stage.until(job_id, State.SUCCEEDED)
+    job_id = stage.started()
+    stage.succeed(job_id)
     assert stage.api.cancel(job_id)["state"] == "succeeded"
     assert stage.api.delete(job_id)["state"] == "succeeded"
 
 
 def test_a_cancelled_job_starts_again_with_fresh_budgets(stage: Stage) -> None:
-    job_id = stage.create(recovery={"failures": 0})
-    stage.running(job_id)
+    job_id = stage.started(recovery={"failures": 0})
     stage.finish(job_id, 1, 1)
     stage.until(job_id, State.FAILED)
     stage.api.resume(job_id)
@@ -237,8 +227,7 @@ def test_a_bundle_is_stored_only_in_a_bucket_of_a_plan(stage: Stage) -> None:
 
 def _happy(stage: Stage, job_id: str) -> None:
     stage.running(job_id)
-    stage.finish(job_id, 0, 0)
-    stage.until(job_id, State.SUCCEEDED)
+    stage.succeed(job_id)
 
 
 def _preempted(stage: Stage, job_id: str) -> None:
@@ -246,8 +235,7 @@ def _preempted(stage: Stage, job_id: str) -> None:
     stage.cloud.machines["tj-000001-1"].state = SliceState.PREEMPTED
     stage.clock.sleep(60)
     stage.until(job_id, lambda j: j.state is State.RUNNING and len(j.attempts) == 2)
-    stage.finish(job_id, 0, 0)
-    stage.until(job_id, State.SUCCEEDED)
+    stage.succeed(job_id)
 
 
 def _cancelled(stage: Stage, job_id: str) -> None:
@@ -291,8 +279,7 @@ def _played(folder: Path, story: object, kill_at: tuple[int, str] | None) -> Sta
 
 
 def test_the_lines_that_prove_the_cause_are_kept_with_the_attempt(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     stage.finish(job_id, 134, 1)
     stage.last_words(job_id, 0, "Couldn't open iommu group /dev/vfio/0")
     stage.last_words(job_id, 1, "UNAVAILABLE: PollForError: the following tasks are unhealthy")
@@ -308,8 +295,7 @@ def test_the_lines_that_prove_the_cause_are_kept_with_the_attempt(stage: Stage) 
 
 
 def test_evidence_that_cannot_be_read_changes_only_the_detail(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     stage.finish(job_id, 1, 0)
     stage.last_words(job_id, 0, "MemoryError")
     stage.faults.broken.add("get")
@@ -322,8 +308,7 @@ def test_evidence_is_read_from_few_hosts_and_for_a_short_time(
     tmp_path: Path, takes: float, most: int
 ) -> None:
     stage = Stage(tmp_path, hosts=20)
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     stage.finish(job_id, *[1] * 20)
     stage.bucket.get_takes = takes
     before = stage.clock.now()

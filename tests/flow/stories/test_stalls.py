@@ -22,8 +22,7 @@ def pass_time(stage: Stage, job_id: str, seconds: float, idle: float = 0.0) -> N
 
 
 def test_a_hang_is_ended_named_and_started_again_on_the_same_slice(stage: Stage) -> None:
-    job_id = stage.create(recovery={"stall": "5m"})
-    stage.running(job_id)
+    job_id = stage.started(recovery={"stall": "5m"})
     pass_time(stage, job_id, 120)
     stage.last_words(job_id, 1, "Thread 1: psum (collective.py:31)")
     began = stage.clock.now()
@@ -56,8 +55,7 @@ def test_hangs_have_a_retry_budget_of_their_own(stage: Stage) -> None:
 
 
 def test_a_slice_that_is_ready_but_dead_is_replaced_within_five_minutes(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     pass_time(stage, job_id, 120)
     stage.hosts.dead = {0, 1}
     began = stage.clock.now()
@@ -69,8 +67,7 @@ def test_a_slice_that_is_ready_but_dead_is_replaced_within_five_minutes(stage: S
 
 
 def test_silent_reports_alone_end_nothing_while_the_host_answers(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     pass_time(stage, job_id, 120)
     began = stage.clock.now()
     stage.until(job_id, lambda j: stage.clock.now() - began > 1700, limit=4000)
@@ -83,8 +80,7 @@ def test_silent_reports_alone_end_nothing_while_the_host_answers(stage: Stage) -
 
 def test_nothing_is_concluded_while_the_cloud_cannot_be_asked(stage: Stage) -> None:
     """It may be the backend that is cut off."""
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     pass_time(stage, job_id, 120)
     stage.hosts.dead = {0, 1}
     stage.faults.broken.add("look")
@@ -108,8 +104,7 @@ def test_out_of_memory_is_retried_once(stage: Stage) -> None:
 
 
 def test_a_notice_says_what_was_saved_and_in_what_time(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     for host in range(2):
         stage.report(
             job_id,
@@ -126,8 +121,7 @@ def test_a_notice_says_what_was_saved_and_in_what_time(stage: Stage) -> None:
 
 
 def test_a_notice_that_came_too_late_says_how_many_steps_are_lost(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     for host in range(2):
         stage.report(
             job_id,

@@ -108,8 +108,7 @@ def test_a_host_with_another_key_gets_nothing_and_the_job_another_slice(
 def test_a_slice_is_not_taken_from_a_program_that_cannot_be_told_to_stop_before_its_time(
     stage: Stage,
 ) -> None:
-    job_id = stage.create(stop_grace="30s")
-    stage.running(job_id)
+    job_id = stage.started(stop_grace="30s")
     stage.faults.broken.add("stop")
     stage.api.cancel(job_id)
     since = stage.until(job_id, State.HOLDING).state_since
@@ -122,8 +121,7 @@ def test_a_slice_is_not_taken_from_a_program_that_cannot_be_told_to_stop_before_
 
 
 def test_a_checkpoint_saved_during_a_stop_is_in_the_record(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     for host in (0, 1):
         stage.report(job_id, host, step=40, checkpoint=30)
     stage.api.cancel(job_id)

@@ -21,8 +21,7 @@ def why(stage: Stage, job_id: str) -> str:
 def test_trouble_is_shown_with_its_time_and_forgotten_when_it_is_over(
     stage: Stage,
 ) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     assert stage.api.get(job_id)["trouble"] == ""
     stage.faults.broken |= {"look", "list"}
     stage.step(job_id)
@@ -101,8 +100,7 @@ def test_many_attempts_do_not_fill_the_record_with_evidence(stage: Stage) -> Non
 
 
 def test_a_swap_is_shown_with_its_verdict_and_what_is_billed_meanwhile(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     bad_device(stage, job_id)
     stage.until(job_id, State.PROVISIONING)
     (listed,) = stage.api.list()["rows"]
@@ -138,6 +136,5 @@ def test_the_time_at_which_a_program_counts_as_hung_is_shown(stage: Stage) -> No
     stage.step(job_id)
     stage.step(job_id)
     assert stage.api.get(job_id)["stall_s"] == 20 * 60
-    never = stage.create(name="never", recovery={"stall": "0s"})
-    stage.running(never)
+    never = stage.started(name="never", recovery={"stall": "0s"})
     assert stage.api.get(never)["stall_s"] is None

@@ -20,7 +20,7 @@ from tests.support.scripted import (
     log_line,
     slice_view,
 )
-from tpujob.api import JobPage, JobView, PlanView
+from tpujob.api import JobView, PlanView
 from tpujob.cli.commands.demo import shortcomings, steps_lost, summary, try_next
 from tpujob.cli.render import answers, job_page, lines, listing, words
 from tpujob.cli.render.job_page import why_page
@@ -150,18 +150,6 @@ def test_a_wide_terminal_says_why_and_what_is_in_the_way() -> None:
     ]
     golden("list-wide", listing.job_table(rows, 120, NOW))
     assert "Why" not in listing.job_table(rows, 96, NOW)
-
-
-def page_of(**counts: int) -> JobPage:
-    total = sum(counts.values())
-    return JobPage(rows=[], next="", matching=0, total=total, states=counts, revision=1)
-
-
-def test_an_empty_list_says_what_to_do() -> None:
-    assert "tpujob create" in listing.list_page(page_of(), {"recent": True}, 80, NOW)
-    assert "--all" in listing.list_page(page_of(failed=1), {"recent": True}, 80, NOW)
-    narrowed = listing.list_page(page_of(failed=2), {"states": ["running"]}, 80, NOW)
-    assert narrowed == "No matching jobs (2 in all)."
 
 
 @pytest.mark.parametrize("columns", [60, 80])

@@ -35,8 +35,7 @@ def leaks(stage: Stage) -> list[LeakView]:
 
 
 def test_slices_that_no_job_claims_are_listed_oldest_first(stage: Stage) -> None:
-    running = stage.create()
-    stage.running(running)
+    running = stage.started()
     assert leaks(stage) == [], "a slice of a live job is no leak"
     leftover(stage, "tj-000009-1", "europe-west4-b", age=60)
     leftover(stage, "tj-000001-9", "us-central2-b", job_id=running)
@@ -49,8 +48,7 @@ def test_slices_that_no_job_claims_are_listed_oldest_first(stage: Stage) -> None
 
 
 def test_a_zone_that_only_a_cleaned_job_used_is_still_looked_into(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     job = stage.job(job_id)
     moved = replace(job, slices=tuple(replace(s, zone=RARE) for s in job.slices))
     stage.store.commit(moved, None, expected_version=job.version, op_id="x", lease=None)
@@ -96,8 +94,7 @@ def test_a_zone_that_cannot_be_listed_is_not_shown_as_empty(stage: Stage) -> Non
 
 
 def test_a_job_whose_record_is_damaged_may_claim_its_slices(stage: Stage, tmp_path: Path) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     damage(tmp_path, job_id)
     assert stage.api.list()["rows"] == []
     assert leaks(stage) == [], "what nobody can know is not called a leak"
@@ -109,8 +106,7 @@ def test_a_job_whose_record_is_damaged_may_claim_its_slices(stage: Stage, tmp_pa
 def test_the_sweep_leaves_what_a_damaged_record_may_claim_and_takes_the_rest(
     stage: Stage, tmp_path: Path
 ) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     damage(tmp_path, job_id)
     leftover(stage, "tj-000077-1", "us-central2-b", job_id="000077")
     stage.clock.sleep(HOUR)
@@ -201,8 +197,7 @@ def test_an_outage_of_every_zone_ends_the_sweep_in_bounded_time(
 
 
 def test_a_person_sweeps_by_the_rule_by_which_leaks_are_shown(stage: Stage) -> None:
-    mine = stage.create()
-    stage.running(mine)
+    stage.started()
     leftover(stage, "tj-000077-1", "us-central2-b", job_id="000077")
     leftover(stage, "tj-000078-1", "us-central2-b", job_id="000078", age=10)
     leftover(stage, "tj-000079-1", "us-central2-b", job_id="000079")
@@ -227,8 +222,7 @@ def test_a_person_sweeps_by_the_rule_by_which_leaks_are_shown(stage: Stage) -> N
 def test_slices_that_cannot_be_listed_or_deleted_are_reported_and_kept(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     leftover(stage, "tj-000077-1", "us-central2-b", job_id="000077")
     stage.reconciler.actor.hosts.keys.add("tj-000066-1")
     stage.faults.broken.add("list")

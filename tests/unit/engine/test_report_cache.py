@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.stage import Stage
 from tpujob.adapters.calling import SystemClock
-from tpujob.domain.model import State
 from tpujob.domain.money.polling_cost import LASTS, UNASKED
 from tpujob.engine.report_cache import ASKED, STALE, ReportCache
 from tpujob.errors import Transient
@@ -65,8 +64,7 @@ def test_reports_of_what_is_over_are_removed_and_the_curves_are_kept(stage: Stag
     stage.running(first := stage.create())
     stage.running(second := stage.create(name="other"))
     job = stage.job(first)
-    stage.finish(first, 0, 0)
-    stage.until(first, State.SUCCEEDED)
+    stage.succeed(first)
     root = paths.reports_root(job.workdir)
 
     def there() -> set[str]:
@@ -86,8 +84,7 @@ def test_reports_of_what_is_over_are_removed_and_the_curves_are_kept(stage: Stag
 
 def test_what_is_cleaned_leaves_no_report(stage: Stage) -> None:
     stage.running(job_id := stage.create())
-    stage.finish(job_id, 0, 0)
-    stage.until(job_id, State.SUCCEEDED)
+    stage.succeed(job_id)
     stage.api.clean(job_id)
     stage.step(job_id)
     assert not [path for path in stage.bucket.objects if f"/{job_id}/" in path]
@@ -95,8 +92,7 @@ def test_what_is_cleaned_leaves_no_report(stage: Stage) -> None:
 
 def test_a_sweep_removes_nothing_that_was_just_written(stage: Stage) -> None:
     stage.running(over := stage.create())
-    stage.finish(over, 0, 0)
-    stage.until(over, State.SUCCEEDED)
+    stage.succeed(over)
     stage.running(going := stage.create(name="other"))
     stage.clock.sleep(STALE + 1)
     stage.reconciler.tick(going)

@@ -10,7 +10,6 @@ import pytest
 
 from tests.support.stage import Stage
 from tpujob.domain.failures.host_reputation import THRESHOLD
-from tpujob.domain.model import State
 from tpujob.errors import BadRequest, NotFound
 
 
@@ -76,12 +75,10 @@ def test_an_invalid_pin_is_refused(stage: Stage, name: str, verdict: str) -> Non
 
 
 def test_jobs_that_went_through_everything_break_no_rule(stage: Stage) -> None:
-    done = stage.create()
-    stage.running(done)
+    done = stage.started()
     stage.cloud.machines.clear()  # the slice is gone: another one
     stage.running(done, attempt=2)
-    stage.finish(done, 0, 0)
-    stage.until(done, State.SUCCEEDED)
+    stage.succeed(done)
     stage.faults.refuse_create = [("STOCKOUT", "There is no more capacity in the zone")] * 25
     waits = stage.create(name="waits")
     stage.until(waits, lambda j: j.spent.get("stockouts") == 23, limit=1500)
@@ -90,8 +87,7 @@ def test_jobs_that_went_through_everything_break_no_rule(stage: Stage) -> None:
 
 
 def test_a_record_changed_by_hand_is_reported(stage: Stage, tmp_path: Path) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     job = stage.job(job_id)
     spoilt = replace(job, spent={"failures": 99})
     stage.store.commit(spoilt, None, expected_version=job.version, op_id="x", lease=None)

@@ -47,8 +47,7 @@ def scrape(stage: Stage) -> Samples:
 
 
 def test_a_preemption_is_told_with_the_time_that_its_job_took_to_run_again(stage: Stage) -> None:
-    job = stage.create()
-    stage.running(job)
+    job = stage.started()
     before = scrape(stage)
     assert value(before, "jobs", state="running") == 1
     assert value(before, "slices", state="held") == 1
@@ -69,8 +68,7 @@ def test_a_preemption_is_told_with_the_time_that_its_job_took_to_run_again(stage
 
 
 def test_an_end_that_a_person_wished_is_no_recovery(stage: Stage) -> None:
-    job = stage.create()
-    stage.running(job)
+    job = stage.started()
     stage.api.cancel(job)
     stage.until(job, State.HOLDING)
     stage.api.resume(job)
@@ -105,8 +103,7 @@ def test_a_leak_is_counted_by_whether_it_could_be_deleted(stage: Stage) -> None:
 
 
 def test_money_and_the_counts_of_jobs_are_those_of_the_moment(stage: Stage) -> None:
-    job = stage.create()
-    stage.running(job)
+    job = stage.started()
     stage.clock.sleep(3600)
     first = scrape(stage)
     hourly = value(first, "cost_dollars_per_hour")
@@ -160,10 +157,8 @@ def test_series_have_labels_of_closed_lists_and_nothing_is_kept_in_the_process(
     stage: Stage,
 ) -> None:
     for n in range(3):
-        job = stage.create(name=f"a-job-{n}")
-        stage.running(job)
-        stage.finish(job, 0, 0)
-        stage.until(job, State.SUCCEEDED)
+        job = stage.started(name=f"a-job-{n}")
+        stage.succeed(job)
     api = stage.api
     text = api.backend_metrics()
     assert "a-job" not in text

@@ -25,8 +25,7 @@ def alive(stage: Stage, job_id: str) -> None:
 
 def stopped(stage: Stage, usd: float, *, deletion: float = 90.0) -> Job:
     """A runaway job: nothing but its budget ends it. A deletion takes so many seconds."""
-    job_id = stage.create(budget={"usd": usd})
-    stage.running(job_id)
+    job_id = stage.started(budget={"usd": usd})
     deleting = stage.until(job_id, State.RELEASING, limit=10_000, each=lambda: alive(stage, job_id))
     stage.clock.sleep(deletion)
     return stage.until(deleting.id, State.FAILED)
@@ -58,8 +57,7 @@ def test_its_program_is_stopped_before_the_slice_goes(stage: Stage) -> None:
 
 
 def test_what_is_left_and_until_when_is_shown(stage: Stage) -> None:
-    job_id = stage.create(budget={"usd": 50})
-    stage.running(job_id)
+    job_id = stage.started(budget={"usd": 50})
     stage.clock.sleep(3600 * 5.6)  # $41.28
     (own,) = stage.api.get(job_id)["spending"]
     assert (own["whose"], own["limit_micros"], own["micros_per_hour"]) == (
@@ -93,11 +91,9 @@ def test_a_price_that_nobody_knows_is_refused(stage: Stage) -> None:
 
 def test_a_job_that_is_estimated_to_cost_more_is_refused_with_the_arithmetic(stage: Stage) -> None:
     """The same program has taken an hour before."""
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     stage.clock.sleep(3600)
-    stage.finish(job_id, 0, 0)
-    stage.until(job_id, State.SUCCEEDED)
+    stage.succeed(job_id)
     told = r"than \$7.00: 1.0\d h of v4-16 in us-central2-b cost \$7.[45]\d \(as 1 earlier run .*\), .* \$0.43"
     for submit in (stage.api.plan, lambda spec: stage.api.create(spec)):
         with pytest.raises(BadSpec, match=told):
@@ -135,8 +131,7 @@ def test_more_money_lets_it_go_on(stage: Stage) -> None:
 
 
 def test_a_job_that_runs_can_be_given_more(stage: Stage) -> None:
-    job_id = stage.create(budget={"usd": 2})
-    stage.running(job_id)
+    job_id = stage.started(budget={"usd": 2})
     stage.api.resume(job_id, budget=3)
     stage.api.resume(job_id, budget=3)
     assert stage.kinds(job_id).count("budget_changed") == 1
@@ -145,8 +140,7 @@ def test_a_job_that_runs_can_be_given_more(stage: Stage) -> None:
 
 
 def test_a_job_without_a_budget_can_be_given_one(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     assert stage.api.get(job_id)["spending"] == []
     stage.api.resume(job_id, budget=2)
     assert stage.until(job_id, State.FAILED, limit=10_000).cause is Cause.BUDGET
@@ -160,9 +154,7 @@ def test_what_is_no_amount_is_refused(stage: Stage, usd: float) -> None:
 
 
 def test_a_job_that_is_done_gets_no_budget(stage: Stage) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
-    stage.finish(job_id, 0, 0)
-    stage.until(job_id, State.SUCCEEDED)
+    job_id = stage.started()
+    stage.succeed(job_id)
     with pytest.raises(IllegalInState, match="has succeeded"):
         stage.api.resume(job_id, budget=50)

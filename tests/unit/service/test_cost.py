@@ -26,11 +26,9 @@ from tpujob.web.api import create_app
 @pytest.fixture
 def done(stage: Stage) -> str:
     """A job that waited, ran for an hour and succeeded."""
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     stage.clock.sleep(3600)
-    stage.finish(job_id, 0, 0)
-    stage.until(job_id, State.SUCCEEDED)
+    stage.succeed(job_id)
     return job_id
 
 
@@ -167,8 +165,7 @@ def test_goodput_and_its_parts_are_of_all_time_wherever_they_are_shown(stage: St
     stage.clock.sleep(2 * 3600)
     stage.running(job)
     stage.clock.sleep(3600)
-    stage.finish(job, 0, 0)
-    stage.until(job, State.SUCCEEDED)
+    stage.succeed(job)
     found = stage.api.cost()
     total = found["total"]
     whole, parts = (
@@ -190,8 +187,7 @@ def test_goodput_and_its_parts_are_of_all_time_wherever_they_are_shown(stage: St
 
 
 def test_what_an_action_costs_on_the_emulator_is_called_a_list_price(stage: Stage) -> None:
-    job = stage.create()
-    stage.running(job)
+    job = stage.started()
     paid = {one["name"]: one["costs"] for one in stage.api.get(job)["actions"]}
     stage.emulated = True
     view = stage.api.get(job)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from tests.support.callers import ADA, caller
 from tests.support.stage import SPEC, Stage
 from tpujob.domain.access import Role
-from tpujob.domain.model import State, Suspect
+from tpujob.domain.model import Suspect
 from tpujob.domain.text import rfc3339
 
 BOB, EVE = caller("bob"), caller("eve")
@@ -51,6 +51,5 @@ def test_a_host_that_has_not_reported_and_one_that_does_not_answer_are_told(stag
     assert second["heard_at"] is None
     assert second["silent_since"] == rfc3339(stage.clock.now() - 60)
     live.dead = {}
-    stage.finish(job, 0, 0)
-    stage.until(job, State.SUCCEEDED)
+    stage.succeed(job)
     assert bob.get(job)["on_hosts"] == [], "it has none any more"

@@ -8,7 +8,6 @@ import pytest
 
 from tests.support.stage import Stage
 from tpujob.api import EstimateSaid
-from tpujob.domain.model import State
 from tpujob.domain.spec import dump
 from tpujob.errors import BadRequest, BadSpec
 
@@ -16,11 +15,9 @@ from tpujob.errors import BadRequest, BadSpec
 def test_an_earlier_run_tells_how_long_it_takes_and_the_estimate_is_what_it_cost(
     stage: Stage,
 ) -> None:
-    job_id = stage.create()
-    stage.running(job_id)
+    job_id = stage.started()
     stage.clock.sleep(3600)
-    stage.finish(job_id, 0, 0)
-    stage.until(job_id, State.SUCCEEDED)
+    stage.succeed(job_id)
     spec = dump(stage.store.get(job_id).spec)
     found = stage.api.estimate(spec)
     assert (found["length_by"], found["name"]) == ("history", spec["name"])

@@ -67,8 +67,7 @@ def test_steps_that_were_made_again_are_marked_and_all_is_readable_afterwards(
 
 
 def test_a_bucket_that_does_not_answer_is_said_and_asked_again(stage: Stage) -> None:
-    job = stage.create()
-    stage.running(job)
+    job = stage.started()
     tell(stage, job, 1, 10)
     stage.faults.broken.add("get")
     found = stage.api.metrics(job)
@@ -79,8 +78,7 @@ def test_a_bucket_that_does_not_answer_is_said_and_asked_again(stage: Stage) -> 
 
 
 def test_what_has_been_read_is_not_read_again_at_every_look(stage: Stage) -> None:
-    job = stage.create()
-    stage.running(job)
+    job = stage.started()
     tell(stage, job, 1, 10)
     api, before = stage.api, stage.bucket.gets
     for _ in range(5):

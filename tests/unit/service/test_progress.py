@@ -47,8 +47,7 @@ def resume_of(view: JobView) -> str:
 def test_a_crash_before_the_first_checkpoint_of_an_attempt_leaves_the_job_that_of_the_one_before(
     stage: Stage,
 ) -> None:
-    job = stage.create(recovery={"failures": 1})
-    stage.running(job)
+    job = stage.started(recovery={"failures": 1})
     tell(stage, job, step=3, first_step=1)
     crash(stage, job, step=30, first_step=1, checkpoint=25)
     stage.running(job, 2)
@@ -69,8 +68,7 @@ def test_a_crash_before_the_first_checkpoint_of_an_attempt_leaves_the_job_that_o
 
 def test_a_resume_stays_before_the_first_number_that_was_not_finite(stage: Stage) -> None:
     """The program saves when it is stopped, and goes on from there whatever it is told."""
-    job = stage.create(recovery={"nonfinite": 2})
-    stage.running(job)
+    job = stage.started(recovery={"nonfinite": 2})
     tell(stage, job, step=10, first_step=1, checkpoint=40)
     not_finite(stage, job, 45, step=46, first_step=1, checkpoint=46)
     for number, step in ((2, 47), (3, 49)):
@@ -86,8 +84,7 @@ def test_a_resume_stays_before_the_first_number_that_was_not_finite(stage: Stage
 
 def test_a_checkpoint_may_hold_bad_numbers_where_no_step_of_them_is_known(stage: Stage) -> None:
     """Neither the line that `watch.nonfinite` matches nor anything else names a step."""
-    job = stage.create(recovery={"nonfinite": 1})
-    stage.running(job)
+    job = stage.started(recovery={"nonfinite": 1})
     not_finite(stage, job, None, checkpoint=46)
     stage.running(job, 2)
     doubt = ", which may hold bad numbers: the step at which they began is not known"
@@ -112,8 +109,7 @@ def test_what_an_attempt_saves_that_began_after_a_bad_step_is_good_once_it_shows
     stage: Stage, loss: float | None, checkpoint: int, before: int
 ) -> None:
     """The program ignores the bound, and is cancelled before it meets another number that is not finite."""
-    job = stage.create(recovery={"nonfinite": 2})
-    stage.running(job)
+    job = stage.started(recovery={"nonfinite": 2})
     tell(stage, job, step=40, first_step=1, checkpoint=40)
     not_finite(stage, job, 45, step=46, first_step=1, checkpoint=40)
     stage.running(job, 2)
@@ -127,8 +123,7 @@ def test_what_an_attempt_saves_that_began_after_a_bad_step_is_good_once_it_shows
 
 
 def test_a_resume_names_the_newest_checkpoint_known_before_that_step(stage: Stage) -> None:
-    job = stage.create(recovery={"nonfinite": 1})
-    stage.running(job)
+    job = stage.started(recovery={"nonfinite": 1})
     tell(stage, job, step=46, first_step=1, checkpoint=46)
     not_finite(stage, job, 45, step=46, first_step=1, checkpoint=46)
     stage.running(job, 2)
@@ -149,8 +144,7 @@ def test_a_resume_names_the_newest_checkpoint_known_before_that_step(stage: Stag
 def test_a_checkpoint_that_a_later_attempt_did_not_use_is_not_promised(
     stage: Stage, facts: dict[str, Any], checkpoint: int | None
 ) -> None:
-    job = stage.create()
-    stage.running(job)
+    job = stage.started()
     tell(stage, job, step=200, first_step=1, checkpoint=200)
     stage.cloud.machines[stage.job(job).slices[-1].name].state = SliceState.PREEMPTED
     stage.running(job, 2)
@@ -173,8 +167,7 @@ def test_the_first_step_of_an_attempt_is_the_first_that_it_made(
     stage: Stage, facts: dict[str, Any], first: int
 ) -> None:
     """And not the last that it found done; page and terminal show it alone."""
-    job = stage.create()
-    stage.running(job)
+    job = stage.started()
     assert stage.api.get(job)["attempts"][0]["first_step"] is None
     tell(stage, job, step=30, **facts)
     (attempt,) = stage.api.get(job)["attempts"]
@@ -185,8 +178,7 @@ def test_the_first_step_of_an_attempt_is_the_first_that_it_made(
 def test_an_attempt_that_ends_without_a_step_does_not_hide_how_far_the_job_is(
     stage: Stage,
 ) -> None:
-    job = stage.create(recovery={"failures": 1})
-    stage.running(job)
+    job = stage.started(recovery={"failures": 1})
     tell(stage, job, step=30, steps=100, loss=2.5, first_step=1)
     crash(stage, job, step=30, steps=100, loss=2.5, first_step=1)
     stage.running(job, 2)
@@ -200,8 +192,7 @@ def test_an_attempt_that_ends_without_a_step_does_not_hide_how_far_the_job_is(
 def test_the_checkpoint_before_a_bad_step_is_kept_though_a_later_one_was_reported(
     stage: Stage,
 ) -> None:
-    job = stage.create(recovery={"nonfinite": 0})
-    stage.running(job)
+    job = stage.started(recovery={"nonfinite": 0})
     tell(stage, job, step=3, first_step=1)
     verdict = {"step": 28, "host": 1, "device": "", "blame": "model", "text": "maths"}
     stage.report(job, 0, phase="exited", exit_code=76, step=31, first_step=1, checkpoint=30)

@@ -138,12 +138,3 @@ def test_sums_that_cannot_be_read_again_are_as_old_as_they_are(tmp_path: Path) -
     assert stage.reconciler.spending.accounts() == known
     stage.store.changes = real  # type: ignore[method-assign]
     assert stage.reconciler.spending.accounts()[0].used > known[0].used
-
-
-def test_a_backend_that_was_just_started_knows_what_was_spent(tmp_path: Path) -> None:
-    stage = stage_with(tmp_path, PROJECT)
-    job = submit(stage, "ada")
-    stage.running(job)
-    stage.clock.sleep(600)
-    before = stage.reconciler.spending.accounts()
-    assert stage.new_backend().spending.accounts() == before

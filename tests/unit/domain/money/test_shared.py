@@ -75,12 +75,6 @@ def test_a_record_that_is_read_again_takes_the_place_of_the_old_one() -> None:
     assert used(found, NOV + 9 * DAY, EVER) == [24], "what a job cost stays when it is removed"
 
 
-def test_what_a_grant_pays_for_is_not_counted() -> None:
-    found = Sums(month(NOV))
-    found.put("0", share(job_of("ada", billed(NOV, None)), month(NOV), {"a"}))
-    assert used(found, NOV + DAY, EVER) == [0]
-
-
 def test_a_first_minute_that_is_free_is_not_counted() -> None:
     brief = replace(
         billed(NOV, NOV + 50), pricing="spot", missing_since=NOV + 45, usd_per_hour=7200
