@@ -215,7 +215,7 @@ def owner(settings: Settings, context: Context) -> str:
     def draw() -> str:
         return f"{user[:20]}-{''.join(secrets.choice(string.ascii_lowercase) for _ in range(6))}"
 
-    return files.drawn(settings.home / "owner", draw)
+    return files.drawn(settings.home / "owner", draw).strip()
 
 
 def site(context: Context, owner: str, prices: PriceList = LIST) -> Site:
