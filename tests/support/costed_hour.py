@@ -20,7 +20,6 @@ from tests.support.simulation.sim import Sim
 from tests.support.stage import Stage
 from tests.support.virtual_threads import virtual
 from tests.support.world import Bucket, Clock, orphans
-from tpujob.agent import live as followed_sign
 from tpujob.agent.upload import Redactor, log, report_writer, spool
 from tpujob.cli.commands.logs import POLL
 from tpujob.domain.hardware.prices import LIST
@@ -63,7 +62,7 @@ class Bill:
 def _timed() -> list[ModuleType]:
     """What reads a clock: the agent's writers, and the reader of logs, which keeps lists for a while."""
     read = [module for name, module in sys.modules.items() if name.startswith(logs.__name__)]
-    return [log, spool, report_writer, followed_sign, *read]
+    return [log, spool, report_writer, *read]
 
 
 class _Time(Clock):
@@ -91,11 +90,6 @@ class _Storage:
 
     def delete(self, path: str) -> None: ...
 
-    def age(self, path: str) -> float | None:
-        self._bill.hosts["B"] += 1
-        found = self._bucket.objects.get(path)
-        return self._now() - found[1].updated if found else None
-
     def time(self) -> float:
         return self._now()
 
@@ -118,16 +112,9 @@ class _Heard:
         return Tails(of, whole=True, over=False, settled_at=self._settled_at)
 
 
-class _Deaf:
-    """As it is where SSH cannot be had."""
-
-    def tails(self, job: Job, attempt: int, until: object) -> Tails:
-        return Tails({}, whole=False, over=False, trouble="no route to host")
-
-
-def an_hour(hosts: int, *, followed: str, minutes: float = 60.0) -> Bill:
-    """Return the bill of an hour of a job whose program prints on so many hosts, all the time. `followed`: how a page
-    follows the log of all hosts, `SSH` or `bucket`; empty: none does. `minutes`: how long it is played."""
+def an_hour(hosts: int, *, followed: bool, minutes: float = 60.0) -> Bill:
+    """Return the bill of an hour of a job whose program prints on so many hosts, all the time. `followed`: a page
+    follows the log of all hosts over SSH. `minutes`: how long it is played."""
     sim, bill = Sim(0), Bill()
     with tempfile.TemporaryDirectory() as folder, virtual(sim, *_timed()):
         clock = _Time(sim)
@@ -173,18 +160,17 @@ class _Hour:
         self._count_bucket()
         self._count_cloud()
 
-    def begin(self, hosts: int, *, followed: str) -> None:
+    def begin(self, hosts: int, *, followed: bool) -> None:
         stage, sim = self.stage, self.sim
         tpu = {"type": TYPES[hosts], "zones": ["us-central2-b"]}
         job = stage.running(stage.create(tpu=tpu))
         for host in range(hosts):
             self._host(job, host, prints=True)
-        sim.spawn(lambda: self._ticks(job.id, followed=bool(followed)))
+        sim.spawn(lambda: self._ticks(job.id, followed=followed))
         sim.spawn(self._refreshes)
         sim.spawn(self._sweeps)
         if followed:
-            heard: Any = _Heard(sim, self.logs) if followed == "SSH" else _Deaf()
-            sim.spawn(lambda: self._follows(job, heard))
+            sim.spawn(lambda: self._follows(job, _Heard(sim, self.logs)))
 
     def count(self) -> None:
         """From now on."""
@@ -251,8 +237,6 @@ class _Hour:
             redactor,
             limits.LOG_EVERY,
         )
-        sign = paths.followed_path(*where[:2])
-        followed_sign.watch_for_followers(storage, sign, job.hosts, lines.ship)
         self.logs.append(lines)
         self.sim.spawn(lambda: self._program(reporter, lines, host, prints=prints))
 
@@ -347,7 +331,7 @@ MINUTES: Mapping[int, float] = {1: 60, 4: 60, 64: 10}
 @dataclass(frozen=True)
 class Case:
     hosts: int
-    followed: str  #: see `an_hour`
+    followed: bool  #: see `an_hour`
 
     def played(self) -> Bill:
         return an_hour(self.hosts, followed=self.followed, minutes=MINUTES[self.hosts])
@@ -356,7 +340,7 @@ class Case:
         """Of the table: an hour of such a job."""
         words = (
             str(self.hosts),
-            self.followed or "no",
+            "yes" if self.followed else "no",
             *(f"{n:,}" for n in (bill.hosts["A"], bill.backend["A"], bill.of("B"))),
             f"{sum(bill.tpu.values()):,}",
             f"{bill.usd:.4f}",
@@ -364,4 +348,4 @@ class Case:
         return f"| {' | '.join(words)} |"
 
 
-CASES = tuple(Case(hosts, followed) for hosts in TYPES for followed in ("", "SSH", "bucket"))
+CASES = tuple(Case(hosts, followed) for hosts in TYPES for followed in (False, True))

@@ -85,9 +85,6 @@ class HostAttempt:
             self.redactor,
             min(limits.LOG_EVERY, limits.LOG_PER_REPORT * plan["report_every"]),
         )
-        live.watch_for_followers(
-            self.storage, paths.followed_path(*where[:2]), plan["hosts"], self.log.ship
-        )
         live.Server(self.folder, plan["host"], self.log)
         self.progress = ProgressReader(os.path.join(self.folder.out, EVENTS))
         self.reporter = ReportWriter(

@@ -1,8 +1,7 @@
 """Sends the output of an attempt to its followers before it is in the bucket. The daemon writes to a unix socket in the
 attempt's folder; `agent live` prints what comes there to an SSH session.
 
-A follower who cannot reach this host leaves a mark in the bucket, and the log is uploaded more often. Without a
-follower nothing is sent. A slow follower is sent what is not in the bucket by then.
+Without a follower nothing is sent. A slow follower is sent what is not in the bucket by then.
 """
 
 from __future__ import annotations
@@ -16,14 +15,12 @@ import struct
 import sys
 import threading
 import time
-from typing import Callable, Generator
+from typing import Generator
 
 from tpujob.agent.base import Failure, Record
 from tpujob.agent.folders import AttemptFolder
-from tpujob.agent.storage import Storage, StorageError
 from tpujob.agent.upload import Log
 from tpujob.protocol import live
-from tpujob.protocol.live import OLD
 
 LOOK = 0.25  #: seconds between two looks for new lines
 PATIENCE = 30.0  #: seconds that a follower may take for one message
@@ -114,42 +111,3 @@ def _short(folder: AttemptFolder) -> Generator[str, None, None]:
         yield "/proc/self/fd/%d/%s" % (descriptor, os.path.basename(folder.live))
     finally:
         os.close(descriptor)
-
-
-# Followers who cannot reach this host: the log is uploaded every few seconds -----------------------------------------
-
-
-RARELY = 60.0  #: seconds between two looks for a follower, each a read of the bucket
-OFTEN = 10.0  #: the same while there is one
-EVERY = 5.0  #: seconds between two uploads of a host then, of at most so many hosts; of more, as much longer
-HOSTS = 8
-MOST = 20_000  #: such uploads: segments are numbered, and the numbers have an end
-
-
-def watch_for_followers(
-    storage: Storage, path: str, hosts: int, upload: Callable[[], None]
-) -> None:
-    """Start a thread that runs until the process ends. `path`: what a follower writes; `upload`: uploads the log."""
-    every = EVERY * max(1.0, hosts / HOSTS)
-    threading.Thread(
-        target=_run, args=(storage, path, every, upload), name="followed", daemon=True
-    ).start()
-
-
-def _run(storage: Storage, path: str, every: float, upload: Callable[[], None]) -> None:
-    times = 0
-    while times < MOST:
-        time.sleep(RARELY)
-        while _is_followed(storage, path):
-            until = time.monotonic() + OFTEN
-            while time.monotonic() < until:
-                upload()
-                times += 1
-                time.sleep(every)
-
-
-def _is_followed(storage: Storage, path: str) -> bool:
-    with contextlib.suppress(StorageError):
-        age = storage.age(path)
-        return age is not None and age < OLD
-    return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import calendar
 import contextlib
 import hashlib
 import http.client
@@ -243,22 +242,6 @@ class Storage:
         except StorageError as error:
             if error.status != 404:
                 raise
-
-    def age(self, path: str) -> Optional[float]:
-        """Return the seconds since an object was written, by the storage's clock, or None: there is none. Raise
-        StorageError."""
-        where = "/storage/v1/b/%s/o/%s?fields=updated" % _quoted(path)
-        try:
-            with self._open("GET", where) as response:
-                updated = str(json.loads(response.read())["updated"])
-            written = calendar.timegm(time.strptime(updated[:19], "%Y-%m-%dT%H:%M:%S"))
-            return (self.time() or time.time()) - written
-        except StorageError as error:
-            if error.status == 404:
-                return None
-            raise
-        except (OSError, ValueError, KeyError, TypeError, http.client.HTTPException) as error:
-            raise StorageError("reading about %s: %s" % (path, error)) from error
 
     def read(
         self,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from tpujob.config import files
 from tpujob.config.notifications import NotificationSettings
@@ -49,22 +49,18 @@ _RESOURCE = r"[-a-z0-9_.:/]{1,256}"
 _LABEL = r"[a-z0-9_-]{0,63}"
 
 
-def _matching(pattern: str, allowed: str) -> BeforeValidator:
-    return BeforeValidator(kinds.matching(pattern, allowed))
-
-
-_Region = Annotated[str, BeforeValidator(kinds.region)]
+_Region = Annotated[str, kinds.region]
 _Resource = Annotated[str, kinds.or_empty(kinds.matching(_RESOURCE, "the name of a resource"))]
-_LabelText = Annotated[str, _matching(_LABEL, "up to 63 of a-z, 0-9, _ and -")]
+_LabelText = Annotated[str, kinds.matching(_LABEL, "up to 63 of a-z, 0-9, _ and -")]
 
 
 class PeriodBudget(kinds.SpecPart):
     """What may be spent each month, or altogether."""
 
     usd: Usd
-    per: Annotated[
-        Literal["month"] | None, BeforeValidator(kinds.optional(kinds.one_of(("month",), "period")))
-    ] = None
+    per: Annotated[Literal["month"] | None, kinds.optional(kinds.one_of(("month",), "period"))] = (
+        None
+    )
 
 
 class Budgets(kinds.SpecPart):
@@ -72,8 +68,8 @@ class Budgets(kinds.SpecPart):
 
     project: PeriodBudget | None = None
     users: Annotated[
-        dict[Annotated[str, BeforeValidator(kinds.text(64))], PeriodBudget],
-        BeforeValidator(kinds.mapping("users to budgets")),
+        dict[Annotated[str, kinds.text(64)], PeriodBudget],
+        kinds.mapping("users to budgets"),
     ] = Field(default_factory=dict)
 
 
@@ -81,7 +77,8 @@ class Context(kinds.SpecPart):
     """One place where jobs run. Empty: the project's default, or nothing of the kind."""
 
     name: Annotated[
-        str, _matching(CONTEXT_NAME.pattern, "1 to 40 of a-z, 0-9 and -, beginning with a letter")
+        str,
+        kinds.matching(CONTEXT_NAME.pattern, "1 to 40 of a-z, 0-9 and -, beginning with a letter"),
     ]
     #: of a backend that another user runs: a URL, or the socket of `tpujob serve` on this machine; empty: this machine
     #: runs the backend, which asks Google Cloud
@@ -89,9 +86,7 @@ class Context(kinds.SpecPart):
         str, kinds.or_empty(kinds.matching(f"{_URL}|{_SOCKET}", "an https address, or unix:/PATH"))
     ] = ""
     #: the user whose process answers at the socket; other processes are not trusted
-    backend_uid: Annotated[int | None, BeforeValidator(kinds.optional(kinds.count(2**32 - 2)))] = (
-        None
-    )
+    backend_uid: Annotated[int | None, kinds.optional(kinds.count(2**32 - 2))] = None
     door: Door = "iam"  #: of a deployed backend
     sign_in: SignIn = SignIn()
     project: Annotated[
@@ -100,8 +95,10 @@ class Context(kinds.SpecPart):
     zones: kinds.Zones = ()  #: in order of preference
     #: by region
     buckets: Annotated[
-        dict[_Region, Annotated[str, _matching(_BUCKET, "a bucket, such as gs://my-lab-europe")]],
-        BeforeValidator(kinds.mapping("regions to buckets")),
+        dict[
+            _Region, Annotated[str, kinds.matching(_BUCKET, "a bucket, such as gs://my-lab-europe")]
+        ],
+        kinds.mapping("regions to buckets"),
     ] = Field(default_factory=dict)
     network: _Resource = ""
     subnetwork: _Resource = ""
@@ -112,16 +109,16 @@ class Context(kinds.SpecPart):
     #: who the programs of some users are instead, by the user's address
     service_accounts: Annotated[
         dict[
-            Annotated[str, BeforeValidator(kinds.text(320))],
-            Annotated[str, _matching(_ACCOUNT, "the e-mail address of a service account")],
+            Annotated[str, kinds.text(320)],
+            Annotated[str, kinds.matching(_ACCOUNT, "the e-mail address of a service account")],
         ],
-        BeforeValidator(kinds.mapping("users to service accounts")),
+        kinds.mapping("users to service accounts"),
     ] = Field(default_factory=dict)
     #: how hosts are reached: by their external address, by the internal one, or by the tunnel of IAP; `init` writes the
     #: one that `way_in` chooses, and files of before that leave it out
     ssh: Annotated[
         Literal["external", "internal", "iap"],
-        BeforeValidator(kinds.one_of(("external", "internal", "iap"), "way to reach a host")),
+        kinds.one_of(("external", "internal", "iap"), "way to reach a host"),
     ] = "external"
     #: whether slices get external addresses; left out: where `ssh` needs them
     external_ips: bool | None = None
@@ -130,18 +127,18 @@ class Context(kinds.SpecPart):
     )
     tags: Annotated[
         tuple[_LabelText, ...],
-        BeforeValidator(kinds.names("a tag", kinds.matching(_LABEL, "a network tag"))),
+        kinds.names("a tag", kinds.matching(_LABEL, "a network tag")),
     ] = ()  #: of the hosts, for firewall rules
-    labels: Annotated[
-        dict[_LabelText, _LabelText], BeforeValidator(kinds.mapping("names to values"))
-    ] = Field(default_factory=dict)  #: of the slices, for the bill
+    labels: Annotated[dict[_LabelText, _LabelText], kinds.mapping("names to values")] = Field(
+        default_factory=dict
+    )  #: of the slices, for the bill
     reservation: _Resource = ""  #: for jobs with `pricing: reserved`
     store: Annotated[
         Literal["sqlite", "firestore"],
-        BeforeValidator(kinds.one_of(("sqlite", "firestore"), "place for the jobs")),
+        kinds.one_of(("sqlite", "firestore"), "place for the jobs"),
     ] = "sqlite"
     database: Annotated[
-        str, _matching(r"\(default\)|[a-z][-a-z0-9]{2,61}[a-z0-9]", "a database of Firestore")
+        str, kinds.matching(r"\(default\)|[a-z][-a-z0-9]{2,61}[a-z0-9]", "a database of Firestore")
     ] = "(default)"
     #: the region that secrets are kept in, where an organization allows no other; empty: Google chooses
     secret_region: Annotated[str, kinds.or_empty(kinds.region)] = ""
@@ -152,7 +149,7 @@ class Context(kinds.SpecPart):
     budgets: Budgets = Budgets()
     queue: QueueSetting = QueueSetting()
     notifications: NotificationSettings = NotificationSettings()
-    calls_per_minute: Annotated[int, BeforeValidator(kinds.count(60_000))] = CALLS_PER_MINUTE
+    calls_per_minute: Annotated[int, kinds.count(60_000)] = CALLS_PER_MINUTE
     notes: Annotated[str, kinds.or_empty(kinds.text(kinds.MAX_TEXT))] = ""
 
     @model_validator(mode="after")
@@ -215,7 +212,7 @@ def owner(settings: Settings, context: Context) -> str:
     def draw() -> str:
         return f"{user[:20]}-{''.join(secrets.choice(string.ascii_lowercase) for _ in range(6))}"
 
-    return files.drawn(settings.home / "owner", draw)
+    return files.drawn(settings.home / "owner", draw).strip()
 
 
 def site(context: Context, owner: str, prices: PriceList = LIST) -> Site:

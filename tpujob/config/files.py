@@ -69,10 +69,11 @@ def put(path: Path, text: str) -> None:
 
 
 def drawn(path: Path, draw: Callable[[], str]) -> str:
-    """A word that is drawn on the first call and kept there; the same for all callers, also at once."""
+    """A text that is drawn on the first call and kept there; the same for all callers, also at once. Its folder must be
+    there."""
     if not path.exists():
         _put_first(path, draw())
-    return path.read_text(encoding="utf-8").strip()
+    return path.read_text(encoding="utf-8")
 
 
 def private_folder(folder: Path) -> None:

@@ -7,7 +7,7 @@ The local stack, which has no context file, reads the same keys from `notificati
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from tpujob.config import files
 from tpujob.config.settings import Settings
@@ -27,15 +27,11 @@ _KINDS = tuple(kind.value for kind in NotificationKind if kind not in ("summary"
 REMOVED = ("quiet", "daily")
 
 
-def _matching(pattern: str, allowed: str) -> BeforeValidator:
-    return BeforeValidator(kinds.matching(pattern, allowed))
-
-
 _Secret = Annotated[
     str, kinds.or_empty(kinds.matching(secrets.NAME, "the name of a secret, such as SLACK_LAB"))
 ]
-_Name = Annotated[str, BeforeValidator(kinds.channel)]
-_Names = Annotated[tuple[_Name, ...], BeforeValidator(kinds.names("a channel", kinds.channel))]
+_Name = Annotated[str, kinds.channel]
+_Names = Annotated[tuple[_Name, ...], kinds.names("a channel", kinds.channel)]
 
 
 class ChannelFile(kinds.SpecPart):
@@ -50,9 +46,7 @@ class ChannelFile(kinds.SpecPart):
     #: secrets that hold keys which sign what is sent to the webhook; each signs, so that the receiver can change over
     keys: Annotated[
         tuple[str, ...],
-        BeforeValidator(
-            kinds.names("a secret", kinds.matching(secrets.NAME, "the name of a secret"))
-        ),
+        kinds.names("a secret", kinds.matching(secrets.NAME, "the name of a secret")),
     ] = ()
     private: bool = False  #: it may be at an address that is not public, and over plain HTTP
     quiet: Any = Field(None, exclude=True)  #: of earlier versions, and ignored
@@ -74,15 +68,15 @@ class ChannelFile(kinds.SpecPart):
 class MailServer(kinds.SpecPart):
     """The server that takes e-mail."""
 
-    host: Annotated[str, _matching(_HOST, "the name of a host")]
-    port: Annotated[int, BeforeValidator(kinds.count(65535, 1))] = 587
+    host: Annotated[str, kinds.matching(_HOST, "the name of a host")]
+    port: Annotated[int, kinds.count(65535, 1)] = 587
     tls: Annotated[
         Literal["starttls", "implicit", "none"],
-        BeforeValidator(kinds.one_of(("starttls", "implicit", "none"), "kind of TLS")),
+        kinds.one_of(("starttls", "implicit", "none"), "kind of TLS"),
     ] = "starttls"
     login: Annotated[str, kinds.or_empty(kinds.text(320))] = ""
     password: _Secret = ""
-    sender: Annotated[str, _matching(_ADDRESS, "an e-mail address"), Field(alias="from")]
+    sender: Annotated[str, kinds.matching(_ADDRESS, "an e-mail address"), Field(alias="from")]
 
     @model_validator(mode="after")
     def _login_is_kept_safe(self) -> Self:
@@ -100,11 +94,11 @@ class RuleFile(kinds.SpecPart):
 
     channels: _Names
     users: Annotated[
-        tuple[str, ...], BeforeValidator(kinds.names("a user", kinds.text(320)))
+        tuple[str, ...], kinds.names("a user", kinds.text(320))
     ] = ()  #: whose jobs; left out: those of all users, and what is about no job
     on: Annotated[
         tuple[str, ...],
-        BeforeValidator(kinds.names("an event", kinds.one_of(_KINDS, "kind of event"))),
+        kinds.names("an event", kinds.one_of(_KINDS, "kind of event")),
     ] = ()  #: left out: everything
 
 
@@ -113,9 +107,9 @@ class NotificationSettings(kinds.SpecPart):
 
     #: the address of the status page, for links
     page: Annotated[str, kinds.or_empty(kinds.matching(_URL, "a URL"))] = ""
-    channels: Annotated[
-        dict[_Name, ChannelFile], BeforeValidator(kinds.mapping("names to channels"))
-    ] = Field(default_factory=dict)
+    channels: Annotated[dict[_Name, ChannelFile], kinds.mapping("names to channels")] = Field(
+        default_factory=dict
+    )
     smtp: MailServer | None = None
     rules: Annotated[tuple[RuleFile, ...], Field(strict=False)] = ()
     #: for hardware, after which it is reported

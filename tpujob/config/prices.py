@@ -12,7 +12,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from tpujob.config import files
 from tpujob.config.context import Context
@@ -24,6 +24,7 @@ from tpujob.domain.hardware.service_prices import PARTS, route
 from tpujob.domain.spec import bad_spec, validate, yaml
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec.errors import Problem
+from tpujob.domain.spec.fields import Checked
 
 _MAX_USD = 1_000_000
 #: units that a price may be given in beside its item's own, and what a price for it is multiplied by
@@ -114,19 +115,19 @@ def _item(value: Any) -> str:
     raise ValueError(f"{yaml.shown(given)} is not an item with a price{meant}")
 
 
-_Source = Annotated[str | None, BeforeValidator(kinds.optional(kinds.text(200)))]
-_AsOf = Annotated[date | None, BeforeValidator(kinds.optional(_day))]
+_Source = Annotated[str | None, kinds.optional(kinds.text(200))]
+_AsOf = Annotated[date | None, kinds.optional(Checked(_day))]
 
 
 class _Row(kinds.SpecPart):
-    item: Annotated[str, BeforeValidator(_item)]
-    where: Annotated[str, BeforeValidator(kinds.text(100))] = ""
-    pricing: Annotated[str, BeforeValidator(kinds.text(40))] = ""
-    usd: Annotated[Decimal, BeforeValidator(_amount)]
-    unit: Annotated[str, BeforeValidator(kinds.text(40))]
+    item: Annotated[str, Checked(_item)]
+    where: Annotated[str, kinds.text(100)] = ""
+    pricing: Annotated[str, kinds.text(40)] = ""
+    usd: Annotated[Decimal, Checked(_amount)]
+    unit: Annotated[str, kinds.text(40)]
     source: _Source = None
     as_of: _AsOf = None
-    note: Annotated[str | None, BeforeValidator(kinds.optional(kinds.text(500)))] = None
+    note: Annotated[str | None, kinds.optional(kinds.text(500))] = None
 
 
 class _File(kinds.SpecPart):
@@ -134,7 +135,7 @@ class _File(kinds.SpecPart):
 
     source: _Source = None
     as_of: _AsOf = None
-    prices: Annotated[tuple[_Row, ...], Field(strict=False), BeforeValidator(_many)]
+    prices: Annotated[tuple[_Row, ...], Field(strict=False), Checked(_many)]
 
 
 def _rows(given: _File) -> tuple[list[Price], list[Problem]]:

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import Field
 
 from tpujob.config import files
 from tpujob.config.settings import Settings
@@ -15,6 +15,7 @@ from tpujob.domain.capacity import OwnerLimits, QueueSettings
 from tpujob.domain.capacity.settings import HandOnTo
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec import validate, yaml
+from tpujob.domain.spec.fields import Checked
 from tpujob.domain.spec.queue import SHARE
 from tpujob.domain.spec.yaml import describe
 
@@ -29,16 +30,16 @@ def _weight(value: Any) -> float:
     return float(value)
 
 
-_Limit = Annotated[int | None, BeforeValidator(kinds.optional(kinds.count(_MOST)))]
+_Limit = Annotated[int | None, kinds.optional(kinds.count(_MOST))]
 
 
 class ChipsSetting(kinds.SpecPart):
     """Chips of one generation, zone and pricing."""
 
-    type: Annotated[str, BeforeValidator(kinds.generation)]
-    zone: Annotated[str, BeforeValidator(kinds.zone)]
+    type: Annotated[str, kinds.generation]
+    zone: Annotated[str, kinds.zone]
     pricing: kinds.Pricing
-    chips: Annotated[int, BeforeValidator(kinds.count(100_000))]
+    chips: Annotated[int, kinds.count(100_000)]
 
 
 class LimitSetting(kinds.SpecPart):
@@ -54,30 +55,28 @@ class QueueSetting(kinds.SpecPart):
 
     shares: Annotated[
         dict[
-            Annotated[str, BeforeValidator(kinds.matching(SHARE, "the name of a share"))],
-            Annotated[float, BeforeValidator(_weight)],
+            Annotated[str, kinds.matching(SHARE, "the name of a share")],
+            Annotated[float, Checked(_weight)],
         ],
-        BeforeValidator(kinds.mapping("shares to weights")),
+        kinds.mapping("shares to weights"),
     ] = Field(default_factory=dict)
     limits: LimitSetting = LimitSetting()
     #: of one type of slice, by type
     types: Annotated[
-        dict[Annotated[str, BeforeValidator(kinds.accelerator)], LimitSetting],
-        BeforeValidator(kinds.mapping("types to limits")),
+        dict[Annotated[str, kinds.accelerator], LimitSetting],
+        kinds.mapping("types to limits"),
     ] = Field(default_factory=dict)
     high: Annotated[
-        tuple[str, ...], BeforeValidator(kinds.names("a user", kinds.text(320)))
+        tuple[str, ...], kinds.names("a user", kinds.text(320))
     ] = ()  #: users who may use the high priority; empty: all
     #: that the project has: small jobs are kept from taking the chips that a big one waits for
     quota: Annotated[tuple[ChipsSetting, ...], Field(strict=False)] = ()
     #: to whose jobs a slice goes when its job has ended; never: it is deleted
-    hand_on: Annotated[
-        HandOnTo, BeforeValidator(kinds.one_of(get_args(HandOnTo), "way to hand slices on"))
-    ] = "owner"
+    hand_on: Annotated[HandOnTo, kinds.one_of(get_args(HandOnTo), "way to hand slices on")] = (
+        "owner"
+    )
     #: how long a slice that no job wants yet is kept then, and billed to the job that has ended
-    keep: Annotated[
-        int, BeforeValidator(kinds.time_span("1h")), PlainSerializer(kinds.time_text)
-    ] = 0
+    keep: Annotated[int, kinds.time_span("1h")] = 0
 
 
 def queue_settings(given: QueueSetting) -> QueueSettings:

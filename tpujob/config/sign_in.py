@@ -3,14 +3,12 @@ file and those of its clients have the same words."""
 
 from typing import Annotated, Literal, get_args
 
-from pydantic import BeforeValidator
-
 from tpujob.domain.spec import fields as kinds
 
 #: what stands in front of a deployed backend: the check of Cloud Run (IAM), Identity-Aware Proxy, or nothing
 DoorKind = Literal["iam", "iap", "public"]
 DOORS: tuple[DoorKind, ...] = get_args(DoorKind)
-Door = Annotated[DoorKind, BeforeValidator(kinds.one_of(DOORS, "door of a backend"))]
+Door = Annotated[DoorKind, kinds.one_of(DOORS, "door of a backend")]
 
 MACHINE = "machine"  #: the service account that this machine has
 

@@ -10,8 +10,6 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, cast
 
 LOG, TAILS = "log", "tails"
 BEAT = 5.0  #: seconds, at most, between two messages
-#: where hosts cannot be heard: seconds between two writes of `paths.followed_path`, and after which it means nothing
-RENEWED, OLD = 20.0, 40.0
 MOST = 256 * 1024  #: bytes of lines in a message, unless one line is longer
 _MOST = 10**11  #: no log has more lines
 

@@ -120,8 +120,3 @@ def shared_log_prefix(workdir: str, attempt: int) -> str:
 def is_shared_log(workdir: str, attempt: int, path: str) -> bool:
     found = _SHARED.fullmatch(path[len(workdir) :]) if path.startswith(workdir) else None
     return found is not None and int(found[1]) == attempt
-
-
-def followed_path(workdir: str, attempt: int) -> str:
-    """Written again and again while a reader follows the log and cannot reach the hosts."""
-    return attempt_folder(workdir, attempt) + "/followed"

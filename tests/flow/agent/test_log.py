@@ -13,7 +13,6 @@ import pytest
 from tests.support.agent_host import Host, until
 from tests.support.simulation.sim import Sim
 from tests.support.virtual_threads import virtual
-from tpujob.agent import live
 from tpujob.agent.storage import StorageError
 from tpujob.agent.upload import Log, Redactor, log, spool
 from tpujob.protocol import segment
@@ -276,26 +275,3 @@ def test_what_is_noted_after_the_end_of_a_log_is_in_the_agents_own(
     after(sim, 301)
     assert kept.lines == ["last"]
     assert capfd.readouterr().out == "[tpujob] too late\n"
-
-
-def test_hosts_ship_every_five_seconds_while_somebody_follows_through_the_bucket() -> None:
-    sim, shipped, looks = Sim(0), list[float](), list[float]()
-    written_at = sim.now + 100
-
-    class Sign:
-        def age(self, path: str) -> float | None:
-            looks.append(sim.now)
-            return (
-                min(sim.now - written_at, 10.0) if written_at < sim.now < written_at + 100 else None
-            )
-
-    storage: Any = Sign()
-    began = sim.now
-    with virtual(sim, live):
-        live.watch_for_followers(storage, "sign", 1, lambda: shipped.append(sim.now))
-        after(sim, 600)
-        sim.stop()
-    assert [round(at - began) for at in shipped[:3]] == [120, 125, 130]
-    assert shipped[-1] < written_at + 115, "nobody follows any more"
-    idle = [at for at in looks if at > written_at + 120]
-    assert [round(b - a) for a, b in itertools.pairwise(idle)] == [60] * (len(idle) - 1), "rarely"

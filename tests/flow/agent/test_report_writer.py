@@ -91,7 +91,7 @@ def test_what_the_storage_refuses_is_tried_again_ever_later() -> None:
 @pytest.mark.parametrize("hosts", [1, 4])
 def test_a_host_writes_at_most_80_times_an_hour(hosts: int) -> None:
     """Its reports and the log of a program that prints: operations of class A."""
-    written = Case(hosts, followed="").played().hosts["A"]
+    written = Case(hosts, followed=False).played().hosts["A"]
     assert 60 * hosts < written <= 80 * hosts
 
 

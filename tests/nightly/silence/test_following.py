@@ -8,15 +8,12 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.farm_rig import until
 from tests.support.local_stack import LocalStack, stack
-from tpujob.adapters.ssh import new_private_key
-from tpujob.config import settings
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -120,38 +117,6 @@ def test_a_host_that_dies_takes_along_nothing_that_was_shown_without_a_word(
         lost = [text for text in following.of(0) if "ended before it had stored" in text]
         stored = stack.run("logs", job_id, "--host", "0").count("count ")
         assert lost or stored >= len(following.counts(0)), "what is lost is said"
-
-
-@pytest.fixture
-def in_the_cloud(tmp_path: Path) -> Iterator[LocalStack]:
-    """Hosts report as rarely as in the cloud, and so ship their logs after minutes."""
-    local = LocalStack(tmp_path)
-    local.env["TPUJOB_REPORT_EVERY"] = "60"
-    local.run("up")
-    yield local
-    local.down()
-
-
-@pytest.mark.long
-def test_hosts_that_cannot_be_reached_over_ssh_ship_often_while_somebody_follows(
-    in_the_cloud: LocalStack, tmp_path: Path
-) -> None:
-    stack, flag = in_the_cloud, tmp_path / "flag"
-    job_id = stack.create("unreachable", COUNT.format(flag=flag))
-    (slice,) = stack.until(job_id, "running")["slices"]
-    key = settings.load(env=stack.env).keys / slice["name"] / "id_ed25519"
-    assert key.exists()
-    key.write_text(new_private_key())  # another one: the hosts let nobody in
-    os.kill(stack.ready("backend")["pid"], signal.SIGKILL)  # with its open connections
-    with Following(stack, job_id) as following:
-        until(lambda: all(len(following.counts(h)) > 30 for h in (0, 1)), "lines of both", 150)
-        seen = [len(following.counts(h)) for h in (0, 1)]
-        until(lambda: all(len(following.counts(h)) > seen[h] for h in (0, 1)), "and soon more", 60)
-        for host in (0, 1):
-            following.check(host)
-    assert "cannot be followed over SSH" in following.said
-    assert stack.job(job_id)["attempt"] == 1, "reports still come through the bucket"
-    stack.run("delete", job_id, "--yes")
 
 
 def daemon(stack: LocalStack, job_id: str, host: int) -> int:

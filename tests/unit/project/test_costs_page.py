@@ -18,7 +18,7 @@ from tpujob.domain.hardware.prices import LIST
 
 PAGE = (ROOT / "docs" / "cost.md").read_text()
 #: counted in each run of the tests; the others by `make bench`
-COUNTED = (Case(1, followed=""), Case(4, followed=""))
+COUNTED = (Case(1, followed=False), Case(4, followed=False))
 
 
 def rows() -> list[list[str]]:
@@ -29,7 +29,7 @@ def rows() -> list[list[str]]:
 
 def test_the_table_has_a_row_for_every_case() -> None:
     shown = [tuple(row[:2]) for row in rows()]
-    assert shown == [(str(case.hosts), case.followed or "no") for case in CASES]
+    assert shown == [(str(case.hosts), "yes" if case.followed else "no") for case in CASES]
 
 
 @pytest.mark.parametrize("case", COUNTED, ids=str)

@@ -4,7 +4,6 @@ A host key is pinned at the first contact within one slice, compared from then o
 pinned is in `host_keys.py`. The store in Google Secret Manager is in `secret_manager.py`.
 """
 
-import contextlib
 import fcntl
 import os
 import re
@@ -14,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from tpujob.config import files
 from tpujob.errors import BadRequest, HostKeyChanged, NotFound
 
 #: where the key store keeps the secret that keys are derived from. It looks like a slice's name, as rights go by that,
@@ -76,11 +76,14 @@ class FileKeys:
 
     def private_key(self, slice: str, *, make: bool = True) -> str:
         if slice not in self._known:
-            path = self._key_path(slice)
-            if make and not path.exists():
-                self._make(path)
+            path = self._folder(slice) / "id_ed25519"
             try:
-                self._known[slice] = path.read_text(encoding="ascii")
+                if make:
+                    files.private_folder(self._root)
+                    files.private_folder(path.parent)
+                    self._known[slice] = files.drawn(path, new_private_key)
+                else:
+                    self._known[slice] = path.read_text(encoding="ascii")
             except FileNotFoundError:
                 raise no_key(slice) from None
         return self._known[slice]
@@ -108,18 +111,6 @@ class FileKeys:
     def names(self) -> list[str]:
         folders = self._root.iterdir() if self._root.is_dir() else ()
         return sorted(f.name for f in folders if _NAME.fullmatch(f.name))
-
-    def _make(self, path: Path) -> None:
-        for folder in (path.parent.parent, path.parent):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = path.with_name(f"{secrets.token_hex(8)}.tmp")
-        _write_private(temporary, new_private_key().encode())
-        with contextlib.suppress(FileExistsError):  # another caller was first: use theirs
-            os.link(temporary, path)
-        temporary.unlink()
-
-    def _key_path(self, slice: str) -> Path:
-        return self._folder(slice) / "id_ed25519"
 
     def _pins_path(self, slice: str) -> Path:
         return self._folder(slice) / "known_hosts"
@@ -219,14 +210,6 @@ def checked_name(slice: str) -> str:
     if not _NAME.fullmatch(slice):
         raise ValueError(f"{slice!r} is not the name of a slice")
     return slice
-
-
-def _write_private(path: Path, data: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 # Certificates for people ---------------------------------------------------------------------------------------------

@@ -9,9 +9,10 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, Field
 
 from tpujob.domain.spec import fields as kinds
+from tpujob.domain.spec.fields import Checked
 
 #: the schemes of sources that the storage, or the machine from which the job is submitted, can read
 SCHEMES = ("gs", "s3", "https", "file")
@@ -29,7 +30,7 @@ def name_of(source: str) -> str:
 
 
 def _source(value: Any) -> str:
-    given = cast("str", kinds.text(1024)(value)).rstrip("/")
+    given = kinds.text(1024)(value).rstrip("/")
     scheme, separator, rest = given.partition("://")
     if separator and scheme not in SCHEMES:
         known = ", ".join(f"{one}://" for one in SCHEMES)
@@ -79,16 +80,16 @@ STAGES = ("stream", "disk", "memory", "mount")
 class Data(kinds.SpecPart):
     """Data that the program reads from a bucket in its own region, or from a folder of its host."""
 
-    source: Annotated[str, BeforeValidator(_source)] = Field(
+    source: Annotated[str, Checked(_source)] = Field(
         alias="from",
         description="gs://BUCKET/PREFIX, s3://BUCKET/PREFIX, https://..., or a folder relative to this file.",
     )
-    to: Annotated[str, BeforeValidator(kinds.matching(_NAME, _NAMED)), kinds.schema_of(_NAME)] = (
-        Field(description="Name. Default: the last part of the path.")
+    to: Annotated[str, kinds.matching(_NAME, _NAMED)] = Field(
+        description="Name. Default: the last part of the path."
     )
     stage: Annotated[
         Literal["stream", "disk", "memory", "mount"],
-        BeforeValidator(kinds.one_of(STAGES, "way to stage data")),
+        kinds.one_of(STAGES, "way to stage data"),
     ] = Field(
         "stream",
         description="stream: the program reads the bucket. disk, memory (/dev/shm): each host fetches it first. "
@@ -99,17 +100,9 @@ class Data(kinds.SpecPart):
 _PLACE = {"type": "string", "description": "The same by itself."}
 _ONE = Data.model_json_schema() | {"required": ["from"]}
 
+_MANY = {"type": "array", "maxItems": kinds.MAX_ITEMS, "items": {"anyOf": [_PLACE, _ONE]}}
 Datasets = Annotated[
     tuple[Data, ...],
-    BeforeValidator(_entries),
+    Checked(_entries, {"anyOf": [_PLACE, _ONE, _MANY]}),
     AfterValidator(_each_name_once),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                _PLACE,
-                _ONE,
-                {"type": "array", "maxItems": kinds.MAX_ITEMS, "items": {"anyOf": [_PLACE, _ONE]}},
-            ]
-        }
-    ),
 ]

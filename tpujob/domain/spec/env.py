@@ -7,16 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Self, cast
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    PlainSerializer,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, model_validator
 
 from tpujob.domain.spec import fields as kinds
+from tpujob.domain.spec.fields import Checked
 from tpujob.domain.spec.yaml import describe
 from tpujob.protocol.paths import HOST_FOLDER
 
@@ -40,7 +34,7 @@ _VARIABLE = r"[A-Z_][A-Z0-9_]*"
 
 def _inside(value: Any) -> str:
     """The path of a file in the bundle."""
-    given = cast("str", kinds.text(1024)(value))
+    given = kinds.text(1024)(value)
     if given.startswith(("/", "~")) or ".." in given.split("/"):
         raise ValueError(f"must be a path inside code, such as requirements.txt, not {given!r}")
     return given
@@ -82,37 +76,22 @@ def _many(value: Any) -> Any:
     return tuple(kinds.items(value, "a list of mounts, each with bucket and to"))
 
 
-_File = Annotated[str | None, BeforeValidator(kinds.optional(_inside)), kinds.nullable()]
+_File = Annotated[str | None, kinds.optional(Checked(_inside))]
 _Image = Annotated[
     str | None,
-    BeforeValidator(
-        kinds.optional(kinds.matching(_IMAGE, "an image such as ghcr.io/lab/train@sha256:..."))
-    ),
-    kinds.nullable(_IMAGE),
+    kinds.optional(kinds.matching(_IMAGE, "an image such as ghcr.io/lab/train@sha256:...")),
 ]
 _Python = Annotated[
-    str | None,
-    BeforeValidator(kinds.optional(kinds.matching(_PYTHON, 'a version such as "3.11", in quotes'))),
-    kinds.nullable(_PYTHON),
+    str | None, kinds.optional(kinds.matching(_PYTHON, 'a version such as "3.11", in quotes'))
 ]
 _Args = Annotated[
     tuple[str, ...],
-    BeforeValidator(_words),
-    WithJsonSchema({"type": "array", "items": {"type": "string"}, "maxItems": kinds.MAX_ITEMS}),
+    Checked(_words, {"type": "array", "items": {"type": "string"}, "maxItems": kinds.MAX_ITEMS}),
 ]
-_Size = Annotated[
-    int,
-    BeforeValidator(_size),
-    PlainSerializer(_size_text),
-    kinds.schema_of(_SIZE),
-]
-_Bucket = Annotated[
-    str,
-    BeforeValidator(kinds.matching(_BUCKET, "a bucket such as gs://lab-data, without a path")),
-    kinds.schema_of(_BUCKET),
-]
-_To = Annotated[str, BeforeValidator(_place), kinds.schema_of(_PLACE)]
-_OnlyDir = Annotated[str | None, BeforeValidator(kinds.optional(_folder)), kinds.nullable(_FOLDER)]
+_Size = Annotated[int, Checked(_size, kinds.schema_of(_SIZE), _size_text)]
+_Bucket = Annotated[str, kinds.matching(_BUCKET, "a bucket such as gs://lab-data, without a path")]
+_To = Annotated[str, Checked(_place, kinds.schema_of(_PLACE))]
+_OnlyDir = Annotated[str | None, kinds.optional(Checked(_folder, kinds.schema_of(_FOLDER)))]
 
 
 # Parts of a job file -------------------------------------------------------------------------------------------------
@@ -203,4 +182,4 @@ def _apart(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
     return mounts
 
 
-Mounts = Annotated[tuple[Mount, ...], BeforeValidator(_many), AfterValidator(_apart)]
+Mounts = Annotated[tuple[Mount, ...], Checked(_many), AfterValidator(_apart)]

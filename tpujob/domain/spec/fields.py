@@ -7,23 +7,24 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, cast
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    PlainSerializer,
-    WithJsonSchema,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic_core import core_schema
 
 from tpujob.domain import secrets
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.spec.yaml import describe, shown
 from tpujob.errors import BadSpec
 
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+
+V = TypeVar("V")
+
+Schema = dict[str, Any]  #: for editors: of JSON
 Scalar = str | int | float | bool
 
 _NAME = r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?"
@@ -44,23 +45,53 @@ class SpecPart(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, serialize_by_alias=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Checked(Generic[V]):
+    """A check of a value, to be called, or to stand in `Annotated`."""
+
+    check: Callable[[Any], V]
+    schema: Schema | None = None  #: None: that of the type
+    text: Callable[[Any], Any] | None = None  #: what a file and JSON have; None: the value
+
+    def __call__(self, value: Any) -> V:
+        return self.check(value)
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: "GetCoreSchemaHandler"
+    ) -> core_schema.CoreSchema:
+        of_text = self.text and core_schema.plain_serializer_function_ser_schema(self.text)
+        return core_schema.no_info_before_validator_function(
+            self.check, handler(source), serialization=of_text
+        )
+
+    def __get_pydantic_json_schema__(
+        self, core: core_schema.CoreSchema, handler: "GetJsonSchemaHandler"
+    ) -> Schema:
+        return handler(core) if self.schema is None else dict(self.schema)
+
+
 # Checks --------------------------------------------------------------------------------------------------------------
 
 
-def optional(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def optional(check: Checked[V]) -> Checked[V | None]:
     """That check; None passes, as the JSON form leaves nothing out."""
-    return lambda value: None if value is None else check(value)
+    given, of_text = check.schema, check.text
+    return Checked(
+        lambda value: None if value is None else check(value),
+        given and {"anyOf": [*given.get("anyOf", (given,)), {"type": "null"}]},
+        of_text and (lambda value: None if value is None else of_text(value)),
+    )
 
 
-def text(limit: int) -> Callable[[Any], Any]:
+def text(limit: int) -> Checked[str]:
     """Text that is not blank."""
 
-    def check(value: Any) -> Any:
+    def check(value: Any) -> str:
         if not _text(value, limit).strip():
             raise ValueError("must not be empty")
         return value
 
-    return check
+    return Checked(check)
 
 
 def _text(value: Any, limit: int) -> str:
@@ -74,7 +105,7 @@ def _text(value: Any, limit: int) -> str:
     return value
 
 
-def matching(pattern: str, allowed: str) -> Callable[[Any], str]:
+def matching(pattern: str, allowed: str) -> Checked[str]:
     """Text of that pattern, described by `allowed`."""
 
     def check(value: Any) -> str:
@@ -82,15 +113,19 @@ def matching(pattern: str, allowed: str) -> Callable[[Any], str]:
             raise ValueError(f"must be {allowed}, not {value[:60]!r}")
         return value
 
-    return check
+    return Checked(check, schema_of(pattern))
 
 
-def or_empty(check: Callable[[Any], str]) -> BeforeValidator:
+def schema_of(pattern: str) -> Schema:
+    return {"type": "string", "pattern": f"^{pattern}$"}
+
+
+def or_empty(check: Checked[str]) -> Checked[str]:
     """That check, for texts that are not empty; empty means not given."""
-    return BeforeValidator(lambda value: "" if value in ("", None) else check(value))
+    return Checked(lambda value: "" if value in ("", None) else check(value))
 
 
-def one_of(names: Iterable[str], what: str) -> Callable[[Any], str]:
+def one_of(names: Iterable[str], what: str) -> Checked[str]:
     """One of a closed list; anything else is answered with the nearest of them."""
     known = tuple(names)
 
@@ -103,19 +138,19 @@ def one_of(names: Iterable[str], what: str) -> Callable[[Any], str]:
         listed = f"; allowed: {', '.join(known)}" if len(known) < 10 else ""
         raise ValueError(f"{shown(given)} is not a {what}{listed or meant}")
 
-    return check
+    return Checked(check)
 
 
-def names(
-    what: str, check: Callable[[Any], str], most: int = MAX_ITEMS
-) -> Callable[[Any], tuple[str, ...]]:
+def names(what: str, check: Checked[str], most: int = MAX_ITEMS) -> Checked[tuple[str, ...]]:
     """One name, or a list of names in order of preference; doubles are dropped."""
+    one = check.schema
 
     def check_all(value: Any) -> tuple[str, ...]:
         given = items(value, f"{what} or a list of them", str, most=most)
         return tuple(dict.fromkeys(map(check, given)))
 
-    return check_all
+    many = {"type": "array", "items": one, "maxItems": most}
+    return Checked(check_all, one and {"anyOf": [one, many]})
 
 
 def items(value: Any, what: str, *single: type, most: int = MAX_ITEMS) -> Sequence[Any]:
@@ -130,10 +165,10 @@ def items(value: Any, what: str, *single: type, most: int = MAX_ITEMS) -> Sequen
     return found
 
 
-def mapping(what: str) -> Callable[[Any], Any]:
+def mapping(what: str, schema: Schema | None = None) -> Checked[Mapping[Any, Any]]:
     """A mapping of a sensible size; its keys and values are checked one by one after this."""
 
-    def check(value: Any) -> Any:
+    def check(value: Any) -> Mapping[Any, Any]:
         if not isinstance(value, Mapping):
             raise ValueError(f"must be a mapping of {what}, not {describe(value)}")
         entries = cast("Mapping[Any, Any]", value)
@@ -141,10 +176,10 @@ def mapping(what: str) -> Callable[[Any], Any]:
             raise ValueError(f"must have at most {MAX_ENTRIES} entries, not {len(entries):,}")
         return entries
 
-    return check
+    return Checked(check, schema and {"type": "object", "maxProperties": MAX_ENTRIES, **schema})
 
 
-def count(limit: int, least: int = 0) -> Callable[[Any], int]:
+def count(limit: int, least: int = 0) -> Checked[int]:
     """A whole number from `least`."""
 
     def check(value: Any) -> int:
@@ -154,11 +189,11 @@ def count(limit: int, least: int = 0) -> Callable[[Any], int]:
             raise ValueError(f"must be from {least} to {limit:,}, not {describe(value)}")
         return value
 
-    return check
+    return Checked(check, {"type": "integer", "minimum": least, "maximum": limit})
 
 
-def time_span(limit: str) -> Callable[[Any], int]:
-    """A time with its unit, as seconds."""
+def time_span(limit: str) -> Checked[int]:
+    """A time with its unit: text in a file and in JSON, seconds in the program."""
 
     def check(value: Any) -> int:
         if not isinstance(value, str) or not re.fullmatch(_DURATION, value):
@@ -169,7 +204,7 @@ def time_span(limit: str) -> Callable[[Any], int]:
             raise ValueError(f"must be at most {limit}, not {value}")
         return seconds(value)
 
-    return check
+    return Checked(check, schema_of(_DURATION), time_text)
 
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -191,6 +226,7 @@ def time_text(seconds: int) -> str:
     return "".join(parts) or "0s"
 
 
+@Checked
 def accelerator(value: Any) -> str:
     try:
         return accelerators.find(_text(value, 10_000)).type
@@ -198,6 +234,7 @@ def accelerator(value: Any) -> str:
         raise ValueError(error.message) from None
 
 
+@Checked
 def zone(value: Any) -> str:
     """A zone: one of the table, or what can be one."""
     if isinstance(value, str) and re.fullmatch(accelerators.ZONE, value):
@@ -205,6 +242,7 @@ def zone(value: Any) -> str:
     return one_of(accelerators.all_zones(), "zone with TPUs")(value)
 
 
+@Checked
 def region(value: Any) -> str:
     """The same for a region."""
     if isinstance(value, str) and re.fullmatch(accelerators.REGION, value):
@@ -212,6 +250,7 @@ def region(value: Any) -> str:
     return one_of(accelerators.all_regions(), "region with TPUs")(value)
 
 
+@Checked
 def generation(value: Any) -> str:
     """The same for a generation."""
     if isinstance(value, str) and accelerators.generation(value):
@@ -246,9 +285,7 @@ def scalar(value: Any) -> Scalar:
     return _text(value, 4096)
 
 
-def _regex(value: Any) -> str | None:
-    if value is None:
-        return None
+def _regex(value: Any) -> str:
     given = text(1024)(value)
     try:
         found = re.compile(given)
@@ -259,9 +296,9 @@ def _regex(value: Any) -> str | None:
     return given
 
 
-def _step_regex(value: Any) -> str | None:
+def _step_regex(value: Any) -> str:
     given = _regex(value)
-    if given is not None and "step" not in re.compile(given).groupindex:
+    if "step" not in re.compile(given).groupindex:
         raise ValueError(r"has no group that names the step: write '(?P<step>\d+)' where it stands")
     return given
 
@@ -274,123 +311,69 @@ _TYPES = [
 ]
 
 
-def _one_or_many(known: Iterable[str], pattern: str, at_least: int) -> WithJsonSchema:
+def _one_or_many(known: Iterable[str], pattern: str, at_least: int) -> Schema:
     """Those that are known, which an editor completes, and what else is well-formed."""
     one = {"type": "string", "anyOf": [{"enum": list(known)}, {"pattern": f"^{pattern}$"}]}
     many = {"type": "array", "items": one, "minItems": at_least, "maxItems": MAX_ITEMS}
-    return WithJsonSchema({"anyOf": [one, many]})
+    return {"anyOf": [one, many]}
 
 
-def _entries(key: str, value: str | list[str]) -> WithJsonSchema:
-    return WithJsonSchema(
-        {
-            "type": "object",
-            "propertyNames": {"pattern": f"^{key}$"},
-            "additionalProperties": {"type": value},
-            "maxProperties": MAX_ENTRIES,
-        }
-    )
+def _entries(key: str, value: str | list[str]) -> Schema:
+    return {"propertyNames": {"pattern": f"^{key}$"}, "additionalProperties": {"type": value}}
 
-
-def schema_of(pattern: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "pattern": f"^{pattern}$"})
-
-
-def nullable(pattern: str = "") -> WithJsonSchema:
-    """Return the schema of a text, or of one of that pattern, that may be left out."""
-    text = {"type": "string", "pattern": f"^{pattern}$"} if pattern else {"type": "string"}
-    return WithJsonSchema({"anyOf": [text, {"type": "null"}]})
-
-
-def _whole(limit: int, least: int = 0) -> WithJsonSchema:
-    return WithJsonSchema({"type": "integer", "minimum": least, "maximum": limit})
-
-
-_TIME = schema_of(_DURATION)
 
 Name = Annotated[
     str,
-    BeforeValidator(
-        matching(_NAME, "1 to 40 of a-z, 0-9 and -, beginning with a letter and not ending in -")
-    ),
-    schema_of(_NAME),
+    matching(_NAME, "1 to 40 of a-z, 0-9 and -, beginning with a letter and not ending in -"),
 ]
 Types = Annotated[
     tuple[str, ...],
-    BeforeValidator(_types),
-    _one_or_many(_TYPES, rf"{accelerators.GENERATION}-[0-9]{{1,6}}", 1),
+    Checked(_types, _one_or_many(_TYPES, rf"{accelerators.GENERATION}-[0-9]{{1,6}}", 1)),
 ]
 Zones = Annotated[
     tuple[str, ...],
-    BeforeValidator(names("a zone", zone)),
-    _one_or_many(accelerators.all_zones(), accelerators.ZONE, 0),
+    Checked(names("a zone", zone), _one_or_many(accelerators.all_zones(), accelerators.ZONE, 0)),
 ]
 Pricing = Annotated[
-    Literal["spot", "on-demand", "reserved"],
-    BeforeValidator(one_of(("spot", "on-demand", "reserved"), "pricing")),
+    Literal["spot", "on-demand", "reserved"], one_of(("spot", "on-demand", "reserved"), "pricing")
 ]
 RuntimeVersion = Annotated[
-    str | None,
-    BeforeValidator(optional(matching(_RUNTIME_VERSION, "1 to 80 of a-z, 0-9, - and ."))),
-    nullable(_RUNTIME_VERSION),
+    str | None, optional(matching(_RUNTIME_VERSION, "1 to 80 of a-z, 0-9, - and ."))
 ]
-Slices = Annotated[int, BeforeValidator(count(64, 1)), _whole(64, 1)]
+Slices = Annotated[int, count(64, 1)]
 Args = Annotated[
     dict[
-        Annotated[
-            str, BeforeValidator(matching(_ARG_NAME, "a-z, 0-9 and _, beginning with a letter"))
-        ],
+        Annotated[str, matching(_ARG_NAME, "a-z, 0-9 and _, beginning with a letter")],
         Annotated[Any, AfterValidator(scalar)],
     ],
-    BeforeValidator(mapping("argument names to values")),
-    _entries(_ARG_NAME, ["string", "number", "boolean"]),
+    mapping("argument names to values", _entries(_ARG_NAME, ["string", "number", "boolean"])),
 ]
+_ENV_SCHEMA = rf"(?![Tt][Pp][Uu][Jj][Oo][Bb]_){_ENV_NAME}"
 Env = Annotated[
     dict[
-        Annotated[str, BeforeValidator(_env_name)],
-        Annotated[str, BeforeValidator(lambda value: _text(value, 8192))],
+        Annotated[str, Checked(_env_name)],
+        Annotated[str, Checked(lambda value: _text(value, 8192))],
     ],
-    BeforeValidator(mapping("variable names to values")),
-    _entries(f"(?![Tt][Pp][Uu][Jj][Oo][Bb]_){_ENV_NAME}", "string"),
+    mapping("variable names to values", _entries(_ENV_SCHEMA, "string")),
 ]
-
-
-_SECRET = {"type": "string", "pattern": f"^(?![Tt][Pp][Uu][Jj][Oo][Bb]_){_ENV_NAME}$"}
 Secrets = Annotated[
     tuple[str, ...],
-    BeforeValidator(names("the name of a secret", _env_name, secrets.MOST)),
-    WithJsonSchema(
-        {"anyOf": [_SECRET, {"type": "array", "items": _SECRET, "maxItems": secrets.MOST}]}
-    ),
+    names("the name of a secret", Checked(_env_name, schema_of(_ENV_SCHEMA)), secrets.MOST),
 ]
 CHANNEL = r"[a-z][-a-z0-9]{0,38}[a-z0-9]"
 channel = matching(CHANNEL, "the name of a channel: 2 to 40 of a-z, 0-9 and -")
-_CHANNEL = {"type": "string", "pattern": f"^{CHANNEL}$"}
-Channels = Annotated[
-    tuple[str, ...],
-    BeforeValidator(names("a channel", channel)),
-    WithJsonSchema(
-        {"anyOf": [_CHANNEL, {"type": "array", "items": _CHANNEL, "maxItems": MAX_ITEMS}]}
-    ),
-]
-Command = Annotated[str | None, BeforeValidator(optional(text(MAX_TEXT)))]
-Folder = Annotated[str | None, BeforeValidator(optional(text(1024)))]
-Preemptions = Annotated[int, BeforeValidator(count(10_000)), _whole(10_000)]
-Failures = Annotated[int, BeforeValidator(count(1_000)), _whole(1_000)]
-#: Text in a file and in JSON, seconds in the program.
-Hold = Annotated[int, BeforeValidator(time_span("7d")), PlainSerializer(time_text), _TIME]
-Grace = Annotated[int, BeforeValidator(time_span("10m")), PlainSerializer(time_text), _TIME]
-Stall = Annotated[int, BeforeValidator(time_span("7d")), PlainSerializer(time_text), _TIME]
-Ttl = Annotated[int, BeforeValidator(time_span("90d")), PlainSerializer(time_text), _TIME]
-Wait = Annotated[
-    int | None,
-    BeforeValidator(optional(time_span("90d"))),
-    PlainSerializer(optional(time_text)),
-    nullable(_DURATION),
-]
+Channels = Annotated[tuple[str, ...], names("a channel", channel)]
+Command = Annotated[str | None, optional(text(MAX_TEXT))]
+Folder = Annotated[str | None, optional(text(1024))]
+Preemptions = Annotated[int, count(10_000)]
+Failures = Annotated[int, count(1_000)]
+Hold = Annotated[int, time_span("7d")]
+Grace = Annotated[int, time_span("10m")]
+Stall = Annotated[int, time_span("7d")]
+Ttl = Annotated[int, time_span("90d")]
+Wait = Annotated[int | None, optional(time_span("90d"))]
 OnBadHost = Annotated[
-    Literal["swap", "release"],
-    BeforeValidator(one_of(("swap", "release"), "way to treat a bad host")),
+    Literal["swap", "release"], one_of(("swap", "release"), "way to treat a bad host")
 ]
-Pattern = Annotated[str | None, BeforeValidator(_regex)]
-StepPattern = Annotated[str | None, BeforeValidator(_step_regex)]
+Pattern = Annotated[str | None, optional(Checked(_regex))]
+StepPattern = Annotated[str | None, optional(Checked(_step_regex))]

@@ -7,10 +7,11 @@ from itertools import product
 from math import prod
 from typing import Annotated, Any, cast
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, Field
 
 from tpujob.domain.spec import fields as kinds
 from tpujob.domain.spec.errors import Problem
+from tpujob.domain.spec.fields import Checked
 from tpujob.domain.spec.yaml import describe
 
 MOST = 10_000  #: elements of a group
@@ -24,21 +25,11 @@ _RANGE = r"0-([0-9]{1,9})(?:%([0-9]{1,9}))?"
 
 # What may be written -------------------------------------------------------------------------------------------------
 
-_WHOLE = {"type": "integer", "minimum": 1, "maximum": MOST}
 _SCALAR = {"type": ["string", "number", "boolean"]}
 _count = kinds.count(MOST, 1)
 
-
-def _any_of(*choices: dict[str, Any]) -> WithJsonSchema:
-    return WithJsonSchema({"anyOf": [*choices, {"type": "null"}]})
-
-
-Count = Annotated[int, BeforeValidator(_count), WithJsonSchema(_WHOLE)]
-AtOnce = Annotated[
-    int | None,
-    BeforeValidator(kinds.optional(_count)),
-    _any_of(_WHOLE),
-]
+Count = Annotated[int, _count]
+AtOnce = Annotated[int | None, kinds.optional(_count)]
 
 
 class ArraySpec(kinds.SpecPart):
@@ -92,7 +83,7 @@ def _distinct(texts: list[str]) -> None:
 
 
 def _matrix(value: Any) -> Any:
-    given = cast("Mapping[Any, Any]", kinds.mapping("parameters to lists of values")(value))
+    given = kinds.mapping("parameters to lists of values")(value)
     if not 1 <= len(given) <= MAX_KEYS:
         raise ValueError(f"must have from 1 to {MAX_KEYS} parameters, not {len(given)}")
     _distinct([f"TPUJOB_PARAM_{name}".upper() for name in given])
@@ -108,32 +99,24 @@ def _rows(value: Any) -> tuple[Any, ...]:
     return tuple(rows)
 
 
-Array = Annotated[
-    ArraySpec | None,
-    BeforeValidator(kinds.optional(_array)),
-    _any_of(_WHOLE, {"type": "string", "pattern": f"^{_RANGE}$"}, ArraySpec.model_json_schema()),
-]
+_ARRAYS = [_count.schema, kinds.schema_of(_RANGE), ArraySpec.model_json_schema()]
+_MATRIX = {
+    "type": "object",
+    "propertyNames": {"pattern": f"^{PARAMETER}$"},
+    "additionalProperties": {"type": "array", "items": _SCALAR, "minItems": 1},
+    "minProperties": 1,
+    "maxProperties": MAX_KEYS,
+}
+_ROW = {"type": "object", "additionalProperties": _SCALAR}
+
+Array = Annotated[ArraySpec | None, kinds.optional(Checked(_array, {"anyOf": _ARRAYS}))]
 Matrix = Annotated[
-    dict[
-        Annotated[str, BeforeValidator(_parameter)],
-        Annotated[tuple[Any, ...], BeforeValidator(_values)],
-    ]
-    | None,
-    BeforeValidator(kinds.optional(_matrix)),
-    _any_of(
-        {
-            "type": "object",
-            "propertyNames": {"pattern": f"^{PARAMETER}$"},
-            "additionalProperties": {"type": "array", "items": _SCALAR, "minItems": 1},
-            "minProperties": 1,
-            "maxProperties": MAX_KEYS,
-        }
-    ),
+    dict[Annotated[str, Checked(_parameter)], Annotated[tuple[Any, ...], Checked(_values)]] | None,
+    kinds.optional(Checked(_matrix, _MATRIX)),
 ]
 Exclude = Annotated[
     tuple[dict[str, Annotated[Any, AfterValidator(kinds.scalar)]], ...],
-    BeforeValidator(_rows),
-    WithJsonSchema({"type": "array", "items": {"type": "object", "additionalProperties": _SCALAR}}),
+    Checked(_rows, {"type": "array", "items": _ROW}),
 ]
 
 

@@ -7,17 +7,9 @@ What a value may be is in `fields.py`, the sentences for what is wrong in `error
 import json
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, Self
 
-from pydantic import (
-    AfterValidator,
-    AliasChoices,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import AfterValidator, AliasChoices, ConfigDict, Field, model_validator
 
 from tpujob.domain.hardware import accelerators
 from tpujob.domain.spec import fields as kinds
@@ -25,7 +17,7 @@ from tpujob.domain.spec import group, queue, yaml
 from tpujob.domain.spec.data import Datasets
 from tpujob.domain.spec.env import FROM_FILE, Env, Mounts
 from tpujob.domain.spec.errors import Problem, bad_spec, validate
-from tpujob.domain.spec.fields import SpecPart
+from tpujob.domain.spec.fields import Checked, SpecPart
 from tpujob.domain.spec.yaml import describe
 
 # Budget --------------------------------------------------------------------------------------------------------------
@@ -46,11 +38,7 @@ def check_usd(value: Any) -> float:
     return float(value)
 
 
-Usd = Annotated[
-    float,
-    BeforeValidator(check_usd),
-    WithJsonSchema({"type": "number", "minimum": 0.01, "maximum": MOST}),
-]
+Usd = Annotated[float, Checked(check_usd, {"type": "number", "minimum": 0.01, "maximum": MOST})]
 
 
 class JobBudget(SpecPart):
@@ -71,7 +59,7 @@ _SHOWN = "checkpoints"
 
 
 def _folder(value: Any) -> str:
-    given = cast("str", kinds.text(256)(value)).rstrip("/")
+    given = kinds.text(256)(value).rstrip("/")
     parts = given.split("/")
     if given.startswith(("/", "~")) or not given.isprintable() or {"", ".", ".."} & set(parts):
         raise ValueError(
@@ -89,15 +77,10 @@ def _apart(folders: tuple[str, ...]) -> tuple[str, ...]:
     return folders
 
 
-_ONE = {"type": "string", "pattern": f"^{_INSIDE}$"}
-
 Outputs = Annotated[
     tuple[str, ...],
-    BeforeValidator(kinds.names("a folder", _folder)),
+    kinds.names("a folder", Checked(_folder, kinds.schema_of(_INSIDE))),
     AfterValidator(_apart),
-    WithJsonSchema(
-        {"anyOf": [_ONE, {"type": "array", "maxItems": kinds.MAX_ITEMS, "items": _ONE}]}
-    ),
 ]
 
 
@@ -110,8 +93,12 @@ MAX_RECORD = 128 * 1024  #: characters of a whole spec in its JSON form, as a st
 
 _Workload = Annotated[
     str | None,
-    BeforeValidator(kinds.optional(kinds.one_of(WORKLOADS, "bundled workload"))),
-    WithJsonSchema({"anyOf": [{"type": "string", "enum": list(WORKLOADS)}, {"type": "null"}]}),
+    kinds.optional(
+        Checked(
+            kinds.one_of(WORKLOADS, "bundled workload"),
+            {"type": "string", "enum": list(WORKLOADS)},
+        )
+    ),
 ]
 
 

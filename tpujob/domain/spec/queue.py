@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, Field
 
 from tpujob.domain.spec import fields as kinds
+from tpujob.domain.spec.fields import Checked
 from tpujob.domain.spec.yaml import describe
 
 BANDS = ("high", "normal", "low")
@@ -24,14 +25,12 @@ _LATEST = datetime(2100, 1, 1, tzinfo=UTC).timestamp()
 class After(kinds.SpecPart):
     """Another job that this one waits for."""
 
-    job: Annotated[
-        str,
-        BeforeValidator(kinds.matching(_JOB, "the id or the name of a job")),
-        kinds.schema_of(_JOB),
-    ] = Field(description="Id or name of a job, or of a group.")
+    job: Annotated[str, kinds.matching(_JOB, "the id or the name of a job")] = Field(
+        description="Id or name of a job, or of a group."
+    )
     on: Annotated[
         Literal["success", "end", "failure", "start"],
-        BeforeValidator(kinds.one_of(CONDITIONS, "condition")),
+        kinds.one_of(CONDITIONS, "condition"),
     ] = Field("success", description="What of it to wait for.")
     each: bool = Field(
         False, description="Of two groups: each element waits for the one of the same index."
@@ -69,23 +68,10 @@ def _moment_text(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat().replace("+00:00", "Z")
 
 
-AfterJobs = Annotated[
-    tuple[After, ...],
-    BeforeValidator(_edges),
-    AfterValidator(_each_job_once),
-]
-Band = Annotated[Literal["high", "normal", "low"], BeforeValidator(kinds.one_of(BANDS, "priority"))]
-Share = Annotated[
-    str,
-    kinds.or_empty(kinds.matching(SHARE, "the name of a share: a-z, 0-9 and -, up to 40")),
-    WithJsonSchema({"type": "string", "pattern": f"^({SHARE})?$"}),
-]
-Start = Annotated[
-    Literal["now", "held"], BeforeValidator(kinds.one_of(("now", "held"), "way to start"))
-]
-Moment = Annotated[
-    float | None,
-    BeforeValidator(kinds.optional(_moment)),
-    PlainSerializer(kinds.optional(_moment_text)),
-    WithJsonSchema({"anyOf": [{"type": "string", "format": "date-time"}, {"type": "null"}]}),
-]
+AfterJobs = Annotated[tuple[After, ...], Checked(_edges), AfterValidator(_each_job_once)]
+Band = Annotated[Literal["high", "normal", "low"], kinds.one_of(BANDS, "priority")]
+_share = kinds.matching(SHARE, "the name of a share: a-z, 0-9 and -, up to 40")
+Share = Annotated[str, Checked(kinds.or_empty(_share), kinds.schema_of(f"({SHARE})?"))]
+Start = Annotated[Literal["now", "held"], kinds.one_of(("now", "held"), "way to start")]
+_SCHEMA = {"type": "string", "format": "date-time"}
+Moment = Annotated[float | None, kinds.optional(Checked(_moment, _SCHEMA, _moment_text))]

@@ -56,7 +56,7 @@ class Logs:
         grows share a list. `answer`: seconds for one answer."""
         self._lists, self._answer = SegmentLists(blobs, fresh), answer
         self._reader = SegmentReader(blobs)
-        self._live, self._asking = live, notes.Asking(blobs)
+        self._live = live
         self._searches = Searches(self._reader)
         self._seats = BoundedSemaphore(SEARCHES)
 
@@ -225,10 +225,7 @@ class Logs:
         return LogReader(found, self._reader, until)
 
     def _tails(self, job: Job, attempt: int, until: Until) -> Tails:
-        found = self._live.tails(job, attempt, until) if self._live else NOTHING
-        if notes.slow(found):
-            self._asking.ask(job, attempt)
-        return found
+        return self._live.tails(job, attempt, until) if self._live else NOTHING
 
     def _notes(
         self, job: Job, attempt: int, log: LogReader, host: int | None, until: Until

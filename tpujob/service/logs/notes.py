@@ -1,43 +1,13 @@
-"""What a reader of a log should know beside its lines, as sentences; and what asks hosts for more."""
+"""What a reader of a log should know beside its lines, as sentences."""
 
-import contextlib
-import time
 from collections.abc import Sequence
-from threading import Lock
 
 from tpujob.api import LogGap, LogHost
 from tpujob.domain.model import Cause, Job, Outcome
 from tpujob.domain.text import many, rfc3339
-from tpujob.errors import TpujobError
-from tpujob.lib.lru import LruDict
-from tpujob.ports import Blobs
-from tpujob.protocol import live, paths
 from tpujob.service.logs.live_stream import Tails
 from tpujob.service.logs.reader import HostLog, LogReader
 from tpujob.service.logs.segments import MOST_SEGMENTS
-
-TIMEOUT = 5.0  #: seconds for the call that asks hosts
-REMEMBERED = 1000  #: attempts
-
-
-class Asking:
-    """Asks hosts that cannot be heard, through the bucket, to store output sooner for a reader. Thread-safe."""
-
-    def __init__(self, blobs: Blobs) -> None:
-        self._blobs = blobs
-        self._asked: LruDict[tuple[str, int], float] = LruDict(REMEMBERED)
-        self._lock = Lock()
-
-    def ask(self, job: Job, attempt: int) -> None:
-        """Raises nothing: where it cannot be written either, lines come when they come."""
-        key, now = (job.id, attempt), time.monotonic()
-        with self._lock:
-            if now - self._asked.get(key, -live.OLD) < live.RENEWED:
-                return
-            self._asked[key] = now
-        with contextlib.suppress(TpujobError):
-            path = paths.followed_path(job.workdir_of(attempt), attempt)
-            self._blobs.put(path, b"", timeout=TIMEOUT)
 
 
 def slow(tails: Tails) -> str:
@@ -45,8 +15,8 @@ def slow(tails: Tails) -> str:
     if tails.whole or tails.over or not tails.trouble:
         return ""
     return (
-        "Lines come late, at first up to a minute and then some seconds: the hosts cannot be followed over SSH"
-        f" ({tails.trouble}), so that what they print is read from the bucket."
+        f"Lines come up to five minutes late: the hosts cannot be followed over SSH ({tails.trouble}), so that what"
+        " they print is read from the bucket."
     )
 
 
