@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from google.cloud import tpu_v2, tpu_v2alpha1
+from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
-from google.cloud.tpu_v2alpha1.services.tpu.transports import TpuGrpcTransport as AlphaTransport
 
 from tests.support.waiting import until as until
 from tpujob.emulator.control import ControlServer
@@ -43,11 +42,8 @@ class Cloud:
         self._channels: list[grpc.Channel] = []
 
     def client(self) -> tpu_v2.TpuClient:
-        """The official client, v2."""
+        """The official client."""
         return tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=self._channel()))
-
-    def alpha(self) -> tpu_v2alpha1.TpuClient:
-        return tpu_v2alpha1.TpuClient(transport=AlphaTransport(channel=self._channel()))
 
     def control(self) -> ControlServer:
         """The control interface, started when first asked for."""

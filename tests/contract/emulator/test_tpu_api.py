@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from google.api_core import exceptions as google
-from google.cloud import tpu_v2, tpu_v2alpha1
+from google.cloud import tpu_v2
 from google.cloud.location import locations_pb2
 from google.longrunning import operations_pb2
 
@@ -413,39 +413,15 @@ def test_several_slices_are_named_after_the_request_where_it_says_nothing_else(
         "many-1",
         "many-2",
     ]
-    for each in (client, cloud.alpha()):
-        shown = each.get_queued_resource(name=queued_name("many")).tpu.node_spec
-        assert [(spec.node_id, spec.node.accelerator_type) for spec in shown] == [
-            (f"many-{k}", "v4-16") for k in range(3)
-        ]
+    shown = client.get_queued_resource(name=queued_name("many")).tpu.node_spec
+    assert [(spec.node_id, spec.node.accelerator_type) for spec in shown] == [
+        (f"many-{k}", "v4-16") for k in range(3)
+    ]
 
 
 def test_one_slice_is_not_several(client: tpu_v2.TpuClient) -> None:
     with pytest.raises(google.InvalidArgument, match="greater than 1"):
         client.create_queued_resource(several(node_count=1))
-
-
-def test_the_alpha_version_answers_the_same_with_its_own_enum_numbers(cloud: Cloud) -> None:
-    alpha, client = cloud.alpha(), cloud.client()
-    spec = {"parent": PARENT, "node_id": "q", "node": node(labels={"a": "b"})}
-    request = {
-        "parent": PARENT,
-        "queued_resource_id": "q",
-        "queued_resource": {"tpu": {"node_spec": [spec]}, "guaranteed": {"reserved": True}},
-    }
-    made = result(alpha.create_queued_resource(request))
-    assert isinstance(made, tpu_v2alpha1.QueuedResource)
-    until(lambda: queued_state(client, "q") == "ACTIVE", "ACTIVE, as v2 sees it")
-    seen, shown = client.get_node(name=node_name("q")), alpha.get_node(name=node_name("q"))
-    assert seen.scheduling_config.reserved
-    assert dict(shown.labels) == {"a": "b"}
-    assert shown.accelerator_config.topology == seen.accelerator_config.topology == "2x2x2"
-    assert shown.queued_resource == seen.queued_resource
-    result(alpha.simulate_maintenance_event({"name": node_name("q"), "worker_ids": ["0"]}))
-    assert alpha.get_node(name=node_name("q")).health.name == "UNHEALTHY_MAINTENANCE"
-    gone = result(alpha.delete_queued_resource({"name": queued_name("q"), "force": True}))
-    assert isinstance(gone, tpu_v2alpha1.QueuedResource)
-    assert node_state(client, "q") == ""
 
 
 def test_calls_fail_before_or_after_they_take_effect(

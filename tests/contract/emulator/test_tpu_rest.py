@@ -33,7 +33,7 @@ from tpujob.emulator.faults.commands import perform
 from tpujob.emulator.tpu import rest
 from tpujob.emulator.tpu.server import services
 
-V2, ALPHA = f"/v2/{PARENT}", f"/v2alpha1/{PARENT}"
+V2 = f"/v2/{PARENT}"
 SPEC = {"acceleratorType": "v4-8", "runtimeVersion": "tpu-ubuntu2204-base"}
 
 
@@ -72,13 +72,11 @@ def asked(id: str, **more: Any) -> dict[str, Any]:
     return {"tpu": {"nodeSpec": [{"parent": PARENT, "nodeId": id, "node": SPEC}]}, **more}
 
 
-def test_every_call_has_one_http_rule_in_each_version(cloud: Cloud) -> None:
+def test_every_call_has_one_http_rule(cloud: Cloud) -> None:
     ruled = [(rule.version, rule.call) for rule in rest.http_rules()]
     assert len(ruled) == len(set(ruled))
     for service, calls in services(cloud.world).items():
-        version = service.split(".")[-2]
-        versions = (version,) if version in ("v2", "v2alpha1") else ("v2", "v2alpha1")
-        assert {(version, call) for version in versions for call in calls} <= set(ruled), service
+        assert {("v2", call) for call in calls} <= set(ruled), service
 
 
 @pytest.mark.parametrize(
@@ -181,14 +179,6 @@ def test_json_is_as_google_spells_it(cloud: Cloud) -> None:
             "Unknown name \"bestEffort\" at 'queued_resource'",
         ),
         (
-            "POST",
-            f"{ALPHA}/queuedResources?queuedResourceId=one",
-            asked("one", provisioningModel="FLEX_START"),
-            400,
-            "INVALID_ARGUMENT",
-            "Unknown name \"provisioningModel\" at 'queued_resource'",
-        ),
-        (
             "GET",
             f"{V2}/nodes?size=2",
             None,
@@ -211,22 +201,6 @@ def test_a_request_that_google_refuses_is_refused_in_its_words(
     assert (answered, answer["error"]["code"], answer["error"]["status"]) == (status, status, code)
     assert text in answer["error"]["message"]
     assert ask(cloud, "GET", f"{V2}/nodes/one")[0] == 404, "nothing was made"
-
-
-def test_v2alpha1_has_names_of_its_own(cloud: Cloud) -> None:
-    several = {"parent": PARENT, "multiNodeParams": {"nodeCount": 2}, "node": SPEC}
-    body = {"tpu": {"nodeSpec": [several]}, "bestEffort": {}, "provisioningModel": "STANDARD"}
-    status, _ = ask(cloud, "POST", f"{ALPHA}/queuedResources?queuedResourceId=two", body)
-    assert status == 200
-    path = f"{ALPHA}/queuedResources/two"
-    shown = until(
-        lambda: (q := ask(cloud, "GET", path)[1])["state"]["state"] == "ACTIVE" and q, "ACTIVE"
-    )
-    assert [spec["nodeId"] for spec in shown["tpu"]["nodeSpec"]] == ["two-0", "two-1"]
-    assert ask(cloud, "POST", f"{ALPHA}/nodes/two-1:simulateMaintenanceEvent", {})[0] == 200
-    assert ask(cloud, "GET", f"{ALPHA}/reservations") == (200, {})
-    assert ask(cloud, "DELETE", f"{path}?force=True")[0] == 200, "as gcloud spells it"
-    until(lambda: ask(cloud, "GET", path)[0] == 404, "the queued resource gone")
 
 
 @pytest.mark.parametrize(("after", "made"), [(False, 404), (True, 200)])

@@ -24,9 +24,7 @@ def test_a_slice_from_request_to_deletion() -> None:
     model.go(10)
     assert model.state("q") == ("ACTIVE", "READY")
     with model.world.lock:
-        queue.delete(
-            model.world, f"projects/p/locations/{ZONE}/queuedResources/q", force=True, api="v2"
-        )
+        queue.delete(model.world, f"projects/p/locations/{ZONE}/queuedResources/q", force=True)
     model.go(4)
     assert model.state("q") == ("DELETING", "DELETING")
     model.go(1)
@@ -64,7 +62,7 @@ def test_preemption_gives_its_notice_and_frees_the_machines() -> None:
     assert model.state("q") == ("SUSPENDED", ""), "its nodes have been deleted"
     with model.world.lock:
         name = f"projects/p/locations/{ZONE}/queuedResources/q"
-        queue.delete(model.world, name, force=False, api="v2")
+        queue.delete(model.world, name, force=False)
     model.go(5)
     assert model.state("q") == ("", "")
 
@@ -77,7 +75,7 @@ def test_a_request_that_is_being_suspended_is_deleted_only_by_force() -> None:
     assert model.state("q") == ("SUSPENDING", "DELETING")
     name = f"projects/p/locations/{ZONE}/queuedResources/q"
     with model.world.lock, pytest.raises(ApiError, match="still has nodes"):
-        queue.delete(model.world, name, force=False, api="v2")
+        queue.delete(model.world, name, force=False)
     model.go(5)
     assert model.state("q") == ("SUSPENDED", "")
 
@@ -86,7 +84,7 @@ def test_a_slice_deleted_in_its_notice_is_not_preempted() -> None:
     model = Model.with_slice()
     with model.world.lock:
         inject.preempt(model.world, "q", notice_s=30)
-        nodes.delete(model.world, f"projects/p/locations/{ZONE}/nodes/q", api="v2")
+        nodes.delete(model.world, f"projects/p/locations/{ZONE}/nodes/q")
     model.go(60)
     assert model.state("q") == ("SUSPENDED", "")
     assert not any(h.used_by for h in model.world.stock.hosts[ZONE].values())
@@ -115,9 +113,7 @@ def test_a_stockout_of_one_type_leaves_the_others() -> None:
 def test_a_request_that_expires_before_it_is_accepted_ends_its_operation() -> None:
     model = Model()
     with model.world.lock:
-        operation = queue.create(
-            model.world, "p", ZONE, "q", [("q", SPEC)], api="v2", valid_for=0.5
-        )
+        operation = queue.create(model.world, "p", ZONE, "q", [("q", SPEC)], valid_for=0.5)
     model.go(60)
     assert model.state("q") == ("FAILED", "")
     assert operation.error is not None
@@ -140,7 +136,7 @@ def test_a_node_deleted_while_its_hosts_come_up_takes_them_down() -> None:
             model.now = model.world.advance() or model.now
         coming = effects[0]
         assert isinstance(coming, BringUp)
-        nodes.delete(model.world, coming.node, api="v2")
+        nodes.delete(model.world, coming.node)
     model.go(60)
     assert model.state("q")[1] == "DELETING", "it waits for the hosts' answer"
     with model.world.lock:
@@ -192,7 +188,7 @@ def several(model: Model, count: int = 3) -> Callable[[], tuple[str, list[str]]]
     """Ask for `count` nodes in one request; what can be looked at afterwards: its state, and those of its nodes."""
     names = [f"many-{k}" for k in range(count)]
     with model.world.lock:
-        queue.create(model.world, "p", ZONE, "many", [(n, SPEC) for n in names], api="v2")
+        queue.create(model.world, "p", ZONE, "many", [(n, SPEC) for n in names])
 
     return lambda: (model.state("many")[0], [model.state(n)[1] for n in names])
 
@@ -221,9 +217,7 @@ def test_one_preempted_slice_takes_the_others_with_it() -> None:
     model.go(20)
     assert look() == ("SUSPENDED", ["", "", ""])
     with model.world.lock:
-        queue.delete(
-            model.world, f"projects/p/locations/{ZONE}/queuedResources/many", force=True, api="v2"
-        )
+        queue.delete(model.world, f"projects/p/locations/{ZONE}/queuedResources/many", force=True)
     model.go(20)
     assert look() == ("", ["", "", ""])
 

@@ -34,7 +34,7 @@ class Model:
 
     def ask(self, id: str) -> None:
         with self.world.lock:
-            queue.create(self.world, "p", ZONE, id, [(id, SPEC)], api="v2")
+            queue.create(self.world, "p", ZONE, id, [(id, SPEC)])
 
     def go(self, seconds: float) -> None:
         """Let that much time pass, each thing in its turn."""

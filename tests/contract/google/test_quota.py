@@ -120,14 +120,14 @@ def held(cloud: Cloud, *zones: str) -> Usage:
 
 
 def test_chips_in_use_are_counted_once_whoever_made_them(cloud: Cloud) -> None:
-    client, alpha = cloud.client(), cloud.alpha()
+    client = cloud.client()
     client.create_node(parent=PARENT, node_id="by-hand", node=node("v4-8"))
     client.create_node(
         parent=PARENT, node_id="serving", node=node("v6e-8", scheduling_config={"spot": True})
     )
     client.create_queued_resource(queued("lost", "v4-32"))
     until(lambda: queued_state(client, "lost") == "ACTIVE", "the slice that is to be lost ACTIVE")
-    alpha.delete_node(name=f"{PARENT}/nodes/lost")
+    client.delete_node(name=f"{PARENT}/nodes/lost")
     until(lambda: queued_state(client, "lost") == "SUSPENDED", "its queued resource SUSPENDED")
     found = held(cloud, ZONE, "europe-west4-a")
     assert not found.closed

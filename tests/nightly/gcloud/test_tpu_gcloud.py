@@ -101,7 +101,6 @@ GCLOUDS_ALONE = {
     f"{NODE}.networkConfig.network": "`default`, which the API takes by itself",
     f"{NODE}.serviceAccount": "an empty one, which is none",
     f"{NODE}.metadata": "an empty one, which is none",
-    "queuedResource.provisioningModel": "STANDARD (v2alpha1); the client library does not know it",
 }
 
 
@@ -207,10 +206,9 @@ def test_gcloud_sees_every_node_of_a_multislice(stage: Stage) -> None:
     make_key = ("ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", keys / "google_compute_engine")
     subprocess.run(make_key, check=True)
     before = len(stage.sent)
-    ssh = ("ssh", "pair", IN_ZONE, "--node=all", "--command=true", "--dry-run")
-    gcloud("alpha", *QUEUED, *ssh)
+    gcloud(*QUEUED, "ssh", "pair", IN_ZONE, "--node=all", "--command=true", "--dry-run")
     asked = {one.path for one in stage.sent[before:]}
-    assert asked >= {f"/v2alpha1/{PARENT}/nodes/pair-{place}" for place in range(2)}
+    assert asked >= {f"/v2/{PARENT}/nodes/pair-{place}" for place in range(2)}
 
 
 def test_gcloud_makes_stops_starts_and_deletes_a_tpu_vm(stage: Stage) -> None:
@@ -238,21 +236,17 @@ def test_gcloud_lists_what_a_zone_offers(stage: Stage) -> None:
     assert ZONE in gcloud("compute", "tpus", "locations", "list").split()
 
 
-@pytest.mark.parametrize("version", ["v2", "v2alpha1"])
-def test_the_http_rules_are_those_that_gcloud_was_generated_from(version: str) -> None:
-    generated = Path("lib/googlecloudsdk/generated_clients/apis/tpu", version)
-    text = (sdk.folder() / generated / f"tpu_{version}_client.py").read_text()
+def test_the_http_rules_are_those_that_gcloud_was_generated_from() -> None:
+    generated = Path("lib/googlecloudsdk/generated_clients/apis/tpu/v2/tpu_v2_client.py")
+    text = (sdk.folder() / generated).read_text()
     found = re.findall(r"flat_path='([^']+)',\s+http_method='(\w+)'", text)
     theirs = {(method, "/" + re.sub(r"\{\w+\}", "*", path)) for path, method in found}
     ours = {
         (rule.method, re.sub(r"\{[\w.]+=([^}]+)\}", r"\1", rule.uri))
         for rule in rest.http_rules()
-        if rule.version == version
+        if rule.version == "v2"
     }
-    assert ours <= theirs
-    not_served = {path.rpartition(":")[2] for _, path in theirs - ours}
-    maintenance = {"performMaintenance", "performMaintenanceQueuedResource"}
-    assert not_served == (maintenance if version == "v2alpha1" else set())
+    assert ours == theirs
 
 
 #: prints the fields that gcloud's messages do not have, one a line; on standard input: version, message and answer
@@ -286,24 +280,23 @@ def test_gcloud_knows_every_field_that_the_emulator_answers(stage: Stage) -> Non
     result(client.create_queued_resource(queued("known", "v4-16", labels={"team": "blue"})))
     until(lambda: stage.queued_state("known") == "ACTIVE", "ACTIVE")
     answers: list[tuple[str, str, Any]] = []
-    for version in ("v2", "v2alpha1"):
-        for path, name in {
-            "nodes/known": "Node",
-            "nodes": "ListNodesResponse",
-            "queuedResources/known": "QueuedResource",
-            "queuedResources": "ListQueuedResourcesResponse",
-            "operations": "ListOperationsResponse",
-            "acceleratorTypes": "ListAcceleratorTypesResponse",
-            "runtimeVersions": "ListRuntimeVersionsResponse",
-        }.items():
-            answer = stage.get(f"/{version}/{PARENT}/{path}")
-            answers.append((version, name, answer))
-            if name == "ListOperationsResponse":
-                done = [one["response"] for one in answer["operations"] if "response" in one]
-                kept = [one for one in done if one["@type"].endswith("QueuedResource")]
-                answers += [packed(one) for one in kept]
-        locations = stage.get(f"/{version}/projects/{PROJECT}/locations")
-        answers.append((version, "ListLocationsResponse", locations))
+    for path, name in {
+        "nodes/known": "Node",
+        "nodes": "ListNodesResponse",
+        "queuedResources/known": "QueuedResource",
+        "queuedResources": "ListQueuedResourcesResponse",
+        "operations": "ListOperationsResponse",
+        "acceleratorTypes": "ListAcceleratorTypesResponse",
+        "runtimeVersions": "ListRuntimeVersionsResponse",
+    }.items():
+        answer = stage.get(f"/v2/{PARENT}/{path}")
+        answers.append(("v2", name, answer))
+        if name == "ListOperationsResponse":
+            done = [one["response"] for one in answer["operations"] if "response" in one]
+            kept = [one for one in done if one["@type"].endswith("QueuedResource")]
+            answers += [packed(one) for one in kept]
+    locations = stage.get(f"/v2/projects/{PROJECT}/locations")
+    answers.append(("v2", "ListLocationsResponse", locations))
     assert unknown_to_gcloud(answers) == []
     odd = {**answers[0][2], "colour": "blue"}
     assert unknown_to_gcloud([("v2", "Node", odd)]) == ["v2 Node colour"], "it would be seen"

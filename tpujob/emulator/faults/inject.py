@@ -89,9 +89,9 @@ def delete(world: World, target: str = "") -> Node | Queued:
             raise
     queued = found.name if isinstance(found, Queued) else found.queued
     if queued in world.queued:
-        queue.delete(world, queued, force=True, api="v2")
+        queue.delete(world, queued, force=True)
     else:
-        nodes.delete(world, found.name, api="v2")
+        nodes.delete(world, found.name)
     world.record(f"{found.id} is being deleted by command")
     return found
 
@@ -101,7 +101,7 @@ def suspend(world: World, target: str = "") -> Node:
     node = find(world, target)
     if node.queued not in world.queued:
         raise ApiError("FAILED_PRECONDITION", f"{node.id} belongs to no queued resource")
-    nodes.delete(world, node.name, api="v2")
+    nodes.delete(world, node.name)
     world.record(f"{node.id} is being suspended by the user")
     return node
 

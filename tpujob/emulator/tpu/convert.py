@@ -1,4 +1,4 @@
-"""Between the records of the world and the messages of the API (v2), and between the versions of the API."""
+"""Between the records of the world and the messages of the API (v2)."""
 
 # The generated message classes carry no types that a checker can follow.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
@@ -11,9 +11,8 @@ from typing import Any, TypeVar
 
 import grpc
 from google.cloud.tpu_v2.types import cloud_tpu as v2
-from google.cloud.tpu_v2alpha1.types import cloud_tpu as v2alpha1
 from google.longrunning import operations_pb2
-from google.protobuf import empty_pb2, json_format
+from google.protobuf import empty_pb2
 
 from tpujob.domain.hardware import accelerators
 from tpujob.emulator.tpu.records import (
@@ -30,22 +29,6 @@ from tpujob.emulator.tpu.records import (
 TPU_PORT = 8470
 
 Message = Any  #: a protobuf message; its classes are generated at run time
-
-
-#: fields that the two versions name differently
-_OTHER_WORD = {"multislice_params": "multi_node_params", "multi_node_params": "multislice_params"}
-
-
-def by_name(message: Message, target: type[Message]) -> Message:
-    """The same content in the other version of the API, whose field numbers differ; unknown fields are dropped."""
-    fields = json_format.MessageToDict(message, preserving_proto_field_name=True)
-    return json_format.ParseDict(_renamed(fields), target(), ignore_unknown_fields=True)
-
-
-def _renamed(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_OTHER_WORD.get(key, key): _renamed(inner) for key, inner in value.items()}
-    return [_renamed(inner) for inner in value] if isinstance(value, list) else value
 
 
 def node_spec(node: Message, tier: Pricing | None = None) -> NodeSpec:
@@ -160,11 +143,10 @@ def _show_each_node(tpu: Message, queued: Queued) -> None:
 
 
 def operation_message(operation: Operation) -> Message:
-    """Metadata and response have the types of the API version that started it."""
     metadata = v2.OperationMetadata.pb()(
         target=operation.target,
         verb=operation.verb,
-        api_version=operation.api,
+        api_version="v2",
     )
     metadata.create_time.FromNanoseconds(int(operation.created_at * 1e9))
     message = operations_pb2.Operation(name=operation.name, done=operation.done)
@@ -175,27 +157,18 @@ def operation_message(operation: Operation) -> Message:
             message.error.message = operation.error.message
         else:
             message.response.Pack(_response(operation, operation.ended_at))
-    message.metadata.Pack(_in_version(metadata, operation.api))
+    message.metadata.Pack(metadata)
     return message
 
 
 def _response(operation: Operation, now: float) -> Message:
     match operation.response:
         case Node() as node:
-            return _in_version(node_message(node, now), operation.api)
+            return node_message(node, now)
         case Queued() as queued:
-            return _in_version(queued_message(queued), operation.api)
-        case _ if operation.api == "v2alpha1" and "/queuedResources/" in operation.target:
-            # Deleting a queued resource answers with its last state in v2alpha1, with nothing in v2.
-            return v2alpha1.QueuedResource.pb()(name=operation.target)
+            return queued_message(queued)
         case _:
             return empty_pb2.Empty()
-
-
-def _in_version(message: Message, api: str) -> Message:
-    if api == "v2":
-        return message
-    return by_name(message, getattr(v2alpha1, message.DESCRIPTOR.name).pb())
 
 
 def code_number(name: str) -> int:

@@ -34,12 +34,12 @@ def announce(world: World, node: Node, starts: float | None, window: float) -> N
     when = "no maintenance" if starts is None else "maintenance"
     in_ = "" if starts is None else f", in {starts - world.clock():g} s"
     world.record(f"{node.id}: {when} is announced{in_}")
-    shown = {} if node.upcoming is None else upcoming(*node.upcoming)
+    shown = {} if node.upcoming is None else _upcoming(*node.upcoming)
     world.ask_hosts(Disturb(node.farm_name, "announce", {"upcoming": shown}))
 
 
-def upcoming(starts: float, ends: float) -> dict[str, str]:
-    """As the metadata server of a TPU VM shows it, and under the same names the API (v2alpha1)."""
+def _upcoming(starts: float, ends: float) -> dict[str, str]:
+    """As the metadata server of a TPU VM shows it."""
     return {
         "window_start_time": rfc3339(starts),
         "window_end_time": rfc3339(ends),

@@ -29,13 +29,8 @@ def create(
     zone: str,
     id: str,
     spec: NodeSpec,
-    *,
-    api: str,
-    request_id: str = "",
 ) -> Operation:
     """A node without a queued resource: it gets room at once, or the operation ends in a stockout."""
-    if repeated := world.repeated(request_id):
-        return repeated
     rules.check_zone(world, zone)
     rules.check_id(id)
     rules.check_spec(world, zone, spec)
@@ -43,7 +38,7 @@ def create(
     if node.name in world.nodes:
         raise rules.already_exists(node.name)
     rules.check_quota(world, zone, [spec])
-    operation = world.start_operation("create", node.name, api, request_id)
+    operation = world.start_operation("create", node.name)
     node.operation = operation.name
     generation = accelerators.find(spec.type).generation
     if world.faults.stockout(zone, generation, world.clock()) is None:
@@ -63,12 +58,12 @@ def build(world: World, node: Node) -> None:
     world.after(world.latencies.create, lambda: _bring_up(world, node))
 
 
-def delete(world: World, name: str, *, api: str) -> Operation:
+def delete(world: World, name: str) -> Operation:
     """A second call returns the operation of the first."""
     node = world.get_node(name)
     if node.state is NodeState.DELETING and node.operation in world.operations:
         return world.operations[node.operation]
-    operation = world.start_operation("delete", name, api)
+    operation = world.start_operation("delete", name)
     begin_delete(world, node)
     node.operation = operation.name
     return operation
@@ -89,7 +84,7 @@ def begin_delete(world: World, node: Node, takes_s: float | None = None) -> None
     world.after(takes_s, lambda: _take_down(world, node))
 
 
-def stop(world: World, name: str, *, api: str) -> Operation:
+def stop(world: World, name: str) -> Operation:
     node = world.get_node(name)
     if node.state is not NodeState.READY:
         raise wrong_state("stop", node)
@@ -99,17 +94,17 @@ def stop(world: World, name: str, *, api: str) -> Operation:
             "Cloud TPU received a bad request. stop is not supported for TPU pods, "
             "Spot VMs and nodes of queued resources",
         )
-    operation = world.start_operation("stop", name, api)
+    operation = world.start_operation("stop", name)
     node.state, node.operation = NodeState.STOPPING, operation.name
     world.after(world.latencies.stop, lambda: _take_down(world, node))
     return operation
 
 
-def start(world: World, name: str, *, api: str) -> Operation:
+def start(world: World, name: str) -> Operation:
     node = world.get_node(name)
     if node.state is not NodeState.STOPPED:
         raise wrong_state("start", node)
-    operation = world.start_operation("start", name, api)
+    operation = world.start_operation("start", name)
     node.state, node.operation = NodeState.STARTING, operation.name
     world.after(world.latencies.create, lambda: _bring_up(world, node))
     return operation

@@ -29,7 +29,6 @@ def create(
     id: str,
     specs: Sequence[tuple[str, NodeSpec]],
     *,
-    api: str,
     body: bytes = b"",
     request_id: str = "",
     valid_for: float | None = None,
@@ -52,7 +51,7 @@ def create(
             raise rules.already_exists(name)
     rules.check_quota(world, zone, [spec for _, spec in specs])
     world.queued[queued.name] = queued
-    operation = world.start_operation("create", queued.name, api, request_id)
+    operation = world.start_operation("create", queued.name, request_id)
     queued.operation = operation.name
     world.after(world.latencies.accept, lambda: _accept(world, queued))
     if valid_for is not None:
@@ -60,7 +59,7 @@ def create(
     return operation
 
 
-def delete(world: World, name: str, *, force: bool, api: str) -> Operation:
+def delete(world: World, name: str, *, force: bool) -> Operation:
     """A second call returns the operation of the first. `force` deletes its nodes, too."""
     queued = world.get_queued(name)
     wedges = "wedge" in world.faults.api_bugs
@@ -77,7 +76,7 @@ def delete(world: World, name: str, *, force: bool, api: str) -> Operation:
         )
     queued.wedged = wedges and force and queued.state is _Q.SUSPENDING
     world.finish(queued.operation, error=ApiError("CANCELLED", "The operation was cancelled."))
-    operation = world.start_operation("delete", name, api)
+    operation = world.start_operation("delete", name)
     queued.state, queued.operation, queued.initiator = _Q.DELETING, operation.name, "USER"
     for node in held:
         nodes.begin_delete(world, node)
@@ -85,7 +84,7 @@ def delete(world: World, name: str, *, force: bool, api: str) -> Operation:
     return operation
 
 
-def reset(world: World, name: str, *, api: str) -> Operation:
+def reset(world: World, name: str) -> Operation:
     """Put a suspended or failed one back into the queue."""
     queued = world.get_queued(name)
     if queued.state not in (_Q.SUSPENDED, _Q.FAILED):
@@ -93,7 +92,7 @@ def reset(world: World, name: str, *, api: str) -> Operation:
             "FAILED_PRECONDITION",
             f"Queued resource '{name}' cannot be reset in state {queued.state}",
         )
-    operation = world.start_operation("reset", name, api)
+    operation = world.start_operation("reset", name)
     queued.operation, queued.initiator, queued.error = operation.name, "", None
     queued.state = _Q.ACCEPTED
     for node in _nodes(world, queued):

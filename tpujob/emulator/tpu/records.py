@@ -131,7 +131,6 @@ class Operation:
     name: str
     verb: str
     target: str
-    api: str  #: `v2`, `v2alpha1`: decides the types of its metadata and response
     created_at: float
     ended_at: float | None = None
     error: ApiError | None = None

@@ -96,11 +96,7 @@ def _by_version(served: dict[str, Any]) -> dict[str, dict[str, Any]]:
         **served["google.cloud.location.Locations"],
     }
     v2 = {**served["google.cloud.tpu.v2.Tpu"], **shared}
-    return {
-        "v1": {call: v2[call] for call in IN_V1},
-        "v2": v2,
-        "v2alpha1": {**served["google.cloud.tpu.v2alpha1.Tpu"], **shared},
-    }
+    return {"v1": {call: v2[call] for call in IN_V1}, "v2": v2}
 
 
 async def _body(request: Request) -> dict[str, Any]:
@@ -120,11 +116,6 @@ def _error(error: ApiError) -> Response:
 # HTTP and JSON to messages of the API and back: no sockets, no calls -------------------------------------------------
 
 
-_NODE = "{name=projects/*/locations/*/nodes/*}"
-_ONLY_IN_V2ALPHA1 = {
-    "SimulateMaintenanceEvent": ("POST", f"/v2alpha1/{_NODE}:simulateMaintenanceEvent", "*"),
-    "ListReservations": ("GET", "/v2alpha1/{parent=projects/*/locations/*}/reservations", ""),
-}
 #: gcloud asks version 1, of TPUs without VMs, for the locations, and for types where the command does not say `tpu-vm`
 IN_V1 = ("GetLocation", "ListLocations", "GetAcceleratorType", "ListAcceleratorTypes")
 #: of every Google API; none of them changes what a call does
@@ -132,8 +123,6 @@ _SYSTEM = frozenset(
     {"$alt", "alt", "$.xgafv", "access_token", "callback", "fields", "key", "oauth_token"}
     | {"prettyPrint", "quotaUser", "trace", "uploadType", "upload_protocol"}
 )
-#: Fields that gcloud sends and the client library does not know yet, with the values that say nothing new.
-_NEWER = {"provisioningModel": ("PROVISIONING_MODEL_UNSPECIFIED", "STANDARD", "SPOT")}
 _INVALID = "Invalid JSON payload received."
 
 
@@ -171,10 +160,8 @@ def http_rules() -> Iterator[HttpRule]:
         call = name.removeprefix("_Base")
         for option in holder._get_http_options() if call != name else ():
             method, uri = option["method"].upper(), option["uri"].removeprefix("/v2/")
-            for version in ("v2", "v2alpha1", *(("v1",) if call in IN_V1 else ())):
+            for version in ("v2", "v1") if call in IN_V1 else ("v2",):
                 yield HttpRule(version, call, method, f"/{version}/{uri}", option.get("body", ""))
-    for call, (method, uri, body) in _ONLY_IN_V2ALPHA1.items():
-        yield HttpRule("v2alpha1", call, method, uri, body)
 
 
 def read_request(
@@ -226,17 +213,15 @@ def _put(fields: dict[str, Any], kind: Any, name: str, text: str) -> None:
 
 
 def _check(fields: dict[str, Any], kind: Any, place: str) -> None:
-    """Raises ApiError for a field that the message does not have. Takes out the newer ones that say nothing."""
-    for name, value in list(fields.items()):
+    """Raises ApiError for a field that the message does not have."""
+    for name, value in fields.items():
         field = _field(kind, name)
         if field is None:
-            if value not in _NEWER.get(name, ()):
-                at = f" at '{place}'" if place else ""
-                raise ApiError(
-                    "INVALID_ARGUMENT", f'{_INVALID} Unknown name "{name}"{at}: Cannot find field.'
-                )
-            del fields[name]
-        elif field.message_type is not None:
+            at = f" at '{place}'" if place else ""
+            raise ApiError(
+                "INVALID_ARGUMENT", f'{_INVALID} Unknown name "{name}"{at}: Cannot find field.'
+            )
+        if field.message_type is not None:
             inside = f"{place}.{field.name}" if place else field.name
             _check_value(value, field.message_type, inside)
 

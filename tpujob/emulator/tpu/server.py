@@ -23,7 +23,6 @@ from tpujob.emulator.tpu.convert import Message, id_of, operation_message, page,
 from tpujob.emulator.tpu.errors import CallFault
 from tpujob.emulator.tpu.records import ApiError
 from tpujob.emulator.tpu.v2 import Handler, TpuV2
-from tpujob.emulator.tpu.v2alpha1 import TpuV2Alpha1
 from tpujob.emulator.tpu.world import World
 from tpujob.lib import unix_sockets
 
@@ -64,7 +63,6 @@ def services(world: World) -> dict[str, Methods]:
     """Handler and type of request of every call, by service."""
     return {
         "google.cloud.tpu.v2.Tpu": TpuV2(world).methods(),
-        "google.cloud.tpu.v2alpha1.Tpu": TpuV2Alpha1(world).methods(),
         "google.longrunning.Operations": _operations(world),
         "google.cloud.location.Locations": _locations(world),
     }

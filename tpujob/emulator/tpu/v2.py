@@ -28,11 +28,10 @@ Handler = Callable[[Message], Message]
 
 
 class TpuV2:
-    """One method for each call; `api` is the version that the caller speaks, for its operations."""
+    """One method for each call."""
 
-    def __init__(self, world: World, api: str = "v2") -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
-        self._api = api
 
     def methods(self) -> dict[str, tuple[Handler, Message]]:
         """Handler and type of request, by name of the call."""
@@ -88,8 +87,7 @@ class TpuV2:
                     one.query_value.items.add(namespace=namespace, key=key, value=value)
         return response
 
-    def create_node(self, request: Message, *, request_id: str = "") -> Message:
-        """`request_id`: only in v2alpha1."""
+    def create_node(self, request: Message) -> Message:
         project, zone = zone_of(request.parent)
         started = nodes.create(
             self._world,
@@ -97,20 +95,18 @@ class TpuV2:
             zone,
             request.node_id,
             node_spec(request.node),
-            api=self._api,
-            request_id=request_id,
         )
         return operation_message(started)
 
     def delete_node(self, request: Message) -> Message:
         self._zone_of(request.name)
-        return operation_message(nodes.delete(self._world, request.name, api=self._api))
+        return operation_message(nodes.delete(self._world, request.name))
 
     def stop_node(self, request: Message) -> Message:
-        return operation_message(nodes.stop(self._world, request.name, api=self._api))
+        return operation_message(nodes.stop(self._world, request.name))
 
     def start_node(self, request: Message) -> Message:
-        return operation_message(nodes.start(self._world, request.name, api=self._api))
+        return operation_message(nodes.start(self._world, request.name))
 
     # Queued resources
 
@@ -143,7 +139,6 @@ class TpuV2:
             zone,
             request.queued_resource_id,
             _specs(asked, request.parent, request.queued_resource_id),
-            api=self._api,
             body=asked.SerializeToString(),
             request_id=request.request_id,
             valid_for=valid_for,
@@ -157,11 +152,11 @@ class TpuV2:
 
     def delete_queued(self, request: Message) -> Message:
         self._zone_of(request.name)
-        started = queue.delete(self._world, request.name, force=request.force, api=self._api)
+        started = queue.delete(self._world, request.name, force=request.force)
         return operation_message(started)
 
     def reset_queued(self, request: Message) -> Message:
-        return operation_message(queue.reset(self._world, request.name, api=self._api))
+        return operation_message(queue.reset(self._world, request.name))
 
     # What a zone offers
 

@@ -243,11 +243,11 @@ class World:
 
     # Operations
 
-    def start_operation(self, verb: str, target: str, api: str, request_id: str = "") -> Operation:
+    def start_operation(self, verb: str, target: str, request_id: str = "") -> Operation:
         parent = target.rsplit("/", 2)[0]
         now = self.clock()
         name = f"{parent}/operations/operation-{int(now * 1000)}-{self.number():08x}"
-        operation = self.operations[name] = Operation(name, verb, target, api, now)
+        operation = self.operations[name] = Operation(name, verb, target, now)
         if request_id:
             self.requests[request_id] = name
         done = [o.name for o in self.operations.values() if o.done]
