@@ -48,7 +48,7 @@ class SpecPart(BaseModel):
 
 
 def optional(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """That check; None passes, as the JSON form leaves nothing out."""
+    """Return the check with None allowed, as the JSON form leaves nothing out."""
     return lambda value: None if value is None else check(value)
 
 

@@ -168,7 +168,7 @@ def count(array: Array, matrix: Matrix, exclude: Exclude) -> int:
 def problems(
     name: str, array: Array, matrix: Matrix, exclude: Exclude, at_once: AtOnce
 ) -> list[Problem]:
-    """What is wrong with the parts together, each part being well-formed."""
+    """Return what is wrong with the parts together, each part being well-formed."""
     found: list[Problem] = []
     if exclude and matrix is None:
         found.append(Problem(("exclude",), "goes with a matrix"))
