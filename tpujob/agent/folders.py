@@ -34,8 +34,6 @@ def on_this_host(path: str) -> str:
 
 
 class AttemptFolder:
-    """The folder of one attempt."""
-
     def __init__(self, path: str) -> None:
         self.path = path
         self.state = os.path.join(path, "state.json")  #: the attempt's record

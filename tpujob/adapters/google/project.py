@@ -70,8 +70,6 @@ def look(context: Context, *, endpoint: str = "", tpu_endpoint: str = "") -> Pro
 
 @dataclass(frozen=True, slots=True)
 class _Looks:
-    """One look at one project."""
-
     _context: Context
     _google: GoogleRest
     _catalog: Catalog

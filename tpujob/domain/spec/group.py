@@ -159,7 +159,6 @@ def rows(array: Array, matrix: Matrix, exclude: Exclude) -> Iterator[Row]:
 
 
 def count(array: Array, matrix: Matrix, exclude: Exclude) -> int:
-    """How many elements there are."""
     if array is None and matrix is not None and not exclude:
         return prod(map(len, matrix.values()))
     return array.count if array else sum(1 for _ in rows(array, matrix, exclude))

@@ -226,8 +226,6 @@ class _Attempt:
 
 
 class _HostStream:
-    """The stream from one host."""
-
     def __init__(self, of: _Attempt, host: int) -> None:
         self._of, self.host = of, host
         self.heard = False  #: it is open

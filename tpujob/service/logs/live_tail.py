@@ -27,7 +27,6 @@ class LiveTail(NamedTuple):
     blocks: Sequence[live.TailMessage]  #: as they came
 
     def after(self, line: int) -> bytes:
-        """Return its lines after that one."""
         parts: list[bytes] = []
         for block in reversed(self.blocks):
             if block.line + block.lines <= line + 1:
