@@ -59,6 +59,6 @@ def is_below(path: str, folder: str) -> bool:
 
 
 def make_empty(path: str) -> None:
-    """There and empty afterwards, whatever was in it."""
+    """Make the folder, empty whatever was in it."""
     shutil.rmtree(path, ignore_errors=True)
     os.makedirs(path)
