@@ -95,12 +95,12 @@ def troubles(process: ProcessFacts, look: Look) -> Iterator[TroubleView]:
 def _cure(process: ProcessFacts) -> str:
     if process.called:
         return (
-            "No process looks after the jobs. Cloud Scheduler calls the backend once a minute: see whether its job is "
-            "paused, and what its calls are answered: `gcloud scheduler jobs describe`."
+            "The control loop does not run. Cloud Scheduler should call the backend once a minute: check whether its job "
+            "is paused, and what its calls return: `gcloud scheduler jobs describe`."
         )
     return (
-        "No process looks after the jobs; their programs go on. Restart the backend, `tpujob down` and then "
-        "`tpujob up` on this machine: it goes on where it was."
+        "The control loop does not run; running programs are not affected. Restart the backend, on this machine by "
+        "`tpujob down` and then `tpujob up`: it continues where it was."
     )
 
 
